@@ -1,0 +1,1 @@
+//! #[kernel]: one source function, a PTX entry and a native kernel.

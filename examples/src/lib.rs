@@ -1,0 +1,1 @@
+//! ring, stencil and alltoall.

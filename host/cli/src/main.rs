@@ -1,0 +1,2 @@
+//! The `rushmem` command.
+fn main() {}

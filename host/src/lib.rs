@@ -1,0 +1,1 @@
+//! GPU-initiated networking: runtime, symmetric heap, NIC bring-up and kernel launch.

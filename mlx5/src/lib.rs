@@ -1,0 +1,1 @@
+//! mlx5 wire formats: WQE, CQE, doorbell and PRM command mailboxes.

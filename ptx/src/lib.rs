@@ -1,0 +1,1 @@
+//! Builds a kernel crate into checked PTX.

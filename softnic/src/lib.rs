@@ -1,0 +1,1 @@
+//! A software ConnectX that executes mlx5 work queues.
