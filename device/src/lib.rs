@@ -1,16 +1,85 @@
-//! The shmem API for GPU kernels, and the mlx5 send-queue protocol under it.
-#![cfg_attr(target_arch = "nvptx64", no_std, feature(stdarch_nvptx, asm_experimental_arch))]
+//! What a GPU kernel calls: the shmem interface, and the mlx5 send-queue protocol under it.
+//!
+//! The same source compiles for `nvptx64-nvidia-cuda` and natively; see [`arch`] for all that differs.
+//!
+//! | the field says | here |
+//! |---|---|
+//! | `shmem_my_pe`, `shmem_n_pes` | [`Ctx::my_pe`], [`Ctx::n_pes`] |
+//! | symmetric object | [`SymSlice`], [`Sym`]; one's own part of it: [`Ctx::local`] |
+//! | `nvshmemx_put_nbi_block` | [`Ctx::put_nbi`] with [`Block::current()`](Block::current) as its group |
+//! | `shmem_p`, `shmem_g` | [`Ctx::p`], [`Ctx::g`] |
+//! | `shmem_put_signal`, `shmem_signal_wait_until` | [`Ctx::put_signal`], [`Ctx::signal_wait_until`] |
+//! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
+//! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
+//! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
+//! | the names themselves | [`shmem`] |
+//!
+//! Three axes, three words. A [`Group`] says who calls together and is a value; [`Sharing`] says who else posts to
+//! a QP and is a type parameter of the context; a scope says who must see a store and is part of an atomic's type.
+//!
+//! Every call that can fail returns a [`Result`], ends by its deadline, and has written an error record for the host
+//! when it returns an error.
+//!
+//! ```
+//! use rushmem_device::prelude::*;
+//!
+//! /// Sends `src` to the right neighbour's `dst`, and waits for the left neighbour's.
+//! #[kernel]
+//! pub fn shift(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
+//!     let block = Block::current();
+//!     let part = block.share(src.len());
+//!     let right = ctx.pe_after(1);
+//!     ctx.put_signal_nbi(block, dst.slice(part.clone()), src.slice(part), arrived, SignalOp::Add, 1, right)?;
+//!     ctx.quiet(block)?;
+//!     ctx.signal_wait_until(block, arrived, Cmp::Ge, block.count().into())?;
+//!     Ok(())
+//! }
+//! # fn main() {}
+//! ```
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
+#![deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+pub mod abi;
+pub mod amo;
 pub mod arch;
-#[cfg(not(target_arch = "nvptx64"))]
+mod coll;
+mod copy;
+mod ctx;
+mod error;
+mod group;
+mod heap;
 pub mod kernel;
+mod order;
+mod post;
+mod qp;
+mod rma;
+mod sharing;
+pub mod shmem;
+mod signal;
+pub mod sq;
+mod view;
+mod wait;
 
-/// The context of a kernel: its place in the job. `repr(C)`, passed by value as the first kernel parameter.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Ctx {
-    placeholder: [u64; 16],
+pub use ctx::Ctx;
+pub use error::{Error, Result};
+pub use group::{Block, Group, Thread, Warp};
+pub use heap::{Signal, Sym, SymSlice};
+pub use rma::Scalar;
+pub use sharing::{Exclusive, PerBlock, PerGpu, Sharing};
+pub use signal::{Cmp, SignalOp};
+pub use view::View;
+
+/// What a kernel file imports.
+pub mod prelude {
+    pub use crate::amo::Amo;
+    pub use crate::kernel::kernel;
+    pub use crate::{
+        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, Result, Scalar, Sharing, Signal, SignalOp,
+        Sym, SymSlice, Thread, View, Warp,
+    };
 }

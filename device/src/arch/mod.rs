@@ -1,5 +1,9 @@
 //! Everything that differs between a GPU and a CPU, and nothing else: twin files with the same functions.
+
 #[cfg_attr(target_arch = "nvptx64", path = "nvptx.rs")]
 #[cfg_attr(not(target_arch = "nvptx64"), path = "native.rs")]
 mod imp;
+mod word;
+
 pub use imp::*;
+pub use word::{Cta, Gpu, Scope, Sys, SysWord};

@@ -2,10 +2,16 @@
 //!
 //! This file knows nothing of how lanes are scheduled. An executor (the host runtime has one) installs itself
 //! with [`enter`] before it resumes a lane; every primitive asks the installed lane.
+#![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
 
 use core::cell::Cell;
 use core::panic::Location;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use super::{Cta, Gpu, Scope, Sys, SysWord};
 
 /// One GPU thread, as its executor shows it to the device code that runs on it.
 ///
@@ -51,3 +57,263 @@ pub fn enter<R>(lane: &dyn Lane, f: impl FnOnce() -> R) -> R {
     let _restore = Restore(LANE.replace(Some(erased)));
     f()
 }
+
+fn lane<R>(f: impl FnOnce(&dyn Lane) -> R) -> R {
+    let current = LANE.get().expect("device code runs only inside a kernel launch");
+    // SAFETY: `enter` keeps the lane alive while it is installed.
+    f(unsafe { current.as_ref() })
+}
+
+/// Index of this thread in its block.
+pub fn thread() -> u32 {
+    lane(|l| l.thread())
+}
+
+/// Threads in a block.
+pub fn threads() -> u32 {
+    lane(|l| l.threads())
+}
+
+/// Index of this block.
+pub fn block() -> u32 {
+    lane(|l| l.block())
+}
+
+/// Blocks in the grid.
+pub fn blocks() -> u32 {
+    lane(|l| l.blocks())
+}
+
+/// One turn of a waiting loop: lets the other lanes, blocks and the software NIC run.
+#[track_caller]
+pub fn spin() {
+    let site = Location::caller();
+    lane(|l| l.spin(site))
+}
+
+/// Turns of a waiting loop between two looks at the clock and the abort word.
+pub const TURNS: u32 = 16;
+
+/// Ends the kernel: for a broken invariant only, never for an error a user can meet.
+#[track_caller]
+pub fn trap() -> ! {
+    panic!("device trap")
+}
+
+/// Nanoseconds of a monotonic clock; its origin is arbitrary.
+pub fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Barrier of the whole block, with an OR over all votes.
+#[track_caller]
+pub fn block_any(vote: bool) -> bool {
+    let site = Location::caller();
+    lane(|l| l.block_any(vote, site))
+}
+
+/// Barrier of the whole block.
+#[track_caller]
+pub fn sync_block() {
+    block_any(false);
+}
+
+#[track_caller]
+fn gather(mask: u32, value: u64) -> [u64; 32] {
+    let site = Location::caller();
+    lane(|l| l.warp_gather(mask, value, site))
+}
+
+/// Waits for the lanes of `mask`, and orders memory among them.
+#[track_caller]
+pub fn sync_warp(mask: u32) {
+    gather(mask, 0);
+}
+
+/// The value that lane `from` gave.
+#[track_caller]
+pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
+    gather(mask, value)[from as usize & 31]
+}
+
+/// The lanes of `mask` that voted true.
+#[track_caller]
+pub fn ballot(mask: u32, vote: bool) -> u32 {
+    lanes_where(mask, &gather(mask, vote as u64), 1)
+}
+
+/// The lanes of `mask` that gave the same value as this one.
+#[track_caller]
+pub fn match_any(mask: u32, value: u64) -> u32 {
+    lanes_where(mask, &gather(mask, value), value)
+}
+
+fn lanes_where(mask: u32, values: &[u64; 32], wanted: u64) -> u32 {
+    (0..32).filter(|&i| mask >> i & 1 == 1 && values[i] == wanted).fold(0, |m, i| m | 1 << i)
+}
+
+/// The lanes that are here together: any set that holds this lane is a right answer.
+#[track_caller]
+pub fn converged() -> u32 {
+    let site = Location::caller();
+    lane(|l| l.converged(site))
+}
+
+/// The block's dynamic shared memory: base and bytes.
+pub fn shared() -> (*mut u8, usize) {
+    lane(|l| l.shared())
+}
+
+/// One 16-byte store.
+///
+/// # Safety
+/// `p` is 16-byte aligned memory that this thread may write.
+pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
+    let p = p.cast::<u64>();
+    let v: [u64; 2] = bytemuck::cast(v);
+    // SAFETY: the caller's promise; in two atomic halves, since the software NIC may read at the same time.
+    unsafe {
+        AtomicU64::from_ptr(p).store(v[0], Ordering::Relaxed);
+        AtomicU64::from_ptr(p.add(1)).store(v[1], Ordering::Relaxed);
+    }
+}
+
+/// One 16-byte load.
+///
+/// # Safety
+/// `p` is 16-byte aligned readable memory.
+pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
+    let p = p.cast_mut().cast::<u64>();
+    // SAFETY: the caller's promise; in two atomic halves, since the software NIC may write at the same time.
+    bytemuck::cast(unsafe {
+        [
+            AtomicU64::from_ptr(p).load(Ordering::Relaxed),
+            AtomicU64::from_ptr(p.add(1)).load(Ordering::Relaxed),
+        ]
+    })
+}
+
+/// The store that the software NIC's doorbell register sees.
+///
+/// # Safety
+/// `p` is a doorbell register.
+pub unsafe fn store_mmio(p: *mut u64, v: u64) {
+    // SAFETY: the caller's promise. Release stands for the fence that a GPU issues before it.
+    unsafe { AtomicU64::from_ptr(p) }.store(v, Ordering::Release)
+}
+
+/// Reads one element of memory that other threads and NICs may write.
+///
+/// # Safety
+/// `p` is aligned and readable.
+pub unsafe fn read<T: Copy>(p: *const T) -> T {
+    let mut v = core::mem::MaybeUninit::<T>::uninit();
+    let out = v.as_mut_ptr();
+    // SAFETY: the caller's promise; `out` has the size of `T`, and each arm only runs for its own size.
+    unsafe {
+        match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
+            (1, 0) => out.cast::<u8>().write(AtomicU8::from_ptr(p.cast_mut().cast()).load(Ordering::Relaxed)),
+            (2, 0) => out
+                .cast::<u16>()
+                .write_unaligned(AtomicU16::from_ptr(p.cast_mut().cast()).load(Ordering::Relaxed)),
+            (4, 0) => out
+                .cast::<u32>()
+                .write_unaligned(AtomicU32::from_ptr(p.cast_mut().cast()).load(Ordering::Relaxed)),
+            (8, 0) => out
+                .cast::<u64>()
+                .write_unaligned(AtomicU64::from_ptr(p.cast_mut().cast()).load(Ordering::Relaxed)),
+            _ => out.write(p.read_volatile()),
+        }
+        v.assume_init()
+    }
+}
+
+/// Writes one element of memory that other threads and NICs may read.
+///
+/// # Safety
+/// `p` is aligned and writable.
+pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
+    let from = &raw const v;
+    // SAFETY: the caller's promise; each arm only runs for its own size.
+    unsafe {
+        match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
+            (1, 0) => AtomicU8::from_ptr(p.cast()).store(from.cast::<u8>().read(), Ordering::Relaxed),
+            (2, 0) => {
+                AtomicU16::from_ptr(p.cast()).store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed)
+            }
+            (4, 0) => {
+                AtomicU32::from_ptr(p.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed)
+            }
+            (8, 0) => {
+                AtomicU64::from_ptr(p.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Relaxed)
+            }
+            _ => p.write_volatile(v),
+        }
+    }
+}
+
+macro_rules! access {
+    (load $t:ty, $atomic:ty, $name:ident, $order:ident) => {
+        unsafe fn $name(p: *const $t) -> $t {
+            // SAFETY: the caller's promise.
+            unsafe { <$atomic>::from_ptr(p.cast_mut()) }.load(Ordering::$order)
+        }
+    };
+    (store $t:ty, $atomic:ty, $name:ident, $order:ident) => {
+        unsafe fn $name(p: *mut $t, v: $t) {
+            // SAFETY: the caller's promise.
+            unsafe { <$atomic>::from_ptr(p) }.store(v, Ordering::$order)
+        }
+    };
+    (rmw $t:ty, $atomic:ty, $name:ident, $op:ident, $order:ident) => {
+        unsafe fn $name(p: *mut $t, v: $t) -> $t {
+            // SAFETY: the caller's promise.
+            unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order)
+        }
+    };
+}
+
+macro_rules! scope {
+    ($scope:ty) => {
+        impl Scope for $scope {
+            fn fence() {
+                fence(Ordering::AcqRel);
+            }
+            access!(load u64, AtomicU64, load_relaxed, Relaxed);
+            access!(load u64, AtomicU64, load_acquire, Acquire);
+            access!(store u64, AtomicU64, store_relaxed, Relaxed);
+            access!(store u64, AtomicU64, store_release, Release);
+            access!(rmw u64, AtomicU64, fetch_add_relaxed, fetch_add, Relaxed);
+            access!(rmw u64, AtomicU64, fetch_max_acq_rel, fetch_max, AcqRel);
+            access!(rmw u64, AtomicU64, swap_acq_rel, swap, AcqRel);
+        }
+    };
+}
+
+macro_rules! sys_word {
+    ($t:ty, $atomic:ty) => {
+        impl SysWord for $t {
+            access!(load $t, $atomic, load_acquire, Acquire);
+            access!(store $t, $atomic, store_release, Release);
+            access!(rmw $t, $atomic, fetch_add, fetch_add, Relaxed);
+            access!(rmw $t, $atomic, fetch_and, fetch_and, Relaxed);
+            access!(rmw $t, $atomic, fetch_or, fetch_or, Relaxed);
+            access!(rmw $t, $atomic, fetch_xor, fetch_xor, Relaxed);
+            access!(rmw $t, $atomic, swap, swap, Relaxed);
+            unsafe fn compare_swap(p: *mut $t, old: $t, new: $t) -> $t {
+                // SAFETY: the caller's promise.
+                let word = unsafe { <$atomic>::from_ptr(p) };
+                match word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(found) | Err(found) => found,
+                }
+            }
+        }
+    };
+}
+
+scope!(Sys);
+scope!(Gpu);
+scope!(Cta);
+sys_word!(u32, AtomicU32);
+sys_word!(u64, AtomicU64);

@@ -1,0 +1,301 @@
+//! Every struct that the host fills and kernels read, and nothing else.
+//!
+//! Plain data is [`Pod`]; what device code trusts as an address (the context, a symmetric handle) is not, so that
+//! safe code cannot forge one from bytes. Cold descriptors are written once by the host; the words that kernels
+//! update live in structs of their own, one line each.
+
+use bytemuck::{Pod, Zeroable};
+use core::mem::{offset_of, size_of};
+
+/// "RUSH": the first word of every context.
+pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
+
+/// Counts incompatible changes of meaning that the layout hash cannot see.
+pub const VERSION: u32 = 1;
+
+/// A hash of the sizes and offsets below: equal on both sides when host and kernel were built from one layout.
+pub const LAYOUT: u64 = layout_hash();
+
+/// An address as the kernel sees it: of the GPU, or of the process when the kernel runs natively.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct DevAddr(pub u64);
+
+impl DevAddr {
+    /// The address as a pointer.
+    pub fn ptr<T>(self) -> *mut T {
+        self.0 as usize as *mut T
+    }
+
+    /// The address `bytes` further on.
+    pub const fn add(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+/// The header that a kernel checks before it believes the rest. Its own layout never changes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u32,
+    /// [`LAYOUT`].
+    pub layout: u64,
+    /// The [`ControlPage`], where even a kernel of another build can say what is wrong.
+    pub control: DevAddr,
+}
+
+/// What a context is made of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct CtxParts {
+    /// See [`Header`].
+    pub header: Header,
+    /// The [`DeviceState`] of this PE.
+    pub state: DevAddr,
+    /// Base of this PE's symmetric heap.
+    pub heap: DevAddr,
+    /// Length of the heap in bytes.
+    pub heap_bytes: u64,
+    /// `n_pes` [`PeerDesc`]s.
+    pub peers: DevAddr,
+    /// [`QpDesc`]s: `n_sets` sets of `n_pes`, the shared sets first.
+    pub qps: DevAddr,
+    /// Deadline of every blocking call, in nanoseconds.
+    pub deadline_ns: u64,
+    /// This PE.
+    pub pe: u32,
+    /// PEs in the job.
+    pub n_pes: u32,
+    /// First QP set that this context uses.
+    pub first_set: u32,
+    /// QP sets that this context spreads its blocks over.
+    pub n_sets: u32,
+    /// QP sets for [`PerBlock`](crate::PerBlock) contexts, after the shared ones.
+    pub block_sets: u32,
+    /// QP sets for [`Exclusive`](crate::Exclusive) contexts, after those.
+    pub exclusive_sets: u32,
+}
+
+/// How a PE is reached.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct PeerDesc {
+    /// Where the peer's heap is mapped here; 0 if it is not.
+    pub direct: DevAddr,
+    /// Bits of [`peer_flags`].
+    pub flags: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+}
+
+/// [`PeerDesc::flags`].
+pub mod peer_flags {
+    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC.
+    pub const DIRECT_ATOMICS: u32 = 1;
+}
+
+/// One reliable connection: its queues, its doorbell, its keys.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct QpDesc {
+    /// Send queue: `1 << log_depth` WQE basic blocks of 64 bytes.
+    pub sq: DevAddr,
+    /// Send doorbell record: one big-endian word.
+    pub dbr: DevAddr,
+    /// Doorbell register of the UAR page.
+    pub uar: DevAddr,
+    /// Completion queue: `1 << log_cq` entries of 64 bytes.
+    pub cq: DevAddr,
+    /// [`QpState`].
+    pub state: DevAddr,
+    /// `1 << log_depth` words: where the reservation that starts at a slot ends.
+    pub ends: DevAddr,
+    /// `1 << log_depth` words: 1 while the fetch slot is in use.
+    pub fetch_busy: DevAddr,
+    /// Heap offset of `1 << log_depth` 8-byte fetch slots.
+    pub fetch: u64,
+    /// Key of this PE's heap.
+    pub lkey: u32,
+    /// Key of the peer's heap.
+    pub rkey: u32,
+    /// QP number.
+    pub qpn: u32,
+    /// The peer.
+    pub peer: u32,
+    /// log2 of the send queue's depth in basic blocks.
+    pub log_depth: u32,
+    /// log2 of the completion queue's entries.
+    pub log_cq: u32,
+    /// Bits of [`qp_flags`].
+    pub flags: u32,
+    /// Reserved, zero.
+    pub reserved: [u32; 9],
+}
+
+/// [`QpDesc::flags`].
+pub mod qp_flags {
+    /// Every completion is written to entry 0.
+    pub const COLLAPSED: u32 = 1;
+    /// 8-byte results of atomics arrive big-endian.
+    pub const BIG_ENDIAN_8: u32 = 2;
+}
+
+/// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from 0, never wrap and
+/// always mean "one past the last".
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct QpState {
+    /// Blocks handed out.
+    pub reserved: Line,
+    /// Blocks known to have completed.
+    pub done: Line,
+    /// 1 while some thread writes the doorbell.
+    pub bell: Line,
+    /// Blocks announced to the NIC; belongs to the holder of `bell`.
+    pub rung: Line,
+    /// CQ entries consumed.
+    pub cq_next: Line,
+    /// The [`Error`](crate::Error) code that ended this QP; 0 while it lives.
+    pub poison: Line,
+    /// 1 while an [`Exclusive`](crate::Exclusive) context owns the set (used in the QP to PE 0).
+    pub owner: Line,
+}
+
+/// A word with a 128-byte line of its own.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Line {
+    /// The word.
+    pub word: u64,
+    /// Reserved, zero.
+    pub reserved: [u64; 15],
+}
+
+/// The words of a PE that kernels update.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct DeviceState {
+    /// Error records claimed.
+    pub records: Line,
+    /// Barriers entered by this PE.
+    pub epoch: Line,
+}
+
+/// Where the runtime's own words lie in the symmetric heap. The user's objects begin after [`reserved::bytes`].
+pub mod reserved {
+    /// Sink of results that nobody wants: 8 bytes.
+    pub const SINK: u64 = 0;
+    /// Barrier words: one `u64` a round.
+    pub const SYNC: u64 = 64;
+    /// Rounds that the barrier has words for.
+    pub const SYNC_ROUNDS: u32 = 32;
+    /// Fetch slots of the QPs.
+    pub const FETCH: u64 = 512;
+
+    /// Bytes at the head of the heap that the runtime keeps, with `qps` QPs of `depth` blocks.
+    pub const fn bytes(qps: u64, depth: u64) -> u64 {
+        (FETCH + qps * depth * 8).next_multiple_of(4096)
+    }
+}
+
+/// Error records that a control page has room for; later ones are counted, not kept.
+pub const RECORDS: usize = 16;
+
+/// The page that host and kernels share while a kernel runs: host memory, mapped for the GPU.
+#[repr(C, align(4096))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct ControlPage {
+    /// Not 0: every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written by the host.
+    pub abort: u32,
+    /// Reserved, zero.
+    pub reserved: [u32; 31],
+    /// What went wrong, in order of claim.
+    pub records: [ErrorRecord; RECORDS],
+    /// Reserved, zero.
+    pub tail: [u64; 240],
+}
+
+/// One error, as the thread that met it saw it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct ErrorRecord {
+    /// [`Error`](crate::Error) code; written last, so 0 means "not yet".
+    pub code: u32,
+    /// PE whose kernel met the error.
+    pub pe: u32,
+    /// The peer concerned; `u32::MAX` if none.
+    pub peer: u32,
+    /// QP number; 0 if no QP is concerned.
+    pub qpn: u32,
+    /// WQE index (16 bits) that failed.
+    pub wqe: u32,
+    /// Opcode of that WQE.
+    pub opcode: u32,
+    /// Syndrome of the error CQE.
+    pub syndrome: u32,
+    /// Vendor syndrome.
+    pub vendor: u32,
+    /// Block and thread.
+    pub block: u32,
+    /// Thread in the block.
+    pub thread: u32,
+    /// Line of the call site.
+    pub line: u32,
+    /// Bytes used in `file`.
+    pub file_len: u32,
+    /// What was seen: the value of a word, an offset, a count (depends on `code`).
+    pub found: u64,
+    /// What was wanted.
+    pub wanted: u64,
+    /// Heap offset concerned; `u64::MAX` if none.
+    pub offset: u64,
+    /// Device clock, in nanoseconds.
+    pub time_ns: u64,
+    /// Tail of the call site's file name.
+    pub file: [u8; 32],
+}
+
+const fn layout_hash() -> u64 {
+    let facts = [
+        size_of::<CtxParts>(),
+        offset_of!(CtxParts, state),
+        offset_of!(CtxParts, qps),
+        offset_of!(CtxParts, deadline_ns),
+        offset_of!(CtxParts, exclusive_sets),
+        size_of::<PeerDesc>(),
+        offset_of!(PeerDesc, flags),
+        size_of::<QpDesc>(),
+        offset_of!(QpDesc, fetch),
+        offset_of!(QpDesc, lkey),
+        offset_of!(QpDesc, flags),
+        size_of::<QpState>(),
+        offset_of!(QpState, bell),
+        offset_of!(QpState, owner),
+        size_of::<DeviceState>(),
+        size_of::<ControlPage>(),
+        size_of::<ErrorRecord>(),
+        offset_of!(ErrorRecord, found),
+        offset_of!(ErrorRecord, file),
+        reserved::SYNC as usize,
+        reserved::FETCH as usize,
+    ];
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    while i < facts.len() {
+        hash = (hash ^ facts[i] as u64).wrapping_mul(0x100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
+    assert!(size_of::<CtxParts>() == 96);
+    assert!(size_of::<QpDesc>() == 128 && offset_of!(QpDesc, lkey) == 64);
+    assert!(size_of::<Line>() == 128);
+    assert!(size_of::<ErrorRecord>() == 112);
+    assert!(size_of::<ControlPage>() == 4096);
+};

@@ -1,0 +1,282 @@
+//! The GPU half of the primitives: PTX by hand wherever `core` has no right answer.
+//!
+//! Two rules hold in this file. Every atomic carries its `.sem` and `.scope` in the instruction, because the
+//! back end drops both from `core`'s read-modify-writes. Every barrier and warp operation is an LLVM intrinsic and
+//! not inline assembly, which the optimiser does not know to be convergent; and it is the unaligned form (sm_70 and
+//! later), which stays right when it is duplicated all the same.
+
+use core::arch::{asm, nvptx};
+
+use super::{Cta, Gpu, Scope, Sys, SysWord};
+
+/// Index of this thread in its block.
+#[inline(always)]
+pub fn thread() -> u32 {
+    // SAFETY: reads a special register.
+    unsafe { nvptx::_thread_idx_x() as u32 }
+}
+
+/// Threads in a block.
+#[inline(always)]
+pub fn threads() -> u32 {
+    // SAFETY: reads a special register.
+    unsafe { nvptx::_block_dim_x() as u32 }
+}
+
+/// Index of this block.
+#[inline(always)]
+pub fn block() -> u32 {
+    // SAFETY: reads a special register.
+    unsafe { nvptx::_block_idx_x() as u32 }
+}
+
+/// Blocks in the grid.
+#[inline(always)]
+pub fn blocks() -> u32 {
+    // SAFETY: reads a special register.
+    unsafe { nvptx::_grid_dim_x() as u32 }
+}
+
+/// One turn of a waiting loop.
+#[inline(always)]
+pub fn spin() {}
+
+/// Turns of a waiting loop between two looks at the clock and the abort word (which lies in host memory).
+pub const TURNS: u32 = 256;
+
+/// Ends the kernel: for a broken invariant only, never for an error a user can meet.
+#[inline(always)]
+pub fn trap() -> ! {
+    // SAFETY: ends the grid; nothing runs after it.
+    unsafe { nvptx::trap() }
+}
+
+/// Nanoseconds of a clock that all SMs share; its origin is arbitrary.
+#[inline(always)]
+pub fn now_ns() -> u64 {
+    let t: u64;
+    // SAFETY: reads a special register.
+    unsafe { asm!("mov.u64 {t}, %globaltimer;", t = out(reg64) t, options(nomem, nostack)) };
+    t
+}
+
+#[allow(improper_ctypes)] // `bool` is LLVM's i1 here
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.barrier.cta.red.or.all"]
+    fn barrier_or(id: i32, vote: bool) -> bool;
+    #[link_name = "llvm.nvvm.barrier.cta.sync.all"]
+    fn barrier_sync(id: i32);
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn warp_sync(mask: i32);
+    #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+    fn shfl_idx(mask: i32, value: i32, lane: i32, clamp: i32) -> i32;
+    #[link_name = "llvm.nvvm.vote.ballot.sync"]
+    fn vote_ballot(mask: i32, vote: bool) -> i32;
+    #[link_name = "llvm.nvvm.match.any.sync.i64"]
+    fn match_any_64(mask: i32, value: i64) -> i32;
+    #[link_name = "llvm.nvvm.activemask"]
+    fn activemask() -> i32;
+}
+
+/// Barrier of the whole block, with an OR over all votes.
+#[inline(always)]
+pub fn block_any(vote: bool) -> bool {
+    // SAFETY: barrier 0 is the block's own; every thread of the block calls (contract of block-group calls).
+    unsafe { barrier_or(0, vote) }
+}
+
+/// Barrier of the whole block.
+#[inline(always)]
+pub fn sync_block() {
+    // SAFETY: as `block_any`.
+    unsafe { barrier_sync(0) }
+}
+
+/// Waits for the lanes of `mask`, and orders memory among them.
+#[inline(always)]
+pub fn sync_warp(mask: u32) {
+    // SAFETY: the caller's lane is in `mask`, and all lanes of it call (contract of warp-group calls).
+    unsafe { warp_sync(mask as i32) }
+}
+
+/// The value that lane `from` gave.
+#[inline(always)]
+pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
+    let half = |v: u32| {
+        // SAFETY: as `sync_warp`; `from` is in `mask`.
+        unsafe { shfl_idx(mask as i32, v as i32, from as i32, 31) as u32 as u64 }
+    };
+    half(value as u32) | half((value >> 32) as u32) << 32
+}
+
+/// The lanes of `mask` that voted true.
+#[inline(always)]
+pub fn ballot(mask: u32, vote: bool) -> u32 {
+    // SAFETY: as `sync_warp`.
+    unsafe { vote_ballot(mask as i32, vote) as u32 }
+}
+
+/// The lanes of `mask` that gave the same value as this one.
+#[inline(always)]
+pub fn match_any(mask: u32, value: u64) -> u32 {
+    // SAFETY: as `sync_warp`.
+    unsafe { match_any_64(mask as i32, value as i64) as u32 }
+}
+
+/// The lanes that are here together: any set that holds this lane is a right answer.
+#[inline(always)]
+pub fn converged() -> u32 {
+    // SAFETY: reads a special value.
+    unsafe { activemask() as u32 }
+}
+
+core::arch::global_asm!(".extern .shared .align 16 .b8 rushmem_shared[];");
+
+/// The block's dynamic shared memory: base and bytes.
+#[inline(always)]
+pub fn shared() -> (*mut u8, usize) {
+    let (base, bytes): (u64, u32);
+    // SAFETY: address arithmetic and a special register only.
+    unsafe {
+        asm!(
+            "{{ .reg .u64 s; mov.u64 s, rushmem_shared; cvta.shared.u64 {b}, s; }}", "mov.u32 {n}, %dynamic_smem_size;",
+            b = out(reg64) base, n = out(reg32) bytes, options(nomem, nostack)
+        )
+    };
+    (base as *mut u8, bytes as usize)
+}
+
+/// One 16-byte store.
+///
+/// # Safety
+/// `p` is 16-byte aligned global memory that this thread may write.
+#[inline(always)]
+pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("st.global.v4.b32 [{p}], {{{a}, {b}, {c}, {d}}};", p = in(reg64) p,
+            a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3])
+    }
+}
+
+/// One 16-byte load.
+///
+/// # Safety
+/// `p` is 16-byte aligned readable global memory.
+#[inline(always)]
+pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
+    let (a, b, c, d);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];", p = in(reg64) p,
+            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
+    };
+    [a, b, c, d]
+}
+
+/// The store that a NIC's doorbell register sees: one 8-byte transaction, not merged and not split.
+///
+/// # Safety
+/// `p` is a mapped doorbell register.
+#[inline(always)]
+pub unsafe fn store_mmio(p: *mut u64, v: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("st.mmio.relaxed.sys.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
+}
+
+/// Reads one element of memory that other threads and NICs may write.
+///
+/// # Safety
+/// `p` is aligned and readable.
+#[inline(always)]
+pub unsafe fn read<T: Copy>(p: *const T) -> T {
+    // SAFETY: the caller's promise; a plain load is what a GPU's weak access is.
+    unsafe { p.read() }
+}
+
+/// Writes one element of memory that other threads and NICs may read.
+///
+/// # Safety
+/// `p` is aligned and writable.
+#[inline(always)]
+pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
+    // SAFETY: the caller's promise.
+    unsafe { p.write(v) }
+}
+
+macro_rules! access {
+    (load $t:ty, $reg:ident, $name:ident, $asm:expr) => {
+        #[inline(always)]
+        unsafe fn $name(p: *const $t) -> $t {
+            let r;
+            // SAFETY: the caller's promise.
+            unsafe { asm!($asm, p = in(reg64) p, r = out($reg) r) };
+            r
+        }
+    };
+    (store $t:ty, $reg:ident, $name:ident, $asm:expr) => {
+        #[inline(always)]
+        unsafe fn $name(p: *mut $t, v: $t) {
+            // SAFETY: the caller's promise.
+            unsafe { asm!($asm, p = in(reg64) p, v = in($reg) v) }
+        }
+    };
+    (rmw $t:ty, $reg:ident, $name:ident, $asm:expr) => {
+        #[inline(always)]
+        unsafe fn $name(p: *mut $t, v: $t) -> $t {
+            let r;
+            // SAFETY: the caller's promise.
+            unsafe { asm!($asm, p = in(reg64) p, v = in($reg) v, r = out($reg) r) };
+            r
+        }
+    };
+}
+
+macro_rules! scope {
+    ($scope:ty, $s:literal) => {
+        impl Scope for $scope {
+            #[inline(always)]
+            fn fence() {
+                // SAFETY: a fence has no operands.
+                unsafe { asm!(concat!("fence.acq_rel.", $s, ";")) }
+            }
+            access!(load u64, reg64, load_relaxed, concat!("ld.relaxed.", $s, ".b64 {r}, [{p}];"));
+            access!(load u64, reg64, load_acquire, concat!("ld.acquire.", $s, ".b64 {r}, [{p}];"));
+            access!(store u64, reg64, store_relaxed, concat!("st.relaxed.", $s, ".b64 [{p}], {v};"));
+            access!(store u64, reg64, store_release, concat!("st.release.", $s, ".b64 [{p}], {v};"));
+            access!(rmw u64, reg64, fetch_add_relaxed, concat!("atom.relaxed.", $s, ".add.u64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, fetch_max_acq_rel, concat!("atom.acq_rel.", $s, ".max.u64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, swap_acq_rel, concat!("atom.acq_rel.", $s, ".exch.b64 {r}, [{p}], {v};"));
+        }
+    };
+}
+
+macro_rules! sys_word {
+    ($t:ty, $reg:ident, $bits:literal) => {
+        impl SysWord for $t {
+            access!(load $t, $reg, load_acquire, concat!("ld.acquire.sys.b", $bits, " {r}, [{p}];"));
+            access!(store $t, $reg, store_release, concat!("st.release.sys.b", $bits, " [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_add, concat!("atom.relaxed.sys.add.u", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_and, concat!("atom.relaxed.sys.and.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_or, concat!("atom.relaxed.sys.or.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_xor, concat!("atom.relaxed.sys.xor.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, swap, concat!("atom.relaxed.sys.exch.b", $bits, " {r}, [{p}], {v};"));
+            #[inline(always)]
+            unsafe fn compare_swap(p: *mut $t, old: $t, new: $t) -> $t {
+                let r;
+                // SAFETY: the caller's promise.
+                unsafe {
+                    asm!(concat!("atom.relaxed.sys.cas.b", $bits, " {r}, [{p}], {o}, {n};"),
+                        p = in(reg64) p, o = in($reg) old, n = in($reg) new, r = out($reg) r)
+                };
+                r
+            }
+        }
+    };
+}
+
+scope!(Sys, "sys");
+scope!(Gpu, "gpu");
+scope!(Cta, "cta");
+sys_word!(u32, reg32, "32");
+sys_word!(u64, reg64, "64");

@@ -1,0 +1,62 @@
+//! Words that several observers share: the scope is a type, the ordering is in the name.
+
+/// Who must see a store, and the accesses to 64-bit words at that scope that the send-queue protocol needs.
+///
+/// # Safety
+/// For every function with a pointer: it is aligned, valid for the access, and while others may use the word at
+/// the same time, all accesses to it are atomic.
+#[allow(clippy::missing_safety_doc)] // stated once, above
+pub trait Scope: Copy + 'static {
+    /// `fence.acq_rel` at this scope.
+    fn fence();
+    /// A relaxed load.
+    unsafe fn load_relaxed(p: *const u64) -> u64;
+    /// An acquire load.
+    unsafe fn load_acquire(p: *const u64) -> u64;
+    /// A relaxed store.
+    unsafe fn store_relaxed(p: *mut u64, v: u64);
+    /// A release store.
+    unsafe fn store_release(p: *mut u64, v: u64);
+    /// Adds, wrapping; returns the old value.
+    unsafe fn fetch_add_relaxed(p: *mut u64, v: u64) -> u64;
+    /// Unsigned maximum; returns the old value.
+    unsafe fn fetch_max_acq_rel(p: *mut u64, v: u64) -> u64;
+    /// Exchanges; returns the old value.
+    unsafe fn swap_acq_rel(p: *mut u64, v: u64) -> u64;
+}
+
+/// Every observer in the system: other GPUs, the CPU, NICs.
+#[derive(Clone, Copy, Debug)]
+pub struct Sys;
+
+/// The threads of this GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Gpu;
+
+/// The threads of this block.
+#[derive(Clone, Copy, Debug)]
+pub struct Cta;
+
+/// Accesses at system scope to words of the sizes that remote atomics have.
+///
+/// # Safety
+/// As [`Scope`].
+#[allow(clippy::missing_safety_doc)] // stated once, above
+pub trait SysWord: Copy + PartialEq + 'static {
+    /// An acquire load.
+    unsafe fn load_acquire(p: *const Self) -> Self;
+    /// A release store.
+    unsafe fn store_release(p: *mut Self, v: Self);
+    /// Adds, wrapping; returns the old value.
+    unsafe fn fetch_add(p: *mut Self, v: Self) -> Self;
+    /// Bitwise and; returns the old value.
+    unsafe fn fetch_and(p: *mut Self, v: Self) -> Self;
+    /// Bitwise or; returns the old value.
+    unsafe fn fetch_or(p: *mut Self, v: Self) -> Self;
+    /// Bitwise exclusive or; returns the old value.
+    unsafe fn fetch_xor(p: *mut Self, v: Self) -> Self;
+    /// Exchanges; returns the old value.
+    unsafe fn swap(p: *mut Self, v: Self) -> Self;
+    /// Writes `new` if the word holds `old`; returns the value found.
+    unsafe fn compare_swap(p: *mut Self, old: Self, new: Self) -> Self;
+}

@@ -1,0 +1,268 @@
+//! The context of a kernel: its place in the job, and the way to its queues.
+
+use core::marker::PhantomData;
+use core::panic::Location;
+
+use bytemuck::Pod;
+
+use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpDesc, peer_flags};
+use crate::arch;
+use crate::error::{Detail, Error, Result, Sink, record};
+use crate::heap::{Sym, SymSlice};
+use crate::qp::Qp;
+use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
+use crate::view::View;
+
+/// The context of a kernel. Every operation is a method of it.
+///
+/// `S` says who else posts to the queues that it uses: a kernel gets a `Ctx<PerGpu>`, which any thread of the GPU
+/// may use, and takes narrower ones from it with [`Ctx::per_block`] and [`Ctx::exclusive`], which post with less
+/// synchronisation. Only the runtime can make one: device code trusts its addresses.
+#[repr(transparent)]
+pub struct Ctx<S = PerGpu> {
+    parts: CtxParts,
+    _sharing: PhantomData<S>,
+}
+
+impl<S> Clone for Ctx<S> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Ctx<S> {}
+
+impl Ctx {
+    /// A context of these parts.
+    ///
+    /// # Safety
+    /// Every address in `parts` leads to what its field says, sized for the counts in it, and stays valid while
+    /// a kernel may use the context.
+    pub const unsafe fn from_parts(parts: CtxParts) -> Self {
+        Self { parts, _sharing: PhantomData }
+    }
+
+    /// The bytes that are a kernel's first parameter.
+    pub const fn parts(&self) -> &CtxParts {
+        &self.parts
+    }
+
+    /// A context with queues of the calling block's own.
+    ///
+    /// # Errors
+    /// [`Error::NoQp`] if the job was configured with fewer per-block QPs than there are blocks
+    /// (`block_qps`).
+    #[inline(always)]
+    #[track_caller]
+    pub fn per_block(&self) -> Result<Ctx<PerBlock>> {
+        let p = &self.parts;
+        let block = arch::block();
+        if block >= p.block_sets {
+            let d = Detail { found: p.block_sets as u64, wanted: block as u64 + 1, ..Detail::NONE };
+            return Err(self.fail(Error::NoQp, d));
+        }
+        Ok(self.narrowed(p.n_sets + block))
+    }
+
+    /// A context with queues of the calling thread's own: set number `index` of the job's exclusive sets.
+    /// Posting needs no atomic operation at all. Give it back with [`Ctx::release`].
+    ///
+    /// # Errors
+    /// [`Error::NoQp`] if there is no such set (`exclusive_qps`), [`Error::Busy`] if another thread has it.
+    #[inline(always)]
+    #[track_caller]
+    pub fn exclusive(&self, index: u32) -> Result<Ctx<Exclusive>> {
+        let p = &self.parts;
+        if index >= p.exclusive_sets {
+            let d = Detail { found: p.exclusive_sets as u64, wanted: index as u64 + 1, ..Detail::NONE };
+            return Err(self.fail(Error::NoQp, d));
+        }
+        let set = p.n_sets + p.block_sets + index;
+        let mine = self.narrowed(set);
+        if mine.owner_qp().take() { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
+    }
+
+    fn narrowed<S>(&self, set: u32) -> Ctx<S> {
+        let parts = CtxParts { first_set: set, n_sets: 1, block_sets: 0, exclusive_sets: 0, ..self.parts };
+        Ctx { parts, _sharing: PhantomData }
+    }
+
+    /// Says that they do not agree. Only the header can be believed then, and of it only what never changes.
+    #[cold]
+    pub(crate) fn report_layout(&self) {
+        let h = &self.parts.header;
+        if h.magic != abi::MAGIC {
+            return; // not a context at all: there is no page to write to
+        }
+        let sink = Sink { control: h.control, state: None, pe: u32::MAX };
+        let d = Detail { found: h.layout, wanted: abi::LAYOUT, offset: h.version as u64, ..Detail::NONE };
+        let _ = record(sink, Error::Layout, d, Location::caller());
+    }
+
+    /// True if host and kernel agree on what a context is.
+    pub(crate) fn trusted(&self) -> bool {
+        let h = &self.parts.header;
+        h.magic == abi::MAGIC && h.version == abi::VERSION && h.layout == abi::LAYOUT
+    }
+}
+
+impl Ctx<Exclusive> {
+    /// Gives the exclusive queues back. What was posted on them goes on; wait for it with `quiet` first if it
+    /// matters.
+    #[inline(always)]
+    pub fn release(self) {
+        self.owner_qp().give_back()
+    }
+}
+
+impl<S> Ctx<S> {
+    /// This PE. OpenSHMEM 1.6 section 9.2, `shmem_my_pe`.
+    #[inline(always)]
+    pub fn my_pe(&self) -> u32 {
+        self.parts.pe
+    }
+
+    /// PEs in the job. OpenSHMEM 1.6 section 9.2, `shmem_n_pes`.
+    #[inline(always)]
+    pub fn n_pes(&self) -> u32 {
+        self.parts.n_pes
+    }
+
+    /// The PE `k` places after this one in a ring.
+    #[inline(always)]
+    pub fn pe_after(&self, k: u32) -> u32 {
+        let (pe, n) = (self.parts.pe as u64 + k as u64, self.parts.n_pes as u64);
+        pe.checked_rem(n).unwrap_or(0) as u32
+    }
+
+    /// This PE's own part of a symmetric object, for plain loads and stores.
+    #[inline(always)]
+    #[track_caller]
+    pub fn local<T: Pod>(&self, object: SymSlice<T>) -> View<T> {
+        let len = match self.check_slice(object) {
+            Ok(()) => object.len(),
+            Err(_) => 0,
+        };
+        // SAFETY: checked to be inside of the heap; the allocator aligned it for `T`.
+        unsafe { View::new(self.address(object.offset()), len, self.sink()) }
+    }
+
+    /// This PE's own copy of a symmetric element, for plain loads and stores of element 0.
+    #[inline(always)]
+    #[track_caller]
+    pub fn local_one<T: Pod>(&self, object: Sym<T>) -> View<T> {
+        self.local(object.as_slice())
+    }
+
+    /// The block's dynamic shared memory: as many `T` as fit in what the launch gave. Its first content is
+    /// undefined on a GPU: write before you read.
+    #[inline(always)]
+    pub fn shared<T: Pod>(&self) -> View<T> {
+        let (base, bytes) = arch::shared();
+        let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
+        // SAFETY: the launch gave the block `bytes` bytes at `base`, aligned to 16.
+        unsafe { View::new(base.cast(), len, self.sink()) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn parts_ref(&self) -> &CtxParts {
+        &self.parts
+    }
+
+    #[inline(always)]
+    pub(crate) fn address<T>(&self, offset: u64) -> *mut T {
+        self.parts.heap.add(offset).ptr()
+    }
+
+    #[inline(always)]
+    pub(crate) fn sink(&self) -> Sink {
+        Sink { control: self.parts.header.control, state: Some(self.parts.state), pe: self.parts.pe }
+    }
+
+    /// Writes the record of `error` with the caller's place.
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn fail(&self, error: Error, detail: Detail) -> Error {
+        record(self.sink(), error, detail, Location::caller())
+    }
+
+    /// The peer's descriptor.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn peer(&self, pe: u32) -> Result<Peer> {
+        if pe >= self.parts.n_pes {
+            let d = Detail { peer: pe, found: pe as u64, wanted: self.parts.n_pes as u64, ..Detail::NONE };
+            return Err(self.fail(Error::BadPe, d));
+        }
+        // SAFETY: the host filled `n_pes` descriptors and does not change them while kernels run.
+        let d = unsafe { &*self.parts.peers.ptr::<PeerDesc>().add(pe as usize) };
+        Ok(Peer { pe, direct: d.direct, direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0 })
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_slice<T: Pod>(&self, object: SymSlice<T>) -> Result {
+        if object.fits(self.parts.heap_bytes) {
+            Ok(())
+        } else {
+            Err(self.out_of_range(object.offset(), object.bytes()))
+        }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check<T: Pod>(&self, object: Sym<T>) -> Result {
+        self.check_slice(object.as_slice())
+    }
+
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    fn out_of_range(&self, offset: u64, bytes: u64) -> Error {
+        let d = Detail { found: bytes, wanted: self.parts.heap_bytes, offset, ..Detail::NONE };
+        self.fail(Error::OutOfRange, d)
+    }
+
+    fn owner_qp(&self) -> Qp<'_, Exclusive> {
+        // SAFETY: as `qp`; the set exists.
+        unsafe { Qp::new(&*self.qp_desc(self.parts.first_set, 0), self.sink(), self.parts.deadline_ns) }
+    }
+
+    fn qp_desc(&self, set: u32, pe: u32) -> *const QpDesc {
+        let i = set as usize * self.parts.n_pes as usize + pe as usize;
+        self.parts.qps.ptr::<QpDesc>().cast_const().wrapping_add(i)
+    }
+}
+
+impl<S: Sharing> Ctx<S> {
+    /// The QP that this block uses towards `pe`, which is below `n_pes`.
+    #[inline(always)]
+    pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
+        let p = &self.parts;
+        let spread = if p.n_sets > 1 { arch::block().checked_rem(p.n_sets).unwrap_or(0) } else { 0 };
+        self.qp_of_set(p.first_set + spread, pe)
+    }
+
+    #[inline(always)]
+    pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
+        // SAFETY: the host filled a descriptor for every set and PE, and keeps it while kernels run.
+        unsafe { Qp::new(&*self.qp_desc(set, pe), self.sink(), self.parts.deadline_ns) }
+    }
+}
+
+/// How a PE is reached.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) pe: u32,
+    direct: DevAddr,
+    pub(crate) direct_atomics: bool,
+}
+
+impl Peer {
+    /// The peer's copy of what lies at `offset`, if its heap is mapped here.
+    #[inline(always)]
+    pub(crate) fn mapped<T>(&self, offset: u64) -> Option<*mut T> {
+        if self.direct.0 != 0 { Some(self.direct.add(offset).ptr()) } else { None }
+    }
+}

@@ -1,0 +1,208 @@
+//! Who calls an operation together: a value argument, so that a collective call is visible where it is made.
+
+use core::ops::Range;
+
+use crate::arch;
+use crate::error::{Error, Result};
+
+/// Threads that call an operation together, with the same arguments.
+///
+/// Every thread of the group must make the call; the call returns the same result to all of them. What the
+/// group wrote before the call is visible to the operation.
+pub trait Group: Copy + sealed::Sealed {
+    /// Index of this thread in the group.
+    fn rank(self) -> u32;
+    /// Threads in the group.
+    fn size(self) -> u32;
+    /// Barrier of the group with an OR over all votes.
+    fn any(self, vote: bool) -> bool;
+    /// Barrier of the group; orders memory among its threads.
+    fn sync(self);
+    /// True in exactly one thread of the group.
+    fn leader(self) -> bool {
+        self.rank() == 0
+    }
+}
+
+/// A thread by itself. Calls that several lanes of a warp make at once are posted together.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread;
+
+/// The warp of the calling thread: all of its lanes call.
+#[derive(Clone, Copy, Debug)]
+pub struct Warp(());
+
+/// The block of the calling thread: all of its threads call.
+#[derive(Clone, Copy, Debug)]
+pub struct Block(());
+
+mod sealed {
+    use crate::post::Lanes;
+
+    pub trait Sealed {
+        /// Who posts with the group's leader, for a QP with this key.
+        #[track_caller]
+        fn lanes(self, key: u64) -> Lanes;
+    }
+    impl Sealed for super::Thread {
+        #[inline(always)]
+        #[track_caller]
+        fn lanes(self, key: u64) -> Lanes {
+            Lanes::together(key)
+        }
+    }
+    impl Sealed for super::Warp {
+        #[inline(always)]
+        fn lanes(self, _: u64) -> Lanes {
+            Lanes::ALONE
+        }
+    }
+    impl Sealed for super::Block {
+        #[inline(always)]
+        fn lanes(self, _: u64) -> Lanes {
+            Lanes::ALONE
+        }
+    }
+}
+
+/// Ends a step that only the leader could fail at: the same verdict for all threads of the group, and a barrier.
+///
+/// # Errors
+/// The leader's own error; [`Error::InGroup`] for the others.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
+    if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
+}
+
+/// Runs `step` in the group's leader, after a barrier, and agrees on its result.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn by_leader<G: Group>(group: G, step: impl FnOnce() -> Result) -> Result {
+    group.sync();
+    let mine = if group.leader() { step() } else { Ok(()) };
+    agree(group, mine)
+}
+
+impl Thread {
+    /// Index of the calling thread in the whole grid.
+    #[inline(always)]
+    pub fn index() -> usize {
+        arch::block() as usize * arch::threads() as usize + arch::thread() as usize
+    }
+
+    /// Threads in the whole grid.
+    #[inline(always)]
+    pub fn count() -> usize {
+        arch::blocks() as usize * arch::threads() as usize
+    }
+}
+
+impl Group for Thread {
+    #[inline(always)]
+    fn rank(self) -> u32 {
+        0
+    }
+    #[inline(always)]
+    fn size(self) -> u32 {
+        1
+    }
+    #[inline(always)]
+    fn any(self, vote: bool) -> bool {
+        vote
+    }
+    #[inline(always)]
+    fn sync(self) {}
+}
+
+impl Warp {
+    /// The calling thread's warp.
+    #[inline(always)]
+    pub fn current() -> Self {
+        Self(())
+    }
+
+    /// Index of this warp in its block.
+    #[inline(always)]
+    pub fn id(self) -> u32 {
+        arch::thread() / 32
+    }
+
+    /// The lanes that this warp has: all 32, but for the last warp of a block whose size is no multiple of 32.
+    #[inline(always)]
+    pub fn mask(self) -> u32 {
+        u32::MAX >> (32 - self.size())
+    }
+}
+
+impl Group for Warp {
+    #[inline(always)]
+    fn rank(self) -> u32 {
+        arch::thread() & 31
+    }
+    #[inline(always)]
+    fn size(self) -> u32 {
+        (arch::threads() - (arch::thread() & !31)).min(32)
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn any(self, vote: bool) -> bool {
+        let any = arch::ballot(self.mask(), vote) != 0;
+        arch::sync_warp(self.mask());
+        any
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(self) {
+        arch::sync_warp(self.mask())
+    }
+}
+
+impl Block {
+    /// The calling thread's block.
+    #[inline(always)]
+    pub fn current() -> Self {
+        Self(())
+    }
+
+    /// Index of this block in the grid.
+    #[inline(always)]
+    pub fn id(self) -> u32 {
+        arch::block()
+    }
+
+    /// Blocks in the grid.
+    #[inline(always)]
+    pub fn count(self) -> u32 {
+        arch::blocks()
+    }
+
+    /// This block's share of `0..n`: contiguous, the shares of all blocks cover it once.
+    #[inline(always)]
+    pub fn share(self, n: usize) -> Range<usize> {
+        let (id, count) = (self.id() as u64, self.count() as u64);
+        let cut = |i: u64| (n as u64).wrapping_mul(i).checked_div(count).unwrap_or(0) as usize;
+        cut(id)..cut(id + 1)
+    }
+}
+
+impl Group for Block {
+    #[inline(always)]
+    fn rank(self) -> u32 {
+        arch::thread()
+    }
+    #[inline(always)]
+    fn size(self) -> u32 {
+        arch::threads()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn any(self, vote: bool) -> bool {
+        arch::block_any(vote)
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(self) {
+        arch::sync_block()
+    }
+}

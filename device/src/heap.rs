@@ -1,0 +1,136 @@
+//! Symmetric addresses: the same object on every PE, told by its offset in the symmetric heap.
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+use bytemuck::Pod;
+
+/// `len` elements in the symmetric heap, the same on every PE.
+///
+/// A handle, not memory: only the runtime's allocator makes one, so that safe code cannot name an address that it
+/// does not own. A part that is not inside of the whole is *invalid*, and every call that gets it returns
+/// [`Error::OutOfRange`](crate::Error::OutOfRange).
+#[repr(C)]
+pub struct SymSlice<T> {
+    offset: u64,
+    len: u64,
+    _element: PhantomData<fn() -> T>,
+}
+
+/// One element in the symmetric heap, the same on every PE.
+#[repr(C)]
+pub struct Sym<T> {
+    offset: u64,
+    _element: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for SymSlice<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for SymSlice<T> {}
+impl<T> Clone for Sym<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Sym<T> {}
+
+impl<T> core::fmt::Debug for SymSlice<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "SymSlice(+{:#x}, {} elements)", self.offset, self.len)
+    }
+}
+impl<T> core::fmt::Debug for Sym<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Sym(+{:#x})", self.offset)
+    }
+}
+
+/// The offset that no object has.
+const INVALID: u64 = u64::MAX;
+
+impl<T: Pod> SymSlice<T> {
+    /// The `len` elements at `offset` bytes from the base of the heap.
+    ///
+    /// # Safety
+    /// They are an allocated object of this type in the heap of the context that the handle is used with.
+    pub const unsafe fn from_raw(offset: u64, len: usize) -> Self {
+        Self { offset, len: len as u64, _element: PhantomData }
+    }
+
+    /// Elements.
+    #[inline(always)]
+    pub const fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// True if there are none.
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes from the base of the heap.
+    #[inline(always)]
+    pub const fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// Length in bytes.
+    #[inline(always)]
+    pub const fn bytes(self) -> u64 {
+        self.len * size_of::<T>() as u64
+    }
+
+    /// The elements `range`; invalid if they are not all inside.
+    #[inline(always)]
+    pub const fn slice(self, range: Range<usize>) -> Self {
+        let (start, end) = (range.start as u64, range.end as u64);
+        if start <= end && end <= self.len {
+            Self { offset: self.offset + start * size_of::<T>() as u64, len: end - start, _element: PhantomData }
+        } else {
+            Self { offset: INVALID, len: 0, _element: PhantomData }
+        }
+    }
+
+    /// Element `i`; invalid if there is none.
+    #[inline(always)]
+    pub const fn at(self, i: usize) -> Sym<T> {
+        let offset =
+            if (i as u64) < self.len { self.offset + i as u64 * size_of::<T>() as u64 } else { INVALID };
+        Sym { offset, _element: PhantomData }
+    }
+
+    /// True if `bytes` of heap hold all of it.
+    #[inline(always)]
+    pub(crate) const fn fits(self, heap_bytes: u64) -> bool {
+        self.offset <= heap_bytes && self.bytes() <= heap_bytes - self.offset
+    }
+}
+
+impl<T: Pod> Sym<T> {
+    /// The element at `offset` bytes from the base of the heap.
+    ///
+    /// # Safety
+    /// As [`SymSlice::from_raw`].
+    pub const unsafe fn from_raw(offset: u64) -> Self {
+        Self { offset, _element: PhantomData }
+    }
+
+    /// Bytes from the base of the heap.
+    #[inline(always)]
+    pub const fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// The element as a slice of one.
+    #[inline(always)]
+    pub const fn as_slice(self) -> SymSlice<T> {
+        SymSlice { offset: self.offset, len: 1, _element: PhantomData }
+    }
+}
+
+/// A 64-bit word that remote PEs set or add to, and that its owner waits on.
+pub type Signal = u64;

@@ -1,0 +1,369 @@
+//! One queue pair as device code uses it: post WQEs, ring, poll completions, know of errors.
+
+use core::marker::PhantomData;
+use core::panic::Location;
+
+use rushmem_mlx5::doorbell;
+use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe};
+
+use crate::abi::{DevAddr, Line, QpDesc, QpState, qp_flags};
+use crate::arch::{self, Gpu, Scope, Sys};
+use crate::error::{Detail, Error, Result, Sink, record};
+use crate::sharing::{Exclusive, Sharing};
+use crate::sq::{self, Words};
+use crate::wait::Watch;
+
+/// A count of blocks: an operation has completed once the QP's `done` reaches it.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// A queue pair, shared as `S` says.
+#[derive(Clone, Copy)]
+pub(crate) struct Qp<'a, S> {
+    desc: &'a QpDesc,
+    sink: Sink,
+    deadline_ns: u64,
+    _sharing: PhantomData<S>,
+}
+
+/// Blocks `first..end` of a send queue, to be written and published.
+#[derive(Clone, Copy)]
+pub(crate) struct Reservation {
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+}
+
+impl Reservation {
+    #[inline(always)]
+    pub(crate) fn ticket(self) -> Ticket {
+        Ticket(self.end)
+    }
+}
+
+impl<'a, S: Sharing> Qp<'a, S> {
+    /// # Safety
+    /// The host filled `desc`, and every address in it is valid while the kernel runs.
+    #[inline(always)]
+    pub(crate) unsafe fn new(desc: &'a QpDesc, sink: Sink, deadline_ns: u64) -> Self {
+        Self { desc, sink, deadline_ns, _sharing: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(crate) fn desc(&self) -> &'a QpDesc {
+        self.desc
+    }
+
+    #[inline(always)]
+    pub(crate) fn depth(&self) -> u64 {
+        1 << (self.desc.log_depth & 31)
+    }
+
+    /// Hands out `blocks` blocks (at most the depth), and waits until they may be written.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation> {
+        let first = Words::reserve(self, blocks);
+        let end = first + blocks;
+        if end > self.depth() {
+            self.wait(Ticket(end - self.depth()))?;
+        }
+        Ok(Reservation { first, end })
+    }
+
+    /// Writes one WQE at block `index` of a reservation; returns the block after it.
+    #[inline(always)]
+    pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        let entry = wqe.emit(index as u16, self.desc.qpn, flags);
+        let mut at = index;
+        for block in entry.blocks.iter().take(entry.n_blocks() as usize) {
+            let slot = self.desc.sq.add((at & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
+            for (i, segment) in block.0.iter().enumerate() {
+                // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
+                unsafe { arch::store16(slot.add(i), segment.0) }
+            }
+            at += 1;
+        }
+        at
+    }
+
+    /// Makes a written reservation the NIC's.
+    #[inline(always)]
+    pub(crate) fn publish(&self, r: Reservation) {
+        if S::SHARED {
+            sq::publish(self, self.depth(), r.first, r.end, |end| self.bell(end));
+        } else {
+            self.bell(r.end);
+        }
+    }
+
+    /// Writes the doorbell record, then the doorbell.
+    #[inline(always)]
+    fn bell(&self, end: u64) {
+        let d = self.desc;
+        Sys::fence();
+        // SAFETY: the host mapped both; the bell's holder alone writes them.
+        unsafe {
+            arch::write(d.dbr.ptr::<u32>(), doorbell::send_record(end as u16).raw());
+            Sys::fence();
+            arch::store_mmio(d.uar.ptr(), doorbell::producer_value(d.qpn, end as u16));
+        }
+    }
+
+    /// The ticket of everything reserved so far.
+    #[inline(always)]
+    pub(crate) fn last(&self) -> Ticket {
+        // SAFETY: a word of the QP's state.
+        Ticket(unsafe { S::Scope::load_relaxed(self.word(|s| &raw mut (*s).reserved)) })
+    }
+
+    /// Waits until the ticket's blocks have completed.
+    ///
+    /// # Errors
+    /// The error CQE that ended the QP, or that it had been ended, or the deadline.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn wait(&self, t: Ticket) -> Result {
+        let mut watch = Watch::new(self.sink, self.deadline_ns);
+        loop {
+            let done = self.done();
+            if done >= t.0 {
+                return Ok(());
+            }
+            if self.poll(done)? {
+                continue;
+            }
+            match watch.turn() {
+                Ok(()) => {}
+                Err(Error::Timeout) => {
+                    return Err(self.poison(Error::Timeout, self.detail(done as u32 & 0xffff, done, t.0)));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// Looks at the completion queue once; true if it held something new.
+    #[inline(always)]
+    #[track_caller]
+    fn poll(&self, done: u64) -> Result<bool> {
+        let d = self.desc;
+        let collapsed = d.flags & qp_flags::COLLAPSED != 0;
+        // SAFETY: a word of the QP's state.
+        let next = if collapsed { 0 } else { unsafe { S::Scope::load_acquire(self.cq_next()) } };
+        let entry = d.cq.add((next & ((1 << (d.log_cq & 31)) - 1)) * 64);
+        // SAFETY: an entry of the CQ; the NIC writes its last 8 bytes at once, after the rest.
+        let word = CqeWord::from_raw(unsafe { Sys::load_acquire(entry.add(56).ptr()) });
+        let fresh = if collapsed { word.is_written() } else { word.is_valid(next, d.log_cq) };
+        if !fresh {
+            // SAFETY: a word of the QP's state.
+            return match unsafe { S::Scope::load_relaxed(self.poison_word()) } {
+                0 => Ok(false),
+                _ => Err(Error::Poisoned),
+            };
+        }
+        if word.cqe_opcode() != CqeOpcode::REQ {
+            return Err(self.failed(entry, word));
+        }
+        let news = sq::completed(done, word.wqe_counter().wrapping_add(self.blocks_of(word)), self.depth());
+        // SAFETY: words of the QP's state.
+        unsafe {
+            if let Some(now) = news {
+                self.raise(self.word(|s| &raw mut (*s).done), now);
+            }
+            if !collapsed {
+                self.raise(self.cq_next(), next + 1);
+            }
+        }
+        Ok(news.is_some() || !collapsed)
+    }
+
+    /// Blocks of the WQE that a CQE completes. All that this crate signals are one block long, but for the 64-bit
+    /// masked compare and swap; the queue itself tells which masked ones are of 64 bits.
+    #[inline(always)]
+    fn blocks_of(&self, word: CqeWord) -> u16 {
+        if word.wqe_opcode() != Opcode::ATOMIC_MASKED_CS {
+            return 1;
+        }
+        let slot = word.wqe_counter() as u64 & (self.depth() - 1);
+        // SAFETY: a slot of the queue. If it has been given out again meanwhile, `done` has passed its new end,
+        // and the answer does not matter.
+        let ctrl = unsafe { Sys::load_relaxed(self.desc.sq.add(slot * 64).ptr()) };
+        let ds = (ctrl >> 56) as u8 & 0x3f;
+        if ds > 4 { 2 } else { 1 }
+    }
+
+    /// Reports the error CQE at `entry`, once, and ends the QP.
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    fn failed(&self, entry: DevAddr, word: CqeWord) -> Error {
+        // SAFETY: the entry is written, and stays while the QP is in error.
+        let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
+        let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
+        let detail = Detail {
+            opcode: word.wqe_opcode().0 as u32,
+            syndrome: syndrome as u32,
+            vendor: vendor as u32,
+            ..self.detail(word.wqe_counter() as u32, 0, 0)
+        };
+        self.poison(Error::Completion, detail)
+    }
+
+    #[inline(always)]
+    fn detail(&self, wqe: u32, found: u64, wanted: u64) -> Detail {
+        Detail { peer: self.desc.peer, qpn: self.desc.qpn, wqe, found, wanted, ..Detail::NONE }
+    }
+
+    /// Ends the QP: the first thread to say so writes the record, all others learn that it is over.
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    fn poison(&self, error: Error, detail: Detail) -> Error {
+        // SAFETY: a word of the QP's state.
+        match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
+            0 => record(self.sink, error, detail, Location::caller()),
+            _ => Error::Poisoned,
+        }
+    }
+
+    #[inline(always)]
+    fn done(&self) -> u64 {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::load_acquire(self.word(|s| &raw mut (*s).done)) }
+    }
+
+    #[inline(always)]
+    fn cq_next(&self) -> *mut u64 {
+        self.word(|s| &raw mut (*s).cq_next)
+    }
+
+    #[inline(always)]
+    fn poison_word(&self) -> *mut u64 {
+        self.word(|s| &raw mut (*s).poison)
+    }
+
+    /// Raises a counter to at least `to`.
+    ///
+    /// # Safety
+    /// `p` is a counter of the QP's state.
+    #[inline(always)]
+    unsafe fn raise(&self, p: *mut u64, to: u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if S::SHARED {
+                S::Scope::fetch_max_acq_rel(p, to);
+            } else {
+                S::Scope::store_release(p, to);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn word(&self, line: impl FnOnce(*mut QpState) -> *mut Line) -> *mut u64 {
+        // SAFETY: the state is a `QpState`, and a line begins with its word.
+        line(self.desc.state.ptr()).cast()
+    }
+
+    /// The fetch slot of a WQE at block `index`: its word in the heap, as a heap offset, and its busy word.
+    #[inline(always)]
+    fn fetch_slot(&self, index: u64) -> (u64, *mut u64) {
+        let slot = index & (self.depth() - 1);
+        (self.desc.fetch + slot * 8, self.desc.fetch_busy.ptr::<u64>().wrapping_add(slot as usize))
+    }
+
+    /// Takes the fetch slot of block `index`, which this thread has reserved: waits until whoever used it for an
+    /// earlier WQE has read the result. Returns the slot's heap offset.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn take_fetch_slot(&self, index: u64) -> Result<u64> {
+        let (offset, busy) = self.fetch_slot(index);
+        let mut watch = Watch::new(self.sink, self.deadline_ns);
+        // SAFETY: a busy word of this QP.
+        while unsafe { S::Scope::swap_acq_rel(busy, 1) } != 0 {
+            if let Err(why) = watch.turn() {
+                return Err(self.poison(why, self.detail(index as u32 & 0xffff, 0, 0)));
+            }
+        }
+        Ok(offset)
+    }
+
+    /// Gives the fetch slot back, once the result has been read.
+    #[inline(always)]
+    pub(crate) fn free_fetch_slot(&self, index: u64) {
+        let (_, busy) = self.fetch_slot(index);
+        // SAFETY: a busy word of this QP, taken by this thread.
+        unsafe { S::Scope::store_release(busy, 0) }
+    }
+}
+
+impl<S: Sharing> Words for Qp<'_, S> {
+    #[inline(always)]
+    fn reserve(&self, blocks: u64) -> u64 {
+        let p = self.word(|s| &raw mut (*s).reserved);
+        // SAFETY: a word of the QP's state; not shared means that this thread alone uses it.
+        unsafe {
+            if S::SHARED {
+                S::Scope::fetch_add_relaxed(p, blocks)
+            } else {
+                let first = S::Scope::load_relaxed(p);
+                S::Scope::store_relaxed(p, first + blocks);
+                first
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn end(&self, slot: u64) -> u64 {
+        // SAFETY: there is an end word for each slot.
+        unsafe { S::Scope::load_acquire(self.desc.ends.ptr::<u64>().add(slot as usize)) }
+    }
+
+    #[inline(always)]
+    fn set_end(&self, slot: u64, end: u64) {
+        // SAFETY: there is an end word for each slot.
+        unsafe { S::Scope::store_release(self.desc.ends.ptr::<u64>().add(slot as usize), end) }
+    }
+
+    #[inline(always)]
+    fn take_bell(&self) -> bool {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::swap_acq_rel(self.word(|s| &raw mut (*s).bell), 1) == 0 }
+    }
+
+    #[inline(always)]
+    fn free_bell(&self) {
+        // SAFETY: a word of the QP's state.
+        unsafe {
+            S::Scope::swap_acq_rel(self.word(|s| &raw mut (*s).bell), 0);
+        }
+    }
+
+    #[inline(always)]
+    fn rung(&self) -> u64 {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::load_relaxed(self.word(|s| &raw mut (*s).rung)) }
+    }
+
+    #[inline(always)]
+    fn set_rung(&self, end: u64) {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::store_relaxed(self.word(|s| &raw mut (*s).rung), end) }
+    }
+}
+
+impl Qp<'_, Exclusive> {
+    /// Makes the calling thread the set's owner; false if it has one.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> bool {
+        // SAFETY: a word of the QP's state.
+        unsafe { Gpu::swap_acq_rel(self.word(|s| &raw mut (*s).owner), 1) == 0 }
+    }
+
+    /// Ends the ownership.
+    #[inline(always)]
+    pub(crate) fn give_back(&self) {
+        // SAFETY: a word of the QP's state.
+        unsafe { Gpu::store_release(self.word(|s| &raw mut (*s).owner), 0) }
+    }
+}

@@ -1,0 +1,274 @@
+//! Put and get: remote memory access in OpenSHMEM's sense, issued by the threads of a kernel.
+//!
+//! What completes when, on every path:
+//!
+//! | call | returns when |
+//! |---|---|
+//! | `put_nbi`, `get_nbi` | the operation is posted; `quiet` completes it |
+//! | `put`, `p` | `put`: the source may be reused; `p`: the value has been taken. Delivery needs `quiet` |
+//! | `get`, `g` | the data is here |
+//!
+//! Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
+
+use bytemuck::Pod;
+use rushmem_mlx5::{Flags, Inline, Wqe};
+
+use crate::copy::copy;
+use crate::ctx::{Ctx, Peer};
+use crate::error::{Detail, Error, Result};
+use crate::group::{Group, Thread, agree, by_leader};
+use crate::heap::{Sym, SymSlice};
+use crate::post::{Lanes, post};
+use crate::qp::{Qp, Ticket};
+use crate::sharing::Sharing;
+
+/// Longest message of one WQE: 2^30 bytes, the QP's `log_msg_max`.
+pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
+
+/// A plain value that fits in one inline WQE and one fetch slot.
+pub trait Scalar: Pod + sealed::Sealed {}
+
+mod sealed {
+    use rushmem_mlx5::Inline;
+
+    pub trait Sealed: Sized {
+        fn inline(self) -> Inline;
+        fn from_word(word: u64) -> Self;
+    }
+
+    macro_rules! scalar {
+        ($($t:ty, $bits:ty, $inline:ident;)*) => {$(
+            impl Sealed for $t {
+                #[inline(always)]
+                fn inline(self) -> Inline {
+                    Inline::$inline(bytemuck::cast::<$t, $bits>(self))
+                }
+                #[inline(always)]
+                fn from_word(word: u64) -> Self {
+                    bytemuck::cast::<$bits, $t>(word as $bits)
+                }
+            }
+            impl super::Scalar for $t {}
+        )*};
+    }
+    scalar! {
+        u8, u8, from_u8; i8, u8, from_u8; u16, u16, from_u16; i16, u16, from_u16;
+        u32, u32, from_u32; i32, u32, from_u32; f32, u32, from_u32;
+        u64, u64, from_u64; i64, u64, from_u64; f64, u64, from_u64;
+        usize, u64, from_u64; isize, u64, from_u64;
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Put,
+    Get,
+}
+
+impl<S: Sharing> Ctx<S> {
+    /// Starts to copy `src` of this PE to `dst` of `pe`; returns once posted.
+    ///
+    /// `src` must not change before `quiet`. Lengths of both must be equal; 0 elements do nothing.
+    /// OpenSHMEM 1.6 section 9.6, `shmem_put_nbi`. On a NIC: RDMA WRITE.
+    ///
+    /// ```ignore
+    /// ctx.put_nbi(Block::current(), dst, src, right)?;
+    /// ctx.quiet(Block::current())?; // `src` is free, `dst` of `right` is written
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadPe`], [`Error::OutOfRange`], [`Error::LengthMismatch`]; those of a full queue that does not
+    /// drain before the deadline or has failed.
+    #[inline(always)]
+    #[track_caller]
+    pub fn put_nbi<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+        self.transfer(group, Direction::Put, dst, src, pe, false)
+    }
+
+    /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
+    ///
+    /// Delivery is not implied: `quiet` does that, `fence` orders it. OpenSHMEM 1.6 section 9.5, `shmem_put`.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_nbi`], and an operation that the NIC completed with an error.
+    #[inline(always)]
+    #[track_caller]
+    pub fn put<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+        self.transfer(group, Direction::Put, dst, src, pe, true)
+    }
+
+    /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted, `quiet` completes it.
+    ///
+    /// OpenSHMEM 1.6 section 9.6, `shmem_get_nbi`. On a NIC: RDMA READ.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_nbi`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn get_nbi<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+        self.transfer(group, Direction::Get, src, dst, pe, false)
+    }
+
+    /// Copies `src` of `pe` to `dst` of this PE; returns once the data is here, for all threads of the group.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_get`.
+    ///
+    /// # Errors
+    /// As [`Ctx::put`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn get<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+        self.transfer(group, Direction::Get, src, dst, pe, true)
+    }
+
+    /// Writes one value to `dst` of `pe`; the value has been taken when the call returns.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_p`. On a NIC: RDMA WRITE with the value inline, no source buffer.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_nbi`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
+        let peer = self.peer(pe)?;
+        self.check(dst)?;
+        if let Some(to) = peer.mapped::<T>(dst.offset()) {
+            // SAFETY: checked to be inside of the peer's heap, which is mapped.
+            unsafe { crate::arch::write(to, value) };
+            return Ok(());
+        }
+        let qp = self.qp(pe);
+        let wqe =
+            Wqe::WriteInline { raddr: dst.offset(), rkey: qp.desc().rkey, data: sealed::Sealed::inline(value) };
+        post_one(Thread, &qp, wqe).map(|_| ())
+    }
+
+    /// Reads one value of `pe`.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_g`. On a NIC: RDMA READ into a slot of the QP's own.
+    ///
+    /// # Errors
+    /// As [`Ctx::put`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
+        let peer = self.peer(pe)?;
+        self.check(src)?;
+        if let Some(from) = peer.mapped::<T>(src.offset()) {
+            // SAFETY: checked to be inside of the peer's heap, which is mapped.
+            return Ok(unsafe { crate::arch::read(from) });
+        }
+        let qp = self.qp(pe);
+        let (raddr, rkey, lkey) = (src.offset(), qp.desc().rkey, qp.desc().lkey);
+        let len = size_of::<T>() as u32;
+        let word = self.fetch(&qp, 1, |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len })?;
+        Ok(sealed::Sealed::from_word(word))
+    }
+
+    /// Posts a WQE whose result goes to a fetch slot, and waits for it. The word is what lies in the slot.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn fetch(&self, qp: &Qp<'_, S>, blocks: u64, wqe: impl FnOnce(u64) -> Wqe) -> Result<u64> {
+        let mut mine = (0, 0);
+        let lanes = Lanes::of(Thread, qp, blocks);
+        let ticket = post(qp, lanes, blocks, |index, flags| {
+            let slot = qp.take_fetch_slot(index)?;
+            mine = (index, slot);
+            qp.write(index, &wqe(slot), flags);
+            Ok(())
+        })?;
+        qp.wait(ticket)?;
+        let (index, slot) = mine;
+        // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.
+        let word = unsafe { <u64 as crate::arch::SysWord>::load_acquire(self.address(slot)) };
+        qp.free_fetch_slot(index);
+        Ok(word)
+    }
+
+    /// A put or a get: `remote` lies at `pe`, `local` here.
+    #[inline(always)]
+    #[track_caller]
+    fn transfer<G: Group, T: Pod>(
+        &self,
+        group: G,
+        direction: Direction,
+        remote: SymSlice<T>,
+        local: SymSlice<T>,
+        pe: u32,
+        complete: bool,
+    ) -> Result {
+        by_leader(group, || self.check_transfer(remote, local, pe))?;
+        let peer = self.peer(pe)?;
+        if let Some(there) = peer.mapped::<T>(remote.offset()) {
+            let here = self.address::<T>(local.offset());
+            // SAFETY: both were checked to be inside of their heaps.
+            unsafe {
+                match direction {
+                    Direction::Put => copy(group, there, here.cast_const(), local.len()),
+                    Direction::Get => copy(group, here, there.cast_const(), local.len()),
+                }
+            }
+            group.sync();
+            return Ok(());
+        }
+        let mine = if group.leader() { self.send(group, direction, remote, local, pe, complete) } else { Ok(()) };
+        agree(group, mine)
+    }
+
+    /// The leader's part of a transfer through a NIC.
+    #[inline(always)]
+    #[track_caller]
+    fn send<G: Group, T: Pod>(
+        &self,
+        group: G,
+        direction: Direction,
+        remote: SymSlice<T>,
+        local: SymSlice<T>,
+        pe: u32,
+        complete: bool,
+    ) -> Result {
+        let qp = self.qp(pe);
+        let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
+        let (mut raddr, mut laddr, mut left) = (remote.offset(), local.offset(), local.bytes());
+        let mut ticket = None;
+        while left > 0 {
+            let len = left.min(MAX_MESSAGE) as u32;
+            let wqe = match direction {
+                Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
+                Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
+            };
+            ticket = Some(post_one(group, &qp, wqe)?);
+            raddr += len as u64;
+            laddr += len as u64;
+            left -= len as u64;
+        }
+        match ticket {
+            Some(t) if complete => qp.wait(t),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the arguments of a transfer; lengths in `found` and `wanted` of the record are elements.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_transfer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> Result {
+        let _: Peer = self.peer(pe)?;
+        self.check_slice(remote)?;
+        self.check_slice(local)?;
+        if remote.len() == local.len() {
+            return Ok(());
+        }
+        let d = Detail { peer: pe, found: local.len() as u64, wanted: remote.len() as u64, ..Detail::NONE };
+        Err(self.fail(Error::LengthMismatch, d))
+    }
+}
+
+/// Posts one WQE of one block for the group's leader.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn post_one<G: Group, S: Sharing>(group: G, qp: &Qp<'_, S>, wqe: Wqe) -> Result<Ticket> {
+    post(qp, Lanes::of(group, qp, 1), 1, |index, flags: Flags| {
+        qp.write(index, &wqe, flags);
+        Ok(())
+    })
+}

@@ -1,0 +1,43 @@
+//! Who else posts to a QP: a type parameter, chosen where the queues are taken.
+
+use crate::arch::{Cta, Gpu, Scope};
+
+/// Who may post to one QP at the same time.
+pub trait Sharing: Copy + sealed::Sealed + 'static {
+    /// True if more than one thread may.
+    const SHARED: bool;
+    /// The scope at which posters meet.
+    type Scope: Scope;
+}
+
+/// One thread alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Exclusive;
+
+/// The threads of one block.
+#[derive(Clone, Copy, Debug)]
+pub struct PerBlock;
+
+/// All threads of the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct PerGpu;
+
+impl Sharing for Exclusive {
+    const SHARED: bool = false;
+    type Scope = Cta;
+}
+impl Sharing for PerBlock {
+    const SHARED: bool = true;
+    type Scope = Cta;
+}
+impl Sharing for PerGpu {
+    const SHARED: bool = true;
+    type Scope = Gpu;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Exclusive {}
+    impl Sealed for super::PerBlock {}
+    impl Sealed for super::PerGpu {}
+}

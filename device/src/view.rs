@@ -1,0 +1,77 @@
+//! Elements of memory that other threads, PEs and NICs use at the same time.
+
+use core::panic::Location;
+
+use bytemuck::Pod;
+
+use crate::arch;
+use crate::error::{Detail, Error, Sink, record};
+
+/// A run of elements that is shared: each access is one load or store, none is a reference.
+///
+/// Accesses are weak: order them with barriers, signals or fences. An index outside of the run reads as zero,
+/// writes nothing, and is reported: the launch ends with [`Error::OutOfRange`].
+#[derive(Clone, Copy)]
+pub struct View<T> {
+    base: *mut T,
+    len: usize,
+    sink: Sink,
+}
+
+impl<T: Pod> View<T> {
+    /// # Safety
+    /// `base` is aligned and valid for `len` elements for as long as the kernel runs; whoever writes them at the
+    /// same time does so with single stores.
+    #[inline(always)]
+    pub(crate) unsafe fn new(base: *mut T, len: usize, sink: Sink) -> Self {
+        Self { base, len, sink }
+    }
+
+    /// Elements.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Element `i`; zero, and an error record, if there is none.
+    #[inline(always)]
+    #[track_caller]
+    pub fn load(self, i: usize) -> T {
+        if i < self.len {
+            // SAFETY: in bounds; `new` promised the rest.
+            unsafe { arch::read(self.base.add(i)) }
+        } else {
+            self.out_of_range(i, Location::caller());
+            T::zeroed()
+        }
+    }
+
+    /// Writes element `i`; nothing, and an error record, if there is none.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store(self, i: usize, v: T) {
+        if i < self.len {
+            // SAFETY: in bounds; `new` promised the rest.
+            unsafe { arch::write(self.base.add(i), v) }
+        } else {
+            self.out_of_range(i, Location::caller());
+        }
+    }
+
+    /// The base address, for code that must go beyond single elements.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut T {
+        self.base
+    }
+
+    fn out_of_range(self, i: usize, site: &'static Location<'static>) {
+        let detail = Detail { found: i as u64, wanted: self.len as u64, ..Detail::NONE };
+        let _ = record(self.sink, Error::OutOfRange, detail, site);
+    }
+}

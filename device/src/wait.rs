@@ -1,0 +1,51 @@
+//! Waiting that ends: every spin of the device crate goes through [`Watch`].
+
+use crate::abi::ControlPage;
+use crate::arch::{self, SysWord};
+use crate::error::{Error, Result, Sink};
+
+/// Watches a waiting loop: its deadline and the job's abort word.
+pub(crate) struct Watch {
+    sink: Sink,
+    deadline_ns: u64,
+    /// When the wait began; taken at the first look, since most waits end before it.
+    since: Option<u64>,
+    turns: u32,
+}
+
+impl Watch {
+    #[inline(always)]
+    pub(crate) fn new(sink: Sink, deadline_ns: u64) -> Self {
+        Self { sink, deadline_ns, since: None, turns: 0 }
+    }
+
+    /// One turn of the loop. The clock and the abort word, which lies in host memory, are looked at once every
+    /// [`arch::TURNS`] turns.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after the deadline, [`Error::Aborted`] after an abort. Nothing is recorded: the caller
+    /// knows what was waited for.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn turn(&mut self) -> Result {
+        arch::spin();
+        self.turns += 1;
+        if self.turns < arch::TURNS { Ok(()) } else { self.look() }
+    }
+
+    #[cold]
+    #[inline(always)]
+    fn look(&mut self) -> Result {
+        self.turns = 0;
+        // SAFETY: the control page lives as long as the kernel.
+        let abort = unsafe {
+            <u32 as SysWord>::load_acquire(&raw const (*self.sink.control.ptr::<ControlPage>()).abort)
+        };
+        if abort != 0 {
+            return Err(Error::Aborted);
+        }
+        let now = arch::now_ns();
+        let since = *self.since.get_or_insert(now);
+        if now.wrapping_sub(since) > self.deadline_ns { Err(Error::Timeout) } else { Ok(()) }
+    }
+}
