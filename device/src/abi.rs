@@ -215,7 +215,7 @@ pub struct ControlPage {
     /// What went wrong, in order of claim.
     pub records: [ErrorRecord; RECORDS],
     /// Reserved, zero.
-    pub tail: [u64; 240],
+    pub tail: [[u64; 16]; 17],
 }
 
 /// One error, as the thread that met it saw it.

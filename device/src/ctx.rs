@@ -197,7 +197,7 @@ impl<S> Ctx<S> {
         }
         // SAFETY: the host filled `n_pes` descriptors and does not change them while kernels run.
         let d = unsafe { &*self.parts.peers.ptr::<PeerDesc>().add(pe as usize) };
-        Ok(Peer { pe, direct: d.direct, direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0 })
+        Ok(Peer { direct: d.direct, direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0 })
     }
 
     #[inline(always)]
@@ -254,7 +254,6 @@ impl<S: Sharing> Ctx<S> {
 /// How a PE is reached.
 #[derive(Clone, Copy)]
 pub(crate) struct Peer {
-    pub(crate) pe: u32,
     direct: DevAddr,
     pub(crate) direct_atomics: bool,
 }

@@ -37,32 +37,15 @@ pub struct Warp(());
 pub struct Block(());
 
 mod sealed {
-    use crate::post::Lanes;
-
     pub trait Sealed {
-        /// Who posts with the group's leader, for a QP with this key.
-        #[track_caller]
-        fn lanes(self, key: u64) -> Lanes;
+        /// True if lanes that call at once post together: each is a group of its own.
+        const TOGETHER: bool = false;
     }
     impl Sealed for super::Thread {
-        #[inline(always)]
-        #[track_caller]
-        fn lanes(self, key: u64) -> Lanes {
-            Lanes::together(key)
-        }
+        const TOGETHER: bool = true;
     }
-    impl Sealed for super::Warp {
-        #[inline(always)]
-        fn lanes(self, _: u64) -> Lanes {
-            Lanes::ALONE
-        }
-    }
-    impl Sealed for super::Block {
-        #[inline(always)]
-        fn lanes(self, _: u64) -> Lanes {
-            Lanes::ALONE
-        }
-    }
+    impl Sealed for super::Warp {}
+    impl Sealed for super::Block {}
 }
 
 /// Ends a step that only the leader could fail at: the same verdict for all threads of the group, and a barrier.

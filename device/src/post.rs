@@ -23,14 +23,18 @@ impl Lanes {
     /// Who posts `blocks` blocks to `qp` with the leader of `group`.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn of<G: Group, S: Sharing>(group: G, qp: &Qp<'_, S>, blocks: u64) -> Self {
-        if S::SHARED { group.lanes(qp.desc().qpn as u64 | blocks << 32) } else { Self::ALONE }
+    pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64) -> Self {
+        if G::TOGETHER && S::SHARED {
+            Self::together(qp.desc().qpn as u64 | blocks << 32)
+        } else {
+            Self::ALONE
+        }
     }
 
     /// The lanes that are here together with the same `key`.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn together(key: u64) -> Self {
+    fn together(key: u64) -> Self {
         let here = arch::converged();
         let mask = if here.is_power_of_two() { here } else { arch::match_any(here, key) };
         let below = mask & ((1u32 << (arch::thread() & 31)) - 1);

@@ -1,12 +1,13 @@
 //! One queue pair as device code uses it: post WQEs, ring, poll completions, know of errors.
 
 use core::marker::PhantomData;
+use core::mem::offset_of;
 use core::panic::Location;
 
-use rushmem_mlx5::doorbell;
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe};
 
-use crate::abi::{DevAddr, Line, QpDesc, QpState, qp_flags};
+use crate::abi::{DevAddr, QpDesc, QpState, qp_flags};
 use crate::arch::{self, Gpu, Scope, Sys};
 use crate::error::{Detail, Error, Result, Sink, record};
 use crate::sharing::{Exclusive, Sharing};
@@ -104,9 +105,9 @@ impl<'a, S: Sharing> Qp<'a, S> {
         Sys::fence();
         // SAFETY: the host mapped both; the bell's holder alone writes them.
         unsafe {
-            arch::write(d.dbr.ptr::<u32>(), doorbell::send_record(end as u16).raw());
+            arch::write(d.dbr.ptr::<u32>(), record_word(end as u16));
             Sys::fence();
-            arch::store_mmio(d.uar.ptr(), doorbell::producer_value(d.qpn, end as u16));
+            arch::store_mmio(d.uar.ptr(), Doorbell::producer(d.qpn, end as u16).raw());
         }
     }
 
@@ -114,7 +115,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     pub(crate) fn last(&self) -> Ticket {
         // SAFETY: a word of the QP's state.
-        Ticket(unsafe { S::Scope::load_relaxed(self.word(|s| &raw mut (*s).reserved)) })
+        Ticket(unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, reserved))) })
     }
 
     /// Waits until the ticket's blocks have completed.
@@ -153,8 +154,13 @@ impl<'a, S: Sharing> Qp<'a, S> {
         let next = if collapsed { 0 } else { unsafe { S::Scope::load_acquire(self.cq_next()) } };
         let entry = d.cq.add((next & ((1 << (d.log_cq & 31)) - 1)) * 64);
         // SAFETY: an entry of the CQ; the NIC writes its last 8 bytes at once, after the rest.
-        let word = CqeWord::from_raw(unsafe { Sys::load_acquire(entry.add(56).ptr()) });
-        let fresh = if collapsed { word.is_written() } else { word.is_valid(next, d.log_cq) };
+        let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
+        let kind = word.op_own();
+        let fresh = if collapsed {
+            kind.opcode() != CqeOpcode::INVALID
+        } else {
+            kind.is_ready(next as u32, 1 << (d.log_cq & 31))
+        };
         if !fresh {
             // SAFETY: a word of the QP's state.
             return match unsafe { S::Scope::load_relaxed(self.poison_word()) } {
@@ -162,14 +168,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
                 _ => Err(Error::Poisoned),
             };
         }
-        if word.cqe_opcode() != CqeOpcode::REQ {
+        if kind.opcode() != CqeOpcode::REQ {
             return Err(self.failed(entry, word));
         }
         let news = sq::completed(done, word.wqe_counter().wrapping_add(self.blocks_of(word)), self.depth());
         // SAFETY: words of the QP's state.
         unsafe {
             if let Some(now) = news {
-                self.raise(self.word(|s| &raw mut (*s).done), now);
+                self.raise(self.word(offset_of!(QpState, done)), now);
             }
             if !collapsed {
                 self.raise(self.cq_next(), next + 1);
@@ -182,7 +188,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// masked compare and swap; the queue itself tells which masked ones are of 64 bits.
     #[inline(always)]
     fn blocks_of(&self, word: CqeWord) -> u16 {
-        if word.wqe_opcode() != Opcode::ATOMIC_MASKED_CS {
+        if word.opcode() != Opcode::ATOMIC_MASKED_CS {
             return 1;
         }
         let slot = word.wqe_counter() as u64 & (self.depth() - 1);
@@ -202,7 +208,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
         let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
         let detail = Detail {
-            opcode: word.wqe_opcode().0 as u32,
+            opcode: word.opcode().0 as u32,
             syndrome: syndrome as u32,
             vendor: vendor as u32,
             ..self.detail(word.wqe_counter() as u32, 0, 0)
@@ -230,17 +236,17 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     fn done(&self) -> u64 {
         // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::load_acquire(self.word(|s| &raw mut (*s).done)) }
+        unsafe { S::Scope::load_acquire(self.word(offset_of!(QpState, done))) }
     }
 
     #[inline(always)]
     fn cq_next(&self) -> *mut u64 {
-        self.word(|s| &raw mut (*s).cq_next)
+        self.word(offset_of!(QpState, cq_next))
     }
 
     #[inline(always)]
     fn poison_word(&self) -> *mut u64 {
-        self.word(|s| &raw mut (*s).poison)
+        self.word(offset_of!(QpState, poison))
     }
 
     /// Raises a counter to at least `to`.
@@ -260,9 +266,8 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 
     #[inline(always)]
-    fn word(&self, line: impl FnOnce(*mut QpState) -> *mut Line) -> *mut u64 {
-        // SAFETY: the state is a `QpState`, and a line begins with its word.
-        line(self.desc.state.ptr()).cast()
+    fn word(&self, line: usize) -> *mut u64 {
+        self.desc.state.add(line as u64).ptr()
     }
 
     /// The fetch slot of a WQE at block `index`: its word in the heap, as a heap offset, and its busy word.
@@ -300,7 +305,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
 impl<S: Sharing> Words for Qp<'_, S> {
     #[inline(always)]
     fn reserve(&self, blocks: u64) -> u64 {
-        let p = self.word(|s| &raw mut (*s).reserved);
+        let p = self.word(offset_of!(QpState, reserved));
         // SAFETY: a word of the QP's state; not shared means that this thread alone uses it.
         unsafe {
             if S::SHARED {
@@ -328,27 +333,27 @@ impl<S: Sharing> Words for Qp<'_, S> {
     #[inline(always)]
     fn take_bell(&self) -> bool {
         // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::swap_acq_rel(self.word(|s| &raw mut (*s).bell), 1) == 0 }
+        unsafe { S::Scope::swap_acq_rel(self.word(offset_of!(QpState, bell)), 1) == 0 }
     }
 
     #[inline(always)]
     fn free_bell(&self) {
         // SAFETY: a word of the QP's state.
         unsafe {
-            S::Scope::swap_acq_rel(self.word(|s| &raw mut (*s).bell), 0);
+            S::Scope::swap_acq_rel(self.word(offset_of!(QpState, bell)), 0);
         }
     }
 
     #[inline(always)]
     fn rung(&self) -> u64 {
         // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::load_relaxed(self.word(|s| &raw mut (*s).rung)) }
+        unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, rung))) }
     }
 
     #[inline(always)]
     fn set_rung(&self, end: u64) {
         // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::store_relaxed(self.word(|s| &raw mut (*s).rung), end) }
+        unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, rung)), end) }
     }
 }
 
@@ -357,13 +362,13 @@ impl Qp<'_, Exclusive> {
     #[inline(always)]
     pub(crate) fn take(&self) -> bool {
         // SAFETY: a word of the QP's state.
-        unsafe { Gpu::swap_acq_rel(self.word(|s| &raw mut (*s).owner), 1) == 0 }
+        unsafe { Gpu::swap_acq_rel(self.word(offset_of!(QpState, owner)), 1) == 0 }
     }
 
     /// Ends the ownership.
     #[inline(always)]
     pub(crate) fn give_back(&self) {
         // SAFETY: a word of the QP's state.
-        unsafe { Gpu::store_release(self.word(|s| &raw mut (*s).owner), 0) }
+        unsafe { Gpu::store_release(self.word(offset_of!(QpState, owner)), 0) }
     }
 }

@@ -11,7 +11,7 @@
 //! Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
 
 use bytemuck::Pod;
-use rushmem_mlx5::{Flags, Inline, Wqe};
+use rushmem_mlx5::{Flags, Wqe};
 
 use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};

@@ -283,7 +283,7 @@ impl<S: Sharing> Ctx<S> {
         // the atomic if the queue can hold both.
         let (mut at, mut left) = (0, src.bytes());
         while left > MAX_MESSAGE {
-            post_one(group, &qp, write(at, MAX_MESSAGE))?;
+            let _ = post_one(group, &qp, write(at, MAX_MESSAGE))?;
             at += MAX_MESSAGE;
             left -= MAX_MESSAGE;
         }
@@ -297,7 +297,7 @@ impl<S: Sharing> Ctx<S> {
                 Ok(())
             })?
         } else {
-            post_one(group, &qp, write(at, left))?;
+            let _ = post_one(group, &qp, write(at, left))?;
             post_atomic(group, &qp, signal, op)?
         };
         if complete { qp.wait(ticket) } else { Ok(()) }
