@@ -1,24 +1,118 @@
-//! What `#[kernel]` expands to: a kernel with its arguments, ready to be launched by a host.
-
-use std::boxed::Box;
-use std::vec::Vec;
+//! What `#[kernel]` expands to.
+//!
+//! On the GPU the attribute writes a PTX entry that takes the context and the arguments by value. On the host it
+//! writes a function without the context that returns a [`Call`]: the runtime makes the context, so that a kernel
+//! cannot run before there is one.
 
 use crate::Ctx;
+
+pub use rushmem_macros::kernel;
 
 /// A value that a kernel may take as an argument: its bytes mean the same on the host and on the GPU.
 ///
 /// # Safety
-/// The type is `repr(C)` or primitive, holds no host pointer, and every bit pattern that safe host code can give
-/// it is safe for device code to trust.
+/// The type is `repr(C)`, `repr(transparent)` or primitive and has no padding, holds no host pointer, and every
+/// bit pattern that safe host code can give it is safe for device code to trust.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a kernel argument",
+    label = "not known to be the same bytes on the host and on the GPU",
+    note = "a kernel takes numbers, `Sym<T>`, `SymSlice<T>` and types with an `unsafe impl KernelArg`"
+)]
 pub unsafe trait KernelArg: Copy + Send + Sync + 'static {}
 
-/// A kernel and its arguments, made by calling the function that `#[kernel]` wrote on the host side. The runtime
-/// prepends the context and launches it, natively or as PTX.
-pub struct Call {
-    /// The PTX entry.
-    pub name: &'static str,
-    /// The arguments after the context, each as its bytes.
-    pub args: Vec<Box<[u8]>>,
-    /// The same kernel as native code.
-    pub native: Box<dyn Fn(&Ctx) + Send + Sync>,
+/// Compiles only for a kernel argument.
+#[doc(hidden)]
+pub const fn is_arg<T: KernelArg>() {}
+
+macro_rules! primitive_args {
+    ($($t:ty)*) => {$(
+        // SAFETY: a primitive without padding or addresses; all bit patterns are values.
+        unsafe impl KernelArg for $t {}
+    )*};
+}
+primitive_args!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
+/// What a kernel may return.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot return `{Self}`",
+    label = "a kernel returns nothing or `rushmem_device::Result<()>`"
+)]
+pub trait KernelResult: sealed::Sealed {}
+
+impl KernelResult for () {}
+impl<E> KernelResult for Result<(), E> {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl<E> Sealed for Result<(), E> {}
+}
+
+/// Begins a kernel: true if host and kernel agree on what a context is. If not, the error is recorded where the
+/// host finds it and the kernel must not touch the context.
+#[inline(always)]
+pub fn enter(ctx: &Ctx) -> bool {
+    ctx.trusted()
+}
+
+/// Ends a kernel. The call that failed has recorded its error already, so the value has served its purpose: it
+/// ended the kernel by way of `?`.
+#[inline(always)]
+pub fn finish<R: KernelResult>(_ctx: &Ctx, _result: R) {}
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use host::Call;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod host {
+    use std::boxed::Box;
+    use std::fmt;
+    use std::vec::Vec;
+
+    use super::KernelArg;
+    use crate::Ctx;
+
+    /// A kernel and its arguments, made by calling the function that `#[kernel]` wrote on the host side. The
+    /// runtime prepends the context and launches it, natively or as PTX.
+    #[non_exhaustive]
+    #[must_use = "a call does nothing until a runtime launches it"]
+    pub struct Call {
+        /// The PTX entry.
+        pub name: &'static str,
+        /// The arguments after the context, each as its bytes.
+        pub args: Vec<Box<[u8]>>,
+        /// The same kernel as native code: one GPU thread of it, with the arguments bound.
+        pub native: Box<dyn Fn(&Ctx) + Send + Sync>,
+    }
+
+    impl Call {
+        /// A call of the PTX entry `name`, or of `native`, without arguments yet. `#[kernel]` calls this.
+        pub fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
+            Self { name, args: Vec::new(), native: Box::new(native) }
+        }
+
+        /// The call with `value` as its next argument.
+        pub fn arg<T: KernelArg>(mut self, value: T) -> Self {
+            // SAFETY: `KernelArg` promises a type without padding, so all its bytes are initialised.
+            let bytes =
+                unsafe { core::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
+            self.args.push(bytes.into());
+            self
+        }
+    }
+
+    impl fmt::Debug for Call {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("Call").field("name", &self.name).field("args", &self.args).finish_non_exhaustive()
+        }
+    }
+}
+
+/// Reached only by a kernel with a panic path in it, which the PTX check refuses: no kernel that was built by
+/// `rushmem-ptx` has one.
+#[cfg(target_arch = "nvptx64")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: ends the grid; nothing runs after it.
+    unsafe { core::arch::nvptx::trap() }
 }
