@@ -1,0 +1,84 @@
+//! From a kernel to its two faces: the PTX entry and the host's launcher.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+
+use crate::parse::{Arg, Kernel};
+
+/// The items that replace the function.
+pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
+    let entry = entry(kernel);
+    let launcher = launcher(kernel);
+    quote! {
+        #entry
+        #launcher
+    }
+}
+
+/// On the GPU: an entry that takes everything by value, checks the context, and runs the body.
+///
+/// By value, the context stays in constant memory as long as all that touches it is inlined.
+fn entry(kernel: &Kernel) -> TokenStream {
+    let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
+    let ctx = &ctx.name;
+    let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
+    let run = run(kernel, quote!(&#ctx));
+    // The launcher has this check from `Call::arg`; an entry would take any type that has a C layout.
+    let checks = args.iter().map(|arg| {
+        let ty = &arg.ty;
+        quote_spanned!(ty.span() => ::rushmem_device::kernel::is_arg::<#ty>();)
+    });
+    quote! {
+        #(#attrs)*
+        #[cfg(target_arch = "nvptx64")]
+        #[unsafe(no_mangle)]
+        #vis extern "ptx-kernel" fn #name(#ctx: ::rushmem_device::Ctx, #(#names: #types),*) {
+            const { #(#checks)* }
+            #run
+        }
+    }
+}
+
+/// On the host: a function that binds the arguments.
+fn launcher(kernel: &Kernel) -> TokenStream {
+    let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
+    let ctx = &ctx.name;
+    let entry = name.unraw().to_string();
+    let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
+    let bound = args.iter().map(|a| &a.name);
+    let run = run(kernel, quote!(#ctx));
+    quote! {
+        #(#attrs)*
+        #[cfg(not(target_arch = "nvptx64"))]
+        #vis fn #name(#(#names: #types),*) -> ::rushmem_device::kernel::Call {
+            ::rushmem_device::kernel::Call::new(#entry, move |#ctx: &::rushmem_device::Ctx| { #run })
+                #(.arg(#bound))*
+        }
+    }
+}
+
+/// The kernel's body as an inner function, and its call between `enter` and `finish`. `ctx` is an expression for
+/// the reference.
+fn run(kernel: &Kernel, ctx: TokenStream) -> TokenStream {
+    let Kernel { args, output, body, .. } = kernel;
+    let params = std::iter::once(&kernel.ctx).chain(args).map(param);
+    let names = args.iter().map(|a| &a.name);
+    // With the span of the return type, which is where a wrong one is reported.
+    let call = quote_spanned!(output.span() => rushmem_kernel_body(#ctx, #(#names),*));
+    quote! {
+        #[inline(always)]
+        fn rushmem_kernel_body(#(#params),*) #output #body
+
+        if ::rushmem_device::kernel::enter(#ctx) {
+            ::rushmem_device::kernel::finish(#ctx, #call);
+        }
+    }
+}
+
+fn param(arg: &Arg) -> TokenStream {
+    let Arg { attrs, mutable, name, ty } = arg;
+    let mutable = mutable.then(|| quote!(mut));
+    quote!(#(#attrs)* #mutable #name: #ty)
+}

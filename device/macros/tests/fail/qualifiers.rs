@@ -1,0 +1,25 @@
+use rushmem_device::{Ctx, kernel};
+
+#[kernel]
+pub async fn asynchronous(ctx: &Ctx) {}
+
+#[kernel]
+pub unsafe fn not_safe(ctx: &Ctx) {}
+
+#[kernel]
+pub extern "C" fn abi(ctx: &Ctx) {}
+
+#[kernel]
+pub fn generic<T>(ctx: &Ctx, value: T)
+where
+    T: Copy,
+{
+}
+
+#[kernel(blocks = 4)]
+pub fn arguments(ctx: &Ctx) {}
+
+#[kernel]
+pub struct NotAFunction;
+
+fn main() {}

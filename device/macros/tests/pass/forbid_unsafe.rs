@@ -1,0 +1,22 @@
+//! A kernel crate may forbid `unsafe` and demand documentation: the attribute keeps both promises.
+#![forbid(unsafe_code)]
+#![deny(missing_docs, unused)]
+
+use rushmem_device::{Ctx, kernel};
+
+/// A documented kernel.
+#[kernel]
+#[inline(never)]
+pub fn documented(_ctx: &Ctx, _n: u32) {}
+
+/// A kernel whose arguments have the names that the expansion could want.
+#[kernel]
+pub fn names(result: &Ctx, body: u32, name: u32, args: u32) -> Result<(), u32> {
+    let _ = result;
+    if body == name + args { Ok(()) } else { Err(1) }
+}
+
+fn main() {
+    assert_eq!(documented(1).name, "documented");
+    assert_eq!(names(1, 2, 3).args.len(), 3);
+}
