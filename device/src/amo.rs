@@ -9,16 +9,15 @@
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
+use crate::abi::{qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
-use crate::post::{Lanes, post};
+use crate::post::post;
 use crate::qp::{Qp, Ticket};
 use crate::sharing::Sharing;
-
-use crate::abi::{qp_flags, reserved};
 
 /// An integer that remote atomics work on: 4 or 8 bytes.
 pub trait Amo: Pod + sealed::Sealed {}
@@ -312,10 +311,7 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, T: Amo>(
     word: Sym<T>,
     op: Op<T>,
 ) -> Result<Ticket> {
-    post(qp, Lanes::of(group, qp, op.blocks()), op.blocks(), |index, flags| {
-        qp.write(index, &unwanted(qp, word, op), flags);
-        Ok(())
-    })
+    post(group, qp, op.blocks(), &unwanted(qp, word, op))
 }
 
 /// The WQE of an atomic whose result goes to the sink.

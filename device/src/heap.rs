@@ -89,7 +89,11 @@ impl<T: Pod> SymSlice<T> {
     pub const fn slice(self, range: Range<usize>) -> Self {
         let (start, end) = (range.start as u64, range.end as u64);
         if start <= end && end <= self.len {
-            Self { offset: self.offset + start * size_of::<T>() as u64, len: end - start, _element: PhantomData }
+            Self {
+                offset: self.offset + start * size_of::<T>() as u64,
+                len: end - start,
+                _element: PhantomData,
+            }
         } else {
             Self { offset: INVALID, len: 0, _element: PhantomData }
         }

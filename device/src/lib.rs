@@ -79,7 +79,7 @@ pub mod prelude {
     pub use crate::amo::Amo;
     pub use crate::kernel::kernel;
     pub use crate::{
-        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, Result, Scalar, Sharing, Signal, SignalOp,
-        Sym, SymSlice, Thread, View, Warp,
+        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, Result, Scalar, Sharing, Signal,
+        SignalOp, Sym, SymSlice, Thread, View, Warp,
     };
 }

@@ -1,6 +1,6 @@
 //! From WQEs to the queue, for one thread and for lanes that call at once.
 
-use rushmem_mlx5::Flags;
+use rushmem_mlx5::{Flags, Wqe};
 
 use crate::arch;
 use crate::error::{Error, Result};
@@ -61,21 +61,24 @@ impl Lanes {
     }
 }
 
-/// Posts `blocks` blocks for each lane of `lanes`: one reservation, one completion and one doorbell for all.
-///
-/// `fill(first, last)` writes the calling lane's WQEs from block `first` on, the last of them with the flags `last`,
-/// all others unsignalled. The ticket covers the WQEs of all the lanes.
+/// Blocks that are the calling lane's to write: between [`begin`] and [`Posting::commit`].
+#[derive(Clone, Copy)]
+pub(crate) struct Posting {
+    lanes: Lanes,
+    all: Reservation,
+    /// The calling lane's first block.
+    pub(crate) first: u64,
+    /// The flags of the calling lane's last WQE; all others are unsignalled.
+    pub(crate) last: Flags,
+}
+
+/// Reserves `blocks` blocks for each lane of `lanes`: one reservation, one completion and one doorbell for all.
 ///
 /// # Errors
-/// Those of a full queue, and those of `fill`; the QP is poisoned then.
+/// Those of a full queue.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn post<S: Sharing>(
-    qp: &Qp<'_, S>,
-    lanes: Lanes,
-    blocks: u64,
-    fill: impl FnOnce(u64, Flags) -> Result,
-) -> Result<Ticket> {
+pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64) -> Result<Posting> {
     const FAILED: u64 = u64::MAX;
     let lanes = if lanes.count as u64 * blocks > qp.depth() { Lanes::ALONE } else { lanes };
     let all = lanes.count as u64 * blocks;
@@ -93,16 +96,39 @@ pub(crate) fn post<S: Sharing>(
         why?;
         return Err(Error::Poisoned);
     }
+    Ok(Posting {
+        lanes,
+        all: Reservation { first, end: first + all },
+        first: first + lanes.rank as u64 * blocks,
+        last: if lanes.rank + 1 == lanes.count { Flags::SIGNALED } else { Flags::NONE },
+    })
+}
 
-    let last = if lanes.rank + 1 == lanes.count { Flags::SIGNALED } else { Flags::NONE };
-    let filled = fill(first + lanes.rank as u64 * blocks, last);
-    if lanes.any(filled.is_err()) {
-        filled?;
-        return Err(Error::Poisoned);
+impl Posting {
+    /// Makes the blocks the NIC's. `written` says whether the calling lane could write its own; if one could not, it
+    /// has poisoned the QP, and nothing is posted. The ticket covers the WQEs of all the lanes.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<Ticket> {
+        if self.lanes.any(written.is_err()) {
+            written?;
+            return Err(Error::Poisoned);
+        }
+        if self.lanes.rank == 0 {
+            qp.publish(self.all);
+        }
+        Ok(self.all.ticket())
     }
-    let r = Reservation { first, end: first + all };
-    if lanes.rank == 0 {
-        qp.publish(r);
-    }
-    Ok(r.ticket())
+}
+
+/// Posts one WQE of `blocks` blocks with the leader of `group`.
+///
+/// # Errors
+/// Those of a full queue.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn post<G: Group, S: Sharing>(group: G, qp: &Qp<'_, S>, blocks: u64, wqe: &Wqe) -> Result<Ticket> {
+    let posting = begin(qp, Lanes::of(group, qp, blocks), blocks)?;
+    qp.write(posting.first, wqe, posting.last);
+    posting.commit(qp, Ok(()))
 }

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use core::panic::Location;
 
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
-use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe, Wqebb};
 
 use crate::abi::{DevAddr, QpDesc, QpState, qp_flags};
 use crate::arch::{self, Gpu, Scope, Sys};
@@ -76,16 +76,26 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         let entry = wqe.emit(index as u16, self.desc.qpn, flags);
-        let mut at = index;
-        for block in entry.blocks.iter().take(entry.n_blocks() as usize) {
-            let slot = self.desc.sq.add((at & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
-            for (i, segment) in block.0.iter().enumerate() {
-                // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
-                unsafe { arch::store16(slot.add(i), segment.0) }
-            }
-            at += 1;
+        let [head, tail] = entry.blocks;
+        self.write_block(index, head);
+        if entry.n_blocks() == 1 {
+            return index + 1;
         }
-        at
+        self.write_block(index + 1, tail);
+        index + 2
+    }
+
+    #[inline(always)]
+    fn write_block(&self, index: u64, block: Wqebb) {
+        let slot = self.desc.sq.add((index & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
+        let [a, b, c, d] = block.0;
+        // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
+        unsafe {
+            arch::store16(slot, a.0);
+            arch::store16(slot.add(1), b.0);
+            arch::store16(slot.add(2), c.0);
+            arch::store16(slot.add(3), d.0);
+        }
     }
 
     /// Makes a written reservation the NIC's.
@@ -270,35 +280,40 @@ impl<'a, S: Sharing> Qp<'a, S> {
         self.desc.state.add(line as u64).ptr()
     }
 
-    /// The fetch slot of a WQE at block `index`: its word in the heap, as a heap offset, and its busy word.
+    /// The fetch slot of block `index`, as a heap offset.
     #[inline(always)]
-    fn fetch_slot(&self, index: u64) -> (u64, *mut u64) {
-        let slot = index & (self.depth() - 1);
-        (self.desc.fetch + slot * 8, self.desc.fetch_busy.ptr::<u64>().wrapping_add(slot as usize))
+    pub(crate) fn fetch_slot(&self, index: u64) -> u64 {
+        self.desc.fetch + (index & (self.depth() - 1)) * 8
+    }
+
+    #[inline(always)]
+    fn fetch_busy(&self, index: u64) -> *mut u64 {
+        self.desc.fetch_busy.ptr::<u64>().wrapping_add((index & (self.depth() - 1)) as usize)
     }
 
     /// Takes the fetch slot of block `index`, which this thread has reserved: waits until whoever used it for an
-    /// earlier WQE has read the result. Returns the slot's heap offset.
+    /// earlier WQE has read the result.
+    ///
+    /// # Errors
+    /// The deadline or an abort; the QP is poisoned then, since the block cannot be posted.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn take_fetch_slot(&self, index: u64) -> Result<u64> {
-        let (offset, busy) = self.fetch_slot(index);
+    pub(crate) fn take_fetch_slot(&self, index: u64) -> Result {
         let mut watch = Watch::new(self.sink, self.deadline_ns);
         // SAFETY: a busy word of this QP.
-        while unsafe { S::Scope::swap_acq_rel(busy, 1) } != 0 {
+        while unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } != 0 {
             if let Err(why) = watch.turn() {
                 return Err(self.poison(why, self.detail(index as u32 & 0xffff, 0, 0)));
             }
         }
-        Ok(offset)
+        Ok(())
     }
 
     /// Gives the fetch slot back, once the result has been read.
     #[inline(always)]
     pub(crate) fn free_fetch_slot(&self, index: u64) {
-        let (_, busy) = self.fetch_slot(index);
         // SAFETY: a busy word of this QP, taken by this thread.
-        unsafe { S::Scope::store_release(busy, 0) }
+        unsafe { S::Scope::store_release(self.fetch_busy(index), 0) }
     }
 }
 

@@ -11,15 +11,15 @@
 //! Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
 
 use bytemuck::Pod;
-use rushmem_mlx5::{Flags, Wqe};
+use rushmem_mlx5::Wqe;
 
 use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};
 use crate::error::{Detail, Error, Result};
 use crate::group::{Group, Thread, agree, by_leader};
 use crate::heap::{Sym, SymSlice};
-use crate::post::{Lanes, post};
-use crate::qp::{Qp, Ticket};
+use crate::post::{Lanes, begin, post};
+use crate::qp::Qp;
 use crate::sharing::Sharing;
 
 /// Longest message of one WQE: 2^30 bytes, the QP's `log_msg_max`.
@@ -138,9 +138,12 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         let qp = self.qp(pe);
-        let wqe =
-            Wqe::WriteInline { raddr: dst.offset(), rkey: qp.desc().rkey, data: sealed::Sealed::inline(value) };
-        post_one(Thread, &qp, wqe).map(|_| ())
+        let wqe = Wqe::WriteInline {
+            raddr: dst.offset(),
+            rkey: qp.desc().rkey,
+            data: sealed::Sealed::inline(value),
+        };
+        post(Thread, &qp, 1, &wqe).map(|_| ())
     }
 
     /// Reads one value of `pe`.
@@ -169,16 +172,15 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fetch(&self, qp: &Qp<'_, S>, blocks: u64, wqe: impl FnOnce(u64) -> Wqe) -> Result<u64> {
-        let mut mine = (0, 0);
-        let lanes = Lanes::of(Thread, qp, blocks);
-        let ticket = post(qp, lanes, blocks, |index, flags| {
-            let slot = qp.take_fetch_slot(index)?;
-            mine = (index, slot);
-            qp.write(index, &wqe(slot), flags);
-            Ok(())
-        })?;
+        let posting = begin(qp, Lanes::of(Thread, qp, blocks), blocks)?;
+        let index = posting.first;
+        let taken = qp.take_fetch_slot(index);
+        let slot = qp.fetch_slot(index);
+        if taken.is_ok() {
+            qp.write(index, &wqe(slot), posting.last);
+        }
+        let ticket = posting.commit(qp, taken)?;
         qp.wait(ticket)?;
-        let (index, slot) = mine;
         // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.
         let word = unsafe { <u64 as crate::arch::SysWord>::load_acquire(self.address(slot)) };
         qp.free_fetch_slot(index);
@@ -211,7 +213,8 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
             return Ok(());
         }
-        let mine = if group.leader() { self.send(group, direction, remote, local, pe, complete) } else { Ok(()) };
+        let mine =
+            if group.leader() { self.send(group, direction, remote, local, pe, complete) } else { Ok(()) };
         agree(group, mine)
     }
 
@@ -237,7 +240,7 @@ impl<S: Sharing> Ctx<S> {
                 Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
                 Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
             };
-            ticket = Some(post_one(group, &qp, wqe)?);
+            ticket = Some(post(group, &qp, 1, &wqe)?);
             raddr += len as u64;
             laddr += len as u64;
             left -= len as u64;
@@ -261,14 +264,4 @@ impl<S: Sharing> Ctx<S> {
         let d = Detail { peer: pe, found: local.len() as u64, wanted: remote.len() as u64, ..Detail::NONE };
         Err(self.fail(Error::LengthMismatch, d))
     }
-}
-
-/// Posts one WQE of one block for the group's leader.
-#[inline(always)]
-#[track_caller]
-pub(crate) fn post_one<G: Group, S: Sharing>(group: G, qp: &Qp<'_, S>, wqe: Wqe) -> Result<Ticket> {
-    post(qp, Lanes::of(group, qp, 1), 1, |index, flags: Flags| {
-        qp.write(index, &wqe, flags);
-        Ok(())
-    })
 }

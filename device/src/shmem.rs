@@ -23,28 +23,52 @@ pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
 /// [`Ctx::put`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_put<S: Sharing, G: Group, T: Pod>(ctx: &Ctx<S>, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+pub fn shmem_put<S: Sharing, G: Group, T: Pod>(
+    ctx: &Ctx<S>,
+    group: G,
+    dst: SymSlice<T>,
+    src: SymSlice<T>,
+    pe: u32,
+) -> Result {
     ctx.put(group, dst, src, pe)
 }
 
 /// [`Ctx::put_nbi`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_put_nbi<S: Sharing, G: Group, T: Pod>(ctx: &Ctx<S>, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+pub fn shmem_put_nbi<S: Sharing, G: Group, T: Pod>(
+    ctx: &Ctx<S>,
+    group: G,
+    dst: SymSlice<T>,
+    src: SymSlice<T>,
+    pe: u32,
+) -> Result {
     ctx.put_nbi(group, dst, src, pe)
 }
 
 /// [`Ctx::get`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_get<S: Sharing, G: Group, T: Pod>(ctx: &Ctx<S>, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+pub fn shmem_get<S: Sharing, G: Group, T: Pod>(
+    ctx: &Ctx<S>,
+    group: G,
+    dst: SymSlice<T>,
+    src: SymSlice<T>,
+    pe: u32,
+) -> Result {
     ctx.get(group, dst, src, pe)
 }
 
 /// [`Ctx::get_nbi`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_get_nbi<S: Sharing, G: Group, T: Pod>(ctx: &Ctx<S>, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
+pub fn shmem_get_nbi<S: Sharing, G: Group, T: Pod>(
+    ctx: &Ctx<S>,
+    group: G,
+    dst: SymSlice<T>,
+    src: SymSlice<T>,
+    pe: u32,
+) -> Result {
     ctx.get_nbi(group, dst, src, pe)
 }
 
@@ -66,7 +90,16 @@ pub fn shmem_g<S: Sharing, T: Scalar>(ctx: &Ctx<S>, src: Sym<T>, pe: u32) -> Res
 #[inline(always)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // the field's signature
-pub fn shmem_put_signal<S: Sharing, G: Group, T: Pod>(ctx: &Ctx<S>, group: G, dst: SymSlice<T>, src: SymSlice<T>, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+pub fn shmem_put_signal<S: Sharing, G: Group, T: Pod>(
+    ctx: &Ctx<S>,
+    group: G,
+    dst: SymSlice<T>,
+    src: SymSlice<T>,
+    signal: Sym<Signal>,
+    op: SignalOp,
+    value: u64,
+    pe: u32,
+) -> Result {
     ctx.put_signal(group, dst, src, signal, op, value, pe)
 }
 
@@ -74,14 +107,29 @@ pub fn shmem_put_signal<S: Sharing, G: Group, T: Pod>(ctx: &Ctx<S>, group: G, ds
 #[inline(always)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // the field's signature
-pub fn shmem_put_signal_nbi<S: Sharing, G: Group, T: Pod>(ctx: &Ctx<S>, group: G, dst: SymSlice<T>, src: SymSlice<T>, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+pub fn shmem_put_signal_nbi<S: Sharing, G: Group, T: Pod>(
+    ctx: &Ctx<S>,
+    group: G,
+    dst: SymSlice<T>,
+    src: SymSlice<T>,
+    signal: Sym<Signal>,
+    op: SignalOp,
+    value: u64,
+    pe: u32,
+) -> Result {
     ctx.put_signal_nbi(group, dst, src, signal, op, value, pe)
 }
 
 /// [`Ctx::signal_op`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_signal_op<S: Sharing>(ctx: &Ctx<S>, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+pub fn shmem_signal_op<S: Sharing>(
+    ctx: &Ctx<S>,
+    signal: Sym<Signal>,
+    op: SignalOp,
+    value: u64,
+    pe: u32,
+) -> Result {
     ctx.signal_op(signal, op, value, pe)
 }
 
@@ -95,21 +143,38 @@ pub fn shmem_signal_fetch<S: Sharing>(ctx: &Ctx<S>, signal: Sym<Signal>) -> Resu
 /// [`Ctx::signal_wait_until`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_signal_wait_until<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<u64> {
+pub fn shmem_signal_wait_until<S: Sharing, G: Group>(
+    ctx: &Ctx<S>,
+    group: G,
+    signal: Sym<Signal>,
+    cmp: Cmp,
+    value: u64,
+) -> Result<u64> {
     ctx.signal_wait_until(group, signal, cmp, value)
 }
 
 /// [`Ctx::wait_until`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_wait_until<S: Sharing, G: Group, T: Amo + PartialOrd>(ctx: &Ctx<S>, group: G, word: Sym<T>, cmp: Cmp, value: T) -> Result {
+pub fn shmem_wait_until<S: Sharing, G: Group, T: Amo + PartialOrd>(
+    ctx: &Ctx<S>,
+    group: G,
+    word: Sym<T>,
+    cmp: Cmp,
+    value: T,
+) -> Result {
     ctx.wait_until(group, word, cmp, value)
 }
 
 /// [`Ctx::test`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_test<S: Sharing, T: Amo + PartialOrd>(ctx: &Ctx<S>, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
+pub fn shmem_test<S: Sharing, T: Amo + PartialOrd>(
+    ctx: &Ctx<S>,
+    word: Sym<T>,
+    cmp: Cmp,
+    value: T,
+) -> Result<bool> {
     ctx.test(word, cmp, value)
 }
 
@@ -123,7 +188,13 @@ pub fn shmem_atomic_fetch<S: Sharing, T: Amo>(ctx: &Ctx<S>, word: Sym<T>, pe: u3
 /// [`Ctx::atomic_compare_swap`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_atomic_compare_swap<S: Sharing, T: Amo>(ctx: &Ctx<S>, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
+pub fn shmem_atomic_compare_swap<S: Sharing, T: Amo>(
+    ctx: &Ctx<S>,
+    word: Sym<T>,
+    compare: T,
+    value: T,
+    pe: u32,
+) -> Result<T> {
     ctx.atomic_compare_swap(word, compare, value, pe)
 }
 
@@ -214,14 +285,24 @@ pub fn shmem_atomic_swap<S: Sharing, T: Amo>(ctx: &Ctx<S>, word: Sym<T>, value: 
 /// [`Ctx::atomic_fetch_add`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_atomic_fetch_add<S: Sharing, T: Amo>(ctx: &Ctx<S>, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+pub fn shmem_atomic_fetch_add<S: Sharing, T: Amo>(
+    ctx: &Ctx<S>,
+    word: Sym<T>,
+    value: T,
+    pe: u32,
+) -> Result<T> {
     ctx.atomic_fetch_add(word, value, pe)
 }
 
 /// [`Ctx::atomic_fetch_and`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_atomic_fetch_and<S: Sharing, T: Amo>(ctx: &Ctx<S>, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+pub fn shmem_atomic_fetch_and<S: Sharing, T: Amo>(
+    ctx: &Ctx<S>,
+    word: Sym<T>,
+    value: T,
+    pe: u32,
+) -> Result<T> {
     ctx.atomic_fetch_and(word, value, pe)
 }
 
@@ -235,6 +316,11 @@ pub fn shmem_atomic_fetch_or<S: Sharing, T: Amo>(ctx: &Ctx<S>, word: Sym<T>, val
 /// [`Ctx::atomic_fetch_xor`]; its errors.
 #[inline(always)]
 #[track_caller]
-pub fn shmem_atomic_fetch_xor<S: Sharing, T: Amo>(ctx: &Ctx<S>, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+pub fn shmem_atomic_fetch_xor<S: Sharing, T: Amo>(
+    ctx: &Ctx<S>,
+    word: Sym<T>,
+    value: T,
+    pe: u32,
+) -> Result<T> {
     ctx.atomic_fetch_xor(word, value, pe)
 }

@@ -1,5 +1,6 @@
 //! Signals, and waiting on words that remote PEs update.
 
+use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
 use crate::amo::{Amo, Op, post_atomic, unwanted};
@@ -9,12 +10,10 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::{Group, agree, by_leader};
 use crate::heap::{Signal, Sym, SymSlice};
-use crate::post::{Lanes, post};
-use crate::rma::{MAX_MESSAGE, post_one};
+use crate::post::{Lanes, begin, post};
+use crate::rma::MAX_MESSAGE;
 use crate::sharing::Sharing;
 use crate::wait::Watch;
-
-use bytemuck::Pod;
 
 /// How a signal changes its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,7 +282,7 @@ impl<S: Sharing> Ctx<S> {
         // the atomic if the queue can hold both.
         let (mut at, mut left) = (0, src.bytes());
         while left > MAX_MESSAGE {
-            let _ = post_one(group, &qp, write(at, MAX_MESSAGE))?;
+            let _ = post(group, &qp, 1, &write(at, MAX_MESSAGE))?;
             at += MAX_MESSAGE;
             left -= MAX_MESSAGE;
         }
@@ -291,13 +290,12 @@ impl<S: Sharing> Ctx<S> {
         let ticket = if left == 0 {
             post_atomic(group, &qp, signal, op)?
         } else if blocks <= qp.depth() {
-            post(&qp, Lanes::of(group, &qp, blocks), blocks, |index, flags| {
-                let next = qp.write(index, &write(at, left), Flags::NONE);
-                qp.write(next, &unwanted(&qp, signal, op), flags);
-                Ok(())
-            })?
+            let posting = begin(&qp, Lanes::of(group, &qp, blocks), blocks)?;
+            let next = qp.write(posting.first, &write(at, left), Flags::NONE);
+            qp.write(next, &unwanted(&qp, signal, op), posting.last);
+            posting.commit(&qp, Ok(()))?
         } else {
-            let _ = post_one(group, &qp, write(at, left))?;
+            let _ = post(group, &qp, 1, &write(at, left))?;
             post_atomic(group, &qp, signal, op)?
         };
         if complete { qp.wait(ticket) } else { Ok(()) }
