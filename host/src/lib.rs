@@ -1,1 +1,3 @@
 //! GPU-initiated networking: runtime, symmetric heap, NIC bring-up and kernel launch.
+
+pub mod config;
