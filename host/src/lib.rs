@@ -1,3 +1,4 @@
 //! GPU-initiated networking: runtime, symmetric heap, NIC bring-up and kernel launch.
 
+pub mod bootstrap;
 pub mod config;
