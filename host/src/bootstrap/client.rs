@@ -1,0 +1,290 @@
+//! A PE that is a process, connected to its job's launcher.
+
+use std::io::{BufReader, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::auth::Token;
+use super::dial::Dial;
+use super::error::{Error, Failure, PeerLost};
+use super::watch::{Watch, lock};
+use super::wire::{Message, client_limit, frame, part_limit, read_frame};
+use super::{Bootstrap, OnPeerLost};
+
+/// How much longer than a PE's own deadline the launcher may take to say who is missing.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Who this process is in its job, and where the job is.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The launcher's `host:port`.
+    pub server: String,
+    /// The job's secret.
+    pub token: Token,
+    /// The number of this PE.
+    pub pe: u32,
+    /// The PEs of the job.
+    pub n_pes: u32,
+    /// What this process was built from; it must be the same in all PEs.
+    pub build_id: String,
+    /// The deadline of calls that do not give their own.
+    pub timeout: Duration,
+    /// Whether to wait for a launcher that does not listen yet, as one on another node may.
+    pub retry: bool,
+}
+
+/// One PE of a job whose PEs are processes.
+///
+/// Dropped without [`Bootstrap::finish`], its PE counts as lost.
+pub struct Tcp {
+    pe: u32,
+    n_pes: u32,
+    timeout: Duration,
+    server: String,
+    stream: Mutex<TcpStream>,
+    shared: Arc<Shared>,
+    /// One call at a time.
+    calls: Mutex<()>,
+}
+
+struct Shared {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+    watch: Watch,
+}
+
+/// What the launcher has said and nobody has taken yet.
+#[derive(Default)]
+struct Inbox {
+    gathered: Option<Vec<Vec<u8>>>,
+    left: bool,
+    refused: Option<String>,
+    failure: Option<Failure>,
+    /// This PE has left the job by its own will.
+    leaving: bool,
+}
+
+impl Tcp {
+    /// Joins the job. Collective: returns when all PEs have joined.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a wrong token, number or count of PEs; [`Failure::Builds`] if another PE was built from
+    /// other sources; [`Failure::Missing`] names the PEs that did not come within `member.timeout`.
+    pub fn join(member: Member) -> Result<Tcp, Error> {
+        let Member { server, token, pe, n_pes, build_id, timeout, retry } = member;
+        let begin = Instant::now();
+        let stream = Dial { server: &server, token: &token, within: timeout, retry }.open()?;
+        let reader = stream.try_clone();
+        let reader = reader.map_err(|source| Error::Connect {
+            server: server.clone(),
+            waited: begin.elapsed(),
+            source,
+        })?;
+
+        let shared =
+            Arc::new(Shared { inbox: Mutex::default(), arrived: Condvar::new(), watch: Watch::new() });
+        let listener = shared.clone();
+        let name = "rushmem-bootstrap";
+        let thread =
+            std::thread::Builder::new().name(name.into()).spawn(move || listener.listen(reader, n_pes));
+        thread.map_err(|source| Error::Thread { name, source })?;
+
+        let tcp =
+            Tcp { pe, n_pes, timeout, server, stream: Mutex::new(stream), shared, calls: Mutex::new(()) };
+        tcp.send(&Message::Join { pe, n_pes, build: build_id, whence: whence() });
+        tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
+        Ok(tcp)
+    }
+
+    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+        let limit = part_limit(self.n_pes);
+        if mine.len() > limit {
+            return Err(Error::TooLarge { call, bytes: mine.len(), limit });
+        }
+        let _one_at_a_time = lock(&self.calls);
+        {
+            let inbox = lock(&self.shared.inbox);
+            if inbox.leaving {
+                return Err(Error::Left { call });
+            }
+            if let Some(failure) = &inbox.failure {
+                return Err(failure.clone().into());
+            }
+        }
+        self.send(&Message::Gather { call: call.clone(), bytes: mine.to_vec() });
+        self.await_gathered(&call, within)
+    }
+
+    /// Waits for the end of the collective call that was just entered.
+    fn await_gathered(&self, call: &str, within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+        let answer = |inbox: &mut Inbox| {
+            if let Some(parts) = inbox.gathered.take() {
+                return Some(Ok(parts));
+            }
+            if let Some(reason) = inbox.refused.take() {
+                return Some(Err(Error::Refused { server: self.server.clone(), reason }));
+            }
+            inbox.failure.clone().map(|failure| Err(failure.into()))
+        };
+        if let Some(answer) = self.shared.wait(within, answer) {
+            return answer;
+        }
+        // The launcher knows who is missing.
+        self.send(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
+        let silent =
+            || Err(Error::Silent { server: self.server.clone(), call: call.into(), waited: within + GRACE });
+        self.shared.wait(GRACE, answer).unwrap_or_else(silent)
+    }
+
+    /// A connection that broke is noticed by the listener, which knows more than the error of a write.
+    fn send(&self, message: &Message) {
+        let mut stream = lock(&self.stream);
+        if stream.write_all(&frame(message)).is_err() {
+            // Ends the listener, if it has not ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Says a last word, and waits until the launcher has heard it.
+    fn leave(&self, message: &Message, call: &str, within: Duration) -> Result<(), Error> {
+        {
+            let mut inbox = lock(&self.shared.inbox);
+            if std::mem::replace(&mut inbox.leaving, true) {
+                return Ok(());
+            }
+        }
+        self.shared.watch.close();
+        self.send(message);
+        let heard = self.shared.wait(within, |inbox| {
+            if inbox.left {
+                return Some(Ok(()));
+            }
+            match &inbox.failure {
+                // Without a launcher there is nobody left to tell.
+                Some(failure @ Failure::Lost(PeerLost { pe: None, .. })) => Some(Err(failure.clone().into())),
+                _ => None,
+            }
+        });
+        let silent = || Err(Error::Silent { server: self.server.clone(), call: call.into(), waited: within });
+        heard.unwrap_or_else(silent)
+    }
+}
+
+impl Shared {
+    /// Waits until `look` finds something, at most `within`.
+    fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Inbox) -> Option<T>) -> Option<T> {
+        let begin = Instant::now();
+        let mut inbox = lock(&self.inbox);
+        loop {
+            if let Some(found) = look(&mut inbox) {
+                return Some(found);
+            }
+            let left = within.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            inbox = self.arrived.wait_timeout(inbox, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Takes in what the launcher says, until the connection ends.
+    fn listen(&self, stream: TcpStream, n_pes: u32) {
+        let mut from = BufReader::new(stream);
+        let reason = loop {
+            let message = match read_frame(&mut from, client_limit(n_pes)) {
+                Ok(Some(message)) => message,
+                Ok(None) => break "it closed the connection".into(),
+                Err(error) => break error.to_string(),
+            };
+            match message {
+                Message::Gathered { parts } => self.put(|inbox| inbox.gathered = Some(parts)),
+                Message::Left => self.put(|inbox| inbox.left = true),
+                Message::Refused { reason } => self.put(|inbox| inbox.refused = Some(reason)),
+                Message::Failed(failure) => self.put(|inbox| {
+                    inbox.failure.get_or_insert(failure);
+                }),
+                Message::Lost(lost) => self.lost(lost),
+                _ => break "it does not follow the protocol".into(),
+            }
+        };
+        self.lost(PeerLost { pe: None, reason });
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+        change(&mut lock(&self.inbox));
+        self.arrived.notify_all();
+    }
+
+    fn lost(&self, lost: PeerLost) {
+        let failure = Failure::Lost(lost.clone());
+        let mut leaving = false;
+        self.put(|inbox| {
+            leaving = inbox.leaving;
+            match &inbox.failure {
+                // While leaving, only the loss of the launcher is news.
+                Some(_) if !(leaving && lost.pe.is_none()) => {}
+                _ => inbox.failure = Some(failure),
+            }
+        });
+        if !leaving {
+            self.watch.tell(lost);
+        }
+    }
+}
+
+impl Bootstrap for Tcp {
+    fn pe(&self) -> u32 {
+        self.pe
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.n_pes
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+        self.gather(format!("allgather `{tag}`"), mine, within)
+    }
+
+    fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
+        self.gather(format!("barrier `{tag}`"), &[], within).map(drop)
+    }
+
+    fn abort(&self, reason: &str) {
+        let message = Message::Abort { reason: reason.into() };
+        // A launcher that does not hear it sees the connection close instead.
+        if let Err(error) = self.leave(&message, "abort", Duration::from_secs(1)) {
+            tracing::debug!(%error, "abort was not confirmed");
+        }
+    }
+
+    fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error> {
+        self.shared.watch.on_peer_lost(callback)
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.leave(&Message::Finish, "finish", self.timeout)
+    }
+}
+
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort("its thread panicked");
+        }
+        // The listener ends with the connection; the launcher sees it closed.
+        let _ = lock(&self.stream).shutdown(Shutdown::Both);
+    }
+}
+
+/// This process and its host, for messages.
+fn whence() -> String {
+    let host =
+        std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "an unnamed host".into());
+    format!("process {} on {}", std::process::id(), host.trim())
+}

@@ -1,0 +1,90 @@
+//! How the PEs of a job find each other, exchange addresses and keys, and hear of each other's death.
+//!
+//! A job's PEs are either threads of one process ([`Threads`]) or processes that a launcher started ([`Tcp`], whose
+//! other end is the launcher's [`Server`]); [`from_env`] tells which. Both are used through [`Bootstrap`], and both
+//! follow one state machine, so that a job behaves and fails alike on either.
+//!
+//! Nothing here waits for ever: each call has a deadline, and an error names the PEs that did not come.
+
+mod auth;
+mod client;
+mod dial;
+mod discover;
+mod error;
+mod job;
+mod observer;
+mod server;
+mod threads;
+mod watch;
+pub mod wire;
+
+use std::time::Duration;
+
+pub use self::auth::Token;
+pub use self::client::{Member, Tcp};
+pub use self::discover::{Found, Job, from_env};
+pub use self::error::{Error, Failure, PeerLost, Pes};
+pub use self::observer::{Event, Observer};
+pub use self::server::{Server, ServerOptions};
+pub use self::threads::Threads;
+
+/// Called with each PE that was lost, from a thread of its own.
+pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;
+
+/// One PE's connection to the other PEs of its job.
+///
+/// All PEs make the same collective calls in the same order; the tag of each call proves it. The first failure of a
+/// job (a lost PE, a mismatch, a passed deadline) is its last word: every later collective call returns it again.
+pub trait Bootstrap: Send + Sync {
+    /// The number of this PE, from 0.
+    fn pe(&self) -> u32;
+
+    /// The number of PEs in the job.
+    fn n_pes(&self) -> u32;
+
+    /// The deadline of calls that do not give their own.
+    fn timeout(&self) -> Duration;
+
+    /// Gives `mine` to every PE and returns what each one gave, in the order of their numbers. Collective.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if a PE was lost, is in a call with another tag, has left, or does not arrive `within` the
+    /// deadline; [`Error::TooLarge`] if `mine` is larger than [`wire::part_limit`].
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// Returns when every PE has called it with this tag. Collective; errors as [`Bootstrap::allgather_within`].
+    fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error>;
+
+    /// [`Bootstrap::allgather_within`] the deadline of the configuration.
+    fn allgather(&self, tag: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.allgather_within(tag, mine, self.timeout())
+    }
+
+    /// [`Bootstrap::barrier_within`] the deadline of the configuration.
+    fn barrier(&self, tag: &str) -> Result<(), Error> {
+        self.barrier_within(tag, self.timeout())
+    }
+
+    /// Tells all other PEs that this one gives up, and why. They see it as lost.
+    fn abort(&self, reason: &str);
+
+    /// Has `callback` called, from a thread of its own, for each PE that dies, aborts, or leaves without
+    /// [`Bootstrap::finish`]; also for those lost before this call. Not called after this PE's own finish.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Watched`] if there is a callback already.
+    fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error>;
+
+    /// Leaves the job in good order. Every PE must call it; it does not wait for the others. Dropping a connection
+    /// without it means that this PE was lost.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not confirm it within the deadline.
+    fn finish(&self) -> Result<(), Error>;
+}
+
+#[cfg(test)]
+mod tests;

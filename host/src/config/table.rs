@@ -1,0 +1,156 @@
+//! The one table of settings: key, type, environment variable, default, unit, meaning.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::value::{
+    self, Bytes, CqKind, DeviceKind, Gpus, HeapKind, Nic, PeerPath, Progress, Secret, SqDepth, Value,
+};
+use super::{Origin, Setting};
+
+/// Makes from one list of rows the struct [`Config`], its defaults, and [`SETTINGS`].
+macro_rules! settings {
+    (
+        user { $($key:ident: $type:ty, $env:literal, $default:literal, $unit:literal, $doc:literal;)* }
+        launch { $($lkey:ident: $ltype:ty, $lenv:literal, $lunit:literal, $ldoc:literal;)* }
+    ) => {
+        /// Every setting of a job, typed.
+        ///
+        /// Made by [`Config::load`]; a program may then change fields, or use [`Config::set`] with text.
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Config {
+            $(
+                #[doc = $doc]
+                #[serde(deserialize_with = "value::from_file")]
+                pub $key: $type,
+            )*
+            $(
+                #[doc = $ldoc]
+                #[doc = "Set by the launcher."]
+                #[serde(skip)]
+                pub $lkey: Option<$ltype>,
+            )*
+            /// Which settings were set, and by whom; the others hold their defaults.
+            #[serde(skip)]
+            pub(super) origins: BTreeMap<&'static str, Origin>,
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Config {
+                    $($key: built_in($default),)*
+                    $($lkey: None,)*
+                    origins: BTreeMap::new(),
+                }
+            }
+        }
+
+        /// The table of all settings, in the order in which they are best explained.
+        pub static SETTINGS: &[Setting] = &[
+            $(Setting {
+                key: stringify!($key),
+                env: $env,
+                default: $default,
+                unit: $unit,
+                doc: $doc,
+                launch: false,
+                accepts: <$type as Value>::accepts,
+                set: |config, text| Value::parse(text).map(|value: $type| config.$key = value),
+                show: |config| config.$key.show(),
+            },)*
+            $(Setting {
+                key: stringify!($lkey),
+                env: $lenv,
+                default: "",
+                unit: $lunit,
+                doc: $ldoc,
+                launch: true,
+                accepts: <$ltype as Value>::accepts,
+                set: |config, text| Value::parse(text).map(|value: Option<$ltype>| config.$lkey = value),
+                show: |config| config.$lkey.show(),
+            },)*
+        ];
+    };
+}
+
+settings! {
+    user {
+        pes: NonZeroU32, "RUSHMEM_PES", "1", "PEs",
+            "Number of PEs as threads of this process, where no launcher started it.";
+        heap_bytes: Bytes, "RUSHMEM_HEAP_BYTES", "64MiB", "bytes",
+            "Size of the symmetric heap of each PE.";
+        heap: HeapKind, "RUSHMEM_HEAP", "auto", "",
+            "Memory that holds the symmetric heap.";
+        device: DeviceKind, "RUSHMEM_DEVICE", "auto", "",
+            "What executes kernels.";
+        gpus: Gpus, "RUSHMEM_GPUS", "auto", "ordinals",
+            "GPUs that PEs of this node take in turn.";
+        nic: Nic, "RUSHMEM_NIC", "auto", "",
+            "NIC that carries what does not go directly to a peer.";
+        peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
+            "How peers are reached: direct (loads and stores) or through the NIC.";
+        sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
+            "Depth of each send queue.";
+        cq: CqKind, "RUSHMEM_CQ", "ring", "",
+            "Form of the completion queues.";
+        qps_per_peer: NonZeroU32, "RUSHMEM_QPS_PER_PEER", "1", "QPs",
+            "QPs to each peer that all threads of a GPU share.";
+        block_qps: u32, "RUSHMEM_BLOCK_QPS", "0", "QPs",
+            "QPs to each peer that the threads of one block share.";
+        exclusive_qps: u32, "RUSHMEM_EXCLUSIVE_QPS", "0", "QPs",
+            "QPs to each peer that one thread has for itself.";
+        timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
+            "Deadline of every blocking call of a kernel.";
+        bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",
+            "Deadline of every collective call among the PEs of a job on the host, joining it included.";
+        native_workers: u32, "RUSHMEM_NATIVE_WORKERS", "0", "threads",
+            "Threads that run native kernels; 0 for one per core.";
+        native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "256KiB", "bytes",
+            "Stack of each thread of a native kernel.";
+        softnic_ip: IpAddr, "RUSHMEM_SOFTNIC_IP", "127.0.0.1", "",
+            "Address of the software ConnectX, where PEs are processes.";
+        softnic_port: u16, "RUSHMEM_SOFTNIC_PORT", "0", "UDP port",
+            "Port of the software ConnectX, where PEs are processes; 0 for any free one.";
+        softnic_fault: String, "RUSHMEM_SOFTNIC_FAULT", "", "",
+            "Faults that the software ConnectX injects; empty for none.";
+        log: String, "RUSHMEM_LOG", "warn", "",
+            "Log filter, such as info or rushmem=debug.";
+        progress: Progress, "RUSHMEM_PROGRESS", "auto", "",
+            "Whether programs draw progress bars.";
+    }
+    launch {
+        pe: u32, "RUSHMEM_PE", "PE",
+            "Number of this PE in the job.";
+        n_pes: NonZeroU32, "RUSHMEM_N_PES", "PEs",
+            "Number of PEs in the job.";
+        local_pe: u32, "RUSHMEM_LOCAL_PE", "PE",
+            "Number of this PE among those of its node.";
+        local_pes: NonZeroU32, "RUSHMEM_LOCAL_PES", "PEs",
+            "Number of PEs on this node.";
+        node: u32, "RUSHMEM_NODE", "node",
+            "Number of this node in the job.";
+        nodes: NonZeroU32, "RUSHMEM_NODES", "nodes",
+            "Number of nodes in the job.";
+        bootstrap: String, "RUSHMEM_BOOTSTRAP", "host:port",
+            "Where the job's launcher listens.";
+        token: Secret, "RUSHMEM_TOKEN", "",
+            "The job's secret, which authenticates its PEs to each other.";
+    }
+}
+
+/// Variables with our prefix that are not settings, and what they mean.
+pub static OTHER_VARIABLES: &[(&str, &str)] =
+    &[("RUSHMEM_CONFIG", "Path of a TOML file with settings; the environment overrides what it says.")];
+
+/// A default from the table. The test that walks the table shows that each one parses.
+fn built_in<T: Value>(text: &str) -> T {
+    match T::parse(text) {
+        Ok(value) => value,
+        Err(why) => unreachable!("default `{text}` in the table of settings: {why}"),
+    }
+}
