@@ -1,5 +1,24 @@
 //! GPU-initiated networking: runtime, symmetric heap, NIC bring-up and kernel launch.
+//!
+//! An application is a function of a [`Pe`]; a [`Job`] runs it on every PE. Kernels are written with
+//! [`rushmem_device`] and launched with [`Pe::launch`].
 
 pub mod bootstrap;
+mod build;
 pub mod config;
+mod error;
+mod heap;
+mod job;
+mod machine;
 pub mod native;
+mod pe;
+mod provider;
+mod queues;
+mod report;
+
+pub use error::{Error, Result};
+pub use job::{AppError, Job, Ptx};
+pub use machine::Grid;
+pub use pe::{Launch, Path, Pe};
+pub use provider::Error as NicError;
+pub use report::DeviceError;

@@ -1,0 +1,130 @@
+//! What can go wrong on the host, by party at fault. Each error says what was tried and what to do.
+
+use crate::bootstrap::PeerLost;
+use crate::report::DeviceError;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call of the runtime failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] crate::config::Error),
+    /// The PEs of the job did not find each other, or lost each other in a collective call.
+    #[error(transparent)]
+    Bootstrap(#[from] crate::bootstrap::Error),
+    /// A PE died, or gave up, while this one worked with it.
+    #[error("{0}")]
+    PeerLost(PeerLost),
+    /// A kernel met an error; the first record tells which, the second number how many more there were.
+    #[error("{first}{}", more(*.others))]
+    Device {
+        /// The first error.
+        first: Box<DeviceError>,
+        /// Further errors of the same launch.
+        others: u64,
+    },
+    /// A kernel could not run natively.
+    #[error(transparent)]
+    Native(#[from] crate::native::Error),
+    /// The NIC did not do what bring-up asked.
+    #[error(transparent)]
+    Nic(#[from] crate::provider::Error),
+    /// The software ConnectX could not start.
+    #[error("the software ConnectX could not start: {0}")]
+    SoftNic(#[from] rushmem_softnic::Error),
+    /// Memory of the PE could not be read or written.
+    #[error("copy to or from a PE's memory failed: {0}")]
+    Memory(#[from] rushmem_softnic::MemoryError),
+    /// The symmetric heap is too small.
+    #[error(
+        "the symmetric heap has no room for {wanted} bytes: {free} of {total} bytes are free, {largest} of them in \
+         one piece; raise RUSHMEM_HEAP_BYTES on all PEs"
+    )]
+    HeapFull {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes free.
+        free: u64,
+        /// Largest free piece.
+        largest: u64,
+        /// Bytes that the heap has for the user.
+        total: u64,
+    },
+    /// The heap is larger than what the machine has.
+    #[error(
+        "a symmetric heap of {wanted} bytes for each of {pes} PEs does not fit: {place} has {available} bytes \
+         available; lower RUSHMEM_HEAP_BYTES or run fewer PEs"
+    )]
+    HeapTooLarge {
+        /// Bytes asked for each PE.
+        wanted: u64,
+        /// PEs that share the memory.
+        pes: u32,
+        /// What memory it is.
+        place: String,
+        /// Bytes available.
+        available: u64,
+    },
+    /// PEs called a collective call with different arguments.
+    #[error(
+        "PE {pe} called {call} with {theirs}, this PE with {mine}: all PEs must make the same collective calls in \
+         the same order"
+    )]
+    Mismatch {
+        /// The PE that differs.
+        pe: u32,
+        /// The call.
+        call: String,
+        /// What it said.
+        theirs: String,
+        /// What this PE said.
+        mine: String,
+    },
+    /// A handle is not what the call needs.
+    #[error("{call}: {what}")]
+    Misuse {
+        /// The call.
+        call: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// What was asked for is not there.
+    #[error("{what} is not available: {why}")]
+    Unavailable {
+        /// What.
+        what: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The operating system gave no thread.
+    #[error("no thread for a kernel: {0}")]
+    Thread(std::io::Error),
+    /// The application's own error.
+    #[error(transparent)]
+    App(Box<dyn std::error::Error + Send + Sync>),
+    /// The application panicked.
+    #[error("panic: {0}")]
+    Panic(String),
+}
+
+fn more(others: u64) -> String {
+    match others {
+        0 => String::new(),
+        n => format!(" (and {n} more)"),
+    }
+}
+
+impl Error {
+    /// True if this PE only learned of an error that another one met.
+    pub(crate) fn is_secondary(&self) -> bool {
+        match self {
+            Self::PeerLost(_) => true,
+            Self::Bootstrap(crate::bootstrap::Error::Failed(crate::bootstrap::Failure::Lost(_))) => true,
+            _ => false,
+        }
+    }
+}

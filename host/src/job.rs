@@ -1,0 +1,267 @@
+//! A job: from settings to running PEs and back.
+
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rushmem_softnic::{self as softnic, Ip};
+
+use crate::bootstrap::{self, Bootstrap};
+use crate::build::build_id;
+use crate::config::{Config, DeviceKind, HeapKind, Nic};
+use crate::machine::{Machine, Native};
+use crate::{Error, Pe, Result, native};
+
+/// The PTX of a kernel crate, as `rushmem-ptx` built it. Made by [`ptx!`](crate::ptx).
+#[derive(Clone, Copy, Debug)]
+pub struct Ptx {
+    /// The kernel crate.
+    pub name: &'static str,
+    /// PTX text.
+    pub image: &'static str,
+}
+
+/// The PTX that the application's `build.rs` made of the kernel crate `$name` (with `_` for `-`).
+#[macro_export]
+macro_rules! ptx {
+    ($name:literal) => {
+        $crate::Ptx { name: $name, image: include_str!(concat!(env!("OUT_DIR"), "/", $name, ".ptx")) }
+    };
+}
+
+/// A job, or this process's part of one.
+///
+/// ```no_run
+/// use rushmem::Job;
+///
+/// fn main() -> Result<(), rushmem::Error> {
+///     Job::new()?.run(|pe| {
+///         println!("PE {} of {} on {}", pe.my_pe(), pe.n_pes(), pe.machine());
+///         Ok::<_, rushmem::Error>(())
+///     })?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Job {
+    config: Config,
+    ptx: Vec<Ptx>,
+}
+
+impl Job {
+    /// A job with the settings of file and environment.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an unknown or malformed setting.
+    pub fn new() -> Result<Self> {
+        Ok(Self::with_config(Config::load()?))
+    }
+
+    /// A job with these settings.
+    pub fn with_config(config: Config) -> Self {
+        Self { config, ptx: Vec::new() }
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The job with kernels for GPUs. Without any, kernels run natively.
+    #[must_use]
+    pub fn kernels(mut self, ptx: Ptx) -> Self {
+        self.ptx.push(ptx);
+        self
+    }
+
+    /// Runs `app` once for each PE that lives in this process, and returns what each one returned.
+    ///
+    /// Started by `rushmem run`, the process is one PE; by itself, it is a job of `RUSHMEM_PES` PEs as threads.
+    ///
+    /// # Errors
+    /// What kept the job from starting, or the first error of a PE. The other PEs, here and elsewhere, are ended: a
+    /// kernel of theirs that waits returns [`rushmem_device::Error::Aborted`].
+    pub fn run<R, E>(self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
+    where
+        R: Send,
+        E: Into<AppError>,
+    {
+        let found = bootstrap::from_env(&self.config, build_id())?;
+        let pes: Vec<Arc<dyn Bootstrap>> = match found.job {
+            bootstrap::Job::Process(pe) => vec![Arc::new(pe)],
+            bootstrap::Job::Threads(pes) => pes.into_iter().map(|pe| Arc::new(pe) as _).collect(),
+        };
+        let site = Site::survey(&self.config, pes.len() as u32)?;
+        let results: Vec<Result<R>> = std::thread::scope(|scope| {
+            let (site, app) = (&site, &app);
+            let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
+                let name = format!("rushmem-pe-{}", pe.pe());
+                let job = self.clone();
+                let run = move || job.one(site, i as u32, pe, app);
+                std::thread::Builder::new().name(name).spawn_scoped(scope, run).map_err(Error::Thread)
+            };
+            let threads: Vec<_> = pes.into_iter().enumerate().map(start).collect();
+            threads
+                .into_iter()
+                .map(|thread| match thread?.join() {
+                    Ok(result) => result,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                })
+                .collect()
+        });
+        let cause = results.iter().position(|r| r.as_ref().is_err_and(|e| !e.is_secondary()));
+        match cause {
+            Some(i) => results.into_iter().nth(i).into_iter().collect(),
+            None => results.into_iter().collect(),
+        }
+    }
+
+    /// One PE, from start to end.
+    fn one<R, E>(
+        self,
+        site: &Site,
+        local: u32,
+        bootstrap: Arc<dyn Bootstrap>,
+        app: &(impl Fn(&Pe) -> Result<R, E> + Sync),
+    ) -> Result<R>
+    where
+        E: Into<AppError>,
+    {
+        let machine = site.machine(&self.config, &self.ptx, local);
+        let started = machine
+            .and_then(|machine| Pe::start(self.config, Arc::clone(&bootstrap), machine, Arc::clone(&site.nic)));
+        let pe = match started {
+            Ok(pe) => pe,
+            Err(error) => {
+                bootstrap.abort(&error.to_string());
+                return Err(error);
+            }
+        };
+        let outcome = match catch_unwind(AssertUnwindSafe(|| app(&pe))) {
+            Ok(result) => result.map_err(|e| e.into().0),
+            Err(panic) => Err(Error::Panic(panic_text(&*panic))),
+        };
+        pe.finish(outcome)
+    }
+}
+
+/// An application's error: a runtime error as it is, anything else wrapped.
+pub struct AppError(Error);
+
+impl From<Error> for AppError {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for AppError {
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        match error.downcast::<Error>() {
+            Ok(ours) => Self(*ours),
+            Err(other) => Self(Error::App(other)),
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "of unknown cause".into())
+}
+
+/// What this process has, shared by its PEs.
+struct Site {
+    nic: Arc<softnic::Nic>,
+    /// PEs of this process.
+    here: u32,
+    /// PEs of this node.
+    on_node: u32,
+}
+
+impl Site {
+    fn survey(config: &Config, here: u32) -> Result<Self> {
+        if let Nic::Named(name) = &config.nic {
+            return Err(Error::Unavailable {
+                what: format!("NIC {name}"),
+                why: "this build has no RDMA support; use RUSHMEM_NIC=soft, the software ConnectX".into(),
+            });
+        }
+        let on_node = config.local_pes.map_or(here, |n| n.get());
+        check_memory(config, on_node)?;
+        let nic = softnic::Nic::start(softnic_config(config)?)?;
+        Ok(Self { nic: Arc::new(nic), here, on_node })
+    }
+
+    fn machine(&self, config: &Config, _ptx: &[Ptx], _local: u32) -> Result<Arc<dyn Machine>> {
+        if config.device == DeviceKind::Gpu {
+            return Err(Error::Unavailable { what: "a GPU".into(), why: "not in this build".into() });
+        }
+        if config.heap == HeapKind::Device {
+            return Err(Error::Unavailable {
+                what: "a symmetric heap in GPU memory".into(),
+                why: "kernels run natively here; set RUSHMEM_HEAP=auto".into(),
+            });
+        }
+        let options = native::Options {
+            stack_bytes: config.native_stack.0 as usize,
+            workers: std::num::NonZeroUsize::new(config.native_workers as usize),
+            ..Default::default()
+        };
+        Ok(Arc::new(Native::new(options, self.on_node.max(self.here))))
+    }
+}
+
+/// Refuses heaps that the machine's memory cannot hold.
+fn check_memory(config: &Config, pes: u32) -> Result<()> {
+    let Some(available) = available_memory() else { return Ok(()) };
+    let wanted = config.heap_bytes.0;
+    if wanted.saturating_mul(pes.into()) > available {
+        return Err(Error::HeapTooLarge { wanted, pes, place: "this machine's memory".into(), available });
+    }
+    Ok(())
+}
+
+/// Bytes that the system could give without swapping.
+fn available_memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+fn softnic_config(config: &Config) -> Result<softnic::Config> {
+    let mut soft = softnic::Config { ip: fabric(config)?, ..Default::default() };
+    if config.softnic_port != 0 {
+        soft.port = config.softnic_port;
+    }
+    Ok(soft)
+}
+
+/// Where the software fabric of this process binds: nowhere for a job of threads, the address that reaches the
+/// launcher otherwise, unless the user chose one.
+fn fabric(config: &Config) -> Result<Ip> {
+    let Some(server) = &config.bootstrap else { return Ok(Ip::LoopbackOnly) };
+    let chosen = match config.softnic_ip {
+        IpAddr::V4(ip) if !ip.is_loopback() => Some(ip),
+        IpAddr::V4(_) => None,
+        IpAddr::V6(ip) => {
+            return Err(Error::Unavailable {
+                what: format!("the software ConnectX on {ip}"),
+                why: "its fabric is IPv4 only; give RUSHMEM_SOFTNIC_IP an IPv4 address".into(),
+            });
+        }
+    };
+    Ok(match chosen.or_else(|| towards(server)) {
+        Some(ip) if !ip.is_loopback() => Ip::Addr(ip),
+        _ => Ip::AnyLoopback,
+    })
+}
+
+/// This machine's address on the way to `server`.
+fn towards(server: &str) -> Option<Ipv4Addr> {
+    let to = server.to_socket_addrs().ok()?.find(|a| a.is_ipv4())?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(to).ok()?;
+    match socket.local_addr().ok()?.ip() {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    }
+}

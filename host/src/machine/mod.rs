@@ -1,0 +1,79 @@
+//! What executes kernels, and the memory that they see.
+
+mod native;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rushmem_device::Ctx;
+use rushmem_device::abi::DevAddr;
+use rushmem_device::kernel::Call;
+use rushmem_softnic::{HostBuffer, Memory};
+
+use crate::Result;
+
+pub use crate::native::Grid;
+pub(crate) use native::Native;
+
+/// Memory that kernels see.
+#[derive(Clone)]
+pub(crate) struct Region {
+    /// Its address for kernels.
+    pub(crate) addr: DevAddr,
+    /// The memory, as the host and a software NIC reach it. Freed with the last handle.
+    pub(crate) memory: Arc<dyn Memory>,
+}
+
+impl Region {
+    /// Page-aligned, zeroed host memory of this process, at its own address.
+    pub(crate) fn host(bytes: u64) -> Self {
+        let buffer = HostBuffer::new(bytes as usize);
+        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer) }
+    }
+
+    /// Copies bytes in; they are there when it returns.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.memory.write(offset, bytes)?;
+        Ok(self.memory.flush()?)
+    }
+
+    /// Copies bytes out.
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        Ok(self.memory.read(offset, bytes)?)
+    }
+}
+
+/// A page of the NIC's, mapped for kernels for as long as it lives.
+pub(crate) trait Mapping: Send + Sync {
+    /// Its address for kernels.
+    fn addr(&self) -> DevAddr;
+}
+
+/// A kernel that runs.
+pub(crate) trait Running: Send {
+    /// Waits until it has ended, or until `patience` is over.
+    fn wait(self: Box<Self>, patience: Duration) -> Result<()>;
+}
+
+/// Executes kernels for one PE.
+pub(crate) trait Machine: Send + Sync {
+    /// A line for users.
+    fn describe(&self) -> String;
+    /// True for a GPU.
+    fn is_gpu(&self) -> bool;
+    /// A grid that fills its share of the machine, all blocks of which run at once.
+    fn grid(&self) -> Grid;
+    /// Host memory that kernels see too, zeroed: queues, the control page.
+    fn shared(&self, bytes: u64) -> Result<Region>;
+    /// Memory where kernels reach it fastest, zeroed: counters, descriptors.
+    fn local(&self, bytes: u64) -> Result<Region>;
+    /// The symmetric heap, zeroed.
+    fn heap(&self, bytes: u64) -> Result<Region>;
+    /// Maps a page of the NIC's for kernels.
+    ///
+    /// # Safety
+    /// `page` is 4096 bytes that stay mapped while the mapping lives.
+    unsafe fn map_page(&self, page: *mut u8) -> Result<Box<dyn Mapping>>;
+    /// Starts a kernel.
+    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>>;
+}

@@ -1,0 +1,438 @@
+//! A PE: its heap, its queues, its kernels.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytemuck::Pod;
+use rushmem_device::abi::{ControlPage, CtxParts, DeviceState, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
+use rushmem_device::kernel::Call;
+use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
+use rushmem_softnic::Nic;
+
+use crate::bootstrap::{Bootstrap, PeerLost};
+use crate::config::{Config, PeerPath};
+use crate::heap::Allocator;
+use crate::machine::{Grid, Machine, Region, Running};
+use crate::provider::Soft;
+use crate::queues::{Card, Queues, Shape, StateMap, peers};
+use crate::report::recorded;
+use crate::{Error, Result};
+
+/// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
+///
+/// Calls marked *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
+/// differs is named in the error of all the others.
+pub struct Pe {
+    // Fields drop in order: queues before the memory that they lie in.
+    queues: Queues,
+    state: StateMap,
+    heap: Region,
+    control: Region,
+    allocator: Mutex<Allocator>,
+    collectives: Mutex<u64>,
+    ctx: Ctx,
+    lost: Lost,
+    machine: Arc<dyn Machine>,
+    bootstrap: Arc<dyn Bootstrap>,
+    config: Config,
+}
+
+type Lost = Arc<Mutex<Option<PeerLost>>>;
+
+/// How a peer is reached, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The peer.
+    pub pe: u32,
+    /// `direct` or the NIC's name.
+    pub via: String,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl Pe {
+    /// Brings a PE up: collective.
+    pub(crate) fn start(
+        config: Config,
+        bootstrap: Arc<dyn Bootstrap>,
+        machine: Arc<dyn Machine>,
+        nic: Arc<Nic>,
+    ) -> Result<Self> {
+        let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
+        if config.peer_path == PeerPath::Direct && n_pes > 1 {
+            return Err(Error::Unavailable {
+                what: "a direct path to other PEs".into(),
+                why: "their heaps are not mapped here in this version; set RUSHMEM_PEER_PATH=auto".into(),
+            });
+        }
+        let control = machine.shared(size_of::<ControlPage>() as u64)?;
+        let lost = watch(&*bootstrap, &control)?;
+
+        let shape = Shape::new(&config, n_pes);
+        let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
+        let heap = machine.heap(bytes)?;
+        let state = StateMap::new(&*machine, shape)?;
+        let queues = Queues::prepare(Box::new(Soft::new(nic)), &*machine, &heap, shape)?;
+
+        let cards = exchange(&*bootstrap, &queues.card(), &config)?;
+        queues.connect(me, &cards, config.timeout)?;
+        let direct_self = config.peer_path != PeerPath::Nic;
+        state.describe(&queues.descriptors(&state, &cards), &peers(me, n_pes, heap.addr, direct_self))?;
+
+        let parts = CtxParts {
+            header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
+            state: state.device_state(),
+            heap: heap.addr,
+            heap_bytes: bytes,
+            peers: state.peer_table(),
+            qps: state.qp_table(),
+            deadline_ns: config.timeout.as_nanos().min(u64::MAX.into()) as u64,
+            pe: me,
+            n_pes,
+            first_set: 0,
+            n_sets: shape.shared_sets,
+            block_sets: shape.block_sets,
+            exclusive_sets: shape.exclusive_sets,
+        };
+        bootstrap.barrier("rushmem.up")?;
+        tracing::info!(pe = me, n_pes, machine = machine.describe(), "up");
+        Ok(Self {
+            queues,
+            state,
+            heap,
+            control,
+            allocator: Mutex::new(Allocator::new(shape.reserved(), bytes)),
+            collectives: Mutex::new(0),
+            // SAFETY: the addresses are of the regions made above, sized by `shape`, and the PE keeps them.
+            ctx: unsafe { Ctx::from_parts(parts) },
+            lost,
+            machine,
+            bootstrap,
+            config,
+        })
+    }
+
+    /// The number of this PE, from 0.
+    pub fn my_pe(&self) -> u32 {
+        self.bootstrap.pe()
+    }
+
+    /// PEs in the job.
+    pub fn n_pes(&self) -> u32 {
+        self.bootstrap.n_pes()
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What executes this PE's kernels, as a line for users.
+    pub fn machine(&self) -> String {
+        self.machine.describe()
+    }
+
+    /// True if kernels run on a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.machine.is_gpu()
+    }
+
+    /// A grid that fills this PE's share of the machine, and whose blocks all run at once: kernels that wait for
+    /// each other must not be launched with more.
+    pub fn grid(&self) -> Grid {
+        self.machine.grid()
+    }
+
+    /// How each PE is reached, and why.
+    pub fn paths(&self) -> Vec<Path> {
+        let me = self.my_pe();
+        let nic = self.queues.nic_name();
+        let path = |pe: u32| {
+            if pe == me && self.config.peer_path != PeerPath::Nic {
+                Path { pe, via: "direct".into(), why: "its own memory (atomics through the NIC, as the peers')" }
+            } else if pe == me {
+                Path { pe, via: nic.clone(), why: "RUSHMEM_PEER_PATH=nic" }
+            } else {
+                Path { pe, via: nic.clone(), why: "no other path to this PE in this version" }
+            }
+        };
+        (0..self.n_pes()).map(path).collect()
+    }
+
+    /// Allocates `len` zeroed elements in the symmetric heap of every PE. Collective. OpenSHMEM 1.6 section 9.4,
+    /// `shmem_calloc`.
+    ///
+    /// # Errors
+    /// [`Error::HeapFull`]; [`Error::Mismatch`] if another PE asked for something else; [`Error::Bootstrap`] if one
+    /// did not come.
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
+        const { assert!(align_of::<T>() <= 128, "objects of the symmetric heap are aligned to 128 bytes") };
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).unwrap_or(u64::MAX);
+        self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
+        let offset = self.allocator().alloc(bytes)?;
+        self.fill_zero(offset, bytes)?;
+        self.bootstrap.barrier("rushmem.alloc")?;
+        // SAFETY: the allocator has just given these bytes to this object, aligned for any `T`.
+        Ok(unsafe { SymSlice::from_raw(offset, len) })
+    }
+
+    /// Allocates one zeroed element in the symmetric heap of every PE. Collective.
+    ///
+    /// # Errors
+    /// As [`Pe::alloc`].
+    pub fn alloc_one<T: Pod>(&self) -> Result<Sym<T>> {
+        Ok(self.alloc::<T>(1)?.at(0))
+    }
+
+    /// Frees an object on every PE. Collective; all PEs have finished their use of it when it returns.
+    /// OpenSHMEM 1.6 section 9.4, `shmem_free`.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if it is no object, or freed already; [`Error::Mismatch`] and [`Error::Bootstrap`] as
+    /// [`Pe::alloc`].
+    pub fn free<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
+        self.agree("free", &format!("the object at {:#x}", object.offset()))?;
+        match self.allocator().free(object.offset()) {
+            Some(_) => Ok(()),
+            None => {
+                let what = format!("{object:?} is not an object, or has been freed");
+                Err(Error::Misuse { call: "free", what })
+            }
+        }
+    }
+
+    /// Writes this PE's own part of an object; it is visible to kernels launched afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the lengths differ or the object is not allocated.
+    pub fn write<T: Pod>(&self, object: SymSlice<T>, data: &[T]) -> Result<()> {
+        self.check("write", object, data.len())?;
+        self.heap.write(object.offset(), bytemuck::cast_slice(data))
+    }
+
+    /// Reads this PE's own part of an object.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the object is not allocated.
+    pub fn read<T: Pod>(&self, object: SymSlice<T>) -> Result<Vec<T>> {
+        self.check("read", object, object.len())?;
+        let mut data = vec![T::zeroed(); object.len()];
+        self.heap.read(object.offset(), bytemuck::cast_slice_mut(&mut data))?;
+        Ok(data)
+    }
+
+    /// Reads this PE's own copy of an element.
+    ///
+    /// # Errors
+    /// As [`Pe::read`].
+    pub fn read_one<T: Pod>(&self, object: Sym<T>) -> Result<T> {
+        Ok(self.read(object.as_slice())?[0])
+    }
+
+    /// Starts a kernel on this PE. It runs while the host goes on; [`Launch::wait`] ends it.
+    ///
+    /// # Errors
+    /// If the machine cannot launch it: no such kernel in the PTX given to the job, a grid that is too large to run
+    /// at once.
+    pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        let name = call.name;
+        let running = self.machine.launch(self.ctx, grid, call)?;
+        tracing::debug!(pe = self.my_pe(), kernel = name, ?grid, "launched");
+        Ok(Launch { pe: self, running: Some(running) })
+    }
+
+    /// Runs a kernel on this PE to its end.
+    ///
+    /// # Errors
+    /// As [`Pe::launch`] and [`Launch::wait`].
+    pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
+        self.launch(grid, call)?.wait()
+    }
+
+    /// Waits for all PEs, on the host. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Bootstrap`], [`Error::PeerLost`].
+    pub fn barrier(&self) -> Result<()> {
+        Ok(self.bootstrap.barrier("rushmem.barrier")?)
+    }
+
+    /// Gives `mine` to every PE and returns what each one gave, in the order of their numbers. Collective; through
+    /// the host's bootstrap connections, for small things.
+    ///
+    /// # Errors
+    /// As [`Pe::barrier`].
+    pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Ok(self.bootstrap.allgather("rushmem.allgather", mine)?)
+    }
+
+    /// The context that kernels of this PE get.
+    #[doc(hidden)]
+    pub fn ctx(&self) -> Ctx {
+        self.ctx
+    }
+
+    fn allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fill_zero(&self, offset: u64, bytes: u64) -> Result<()> {
+        let zeros = vec![0; bytes.min(1 << 20) as usize];
+        let mut at = 0;
+        while at < bytes {
+            let len = zeros.len().min((bytes - at) as usize);
+            self.heap.memory.write(offset + at, &zeros[..len])?;
+            at += len as u64;
+        }
+        Ok(self.heap.memory.flush()?)
+    }
+
+    fn check<T: Pod>(&self, call: &'static str, object: SymSlice<T>, len: usize) -> Result<()> {
+        let misuse = |what| Err(Error::Misuse { call, what });
+        if len != object.len() {
+            return misuse(format!("{len} elements for an object of {}", object.len()));
+        }
+        if !self.allocator().holds(object.offset(), object.bytes()) {
+            return misuse(format!("{object:?} is not an object, or has been freed"));
+        }
+        Ok(())
+    }
+
+    /// Proves that all PEs make this collective call with the same arguments.
+    fn agree(&self, call: &str, arguments: &str) -> Result<()> {
+        let n = {
+            let mut n = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
+            *n += 1;
+            *n
+        };
+        let mine = format!("{call}({arguments})");
+        let all = self.bootstrap.allgather(&format!("rushmem.{n}"), mine.as_bytes())?;
+        match all.iter().position(|theirs| *theirs != mine.as_bytes()) {
+            None => Ok(()),
+            Some(pe) => Err(Error::Mismatch {
+                pe: pe as u32,
+                call: call.into(),
+                theirs: String::from_utf8_lossy(&all[pe]).into_owned(),
+                mine,
+            }),
+        }
+    }
+
+    /// What kernels have recorded since the last look.
+    fn take_errors(&self) -> Result<Option<Error>> {
+        let mut page = bytemuck::zeroed_box::<ControlPage>();
+        self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
+        let errors = recorded(&page, true);
+        if errors.is_empty() {
+            return Ok(None);
+        }
+        let mut state: DeviceState = bytemuck::zeroed();
+        self.state.region.read(0, bytemuck::bytes_of_mut(&mut state))?;
+        let counted = state.records.word.max(errors.len() as u64);
+        self.state.region.write(0, bytemuck::bytes_of(&0u64))?;
+        let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
+        self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
+        // The cause before its consequences.
+        let first = errors.iter().find(|e| e.code() != Some(Code::Aborted)).unwrap_or(&errors[0]);
+        Ok(Some(Error::Device { first: Box::new(*first), others: counted - 1 }))
+    }
+
+    fn lost(&self) -> Option<PeerLost> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends this PE: collective if `outcome` is good; tells the others why if it is not.
+    pub(crate) fn finish<T>(self, outcome: Result<T>) -> Result<T> {
+        match outcome {
+            Ok(value) => {
+                self.bootstrap.barrier("rushmem.down")?;
+                self.bootstrap.finish()?;
+                Ok(value)
+            }
+            Err(error) => {
+                self.bootstrap.abort(&error.to_string());
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A kernel that runs. Dropping it waits for its end.
+#[must_use = "a launch is complete only after `wait`"]
+pub struct Launch<'a> {
+    pe: &'a Pe,
+    running: Option<Box<dyn Running>>,
+}
+
+impl Launch<'_> {
+    /// Waits for the kernel's end.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with what the kernel recorded, [`Error::PeerLost`] if it was ended because a PE died, or
+    /// what kept the machine from running it.
+    pub fn wait(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        let ran = running.wait(patience(self.pe.config.timeout));
+        match (self.pe.take_errors()?, self.pe.lost()) {
+            (_, Some(lost)) => Err(Error::PeerLost(lost)),
+            (Some(error), None) => Err(error),
+            (None, None) => ran,
+        }
+    }
+}
+
+impl Drop for Launch<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(pe = self.pe.my_pe(), "a launch that nobody waited for: {error}");
+        }
+    }
+}
+
+/// How long a kernel may go on after its last sign: every call in it has a deadline, but it may make many.
+fn patience(timeout: Duration) -> Duration {
+    timeout.saturating_mul(1000)
+}
+
+/// Sets the control page's abort word when a PE is lost, and remembers which.
+fn watch(bootstrap: &dyn Bootstrap, control: &Region) -> Result<Lost> {
+    let lost = Lost::default();
+    let (slot, page) = (Arc::clone(&lost), control.clone());
+    bootstrap.on_peer_lost(Box::new(move |peer| {
+        tracing::warn!("{peer}");
+        slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(peer);
+        if let Err(error) = page.write(std::mem::offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32)) {
+            tracing::error!("the kernels cannot be told: {error}");
+        }
+    }))?;
+    Ok(lost)
+}
+
+/// Tells the others this PE's card, and returns all of them. Settings that must be equal travel along.
+fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
+    let settings = format!(
+        "heap_bytes={} sq_depth={} qps_per_peer={} block_qps={} exclusive_qps={}",
+        config.heap_bytes.0,
+        config.sq_depth.get(),
+        config.qps_per_peer,
+        config.block_qps,
+        config.exclusive_qps
+    );
+    let all = bootstrap.allgather("rushmem.settings", settings.as_bytes())?;
+    if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {
+        let theirs = String::from_utf8_lossy(&all[pe]).into_owned();
+        return Err(Error::Mismatch { pe: pe as u32, call: "start".into(), theirs, mine: settings });
+    }
+    let malformed = |pe: usize| Error::Misuse { call: "start", what: format!("PE {pe} sent a malformed card") };
+    let card = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
+    let cards = bootstrap.allgather("rushmem.cards", &card)?;
+    let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<Card> {
+        let card: Card = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
+        if card.qpns.len() == mine.qpns.len() { Ok(card) } else { Err(malformed(pe)) }
+    };
+    cards.iter().enumerate().map(parse).collect()
+}

@@ -1,0 +1,134 @@
+//! Errors that kernels recorded, as one line for a person.
+
+use std::fmt;
+
+use rushmem_device::Error as Code;
+use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS};
+use rushmem_mlx5::{Opcode, Syndrome};
+
+/// An error that a kernel met, with its circumstances.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceError {
+    record: ErrorRecord,
+    /// What the NIC that served the kernel is, for the remedy.
+    soft_nic: bool,
+}
+
+impl DeviceError {
+    /// What the call returned to the kernel; `None` if the kernel was built from another version of this crate.
+    pub fn code(&self) -> Option<Code> {
+        Code::from_code(self.record.code)
+    }
+
+    /// The record as the kernel wrote it.
+    pub fn record(&self) -> &ErrorRecord {
+        &self.record
+    }
+
+    /// Syndrome of the completion that ended the QP, if that is what happened.
+    pub fn syndrome(&self) -> Option<Syndrome> {
+        (self.code() == Some(Code::Completion)).then_some(Syndrome(self.record.syndrome as u8))
+    }
+
+    fn site(&self) -> String {
+        let r = &self.record;
+        let file = String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default());
+        format!("{file}:{} (block {}, thread {})", r.line, r.block, r.thread)
+    }
+
+    fn remedy(&self) -> &'static str {
+        match self.code() {
+            Some(Code::WaitTimeout) => {
+                "see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT"
+            }
+            Some(Code::Timeout) if self.soft_nic => {
+                "the NIC did not complete in time: see whether the peer still runs, or raise RUSHMEM_TIMEOUT"
+            }
+            Some(Code::Timeout) => {
+                "the NIC did not complete in time: check the doorbell mapping and the link with `rushmem info`"
+            }
+            Some(Code::NoQp) => "raise RUSHMEM_BLOCK_QPS or RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
+            Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
+            Some(Code::Layout) | None => "rebuild the kernels with the version of rushmem that the host uses",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.record;
+        match self.code() {
+            Some(Code::Layout) => {
+                return write!(
+                    f,
+                    "kernel and host were built from different layouts (kernel {:#018x}, host {:#018x}): {}",
+                    r.wanted,
+                    r.found,
+                    self.remedy()
+                );
+            }
+            None => return write!(f, "a kernel recorded the unknown error {}: {}", r.code, self.remedy()),
+            Some(Code::Completion) => {
+                let syndrome = Syndrome(r.syndrome as u8);
+                write!(
+                    f,
+                    "PE {}: {} towards PE {} failed on QP {:#x}: {} (syndrome {:#04x}, vendor {:#04x}, WQE {:#x}): {}",
+                    r.pe,
+                    Opcode(r.opcode as u8),
+                    r.peer,
+                    r.qpn,
+                    syndrome.name().unwrap_or("unknown syndrome"),
+                    r.syndrome,
+                    r.vendor,
+                    r.wqe,
+                    syndrome.meaning(),
+                )?;
+            }
+            Some(Code::Timeout) => write!(
+                f,
+                "PE {}: QP {:#x} towards PE {} completed {} of {} WQE blocks before the deadline",
+                r.pe, r.qpn, r.peer, r.found, r.wanted
+            )?,
+            Some(Code::WaitTimeout) => write!(
+                f,
+                "PE {}: the word at heap offset {:#x} was {} at the deadline, wanted {}",
+                r.pe, r.offset, r.found, r.wanted
+            )?,
+            Some(Code::Aborted) => write!(f, "PE {}: the job was aborted", r.pe)?,
+            Some(Code::BadPe) => {
+                write!(f, "PE {}: there is no PE {}: the job has {}", r.pe, r.found, r.wanted)?
+            }
+            Some(Code::OutOfRange) if r.offset == u64::MAX && r.wanted != 0 && r.peer == u32::MAX => {
+                write!(f, "PE {}: index {} of an object of {} elements", r.pe, r.found, r.wanted)?
+            }
+            Some(Code::OutOfRange) => {
+                write!(f, "PE {}: an object outside of its slice or of the heap was used", r.pe)?
+            }
+            Some(Code::LengthMismatch) => write!(
+                f,
+                "PE {}: a transfer with PE {} of {} elements here and {} there",
+                r.pe, r.peer, r.found, r.wanted
+            )?,
+            Some(Code::NoQp) => write!(
+                f,
+                "PE {}: context {} of its kind was asked for, the job has QPs for {}",
+                r.pe, r.wanted, r.found
+            )?,
+            Some(Code::Busy) => write!(f, "PE {}: the exclusive context is in use", r.pe)?,
+            Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
+        }
+        write!(f, ", at {}", self.site())?;
+        match self.remedy() {
+            "" => Ok(()),
+            remedy => write!(f, "; {remedy}"),
+        }
+    }
+}
+
+/// The errors recorded in a control page, in order.
+pub(crate) fn recorded(page: &ControlPage, soft_nic: bool) -> Vec<DeviceError> {
+    let records: &[ErrorRecord; RECORDS] = &page.records;
+    let written = records.iter().filter(|r| r.code != 0);
+    written.map(|&record| DeviceError { record, soft_nic }).collect()
+}
