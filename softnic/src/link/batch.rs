@@ -3,6 +3,9 @@
 use std::net::SocketAddrV4;
 use std::ops::Range;
 
+/// Bytes of sent datagrams that make it worth while to move the rest.
+const COMPACT: usize = 4 << 20;
+
 /// One datagram of a [`Batch`].
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -44,8 +47,15 @@ impl Batch {
     /// Forgets the first `n` datagrams, which are sent.
     pub(crate) fn drop_front(&mut self, n: usize) {
         self.entries.drain(..n);
-        if self.entries.is_empty() {
-            self.arena.clear();
+        match self.entries.iter().map(|entry| entry.bytes.start).min() {
+            None => self.arena.clear(),
+            Some(first) if first >= COMPACT => {
+                self.arena.drain(..first);
+                for entry in &mut self.entries {
+                    entry.bytes = entry.bytes.start - first..entry.bytes.end - first;
+                }
+            }
+            Some(_) => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 /// Datagrams a system call takes or gives.
@@ -123,9 +123,20 @@ impl UdpLink {
         got
     }
 
+    /// A handle that sleeps for this socket without borrowing it.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter(self.socket.as_raw_fd())
+    }
+}
+
+/// Sleeps until a datagram comes. It holds no socket: after that is closed a wait may end at once, or not early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter(RawFd);
+
+impl Waiter {
     /// Sleeps until a datagram comes or the time is over.
     pub(crate) fn wait(&self, time: Duration) {
-        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut poll = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
         let time = libc::timespec {
             tv_sec: time.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
