@@ -6,6 +6,7 @@
 //! | [`wqe`] | a whole work-queue entry: [`Wqe`] is what it says, [`Wqebb`] are its bytes, [`View`] reads any of them | emit, parse |
 //! | [`cqe`] | completion-queue entry, error entry, owner bit, syndromes | Pod structs |
 //! | [`doorbell`] | doorbell records, the 8-byte UAR values, register offsets | words |
+//! | [`prm`] | command mailboxes: how NIC objects are made, changed and asked about | tables of bit fields |
 //! | [`dump`] | any entry on one line | `core::fmt` |
 //!
 //! Three rules hold everywhere:
@@ -27,6 +28,7 @@ pub mod cqe;
 pub mod ctrl;
 pub mod doorbell;
 pub mod dump;
+pub mod prm;
 pub mod seg;
 pub mod wqe;
 
