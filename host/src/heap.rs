@@ -82,7 +82,10 @@ mod tests {
         let mut heap = Allocator::new(0, 1024);
         let a = heap.alloc(100).unwrap();
         heap.alloc(700).unwrap();
-        assert!(matches!(heap.alloc(200), Err(Error::HeapFull { wanted: 200, free: 128, largest: 128, total: 1024 })));
+        assert!(matches!(
+            heap.alloc(200),
+            Err(Error::HeapFull { wanted: 200, free: 128, largest: 128, total: 1024 })
+        ));
         assert_eq!(heap.free(a), Some(128));
         assert!(matches!(heap.alloc(200), Err(Error::HeapFull { free: 256, largest: 128, .. })));
         assert_eq!(heap.alloc(128).unwrap(), a);

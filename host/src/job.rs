@@ -128,8 +128,9 @@ impl Job {
         E: Into<AppError>,
     {
         let machine = site.machine(&self.config, &self.ptx, local);
-        let started = machine
-            .and_then(|machine| Pe::start(self.config, Arc::clone(&bootstrap), machine, Arc::clone(&site.nic)));
+        let started = machine.and_then(|machine| {
+            Pe::start(self.config, Arc::clone(&bootstrap), machine, Arc::clone(&site.nic))
+        });
         let pe = match started {
             Ok(pe) => pe,
             Err(error) => {

@@ -149,7 +149,11 @@ impl Pe {
         let nic = self.queues.nic_name();
         let path = |pe: u32| {
             if pe == me && self.config.peer_path != PeerPath::Nic {
-                Path { pe, via: "direct".into(), why: "its own memory (atomics through the NIC, as the peers')" }
+                Path {
+                    pe,
+                    via: "direct".into(),
+                    why: "its own memory (atomics through the NIC, as the peers')",
+                }
             } else if pe == me {
                 Path { pe, via: nic.clone(), why: "RUSHMEM_PEER_PATH=nic" }
             } else {
@@ -320,13 +324,13 @@ impl Pe {
 
     /// What kernels have recorded since the last look.
     fn take_errors(&self) -> Result<Option<Error>> {
-        let mut page = bytemuck::zeroed_box::<ControlPage>();
+        let mut page = Box::new(<ControlPage as bytemuck::Zeroable>::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
         let errors = recorded(&page, true);
         if errors.is_empty() {
             return Ok(None);
         }
-        let mut state: DeviceState = bytemuck::zeroed();
+        let mut state = <DeviceState as bytemuck::Zeroable>::zeroed();
         self.state.region.read(0, bytemuck::bytes_of_mut(&mut state))?;
         let counted = state.records.word.max(errors.len() as u64);
         self.state.region.write(0, bytemuck::bytes_of(&0u64))?;
@@ -405,7 +409,9 @@ fn watch(bootstrap: &dyn Bootstrap, control: &Region) -> Result<Lost> {
     bootstrap.on_peer_lost(Box::new(move |peer| {
         tracing::warn!("{peer}");
         slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(peer);
-        if let Err(error) = page.write(std::mem::offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32)) {
+        if let Err(error) =
+            page.write(std::mem::offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32))
+        {
             tracing::error!("the kernels cannot be told: {error}");
         }
     }))?;
@@ -427,7 +433,8 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         let theirs = String::from_utf8_lossy(&all[pe]).into_owned();
         return Err(Error::Mismatch { pe: pe as u32, call: "start".into(), theirs, mine: settings });
     }
-    let malformed = |pe: usize| Error::Misuse { call: "start", what: format!("PE {pe} sent a malformed card") };
+    let malformed =
+        |pe: usize| Error::Misuse { call: "start", what: format!("PE {pe} sent a malformed card") };
     let card = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
     let cards = bootstrap.allgather("rushmem.cards", &card)?;
     let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<Card> {

@@ -7,9 +7,7 @@
 
 use std::time::Duration;
 
-use rushmem_device::abi::{
-    DevAddr, DeviceState, PeerDesc, QpDesc, QpState, peer_flags, qp_flags, reserved,
-};
+use rushmem_device::abi::{DevAddr, DeviceState, PeerDesc, QpDesc, QpState, peer_flags, qp_flags, reserved};
 use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::{cq, mkey, pd, qp};
 

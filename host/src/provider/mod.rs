@@ -94,7 +94,10 @@ pub(crate) trait Uar: Send + Sync {
 ///
 /// # Errors
 /// [`Error::Refused`], [`Error::Malformed`].
-pub(crate) fn create<C: Command>(nic: &dyn Provider, command: &C) -> Result<(Box<dyn Object>, C::Output), Error> {
+pub(crate) fn create<C: Command>(
+    nic: &dyn Provider,
+    command: &C,
+) -> Result<(Box<dyn Object>, C::Output), Error> {
     let mut answer = <C::Output as Response>::EMPTY;
     let object = nic.create(command.encode().as_ref(), answer.as_mut());
     Ok((object, read::<C>(nic, answer.as_ref())?))
