@@ -182,6 +182,10 @@ pub struct DeviceState {
     pub records: Line,
     /// Barriers entered by this PE.
     pub epoch: Line,
+    /// Blocks that wait in the grid barrier.
+    pub grid_arrived: Line,
+    /// Grid barriers completed.
+    pub grid_generation: Line,
 }
 
 /// Where the runtime's own words lie in the symmetric heap. The user's objects begin after [`reserved::bytes`].

@@ -4,11 +4,12 @@ use crate::abi::{DeviceState, reserved};
 use crate::amo::Op;
 use crate::arch::{Gpu, Scope};
 use crate::ctx::Ctx;
-use crate::error::Result;
-use crate::group::{Group, agree};
+use crate::error::{Detail, Error, Result};
+use crate::group::{Block, Group, agree, by_leader};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
 use crate::signal::Cmp;
+use crate::wait::Watch;
 
 impl<S: Sharing> Ctx<S> {
     /// Waits until every PE has called it: synchronises, completes nothing. OpenSHMEM 1.6 section 9.9,
@@ -38,6 +39,50 @@ impl<S: Sharing> Ctx<S> {
     pub fn barrier_all<G: Group>(&self, group: G) -> Result {
         self.quiet(group)?;
         self.sync_all(group)
+    }
+
+    /// Waits until all blocks of this PE's kernel have called it; what each of them wrote before is visible to all
+    /// afterwards. Nothing leaves the PE. CUDA's `grid.sync()`.
+    ///
+    /// All threads of all blocks call it, all blocks must be resident at once (a launch that could not be is
+    /// refused), and one kernel of a PE uses it at a time.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when a block does not come, [`Error::Aborted`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn sync_grid(&self, block: Block) -> Result {
+        by_leader(block, || {
+            let state = self.parts_ref().state.ptr::<DeviceState>();
+            // SAFETY: the host made the state, and only atomics touch its words.
+            let (arrived, generation) =
+                unsafe { (&raw mut (*state).grid_arrived.word, &raw mut (*state).grid_generation.word) };
+            // SAFETY: as above.
+            unsafe {
+                let before = Gpu::load_relaxed(generation);
+                Gpu::fence();
+                let place = Gpu::fetch_add_relaxed(arrived, 1) + 1;
+                if place == block.count() as u64 {
+                    Gpu::store_relaxed(arrived, 0);
+                    Gpu::fence();
+                    Gpu::store_release(generation, before + 1);
+                    return Ok(());
+                }
+                let mut watch = Watch::new(self.sink(), self.parts_ref().deadline_ns);
+                while Gpu::load_acquire(generation) == before {
+                    match watch.turn() {
+                        Ok(()) => {}
+                        Err(Error::Timeout) => {
+                            let wanted = block.count() as u64;
+                            let d = Detail { found: place, wanted, ..Detail::NONE };
+                            return Err(self.fail(Error::Timeout, d));
+                        }
+                        Err(other) => return Err(other),
+                    }
+                }
+            }
+            Ok(())
+        })
     }
 
     #[inline(always)]
