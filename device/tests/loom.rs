@@ -108,7 +108,7 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn what_is_announced_is_written_and_all_is_announced() {
     static RUNS: Count = Count::new(0);
-    model(4, || {
+    model(3, || {
         let q = Queue::<4>::new();
         let posters: Vec<_> = [1, 2]
             .map(|blocks| {
@@ -150,26 +150,41 @@ fn three_posters_leave_nothing_unannounced() {
 /// A queue of two slots that wraps: no slot is written before the NIC has executed what was in it.
 #[test]
 fn a_full_queue_never_overwrites() {
-    model(2, || {
+    model(3, || {
         let q = Queue::<2>::new();
         let poster = {
             let q = Arc::clone(&q);
-            thread::spawn(move || {
-                q.post(1);
-                q.post(1);
-            })
+            thread::spawn(move || (0..3).for_each(|_| q.post(1)))
         };
-        let other = {
-            let q = Arc::clone(&q);
-            thread::spawn(move || q.post(1))
-        };
-        let mut at = 0;
-        while at < 3 {
-            at = q.execute(at);
-            thread::yield_now();
-        }
+        serve(&q, 3);
         poster.join().unwrap();
-        other.join().unwrap();
-        assert_eq!(q.done.load(Acquire), 3);
     });
+}
+
+/// The same with two posters, one of which takes the whole queue at once.
+#[test]
+fn a_full_queue_is_shared() {
+    model(1, || {
+        let q = Queue::<2>::new();
+        let posters: Vec<_> = [1, 2]
+            .map(|blocks| {
+                let q = Arc::clone(&q);
+                thread::spawn(move || q.post(blocks))
+            })
+            .into();
+        serve(&q, 3);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+    });
+}
+
+/// Is the NIC until `blocks` blocks have completed.
+fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
+    let mut at = 0;
+    while at < blocks {
+        at = q.execute(at);
+        thread::yield_now();
+    }
+    assert_eq!(q.done.load(Acquire), blocks);
 }
