@@ -10,6 +10,7 @@ mod error;
 mod heap;
 mod job;
 mod machine;
+pub mod cuda;
 pub mod native;
 mod pe;
 mod provider;
