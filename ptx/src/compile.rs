@@ -4,11 +4,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sha2::{Digest, Sha256};
+
 use crate::error::{Error, Result};
 use crate::files;
 use crate::header::Header;
 use crate::inspect::{self, Report};
-use crate::source::Source;
+use crate::source::{Source, hex};
 use crate::sysroot::{COMMON_FLAGS, Sysroot, TRIPLE, run};
 use crate::target::Target;
 use crate::toolchain::{CARGO, Toolchain};
@@ -29,7 +31,9 @@ pub struct Artifact {
 /// every folder.
 pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &Path) -> Result<Artifact> {
     let sysroot = Sysroot::open(toolchain, target, cache)?;
-    let build = sysroot.cache.join("build");
+    // Cargo takes packages of one name in two workspaces for the same, if they share a target folder.
+    let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
+    let build = sysroot.cache.join(format!("build-{}", &workspace[..8]));
 
     let cargo = cargo();
     let mut command = Command::new(&cargo);
