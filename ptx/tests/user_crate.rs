@@ -14,7 +14,8 @@ const KERNELS: &str = r#"//! Kernels of an application.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
-use rushmem_device::{Ctx, kernel};
+use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 mod more;
 pub use more::second;
@@ -26,7 +27,8 @@ pub fn first(_ctx: &Ctx, a: u8, b: u32, c: f64) {
 }
 "#;
 
-const MORE: &str = r#"use rushmem_device::{Ctx, kernel};
+const MORE: &str = r#"use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 /// Lies in another module.
 #[kernel]
