@@ -6,11 +6,11 @@
 pub mod bootstrap;
 mod build;
 pub mod config;
+pub mod cuda;
 mod error;
 mod heap;
 mod job;
 mod machine;
-pub mod cuda;
 pub mod native;
 mod pe;
 mod provider;
