@@ -1,1 +1,44 @@
-//! mlx5 wire formats: WQE, CQE, doorbell and PRM command mailboxes.
+//! mlx5 wire formats: what a ConnectX reads and writes, as Rust values and as bytes.
+//!
+//! | module | format | idiom |
+//! |---|---|---|
+//! | [`ctrl`], [`seg`] | the 16-byte segments of a send work-queue entry | Pod structs over [`be`] words |
+//! | [`wqe`] | a whole work-queue entry: [`Wqe`] is what it says, [`Wqebb`] are its bytes, [`View`] reads any of them | emit, parse |
+//! | [`cqe`] | completion-queue entry, error entry, owner bit, syndromes | Pod structs |
+//! | [`doorbell`] | doorbell records, the 8-byte UAR values, register offsets | words |
+//! | [`prm`] | command mailboxes: how NIC objects are made, changed and asked about | tables of bit fields |
+//! | [`dump`] | any entry on one line | `core::fmt` |
+//!
+//! Three rules hold everywhere:
+//!
+//! - A number in memory order has a type that says so ([`be`], [`Segment`], [`cqe::CqeWord`]). Plain integers are
+//!   host order.
+//! - A number from the wire is a newtype with named constants ([`Opcode`], [`cqe::Syndrome`]): unknown values pass
+//!   through and print.
+//! - Nothing panics on bytes, whatever they are. Constructors mask each value to its field's width.
+//!
+//! The crate does no I/O, allocates nothing and holds no `unsafe` code; it compiles for `nvptx64-nvidia-cuda`.
+//! **It does not cover** Ethernet segments, datagram and DC address vectors, UMR and signature entries, compressed or
+//! 128-byte CQEs.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod be;
+pub mod cqe;
+pub mod ctrl;
+pub mod doorbell;
+pub mod dump;
+pub mod prm;
+pub mod seg;
+pub mod wqe;
+
+pub use cqe::{Cqe, CqeOpcode, CqeWord, ErrCqe, Syndrome};
+pub use ctrl::{CtrlSeg, Flags, Opcode};
+pub use doorbell::Doorbell;
+pub use seg::{Segment, Wqebb};
+pub use wqe::{Emitted, Inline, Malformed, View, Wqe};
+
+#[cfg(test)]
+extern crate std;
+#[cfg(test)]
+mod testing;

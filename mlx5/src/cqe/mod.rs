@@ -1,0 +1,502 @@
+//! Completion-queue entries: 64 bytes that the NIC writes and a consumer polls.
+//!
+//! The NIC side builds whole entries ([`Cqe::requester`], [`Cqe::responder`], [`Cqe::error`]). A consumer polls the last
+//! eight bytes with one load ([`CqeWord`]), and reads the rest behind an acquire barrier once the entry is its own
+//! ([`OpOwn::is_ready`]).
+
+mod syndrome;
+
+pub use syndrome::Syndrome;
+
+use crate::{
+    be::{Be16, Be32, Be64},
+    ctrl::Opcode,
+};
+use bytemuck::{Pod, Zeroable, must_cast, must_cast_ref};
+use core::{
+    fmt,
+    mem::{offset_of, size_of},
+};
+
+/// Bytes in one entry.
+pub const CQE_BYTES: usize = 64;
+
+/// The kind of an entry: bits 7:4 of its last byte.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct CqeOpcode(pub u8);
+
+impl CqeOpcode {
+    /// A send work-queue entry completed.
+    pub const REQ: Self = Self(0);
+    /// RDMA WRITE with immediate arrived.
+    pub const RESP_WR_IMM: Self = Self(1);
+    /// SEND arrived.
+    pub const RESP_SEND: Self = Self(2);
+    /// SEND with immediate arrived.
+    pub const RESP_SEND_IMM: Self = Self(3);
+    /// SEND with invalidate arrived.
+    pub const RESP_SEND_INV: Self = Self(4);
+    /// The CQ was resized.
+    pub const RESIZE_CQ: Self = Self(5);
+    /// Placeholder without a packet.
+    pub const NO_PACKET: Self = Self(6);
+    /// Signature error.
+    pub const SIG_ERR: Self = Self(12);
+    /// A send work-queue entry failed.
+    pub const REQ_ERR: Self = Self(13);
+    /// A receive failed.
+    pub const RESP_ERR: Self = Self(14);
+    /// Never written by the NIC: software's mark for an empty slot.
+    pub const INVALID: Self = Self(15);
+
+    /// Whether the entry is an [`ErrCqe`].
+    #[inline(always)]
+    pub const fn is_error(self) -> bool {
+        self.0 == Self::REQ_ERR.0 || self.0 == Self::RESP_ERR.0
+    }
+
+    /// The kind's name, or nothing if it is unknown.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::REQ => "REQ",
+            Self::RESP_WR_IMM => "RESP_WR_IMM",
+            Self::RESP_SEND => "RESP_SEND",
+            Self::RESP_SEND_IMM => "RESP_SEND_IMM",
+            Self::RESP_SEND_INV => "RESP_SEND_INV",
+            Self::RESIZE_CQ => "RESIZE_CQ",
+            Self::NO_PACKET => "NO_PACKET",
+            Self::SIG_ERR => "SIG_ERR",
+            Self::REQ_ERR => "REQ_ERR",
+            Self::RESP_ERR => "RESP_ERR",
+            Self::INVALID => "INVALID",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Debug for CqeOpcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "CQE opcode {}", self.0),
+        }
+    }
+}
+
+impl fmt::Display for CqeOpcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The last byte of an entry: kind (bits 7:4), format (3:2), solicited (1), owner (0).
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct OpOwn(pub u8);
+
+impl OpOwn {
+    /// An empty slot of a ring whose consumer looks at the kind: INVALID, owner 0.
+    pub const EMPTY: Self = Self(0xf0);
+    /// An empty slot of a ring whose consumer looks at the owner bit only: INVALID, owner 1.
+    pub const EMPTY_OWNED_BY_NIC: Self = Self(0xf1);
+
+    /// Builds the byte, format 0.
+    #[inline(always)]
+    pub const fn new(opcode: CqeOpcode, solicited: bool, owner: bool) -> Self {
+        Self(opcode.0 << 4 | (solicited as u8) << 1 | owner as u8)
+    }
+
+    /// The kind of the entry.
+    #[inline(always)]
+    pub const fn opcode(self) -> CqeOpcode {
+        CqeOpcode(self.0 >> 4)
+    }
+
+    /// 0 plain, 1 up to 32 bytes of data within the entry, 2 up to 64 in front of it, 3 compressed.
+    #[inline(always)]
+    pub const fn format(self) -> u8 {
+        self.0 >> 2 & 3
+    }
+
+    /// Whether the sender asked for an event.
+    #[inline(always)]
+    pub const fn is_solicited(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// The phase bit: parity of the NIC's lap around the ring.
+    #[inline(always)]
+    pub const fn owner(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Whether the slot holds the entry number `consumer` of a ring of `entries` (a power of two) slots.
+    #[inline(always)]
+    pub const fn is_ready(self, consumer: u32, entries: u32) -> bool {
+        self.opcode().0 != CqeOpcode::INVALID.0 && self.owner() == owner_bit(consumer, entries)
+    }
+}
+
+impl fmt::Debug for OpOwn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} owner {}", self.opcode(), self.owner() as u8)
+    }
+}
+
+/// The owner bit that the NIC writes into entry number `index` of a ring of `entries` (a power of two) slots.
+#[inline(always)]
+pub const fn owner_bit(index: u32, entries: u32) -> bool {
+    index & entries != 0
+}
+
+/// The last eight bytes of an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct CqeTail {
+    /// Opcode of the work-queue entry 31:24, QPN 23:0.
+    pub sop_drop_qpn: Be32,
+    /// Index of the first WQEBB of the work-queue entry.
+    pub wqe_counter: Be16,
+    /// Unused.
+    pub signature: u8,
+    /// Kind and owner.
+    pub op_own: OpOwn,
+}
+
+impl CqeTail {
+    #[inline(always)]
+    const fn new(opcode: Opcode, qpn: u32, wqe_counter: u16, op_own: OpOwn) -> Self {
+        Self {
+            sop_drop_qpn: Be32::new((opcode.0 as u32) << 24 | qpn & 0xff_ffff),
+            wqe_counter: Be16::new(wqe_counter),
+            signature: 0,
+            op_own,
+        }
+    }
+}
+
+/// The last eight bytes of an entry (offset [`CqeWord::OFFSET`]) as one little-endian load gives them. It needs no
+/// memory behind it, which is how a GPU polls.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct CqeWord(pub u64);
+
+impl CqeWord {
+    /// Where in the entry the word lies.
+    pub const OFFSET: usize = 0x38;
+
+    /// Opcode of the work-queue entry that completed.
+    #[inline(always)]
+    pub const fn opcode(self) -> Opcode {
+        Opcode(self.0 as u8)
+    }
+
+    /// Number of its QP.
+    #[inline(always)]
+    pub const fn qpn(self) -> u32 {
+        (self.0 as u32).swap_bytes() & 0xff_ffff
+    }
+
+    /// Index of its first WQEBB.
+    #[inline(always)]
+    pub const fn wqe_counter(self) -> u16 {
+        ((self.0 >> 32) as u16).swap_bytes()
+    }
+
+    /// Kind and owner.
+    #[inline(always)]
+    pub const fn op_own(self) -> OpOwn {
+        OpOwn((self.0 >> 56) as u8)
+    }
+
+    /// The word as the entry's tail.
+    pub const fn tail(self) -> CqeTail {
+        must_cast(self.0.to_le_bytes())
+    }
+}
+
+impl From<CqeTail> for CqeWord {
+    fn from(tail: CqeTail) -> Self {
+        Self(u64::from_le_bytes(must_cast(tail)))
+    }
+}
+
+impl fmt::Debug for CqeWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.tail(), f)
+    }
+}
+
+/// A 64-byte entry, requester or responder. For an error entry see [`Cqe::as_error`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Cqe {
+    /// Zero.
+    pub reserved0: [u8; 2],
+    /// Striding receive queues only.
+    pub wqe_id: Be16,
+    /// Zero.
+    pub reserved1: [u8; 13],
+    /// Datagram receive only.
+    pub ml_path: u8,
+    /// Zero.
+    pub reserved2: [u8; 4],
+    /// Sender's LID, receive only.
+    pub slid: Be16,
+    /// Receive flags and remote QPN.
+    pub flags_rqpn: Be32,
+    /// Ethernet only.
+    pub hds_ip_ext: u8,
+    /// Ethernet only.
+    pub l4_hdr_type: u8,
+    /// Ethernet only.
+    pub vlan_info: Be16,
+    /// The QP's user index (CQE version 1), or the shared receive queue's number.
+    pub srqn_uidx: Be32,
+    /// Immediate data, or the rkey invalidated, receive only.
+    pub imm_inval_pkey: Be32,
+    /// Signature and tag matching only.
+    pub app: u8,
+    /// Signature and tag matching only.
+    pub app_op: u8,
+    /// Signature and tag matching only.
+    pub app_info: Be16,
+    /// Bytes received, or read by an RDMA READ or atomic.
+    pub byte_cnt: Be32,
+    /// The NIC's free-running clock.
+    pub timestamp: Be64,
+    /// Opcode, QPN, index, kind, owner.
+    pub tail: CqeTail,
+}
+
+/// What a requester entry says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// Opcode of the work-queue entry that completed.
+    pub opcode: Opcode,
+    /// Number of its QP, 24 bits.
+    pub qpn: u32,
+    /// Index of its first WQEBB.
+    pub wqe_counter: u16,
+    /// The QP's user index, 24 bits.
+    pub user_index: u32,
+    /// Bytes read by an RDMA READ; operand size of an atomic.
+    pub byte_cnt: u32,
+    /// The NIC's clock.
+    pub timestamp: u64,
+}
+
+/// What a responder entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reception {
+    /// One of the `RESP_*` kinds.
+    pub kind: CqeOpcode,
+    /// Number of the receiving QP, 24 bits.
+    pub qpn: u32,
+    /// Index of the receive entry consumed.
+    pub wqe_counter: u16,
+    /// The QP's user index, or the shared receive queue's number, 24 bits.
+    pub srqn_uidx: u32,
+    /// Number of the sending QP, 24 bits; zero on a connection.
+    pub remote_qpn: u32,
+    /// Immediate data, or the rkey invalidated.
+    pub imm: u32,
+    /// Payload bytes.
+    pub byte_cnt: u32,
+    /// The NIC's clock.
+    pub timestamp: u64,
+    /// Whether the sender asked for an event.
+    pub solicited: bool,
+}
+
+/// What an error entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`].
+    pub kind: CqeOpcode,
+    /// Opcode of the work-queue entry that failed.
+    pub opcode: Opcode,
+    /// Number of its QP, 24 bits.
+    pub qpn: u32,
+    /// Index of its first WQEBB.
+    pub wqe_counter: u16,
+    /// The QP's user index, or the shared receive queue's number, 24 bits.
+    pub srqn_uidx: u32,
+    /// What went wrong.
+    pub syndrome: Syndrome,
+    /// What went wrong in the vendor's words.
+    pub vendor_syndrome: u8,
+}
+
+impl Cqe {
+    /// An empty slot: all zero but for `op_own`, which is [`OpOwn::EMPTY`] or [`OpOwn::EMPTY_OWNED_BY_NIC`].
+    pub const fn empty(op_own: OpOwn) -> Self {
+        let mut bytes = [0; CQE_BYTES];
+        bytes[CQE_BYTES - 1] = op_own.0;
+        must_cast(bytes)
+    }
+
+    /// The entry for a send work-queue entry that succeeded.
+    pub fn requester(done: &Completion, owner: bool) -> Self {
+        Self {
+            srqn_uidx: Be32::new(done.user_index & 0xff_ffff),
+            byte_cnt: Be32::new(done.byte_cnt),
+            timestamp: Be64::new(done.timestamp),
+            tail: CqeTail::new(
+                done.opcode,
+                done.qpn,
+                done.wqe_counter,
+                OpOwn::new(CqeOpcode::REQ, false, owner),
+            ),
+            ..Self::default()
+        }
+    }
+
+    /// The entry for a message received.
+    pub fn responder(got: &Reception, owner: bool) -> Self {
+        Self {
+            flags_rqpn: Be32::new(got.remote_qpn & 0xff_ffff),
+            srqn_uidx: Be32::new(got.srqn_uidx & 0xff_ffff),
+            imm_inval_pkey: Be32::new(got.imm),
+            byte_cnt: Be32::new(got.byte_cnt),
+            timestamp: Be64::new(got.timestamp),
+            tail: CqeTail::new(
+                Opcode(0),
+                got.qpn,
+                got.wqe_counter,
+                OpOwn::new(got.kind, got.solicited, owner),
+            ),
+            ..Self::default()
+        }
+    }
+
+    /// The entry for a work-queue entry that failed.
+    pub fn error(failure: &Failure, owner: bool) -> Self {
+        let cqe = ErrCqe {
+            srqn_uidx: Be32::new(failure.srqn_uidx & 0xff_ffff),
+            vendor_err_synd: failure.vendor_syndrome,
+            syndrome: failure.syndrome,
+            tail: CqeTail::new(
+                failure.opcode,
+                failure.qpn,
+                failure.wqe_counter,
+                OpOwn::new(failure.kind, false, owner),
+            ),
+            ..ErrCqe::default()
+        };
+        must_cast(cqe)
+    }
+
+    /// Opcode of the work-queue entry; meaningful for requester and error entries.
+    pub const fn opcode(&self) -> Opcode {
+        Opcode((self.tail.sop_drop_qpn.get() >> 24) as u8)
+    }
+
+    /// Number of the QP.
+    pub const fn qpn(&self) -> u32 {
+        self.tail.sop_drop_qpn.get() & 0xff_ffff
+    }
+
+    /// Index of the work-queue entry.
+    pub const fn wqe_counter(&self) -> u16 {
+        self.tail.wqe_counter.get()
+    }
+
+    /// The QP's user index, or the shared receive queue's number.
+    pub const fn user_index(&self) -> u32 {
+        self.srqn_uidx.get() & 0xff_ffff
+    }
+
+    /// Bytes received or read.
+    pub const fn byte_cnt(&self) -> u32 {
+        self.byte_cnt.get()
+    }
+
+    /// The NIC's clock at completion.
+    pub const fn timestamp(&self) -> u64 {
+        self.timestamp.get()
+    }
+
+    /// Immediate data, or the rkey invalidated.
+    pub const fn imm(&self) -> u32 {
+        self.imm_inval_pkey.get()
+    }
+
+    /// Kind and owner.
+    pub const fn op_own(&self) -> OpOwn {
+        self.tail.op_own
+    }
+
+    /// The polled word.
+    pub fn word(&self) -> CqeWord {
+        self.tail.into()
+    }
+
+    /// The entry's error view, if it is an error entry.
+    pub fn as_error(&self) -> Option<&ErrCqe> {
+        self.op_own().opcode().is_error().then(|| must_cast_ref(self))
+    }
+
+    /// The entry with these bytes.
+    pub const fn from_bytes(bytes: [u8; CQE_BYTES]) -> Self {
+        must_cast(bytes)
+    }
+
+    /// The bytes, in memory order.
+    pub const fn to_bytes(self) -> [u8; CQE_BYTES] {
+        must_cast(self)
+    }
+}
+
+/// A 64-byte error entry (kind [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct ErrCqe {
+    /// Zero.
+    pub reserved0: [u8; 32],
+    /// The QP's user index, or the shared receive queue's number.
+    pub srqn_uidx: Be32,
+    /// Zero.
+    pub reserved1: [u8; 16],
+    /// Hardware's own code.
+    pub hw_err_synd: u8,
+    /// Hardware's own code's type.
+    pub hw_synd_type: u8,
+    /// The vendor's code; for support tickets.
+    pub vendor_err_synd: u8,
+    /// What went wrong.
+    pub syndrome: Syndrome,
+    /// Opcode, QPN, index, kind, owner.
+    pub tail: CqeTail,
+}
+
+impl ErrCqe {
+    /// The entry's content.
+    pub const fn failure(&self) -> Failure {
+        Failure {
+            kind: self.tail.op_own.opcode(),
+            opcode: Opcode((self.tail.sop_drop_qpn.get() >> 24) as u8),
+            qpn: self.tail.sop_drop_qpn.get() & 0xff_ffff,
+            wqe_counter: self.tail.wqe_counter.get(),
+            srqn_uidx: self.srqn_uidx.get() & 0xff_ffff,
+            syndrome: self.syndrome,
+            vendor_syndrome: self.vendor_err_synd,
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Cqe>() == CQE_BYTES && size_of::<ErrCqe>() == CQE_BYTES);
+    assert!(offset_of!(Cqe, ml_path) == 0x11);
+    assert!(offset_of!(Cqe, slid) == 0x16);
+    assert!(offset_of!(Cqe, srqn_uidx) == 0x20 && offset_of!(ErrCqe, srqn_uidx) == 0x20);
+    assert!(offset_of!(Cqe, byte_cnt) == 0x2c);
+    assert!(offset_of!(Cqe, timestamp) == 0x30);
+    assert!(offset_of!(Cqe, tail) == CqeWord::OFFSET && offset_of!(ErrCqe, tail) == CqeWord::OFFSET);
+    assert!(offset_of!(ErrCqe, vendor_err_synd) == 0x36 && offset_of!(ErrCqe, syndrome) == 0x37);
+    assert!(offset_of!(CqeTail, op_own) == 7 && size_of::<CqeTail>() == 8);
+};
+
+#[cfg(test)]
+mod tests;

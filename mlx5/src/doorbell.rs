@@ -1,0 +1,309 @@
+//! Telling the NIC: doorbell records in memory, doorbell registers on the UAR page.
+//!
+//! Order, for every producer: entries visible, then the record, then the register (one 8-byte store).
+//!
+//! ```
+//! use rushmem_mlx5::doorbell::{Doorbell, record_word};
+//!
+//! // QP 0x1a7, everything below WQEBB 0x13 is posted.
+//! assert_eq!(record_word(0x13).to_le_bytes(), [0, 0, 0, 0x13]);
+//! assert_eq!(Doorbell::producer(0x1a7, 0x13).raw().to_le_bytes(), [0, 0, 0x13, 0, 0, 1, 0xa7, 0]);
+//! ```
+
+use crate::{
+    be::{Be32, Be64},
+    ctrl::{CtrlSeg, Opcode},
+    seg::blocks_for,
+};
+use bytemuck::{Pod, Zeroable, must_cast};
+use core::mem::{offset_of, size_of};
+
+/// Offsets in a 4 KiB UAR page, and sizes, bytes. Registers are write-only.
+pub mod uar {
+    /// Size of the page.
+    pub const PAGE_BYTES: usize = 4096;
+    /// CQ arm register, 8 bytes.
+    pub const CQ_ARM: usize = 0x20;
+    /// EQ register.
+    pub const EQ: usize = 0x40;
+    /// Send doorbell of a QP without a doorbell record, 8 bytes.
+    pub const NO_DBR: usize = 0x600;
+    /// Send doorbell: first of the [`BF_REGS`] BlueFlame registers, 8 bytes (or a whole entry, on a write-combining page).
+    pub const DB: usize = 0x800;
+    /// BlueFlame registers of one page.
+    pub const BF_REGS: usize = 4;
+    /// Distance of the doorbell registers on an uncached page, where BlueFlame does not work.
+    pub const NC_REG_STRIDE: usize = 0x100;
+    /// What an entry written by BlueFlame is padded to.
+    pub const BF_CHUNK: usize = 64;
+
+    /// Where register `k` (modulo [`BF_REGS`]) of a write-combining page lies, for the capability `log_bf_reg_size`.
+    pub const fn bf_reg(k: usize, log_bf_reg_size: u8) -> usize {
+        DB + ((k % BF_REGS) << (log_bf_reg_size & 0xf))
+    }
+
+    /// Bytes of each of a BlueFlame register's two halves, which take turns: the most that an entry may have.
+    pub const fn bf_half_bytes(log_bf_reg_size: u8) -> usize {
+        (1 << (log_bf_reg_size & 0xf)) / 2
+    }
+}
+
+/// A send/receive doorbell record: 8 bytes whose address the QP context holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct Record {
+    /// Receive queue's producer counter.
+    pub rcv: Be32,
+    /// Send queue's producer counter: index of the next free WQEBB.
+    pub snd: Be32,
+}
+
+impl Record {
+    /// Where the receive word lies.
+    pub const RCV_OFFSET: usize = 0;
+    /// Where the send word lies.
+    pub const SND_OFFSET: usize = 4;
+}
+
+/// A record's word for a producer counter, as a plain store must write it.
+#[inline(always)]
+pub const fn record_word(counter: u16) -> u32 {
+    Be32::new(counter as u32).raw()
+}
+
+/// The producer counter in a record's word, as a plain load gives it.
+#[inline(always)]
+pub const fn record_counter(raw: u32) -> u16 {
+    Be32::from_raw(raw).get() as u16
+}
+
+/// The 8-byte value of a send doorbell, as one little-endian store writes it and one load reads it.
+///
+/// Two ways of filling it are in use, and [`Doorbell::producer_index`] reads both: the first half of the last entry's
+/// control segment ([`Doorbell::last_wqe`], rdma-core), or the producer counter with opcode and ds zero
+/// ([`Doorbell::producer`], NVSHMEM and DOCA).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Doorbell(u64);
+
+impl Doorbell {
+    /// The value that names the last entry posted.
+    #[inline(always)]
+    pub const fn last_wqe(ctrl: CtrlSeg) -> Self {
+        let bytes: [u8; 16] = must_cast(ctrl);
+        let [a, b, c, d, e, f, g, h, ..] = bytes;
+        Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    }
+
+    /// The value that names the next free WQEBB.
+    #[inline(always)]
+    pub const fn producer(qpn: u32, index: u16) -> Self {
+        let low = ((index as u32) << 8).swap_bytes();
+        let high = (qpn << 8).swap_bytes();
+        Self((high as u64) << 32 | low as u64)
+    }
+
+    /// The value that a store wrote.
+    #[inline(always)]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The value to store.
+    #[inline(always)]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The QP that rings.
+    #[inline(always)]
+    pub const fn qpn(self) -> u32 {
+        self.qpn_ds() >> 8
+    }
+
+    /// Index of the next free WQEBB, whichever way the value was filled. Bits 31:24 of the first word do not matter.
+    #[inline(always)]
+    pub const fn producer_index(self) -> u16 {
+        self.index().wrapping_add(blocks_for(self.ds()) as u16)
+    }
+
+    /// The index field: of the last entry, or of the next free WQEBB.
+    #[inline(always)]
+    pub const fn index(self) -> u16 {
+        ((self.0 as u32).swap_bytes() >> 8) as u16
+    }
+
+    /// The opcode field: of the last entry, or zero.
+    #[inline(always)]
+    pub const fn opcode(self) -> Opcode {
+        Opcode((self.0 as u32).swap_bytes() as u8)
+    }
+
+    /// The ds field: of the last entry, or zero.
+    #[inline(always)]
+    pub const fn ds(self) -> u8 {
+        (self.qpn_ds() & 0x3f) as u8
+    }
+
+    #[inline(always)]
+    const fn qpn_ds(self) -> u32 {
+        ((self.0 >> 32) as u32).swap_bytes()
+    }
+}
+
+/// A CQ's doorbell record: 8 bytes whose address the CQ context holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct CqRecord {
+    /// Consumer counter, 24 bits.
+    pub set_ci: Be32,
+    /// The last arm request.
+    pub arm: ArmWord,
+}
+
+impl CqRecord {
+    /// Where the consumer counter lies.
+    pub const SET_CI_OFFSET: usize = 0;
+    /// Where the arm request lies.
+    pub const ARM_OFFSET: usize = 4;
+}
+
+/// The consumer-counter word for `consumer`, of which 24 bits travel, as a plain store must write it.
+#[inline(always)]
+pub const fn set_ci_word(consumer: u32) -> u32 {
+    Be32::new(consumer & 0xff_ffff).raw()
+}
+
+/// A request to raise an event at the next CQE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct ArmWord(pub Be32);
+
+impl ArmWord {
+    const SOLICITED_ONLY: u32 = 1 << 24;
+
+    /// `sequence` counts the CQ's events (2 bits travel), `consumer` its entries (24 bits).
+    #[inline(always)]
+    pub const fn new(sequence: u8, solicited_only: bool, consumer: u32) -> Self {
+        let cmd = if solicited_only { Self::SOLICITED_ONLY } else { 0 };
+        Self(Be32::new(((sequence & 3) as u32) << 28 | cmd | consumer & 0xff_ffff))
+    }
+
+    /// The event count, modulo 4.
+    pub const fn sequence(self) -> u8 {
+        (self.0.get() >> 28 & 3) as u8
+    }
+
+    /// Whether only a solicited or error CQE counts.
+    pub const fn solicited_only(self) -> bool {
+        self.0.get() & Self::SOLICITED_ONLY != 0
+    }
+
+    /// The consumer counter, modulo 2^24.
+    pub const fn consumer(self) -> u32 {
+        self.0.get() & 0xff_ffff
+    }
+}
+
+/// The 8-byte value of the CQ arm register.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct CqArm(pub Be64);
+
+impl CqArm {
+    /// The same request as in the record, for CQ `cqn` (24 bits).
+    #[inline(always)]
+    pub const fn new(arm: ArmWord, cqn: u32) -> Self {
+        Self(Be64::new((arm.0.get() as u64) << 32 | (cqn & 0xff_ffff) as u64))
+    }
+
+    /// The request.
+    pub const fn arm(self) -> ArmWord {
+        ArmWord(Be32::new((self.0.get() >> 32) as u32))
+    }
+
+    /// The CQ.
+    pub const fn cqn(self) -> u32 {
+        self.0.get() as u32 & 0xff_ffff
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Record>() == 8 && offset_of!(Record, snd) == Record::SND_OFFSET);
+    assert!(size_of::<CqRecord>() == 8 && offset_of!(CqRecord, arm) == CqRecord::ARM_OFFSET);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Flags, Wqe};
+
+    /// QP 0x1a7 after the entries W1, W8 and W14 of the golden tests: (last entry's opmod, opcode, index, ds), both
+    /// values, the record's bytes.
+    const EXAMPLES: [(CtrlSeg, u64, u64, [u8; 4]); 3] = [
+        (
+            CtrlSeg::new(0, Opcode::RDMA_WRITE, 0x12, 0x1a7, 3, Flags::SIGNALED, 0),
+            0x03a7_0100_0812_0000,
+            0x00a7_0100_0013_0000,
+            [0, 0, 0, 0x13],
+        ),
+        (
+            CtrlSeg::new(9, Opcode::ATOMIC_MASKED_CS, 0x19, 0x1a7, 5, Flags::NONE, 0),
+            0x05a7_0100_1419_0009,
+            0x00a7_0100_001b_0000,
+            [0, 0, 0, 0x1b],
+        ),
+        (
+            CtrlSeg::new(9, Opcode::ATOMIC_MASKED_FA, 0xffff, 0x1a7, 4, Flags::SIGNALED, 0),
+            0x04a7_0100_15ff_ff09,
+            0x00a7_0100_0000_0000,
+            [0, 0, 0, 0],
+        ),
+    ];
+
+    #[test]
+    fn worked_examples_in_both_styles() {
+        for (ctrl, last, producer, record) in EXAMPLES {
+            let next = record_counter(u32::from_le_bytes(record));
+            assert_eq!(record_word(next).to_le_bytes(), record);
+            assert_eq!(Doorbell::last_wqe(ctrl).raw(), last);
+            assert_eq!(Doorbell::producer(0x1a7, next).raw(), producer);
+            for raw in [last, producer] {
+                let rung = Doorbell::from_raw(raw);
+                assert_eq!((rung.qpn(), rung.producer_index()), (0x1a7, next));
+            }
+        }
+    }
+
+    #[test]
+    fn upper_index_bits_of_a_wide_counter_are_ignored() {
+        let wide = 0x0001_0013_u32;
+        let raw = Doorbell::producer(0x1a7, 0).raw() | (wide << 8).swap_bytes() as u64;
+        assert_eq!(Doorbell::from_raw(raw).producer_index(), 0x13);
+    }
+
+    #[test]
+    fn last_wqe_is_the_entry_s_first_eight_bytes() {
+        let entry = Wqe::Nop.emit(0xabcd, 0x12_3456, Flags::SIGNALED);
+        let bytes = entry.blocks[0].to_bytes();
+        let ctrl = CtrlSeg::from_segment(entry.blocks[0].0[0]);
+        assert_eq!(Doorbell::last_wqe(ctrl).raw().to_le_bytes(), bytes[..8]);
+    }
+
+    #[test]
+    fn arming_says_the_same_in_record_and_register() {
+        let arm = ArmWord::new(6, true, 0x0123_4567);
+        assert_eq!(bytemuck::bytes_of(&arm), [0x21, 0x23, 0x45, 0x67]);
+        assert_eq!((arm.sequence(), arm.solicited_only(), arm.consumer()), (2, true, 0x23_4567));
+        let rung = CqArm::new(arm, 0x403);
+        assert_eq!(bytemuck::bytes_of(&rung), [0x21, 0x23, 0x45, 0x67, 0, 0, 0x04, 0x03]);
+        assert_eq!((rung.arm(), rung.cqn()), (arm, 0x403));
+        assert_eq!(set_ci_word(0x0123_4567).to_le_bytes(), [0, 0x23, 0x45, 0x67]);
+    }
+
+    #[test]
+    fn blueflame_registers_of_512_bytes() {
+        assert_eq!([0, 1, 3, 4].map(|k| uar::bf_reg(k, 9)), [0x800, 0xa00, 0xe00, 0x800]);
+        assert_eq!(uar::bf_half_bytes(9), 256);
+    }
+}

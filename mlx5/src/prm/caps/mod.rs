@@ -1,0 +1,145 @@
+//! What a NIC can do: QUERY_HCA_CAP, and its RoCE addresses.
+
+mod general;
+mod roce;
+
+pub use general::{GeneralCap2, HcaCap, PortType};
+pub use roce::{QueryRoceAddress, QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion};
+
+use super::{
+    Layout, Value,
+    field::Bits,
+    layout::{command, layout, numbers, response},
+};
+
+numbers! {
+    /// Which page of capabilities.
+    pub struct CapType(u16) {
+        /// [`HcaCap`].
+        GENERAL = 0x00;
+        /// On-demand paging.
+        ODP = 0x02;
+        /// [`AtomicCaps`].
+        ATOMIC = 0x03;
+        /// [`RoceCap`].
+        ROCE = 0x04;
+        /// [`GeneralCap2`].
+        GENERAL_2 = 0x20;
+    }
+}
+
+command! { QUERY_HCA_CAP -> QueryHcaCapOut;
+    /// QUERY_HCA_CAP: asks for a page of capabilities.
+    pub struct QueryHcaCap[16] {
+        /// Which page.
+        cap_type: CapType = 0x30, 15;
+        /// What is in force (true), or the most that could be (false).
+        current: bool = 0x3f, 1;
+    }
+}
+
+impl QueryHcaCap {
+    /// Asks for the page `C` as it is in force.
+    pub fn current<C: Capability>() -> Self {
+        Self { uid: 0, cap_type: C::TYPE, current: true }
+    }
+}
+
+response! {
+    /// Answer to [`QueryHcaCap`].
+    pub struct QueryHcaCapOut[4112] {
+        /// The page.
+        page: CapPage = 0x80, 32768;
+    }
+}
+
+/// A page of capabilities, of whatever type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapPage(pub [u8; 4096]);
+
+impl Default for CapPage {
+    fn default() -> Self {
+        Self([0; 4096])
+    }
+}
+
+impl CapPage {
+    /// The page that says `capabilities`.
+    pub fn new(capabilities: impl Capability) -> Self {
+        let mut page = Self::default();
+        capabilities.write_at(&mut page.0, 0, 0);
+        page
+    }
+
+    /// Reads the page as the type that was asked for.
+    pub fn get<C: Capability>(&self) -> C {
+        C::read_at(&self.0, 0, 0)
+    }
+}
+
+impl Value for CapPage {
+    const BITS: Bits = Bits::Exactly(4096 * 8);
+
+    fn read_at<const LEN: usize>(bytes: &[u8; LEN], offset: usize, width: u32) -> Self {
+        Self(Value::read_at(bytes, offset, width))
+    }
+
+    fn write_at<const LEN: usize>(self, bytes: &mut [u8; LEN], offset: usize, width: u32) {
+        self.0.write_at(bytes, offset, width);
+    }
+}
+
+/// What a page of capabilities holds.
+pub trait Capability: Layout + Value {
+    /// The number of the page.
+    const TYPE: CapType;
+}
+
+impl Capability for HcaCap {
+    const TYPE: CapType = CapType::GENERAL;
+}
+
+impl Capability for GeneralCap2 {
+    const TYPE: CapType = CapType::GENERAL_2;
+}
+
+impl Capability for AtomicCaps {
+    const TYPE: CapType = CapType::ATOMIC;
+}
+
+impl Capability for RoceCap {
+    const TYPE: CapType = CapType::ROCE;
+}
+
+layout! {
+    /// Atomic capabilities.
+    pub struct AtomicCaps[256] {
+        /// 1: results of 8 bytes are delivered in host order; 0: big-endian.
+        atomic_req_8b_endianness_mode: u8 = 0x040, 2;
+        /// Mode 1 may be chosen.
+        supported_atomic_req_8b_endianness_mode_1: bool = 0x046, 1;
+        /// Operations: see [`AtomicCaps::CMP_SWAP`] and its siblings.
+        atomic_operations: u16 = 0x090, 16;
+        /// Operand sizes over connections: a set bit is the size in bytes (4 and 8 are `0x0c`).
+        atomic_size_qp: u16 = 0x0b0, 16;
+        /// Operand sizes over dynamic connections.
+        atomic_size_dc: u16 = 0x0d0, 16;
+        /// FetchAdd on PCIe: 1 is 4 bytes, 2 is 8, 4 is 16.
+        fetch_add_pci_atomic: u16 = 0x280, 16;
+        /// Swap on PCIe.
+        swap_pci_atomic: u16 = 0x290, 16;
+        /// Compare and swap on PCIe.
+        compare_swap_pci_atomic: u16 = 0x2a0, 16;
+    }
+}
+
+impl AtomicCaps {
+    /// Compare and swap.
+    pub const CMP_SWAP: u16 = 1;
+    /// Fetch and add.
+    pub const FETCH_ADD: u16 = 2;
+    /// Compare and swap under masks.
+    pub const MASKED_CMP_SWAP: u16 = 4;
+    /// Fetch and add in fields.
+    pub const MASKED_FETCH_ADD: u16 = 8;
+}

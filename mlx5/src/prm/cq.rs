@@ -1,0 +1,124 @@
+//! Completion queues.
+
+use super::layout::{command, layout, numbers, response};
+
+numbers! {
+    /// Whether a completion queue works.
+    pub struct CqStatus(u8) {
+        /// It works.
+        OK = 0x0;
+        /// The consumer did not keep up.
+        OVERFLOW = 0x9;
+        /// The NIC could not write an entry.
+        WRITE_FAILURE = 0xa;
+    }
+}
+
+layout! {
+    /// Completion-queue context.
+    pub struct CqContext[64] {
+        /// Read back: whether the queue works.
+        status: CqStatus = 0x000, 4;
+        /// Notify the address-space's owner.
+        as_notify: bool = 0x004, 1;
+        /// The initiator is a source DCT.
+        initiator_src_dct: bool = 0x005, 1;
+        /// The doorbell record lies in a umem.
+        dbr_umem_valid: bool = 0x006, 1;
+        /// Size of an entry: 0 is 64 bytes, 1 is 128.
+        cqe_sz: u8 = 0x008, 3;
+        /// Collapsed: every entry is written to slot 0.
+        cc: bool = 0x00b, 1;
+        /// An event of a solicited entry is not moderated.
+        scqe_break_moderation_en: bool = 0x00d, 1;
+        /// Overrun ignore: the NIC never looks at the consumer counter.
+        oi: bool = 0x00e, 1;
+        /// What starts the moderation period.
+        cq_period_mode: u8 = 0x00f, 2;
+        /// Entries may be compressed.
+        cqe_comp_en: bool = 0x011, 1;
+        /// Format of compressed entries.
+        mini_cqe_res_format: u8 = 0x012, 2;
+        /// Read back: whether the queue is armed.
+        st: u8 = 0x014, 4;
+        /// Layout of compressed entries.
+        cqe_comp_layout: u8 = 0x019, 7;
+        /// The umem that holds the doorbell record.
+        dbr_umem_id: u32 = 0x020, 32;
+        /// Where the first entry lies in its page, units of 64 bytes; zero with a umem.
+        page_offset: u8 = 0x054, 6;
+        /// log2 of the number of entries.
+        log_cq_size: u8 = 0x063, 5;
+        /// Doorbell page for arming.
+        uar_page: u32 = 0x068, 24;
+        /// Moderation period.
+        cq_period: u16 = 0x084, 12;
+        /// Moderation count.
+        cq_max_count: u16 = 0x090, 16;
+        /// Event queue.
+        c_eqn: u8 = 0x0b8, 8;
+        /// log2 of the page size, less 12; ignored with a umem.
+        log_page_size: u8 = 0x0c3, 5;
+        /// Read back: entry that caused the last event.
+        last_notified_index: u32 = 0x108, 24;
+        /// Read back: last solicited entry.
+        last_solicit_index: u32 = 0x128, 24;
+        /// Read back: what the consumer reported.
+        consumer_counter: u32 = 0x148, 24;
+        /// Read back: entries written.
+        producer_counter: u32 = 0x168, 24;
+        /// Offset of the doorbell record in its umem, bytes (without a umem, its bus address).
+        dbr_addr: u64 = 0x1c0, 64;
+    }
+}
+
+command! { CREATE_CQ -> CreateCqOut;
+    /// CREATE_CQ: makes a completion queue in a umem, or in the pages whose addresses follow the mailbox.
+    pub struct CreateCq[272] {
+        /// The queue.
+        context: CqContext = 0x80, 512;
+        /// Where in the umem the queue starts, bytes.
+        umem_offset: u64 = 0x280, 64;
+        /// The umem that holds the queue.
+        umem_id: u32 = 0x2c0, 32;
+        /// The queue lies in a umem.
+        umem_valid: bool = 0x2e0, 1;
+    }
+}
+
+response! {
+    /// Answer to [`CreateCq`].
+    pub struct CreateCqOut[16] {
+        /// Number of the queue.
+        cqn: u32 = 0x48, 24;
+    }
+}
+
+command! { QUERY_CQ -> QueryCqOut;
+    /// QUERY_CQ: asks for a completion queue's context.
+    pub struct QueryCq[16] {
+        /// Number of the queue.
+        cqn: u32 = 0x48, 24;
+    }
+}
+
+response! {
+    /// Answer to [`QueryCq`].
+    pub struct QueryCqOut[272] {
+        /// The queue.
+        context: CqContext = 0x80, 512;
+    }
+}
+
+command! { DESTROY_CQ -> DestroyCqOut;
+    /// DESTROY_CQ: destroys a completion queue, which no queue pair may use any more.
+    pub struct DestroyCq[16] {
+        /// Number of the queue.
+        cqn: u32 = 0x48, 24;
+    }
+}
+
+response! {
+    /// Answer to [`DestroyCq`].
+    pub struct DestroyCqOut[16] {}
+}

@@ -1,0 +1,138 @@
+//! Memory keys: what an lkey or rkey stands for.
+
+use super::layout::{command, layout, numbers, response};
+
+numbers! {
+    /// How a key translates addresses.
+    pub struct AccessMode(u8) {
+        /// Physical addresses.
+        PA = 0;
+        /// Pages, by a translation table or a umem.
+        MTT = 1;
+        /// Other keys, entries of any length.
+        KLM = 2;
+        /// Other keys, entries of one length.
+        KSM = 3;
+        /// Device memory of the steering engine.
+        SW_ICM = 4;
+        /// Device memory.
+        MEMIC = 5;
+    }
+}
+
+layout! {
+    /// Memory-key context.
+    pub struct MkeyContext[64] {
+        /// The key is not in use.
+        free: bool = 0x001, 1;
+        /// Upper bits of the access mode; see [`MkeyContext::access_mode`].
+        access_mode_4_2: u8 = 0x003, 3;
+        /// Writes of the NIC may overtake each other on the bus.
+        relaxed_ordering_write: bool = 0x00d, 1;
+        /// A READ response waits for earlier small operations.
+        small_fence_on_rdma_read_response: bool = 0x00f, 1;
+        /// A work-queue entry may change the key.
+        umr_en: bool = 0x010, 1;
+        /// Remote atomics are allowed.
+        a: bool = 0x011, 1;
+        /// Remote writes are allowed.
+        rw: bool = 0x012, 1;
+        /// Remote reads are allowed.
+        rr: bool = 0x013, 1;
+        /// Local writes are allowed.
+        lw: bool = 0x014, 1;
+        /// Local reads are allowed.
+        lr: bool = 0x015, 1;
+        /// Lower bits of the access mode; see [`MkeyContext::access_mode`].
+        access_mode_1_0: u8 = 0x016, 2;
+        /// The only QP that may use the key, or [`MkeyContext::ANY_QP`].
+        qpn: u32 = 0x020, 24;
+        /// Low byte of the key, chosen by software.
+        mkey_7_0: u8 = 0x038, 8;
+        /// The key spans all of 2^64 bytes; `len` does not count.
+        length64: bool = 0x060, 1;
+        /// The key has signature fields.
+        bsf_en: bool = 0x061, 1;
+        /// Registrations by work-queue entry are synchronous.
+        sync_umr: bool = 0x062, 1;
+        /// Signature errors expected, modulo 2.
+        expected_sigerr_count: bool = 0x065, 1;
+        /// A peer may invalidate the key.
+        en_rinval: bool = 0x067, 1;
+        /// Protection domain.
+        pd: u32 = 0x068, 24;
+        /// First address that the key maps.
+        start_addr: u64 = 0x080, 64;
+        /// Bytes that it maps.
+        len: u64 = 0x0c0, 64;
+        /// Signature fields, in units of 16 bytes.
+        bsf_octword_size: u32 = 0x100, 32;
+        /// Translations, in units of 16 bytes: two pages, or one entry of a KLM or KSM key.
+        translations_octword_size: u32 = 0x1a0, 32;
+        /// Reads of the NIC may overtake each other on the bus.
+        relaxed_ordering_read: bool = 0x1d9, 1;
+        /// log2 of the page (or KSM entry) size.
+        log_page_size: u8 = 0x1db, 5;
+        /// Encryption.
+        crypto_en: u8 = 0x1e3, 2;
+    }
+}
+
+impl MkeyContext {
+    /// [`MkeyContext::qpn`] of a key that every QP of the protection domain may use.
+    pub const ANY_QP: u32 = 0xff_ffff;
+
+    /// How the key translates addresses.
+    pub const fn access_mode(&self) -> AccessMode {
+        AccessMode(self.access_mode_4_2 << 2 | self.access_mode_1_0)
+    }
+
+    /// The context with this access mode (5 bits).
+    pub const fn with_access_mode(self, mode: AccessMode) -> Self {
+        Self { access_mode_4_2: mode.0 >> 2 & 7, access_mode_1_0: mode.0 & 3, ..self }
+    }
+}
+
+/// The 32-bit key: `index` (24 bits) from the NIC, `low` byte ([`MkeyContext::mkey_7_0`]) from software.
+pub const fn key(index: u32, low: u8) -> u32 {
+    index << 8 | low as u32
+}
+
+command! { CREATE_MKEY -> CreateMkeyOut;
+    /// CREATE_MKEY: makes a key over a umem, or over the translations that follow the mailbox.
+    pub struct CreateMkey[272] {
+        /// Translations follow the mailbox.
+        pg_access: bool = 0x60, 1;
+        /// The key maps a umem.
+        umem_valid: bool = 0x61, 1;
+        /// The key.
+        context: MkeyContext = 0x80, 512;
+        /// Translations that follow, in units of 16 bytes.
+        translations_octword_actual_size: u32 = 0x300, 32;
+        /// The umem.
+        umem_id: u32 = 0x320, 32;
+        /// Where in the umem the key's memory starts, bytes.
+        umem_offset: u64 = 0x340, 64;
+    }
+}
+
+response! {
+    /// Answer to [`CreateMkey`].
+    pub struct CreateMkeyOut[16] {
+        /// Upper 24 bits of the key; see [`key`].
+        mkey_index: u32 = 0x48, 24;
+    }
+}
+
+command! { DESTROY_MKEY -> DestroyMkeyOut;
+    /// DESTROY_MKEY: destroys a key.
+    pub struct DestroyMkey[16] {
+        /// Upper 24 bits of the key.
+        mkey_index: u32 = 0x48, 24;
+    }
+}
+
+response! {
+    /// Answer to [`DestroyMkey`].
+    pub struct DestroyMkeyOut[16] {}
+}

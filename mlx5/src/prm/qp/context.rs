@@ -1,0 +1,254 @@
+//! The state of a queue pair.
+
+use super::AddressPath;
+use crate::prm::layout::{layout, numbers};
+
+numbers! {
+    /// State of a queue pair.
+    pub struct QpState(u8) {
+        /// Reset.
+        RST = 0;
+        /// Initialised: receives may be posted.
+        INIT = 1;
+        /// Ready to receive.
+        RTR = 2;
+        /// Ready to send.
+        RTS = 3;
+        /// The send queue failed.
+        SQER = 4;
+        /// The send queue is drained.
+        SQD = 5;
+        /// Failed: everything is flushed.
+        ERR = 6;
+    }
+}
+
+numbers! {
+    /// Transport service.
+    pub struct ServiceType(u8) {
+        /// Reliable connection.
+        RC = 0;
+        /// Unreliable connection.
+        UC = 1;
+        /// Unreliable datagram.
+        UD = 2;
+        /// Extended reliable connection.
+        XRC = 3;
+        /// Dynamically connected initiator.
+        DCI = 5;
+        /// Dynamically connected target.
+        DCT = 6;
+    }
+}
+
+numbers! {
+    /// Path migration state.
+    pub struct PmState(u8) {
+        /// Armed.
+        ARMED = 0;
+        /// Rearm.
+        REARM = 1;
+        /// Migrated: the primary path is the one in use.
+        MIGRATED = 3;
+    }
+}
+
+numbers! {
+    /// Largest payload of a packet.
+    pub struct Mtu(u8) {
+        /// 256 bytes.
+        B256 = 1;
+        /// 512 bytes.
+        B512 = 2;
+        /// 1024 bytes.
+        B1024 = 3;
+        /// 2048 bytes.
+        B2048 = 4;
+        /// 4096 bytes.
+        B4096 = 5;
+    }
+}
+
+impl Mtu {
+    /// The payload in bytes, or nothing if the number is none of the five.
+    pub const fn bytes(self) -> Option<u32> {
+        match self.0 {
+            1..=5 => Some(128 << self.0),
+            _ => None,
+        }
+    }
+}
+
+numbers! {
+    /// Which atomics the target carries out.
+    pub struct AtomicMode(u8) {
+        /// None.
+        NONE = 0;
+        /// As the InfiniBand specification says.
+        IB_SPEC = 1;
+        /// 8 bytes only.
+        ONLY_8B = 2;
+        /// Up to 8 bytes.
+        UP_TO_8B = 3;
+        /// Up to 16 bytes.
+        UP_TO_16B = 4;
+        /// Up to 32 bytes.
+        UP_TO_32B = 5;
+        /// Up to 64 bytes.
+        UP_TO_64B = 6;
+        /// Up to 128 bytes.
+        UP_TO_128B = 7;
+        /// Up to 256 bytes.
+        UP_TO_256B = 8;
+    }
+}
+
+numbers! {
+    /// Where receives come from.
+    pub struct RqType(u8) {
+        /// The queue pair's own receive queue.
+        REGULAR = 0;
+        /// A shared receive queue.
+        SRQ = 1;
+        /// Nowhere: remote reads, writes and atomics only.
+        ZERO_SIZE = 3;
+    }
+}
+
+layout! {
+    /// Queue-pair context. Each command uses the fields that it sets; the rest stay zero.
+    pub struct QpContext[232] {
+        /// Read back: state.
+        state: QpState = 0x000, 4;
+        /// Port of a bonded pair.
+        lag_tx_port_affinity: u8 = 0x004, 4;
+        /// Transport service.
+        st: ServiceType = 0x008, 8;
+        /// One virtual lane for one traffic class.
+        isolate_vl_tc: bool = 0x012, 1;
+        /// Path migration.
+        pm_state: PmState = 0x013, 2;
+        /// End padding.
+        end_padding_mode: u8 = 0x01c, 2;
+        /// Entries carry a signature.
+        wq_signature: bool = 0x020, 1;
+        /// No loopback of multicast.
+        block_lb_mc: bool = 0x021, 1;
+        /// Latency matters more than throughput.
+        latency_sensitive: bool = 0x023, 1;
+        /// Protection domain.
+        pd: u32 = 0x028, 24;
+        /// Largest payload of a packet.
+        mtu: Mtu = 0x040, 3;
+        /// log2 of the longest message; 30 is 1 GiB.
+        log_msg_max: u8 = 0x043, 5;
+        /// log2 of the receive queue's entries.
+        log_rq_size: u8 = 0x049, 4;
+        /// log2 of a receive entry's bytes, less 4.
+        log_rq_stride: u8 = 0x04d, 3;
+        /// There is no send queue.
+        no_sq: bool = 0x050, 1;
+        /// log2 of the send queue's WQEBBs.
+        log_sq_size: u8 = 0x051, 4;
+        /// Format of time stamps; 0 is free-running.
+        ts_format: u8 = 0x058, 2;
+        /// Data arrives in order.
+        data_in_order: bool = 0x05a, 1;
+        /// The reserved lkey works.
+        rlky: bool = 0x05b, 1;
+        /// Counter set.
+        counter_set_id: u8 = 0x060, 8;
+        /// Doorbell page; doorbells on another are ignored.
+        uar_page: u32 = 0x068, 24;
+        /// 0: doorbell record in use, 1: none.
+        send_dbr_mode: u8 = 0x080, 2;
+        /// Software's number, which completions carry.
+        user_index: u32 = 0x088, 24;
+        /// log2 of the page size, less 12; ignored with a umem.
+        log_page_size: u8 = 0x0a3, 5;
+        /// Peer's queue pair.
+        remote_qpn: u32 = 0x0a8, 24;
+        /// Way to the peer.
+        primary_address_path: AddressPath = 0x0c0, 352;
+        /// Alternative way to the peer.
+        secondary_address_path: AddressPath = 0x220, 352;
+        /// log2 of packets between acknowledgement requests.
+        log_ack_req_freq: u8 = 0x380, 4;
+        /// log2 of outstanding reads and atomics as initiator.
+        log_sra_max: u8 = 0x388, 3;
+        /// Retries without acknowledgement.
+        retry_count: u8 = 0x38d, 3;
+        /// Retries at a receiver that is not ready; 7 is for ever.
+        rnr_retry: u8 = 0x390, 3;
+        /// Fast registration enable.
+        fre: bool = 0x394, 1;
+        /// Read back: RNR retries left.
+        cur_rnr_retry: u8 = 0x395, 3;
+        /// Read back: retries left.
+        cur_retry_count: u8 = 0x398, 3;
+        /// First packet sequence number sent.
+        next_send_psn: u32 = 0x3c8, 24;
+        /// Send completion queue.
+        cqn_snd: u32 = 0x3e8, 24;
+        /// Source QP of datagrams.
+        deth_sqpn: u32 = 0x408, 24;
+        /// Read back: last sequence number acknowledged.
+        last_acked_psn: u32 = 0x448, 24;
+        /// Read back: send sequence number.
+        ssn: u32 = 0x468, 24;
+        /// log2 of outstanding reads and atomics as target.
+        log_rra_max: u8 = 0x488, 3;
+        /// Which atomics the target carries out.
+        atomic_mode: AtomicMode = 0x48c, 4;
+        /// Remote read enable.
+        rre: bool = 0x490, 1;
+        /// Remote write enable.
+        rwe: bool = 0x491, 1;
+        /// Remote atomic enable.
+        rae: bool = 0x492, 1;
+        /// Where the queues start in their page, units of 64 bytes; zero with a umem.
+        page_offset: u8 = 0x494, 6;
+        /// The receive queue is driven by others.
+        cd_slave_receive: bool = 0x49d, 1;
+        /// The send queue is driven by others.
+        cd_slave_send: bool = 0x49e, 1;
+        /// WAIT entries are allowed.
+        cd_master: bool = 0x49f, 1;
+        /// Least RNR timer, coded.
+        min_rnr_nak: u8 = 0x4a3, 5;
+        /// First packet sequence number expected.
+        next_rcv_psn: u32 = 0x4a8, 24;
+        /// XRC domain.
+        xrcd: u32 = 0x4c8, 24;
+        /// Receive completion queue.
+        cqn_rcv: u32 = 0x4e8, 24;
+        /// Offset of the doorbell record in its umem, bytes (without a umem, its bus address).
+        dbr_addr: u64 = 0x500, 64;
+        /// Queue key.
+        q_key: u32 = 0x540, 32;
+        /// Where receives come from.
+        rq_type: RqType = 0x565, 3;
+        /// Shared receive queue.
+        srqn_rmpn_xrqn: u32 = 0x568, 24;
+        /// Read back: receive message sequence number.
+        rmsn: u32 = 0x588, 24;
+        /// Read back: WQEBBs that the NIC has taken.
+        hw_sq_wqebb_counter: u16 = 0x5a0, 16;
+        /// Read back: WQEBBs that the NIC knows of.
+        sw_sq_wqebb_counter: u16 = 0x5b0, 16;
+        /// Read back: receives that the NIC has taken.
+        hw_rq_counter: u32 = 0x5c0, 32;
+        /// Read back: receives that the NIC knows of.
+        sw_rq_counter: u32 = 0x5e0, 32;
+        /// Responses scattered into completions: 0 none, 0x11 up to 32 bytes, 0x22 up to 64.
+        cs_req: u8 = 0x630, 8;
+        /// The same for received messages.
+        cs_res: u8 = 0x638, 8;
+        /// Key of dynamically connected transport.
+        dc_access_key: u64 = 0x640, 64;
+        /// The doorbell record lies in a umem.
+        dbr_umem_valid: bool = 0x683, 1;
+        /// The umem that holds the doorbell record.
+        dbr_umem_id: u32 = 0x720, 32;
+    }
+}

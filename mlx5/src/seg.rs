@@ -1,0 +1,312 @@
+//! The 16-byte segments that follow the control segment, and the 64-byte blocks they fill.
+//!
+//! The order inside an entry on a reliable connection is: control, remote address, atomic operands, data. Every
+//! segment here is plain data over big-endian words; `to_segment` and `from_segment` only rename the bytes.
+
+use crate::be::{Be32, Be64};
+use bytemuck::{Pod, Zeroable, must_cast, must_cast_ref, must_cast_slice};
+use core::mem::{align_of, offset_of, size_of};
+
+/// Bytes in one segment, the unit of the `ds` field.
+pub const SEGMENT_BYTES: usize = 16;
+/// Bytes in one WQEBB, the unit of queue indices.
+pub const WQEBB_BYTES: usize = 64;
+/// Segments in one WQEBB.
+pub const SEGMENTS_PER_WQEBB: usize = 4;
+
+/// One 16-byte unit in memory order: each word holds four bytes as they lie in memory, not a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(16))]
+pub struct Segment(pub [u32; 4]);
+
+impl Segment {
+    /// Sixteen zero bytes.
+    pub const ZERO: Self = Self([0; 4]);
+
+    /// The segment with these bytes.
+    #[inline(always)]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        must_cast(bytes)
+    }
+
+    /// The bytes, in memory order.
+    #[inline(always)]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        must_cast(self)
+    }
+
+    /// The bytes of consecutive segments.
+    pub fn bytes_of(segments: &[Self]) -> &[u8] {
+        must_cast_slice(segments)
+    }
+}
+
+/// A work-queue basic block: 64 bytes, what queue indices count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Wqebb(pub [Segment; SEGMENTS_PER_WQEBB]);
+
+impl Wqebb {
+    /// Sixty-four zero bytes.
+    pub const ZERO: Self = Self([Segment::ZERO; SEGMENTS_PER_WQEBB]);
+
+    /// The block with these bytes.
+    #[inline(always)]
+    pub const fn from_bytes(bytes: [u8; WQEBB_BYTES]) -> Self {
+        must_cast(bytes)
+    }
+
+    /// The bytes, in memory order.
+    #[inline(always)]
+    pub const fn to_bytes(self) -> [u8; WQEBB_BYTES] {
+        must_cast(self)
+    }
+
+    /// The segments of consecutive blocks.
+    pub fn segments_of(blocks: &[Self]) -> &[Segment] {
+        must_cast_slice(blocks)
+    }
+}
+
+/// WQEBBs that an entry of `ds` segments occupies.
+#[inline(always)]
+pub const fn blocks_for(ds: u8) -> u8 {
+    ds.div_ceil(SEGMENTS_PER_WQEBB as u8)
+}
+
+macro_rules! one_segment {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// The bytes as a segment.
+            #[inline(always)]
+            pub const fn to_segment(self) -> Segment {
+                must_cast(self)
+            }
+
+            /// Reads the bytes of a segment.
+            #[inline(always)]
+            pub const fn from_segment(segment: Segment) -> Self {
+                must_cast(segment)
+            }
+        }
+    )*};
+}
+
+one_segment!(RaddrSeg, DataSeg, AtomicSeg, MaskedFetchAdd32Seg, MaskedFetchAdd64Seg, MaskedCompareSwap32Seg);
+one_segment!(WaitSeg, SrqNextSeg);
+
+/// Where an entry acts at the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct RaddrSeg {
+    /// Address within the remote memory region.
+    pub addr: Be64,
+    /// The peer's key for that region.
+    pub rkey: Be32,
+    /// Zero.
+    pub reserved: Be32,
+}
+
+impl RaddrSeg {
+    /// Builds the segment.
+    #[inline(always)]
+    pub const fn new(addr: u64, rkey: u32) -> Self {
+        Self { addr: Be64::new(addr), rkey: Be32::new(rkey), reserved: Be32::new(0) }
+    }
+}
+
+/// A pointer to local memory: what is gathered from, or scattered to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct DataSeg {
+    /// Bytes; bit 31 is zero (a set bit makes it an [`InlineHdr`]).
+    pub len: Be32,
+    /// Local key of the memory region.
+    pub lkey: Be32,
+    /// Address within that region.
+    pub addr: Be64,
+}
+
+impl DataSeg {
+    /// The lkey that ends a receive queue's scatter list early.
+    pub const LIST_END_LKEY: u32 = 0x100;
+
+    /// Builds the segment. `len` is in bytes and keeps 31 bits.
+    #[inline(always)]
+    pub const fn new(addr: u64, lkey: u32, len: u32) -> Self {
+        Self { len: Be32::new(len & !InlineHdr::INLINE), lkey: Be32::new(lkey), addr: Be64::new(addr) }
+    }
+}
+
+/// The word in front of inline data; the payload follows at once, and both are padded to a whole segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct InlineHdr(pub Be32);
+
+impl InlineHdr {
+    /// The bit that tells inline data from a pointer.
+    pub const INLINE: u32 = 1 << 31;
+    /// The bits of the length.
+    pub const LEN_MASK: u32 = 0x3ff;
+
+    /// The header of `len` payload bytes (10 bits).
+    #[inline(always)]
+    pub const fn new(len: u32) -> Self {
+        Self(Be32::new(Self::INLINE | len & Self::LEN_MASK))
+    }
+
+    /// Whether the word starts inline data at all.
+    #[inline(always)]
+    pub const fn is_inline(self) -> bool {
+        self.0.get() & Self::INLINE != 0
+    }
+
+    /// Payload bytes.
+    #[inline(always)]
+    pub const fn len(self) -> u32 {
+        self.0.get() & Self::LEN_MASK
+    }
+
+    /// Whether there is no payload.
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bits that must be zero.
+    #[inline(always)]
+    pub const fn reserved(self) -> u32 {
+        self.0.get() & !(Self::INLINE | Self::LEN_MASK)
+    }
+
+    /// Segments that a header and `len` payload bytes fill.
+    #[inline(always)]
+    pub const fn segments_for(len: u32) -> u32 {
+        (4 + len).div_ceil(SEGMENT_BYTES as u32)
+    }
+}
+
+/// Operands of the 64-bit compare and swap, and of fetch and add.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct AtomicSeg {
+    /// The value to swap in or to add.
+    pub swap_add: Be64,
+    /// The value to compare with; fetch and add ignores it.
+    pub compare: Be64,
+}
+
+/// Operands of the 32-bit fetch and add in fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct MaskedFetchAdd32Seg {
+    /// The addend.
+    pub add: Be32,
+    /// A set bit is the most significant bit of a field: no carry passes it.
+    pub boundary: Be32,
+    /// Zero.
+    pub reserved: Be64,
+}
+
+/// Operands of the 64-bit fetch and add in fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct MaskedFetchAdd64Seg {
+    /// The addend.
+    pub add: Be64,
+    /// A set bit is the most significant bit of a field: no carry passes it.
+    pub boundary: Be64,
+}
+
+/// Operands of the 32-bit compare and swap under masks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct MaskedCompareSwap32Seg {
+    /// The value to swap in.
+    pub swap: Be32,
+    /// The value to compare with.
+    pub compare: Be32,
+    /// The bits that the swap replaces.
+    pub swap_mask: Be32,
+    /// The bits that the comparison looks at.
+    pub compare_mask: Be32,
+}
+
+/// Operands of the 64-bit compare and swap under masks: two segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct MaskedCompareSwap64Seg {
+    /// The value to swap in.
+    pub swap: Be64,
+    /// The value to compare with.
+    pub compare: Be64,
+    /// The bits that the swap replaces.
+    pub swap_mask: Be64,
+    /// The bits that the comparison looks at.
+    pub compare_mask: Be64,
+}
+
+impl MaskedCompareSwap64Seg {
+    /// The bytes as two segments.
+    #[inline(always)]
+    pub const fn to_segments(self) -> [Segment; 2] {
+        must_cast(self)
+    }
+
+    /// Reads the bytes of two segments.
+    #[inline(always)]
+    pub const fn from_segments(segments: [Segment; 2]) -> Self {
+        must_cast(segments)
+    }
+}
+
+/// What a WAIT entry waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct WaitSeg {
+    /// Zero.
+    pub reserved: Be64,
+    /// Index of the CQE to wait for.
+    pub index: Be32,
+    /// Number of the CQ.
+    pub cqn: Be32,
+}
+
+impl WaitSeg {
+    /// Builds the segment.
+    #[inline(always)]
+    pub const fn new(index: u32, cqn: u32) -> Self {
+        Self { reserved: Be64::new(0), index: Be32::new(index), cqn: Be32::new(cqn) }
+    }
+}
+
+/// The head of a shared receive queue's entry: a link in the list of free ones. Data segments follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct SrqNextSeg {
+    /// Zero.
+    pub reserved0: [u8; 2],
+    /// Index of the next entry.
+    pub next: crate::be::Be16,
+    /// XOR signature; zero unless enabled.
+    pub signature: u8,
+    /// Zero.
+    pub reserved1: [u8; 11],
+}
+
+/// Reads two blocks as the eight segments they hold.
+#[inline(always)]
+pub(crate) const fn two_blocks(blocks: &[Wqebb; 2]) -> &[Segment; 8] {
+    must_cast_ref(blocks)
+}
+
+const _: () = {
+    assert!(size_of::<Segment>() == SEGMENT_BYTES && align_of::<Segment>() == 16);
+    assert!(size_of::<Wqebb>() == WQEBB_BYTES && align_of::<Wqebb>() == 64);
+    assert!(offset_of!(RaddrSeg, rkey) == 8);
+    assert!(offset_of!(DataSeg, lkey) == 4 && offset_of!(DataSeg, addr) == 8);
+    assert!(offset_of!(AtomicSeg, compare) == 8);
+    assert!(offset_of!(MaskedCompareSwap32Seg, compare_mask) == 12);
+    assert!(size_of::<MaskedCompareSwap64Seg>() == 32);
+    assert!(offset_of!(WaitSeg, index) == 8 && offset_of!(WaitSeg, cqn) == 12);
+};

@@ -1,0 +1,303 @@
+//! Send work-queue entries: [`Wqe`] is what an entry says, [`Wqe::emit`] turns it into bytes, [`View`] reads the bytes
+//! of any entry, its own or another driver's.
+//!
+//! ```
+//! use rushmem_mlx5::{Flags, View, Wqe};
+//!
+//! let put = Wqe::Write { raddr: 0x1000, rkey: 0x181e00, laddr: 0x2000, lkey: 0x200f00, len: 16384 };
+//! let entry = put.emit(0x12, 0x1a7, Flags::SIGNALED);
+//! assert_eq!((entry.ds, entry.n_blocks()), (3, 1));
+//! assert_eq!(View::parse(entry.segments()).unwrap().to_wqe(), Some(put));
+//! ```
+
+mod inline;
+mod recv;
+mod view;
+
+pub use inline::{Inline, emit_write_inline};
+pub use recv::{Scatter, scatter};
+pub use view::{Atomic, Data, DataIter, Malformed, View};
+
+use crate::{
+    be::{Be32, Be64},
+    ctrl::{CtrlSeg, Flags, Opcode},
+    seg::{
+        AtomicSeg, DataSeg, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
+        MaskedFetchAdd64Seg, RaddrSeg, Segment, WaitSeg, Wqebb, blocks_for, two_blocks,
+    },
+};
+
+/// The opmod of a masked atomic on 4-byte operands: “extended” bit and log2 of the size less 2.
+pub const OPMOD_MASKED_4: u8 = 0x08;
+/// The opmod of a masked atomic on 8-byte operands.
+pub const OPMOD_MASKED_8: u8 = 0x09;
+
+/// What one send work-queue entry on a reliable connection says.
+///
+/// Lengths are bytes, at most 2^31 - 1 on the wire and at most the QP's `log_msg_max` in use. A length of 0 emits
+/// no data segment, so `laddr` and `lkey` do not travel. Fetching atomics write the old value to `laddr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "field names are the segments' own, described in `seg`")]
+pub enum Wqe {
+    /// Nothing; a signalled one completes after all before it.
+    Nop,
+    /// RDMA WRITE of `len` bytes.
+    Write { raddr: u64, rkey: u32, laddr: u64, lkey: u32, len: u32 },
+    /// RDMA WRITE of bytes carried in the entry.
+    WriteInline { raddr: u64, rkey: u32, data: Inline },
+    /// RDMA WRITE that delivers `imm` to the receiver.
+    WriteImm { raddr: u64, rkey: u32, laddr: u64, lkey: u32, len: u32, imm: u32 },
+    /// RDMA READ of `len` bytes into `laddr`.
+    Read { raddr: u64, rkey: u32, laddr: u64, lkey: u32, len: u32 },
+    /// SEND of `len` bytes.
+    Send { laddr: u64, lkey: u32, len: u32 },
+    /// SEND of bytes carried in the entry.
+    SendInline { data: Inline },
+    /// SEND that delivers `imm`.
+    SendImm { laddr: u64, lkey: u32, len: u32, imm: u32 },
+    /// SEND that invalidates `inv_rkey` at the receiver.
+    SendInval { laddr: u64, lkey: u32, len: u32, inv_rkey: u32 },
+    /// 64-bit fetch and add.
+    FetchAdd { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u64 },
+    /// 64-bit compare and swap.
+    CompareSwap { raddr: u64, rkey: u32, laddr: u64, lkey: u32, compare: u64, swap: u64 },
+    /// 32-bit fetch and add in fields; `boundary` 0 is one field, all ones is XOR.
+    MaskedFetchAdd32 { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u32, boundary: u32 },
+    /// 64-bit fetch and add in fields; `boundary` 0 is one field, all ones is XOR.
+    MaskedFetchAdd64 { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u64, boundary: u64 },
+    /// 32-bit compare (under `compare_mask`) and swap (under `swap_mask`).
+    MaskedCompareSwap32 {
+        raddr: u64,
+        rkey: u32,
+        laddr: u64,
+        lkey: u32,
+        compare: u32,
+        swap: u32,
+        compare_mask: u32,
+        swap_mask: u32,
+    },
+    /// 64-bit compare (under `compare_mask`) and swap (under `swap_mask`). The only one of two WQEBBs.
+    MaskedCompareSwap64 {
+        raddr: u64,
+        rkey: u32,
+        laddr: u64,
+        lkey: u32,
+        compare: u64,
+        swap: u64,
+        compare_mask: u64,
+        swap_mask: u64,
+    },
+    /// Local read of `len` bytes, thrown away.
+    Dump { laddr: u64, lkey: u32, len: u32 },
+    /// Stalls the queue until CQ `cqn` has reached `index`.
+    Wait { index: u32, cqn: u32 },
+}
+
+/// An entry's bytes: one or two blocks, of which the first `ds` segments count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emitted {
+    /// The blocks; the second is all zero for every entry but [`Wqe::MaskedCompareSwap64`].
+    pub blocks: [Wqebb; 2],
+    /// Segments in use.
+    pub ds: u8,
+}
+
+impl Emitted {
+    /// WQEBBs in use, 1 or 2: by how much the queue's index advances.
+    #[inline(always)]
+    pub const fn n_blocks(&self) -> u8 {
+        blocks_for(self.ds)
+    }
+
+    /// The segments in use.
+    #[inline(always)]
+    pub fn segments(&self) -> &[Segment] {
+        let all = two_blocks(&self.blocks);
+        all.get(..self.ds as usize).unwrap_or(all)
+    }
+}
+
+/// An entry before its control segment is known: opmod, opcode, ds, immediate, the other segments.
+struct Body {
+    opmod: u8,
+    opcode: Opcode,
+    ds: u8,
+    imm: u32,
+    rest: [Segment; 3],
+    tail: Segment,
+}
+
+impl Body {
+    #[inline(always)]
+    const fn new(opcode: Opcode, ds: u8, rest: [Segment; 3]) -> Self {
+        Self { opmod: 0, opcode, ds, imm: 0, rest, tail: Segment::ZERO }
+    }
+
+    #[inline(always)]
+    const fn opmod(self, opmod: u8) -> Self {
+        Self { opmod, ..self }
+    }
+
+    #[inline(always)]
+    const fn imm(self, imm: u32) -> Self {
+        Self { imm, ..self }
+    }
+
+    #[inline(always)]
+    const fn tail(self, tail: Segment) -> Self {
+        Self { tail, ..self }
+    }
+}
+
+/// `full` segments, or one less if there are no bytes to point to.
+#[inline(always)]
+const fn ds_with_data(full: u8, len: u32) -> u8 {
+    if len == 0 { full - 1 } else { full }
+}
+
+impl Wqe {
+    /// The entry's bytes at queue position `index` (the free-running 16-bit WQEBB counter) of QP `qpn`.
+    ///
+    /// With a known variant this folds to plain stores: no call, no loop, no panic.
+    #[inline(always)]
+    pub const fn emit(&self, index: u16, qpn: u32, flags: Flags) -> Emitted {
+        let body = self.body();
+        let ctrl = CtrlSeg::new(body.opmod, body.opcode, index, qpn, body.ds, flags, body.imm);
+        let [a, b, c] = body.rest;
+        Emitted {
+            blocks: [
+                Wqebb([ctrl.to_segment(), a, b, c]),
+                Wqebb([body.tail, Segment::ZERO, Segment::ZERO, Segment::ZERO]),
+            ],
+            ds: body.ds,
+        }
+    }
+
+    /// The opcode that the entry carries.
+    #[inline(always)]
+    pub const fn opcode(&self) -> Opcode {
+        self.body().opcode
+    }
+
+    #[inline(always)]
+    const fn body(&self) -> Body {
+        const NONE: Segment = Segment::ZERO;
+        match *self {
+            Self::Nop => Body::new(Opcode::NOP, 1, [NONE; 3]),
+            Self::Write { raddr, rkey, laddr, lkey, len } => {
+                let rest = [remote(raddr, rkey), local(laddr, lkey, len), NONE];
+                Body::new(Opcode::RDMA_WRITE, ds_with_data(3, len), rest)
+            }
+            Self::WriteInline { raddr, rkey, data } => {
+                let [head, more] = data.to_segments();
+                Body::new(Opcode::RDMA_WRITE, 2 + data.n_segments(), [remote(raddr, rkey), head, more])
+            }
+            Self::WriteImm { raddr, rkey, laddr, lkey, len, imm } => {
+                let rest = [remote(raddr, rkey), local(laddr, lkey, len), NONE];
+                Body::new(Opcode::RDMA_WRITE_IMM, ds_with_data(3, len), rest).imm(imm)
+            }
+            Self::Read { raddr, rkey, laddr, lkey, len } => {
+                let rest = [remote(raddr, rkey), local(laddr, lkey, len), NONE];
+                Body::new(Opcode::RDMA_READ, ds_with_data(3, len), rest)
+            }
+            Self::Send { laddr, lkey, len } => {
+                Body::new(Opcode::SEND, ds_with_data(2, len), [local(laddr, lkey, len), NONE, NONE])
+            }
+            Self::SendInline { data } => {
+                let [head, more] = data.to_segments();
+                Body::new(Opcode::SEND, 1 + data.n_segments(), [head, more, NONE])
+            }
+            Self::SendImm { laddr, lkey, len, imm } => {
+                let rest = [local(laddr, lkey, len), NONE, NONE];
+                Body::new(Opcode::SEND_IMM, ds_with_data(2, len), rest).imm(imm)
+            }
+            Self::SendInval { laddr, lkey, len, inv_rkey } => {
+                let rest = [local(laddr, lkey, len), NONE, NONE];
+                Body::new(Opcode::SEND_INVAL, ds_with_data(2, len), rest).imm(inv_rkey)
+            }
+            Self::FetchAdd { raddr, rkey, laddr, lkey, add } => {
+                let operands = AtomicSeg { swap_add: Be64::new(add), compare: Be64::new(0) };
+                let rest = [remote(raddr, rkey), operands.to_segment(), local(laddr, lkey, 8)];
+                Body::new(Opcode::ATOMIC_FA, 4, rest)
+            }
+            Self::CompareSwap { raddr, rkey, laddr, lkey, compare, swap } => {
+                let operands = AtomicSeg { swap_add: Be64::new(swap), compare: Be64::new(compare) };
+                let rest = [remote(raddr, rkey), operands.to_segment(), local(laddr, lkey, 8)];
+                Body::new(Opcode::ATOMIC_CS, 4, rest)
+            }
+            Self::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add, boundary } => {
+                let operands = MaskedFetchAdd32Seg {
+                    add: Be32::new(add),
+                    boundary: Be32::new(boundary),
+                    reserved: Be64::new(0),
+                };
+                let rest = [remote(raddr, rkey), operands.to_segment(), local(laddr, lkey, 4)];
+                Body::new(Opcode::ATOMIC_MASKED_FA, 4, rest).opmod(OPMOD_MASKED_4)
+            }
+            Self::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add, boundary } => {
+                let operands = MaskedFetchAdd64Seg { add: Be64::new(add), boundary: Be64::new(boundary) };
+                let rest = [remote(raddr, rkey), operands.to_segment(), local(laddr, lkey, 8)];
+                Body::new(Opcode::ATOMIC_MASKED_FA, 4, rest).opmod(OPMOD_MASKED_8)
+            }
+            Self::MaskedCompareSwap32 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare,
+                swap,
+                compare_mask,
+                swap_mask,
+            } => {
+                let operands = MaskedCompareSwap32Seg {
+                    swap: Be32::new(swap),
+                    compare: Be32::new(compare),
+                    swap_mask: Be32::new(swap_mask),
+                    compare_mask: Be32::new(compare_mask),
+                };
+                let rest = [remote(raddr, rkey), operands.to_segment(), local(laddr, lkey, 4)];
+                Body::new(Opcode::ATOMIC_MASKED_CS, 4, rest).opmod(OPMOD_MASKED_4)
+            }
+            Self::MaskedCompareSwap64 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare,
+                swap,
+                compare_mask,
+                swap_mask,
+            } => {
+                let operands = MaskedCompareSwap64Seg {
+                    swap: Be64::new(swap),
+                    compare: Be64::new(compare),
+                    swap_mask: Be64::new(swap_mask),
+                    compare_mask: Be64::new(compare_mask),
+                };
+                let [values, masks] = operands.to_segments();
+                Body::new(Opcode::ATOMIC_MASKED_CS, 5, [remote(raddr, rkey), values, masks])
+                    .opmod(OPMOD_MASKED_8)
+                    .tail(local(laddr, lkey, 8))
+            }
+            Self::Dump { laddr, lkey, len } => {
+                Body::new(Opcode::DUMP, 2, [local(laddr, lkey, len), NONE, NONE])
+            }
+            Self::Wait { index, cqn } => {
+                Body::new(Opcode::WAIT, 2, [WaitSeg::new(index, cqn).to_segment(), NONE, NONE])
+            }
+        }
+    }
+}
+
+#[inline(always)]
+const fn remote(addr: u64, rkey: u32) -> Segment {
+    RaddrSeg::new(addr, rkey).to_segment()
+}
+
+#[inline(always)]
+const fn local(addr: u64, lkey: u32, len: u32) -> Segment {
+    DataSeg::new(addr, lkey, len).to_segment()
+}
+
+#[cfg(test)]
+mod tests;

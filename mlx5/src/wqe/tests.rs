@@ -1,0 +1,359 @@
+use super::*;
+use crate::testing::bytes;
+use std::{string::ToString, vec::Vec};
+
+const QPN: u32 = 0x1a7;
+const RKEY: u32 = 0x0018_1ef0;
+const RADDR: u64 = 0x7f4a_2000_1000;
+const LKEY: u32 = 0x0020_0f42;
+const LADDR: u64 = 0x7f3b_4000_2000;
+
+struct Golden {
+    name: &'static str,
+    wqe: Wqe,
+    index: u16,
+    flags: Flags,
+    bytes: &'static str,
+}
+
+fn goldens() -> [Golden; 14] {
+    let (raddr, rkey, laddr, lkey) = (RADDR, RKEY, LADDR, LKEY);
+    let golden = |name, wqe, index, flags, bytes| Golden { name, wqe, index, flags, bytes };
+    [
+        golden(
+            "write 16384",
+            Wqe::Write { raddr, rkey, laddr, lkey, len: 16384 },
+            0x12,
+            Flags::SIGNALED,
+            "00001208 0001a703 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             00004000 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "read 256",
+            Wqe::Read { raddr, rkey, laddr, lkey, len: 256 },
+            0x13,
+            Flags::SIGNALED,
+            "00001310 0001a703 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             00000100 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "inline u32",
+            Wqe::WriteInline { raddr, rkey, data: Inline::from_u32(0x1122_3344_u32.to_le()) },
+            0x14,
+            Flags::SIGNALED,
+            "00001408 0001a703 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             80000004 44332211 00000000 00000000",
+        ),
+        golden(
+            "inline u64",
+            Wqe::WriteInline { raddr, rkey, data: Inline::from_u64(0x1122_3344_5566_7788_u64.to_le()) },
+            0x15,
+            Flags::SIGNALED,
+            "00001508 0001a703 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             80000008 88776655 44332211 00000000",
+        ),
+        golden(
+            "fetch add 5",
+            Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 },
+            0x16,
+            Flags::SIGNALED,
+            "00001612 0001a704 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             00000000 00000005 00000000 00000000  00000008 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "masked fetch add, 32 bits",
+            Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: 1, boundary: 0 },
+            0x17,
+            Flags::SIGNALED,
+            "08001715 0001a704 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             00000001 00000000 00000000 00000000  00000004 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "compare swap",
+            Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare: 0x0a, swap: 0x0b },
+            0x18,
+            Flags::SIGNALED,
+            "00001811 0001a704 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             00000000 0000000b 00000000 0000000a  00000008 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "masked compare swap, 64 bits: unconditional swap, two blocks",
+            Wqe::MaskedCompareSwap64 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare: 0,
+                swap: 0x0102_0304_0506_0708,
+                compare_mask: 0,
+                swap_mask: u64::MAX,
+            },
+            0x19,
+            Flags::NONE,
+            "09001914 0001a705 00000000 00000000  00007f4a 20001000 00181ef0 00000000
+             01020304 05060708 00000000 00000000  ffffffff ffffffff 00000000 00000000
+             00000008 00200f42 00007f3b 40002000",
+        ),
+        golden("nop", Wqe::Nop, 0x1b, Flags::SIGNALED, "00001b00 0001a701 00000008 00000000"),
+        golden(
+            "masked compare swap, 32 bits",
+            Wqe::MaskedCompareSwap32 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare: 0x0a,
+                swap: 0x0b,
+                compare_mask: u32::MAX,
+                swap_mask: u32::MAX,
+            },
+            0x1c,
+            Flags::SIGNALED,
+            "08001c14 0001a704 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             0000000b 0000000a ffffffff ffffffff  00000004 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "dump, fenced",
+            Wqe::Dump { laddr, lkey, len: 1 },
+            0x1d,
+            Flags::SIGNALED.or(Flags::FENCE),
+            "00001d23 0001a702 00000048 00000000  00000001 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "write with immediate, solicited",
+            Wqe::WriteImm { raddr, rkey, laddr, lkey, len: 64, imm: 0xcafe_0001 },
+            0x1e,
+            Flags::SIGNALED.or(Flags::SOLICITED),
+            "00001e09 0001a703 0000000a cafe0001  00007f4a 20001000 00181ef0 00000000
+             00000040 00200f42 00007f3b 40002000",
+        ),
+        golden(
+            "wait",
+            Wqe::Wait { index: 0x12, cqn: 0x403 },
+            0x1f,
+            Flags::SIGNALED,
+            "00001f0f 0001a702 00000008 00000000  00000000 00000000 00000012 00000403",
+        ),
+        golden(
+            "masked fetch add, 64 bits: xor, last index",
+            Wqe::MaskedFetchAdd64 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                add: 0x8000_0000_0000_0001,
+                boundary: u64::MAX,
+            },
+            0xffff,
+            Flags::SIGNALED,
+            "09ffff15 0001a704 00000008 00000000  00007f4a 20001000 00181ef0 00000000
+             80000000 00000001 ffffffff ffffffff  00000008 00200f42 00007f3b 40002000",
+        ),
+    ]
+}
+
+/// The golden bytes as segments.
+fn segments(text: &str) -> Vec<Segment> {
+    let digits: std::string::String = text.split_whitespace().collect();
+    digits
+        .as_bytes()
+        .chunks(32)
+        .map(|c| Segment::from_bytes(bytes(core::str::from_utf8(c).unwrap())))
+        .collect()
+}
+
+#[test]
+fn emit() {
+    for Golden { name, wqe, index, flags, bytes } in goldens() {
+        let emitted = wqe.emit(index, QPN, flags);
+        assert_eq!(emitted.segments(), segments(bytes), "{name}");
+        assert_eq!(emitted.n_blocks(), if segments(bytes).len() > 4 { 2 } else { 1 }, "{name}");
+    }
+}
+
+#[test]
+fn parse() {
+    for Golden { name, wqe, index, flags, bytes } in goldens() {
+        let mut ring = segments(bytes);
+        let ds = ring.len();
+        ring.resize(8, Segment([0xa5a5_a5a5; 4]));
+        let view = View::parse(&ring).unwrap();
+        assert_eq!(view.to_wqe(), Some(wqe), "{name}");
+        assert_eq!(view.segments().len(), ds, "{name}");
+        let ctrl = view.ctrl();
+        assert_eq!((ctrl.index(), ctrl.qpn(), ctrl.flags()), (index, QPN, flags), "{name}");
+    }
+}
+
+#[test]
+fn every_truncation_is_told() {
+    for Golden { name, bytes, .. } in goldens() {
+        let whole = segments(bytes);
+        for have in 0..whole.len() {
+            let need = if have == 0 { 1 } else { whole.len() as u8 };
+            let told = View::parse(&whole[..have]).unwrap_err();
+            assert_eq!(told, Malformed::Short { need, have }, "{name}");
+        }
+    }
+}
+
+#[test]
+fn payload_of_29_bytes_is_refused_and_28_fill_the_block() {
+    assert_eq!(Inline::new(&[7; 29]), None);
+    for len in 0..=28 {
+        let data = Inline::new(&[7; 28][..len]).unwrap();
+        let wqe = Wqe::WriteInline { raddr: RADDR, rkey: RKEY, data };
+        let emitted = wqe.emit(1, QPN, Flags::NONE);
+        assert_eq!(emitted.ds, if len <= 12 { 3 } else { 4 }, "{len}");
+        assert_eq!(View::parse(emitted.segments()).unwrap().to_wqe(), Some(wqe));
+        let bytes = emitted.blocks[0].to_bytes();
+        assert_eq!(bytes[0x24..0x24 + len], [7; 28][..len]);
+        assert!(bytes[0x24 + len..].iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn integers_inline_as_they_lie_in_memory() {
+    assert_eq!(Inline::from_u8(0x12).bytes(), 0x12_u8.to_ne_bytes());
+    assert_eq!(Inline::from_u16(0x1234).bytes(), 0x1234_u16.to_ne_bytes());
+    assert_eq!(Inline::from_u32(0x1234_5678).bytes(), 0x1234_5678_u32.to_ne_bytes());
+    assert_eq!(Inline::from_u64(0x0102_0304_0506_0708).bytes(), 0x0102_0304_0506_0708_u64.to_ne_bytes());
+}
+
+#[test]
+fn long_inline_writes_every_byte_of_its_segments_and_no_more() {
+    let payload: [u8; 100] = core::array::from_fn(|i| i as u8);
+    for len in [0, 1, 12, 13, 28, 29, 60, 100] {
+        let mut ring = [Segment([0xa5a5_a5a5; 4]); 10];
+        let ds = emit_write_inline(&mut ring, 3, QPN, Flags::NONE, RADDR, RKEY, &payload[..len]).unwrap();
+        assert_eq!(ds as usize, 2 + (4 + len).div_ceil(16));
+        assert!(ring[ds as usize..].iter().all(|s| *s == Segment([0xa5a5_a5a5; 4])));
+        let view = View::parse(&ring).unwrap();
+        assert_eq!(view.data().collect::<Vec<_>>(), [Data::Inline(&payload[..len])]);
+        let tail = &Segment::bytes_of(view.segments())[0x24 + len..];
+        assert!(tail.iter().all(|b| *b == 0));
+        if len <= Inline::MAX {
+            let data = Inline::new(&payload[..len]).unwrap();
+            let short = Wqe::WriteInline { raddr: RADDR, rkey: RKEY, data }.emit(3, QPN, Flags::NONE);
+            assert_eq!(short.segments(), view.segments());
+        }
+    }
+    let mut ring = [Segment::ZERO; 63];
+    let at_most =
+        |ring: &mut [Segment], len| emit_write_inline(ring, 0, 0, Flags::NONE, 0, 0, &[0; 2048][..len]);
+    assert_eq!(at_most(&mut ring, 972), Some(63));
+    assert_eq!(at_most(&mut ring, 973), None, "ds has six bits");
+    assert_eq!(at_most(&mut ring, 1024), None);
+    assert_eq!(at_most(&mut ring[..2], 1), None, "no room");
+}
+
+#[test]
+fn gather_lists_and_mixed_inline_are_read_in_order() {
+    let ctrl = CtrlSeg::new(0, Opcode::RDMA_WRITE, 0, QPN, 7, Flags::NONE, 0);
+    let one = DataSeg::new(LADDR, LKEY, 100);
+    let two = DataSeg::new(LADDR + 4096, LKEY, 28);
+    let [head, more] = Inline::new(&[9; 20]).unwrap().to_segments();
+    let list = [
+        ctrl.to_segment(),
+        remote(RADDR, RKEY),
+        one.to_segment(),
+        head,
+        more,
+        two.to_segment(),
+        one.to_segment(),
+    ];
+    let view = View::parse(&list).unwrap();
+    let data: Vec<_> = view.data().collect();
+    assert_eq!(data, [Data::Pointer(one), Data::Inline(&[9; 20]), Data::Pointer(two), Data::Pointer(one)]);
+    assert_eq!(view.data_len(), 248);
+    assert_eq!(view.n_blocks(), 2);
+    assert_eq!(view.to_wqe(), None, "one `Wqe` has one buffer");
+}
+
+#[test]
+fn no_bytes_no_data_segment() {
+    let (raddr, rkey, laddr, lkey, len) = (RADDR, RKEY, 0, 0, 0);
+    for (wqe, ds) in [
+        (Wqe::Write { raddr, rkey, laddr, lkey, len }, 2),
+        (Wqe::WriteImm { raddr, rkey, laddr, lkey, len, imm: 1 }, 2),
+        (Wqe::Read { raddr, rkey, laddr, lkey, len }, 2),
+        (Wqe::Send { laddr, lkey, len }, 1),
+        (Wqe::SendImm { laddr, lkey, len, imm: 1 }, 1),
+    ] {
+        let emitted = wqe.emit(0, QPN, Flags::NONE);
+        assert_eq!(emitted.ds, ds);
+        let view = View::parse(emitted.segments()).unwrap();
+        assert_eq!((view.to_wqe(), view.data_len()), (Some(wqe), 0));
+    }
+}
+
+#[test]
+fn old_bytes_in_ignored_places_do_not_hide_an_entry() {
+    let put = Wqe::Write { raddr: RADDR, rkey: RKEY, laddr: LADDR, lkey: LKEY, len: 64 };
+    let mut emitted = put.emit(0, QPN, Flags::SIGNALED);
+    emitted.blocks[0].0[0].0[3] = 0xa5a5_a5a5;
+    emitted.blocks[0].0[1].0[3] = 0xa5a5_a5a5;
+    let view = View::parse(emitted.segments()).unwrap();
+    assert_eq!(view.imm(), None);
+    assert_eq!(view.remote().unwrap().addr.get(), RADDR);
+    assert_eq!(view.to_wqe(), None, "emitting would not give these bytes");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let with = |opmod, opcode, ds, flags| {
+        let ctrl = CtrlSeg::new(opmod, opcode, 0, QPN, ds, flags, 0).to_segment();
+        View::parse(&[ctrl, Segment::ZERO, Segment::ZERO, Segment::ZERO, Segment::ZERO]).map(|_| ())
+    };
+    let write = Opcode::RDMA_WRITE;
+    assert_eq!(with(0, write, 3, Flags::NONE), Ok(()));
+    assert_eq!(with(0, Opcode(0x7f), 1, Flags::NONE), Err(Malformed::UnknownOpcode(Opcode(0x7f))));
+    assert_eq!(with(0, Opcode::UMR, 1, Flags::NONE), Err(Malformed::Unsupported(Opcode::UMR)));
+    assert_eq!(with(1, write, 3, Flags::NONE), Err(Malformed::Opmod { opcode: write, opmod: 1 }));
+    assert_eq!(
+        with(0, write, 1, Flags::NONE),
+        Err(Malformed::Ds { opcode: write, ds: 1, least: 2, most: 63 })
+    );
+    assert_eq!(
+        with(0, Opcode::NOP, 0, Flags::NONE),
+        Err(Malformed::Ds { opcode: Opcode::NOP, ds: 0, least: 1, most: 63 })
+    );
+    assert_eq!(with(0, write, 3, Flags(0x10)), Err(Malformed::Reserved { field: "fm_ce_se", bits: 0x10 }));
+    assert_eq!(with(0, write, 3, Flags(0xa0)), Err(Malformed::FenceMode(5)));
+    let masked = Opcode::ATOMIC_MASKED_CS;
+    assert_eq!(with(0, masked, 4, Flags::NONE), Err(Malformed::Opmod { opcode: masked, opmod: 0 }));
+    assert_eq!(with(0x0a, masked, 4, Flags::NONE), Err(Malformed::Opmod { opcode: masked, opmod: 0x0a }));
+    assert_eq!(
+        with(9, masked, 4, Flags::NONE),
+        Err(Malformed::Ds { opcode: masked, ds: 4, least: 5, most: 5 })
+    );
+    assert_eq!(with(9, Opcode::ATOMIC_MASKED_FA, 4, Flags::NONE), Ok(()));
+}
+
+#[test]
+fn inline_data_is_checked() {
+    let with = |opcode, header: u32| {
+        let ctrl = CtrlSeg::new(0, opcode, 0, QPN, 4, Flags::NONE, 0).to_segment();
+        let head = Segment([Be32::new(header).raw(), 0, 0, 0]);
+        View::parse(&[ctrl, Segment::ZERO, head, Segment::ZERO]).map(|view| view.data_len())
+    };
+    let write = Opcode::RDMA_WRITE;
+    assert_eq!(with(write, 0x8000_001c), Ok(28));
+    assert_eq!(with(write, 0x8000_001d), Err(Malformed::InlineLength { len: 29, room: 28 }));
+    assert_eq!(with(write, 0x8000_0404), Err(Malformed::Reserved { field: "inline length", bits: 0x400 }));
+    let read = Opcode::RDMA_READ;
+    assert_eq!(with(read, 0x8000_0004), Err(Malformed::InlineNotAllowed(read)));
+}
+
+#[test]
+fn entries_print_on_one_line() {
+    let lines: Vec<_> = goldens().iter().map(|g| g.wqe.to_string()).collect();
+    assert_eq!(
+        lines[0],
+        "RDMA_WRITE remote 0x7f4a20001000 rkey 0x181ef0 data 16384 B at 0x7f3b40002000 lkey 0x200f42"
+    );
+    assert_eq!(lines[2], "RDMA_WRITE remote 0x7f4a20001000 rkey 0x181ef0 inline 4 B 44332211");
+    assert_eq!(lines[8], "NOP");
+    assert_eq!(lines[12], "WAIT for index 0x12 of cq 0x403");
+    assert!(lines.iter().all(|line| !line.contains('\n')));
+}

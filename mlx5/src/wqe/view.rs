@@ -1,0 +1,459 @@
+//! Reading an entry that anyone may have written.
+
+use super::{Inline, OPMOD_MASKED_4, OPMOD_MASKED_8, Wqe};
+use crate::{
+    ctrl::{CtrlSeg, Flags, Opcode},
+    seg::{
+        AtomicSeg, DataSeg, InlineHdr, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
+        MaskedFetchAdd64Seg, RaddrSeg, Segment, WaitSeg, blocks_for,
+    },
+};
+use core::fmt;
+
+/// One well-formed send work-queue entry of a reliable connection.
+///
+/// [`View::parse`] is strict in what decides an entry's meaning (opcode, opmod, sizes, order of segments) and lenient
+/// in what a NIC ignores (the immediate of an opcode without one, reserved words): other drivers leave old bytes there.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    ctrl: CtrlSeg,
+    /// All `ds` segments.
+    segments: &'a [Segment],
+    remote: Option<RaddrSeg>,
+    atomic: Option<Atomic>,
+    wait: Option<WaitSeg>,
+    data: &'a [Segment],
+}
+
+/// Why bytes are no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Fewer segments were handed over than `ds` says (or none at all).
+    Short {
+        /// Segments that `ds` calls for.
+        need: u8,
+        /// Segments at hand.
+        have: usize,
+    },
+    /// `ds` does not fit the opcode.
+    Ds {
+        /// The operation.
+        opcode: Opcode,
+        /// The field's value.
+        ds: u8,
+        /// The least that the opcode takes.
+        least: u8,
+        /// The most that the opcode takes.
+        most: u8,
+    },
+    /// No operation has this number.
+    UnknownOpcode(Opcode),
+    /// The operation exists, but not in this crate.
+    Unsupported(Opcode),
+    /// The opcode has no such variant (a masked atomic: no such operand size).
+    Opmod {
+        /// The operation.
+        opcode: Opcode,
+        /// The field's value.
+        opmod: u8,
+    },
+    /// Bits that must be zero are not.
+    Reserved {
+        /// Name of the field that they surround.
+        field: &'static str,
+        /// The bits.
+        bits: u32,
+    },
+    /// The fence mode is none of the five that exist.
+    FenceMode(u8),
+    /// Inline data runs past the end of the entry.
+    InlineLength {
+        /// The length in the header, bytes.
+        len: u32,
+        /// Bytes left in the entry.
+        room: u32,
+    },
+    /// The opcode takes no inline data.
+    InlineNotAllowed(Opcode),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Short { need, have } => write!(f, "entry of {need} segments cut short at {have}"),
+            Self::Ds { opcode, ds, least, most } => {
+                write!(f, "ds {ds} does not fit {opcode}, which takes {least} to {most}")
+            }
+            Self::UnknownOpcode(opcode) => write!(f, "unknown {opcode}"),
+            Self::Unsupported(opcode) => write!(f, "{opcode} is not supported"),
+            Self::Opmod { opcode, opmod } => write!(f, "{opcode} has no opmod {opmod:#04x}"),
+            Self::Reserved { field, bits } => write!(f, "reserved bits {bits:#x} set next to {field}"),
+            Self::FenceMode(mode) => write!(f, "fence mode {mode} does not exist"),
+            Self::InlineLength { len, room } => {
+                write!(f, "inline data of {len} bytes where {room} are left in the entry")
+            }
+            Self::InlineNotAllowed(opcode) => write!(f, "{opcode} takes no inline data"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// Operands of an atomic operation, host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the operands' names are those of `Wqe`")]
+pub enum Atomic {
+    /// 64-bit fetch and add.
+    FetchAdd { add: u64 },
+    /// 64-bit compare and swap.
+    CompareSwap { compare: u64, swap: u64 },
+    /// 32-bit fetch and add in fields.
+    MaskedFetchAdd32 { add: u32, boundary: u32 },
+    /// 64-bit fetch and add in fields.
+    MaskedFetchAdd64 { add: u64, boundary: u64 },
+    /// 32-bit compare and swap under masks.
+    MaskedCompareSwap32 { compare: u32, swap: u32, compare_mask: u32, swap_mask: u32 },
+    /// 64-bit compare and swap under masks.
+    MaskedCompareSwap64 { compare: u64, swap: u64, compare_mask: u64, swap_mask: u64 },
+}
+
+impl Atomic {
+    /// Bytes of the operand, 4 or 8.
+    pub const fn size(&self) -> u8 {
+        match self {
+            Self::MaskedFetchAdd32 { .. } | Self::MaskedCompareSwap32 { .. } => 4,
+            _ => 8,
+        }
+    }
+}
+
+/// What follows the control, remote address and operand segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// Local memory.
+    Pointer(DataSeg),
+    /// Payload within the entry.
+    Inline(&'a [u8]),
+}
+
+/// Which segments an opcode has, between control and data.
+struct Shape {
+    remote: bool,
+    operands: u8,
+    least: u8,
+    most: u8,
+    inline: bool,
+}
+
+impl<'a> View<'a> {
+    /// The largest `ds` that the field holds.
+    pub const MAX_DS: u8 = 63;
+
+    /// Reads the entry that starts with `segments[0]`. The caller has joined the parts of an entry that wraps around
+    /// the ring's end; segments beyond `ds` are left alone.
+    pub fn parse(segments: &'a [Segment]) -> Result<Self, Malformed> {
+        let Some(first) = segments.first() else { return Err(Malformed::Short { need: 1, have: 0 }) };
+        let ctrl = CtrlSeg::from_segment(*first);
+        let shape = Shape::of(ctrl)?;
+        let ds = ctrl.ds();
+        if ctrl.reserved() != 0 {
+            return Err(Malformed::Reserved { field: "ds", bits: ctrl.reserved() as u32 });
+        }
+        if ctrl.flags().0 & Flags::RESERVED != 0 {
+            let bits = (ctrl.flags().0 & Flags::RESERVED) as u32;
+            return Err(Malformed::Reserved { field: "fm_ce_se", bits });
+        }
+        if ctrl.flags().fence_mode() > 4 {
+            return Err(Malformed::FenceMode(ctrl.flags().fence_mode()));
+        }
+        if ds < shape.least || ds > shape.most {
+            return Err(Malformed::Ds { opcode: ctrl.opcode(), ds, least: shape.least, most: shape.most });
+        }
+        let short = Malformed::Short { need: ds, have: segments.len() };
+        let segments = segments.get(..ds as usize).ok_or(short)?;
+
+        let mut rest = segments.get(1..).ok_or(short)?;
+        let mut take = || {
+            let (first, tail) = rest.split_first().ok_or(short)?;
+            rest = tail;
+            Ok(*first)
+        };
+        let remote = if shape.remote { Some(RaddrSeg::from_segment(take()?)) } else { None };
+        let (mut atomic, mut wait) = (None, None);
+        if ctrl.opcode() == Opcode::WAIT {
+            wait = Some(WaitSeg::from_segment(take()?));
+        } else if shape.operands == 1 {
+            atomic = Some(one_segment_atomic(ctrl, take()?));
+        } else if shape.operands == 2 {
+            atomic = Some(two_segment_atomic([take()?, take()?]));
+        }
+        let data = if ctrl.opcode() == Opcode::NOP { &[] } else { rest };
+        check_data(ctrl.opcode(), data, shape.inline)?;
+        Ok(Self { ctrl, segments, remote, atomic, wait, data })
+    }
+
+    /// The control segment.
+    pub const fn ctrl(&self) -> CtrlSeg {
+        self.ctrl
+    }
+
+    /// The operation.
+    pub const fn opcode(&self) -> Opcode {
+        self.ctrl.opcode()
+    }
+
+    /// Fence, completion and solicited bits.
+    pub const fn flags(&self) -> Flags {
+        self.ctrl.flags()
+    }
+
+    /// The immediate (or the rkey to invalidate), for the opcodes that have one.
+    pub const fn imm(&self) -> Option<u32> {
+        match self.opcode() {
+            Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM | Opcode::SEND_INVAL => Some(self.ctrl.imm()),
+            _ => None,
+        }
+    }
+
+    /// WQEBBs that the entry occupies.
+    pub const fn n_blocks(&self) -> u8 {
+        blocks_for(self.ctrl.ds())
+    }
+
+    /// The entry's `ds` segments.
+    pub const fn segments(&self) -> &'a [Segment] {
+        self.segments
+    }
+
+    /// Where the entry acts at the peer, for READ, WRITE and atomics.
+    pub const fn remote(&self) -> Option<RaddrSeg> {
+        self.remote
+    }
+
+    /// The operands, for atomics.
+    pub const fn atomic(&self) -> Option<Atomic> {
+        self.atomic
+    }
+
+    /// What to wait for, for WAIT.
+    pub const fn wait(&self) -> Option<WaitSeg> {
+        self.wait
+    }
+
+    /// The data segments, in order: gathered by WRITE and SEND, scattered to by READ and atomics.
+    pub fn data(&self) -> DataIter<'a> {
+        DataIter { rest: self.data }
+    }
+
+    /// Bytes in all data segments.
+    pub fn data_len(&self) -> u64 {
+        self.data()
+            .map(|data| match data {
+                Data::Pointer(segment) => segment.len.get() as u64,
+                Data::Inline(bytes) => bytes.len() as u64,
+            })
+            .sum()
+    }
+
+    /// The entry as a [`Wqe`], if that says everything: emitting it with this entry's index, QPN and flags gives these
+    /// very bytes. Nothing for several data segments, for inline data beyond [`Inline::MAX`], and where ignored or
+    /// reserved bytes are set.
+    pub fn to_wqe(&self) -> Option<Wqe> {
+        let wqe = self.shape_of_wqe()?;
+        let again = wqe.emit(self.ctrl.index(), self.ctrl.qpn(), self.flags());
+        (again.segments() == self.segments).then_some(wqe)
+    }
+
+    fn shape_of_wqe(&self) -> Option<Wqe> {
+        let mut list = self.data();
+        let data = list.next();
+        if list.next().is_some() {
+            return None;
+        }
+        let (laddr, lkey, len, inline) = match data {
+            Some(Data::Pointer(segment)) => (segment.addr.get(), segment.lkey.get(), segment.len.get(), None),
+            Some(Data::Inline(bytes)) => (0, 0, 0, Some(Inline::new(bytes)?)),
+            None => (0, 0, 0, None),
+        };
+        let imm = self.ctrl.imm();
+        let Some(at) = self.remote else {
+            return Some(match (self.opcode(), inline) {
+                (Opcode::NOP, _) => Wqe::Nop,
+                (Opcode::SEND, Some(data)) => Wqe::SendInline { data },
+                (Opcode::SEND, None) => Wqe::Send { laddr, lkey, len },
+                (Opcode::SEND_IMM, None) => Wqe::SendImm { laddr, lkey, len, imm },
+                (Opcode::SEND_INVAL, None) => Wqe::SendInval { laddr, lkey, len, inv_rkey: imm },
+                (Opcode::DUMP, None) => Wqe::Dump { laddr, lkey, len },
+                (Opcode::WAIT, None) => {
+                    let wait = self.wait?;
+                    Wqe::Wait { index: wait.index.get(), cqn: wait.cqn.get() }
+                }
+                _ => return None,
+            });
+        };
+        let (raddr, rkey) = (at.addr.get(), at.rkey.get());
+        Some(match (self.opcode(), inline, self.atomic) {
+            (Opcode::RDMA_WRITE, Some(data), _) => Wqe::WriteInline { raddr, rkey, data },
+            (Opcode::RDMA_WRITE, None, _) => Wqe::Write { raddr, rkey, laddr, lkey, len },
+            (Opcode::RDMA_WRITE_IMM, None, _) => Wqe::WriteImm { raddr, rkey, laddr, lkey, len, imm },
+            (Opcode::RDMA_READ, None, _) => Wqe::Read { raddr, rkey, laddr, lkey, len },
+            (_, None, Some(atomic)) => match atomic {
+                Atomic::FetchAdd { add } => Wqe::FetchAdd { raddr, rkey, laddr, lkey, add },
+                Atomic::CompareSwap { compare, swap } => {
+                    Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare, swap }
+                }
+                Atomic::MaskedFetchAdd32 { add, boundary } => {
+                    Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add, boundary }
+                }
+                Atomic::MaskedFetchAdd64 { add, boundary } => {
+                    Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add, boundary }
+                }
+                Atomic::MaskedCompareSwap32 { compare, swap, compare_mask, swap_mask } => {
+                    Wqe::MaskedCompareSwap32 {
+                        raddr,
+                        rkey,
+                        laddr,
+                        lkey,
+                        compare,
+                        swap,
+                        compare_mask,
+                        swap_mask,
+                    }
+                }
+                Atomic::MaskedCompareSwap64 { compare, swap, compare_mask, swap_mask } => {
+                    Wqe::MaskedCompareSwap64 {
+                        raddr,
+                        rkey,
+                        laddr,
+                        lkey,
+                        compare,
+                        swap,
+                        compare_mask,
+                        swap_mask,
+                    }
+                }
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl Shape {
+    fn of(ctrl: CtrlSeg) -> Result<Self, Malformed> {
+        let (opcode, opmod) = (ctrl.opcode(), ctrl.opmod());
+        let most = View::MAX_DS;
+        let shape = match opcode {
+            Opcode::NOP => Self { remote: false, operands: 0, least: 1, most, inline: false },
+            Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => {
+                Self { remote: true, operands: 0, least: 2, most, inline: true }
+            }
+            Opcode::RDMA_READ => Self { remote: true, operands: 0, least: 2, most, inline: false },
+            Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => {
+                Self { remote: false, operands: 0, least: 1, most, inline: true }
+            }
+            Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => {
+                Self { remote: true, operands: 1, least: 4, most: 4, inline: false }
+            }
+            Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA => {
+                let operands = match (opcode, opmod) {
+                    (Opcode::ATOMIC_MASKED_CS, OPMOD_MASKED_8) => 2,
+                    (_, OPMOD_MASKED_4 | OPMOD_MASKED_8) => 1,
+                    _ => return Err(Malformed::Opmod { opcode, opmod }),
+                };
+                let ds = 3 + operands;
+                return Ok(Self { remote: true, operands, least: ds, most: ds, inline: false });
+            }
+            Opcode::DUMP => Self { remote: false, operands: 0, least: 2, most, inline: false },
+            Opcode::WAIT => Self { remote: false, operands: 1, least: 2, most: 2, inline: false },
+            known if known.name().is_some() => return Err(Malformed::Unsupported(known)),
+            unknown => return Err(Malformed::UnknownOpcode(unknown)),
+        };
+        if opmod != 0 {
+            return Err(Malformed::Opmod { opcode, opmod });
+        }
+        Ok(shape)
+    }
+}
+
+fn one_segment_atomic(ctrl: CtrlSeg, segment: Segment) -> Atomic {
+    match (ctrl.opcode(), ctrl.opmod()) {
+        (Opcode::ATOMIC_MASKED_CS, _) => {
+            let seg = MaskedCompareSwap32Seg::from_segment(segment);
+            Atomic::MaskedCompareSwap32 {
+                compare: seg.compare.get(),
+                swap: seg.swap.get(),
+                compare_mask: seg.compare_mask.get(),
+                swap_mask: seg.swap_mask.get(),
+            }
+        }
+        (Opcode::ATOMIC_MASKED_FA, OPMOD_MASKED_4) => {
+            let seg = MaskedFetchAdd32Seg::from_segment(segment);
+            Atomic::MaskedFetchAdd32 { add: seg.add.get(), boundary: seg.boundary.get() }
+        }
+        (Opcode::ATOMIC_MASKED_FA, _) => {
+            let seg = MaskedFetchAdd64Seg::from_segment(segment);
+            Atomic::MaskedFetchAdd64 { add: seg.add.get(), boundary: seg.boundary.get() }
+        }
+        (Opcode::ATOMIC_CS, _) => {
+            let seg = AtomicSeg::from_segment(segment);
+            Atomic::CompareSwap { compare: seg.compare.get(), swap: seg.swap_add.get() }
+        }
+        _ => Atomic::FetchAdd { add: AtomicSeg::from_segment(segment).swap_add.get() },
+    }
+}
+
+fn two_segment_atomic(segments: [Segment; 2]) -> Atomic {
+    let seg = MaskedCompareSwap64Seg::from_segments(segments);
+    Atomic::MaskedCompareSwap64 {
+        compare: seg.compare.get(),
+        swap: seg.swap.get(),
+        compare_mask: seg.compare_mask.get(),
+        swap_mask: seg.swap_mask.get(),
+    }
+}
+
+/// Walks the data segments once, so that [`DataIter`] may trust them.
+fn check_data(opcode: Opcode, data: &[Segment], inline_allowed: bool) -> Result<(), Malformed> {
+    let mut rest = data;
+    while let Some((first, tail)) = rest.split_first() {
+        let header = InlineHdr(DataSeg::from_segment(*first).len);
+        if !header.is_inline() {
+            rest = tail;
+            continue;
+        }
+        if !inline_allowed {
+            return Err(Malformed::InlineNotAllowed(opcode));
+        }
+        if header.reserved() != 0 {
+            return Err(Malformed::Reserved { field: "inline length", bits: header.reserved() });
+        }
+        let room = Segment::bytes_of(rest).len() as u32 - 4;
+        let too_long = Malformed::InlineLength { len: header.len(), room };
+        rest = rest.get(InlineHdr::segments_for(header.len()) as usize..).ok_or(too_long)?;
+    }
+    Ok(())
+}
+
+/// Iterator over an entry's data segments; see [`View::data`].
+#[derive(Clone, Copy, Debug)]
+pub struct DataIter<'a> {
+    rest: &'a [Segment],
+}
+
+impl<'a> Iterator for DataIter<'a> {
+    type Item = Data<'a>;
+
+    fn next(&mut self) -> Option<Data<'a>> {
+        let (first, tail) = self.rest.split_first()?;
+        let segment = DataSeg::from_segment(*first);
+        let header = InlineHdr(segment.len);
+        if !header.is_inline() {
+            self.rest = tail;
+            return Some(Data::Pointer(segment));
+        }
+        let bytes = Segment::bytes_of(self.rest).get(4..4 + header.len() as usize)?;
+        self.rest = self.rest.get(InlineHdr::segments_for(header.len()) as usize..)?;
+        Some(Data::Inline(bytes))
+    }
+}

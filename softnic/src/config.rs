@@ -1,0 +1,165 @@
+//! Settings of one adapter.
+
+use crate::nic::Error;
+use crate::roce;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the UDP fabric binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    /// No socket: only QPs of this adapter can be reached.
+    LoopbackOnly,
+    /// A free address of 127/8, for several processes of one machine.
+    AnyLoopback,
+    /// This address of this machine.
+    Addr(Ipv4Addr),
+}
+
+impl From<Ipv4Addr> for Ip {
+    fn from(ip: Ipv4Addr) -> Ip {
+        Ip::Addr(ip)
+    }
+}
+
+/// What the engine does when it finds no work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Never sleeps: lowest latency, one core for itself.
+    Dedicated,
+    /// Polls for `spin`, then gives its time slice away for `yielding`, then sleeps in steps that double up to
+    /// `max_sleep`, which bounds how late a doorbell can be seen.
+    Shared {
+        /// How long to poll without pause.
+        spin: Duration,
+        /// How long to poll with `sched_yield` in between.
+        yielding: Duration,
+        /// Longest sleep.
+        max_sleep: Duration,
+    },
+}
+
+impl Default for Idle {
+    fn default() -> Idle {
+        Idle::Shared {
+            spin: Duration::from_micros(20),
+            yielding: Duration::from_micros(300),
+            max_sleep: Duration::from_micros(80),
+        }
+    }
+}
+
+/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1.
+///
+/// The same seed and the same order of events give the same faults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Faults {
+    /// Seed of every choice below.
+    pub seed: u64,
+    /// Outgoing packets that vanish.
+    pub drop: f64,
+    /// Outgoing packets that are sent twice.
+    pub duplicate: f64,
+    /// Outgoing packets that change places with their successor.
+    pub reorder: f64,
+    /// Outgoing packets of which one bit flips after the CRC was made.
+    pub corrupt: f64,
+    /// Outgoing packets that wait for `delay_time`.
+    pub delay: f64,
+    /// How long a delayed packet waits.
+    pub delay_time: Duration,
+    /// Peers to which nothing is sent at all, and from which nothing is taken.
+    pub black_hole: Vec<Ipv4Addr>,
+    /// Completions that are held back for `completion_delay_time`; those behind them on the same QP wait too.
+    pub completion_delay: f64,
+    /// How long a held completion waits.
+    pub completion_delay_time: Duration,
+    /// Visits of a QP with work that are skipped, which reorders execution between QPs.
+    pub skip_qp: f64,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            seed: 1,
+            drop: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            corrupt: 0.0,
+            delay: 0.0,
+            delay_time: Duration::from_millis(1),
+            black_hole: Vec::new(),
+            completion_delay: 0.0,
+            completion_delay_time: Duration::from_micros(100),
+            skip_qp: 0.0,
+        }
+    }
+}
+
+/// Settings of one adapter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where the UDP fabric binds.
+    pub ip: Ip,
+    /// UDP port. Where it is taken the next free one is used, except on 127/8, where another address does better.
+    pub port: u16,
+    /// What the engine does when it finds no work.
+    pub idle: Idle,
+    /// Faults to inject.
+    pub faults: Faults,
+    /// Largest path MTU in bytes that a QP may use, 256 to 4096.
+    pub mtu: u32,
+    /// First wait before unacknowledged packets are sent again. Later waits double, up to the QP's `ack_timeout`. The
+    /// QP fails after `ack_timeout * (retry_count + 1)` without progress, as on hardware, however often it resent.
+    pub retransmit: Duration,
+    /// Most packets of one QP in flight.
+    pub window: u32,
+    /// A file that receives every packet in both directions, as a capture that Wireshark reads.
+    pub capture: Option<PathBuf>,
+}
+
+impl Config {
+    /// Checks what cannot be expressed by types.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
+        if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {
+            return setting("mtu", self.mtu.to_string(), "256, 512, 1024, 2048 or 4096");
+        }
+        if !(2..=4096).contains(&self.window) {
+            return setting("window", self.window.to_string(), "2 to 4096 packets");
+        }
+        if self.retransmit.is_zero() {
+            return setting("retransmit", format!("{:?}", self.retransmit), "more than 0");
+        }
+        let faults = &self.faults;
+        let rates = [
+            ("faults.drop", faults.drop),
+            ("faults.duplicate", faults.duplicate),
+            ("faults.reorder", faults.reorder),
+            ("faults.corrupt", faults.corrupt),
+            ("faults.delay", faults.delay),
+            ("faults.completion_delay", faults.completion_delay),
+            ("faults.skip_qp", faults.skip_qp),
+        ];
+        match rates.into_iter().find(|(_, rate)| !(0.0..=1.0).contains(rate)) {
+            Some((name, rate)) => setting(name, rate.to_string(), "a probability, 0 to 1"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            ip: Ip::LoopbackOnly,
+            port: roce::PORT,
+            idle: Idle::default(),
+            faults: Faults::default(),
+            mtu: roce::MAX_MTU as u32,
+            retransmit: Duration::from_millis(5),
+            window: 128,
+            capture: None,
+        }
+    }
+}

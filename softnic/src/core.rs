@@ -1,0 +1,391 @@
+//! The adapter's state, and the pass that moves it on.
+
+use crate::config::{Config, Faults};
+use crate::cq::Cq;
+use crate::dma::{Dma, Mkeys, Umem};
+use crate::engine::Wake;
+use crate::link::Fabric;
+use crate::qp::{Qp, State};
+use crate::rng::Rng;
+use crate::stats::Stats;
+use crate::table::Table;
+use crate::uar::UarPage;
+use crate::violation::{Clause, Violations};
+use crate::{sq, wire};
+use rushmem_mlx5::cqe::{Completion, Failure};
+use rushmem_mlx5::doorbell::Doorbell;
+use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddrV4;
+use std::time::Instant;
+
+/// Segments of the largest send entry, rounded up to whole blocks.
+pub(crate) const MAX_SEGMENTS: usize = 64;
+
+/// Everything that the adapter knows. The engine thread and command callers take turns with it.
+pub(crate) struct Core {
+    pub(crate) config: Config,
+    /// Where the fabric is bound; the adapter's identity.
+    pub(crate) address: SocketAddrV4,
+    pub(crate) fabric: Option<Fabric>,
+    pub(crate) contexts: u32,
+    pub(crate) pds: Table<Pd>,
+    pub(crate) uars: Table<UarPage>,
+    pub(crate) umems: Table<Umem>,
+    pub(crate) mkeys: Mkeys,
+    pub(crate) cqs: Table<Cq>,
+    pub(crate) qps: Table<Box<Qp>>,
+    pub(crate) dma: Dma,
+    pub(crate) out: Output,
+    /// QPs with work, in turn.
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) timers: BinaryHeap<Reverse<(Instant, u32)>>,
+    pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
+    pub(crate) now: Instant,
+    rung: Vec<u64>,
+    /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
+    pub(crate) retired: Vec<UarPage>,
+}
+
+/// What every part reports to.
+pub(crate) struct Output {
+    pub(crate) stats: Stats,
+    pub(crate) violations: Violations,
+    start: Instant,
+    now: Instant,
+    faults: Faults,
+    rng: Rng,
+    /// QPs with completions that are held back, and when to look.
+    late: Vec<(Instant, u32)>,
+}
+
+/// A protection domain.
+pub(crate) struct Pd {
+    pub(crate) owner: u32,
+    /// Keys and QPs in it.
+    pub(crate) users: u32,
+}
+
+impl Core {
+    pub(crate) fn new(config: Config, address: SocketAddrV4, fabric: Option<Fabric>) -> Core {
+        let now = Instant::now();
+        let faults = config.faults.clone();
+        // Not the sequence of the packet faults, which have a generator of their own.
+        let rng = Rng::new(!faults.seed);
+        let out = Output {
+            stats: Stats::default(),
+            violations: Violations::default(),
+            start: now,
+            now,
+            faults,
+            rng,
+            late: Vec::new(),
+        };
+        Core {
+            config,
+            address,
+            fabric,
+            contexts: 0,
+            pds: Table::new(1, 1 << 16),
+            uars: Table::new(0x10, 1 << 16),
+            umems: Table::new(1, 1 << 20),
+            mkeys: Table::new(0x100, 1 << 20),
+            cqs: Table::new(0x400, 1 << 18),
+            qps: Table::new(0x100, 1 << 18),
+            dma: Dma::default(),
+            out,
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
+            now,
+            rung: Vec::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// One round: doorbells, packets, send queues, timers. Returns whether there was anything to do.
+    pub(crate) fn pass(&mut self) -> bool {
+        self.now = Instant::now();
+        self.out.now = self.now;
+        let mut busy = self.doorbells() | self.packets();
+        for _ in 0..self.ready.len() {
+            let Some(qpn) = self.ready.pop_front() else { break };
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.queued = false;
+            }
+            busy = true;
+            if self.out.skips() || sq::run(self, qpn) {
+                self.enqueue(qpn);
+            }
+        }
+        for (due, qpn) in std::mem::take(&mut self.out.late) {
+            self.arm(qpn, due);
+        }
+        self.fire_timers();
+        if let Some(fabric) = &mut self.fabric {
+            fabric.flush(self.now, &mut self.out.stats);
+            busy |= fabric.blocked();
+        }
+        busy
+    }
+
+    /// Takes one burst of packets.
+    fn packets(&mut self) -> bool {
+        // The fabric steps aside, so that a packet may touch everything else; answers are sent later.
+        let Some(mut fabric) = self.fabric.take() else { return false };
+        let mut received = Stats::default();
+        let busy = fabric.receive(&mut received, |from, bytes| wire::packet(self, from, bytes));
+        self.fabric = Some(fabric);
+        self.out.stats.packets_received += received.packets_received;
+        self.out.stats.dropped += received.dropped;
+        self.out.stats.faults += received.faults;
+        busy
+    }
+
+    /// What may end the engine's sleep.
+    pub(crate) fn wake(&self) -> Wake {
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let due = self.fabric.as_ref().and_then(Fabric::next_due);
+        Wake {
+            socket: self.fabric.as_ref().map(Fabric::waiter),
+            timer: [timer, due].into_iter().flatten().min(),
+            now: self.now,
+        }
+    }
+
+    /// Puts a QP into the list of those with work.
+    pub(crate) fn enqueue(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get_mut(qpn)
+            && !std::mem::replace(&mut qp.queued, true)
+        {
+            self.ready.push_back(qpn);
+        }
+    }
+
+    /// Looks at the QP again at `at`.
+    pub(crate) fn arm(&mut self, qpn: u32, at: Instant) {
+        if let Some(qp) = self.qps.get_mut(qpn)
+            && qp.timer.is_none_or(|armed| armed > at)
+        {
+            qp.timer = Some(at);
+            self.timers.push(Reverse((at, qpn)));
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some(Reverse((at, qpn))) = self.timers.peek().copied()
+            && at <= self.now
+        {
+            self.timers.pop();
+            if let Some(qp) = self.qps.get_mut(qpn)
+                && qp.timer == Some(at)
+            {
+                qp.timer = None;
+                self.enqueue(qpn);
+            }
+        }
+    }
+
+    fn doorbells(&mut self) -> bool {
+        let mut rung = std::mem::take(&mut self.rung);
+        let mut busy = false;
+        let mut shared = Vec::new();
+        for (page, uar) in self.uars.iter() {
+            if uar.qps.is_empty() {
+                continue;
+            }
+            let before = rung.len();
+            uar.take(&mut rung);
+            if rung.len() != before && uar.qps.len() > 1 {
+                shared.extend_from_slice(&uar.qps);
+            }
+            for value in rung.drain(before..) {
+                busy = true;
+                self.out.stats.doorbells += 1;
+                let doorbell = Doorbell::from_raw(value);
+                if let Some(qpn) = announce(&mut self.qps, &mut self.out, page, doorbell) {
+                    let qp = self.qps.get_mut(qpn);
+                    if qp.is_some_and(|qp| !std::mem::replace(&mut qp.queued, true)) {
+                        self.ready.push_back(qpn);
+                    }
+                }
+            }
+        }
+        // A page has one register for all its QPs: the last doorbell may have covered others, whose records tell.
+        for qpn in shared {
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                let producer = qp.record_producer();
+                if advance(qp, producer).is_some() {
+                    self.enqueue(qpn);
+                }
+            }
+        }
+        self.rung = rung;
+        busy
+    }
+}
+
+/// Takes a doorbell for what it says; gives the QP that has new work.
+fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doorbell) -> Option<u32> {
+    let qpn = doorbell.qpn();
+    let Some(qp) = qps.get_mut(qpn) else {
+        out.violations.record(Clause::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
+        return None;
+    };
+    if qp.uar != page {
+        let detail = format!("doorbell through UAR page {page:#x}, the QP's is {:#x}", qp.uar);
+        out.violations.record(Clause::DoorbellPage, qpn, detail);
+        return None;
+    }
+    if qp.state == State::Reset {
+        out.violations.record(Clause::DoorbellQp, qpn, "doorbell in state RST".into());
+        return None;
+    }
+    let producer = doorbell.producer_index();
+    match advance(qp, producer) {
+        Some(()) => {
+            let record = qp.record_producer();
+            if (record.wrapping_sub(producer) as i16) < 0 {
+                let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
+                out.violations.record(Clause::DoorbellRecord, qpn, detail);
+            }
+            Some(qpn)
+        }
+        None => {
+            let sq = qp.sq.as_ref()?;
+            let ahead = producer.wrapping_sub(sq.producer) as i16;
+            if ahead > 0 {
+                let detail = format!(
+                    "doorbell announces {producer:#06x}, the queue of {} blocks is at {:#06x}",
+                    sq.depth(),
+                    sq.consumer
+                );
+                out.violations.record(Clause::DoorbellRange, qpn, detail);
+            }
+            None
+        }
+    }
+}
+
+/// Moves the producer on if that is a step forward within the queue; duplicates and stale values are not.
+fn advance(qp: &mut Qp, producer: u16) -> Option<()> {
+    let sq = qp.sq.as_mut()?;
+    let step = u32::from(producer.wrapping_sub(sq.producer));
+    let room = sq.depth() - u32::from(sq.pending());
+    (1..=room).contains(&step).then(|| sq.producer = producer)
+}
+
+/// The facts of one send entry that its completion repeats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) index: u16,
+    pub(crate) opcode: Opcode,
+    pub(crate) byte_cnt: u32,
+}
+
+/// Writes the completion of a send entry. On overrun the QP goes into error.
+#[inline]
+pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, done: Done) {
+    let completion = Completion {
+        opcode: done.opcode,
+        qpn: qp.qpn,
+        wqe_counter: done.index,
+        user_index: qp.user_index,
+        byte_cnt: done.byte_cnt,
+        timestamp: out.timestamp(),
+    };
+    if out.faults.completion_delay > 0.0 {
+        hold(qp, out, completion);
+        return;
+    }
+    push(qp, qp.cq_send, cqs, out, |owner| Cqe::requester(&completion, owner));
+}
+
+/// Lets a completion wait, or only queue behind one that does.
+fn hold(qp: &mut Qp, out: &mut Output, completion: Completion) {
+    let mut due = out.now;
+    if out.rng.chance(out.faults.completion_delay) {
+        out.stats.faults += 1;
+        due += out.faults.completion_delay_time;
+    }
+    let due = qp.held.back().map_or(due, |(before, _)| due.max(*before));
+    qp.held.push_back((due, completion));
+    out.late.push((due, qp.qpn));
+}
+
+/// Writes held completions that are due, or all of them.
+pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, all: bool) {
+    while let Some((due, completion)) = qp.held.front().copied() {
+        if !all && due > out.now {
+            out.late.push((due, qp.qpn));
+            break;
+        }
+        qp.held.pop_front();
+        push(qp, qp.cq_send, cqs, out, |owner| Cqe::requester(&completion, owner));
+    }
+}
+
+/// Writes the error completion of a send entry, and puts the QP into error.
+#[cold]
+pub(crate) fn fail(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    out: &mut Output,
+    done: Done,
+    syndrome: Syndrome,
+    vendor: u8,
+) {
+    if syndrome != Syndrome::WR_FLUSH_ERR {
+        tracing::debug!(qpn = qp.qpn, index = done.index, opcode = %done.opcode, ?syndrome, vendor, "send entry failed");
+    }
+    release(qp, cqs, out, true);
+    qp.state = State::Error;
+    let failure = Failure {
+        kind: CqeOpcode::REQ_ERR,
+        opcode: done.opcode,
+        qpn: qp.qpn,
+        wqe_counter: done.index,
+        srqn_uidx: qp.user_index,
+        syndrome,
+        vendor_syndrome: vendor,
+    };
+    out.stats.error_cqes += 1;
+    push(qp, qp.cq_send, cqs, out, |owner| Cqe::error(&failure, owner));
+}
+
+/// Writes any entry to a CQ.
+pub(crate) fn push(
+    qp: &mut Qp,
+    cqn: Option<u32>,
+    cqs: &mut Table<Cq>,
+    out: &mut Output,
+    make: impl FnOnce(bool) -> Cqe,
+) {
+    let Some(cq) = cqn.and_then(|cqn| cqs.get_mut(cqn)) else { return };
+    let first = !cq.overrun;
+    match cq.push(make) {
+        Ok(()) => out.stats.cqes += 1,
+        Err(_) => {
+            qp.state = State::Error;
+            if first {
+                let detail = format!("CQ {:#x} of {} entries is full", cqn.unwrap_or(0), 1u32 << cq.log_size);
+                out.violations.record(Clause::CqOverrun, qp.qpn, detail);
+            }
+        }
+    }
+}
+
+impl Output {
+    /// Whether a QP is to be passed over this time.
+    fn skips(&mut self) -> bool {
+        let skips = self.rng.chance(self.faults.skip_qp);
+        self.stats.faults += u64::from(skips);
+        skips
+    }
+
+    /// The adapter's clock: nanoseconds since it started.
+    pub(crate) fn timestamp(&self) -> u64 {
+        self.now.duration_since(self.start).as_nanos() as u64
+    }
+}

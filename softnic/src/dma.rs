@@ -1,0 +1,300 @@
+//! Memory keys and the copies made under them.
+
+use crate::memory::{self, AtomicOp, Memory, MemoryError, Width};
+use crate::table::Table;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Bytes copied at a time where neither side can copy from the other directly.
+const STAGE: usize = 64 << 10;
+
+/// Registered memory: what DevX calls a umem.
+pub(crate) struct Umem {
+    pub(crate) owner: u32,
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// Keys and queues that live in it.
+    pub(crate) users: u32,
+}
+
+/// Rights of a memory key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights(u8);
+
+impl Rights {
+    pub(crate) const LOCAL_READ: Rights = Rights(1);
+    pub(crate) const LOCAL_WRITE: Rights = Rights(2);
+    pub(crate) const REMOTE_READ: Rights = Rights(4);
+    pub(crate) const REMOTE_WRITE: Rights = Rights(8);
+    pub(crate) const REMOTE_ATOMIC: Rights = Rights(16);
+
+    pub(crate) fn with(self, other: Rights, on: bool) -> Rights {
+        if on { Rights(self.0 | other.0) } else { self }
+    }
+
+    fn include(self, other: Rights) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A memory key: a range of addresses, and what it may be used for.
+pub(crate) struct Mkey {
+    pub(crate) owner: u32,
+    pub(crate) key: u32,
+    pub(crate) pd: u32,
+    /// The only QP that may use it, if any.
+    pub(crate) qpn: Option<u32>,
+    pub(crate) rights: Rights,
+    /// First address.
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) umem: u32,
+    pub(crate) memory: Arc<dyn Memory>,
+    /// Where the range begins in `memory`.
+    pub(crate) base: u64,
+    /// The CPU's address of the same place.
+    pub(crate) host: Option<HostPtr>,
+}
+
+/// An address of host memory that some [`Memory`] vouches for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPtr(NonNull<u8>);
+
+// SAFETY: a plain address; those who dereference it hold the memory that vouches for it.
+unsafe impl Send for HostPtr {}
+
+impl HostPtr {
+    pub(crate) fn of(memory: &dyn Memory, offset: u64) -> Option<HostPtr> {
+        let base = memory.host_ptr()?;
+        NonNull::new(base.as_ptr().wrapping_add(offset as usize)).map(HostPtr)
+    }
+
+    fn add(self, offset: u64) -> *mut u8 {
+        self.0.as_ptr().wrapping_add(offset as usize)
+    }
+}
+
+/// Why a key does not allow an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyFault {
+    /// No such key, or another low byte.
+    Unknown,
+    /// A key of another protection domain, or bound to another QP.
+    Domain,
+    /// Outside the key's range.
+    Range,
+    /// The key lacks the right.
+    Right,
+}
+
+impl KeyFault {
+    /// A vendor syndrome of our own, so that traces tell the cases apart.
+    pub(crate) fn vendor(self) -> u8 {
+        match self {
+            KeyFault::Unknown => 0x51,
+            KeyFault::Domain => 0x52,
+            KeyFault::Range => 0x53,
+            KeyFault::Right => 0x54,
+        }
+    }
+}
+
+/// Who uses a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub(crate) pd: u32,
+    pub(crate) qpn: u32,
+}
+
+/// A checked piece of registered memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Span<'a> {
+    memory: &'a Arc<dyn Memory>,
+    host: Option<*mut u8>,
+    offset: u64,
+    pub(crate) len: u64,
+}
+
+impl<'a> Span<'a> {
+    /// The part from `skip`, at most `len` bytes long.
+    pub(crate) fn part(&self, skip: u64, len: u64) -> Span<'a> {
+        let skip = skip.min(self.len);
+        Span {
+            memory: self.memory,
+            host: self.host.map(|p| p.wrapping_add(skip as usize)),
+            offset: self.offset + skip,
+            len: len.min(self.len - skip),
+        }
+    }
+}
+
+/// The memory keys of the adapter.
+pub(crate) type Mkeys = Table<Mkey>;
+
+/// Checks an access and gives the memory behind it.
+#[inline]
+pub(crate) fn resolve(
+    mkeys: &Mkeys,
+    user: User,
+    key: u32,
+    addr: u64,
+    len: u64,
+    need: Rights,
+) -> Result<Span<'_>, KeyFault> {
+    let mkey = mkeys.get(key >> 8).filter(|mkey| mkey.key == key).ok_or(KeyFault::Unknown)?;
+    if mkey.pd != user.pd || mkey.qpn.is_some_and(|qpn| qpn != user.qpn) {
+        return Err(KeyFault::Domain);
+    }
+    let offset = addr.wrapping_sub(mkey.start);
+    if offset > mkey.len || mkey.len - offset < len {
+        return Err(KeyFault::Range);
+    }
+    if !mkey.rights.include(need) {
+        return Err(KeyFault::Right);
+    }
+    Ok(Span {
+        memory: &mkey.memory,
+        host: mkey.host.map(|host| host.add(offset)),
+        offset: mkey.base + offset,
+        len,
+    })
+}
+
+/// The copy engine. It knows which memory still has copies under way.
+#[derive(Default)]
+pub(crate) struct Dma {
+    /// At most one memory has unfinished copies: moving on to another waits for the first, which keeps data and the
+    /// flag behind it in order when they lie in different memories.
+    dirty: Option<Arc<dyn Memory>>,
+    stage: Vec<u8>,
+}
+
+impl Dma {
+    /// Waits until every copy has landed.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> Result<(), MemoryError> {
+        match self.dirty.take() {
+            None => Ok(()),
+            Some(memory) => memory.flush(),
+        }
+    }
+
+    fn begin(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
+        match &self.dirty {
+            Some(dirty) if Arc::ptr_eq(dirty, memory) => Ok(()),
+            _ => {
+                self.flush()?;
+                self.dirty = Some(Arc::clone(memory));
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies `src` to `dst`, as many bytes as both have.
+    #[inline]
+    pub(crate) fn copy(&mut self, dst: &Span<'_>, src: &Span<'_>) -> Result<(), MemoryError> {
+        let len = dst.len.min(src.len);
+        match (dst.host, src.host) {
+            (Some(to), Some(from)) => {
+                self.flush()?;
+                publish();
+                // SAFETY: both spans were checked against their keys, whose memory outlives this borrow.
+                unsafe { memory::copy(to, from, len as usize) };
+                Ok(())
+            }
+            _ => self.copy_slow(dst, src, len),
+        }
+    }
+
+    #[cold]
+    fn copy_slow(&mut self, dst: &Span<'_>, src: &Span<'_>, len: u64) -> Result<(), MemoryError> {
+        match dst.host {
+            Some(to) => {
+                self.begin(src.memory)?;
+                if src.memory.copy_out(src.offset, to as u64, len)? {
+                    return Ok(());
+                }
+            }
+            None => {
+                // A source with copies of its own under way must have landed before another memory reads it.
+                self.begin(dst.memory)?;
+                if let Some(base) = src.memory.unified_addr()
+                    && dst.memory.copy_in(dst.offset, base.wrapping_add(src.offset), len)?
+                {
+                    return Ok(());
+                }
+            }
+        }
+        let mut stage = std::mem::take(&mut self.stage);
+        stage.resize(STAGE, 0);
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < len && result.is_ok() {
+            let part = &mut stage[..(len - done).min(STAGE as u64) as usize];
+            result = self.read(&src.part(done, part.len() as u64), part);
+            if result.is_ok() {
+                result = self.write(&dst.part(done, part.len() as u64), part);
+            }
+            done += part.len() as u64;
+        }
+        self.stage = stage;
+        result
+    }
+
+    /// Fills `buf` from `src`.
+    pub(crate) fn read(&mut self, src: &Span<'_>, buf: &mut [u8]) -> Result<(), MemoryError> {
+        let len = buf.len().min(src.len as usize);
+        match src.host {
+            Some(from) => {
+                self.flush()?;
+                // SAFETY: the span was checked against its key; `buf` has `len` bytes.
+                unsafe { memory::copy(buf.as_mut_ptr(), from, len) };
+                Ok(())
+            }
+            None => {
+                self.begin(src.memory)?;
+                src.memory.read(src.offset, &mut buf[..len])
+            }
+        }
+    }
+
+    /// Writes `data` to `dst`.
+    #[inline]
+    pub(crate) fn write(&mut self, dst: &Span<'_>, data: &[u8]) -> Result<(), MemoryError> {
+        let len = data.len().min(dst.len as usize);
+        match dst.host {
+            Some(to) => {
+                self.flush()?;
+                publish();
+                // SAFETY: the span was checked against its key; `data` has `len` bytes.
+                unsafe { memory::copy(to, data.as_ptr(), len) };
+                Ok(())
+            }
+            None => {
+                self.begin(dst.memory)?;
+                dst.memory.write(dst.offset, &data[..len])
+            }
+        }
+    }
+
+    /// One atomic on `at`, which has the operand's width. Everything written before is visible to whoever sees it.
+    pub(crate) fn atomic(&mut self, at: &Span<'_>, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        self.flush()?;
+        match at.host {
+            Some(word) if (word as u64).is_multiple_of(width.bytes()) && at.len >= width.bytes() => {
+                // SAFETY: checked against its key, long enough and aligned.
+                Ok(unsafe { memory::atomic(word, width, op) })
+            }
+            Some(_) => Err(MemoryError::Misaligned { offset: at.offset }),
+            None => at.memory.atomic(at.offset, width, op),
+        }
+    }
+}
+
+/// Orders the copies of earlier entries before those of the next: a flag written by the second announces the first.
+#[inline]
+fn publish() {
+    fence(Ordering::Release);
+}

@@ -1,0 +1,107 @@
+//! The thread that plays the hardware.
+
+use crate::config::Idle;
+use crate::core::Core;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the engine thread and the handles share.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// Callers that want the core: the engine steps back between two passes.
+    waiting: AtomicU32,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(core: Core) -> Shared {
+        Shared { core: Mutex::new(core), waiting: AtomicU32::new(0), stop: AtomicBool::new(false) }
+    }
+
+    /// The core, for a command.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // Relaxed: only a hint to the engine, the mutex orders everything.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        core
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Shortest sleep of an idle engine.
+const FIRST_SLEEP: Duration = Duration::from_micros(5);
+
+/// Runs until told to stop.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    fine_timers();
+    let idle = shared.core().config.idle;
+    let mut pause = Pause { idle, since: None, sleep: FIRST_SLEEP };
+    while !shared.stop.load(Ordering::Relaxed) {
+        let (busy, wake) = {
+            let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
+            (core.pass(), core.wake())
+        };
+        while shared.waiting.load(Ordering::Relaxed) != 0 && !shared.stop.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        if busy {
+            pause.since = None;
+        } else {
+            pause.rest(&wake);
+        }
+    }
+}
+
+/// What ends a sleep early.
+pub(crate) struct Wake {
+    /// The socket of the fabric.
+    pub(crate) socket: Option<crate::link::udp::Waiter>,
+    /// The next timer.
+    pub(crate) timer: Option<Instant>,
+    pub(crate) now: Instant,
+}
+
+/// How long the engine has been idle, and what it does about it.
+struct Pause {
+    idle: Idle,
+    since: Option<Instant>,
+    sleep: Duration,
+}
+
+impl Pause {
+    fn rest(&mut self, wake: &Wake) {
+        let Idle::Shared { spin, yielding, max_sleep } = self.idle else {
+            std::hint::spin_loop();
+            return;
+        };
+        let since = *self.since.get_or_insert_with(|| {
+            self.sleep = FIRST_SLEEP;
+            wake.now
+        });
+        let idle = wake.now.saturating_duration_since(since);
+        if idle < spin {
+            std::hint::spin_loop();
+        } else if idle < spin + yielding {
+            std::thread::yield_now();
+        } else {
+            let until_timer = wake.timer.map_or(max_sleep, |timer| timer.saturating_duration_since(wake.now));
+            let sleep = self.sleep.min(max_sleep).min(until_timer);
+            self.sleep = (self.sleep * 2).min(max_sleep);
+            match &wake.socket {
+                Some(socket) => socket.wait(sleep),
+                None => std::thread::sleep(sleep),
+            }
+        }
+    }
+}
+
+/// Lets this thread sleep for microseconds: the default slack of 50 us would double a short sleep.
+fn fine_timers() {
+    // SAFETY: sets one property of the calling thread; a failure leaves the default.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
+}

@@ -1,0 +1,54 @@
+//! What becomes of the queues of a QP in error: every entry completes with "flushed".
+
+use crate::core::{Done, Output, fail, push};
+use crate::cq::Cq;
+use crate::qp::{Qp, Rq};
+use crate::sq;
+use crate::table::Table;
+use rushmem_mlx5::cqe::Failure;
+use rushmem_mlx5::doorbell::{Record, record_counter};
+use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Syndrome};
+
+/// Entries flushed in one visit.
+const BURST: usize = 64;
+
+/// Flushes some entries of both queues, signalled or not. Returns whether there are more.
+pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
+    qp.progress = 0;
+    qp.stall = None;
+    for _ in 0..BURST {
+        let Some((index, opcode, blocks)) = sq::blocks_at_head(qp) else { break };
+        if let Some(sq) = &mut qp.sq {
+            sq.consumer = sq.consumer.wrapping_add(blocks);
+        }
+        out.stats.wqes += 1;
+        fail(qp, cqs, out, Done { index, opcode, byte_cnt: 0 }, Syndrome::WR_FLUSH_ERR, 0);
+    }
+    for _ in 0..BURST {
+        let Some(index) = next_receive(qp) else { break };
+        let failure = Failure {
+            kind: CqeOpcode::RESP_ERR,
+            opcode: Opcode(0),
+            qpn: qp.qpn,
+            wqe_counter: index,
+            srqn_uidx: qp.user_index,
+            syndrome: Syndrome::WR_FLUSH_ERR,
+            vendor_syndrome: 0,
+        };
+        out.stats.error_cqes += 1;
+        push(qp, qp.cq_recv, cqs, out, |owner| Cqe::error(&failure, owner));
+    }
+    qp.sq.as_ref().is_some_and(|sq| sq.pending() != 0) || qp.has_receive()
+}
+
+/// Takes the next posted receive entry.
+pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
+    let producer = record_counter(qp.record.load_u32(Record::RCV_OFFSET));
+    let rq: &mut Rq = qp.rq.as_mut()?;
+    if producer == rq.consumer {
+        return None;
+    }
+    let index = rq.consumer;
+    rq.consumer = index.wrapping_add(1);
+    Some(index)
+}

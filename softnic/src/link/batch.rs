@@ -1,0 +1,61 @@
+//! Datagrams on their way in or out, side by side in one buffer.
+
+use std::net::SocketAddrV4;
+use std::ops::Range;
+
+/// Bytes of sent datagrams that make it worth while to move the rest.
+const COMPACT: usize = 4 << 20;
+
+/// One datagram of a [`Batch`].
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) peer: SocketAddrV4,
+    pub(crate) bytes: Range<usize>,
+}
+
+/// Datagrams waiting to be sent. Stages between the adapter and the socket (faults, capture) edit it.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) arena: Vec<u8>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Batch {
+    /// Adds a datagram of `len` bytes to `peer`; the caller fills it.
+    pub(crate) fn push(&mut self, peer: SocketAddrV4, len: usize) -> &mut [u8] {
+        let start = self.arena.len();
+        self.arena.resize(start + len, 0);
+        self.entries.push(Entry { peer, bytes: start..start + len });
+        &mut self.arena[start..]
+    }
+
+    /// Takes back the datagram added last.
+    pub(crate) fn pop(&mut self) {
+        if let Some(entry) = self.entries.pop() {
+            self.arena.truncate(entry.bytes.start);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Forgets the first `n` datagrams, which are sent.
+    pub(crate) fn drop_front(&mut self, n: usize) {
+        self.entries.drain(..n);
+        match self.entries.iter().map(|entry| entry.bytes.start).min() {
+            None => self.arena.clear(),
+            Some(first) if first >= COMPACT => {
+                self.arena.drain(..first);
+                for entry in &mut self.entries {
+                    entry.bytes = entry.bytes.start - first..entry.bytes.end - first;
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}

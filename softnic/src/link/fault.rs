@@ -1,0 +1,103 @@
+//! Packets that get lost on purpose.
+
+use super::batch::{Batch, Entry};
+use crate::config::Faults;
+use crate::rng::Rng;
+use crate::stats::Stats;
+use std::net::SocketAddrV4;
+use std::time::Instant;
+
+/// A packet that waits.
+struct Held {
+    due: Instant,
+    peer: SocketAddrV4,
+    bytes: Vec<u8>,
+}
+
+/// The stage that injects packet faults.
+pub(crate) struct FaultStage {
+    faults: Faults,
+    active: bool,
+    rng: Rng,
+    held: Vec<Held>,
+}
+
+impl FaultStage {
+    pub(crate) fn new(faults: Faults) -> FaultStage {
+        let rates = [faults.drop, faults.duplicate, faults.reorder, faults.corrupt, faults.delay];
+        let active = rates.iter().any(|rate| *rate > 0.0) || !faults.black_hole.is_empty();
+        let rng = Rng::new(faults.seed);
+        FaultStage { faults, active, rng, held: Vec::new() }
+    }
+
+    /// Whether nothing from this sender may arrive.
+    pub(crate) fn hides(&self, from: SocketAddrV4) -> bool {
+        self.faults.black_hole.contains(from.ip())
+    }
+
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.held.iter().map(|held| held.due).min()
+    }
+
+    /// Edits the datagrams from `fresh` on, and adds those that have waited long enough.
+    pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, stats: &mut Stats) {
+        if !self.active {
+            return;
+        }
+        let entries = batch.entries.split_off(fresh);
+        let mut last_swapped = false;
+        for entry in entries {
+            self.one(batch, entry, fresh, now, stats, &mut last_swapped);
+        }
+        let (due, held) = std::mem::take(&mut self.held).into_iter().partition(|held| held.due <= now);
+        self.held = held;
+        let due: Vec<Held> = due;
+        for held in due {
+            batch.push(held.peer, held.bytes.len()).copy_from_slice(&held.bytes);
+        }
+    }
+
+    fn one(
+        &mut self,
+        batch: &mut Batch,
+        entry: Entry,
+        fresh: usize,
+        now: Instant,
+        stats: &mut Stats,
+        last_swapped: &mut bool,
+    ) {
+        let Faults { drop, duplicate, reorder, corrupt, delay, delay_time, .. } = self.faults;
+        if self.hides(entry.peer) || self.rng.chance(drop) {
+            stats.faults += 1;
+            return;
+        }
+        if self.rng.chance(corrupt) {
+            stats.faults += 1;
+            let bit = self.rng.below(8 * entry.bytes.len() as u64);
+            batch.arena[entry.bytes.start + (bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        if self.rng.chance(delay) {
+            stats.faults += 1;
+            let bytes = batch.arena[entry.bytes.clone()].to_vec();
+            self.held.push(Held { due: now + delay_time, peer: entry.peer, bytes });
+            return;
+        }
+        let twice = self.rng.chance(duplicate).then(|| entry.clone());
+        let swap = self.rng.chance(reorder) && batch.entries.len() > fresh && !*last_swapped;
+        batch.entries.push(entry);
+        if swap {
+            stats.faults += 1;
+            let last = batch.entries.len() - 1;
+            batch.entries.swap(last, last - 1);
+        }
+        *last_swapped = swap;
+        if let Some(copy) = twice {
+            stats.faults += 1;
+            batch.entries.push(copy);
+        }
+    }
+}

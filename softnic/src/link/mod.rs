@@ -1,0 +1,132 @@
+//! The way out: a socket, and the stages in front of it.
+
+pub(crate) mod batch;
+pub(crate) mod capture;
+pub(crate) mod fault;
+#[allow(unsafe_code, reason = "system calls that take arrays of messages")]
+pub(crate) mod udp;
+
+use crate::config::Config;
+use crate::nic::Error;
+use crate::roce::{self, Bth, Ext, icrc};
+use crate::stats::Stats;
+use batch::Batch;
+use capture::Capture;
+use fault::FaultStage;
+use std::net::SocketAddrV4;
+use std::time::Instant;
+use udp::{UdpLink, Waiter};
+
+/// Most datagrams that wait for the kernel.
+const QUEUE: usize = 256;
+
+/// The adapter's connection to other adapters.
+pub(crate) struct Fabric {
+    udp: UdpLink,
+    outgoing: Batch,
+    /// Datagrams of `outgoing` that have been through the stages.
+    staged: usize,
+    faults: FaultStage,
+    capture: Option<Capture>,
+}
+
+impl Fabric {
+    /// Binds the socket and opens the capture; `None` where the configuration wants no fabric.
+    pub(crate) fn open(config: &Config) -> Result<Option<Fabric>, Error> {
+        let bind = |source| Error::Bind { ip: config.ip, port: config.port, source };
+        let Some(udp) = UdpLink::bind(config.ip, config.port).map_err(bind)? else { return Ok(None) };
+        let capture = match &config.capture {
+            None => None,
+            Some(path) => {
+                let failed = |source| Error::Capture { path: path.clone(), source };
+                Some(Capture::create(path).map_err(failed)?)
+            }
+        };
+        let faults = FaultStage::new(config.faults.clone());
+        Ok(Some(Fabric { udp, outgoing: Batch::default(), staged: 0, faults, capture }))
+    }
+
+    pub(crate) fn local(&self) -> SocketAddrV4 {
+        self.udp.local()
+    }
+
+    pub(crate) fn waiter(&self) -> Waiter {
+        self.udp.waiter()
+    }
+
+    /// Packets that may still be added before the next flush.
+    pub(crate) fn room(&self) -> usize {
+        QUEUE.saturating_sub(self.outgoing.len())
+    }
+
+    /// Adds a packet whose payload `fill` writes; an error of `fill` takes it back.
+    pub(crate) fn send<E>(
+        &mut self,
+        to: SocketAddrV4,
+        bth: &Bth,
+        ext: &Ext,
+        payload: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let from = self.udp.local();
+        let packet = self.outgoing.push(to, roce::packet_len(ext, payload));
+        let filled = fill(roce::emit(bth, ext, payload, packet));
+        match filled {
+            Ok(()) => icrc::seal(from, to, packet),
+            Err(_) => self.outgoing.pop(),
+        }
+        filled
+    }
+
+    /// Adds a packet without payload.
+    pub(crate) fn send_empty(&mut self, to: SocketAddrV4, bth: &Bth, ext: &Ext) {
+        let Ok(()) = self.send(to, bth, ext, 0, |_| Ok::<(), std::convert::Infallible>(()));
+    }
+
+    /// Passes waiting packets through the stages and to the kernel.
+    pub(crate) fn flush(&mut self, now: Instant, stats: &mut Stats) {
+        let fresh = self.outgoing.len() - self.staged;
+        if fresh == 0 && self.outgoing.is_empty() && !self.faults.holds_any() {
+            return;
+        }
+        stats.packets_sent += fresh as u64;
+        self.faults.apply(&mut self.outgoing, self.staged, now, stats);
+        if let Some(capture) = &mut self.capture {
+            for entry in &self.outgoing.entries[self.staged..] {
+                capture.packet(self.udp.local(), entry.peer, &self.outgoing.arena[entry.bytes.clone()]);
+            }
+        }
+        stats.send_failures += self.udp.send(&mut self.outgoing);
+        self.staged = self.outgoing.len();
+    }
+
+    /// Takes one burst of packets with intact CRC; returns whether any datagram came.
+    pub(crate) fn receive(&mut self, stats: &mut Stats, mut each: impl FnMut(SocketAddrV4, &[u8])) -> bool {
+        let Fabric { udp, faults, capture, .. } = self;
+        let local = udp.local();
+        let got = udp.receive(|from, bytes| {
+            stats.packets_received += 1;
+            if let Some(capture) = capture {
+                capture.packet(from, local, bytes);
+            }
+            if faults.hides(from) {
+                stats.faults += 1;
+            } else if icrc::intact(from, local, bytes) {
+                each(from, bytes);
+            } else {
+                stats.dropped += 1;
+            }
+        });
+        got != 0
+    }
+
+    /// When a delayed packet is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.faults.next_due()
+    }
+
+    /// Whether packets wait for room in the socket.
+    pub(crate) fn blocked(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+}

@@ -1,0 +1,250 @@
+//! The UDP socket: many datagrams a system call, never blocking.
+
+use super::batch::Batch;
+use crate::config::Ip;
+use crate::roce::{MAX_PACKET, PORT};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::mem::zeroed;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+/// Datagrams a system call takes or gives.
+const BURST: usize = 64;
+/// Socket buffer asked for, in bytes; the kernel gives less without privileges.
+const SOCKET_BUFFER: usize = 8 << 20;
+/// Room for one incoming datagram.
+const SLOT: usize = MAX_PACKET.next_multiple_of(64);
+/// Bytes of the IPv4 and UDP headers.
+const HEADERS: u32 = 28;
+
+/// A bound socket and its receive buffers.
+pub(crate) struct UdpLink {
+    socket: Socket,
+    local: SocketAddrV4,
+    slots: Vec<u8>,
+}
+
+impl UdpLink {
+    /// Binds as the configuration says. `None` where it asks for no fabric at all.
+    pub(crate) fn bind(ip: Ip, port: u16) -> io::Result<Option<UdpLink>> {
+        let (socket, local) = match ip {
+            Ip::LoopbackOnly => return Ok(None),
+            Ip::Addr(ip) => bind_addr(ip, port)?,
+            Ip::AnyLoopback => bind_any_loopback(port)?,
+        };
+        Ok(Some(UdpLink { socket, local, slots: vec![0; BURST * SLOT] }))
+    }
+
+    pub(crate) fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    /// Sends what the kernel takes, removes it from the batch, and returns how many datagrams failed for good.
+    pub(crate) fn send(&mut self, batch: &mut Batch) -> u64 {
+        let mut failed = 0;
+        while !batch.is_empty() {
+            match self.send_some(batch) {
+                Ok(sent) => batch.drop_front(sent),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => break,
+                    io::ErrorKind::Interrupted => {}
+                    _ => {
+                        // An unreachable peer, or a datagram too long for the link: the retry count decides.
+                        tracing::debug!(%error, to = %batch.entries[0].peer, "datagram refused by the kernel");
+                        batch.drop_front(1);
+                        failed += 1;
+                    }
+                },
+            }
+        }
+        failed
+    }
+
+    fn send_some(&self, batch: &mut Batch) -> io::Result<usize> {
+        let count = batch.len().min(BURST);
+        // SAFETY: these are plain C structs for which all zeroes is a value.
+        let (mut names, mut vectors, mut headers): (
+            [libc::sockaddr_in; BURST],
+            [libc::iovec; BURST],
+            [libc::mmsghdr; BURST],
+        ) = unsafe { (zeroed(), zeroed(), zeroed()) };
+        let arena = batch.arena.as_mut_ptr();
+        for (i, entry) in batch.entries[..count].iter().enumerate() {
+            names[i] = sockaddr(entry.peer);
+            debug_assert!(entry.bytes.end <= batch.arena.len());
+            vectors[i].iov_base = arena.wrapping_add(entry.bytes.start).cast();
+            vectors[i].iov_len = entry.bytes.len();
+            let header = &mut headers[i].msg_hdr;
+            header.msg_name = (&raw mut names[i]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            header.msg_iov = &raw mut vectors[i];
+            header.msg_iovlen = 1;
+        }
+        // SAFETY: the first `count` headers point at names, vectors and arena bytes that outlive the call.
+        let sent = unsafe {
+            libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT)
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    }
+
+    /// Receives up to one burst and hands each datagram over with its sender; returns how many came.
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &[u8])) -> usize {
+        // SAFETY: these are plain C structs for which all zeroes is a value.
+        let (mut names, mut vectors, mut headers): (
+            [libc::sockaddr_in; BURST],
+            [libc::iovec; BURST],
+            [libc::mmsghdr; BURST],
+        ) = unsafe { (zeroed(), zeroed(), zeroed()) };
+        for (i, slot) in self.slots.chunks_exact_mut(SLOT).enumerate() {
+            vectors[i].iov_base = slot.as_mut_ptr().cast();
+            vectors[i].iov_len = SLOT;
+            let header = &mut headers[i].msg_hdr;
+            header.msg_name = (&raw mut names[i]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            header.msg_iov = &raw mut vectors[i];
+            header.msg_iovlen = 1;
+        }
+        // SAFETY: every header points at a name, a vector and a slot that outlive the call.
+        let got = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                BURST as u32,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let got = usize::try_from(got).unwrap_or(0);
+        for i in 0..got {
+            let len = (headers[i].msg_len as usize).min(SLOT);
+            let truncated = headers[i].msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            let ip = Ipv4Addr::from(u32::from_be(names[i].sin_addr.s_addr));
+            let peer = SocketAddrV4::new(ip, u16::from_be(names[i].sin_port));
+            if !truncated {
+                each(peer, &self.slots[i * SLOT..i * SLOT + len]);
+            }
+        }
+        got
+    }
+
+    /// A handle that sleeps for this socket without borrowing it.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter(self.socket.as_raw_fd())
+    }
+}
+
+/// Sleeps until a datagram comes. It holds no socket: after that is closed a wait may end at once, or not early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter(RawFd);
+
+impl Waiter {
+    /// Sleeps until a datagram comes or the time is over.
+    pub(crate) fn wait(&self, time: Duration) {
+        let mut poll = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
+        };
+        // SAFETY: one valid pollfd, a valid timespec and no signal mask. Whatever it returns, the caller polls next.
+        unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) };
+    }
+}
+
+/// Largest RoCE path MTU whose packets fit the link towards `peer` unfragmented, in bytes; `None` where even 256 do
+/// not fit or there is no way to `peer`.
+pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
+    let probe = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).ok()?;
+    probe.bind(&SocketAddr::from((local, 0)).into()).ok()?;
+    probe.connect(&SocketAddr::V4(peer).into()).ok()?;
+    let mut mtu: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option is an int and `len` says so.
+    let rc = unsafe {
+        libc::getsockopt(
+            probe.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MTU,
+            (&raw mut mtu).cast(),
+            &raw mut len,
+        )
+    };
+    let room = u32::try_from(mtu).ok().filter(|_| rc == 0)?;
+    let overhead = HEADERS + (MAX_PACKET - crate::roce::MAX_MTU) as u32;
+    [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| mtu + overhead <= room)
+}
+
+fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {
+    // On 127/8 another address is the better way out of a conflict, and the port stays the one that tools know.
+    let tries = if ip.is_loopback() || port == 0 { 1 } else { 1024 };
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for port in (port..=u16::MAX).take(tries) {
+        match open(SocketAddrV4::new(ip, port)) {
+            Ok(bound) => return Ok(bound),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// An address of 127/8 that nobody else has bound, by trying some that depend on time and process.
+fn bind_any_loopback(port: u16) -> io::Result<(Socket, SocketAddrV4)> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let mut seed = crate::rng::Rng::new(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32);
+    let port = if port == 0 { PORT } else { port };
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..64 {
+        let bits = seed.next_u64();
+        // Neither network nor broadcast address, and not 127.0.x.x, which people use by hand.
+        let ip = Ipv4Addr::new(127, 1 + (bits % 254) as u8, (bits >> 8) as u8, 1 + (bits >> 16 & 0x7f) as u8);
+        match open(SocketAddrV4::new(ip, port)) {
+            Ok(bound) => return Ok(bound),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+fn open(addr: SocketAddrV4) -> io::Result<(Socket, SocketAddrV4)> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&SocketAddr::V4(addr).into())?;
+    socket.set_nonblocking(true)?;
+    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        if set_option(&socket, libc::SOL_SOCKET, force, SOCKET_BUFFER as libc::c_int).is_err() {
+            set_option(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER as libc::c_int)?;
+        }
+    }
+    // Forbidding fragments makes the kernel's IP header one that the invariant CRC can foresee.
+    set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    let local = match socket.local_addr()?.as_socket_ipv4() {
+        Some(local) => local,
+        None => return Err(io::ErrorKind::AddrNotAvailable.into()),
+    };
+    Ok((socket, local))
+}
+
+fn set_option(socket: &Socket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the option is an int, and the length says so.
+    let rc = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn sockaddr(addr: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: addr.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*addr.ip()).to_be() },
+        sin_zero: [0; 8],
+    }
+}

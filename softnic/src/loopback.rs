@@ -1,0 +1,480 @@
+//! Execution towards a QP of the same adapter: no packets, one copy from source to destination.
+//!
+//! What a peer would answer by packet is answered at once, with the same checks; where it would not answer at all (it
+//! is not ready to receive yet, or expects other packet numbers), the entry waits and fails like one without
+//! acknowledgement.
+
+use crate::core::{Core, Done, Output, complete, fail};
+use crate::cq::Cq;
+use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::memory::MemoryError;
+use crate::qp::{Attrs, Qp, Route, Stall, State, rnr_time};
+use crate::roce::Psn;
+use crate::sq::{self, BadWqe};
+use crate::table::Table;
+use crate::target::{self, AtomicRequest, BadReceive, Place, Received, Refusal};
+use crate::violation::Clause;
+use crate::work::{self, Piece, Refused, pieces};
+use rushmem_mlx5::seg::RaddrSeg;
+use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{CqeOpcode, Opcode, Syndrome};
+use std::time::{Duration, Instant};
+
+/// Entries executed in one visit.
+const BURST: usize = 64;
+/// Payload moved in one visit, and the most of one message at a time, in bytes.
+const BURST_BYTES: u64 = 1 << 20;
+/// How often a QP whose peer is not ready looks again.
+const RETRY: Duration = Duration::from_micros(50);
+
+/// What one step did.
+enum Step {
+    /// An entry completed after moving so many bytes.
+    Moved(u64),
+    /// Nothing to do until a doorbell or a timer.
+    Idle,
+    /// The QP is in error now.
+    Failed,
+}
+
+/// How an entry ended.
+enum Outcome {
+    Done,
+    /// Bytes moved so far of a long message.
+    Partly(u64),
+    /// No answer would come.
+    Silent,
+    /// The receiver has no receive entry; its timer code.
+    NotReady(u8),
+    /// Waits for something that no timer knows.
+    Waits,
+    Local(Refused),
+    Remote(Refusal),
+}
+
+impl From<Refused> for Outcome {
+    fn from(refused: Refused) -> Outcome {
+        Outcome::Local(refused)
+    }
+}
+
+impl From<Refusal> for Outcome {
+    fn from(refusal: Refusal) -> Outcome {
+        Outcome::Remote(refusal)
+    }
+}
+
+impl From<MemoryError> for Outcome {
+    fn from(error: MemoryError) -> Outcome {
+        Outcome::Remote(Refusal::Failed(error))
+    }
+}
+
+/// Executes some entries of a QP. Returns whether there are more to execute at once.
+pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    let mut bytes = 0;
+    for _ in 0..BURST {
+        match step(core, qpn) {
+            Step::Moved(moved) => bytes += moved,
+            Step::Idle => return false,
+            Step::Failed => return true,
+        }
+        if bytes >= BURST_BYTES {
+            break;
+        }
+    }
+    true
+}
+
+/// The requester's side of one entry.
+struct Source {
+    user: User,
+    peer: u32,
+    psn: Psn,
+    attrs: Attrs,
+    progress: u64,
+}
+
+#[inline]
+fn step(core: &mut Core, qpn: u32) -> Step {
+    let Core { qps, cqs, mkeys, dma, scratch, out, now, .. } = core;
+    let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
+    if qp.stall.is_some_and(|stall| stall.until > *now) || qp.state != State::Rts {
+        return Step::Idle;
+    }
+    let Some(sq) = qp.sq.as_ref().filter(|sq| sq.pending() != 0) else { return Step::Idle };
+    let index = sq.consumer;
+    let view = match sq::fetch(sq, qpn, index, scratch) {
+        Ok(view) => view,
+        Err(bad) => {
+            malformed(qp, cqs, out, index, bad);
+            return Step::Failed;
+        }
+    };
+    let source = Source {
+        user: User { pd: qp.pd, qpn },
+        peer: qp.attrs.remote_qpn,
+        psn: qp.send_psn,
+        attrs: qp.attrs,
+        progress: qp.progress,
+    };
+    let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
+    let outcome = execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }).unwrap_or_else(|other| other);
+
+    let len = view.data_len();
+    let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
+    let now = *now;
+    let (syndrome, vendor) = match outcome {
+        Outcome::Done => {
+            let moved = len - qp.progress.min(len);
+            finish(qp, cqs, dma, out, &view, done);
+            return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
+        }
+        Outcome::Partly(progress) => {
+            let moved = progress - qp.progress;
+            qp.progress = progress;
+            (qp.stall, qp.rnr_tries) = (None, 0);
+            return Step::Moved(moved.max(BURST_BYTES));
+        }
+        Outcome::Waits => {
+            core.arm(qpn, now + RETRY);
+            return Step::Idle;
+        }
+        Outcome::Silent => match wait(qp, now, RETRY) {
+            waited if qp.attrs.patience().is_none_or(|patience| waited < patience) => {
+                let until = qp.stall.map_or(now, |stall| stall.until);
+                core.arm(qpn, until);
+                return Step::Idle;
+            }
+            _ => (Syndrome::TRANSPORT_RETRY_EXC_ERR, 0),
+        },
+        // 7 means "for ever".
+        Outcome::NotReady(code) if qp.attrs.rnr_retry == 7 || qp.rnr_tries < qp.attrs.rnr_retry => {
+            qp.rnr_tries = qp.rnr_tries.saturating_add(1);
+            let until = now + rnr_time(code);
+            qp.stall = Some(Stall { since: now, until });
+            core.arm(qpn, until);
+            return Step::Idle;
+        }
+        Outcome::NotReady(_) => (Syndrome::RNR_RETRY_EXC_ERR, 0),
+        Outcome::Local(refused) => refused.syndrome(),
+        Outcome::Remote(refusal) => refusal.syndrome(),
+    };
+    consume(qp, view.n_blocks());
+    out.stats.wqes += 1;
+    fail(qp, cqs, out, done, syndrome, vendor);
+    if let Outcome::Remote(_) = outcome {
+        // The responder fails with the requester: no more traffic on this connection.
+        let peer = source.peer;
+        if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
+            target.state = State::Error;
+            core.enqueue(peer);
+        }
+    }
+    Step::Failed
+}
+
+/// Notes that the peer did not answer; gives the time since the first try.
+fn wait(qp: &mut Qp, now: Instant, again: Duration) -> Duration {
+    let since = qp.stall.map_or(now, |stall| stall.since);
+    qp.stall = Some(Stall { since, until: now + again });
+    now - since
+}
+
+#[inline]
+fn finish(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    dma: &mut Dma,
+    out: &mut Output,
+    view: &View<'_>,
+    mut done: Done,
+) {
+    consume(qp, view.n_blocks());
+    (qp.progress, qp.stall, qp.rnr_tries) = (0, None, 0);
+    out.stats.wqes += 1;
+    out.stats.bytes += view.data_len();
+    if !view.flags().is_signaled() {
+        return;
+    }
+    // The completion announces the data: everything has to be in place before it.
+    if dma.flush().is_err() {
+        fail(qp, cqs, out, done, Syndrome::REMOTE_OP_ERR, 0);
+        return;
+    }
+    done.byte_cnt = work::returned_bytes(view);
+    complete(qp, cqs, out, done);
+}
+
+fn consume(qp: &mut Qp, blocks: u8) {
+    if let Some(sq) = &mut qp.sq {
+        sq.consumer = sq.consumer.wrapping_add(u16::from(blocks));
+    }
+}
+
+/// Completes an entry that cannot be read.
+pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadWqe) {
+    out.violations.record(Clause::Wqe, qp.qpn, bad.detail);
+    out.stats.wqes += 1;
+    if let Some(sq) = &mut qp.sq {
+        sq.consumer = sq.consumer.wrapping_add(bad.blocks.clamp(1, sq.pending()));
+    }
+    let done = Done { index, opcode: bad.opcode, byte_cnt: 0 };
+    fail(qp, cqs, out, done, Syndrome::LOCAL_QP_OP_ERR, 0);
+}
+
+/// The parts of the adapter that an execution touches.
+struct Parts<'c> {
+    qps: &'c mut Table<Box<Qp>>,
+    cqs: &'c mut Table<Cq>,
+    mkeys: &'c Mkeys,
+    dma: &'c mut Dma,
+    out: &'c mut Output,
+}
+
+#[inline]
+fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome, Outcome> {
+    match view.opcode() {
+        Opcode::NOP => return Ok(Outcome::Done),
+        Opcode::DUMP => return dump(view, source, parts),
+        Opcode::WAIT => return Ok(wait_for_cq(view, parts.cqs)),
+        _ => {}
+    }
+    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    let len = view.data_len();
+    if len > 1 << source.attrs.log_msg_max {
+        return Err(Refused::Length.into());
+    }
+    let target = qps.get_mut(source.peer).filter(|target| {
+        target.state.receives()
+            && target.route == Route::Own
+            && target.attrs.remote_qpn == source.user.qpn
+            && target.recv_psn == source.psn
+    });
+    let Some(target) = target else { return Ok(Outcome::Silent) };
+    let end = len.min(source.progress + BURST_BYTES);
+    let outcome = match (view.opcode(), view.remote()) {
+        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, Some(at)) => {
+            if view.opcode() == Opcode::RDMA_WRITE_IMM && !target.has_receive() {
+                return no_receive(target);
+            }
+            write(view, source, target, mkeys, dma, at, end)?;
+            if view.opcode() == Opcode::RDMA_WRITE_IMM && end == len {
+                immediate(view, target, cqs, dma, out)?;
+            }
+            end
+        }
+        (Opcode::RDMA_READ, Some(at)) => read(view, source, target, mkeys, dma, at, end)?,
+        (Opcode::SEND | Opcode::SEND_IMM, None) => {
+            send(view, source, target, mkeys, dma, Inbox { cqs, out })?
+        }
+        (_, Some(at)) => atomic(view, source, target, mkeys, dma, at)?,
+        // SEND_INVAL: the keys of this adapter cannot be invalidated from afar.
+        _ => return Err(Refusal::Invalid.into()),
+    };
+    if outcome < len {
+        return Ok(Outcome::Partly(outcome));
+    }
+    let packets = source.attrs.packets(len);
+    let Some(target) = qps.get_mut(source.peer) else { return Ok(Outcome::Silent) };
+    target.recv_psn = target.recv_psn.plus(packets);
+    target.msn = target.msn.wrapping_add(1);
+    if let Some(own) = qps.get_mut(source.user.qpn) {
+        own.send_psn = own.send_psn.plus(packets);
+    }
+    Ok(Outcome::Done)
+}
+
+fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
+    match target.rq {
+        Some(_) => Ok(Outcome::NotReady(target.attrs.min_rnr_nak)),
+        // Without a receive queue no entry will ever come: better an error than waiting for ever.
+        None => Err(Refusal::Invalid.into()),
+    }
+}
+
+fn place(at: RaddrSeg, len: u64) -> Place {
+    Place { addr: at.addr.get(), rkey: at.rkey.get(), len }
+}
+
+#[inline]
+fn write(
+    view: &View<'_>,
+    source: &Source,
+    target: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    at: RaddrSeg,
+    end: u64,
+) -> Result<(), Outcome> {
+    let Some(to) = target::writable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
+    let start = source.progress;
+    pieces(view, mkeys, source.user, Rights::LOCAL_READ, start, end - start, |piece, at| {
+        let to = to.part(start + at, u64::MAX);
+        match piece {
+            Piece::Memory(from) => dma.copy(&to, &from)?,
+            Piece::Inline(bytes) => dma.write(&to, bytes)?,
+        }
+        Ok(())
+    })
+}
+
+fn read(
+    view: &View<'_>,
+    source: &Source,
+    target: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    at: RaddrSeg,
+    end: u64,
+) -> Result<u64, Outcome> {
+    let Some(from) = target::readable(target, mkeys, place(at, view.data_len()))? else { return Ok(end) };
+    let start = source.progress;
+    pieces(view, mkeys, source.user, Rights::LOCAL_WRITE, start, end - start, |piece, at| {
+        if let Piece::Memory(to) = piece {
+            dma.copy(&to, &from.part(start + at, to.len))?;
+        }
+        Ok::<(), Outcome>(())
+    })?;
+    Ok(end)
+}
+
+fn atomic(
+    view: &View<'_>,
+    source: &Source,
+    target: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    at: RaddrSeg,
+) -> Result<u64, Outcome> {
+    let Some(operands) = view.atomic() else { return Err(Refusal::Invalid.into()) };
+    let (op, width, extended) = work::atomic(operands);
+    let bytes = width.bytes();
+    if view.data_len() < bytes {
+        return Err(Refused::Length.into());
+    }
+    // The result must have a place before memory changes.
+    pieces(view, mkeys, source.user, Rights::LOCAL_WRITE, 0, bytes, |_, _| Ok::<(), Outcome>(()))?;
+    let request = AtomicRequest { addr: at.addr.get(), rkey: at.rkey.get(), width, extended, op };
+    let old = target::atomic(target, mkeys, dma, &request)?;
+    let (result, len) = work::atomic_result(old, width);
+    pieces(view, mkeys, source.user, Rights::LOCAL_WRITE, 0, bytes, |piece, at| {
+        if let Piece::Memory(to) = piece {
+            dma.write(&to, &result[at as usize..len])?;
+        }
+        Ok::<(), Outcome>(())
+    })?;
+    Ok(view.data_len())
+}
+
+/// What completing a receive touches.
+struct Inbox<'c> {
+    cqs: &'c mut Table<Cq>,
+    out: &'c mut Output,
+}
+
+fn send(
+    view: &View<'_>,
+    source: &Source,
+    target: &mut Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    inbox: Inbox<'_>,
+) -> Result<u64, Outcome> {
+    let Inbox { cqs, out } = inbox;
+    let Some(receive) = target::take_receive(target) else {
+        return match no_receive(target) {
+            Ok(outcome) | Err(outcome) => Err(outcome),
+        };
+    };
+    let len = view.data_len();
+    let moved = receive.fits(len).map_err(Problem::Receive).and_then(|()| {
+        pieces(view, mkeys, source.user, Rights::LOCAL_READ, 0, len, |piece, at| {
+            let size = match piece {
+                Piece::Memory(from) => from.len,
+                Piece::Inline(bytes) => bytes.len() as u64,
+            };
+            let spread = receive.spread(mkeys, target, at, size, |to, within| match piece {
+                Piece::Memory(from) => dma.copy(&to, &from.part(within, to.len)),
+                Piece::Inline(bytes) => dma.write(&to, &bytes[within as usize..]),
+            });
+            spread.map_err(Problem::Receive)
+        })
+    });
+    match moved {
+        Ok(()) => {}
+        Err(Problem::Own(refused)) => return Err(refused.into()),
+        Err(Problem::Receive(bad)) => {
+            target::receive_failed(target, cqs, out, receive.index, bad);
+            return Err(bad.refusal().into());
+        }
+    }
+    dma.flush()?;
+    let kind = if view.opcode() == Opcode::SEND { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
+    let message = Received {
+        kind,
+        index: receive.index,
+        byte_cnt: len as u32,
+        imm: view.imm().unwrap_or(0),
+        solicited: view.flags().is_solicited(),
+    };
+    target::received(target, cqs, out, message);
+    Ok(len)
+}
+
+/// Whose fault a failed SEND is.
+enum Problem {
+    Own(Refused),
+    Receive(BadReceive),
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        Problem::Own(refused)
+    }
+}
+
+/// The receive completion of an RDMA WRITE with immediate.
+fn immediate(
+    view: &View<'_>,
+    target: &mut Qp,
+    cqs: &mut Table<Cq>,
+    dma: &mut Dma,
+    out: &mut Output,
+) -> Result<(), Outcome> {
+    let Some(receive) = target::take_receive(target) else { return Ok(()) };
+    dma.flush()?;
+    let message = Received {
+        kind: CqeOpcode::RESP_WR_IMM,
+        index: receive.index,
+        byte_cnt: view.data_len() as u32,
+        imm: view.imm().unwrap_or(0),
+        solicited: view.flags().is_solicited(),
+    };
+    target::received(target, cqs, out, message);
+    Ok(())
+}
+
+/// Touches local memory; its completion says that earlier writes of this adapter are in place.
+fn dump(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome, Outcome> {
+    check_dump(view, source.user, parts.mkeys)?;
+    parts.dma.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// Checks the keys of a DUMP.
+pub(crate) fn check_dump(view: &View<'_>, user: User, mkeys: &Mkeys) -> Result<(), Refused> {
+    pieces(view, mkeys, user, Rights::LOCAL_READ, 0, view.data_len(), |_, _| Ok(()))
+}
+
+/// Whether the awaited CQ has produced the entry whose index is named, in 16-bit arithmetic.
+fn wait_for_cq(view: &View<'_>, cqs: &Table<Cq>) -> Outcome {
+    if cq_reached(view, cqs) { Outcome::Done } else { Outcome::Waits }
+}
+
+/// As `wait_for_cq`, for packets.
+pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> bool {
+    let Some(wait) = view.wait() else { return true };
+    let Some(cq) = cqs.get(wait.cqn.get() & 0xff_ffff) else { return false };
+    (cq.produced as u16).wrapping_sub(wait.index.get() as u16).wrapping_sub(1) < 0x8000
+}

@@ -1,0 +1,555 @@
+//! Memory that the adapter reads and writes by DMA.
+//!
+//! The adapter does not know what memory is made of. Host memory gives a pointer and is copied word by word with
+//! relaxed atomics, because kernels read and write the same words at the same time; anything else (GPU memory)
+//! implements [`Memory`] with its own copies, which may be asynchronous until [`Memory::flush`].
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Why an access to a [`Memory`] failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// The access leaves the memory.
+    #[error("access of {len} bytes at offset {offset:#x} leaves the memory")]
+    OutOfRange {
+        /// First byte of the access, from the start of the memory.
+        offset: u64,
+        /// Bytes of the access.
+        len: u64,
+    },
+    /// An atomic whose offset is not a multiple of its width.
+    #[error("atomic at offset {offset:#x} is not aligned to its width")]
+    Misaligned {
+        /// First byte of the operand.
+        offset: u64,
+    },
+    /// The implementation failed; the code is its own (a `CUresult` for CUDA memory).
+    #[error("device copy failed with code {0}")]
+    Device(i32),
+}
+
+/// Operand width of a remote atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// 4 bytes.
+    Four,
+    /// 8 bytes.
+    Eight,
+}
+
+impl Width {
+    /// The width in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Width::Four => 4,
+            Width::Eight => 8,
+        }
+    }
+}
+
+/// A remote atomic. Operands of 4-byte atomics use the low halves; memory holds little-endian integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Adds field by field: a set bit of `boundary` is the top bit of a field, and no carry leaves it. With
+    /// `boundary` 0 it is a plain add, with all ones an exclusive or.
+    Add {
+        /// The addend.
+        add: u64,
+        /// Field boundaries.
+        boundary: u64,
+    },
+    /// Where `(old ^ compare) & compare_mask` is 0, replaces the bits in `swap_mask` by those of `swap`.
+    CompareSwap {
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store.
+        swap: u64,
+        /// Bits that are compared.
+        compare_mask: u64,
+        /// Bits that are replaced.
+        swap_mask: u64,
+    },
+}
+
+impl AtomicOp {
+    /// The value that memory holds after the operation met `old`; `None` when a compare failed.
+    #[must_use]
+    pub fn apply(self, old: u64, width: Width) -> Option<u64> {
+        let new = match self {
+            AtomicOp::Add { add, boundary } => {
+                let low = !boundary;
+                (old & low).wrapping_add(add & low) ^ ((old ^ add) & boundary)
+            }
+            AtomicOp::CompareSwap { compare, swap, compare_mask, swap_mask } => {
+                let differ = (old ^ compare) & compare_mask;
+                let seen = if width == Width::Four { differ & 0xffff_ffff } else { differ };
+                if seen != 0 {
+                    return None;
+                }
+                (old & !swap_mask) | (swap & swap_mask)
+            }
+        };
+        Some(if width == Width::Four { new & 0xffff_ffff } else { new })
+    }
+}
+
+/// Memory that the adapter reads and writes.
+///
+/// Offsets are in bytes from the start of the memory. The adapter calls from its engine thread; every method must
+/// be callable from any thread. Nothing here may wait for a kernel, or the kernel would wait for itself.
+///
+/// # Safety
+///
+/// Where [`host_ptr`](Memory::host_ptr) returns a pointer, [`len`](Memory::len) bytes behind it stay mapped, readable
+/// and writable as long as the object lives, pointer and length never change, and no Rust reference to those bytes is
+/// used meanwhile: the adapter accesses them with atomics.
+pub unsafe trait Memory: Send + Sync {
+    /// Size in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether the memory has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The address of byte 0 for the CPU, where the CPU may touch the memory directly.
+    ///
+    /// Queues and doorbell records need it. The adapter then never calls `read`, `write` or `atomic`.
+    fn host_ptr(&self) -> Option<NonNull<u8>>;
+
+    /// The address of byte 0 in an address space that [`copy_in`](Memory::copy_in) and
+    /// [`copy_out`](Memory::copy_out) of other memories understand (CUDA's unified addresses).
+    fn unified_addr(&self) -> Option<u64> {
+        self.host_ptr().map(|p| p.as_ptr() as u64)
+    }
+
+    /// Copies bytes out; `buf` is filled, and earlier `write`s are seen, when it returns.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError>;
+
+    /// Copies bytes in. `data` may be reused when it returns; the bytes need to be visible only after
+    /// [`flush`](Memory::flush), in the order of the calls.
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError>;
+
+    /// One atomic read-modify-write, with respect to the adapter and, where the memory can, to everyone. Returns the
+    /// old value, zero-extended. It follows earlier writes.
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError>;
+
+    /// Starts a copy of `len` bytes from the unified address `src` and returns `true`; complete after
+    /// [`flush`](Memory::flush). `false` means that it cannot, and the adapter stages the bytes through `write`.
+    fn copy_in(&self, offset: u64, src: u64, len: u64) -> Result<bool, MemoryError> {
+        let _ = (offset, src, len);
+        Ok(false)
+    }
+
+    /// Starts a copy of `len` bytes to the unified address `dst` and returns `true`; complete after
+    /// [`flush`](Memory::flush) of this memory. `false` means that it cannot, and the adapter uses `read`.
+    fn copy_out(&self, offset: u64, dst: u64, len: u64) -> Result<bool, MemoryError> {
+        let _ = (offset, dst, len);
+        Ok(false)
+    }
+
+    /// Waits until everything started by this memory has landed. The adapter calls it once before the completion,
+    /// acknowledgement or atomic that announces the bytes.
+    fn flush(&self) -> Result<(), MemoryError> {
+        Ok(())
+    }
+}
+
+/// Host memory that somebody else owns.
+#[derive(Debug)]
+pub struct HostMemory {
+    base: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: the constructor's contract makes the range valid for every thread, and all accesses are atomic.
+unsafe impl Send for HostMemory {}
+// SAFETY: as for Send.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// Describes `len` bytes at `base`.
+    ///
+    /// # Safety
+    ///
+    /// - The range stays mapped, readable and writable until this object is dropped.
+    /// - No Rust reference to bytes of the range is used while the adapter may touch them; both sides use raw
+    ///   pointers or atomics.
+    #[must_use]
+    pub unsafe fn new(base: NonNull<u8>, len: u64) -> HostMemory {
+        HostMemory { base, len }
+    }
+
+    fn at(&self, offset: u64, len: u64) -> Result<*mut u8, MemoryError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(self.base.as_ptr().wrapping_add(offset as usize)),
+            _ => Err(MemoryError::OutOfRange { offset, len }),
+        }
+    }
+}
+
+// SAFETY: `HostMemory::new` has the same contract as this trait.
+unsafe impl Memory for HostMemory {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        Some(self.base)
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        let src = self.at(offset, buf.len() as u64)?;
+        // SAFETY: `at` checked the range, `new` promises that it is mapped; `buf` is exclusive.
+        unsafe { copy(buf.as_mut_ptr(), src, buf.len()) };
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
+        let dst = self.at(offset, data.len() as u64)?;
+        // SAFETY: `at` checked the range, `new` promises that it is mapped.
+        unsafe { copy(dst, data.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        let at = self.at(offset, width.bytes())?;
+        if !(at as u64).is_multiple_of(width.bytes()) {
+            return Err(MemoryError::Misaligned { offset });
+        }
+        // SAFETY: the range is mapped (`new`), inside (`at`) and aligned (checked above).
+        Ok(unsafe { atomic(at, width, op) })
+    }
+}
+
+/// Zeroed host memory that belongs to the adapter's side: page-aligned and a multiple of a page long.
+#[derive(Debug)]
+pub struct HostBuffer {
+    memory: HostMemory,
+}
+
+/// Size and alignment of a page of [`HostBuffer`], and of an adapter page.
+pub const PAGE: usize = 4096;
+
+impl HostBuffer {
+    /// Allocates at least `len` zeroed bytes.
+    #[must_use]
+    pub fn new(len: usize) -> HostBuffer {
+        let layout = HostBuffer::layout(len.max(1).next_multiple_of(PAGE));
+        // SAFETY: the layout has at least one page.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        // SAFETY: the allocation lives until `drop`, and is handed out by raw pointer only.
+        HostBuffer { memory: unsafe { HostMemory::new(base, layout.size() as u64) } }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, PAGE).expect("a page is a power of two and no buffer is near isize::MAX")
+    }
+
+    /// First byte of the buffer.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.base.as_ptr()
+    }
+
+    /// Reads the 8-byte word at `offset` (aligned, in range), with acquire ordering.
+    #[must_use]
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.memory.len);
+        // SAFETY: aligned and inside the allocation, checked above.
+        unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
+    }
+
+    /// Writes the 8-byte word at `offset` (aligned, in range), with release ordering.
+    pub fn store_u64(&self, offset: usize, value: u64) {
+        assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.memory.len);
+        // SAFETY: aligned and inside the allocation, checked above.
+        unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
+    }
+
+    /// Reads the 4-byte word at `offset` (aligned, in range), with acquire ordering.
+    #[must_use]
+    pub fn load_u32(&self, offset: usize) -> u32 {
+        assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.memory.len);
+        // SAFETY: aligned and inside the allocation, checked above.
+        unsafe { AtomicU32::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
+    }
+
+    /// Writes the 4-byte word at `offset` (aligned, in range), with release ordering.
+    pub fn store_u32(&self, offset: usize, value: u32) {
+        assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.memory.len);
+        // SAFETY: aligned and inside the allocation, checked above.
+        unsafe { AtomicU32::from_ptr(self.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.memory.base.as_ptr(), HostBuffer::layout(self.memory.len as usize)) };
+    }
+}
+
+// SAFETY: the allocation lives until drop, and only raw pointers to it are handed out.
+unsafe impl Memory for HostBuffer {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.memory.host_ptr()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        self.memory.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.memory.write(offset, data)
+    }
+
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        self.memory.atomic(offset, width, op)
+    }
+}
+
+/// Copies bytes between places that others may access at the same time.
+///
+/// Every naturally aligned 8-, 4- or 2-byte piece of the destination is stored whole, whatever the source's
+/// alignment, so nobody sees a torn aligned word. Relaxed: the caller's fence or release store publishes the bytes.
+///
+/// # Safety
+///
+/// `dst` and `src` are valid for `len` bytes; concurrent accesses by others are atomic or come from outside Rust.
+pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+    let mut at = 0;
+    while at < len {
+        let left = len - at;
+        // SAFETY: `at < len`; each arm stays within `left` bytes, and `piece` made the destination aligned for it.
+        unsafe {
+            let (d, s) = (dst.add(at), src.add(at).cast_mut());
+            at += match piece(d as usize, left) {
+                8 => copy_bulk(d.cast(), s, left / 8) * 8,
+                4 => {
+                    AtomicU32::from_ptr(d.cast()).store(u32::from_ne_bytes(load(s)), Ordering::Relaxed);
+                    4
+                }
+                2 => {
+                    AtomicU16::from_ptr(d.cast()).store(u16::from_ne_bytes(load(s)), Ordering::Relaxed);
+                    2
+                }
+                _ => {
+                    AtomicU8::from_ptr(d).store(u8::from_ne_bytes(load(s)), Ordering::Relaxed);
+                    1
+                }
+            };
+        }
+    }
+}
+
+/// The widest store that the destination's alignment and the rest allow.
+fn piece(dst: usize, left: usize) -> usize {
+    let aligned = 1 << dst.trailing_zeros().min(3);
+    aligned.min(1 << left.ilog2().min(3))
+}
+
+/// `N` bytes from any address, by one load where it is aligned.
+///
+/// # Safety
+///
+/// `src` is valid for `N` bytes.
+unsafe fn load<const N: usize>(src: *mut u8) -> [u8; N] {
+    let mut bytes = [0; N];
+    // SAFETY: within the `N` bytes; the wide loads only where aligned.
+    unsafe {
+        if N == 8 && (src as usize).is_multiple_of(8) {
+            bytes.copy_from_slice(&AtomicU64::from_ptr(src.cast()).load(Ordering::Relaxed).to_ne_bytes());
+        } else if N >= 4 && (src as usize).is_multiple_of(4) {
+            for i in (0..N).step_by(4) {
+                let word = AtomicU32::from_ptr(src.add(i).cast()).load(Ordering::Relaxed);
+                bytes[i..i + 4].copy_from_slice(&word.to_ne_bytes());
+            }
+        } else {
+            for (i, byte) in bytes.iter_mut().enumerate() {
+                *byte = AtomicU8::from_ptr(src.add(i)).load(Ordering::Relaxed);
+            }
+        }
+    }
+    bytes
+}
+
+/// Copies up to `words` whole words, at least one, and returns how many.
+///
+/// # Safety
+///
+/// `dst` is aligned; both are valid for `words` words, and `words` is not 0.
+unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
+    // SAFETY: as the caller; `copy_shifted` gets one word less than there is, as it asks.
+    unsafe {
+        if (src as usize).is_multiple_of(8) {
+            copy_words(dst, src.cast(), words);
+            words
+        } else if words > 2 {
+            copy_shifted(dst, src, words - 1);
+            words - 1
+        } else {
+            AtomicU64::from_ptr(dst).store(u64::from_ne_bytes(load(src)), Ordering::Relaxed);
+            1
+        }
+    }
+}
+
+/// # Safety
+///
+/// Both sides are 8-byte aligned and valid for `words` words.
+unsafe fn copy_words(dst: *mut u64, src: *mut u64, words: usize) {
+    for i in 0..words {
+        // SAFETY: `i < words`, aligned by the caller.
+        unsafe {
+            AtomicU64::from_ptr(dst.add(i))
+                .store(AtomicU64::from_ptr(src.add(i)).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whole-word stores from a source that is not 8-byte aligned: each word is put together from two aligned loads.
+///
+/// # Safety
+///
+/// `dst` is aligned and valid for `words` words, `src` is not aligned and valid for `words * 8 + 8` bytes, so that
+/// the aligned words around it can be read: the first begins less than 8 bytes before `src`, in the same word.
+unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
+    let skew = src as usize % 8;
+    let (down, up) = (8 * skew as u32, 64 - 8 * skew as u32);
+    // The first partial word is read byte by byte, so that nothing before `src` is touched.
+    let mut low = 0u64;
+    for i in 0..8 - skew {
+        // SAFETY: `i < 8`, and the source is valid for at least 16 bytes.
+        let byte = unsafe { AtomicU8::from_ptr(src.add(i)) }.load(Ordering::Relaxed);
+        low |= u64::from(byte) << (8 * i as u32 + down);
+    }
+    let base = src.wrapping_sub(skew).cast::<u64>();
+    for i in 0..words {
+        // SAFETY: word `i + 1` from `base` ends at most `8 * words + 8 - skew` bytes after `src`.
+        let high = unsafe { AtomicU64::from_ptr(base.add(i + 1)) }.load(Ordering::Relaxed);
+        // SAFETY: `i < words`.
+        unsafe { AtomicU64::from_ptr(dst.add(i)) }.store((low >> down) | (high << up), Ordering::Relaxed);
+        low = high;
+    }
+}
+
+/// A real CPU atomic: kernels operate on the same word.
+///
+/// # Safety
+///
+/// `at` is valid and aligned for `width`.
+pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
+    // SAFETY: valid and aligned by the caller.
+    match width {
+        Width::Eight => atomic_u64(unsafe { AtomicU64::from_ptr(at.cast()) }, op),
+        Width::Four => u64::from(atomic_u32(unsafe { AtomicU32::from_ptr(at.cast()) }, op)),
+    }
+}
+
+// AcqRel throughout: the atomic publishes the writes before it on its QP, and a fetched value orders what follows.
+fn atomic_u64(word: &AtomicU64, op: AtomicOp) -> u64 {
+    match op {
+        AtomicOp::Add { add, boundary: 0 } => word.fetch_add(add, Ordering::AcqRel),
+        AtomicOp::Add { add, boundary: u64::MAX } => word.fetch_xor(add, Ordering::AcqRel),
+        AtomicOp::CompareSwap { swap, compare_mask: 0, swap_mask: u64::MAX, .. } => {
+            word.swap(swap, Ordering::AcqRel)
+        }
+        _ => {
+            let step = |old| op.apply(old, Width::Eight);
+            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, step).unwrap_or_else(|old| old)
+        }
+    }
+}
+
+fn atomic_u32(word: &AtomicU32, op: AtomicOp) -> u32 {
+    let step = |old: u32| op.apply(u64::from(old), Width::Four).map(|new| new as u32);
+    match op {
+        AtomicOp::Add { add, boundary } if boundary as u32 == 0 => {
+            word.fetch_add(add as u32, Ordering::AcqRel)
+        }
+        _ => word.fetch_update(Ordering::AcqRel, Ordering::Acquire, step).unwrap_or_else(|old| old),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_is_exact_at_every_alignment() {
+        let from = HostBuffer::new(256);
+        let pattern: Vec<u8> = (0..256).map(|i| (i * 7 + 3) as u8).collect();
+        from.write(0, &pattern).unwrap();
+        for src in 0..9usize {
+            for dst in 0..9usize {
+                for len in 0..70usize {
+                    let to = HostBuffer::new(128);
+                    // SAFETY: both buffers are larger than offset plus length.
+                    unsafe { copy(to.as_ptr().add(dst), from.as_ptr().add(src), len) };
+                    let mut got = [0; 128];
+                    to.read(0, &mut got).unwrap();
+                    let mut want = [0; 128];
+                    want[dst..dst + len].copy_from_slice(&pattern[src..src + len]);
+                    assert_eq!(got, want, "src {src} dst {dst} len {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn field_add_keeps_carries_inside_their_field() {
+        let byte_field = AtomicOp::Add { add: 1, boundary: 0x80 };
+        assert_eq!(byte_field.apply(0xff, Width::Eight), Some(0));
+        let whole = AtomicOp::Add { add: 1, boundary: 0 };
+        assert_eq!(whole.apply(0xff, Width::Eight), Some(0x100));
+        assert_eq!(whole.apply(0xffff_ffff, Width::Four), Some(0));
+        let xor = AtomicOp::Add { add: 0x8000_0000_0000_0001, boundary: u64::MAX };
+        assert_eq!(xor.apply(0xffff_0000_0000_0003, Width::Eight), Some(0x7fff_0000_0000_0002));
+    }
+
+    #[test]
+    fn compare_looks_only_at_its_mask() {
+        let op = AtomicOp::CompareSwap { compare: 0x0a, swap: 0xbb, compare_mask: 0x0f, swap_mask: 0xf0 };
+        assert_eq!(op.apply(0x12_3a, Width::Eight), Some(0x12_ba));
+        assert_eq!(op.apply(0x12_3b, Width::Eight), None);
+    }
+
+    #[test]
+    fn atomics_on_memory_match_their_definition() {
+        let buffer = HostBuffer::new(64);
+        let ops = [
+            AtomicOp::Add { add: 5, boundary: 0 },
+            AtomicOp::Add { add: 0x8080_8080_8080_8080, boundary: 0x8080_8080_8080_8080 },
+            AtomicOp::Add { add: 0xffff, boundary: u64::MAX },
+            AtomicOp::CompareSwap { compare: 1, swap: 2, compare_mask: u64::MAX, swap_mask: u64::MAX },
+            AtomicOp::CompareSwap { compare: 0, swap: 9, compare_mask: 0, swap_mask: u64::MAX },
+            AtomicOp::CompareSwap { compare: 0, swap: 0x77, compare_mask: 0xf, swap_mask: 0xf0 },
+        ];
+        for width in [Width::Four, Width::Eight] {
+            for op in ops {
+                for start in [0u64, 1, 0xff80_ff7f_ffff_ffff] {
+                    let start = if width == Width::Four { start & 0xffff_ffff } else { start };
+                    buffer.store_u64(8, start);
+                    assert_eq!(buffer.atomic(8, width, op), Ok(start));
+                    assert_eq!(
+                        buffer.load_u64(8),
+                        op.apply(start, width).unwrap_or(start),
+                        "{op:?} {width:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(buffer.atomic(4, Width::Eight, ops[0]), Err(MemoryError::Misaligned { offset: 4 }));
+        assert!(buffer.read(PAGE as u64, &mut [0]).is_err());
+        assert!(buffer.write(u64::MAX, &[0]).is_err());
+    }
+}

@@ -1,0 +1,285 @@
+//! The adapter and its users' handles.
+
+use crate::config::{Config, Ip};
+use crate::core::Core;
+use crate::engine::{self, Shared};
+use crate::link::Fabric;
+use crate::memory::{HostBuffer, Memory, PAGE};
+use crate::stats::Stats;
+use crate::uar::UarPage;
+use crate::violation::Violation;
+use crate::window::Window;
+use crate::{cmd, dma::Umem};
+use rushmem_mlx5::doorbell::uar;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Why the adapter refused something outside the command interface.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The UDP fabric could not be bound.
+    #[error("cannot bind the UDP fabric to {ip:?} port {port}: {source}")]
+    Bind {
+        /// Where it was to be bound.
+        ip: Ip,
+        /// First port tried.
+        port: u16,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The capture file could not be written.
+    #[error("cannot write the capture file {path:?}: {source}")]
+    Capture {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The engine thread could not be started.
+    #[error("cannot start the adapter's engine thread: {0}")]
+    Thread(std::io::Error),
+    /// A setting is out of its range.
+    #[error("setting {name} = {value} is out of range: {expected}")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// A umem does not lie within its memory.
+    #[error("umem of {len} bytes at offset {offset} leaves a memory of {size} bytes")]
+    UmemRange {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Bytes of the memory.
+        size: u64,
+    },
+    /// No object with this number belongs to this context.
+    #[error("no {kind} {id:#x} in this context")]
+    Unknown {
+        /// What kind of object.
+        kind: &'static str,
+        /// Its number.
+        id: u32,
+    },
+    /// The object is still used by others.
+    #[error("{kind} {id:#x} is still used by {users} objects")]
+    InUse {
+        /// What kind of object.
+        kind: &'static str,
+        /// Its number.
+        id: u32,
+        /// How many objects use it.
+        users: u32,
+    },
+    /// No more objects of this kind.
+    #[error("no more {0}s")]
+    Exhausted(&'static str),
+}
+
+/// A software ConnectX: an engine thread, its objects and its fabric. Dropping it stops the engine; pages and memory
+/// stay valid as long as their own handles do.
+pub struct Nic {
+    shared: Arc<Shared>,
+    engine: Option<JoinHandle<()>>,
+    address: SocketAddrV4,
+}
+
+impl Nic {
+    /// Starts an adapter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a setting out of range, [`Error::Bind`] where the fabric's socket cannot be bound,
+    /// [`Error::Capture`] where the capture file cannot be made, [`Error::Thread`] where the system has no thread.
+    pub fn start(config: Config) -> Result<Nic, Error> {
+        config.check()?;
+        let fabric = Fabric::open(&config)?;
+        let address = match &fabric {
+            Some(fabric) => fabric.local(),
+            None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
+        };
+        let shared = Arc::new(Shared::new(Core::new(config, address, fabric)));
+        let engine = std::thread::Builder::new()
+            .name("softnic".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || engine::run(&shared)
+            })
+            .map_err(Error::Thread)?;
+        tracing::debug!(%address, "software ConnectX started");
+        Ok(Nic { shared, engine: Some(engine), address })
+    }
+
+    /// The adapter's GID: its IPv4 address, mapped into IPv6.
+    #[must_use]
+    pub fn gid(&self) -> [u8; 16] {
+        gid_of(*self.address.ip())
+    }
+
+    /// The adapter's MAC address: locally administered, its last two bytes are the UDP port (0 without a fabric).
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        mac_of(self.address.port())
+    }
+
+    /// Where the UDP fabric is bound; port 0 without one.
+    #[must_use]
+    pub fn address(&self) -> SocketAddrV4 {
+        self.address
+    }
+
+    /// A new user of the adapter, as an opened device is.
+    #[must_use]
+    pub fn open(&self) -> Context {
+        let id = self.shared.core().new_context();
+        Context { shared: Arc::clone(&self.shared), id }
+    }
+
+    /// The rules that drivers and kernels broke so far, oldest first; only the first 256 are kept.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        self.shared.core().out.violations.list().to_vec()
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.core().out.stats
+    }
+}
+
+impl Drop for Nic {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(engine) = self.engine.take() {
+            // A panic of the engine has been reported by its thread; there is nothing to add.
+            let _ = engine.join();
+        }
+    }
+}
+
+/// The IPv4 address as a GID.
+pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
+    ip.to_ipv6_mapped().octets()
+}
+
+/// The MAC address of the adapter on this port.
+pub(crate) fn mac_of(port: u16) -> [u8; 6] {
+    let [high, low] = port.to_be_bytes();
+    [0x02, 0x52, 0x4d, 0, high, low]
+}
+
+/// A doorbell page.
+///
+/// The page lives until [`Context::free_uar`], or else as long as the adapter; this handle keeps it alive beyond both.
+#[derive(Clone)]
+pub struct Uar {
+    /// The number that CREATE_QP and CREATE_CQ take.
+    pub page_id: u32,
+    /// First byte of the page: 4096 bytes, page-aligned, which may be page-locked and mapped for a GPU.
+    pub page: *mut u8,
+    /// The doorbell register: 8 bytes, write only.
+    pub reg_addr: *mut u8,
+    memory: Arc<HostBuffer>,
+}
+
+// SAFETY: the pointers are plain addresses of memory that any thread may access with atomics.
+unsafe impl Send for Uar {}
+// SAFETY: as for Send.
+unsafe impl Sync for Uar {}
+
+impl Uar {
+    /// The page as memory, for drivers that use no pointers.
+    #[must_use]
+    pub fn memory(&self) -> &HostBuffer {
+        &self.memory
+    }
+}
+
+/// One user's handle: its objects are its own. Dropping it destroys them.
+pub struct Context {
+    shared: Arc<Shared>,
+    id: u32,
+}
+
+impl Context {
+    /// Executes a PRM command: any of the general, create, modify, query and destroy commands. Status and syndrome are
+    /// in the output mailbox, as firmware leaves them; an output shorter than the answer gets its beginning.
+    pub fn command(&self, input: &[u8], output: &mut [u8]) {
+        cmd::execute(&mut self.shared.core(), self.id, input, output);
+    }
+
+    /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and gives the umem's number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UmemRange`] where the range leaves the memory, [`Error::Exhausted`].
+    pub fn umem_reg(&self, memory: Arc<dyn Memory>, offset: u64, len: u64) -> Result<u32, Error> {
+        let size = memory.len();
+        if offset.checked_add(len).is_none_or(|end| end > size) || len == 0 {
+            return Err(Error::UmemRange { offset, len, size });
+        }
+        let umem = Umem { owner: self.id, memory, offset, len, users: 0 };
+        self.shared.core().umems.insert(umem).ok_or(Error::Exhausted("umem"))
+    }
+
+    /// Forgets a umem.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`], or [`Error::InUse`] while a key or queue lives in it.
+    pub fn umem_dereg(&self, id: u32) -> Result<(), Error> {
+        let mut core = self.shared.core();
+        let umem = core.umems.get(id).filter(|umem| umem.owner == self.id);
+        let users = umem.ok_or(Error::Unknown { kind: "umem", id })?.users;
+        if users != 0 {
+            return Err(Error::InUse { kind: "umem", id, users });
+        }
+        core.umems.remove(id);
+        Ok(())
+    }
+
+    /// A new doorbell page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exhausted`].
+    pub fn alloc_uar(&self) -> Result<Uar, Error> {
+        let memory = Arc::new(HostBuffer::new(PAGE));
+        let shared: Arc<dyn Memory> = Arc::clone(&memory) as _;
+        let window = Window::new(&shared, 0, PAGE, PAGE).map_err(|_| Error::Exhausted("UAR page"))?;
+        let uar = UarPage { owner: self.id, page: window, qps: Vec::new(), users: 0 };
+        let page_id = self.shared.core().uars.insert(uar).ok_or(Error::Exhausted("UAR page"))?;
+        let page = memory.as_ptr();
+        Ok(Uar { page_id, page, reg_addr: page.wrapping_add(uar::DB), memory })
+    }
+
+    /// Gives a doorbell page back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`], or [`Error::InUse`] while a QP or CQ names it.
+    pub fn free_uar(&self, page_id: u32) -> Result<(), Error> {
+        let mut core = self.shared.core();
+        let uar = core.uars.get(page_id).filter(|uar| uar.owner == self.id);
+        let users = uar.ok_or(Error::Unknown { kind: "UAR page", id: page_id })?.users;
+        if users != 0 {
+            return Err(Error::InUse { kind: "UAR page", id: page_id, users });
+        }
+        core.uars.remove(page_id);
+        Ok(())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.shared.core().close_context(self.id);
+    }
+}

@@ -1,0 +1,209 @@
+//! Queue pairs: their attributes, their state machine and their queues.
+
+use crate::roce::Psn;
+use crate::window::Window;
+use crate::wire::{Requester, Responder};
+use rushmem_mlx5::cqe::Completion;
+use rushmem_mlx5::doorbell::{Record, record_counter};
+use rushmem_mlx5::prm::qp::QpContext;
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+/// State of a QP, with the numbers of the QP context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Reset = 0,
+    Init = 1,
+    Rtr = 2,
+    Rts = 3,
+    Error = 6,
+}
+
+impl State {
+    /// Whether packets of the peer are served.
+    pub(crate) fn receives(self) -> bool {
+        matches!(self, State::Rtr | State::Rts)
+    }
+}
+
+/// What the state transitions set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Attrs {
+    pub(crate) remote_qpn: u32,
+    /// Code of the path MTU, 1 to 5.
+    pub(crate) mtu: u8,
+    pub(crate) log_msg_max: u8,
+    pub(crate) remote_read: bool,
+    pub(crate) remote_write: bool,
+    pub(crate) remote_atomic: bool,
+    pub(crate) atomic_mode: u8,
+    pub(crate) min_rnr_nak: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) ack_timeout: u8,
+    pub(crate) log_sra_max: u8,
+    pub(crate) log_rra_max: u8,
+}
+
+impl Attrs {
+    /// log2 of the path MTU.
+    pub(crate) fn mtu_shift(&self) -> u32 {
+        7 + u32::from(self.mtu.clamp(1, 5))
+    }
+
+    /// Packets that a message of `len` bytes takes; an empty message takes one.
+    pub(crate) fn packets(&self, len: u64) -> u32 {
+        let shift = self.mtu_shift();
+        ((len + (1 << shift) - 1) >> shift).max(1) as u32
+    }
+
+    /// Largest operand of an atomic at this QP, and whether extended ones are allowed (values of `atomic_mode`).
+    pub(crate) fn allows_atomic(&self, bytes: u64, extended: bool) -> bool {
+        self.remote_atomic
+            && match self.atomic_mode {
+                0 => false,
+                1 | 2 => bytes == 8 && !extended,
+                mode => bytes <= 1 << mode.min(8),
+            }
+    }
+
+    /// How long a QP waits for its peer before it fails; `None` where it waits for ever.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let once = self.ack_wait()?;
+        Some(once * (u32::from(self.retry_count) + 1))
+    }
+
+    /// 4.096 us times a power of two; 0 turns the timer off.
+    pub(crate) fn ack_wait(&self) -> Option<Duration> {
+        (self.ack_timeout != 0).then(|| Duration::from_nanos(4096 << self.ack_timeout))
+    }
+}
+
+/// Time behind a 5-bit RNR timer code (InfiniBand volume 1, table 45).
+pub(crate) fn rnr_time(code: u8) -> Duration {
+    const MICROS: [u64; 32] = [
+        655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+        5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760,
+        327_680, 491_520,
+    ];
+    Duration::from_micros(MICROS[usize::from(code & 0x1f)])
+}
+
+/// A send queue.
+pub(crate) struct Sq {
+    pub(crate) ring: Window,
+    pub(crate) log_size: u8,
+    /// One past the last block announced by a doorbell.
+    pub(crate) producer: u16,
+    /// The next block to execute.
+    pub(crate) consumer: u16,
+}
+
+impl Sq {
+    /// Blocks announced and not executed.
+    pub(crate) fn pending(&self) -> u16 {
+        self.producer.wrapping_sub(self.consumer)
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        1 << self.log_size
+    }
+}
+
+/// A receive queue.
+pub(crate) struct Rq {
+    pub(crate) ring: Window,
+    pub(crate) log_size: u8,
+    /// Bytes of one entry.
+    pub(crate) stride: usize,
+    pub(crate) consumer: u16,
+}
+
+/// Where a QP's packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// To a QP of this adapter.
+    Own,
+    /// Through the fabric.
+    Peer(SocketAddrV4),
+}
+
+/// A requester that waits for its peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stall {
+    /// When the first try failed.
+    pub(crate) since: Instant,
+    /// When to try again.
+    pub(crate) until: Instant,
+}
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub(crate) owner: u32,
+    pub(crate) qpn: u32,
+    pub(crate) pd: u32,
+    pub(crate) uar: u32,
+    pub(crate) user_index: u32,
+    pub(crate) cq_send: Option<u32>,
+    pub(crate) cq_recv: Option<u32>,
+    pub(crate) umems: [u32; 2],
+    /// What the driver has set, for QUERY_QP.
+    pub(crate) context: QpContext,
+    pub(crate) state: State,
+    pub(crate) attrs: Attrs,
+    pub(crate) route: Route,
+    pub(crate) sq: Option<Sq>,
+    pub(crate) rq: Option<Rq>,
+    pub(crate) record: Window,
+    /// Waits in the list of QPs with work.
+    pub(crate) queued: bool,
+    /// Next packet sequence number to send.
+    pub(crate) send_psn: Psn,
+    /// Next packet sequence number expected.
+    pub(crate) recv_psn: Psn,
+    /// Messages received completely.
+    pub(crate) msn: u32,
+    /// Bytes of the message at the head of the send queue that a loopback copy has already moved.
+    pub(crate) progress: u64,
+    pub(crate) stall: Option<Stall>,
+    pub(crate) rnr_tries: u8,
+    /// When the engine will look at this QP's timers again.
+    pub(crate) timer: Option<Instant>,
+    /// Completions that a fault holds back.
+    pub(crate) held: VecDeque<(Instant, Completion)>,
+    pub(crate) req: Requester,
+    pub(crate) resp: Responder,
+}
+
+impl Qp {
+    /// The producer counter in the doorbell record.
+    pub(crate) fn record_producer(&self) -> u16 {
+        record_counter(self.record.load_u32(Record::SND_OFFSET))
+    }
+
+    /// Whether a receive entry is posted.
+    pub(crate) fn has_receive(&self) -> bool {
+        match &self.rq {
+            Some(rq) => record_counter(self.record.load_u32(Record::RCV_OFFSET)) != rq.consumer,
+            None => false,
+        }
+    }
+
+    /// Forgets everything that a connection has gathered.
+    pub(crate) fn reset(&mut self) {
+        self.state = State::Reset;
+        self.attrs = Attrs::default();
+        if let Some(sq) = &mut self.sq {
+            (sq.producer, sq.consumer) = (0, 0);
+        }
+        if let Some(rq) = &mut self.rq {
+            rq.consumer = 0;
+        }
+        (self.send_psn, self.recv_psn, self.msn) = (Psn::default(), Psn::default(), 0);
+        (self.progress, self.stall, self.rnr_tries) = (0, None, 0);
+        self.held.clear();
+        self.req = Requester::default();
+        self.resp = Responder::default();
+    }
+}

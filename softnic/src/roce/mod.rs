@@ -1,0 +1,349 @@
+//! RoCEv2 packets: what follows the UDP header.
+//!
+//! A packet is a base transport header ([`Bth`]), the extension headers that its opcode asks for ([`Ext`]), payload
+//! padded to four bytes, and the invariant CRC ([`icrc`]). InfiniBand Architecture Specification, volume 1,
+//! chapter 9; annex A17 for RoCEv2.
+
+pub(crate) mod icrc;
+pub(crate) mod opcode;
+
+pub(crate) use opcode::Op;
+
+/// Bytes of the base transport header.
+pub(crate) const BTH: usize = 12;
+/// Bytes of the invariant CRC.
+pub(crate) const ICRC: usize = 4;
+/// Largest payload of one packet: the greatest path MTU.
+pub(crate) const MAX_MTU: usize = 4096;
+/// Bytes of the largest set of extension headers.
+pub(crate) const MAX_EXT: usize = 48;
+/// Bytes of the largest packet.
+pub(crate) const MAX_PACKET: usize = BTH + MAX_EXT + MAX_MTU + ICRC;
+/// The UDP port of RoCEv2.
+pub(crate) const PORT: u16 = 4791;
+
+const PSN_MASK: u32 = 0xff_ffff;
+const DEFAULT_PKEY: u16 = 0xffff;
+
+/// A 24-bit packet sequence number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Psn(u32);
+
+impl Psn {
+    pub(crate) fn new(value: u32) -> Psn {
+        Psn(value & PSN_MASK)
+    }
+
+    pub(crate) fn get(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn plus(self, n: u32) -> Psn {
+        Psn::new(self.0.wrapping_add(n))
+    }
+
+    /// How far `self` is ahead of `other`; negative when it is behind.
+    pub(crate) fn since(self, other: Psn) -> i32 {
+        ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
+    }
+}
+
+/// Base transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bth {
+    pub(crate) op: Op,
+    pub(crate) solicited: bool,
+    pub(crate) ack_req: bool,
+    pub(crate) dest_qpn: u32,
+    pub(crate) psn: Psn,
+}
+
+/// RDMA extended transport header: where a message acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reth {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) len: u32,
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Syndrome {
+    Ack,
+    /// Receiver not ready; the timer code is that of `min_rnr_nak`.
+    Rnr(u8),
+    Nak(Nak),
+    Unknown(u8),
+}
+
+/// Reasons of a negative acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nak {
+    Sequence,
+    InvalidRequest,
+    RemoteAccess,
+    RemoteOperational,
+}
+
+/// "No credit information": the sender does no end-to-end flow control.
+const NO_CREDITS: u8 = 0x1f;
+
+impl Syndrome {
+    fn to_byte(self) -> u8 {
+        match self {
+            Syndrome::Ack => NO_CREDITS,
+            Syndrome::Rnr(timer) => 0x20 | (timer & 0x1f),
+            Syndrome::Nak(Nak::Sequence) => 0x60,
+            Syndrome::Nak(Nak::InvalidRequest) => 0x61,
+            Syndrome::Nak(Nak::RemoteAccess) => 0x62,
+            Syndrome::Nak(Nak::RemoteOperational) => 0x63,
+            Syndrome::Unknown(byte) => byte,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Syndrome {
+        match byte {
+            0x00..=0x1f => Syndrome::Ack,
+            0x20..=0x3f => Syndrome::Rnr(byte & 0x1f),
+            0x60 => Syndrome::Nak(Nak::Sequence),
+            0x61 => Syndrome::Nak(Nak::InvalidRequest),
+            0x62 => Syndrome::Nak(Nak::RemoteAccess),
+            0x63 => Syndrome::Nak(Nak::RemoteOperational),
+            _ => Syndrome::Unknown(byte),
+        }
+    }
+}
+
+/// Acknowledgement extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aeth {
+    pub(crate) syndrome: Syndrome,
+    /// Count of messages completed by the responder, 24 bits.
+    pub(crate) msn: u32,
+}
+
+/// The extension headers of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ext {
+    None,
+    Imm(u32),
+    Reth(Reth),
+    RethImm(Reth, u32),
+    Aeth(Aeth),
+    AtomicAck(Aeth, u64),
+    /// The standard 64-bit atomics.
+    Atomic {
+        addr: u64,
+        rkey: u32,
+        swap_add: u64,
+        compare: u64,
+    },
+    /// The extended masked atomics, for which InfiniBand has no packet: see [`opcode`].
+    Masked {
+        addr: u64,
+        rkey: u32,
+        width: u32,
+        operands: [u64; 4],
+    },
+}
+
+/// A packet taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packet<'a> {
+    pub(crate) bth: Bth,
+    pub(crate) ext: Ext,
+    pub(crate) payload: &'a [u8],
+}
+
+/// A packet that cannot be taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadPacket {
+    Short,
+    Version,
+    Opcode(u8),
+    Padding,
+}
+
+/// Which extension headers an opcode has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    None,
+    Imm,
+    Reth,
+    RethImm,
+    Aeth,
+    AtomicAck,
+    Atomic,
+    Masked,
+}
+
+impl Shape {
+    fn len(self) -> usize {
+        match self {
+            Shape::None => 0,
+            Shape::Imm | Shape::Aeth => 4,
+            Shape::AtomicAck => 12,
+            Shape::Reth => 16,
+            Shape::RethImm => 20,
+            Shape::Atomic => 28,
+            Shape::Masked => 48,
+        }
+    }
+}
+
+impl Ext {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Ext::None => Shape::None,
+            Ext::Imm(_) => Shape::Imm,
+            Ext::Reth(_) => Shape::Reth,
+            Ext::RethImm(..) => Shape::RethImm,
+            Ext::Aeth(_) => Shape::Aeth,
+            Ext::AtomicAck(..) => Shape::AtomicAck,
+            Ext::Atomic { .. } => Shape::Atomic,
+            Ext::Masked { .. } => Shape::Masked,
+        }
+        .len()
+    }
+
+    fn emit(&self, out: &mut [u8]) {
+        match *self {
+            Ext::None => {}
+            Ext::Imm(imm) => put(out, 0, imm.to_be_bytes()),
+            Ext::Reth(reth) => reth.emit(out),
+            Ext::RethImm(reth, imm) => {
+                reth.emit(out);
+                put(out, 16, imm.to_be_bytes());
+            }
+            Ext::Aeth(aeth) => aeth.emit(out),
+            Ext::AtomicAck(aeth, old) => {
+                aeth.emit(out);
+                put(out, 4, old.to_be_bytes());
+            }
+            Ext::Atomic { addr, rkey, swap_add, compare } => {
+                put(out, 0, addr.to_be_bytes());
+                put(out, 8, rkey.to_be_bytes());
+                put(out, 12, swap_add.to_be_bytes());
+                put(out, 20, compare.to_be_bytes());
+            }
+            Ext::Masked { addr, rkey, width, operands } => {
+                put(out, 0, addr.to_be_bytes());
+                put(out, 8, rkey.to_be_bytes());
+                put(out, 12, width.to_be_bytes());
+                for (i, operand) in operands.iter().enumerate() {
+                    put(out, 16 + 8 * i, operand.to_be_bytes());
+                }
+            }
+        }
+    }
+
+    fn parse(shape: Shape, b: &[u8]) -> Ext {
+        match shape {
+            Shape::None => Ext::None,
+            Shape::Imm => Ext::Imm(be32(b, 0)),
+            Shape::Reth => Ext::Reth(Reth::parse(b)),
+            Shape::RethImm => Ext::RethImm(Reth::parse(b), be32(b, 16)),
+            Shape::Aeth => Ext::Aeth(Aeth::parse(b)),
+            Shape::AtomicAck => Ext::AtomicAck(Aeth::parse(b), be64(b, 4)),
+            Shape::Atomic => Ext::Atomic {
+                addr: be64(b, 0),
+                rkey: be32(b, 8),
+                swap_add: be64(b, 12),
+                compare: be64(b, 20),
+            },
+            Shape::Masked => Ext::Masked {
+                addr: be64(b, 0),
+                rkey: be32(b, 8),
+                width: be32(b, 12),
+                operands: [be64(b, 16), be64(b, 24), be64(b, 32), be64(b, 40)],
+            },
+        }
+    }
+}
+
+impl Reth {
+    fn emit(&self, out: &mut [u8]) {
+        put(out, 0, self.addr.to_be_bytes());
+        put(out, 8, self.rkey.to_be_bytes());
+        put(out, 12, self.len.to_be_bytes());
+    }
+
+    fn parse(b: &[u8]) -> Reth {
+        Reth { addr: be64(b, 0), rkey: be32(b, 8), len: be32(b, 12) }
+    }
+}
+
+impl Aeth {
+    fn emit(&self, out: &mut [u8]) {
+        put(out, 0, (u32::from(self.syndrome.to_byte()) << 24 | self.msn & PSN_MASK).to_be_bytes());
+    }
+
+    fn parse(b: &[u8]) -> Aeth {
+        let word = be32(b, 0);
+        Aeth { syndrome: Syndrome::from_byte((word >> 24) as u8), msn: word & PSN_MASK }
+    }
+}
+
+/// Bytes of a packet with these extension headers and this payload, padding and CRC included.
+pub(crate) fn packet_len(ext: &Ext, payload: usize) -> usize {
+    BTH + ext.len() + payload.next_multiple_of(4) + ICRC
+}
+
+/// Writes the headers and the padding of a packet that fills `out` exactly, and returns where its payload belongs.
+/// The CRC is left for [`icrc::seal`].
+pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) -> &'a mut [u8] {
+    let pad = payload.next_multiple_of(4) - payload;
+    out[0] = bth.op.to_byte();
+    out[1] = u8::from(bth.solicited) << 7 | 1 << 6 | (pad as u8) << 4;
+    put(out, 2, DEFAULT_PKEY.to_be_bytes());
+    put(out, 4, (bth.dest_qpn & 0xff_ffff).to_be_bytes());
+    put(out, 8, (u32::from(bth.ack_req) << 31 | bth.psn.get()).to_be_bytes());
+    let body = BTH + ext.len();
+    ext.emit(&mut out[BTH..body]);
+    out[body + payload..body + payload + pad].fill(0);
+    &mut out[body..body + payload]
+}
+
+/// Takes a packet apart, CRC already checked and still at its end.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
+    if bytes.len() < BTH + ICRC {
+        return Err(BadPacket::Short);
+    }
+    if bytes[1] & 0xf != 0 {
+        return Err(BadPacket::Version);
+    }
+    let op = Op::from_byte(bytes[0]).ok_or(BadPacket::Opcode(bytes[0]))?;
+    let bth = Bth {
+        op,
+        solicited: bytes[1] & 0x80 != 0,
+        ack_req: bytes[8] & 0x80 != 0,
+        dest_qpn: be32(bytes, 4) & 0xff_ffff,
+        psn: Psn::new(be32(bytes, 8)),
+    };
+    let shape = op.shape();
+    let body = &bytes[BTH..bytes.len() - ICRC];
+    if body.len() < shape.len() {
+        return Err(BadPacket::Short);
+    }
+    let (ext, padded) = body.split_at(shape.len());
+    let pad = usize::from(bytes[1] >> 4 & 3);
+    let Some(payload) = padded.len().checked_sub(pad) else { return Err(BadPacket::Padding) };
+    if !padded.len().is_multiple_of(4) {
+        return Err(BadPacket::Padding);
+    }
+    Ok(Packet { bth, ext: Ext::parse(shape, ext), payload: &padded[..payload] })
+}
+
+fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
+    out[at..at + N].copy_from_slice(&bytes);
+}
+
+fn be32(b: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&b[at..at + 4]);
+    u32::from_be_bytes(word)
+}
+
+fn be64(b: &[u8], at: usize) -> u64 {
+    u64::from(be32(b, at)) << 32 | u64::from(be32(b, at + 4))
+}

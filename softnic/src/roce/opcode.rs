@@ -1,0 +1,117 @@
+//! BTH opcodes of the reliable connected service.
+//!
+//! InfiniBand defines no packet for masked or 32-bit atomics. Between software adapters they travel under two
+//! opcodes of the manufacturer-specific range (0xc0 to 0xff), followed by a 48-byte header:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..8 | virtual address |
+//! | 8..12 | rkey |
+//! | 12..16 | operand width in bytes, 4 or 8 |
+//! | 16..48 | four 64-bit operands: compare and swap: compare, swap, compare mask, swap mask; fetch and add: add, boundary, 0, 0 |
+//!
+//! All fields are big-endian. The answer is the standard ATOMIC ACKNOWLEDGE.
+
+use super::Shape;
+
+/// A BTH opcode that this adapter knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Op {
+    SendFirst = 0x00,
+    SendMiddle = 0x01,
+    SendLast = 0x02,
+    SendLastImm = 0x03,
+    SendOnly = 0x04,
+    SendOnlyImm = 0x05,
+    WriteFirst = 0x06,
+    WriteMiddle = 0x07,
+    WriteLast = 0x08,
+    WriteLastImm = 0x09,
+    WriteOnly = 0x0a,
+    WriteOnlyImm = 0x0b,
+    ReadRequest = 0x0c,
+    ReadFirst = 0x0d,
+    ReadMiddle = 0x0e,
+    ReadLast = 0x0f,
+    ReadOnly = 0x10,
+    Ack = 0x11,
+    AtomicAck = 0x12,
+    CompareSwap = 0x13,
+    FetchAdd = 0x14,
+    MaskedCompareSwap = 0xd4,
+    MaskedFetchAdd = 0xd5,
+}
+
+const ALL: [Op; 23] = [
+    Op::SendFirst,
+    Op::SendMiddle,
+    Op::SendLast,
+    Op::SendLastImm,
+    Op::SendOnly,
+    Op::SendOnlyImm,
+    Op::WriteFirst,
+    Op::WriteMiddle,
+    Op::WriteLast,
+    Op::WriteLastImm,
+    Op::WriteOnly,
+    Op::WriteOnlyImm,
+    Op::ReadRequest,
+    Op::ReadFirst,
+    Op::ReadMiddle,
+    Op::ReadLast,
+    Op::ReadOnly,
+    Op::Ack,
+    Op::AtomicAck,
+    Op::CompareSwap,
+    Op::FetchAdd,
+    Op::MaskedCompareSwap,
+    Op::MaskedFetchAdd,
+];
+
+impl Op {
+    pub(crate) fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_byte(byte: u8) -> Option<Op> {
+        match byte {
+            0x00..=0x14 => ALL.get(usize::from(byte)).copied(),
+            0xd4 => Some(Op::MaskedCompareSwap),
+            0xd5 => Some(Op::MaskedFetchAdd),
+            _ => None,
+        }
+    }
+
+    /// Whether the packet answers a request.
+    pub(crate) fn is_response(self) -> bool {
+        matches!(self, Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::AtomicAck)
+    }
+
+    pub(super) fn shape(self) -> Shape {
+        match self {
+            Op::SendFirst | Op::SendMiddle | Op::SendLast | Op::SendOnly => Shape::None,
+            Op::WriteMiddle | Op::WriteLast | Op::ReadMiddle => Shape::None,
+            Op::SendLastImm | Op::SendOnlyImm | Op::WriteLastImm => Shape::Imm,
+            Op::WriteFirst | Op::WriteOnly | Op::ReadRequest => Shape::Reth,
+            Op::WriteOnlyImm => Shape::RethImm,
+            Op::ReadFirst | Op::ReadLast | Op::ReadOnly | Op::Ack => Shape::Aeth,
+            Op::AtomicAck => Shape::AtomicAck,
+            Op::CompareSwap | Op::FetchAdd => Shape::Atomic,
+            Op::MaskedCompareSwap | Op::MaskedFetchAdd => Shape::Masked,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_opcode_survives_its_byte() {
+        for op in ALL {
+            assert_eq!(Op::from_byte(op.to_byte()), Some(op));
+        }
+        assert_eq!((0..=255).filter_map(Op::from_byte).count(), ALL.len());
+    }
+}

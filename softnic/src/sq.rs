@@ -1,0 +1,84 @@
+//! Send queues: fetching entries, and choosing who executes them.
+
+use crate::core::{Core, MAX_SEGMENTS, release};
+use crate::qp::{Qp, Route, Sq, State};
+use crate::{flush, loopback, wire};
+use rushmem_mlx5::seg::blocks_for;
+use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{CtrlSeg, Opcode, Segment};
+
+/// Segments of one block.
+const PER_BLOCK: usize = 4;
+
+/// Works on one QP for a bounded time. Returns whether it has more to do at once.
+pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    let Some(qp) = core.qps.get_mut(qpn) else { return false };
+    if !qp.held.is_empty() {
+        release(qp, &mut core.cqs, &mut core.out, false);
+    }
+    match (qp.state, qp.route) {
+        (_, Route::Peer(_)) => wire::run(core, qpn),
+        (State::Rts, Route::Own) => loopback::run(core, qpn),
+        (State::Error, Route::Own) => flush::run(qp, &mut core.cqs, &mut core.out),
+        _ => false,
+    }
+}
+
+/// An entry that does not belong where it lies, or cannot be read.
+#[derive(Debug)]
+pub(crate) struct BadWqe {
+    pub(crate) opcode: Opcode,
+    /// Blocks to step over.
+    pub(crate) blocks: u16,
+    pub(crate) detail: String,
+}
+
+/// Copies the entry at `index` out of the ring, and checks that it is one.
+#[inline]
+pub(crate) fn fetch<'a>(
+    sq: &Sq,
+    qpn: u32,
+    index: u16,
+    scratch: &'a mut [Segment; MAX_SEGMENTS],
+) -> Result<View<'a>, BadWqe> {
+    let available = sq.producer.wrapping_sub(index);
+    sq.ring.load_block(usize::from(index), &mut scratch[..PER_BLOCK]);
+    sq.ring.prefetch_block(usize::from(index) + 2);
+    let ctrl = CtrlSeg::from_segment(scratch[0]);
+    let ds = ctrl.ds();
+    let blocks = u16::from(blocks_for(ds)).max(1);
+    if ctrl.index() != index || ctrl.qpn() != qpn || blocks > available {
+        return Err(misplaced(ctrl, qpn, index, available));
+    }
+    for block in 1..blocks {
+        let at = usize::from(block) * PER_BLOCK;
+        sq.ring.load_block(usize::from(index.wrapping_add(block)), &mut scratch[at..at + PER_BLOCK]);
+    }
+    View::parse(&scratch[..usize::from(ds).max(1)]).map_err(|error| BadWqe {
+        opcode: ctrl.opcode(),
+        blocks,
+        detail: format!("entry {index:#06x}: {error}"),
+    })
+}
+
+#[cold]
+fn misplaced(ctrl: CtrlSeg, qpn: u32, index: u16, available: u16) -> BadWqe {
+    let detail = format!(
+        "entry {index:#06x} of QP {qpn:#x} says index {:#06x}, QP {:#x}, {} segments, {available} blocks announced",
+        ctrl.index(),
+        ctrl.qpn(),
+        ctrl.ds()
+    );
+    BadWqe { opcode: ctrl.opcode(), blocks: 1, detail }
+}
+
+/// Blocks that the entry at the head of the queue fills, as far as it can be believed.
+pub(crate) fn blocks_at_head(qp: &Qp) -> Option<(u16, Opcode, u16)> {
+    let sq = qp.sq.as_ref().filter(|sq| sq.pending() != 0)?;
+    let mut first = [Segment::ZERO; PER_BLOCK];
+    sq.ring.load_block(usize::from(sq.consumer), &mut first);
+    let ctrl = CtrlSeg::from_segment(first[0]);
+    let believable = ctrl.index() == sq.consumer && ctrl.qpn() == qp.qpn;
+    let blocks = if believable { u16::from(blocks_for(ctrl.ds())).clamp(1, sq.pending()) } else { 1 };
+    Some((sq.consumer, ctrl.opcode(), blocks))
+}

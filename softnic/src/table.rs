@@ -1,0 +1,88 @@
+//! Numbered objects.
+
+use std::collections::VecDeque;
+
+/// Freed numbers wait in a queue this long before they are used again, so that a late packet, doorbell or key that
+/// still carries one meets nothing instead of a stranger.
+const QUARANTINE: usize = 256;
+
+/// Objects addressed by a number that firmware chose. Lookup is one bounds check.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    base: u32,
+    limit: usize,
+    slots: Vec<Option<T>>,
+    freed: VecDeque<u32>,
+}
+
+impl<T> Table<T> {
+    /// Numbers begin at `base`; at most `limit` objects live at a time.
+    pub(crate) fn new(base: u32, limit: usize) -> Table<T> {
+        Table { base, limit, slots: Vec::new(), freed: VecDeque::new() }
+    }
+
+    /// Stores what `make` builds for the new number; `None` when the table is full.
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
+        let reuse = self.freed.len() > QUARANTINE || self.slots.len() >= self.limit;
+        let index = if reuse { self.freed.pop_front()? } else { self.slots.len() as u32 };
+        let number = self.base + index;
+        let value = Some(make(number));
+        match self.slots.get_mut(index as usize) {
+            Some(slot) => *slot = value,
+            None => self.slots.push(value),
+        }
+        Some(number)
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Option<u32> {
+        self.insert_with(|_| value)
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+        let index = number.checked_sub(self.base)?;
+        let value = self.slots.get_mut(index as usize)?.take()?;
+        self.freed.push_back(index);
+        Some(value)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.slots.get(number.wrapping_sub(self.base) as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.slots.get_mut(number.wrapping_sub(self.base) as usize)?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let base = self.base;
+        self.slots.iter().enumerate().filter_map(move |(i, slot)| Some((base + i as u32, slot.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_numbers_rest_before_reuse() {
+        let mut table = Table::new(0x40, 1 << 20);
+        let first = table.insert(1).unwrap();
+        assert_eq!(table.remove(first), Some(1));
+        assert_eq!(table.remove(first), None);
+        assert_eq!(table.get(first), None);
+        assert_ne!(table.insert(2), Some(first));
+        assert_eq!(table.get(0), None);
+    }
+
+    #[test]
+    fn a_full_table_reuses_or_refuses() {
+        let mut table = Table::new(1, 2);
+        let (a, b) = (table.insert('a').unwrap(), table.insert('b').unwrap());
+        assert_eq!(table.insert('c'), None);
+        assert_eq!(table.remove(a), Some('a'));
+        assert_eq!(table.insert('c'), Some(a));
+        assert_eq!(table.iter().map(|(n, c)| (n, *c)).collect::<Vec<_>>(), [(a, 'c'), (b, 'b')]);
+    }
+}

@@ -1,0 +1,240 @@
+//! The responder's side of every operation: rights, keys, atomics and receive entries. Loopback and packets share it.
+
+use crate::core::{Output, push};
+use crate::cq::Cq;
+use crate::dma::{Dma, KeyFault, Mkeys, Rights, Span, User, resolve};
+use crate::flush::next_receive;
+use crate::memory::{AtomicOp, MemoryError, Width};
+use crate::qp::Qp;
+use crate::roce::Nak;
+use crate::table::Table;
+use rushmem_mlx5::cqe::{Failure, Reception};
+use rushmem_mlx5::seg::DataSeg;
+use rushmem_mlx5::wqe::scatter;
+use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
+
+/// Why a responder refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The QP does not serve this operation, or it is malformed.
+    Invalid,
+    /// The key does not allow it.
+    Access(KeyFault),
+    /// The memory failed.
+    Failed(MemoryError),
+}
+
+impl Refusal {
+    /// How the requester completes.
+    pub(crate) fn syndrome(self) -> (Syndrome, u8) {
+        match self {
+            Refusal::Invalid => (Syndrome::REMOTE_INVAL_REQ_ERR, 0),
+            Refusal::Access(fault) => (Syndrome::REMOTE_ACCESS_ERR, fault.vendor()),
+            Refusal::Failed(_) => (Syndrome::REMOTE_OP_ERR, 0),
+        }
+    }
+
+    /// What the wire says.
+    pub(crate) fn nak(self) -> Nak {
+        match self {
+            Refusal::Invalid => Nak::InvalidRequest,
+            Refusal::Access(_) => Nak::RemoteAccess,
+            Refusal::Failed(_) => Nak::RemoteOperational,
+        }
+    }
+}
+
+/// A place at the responder, as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) len: u64,
+}
+
+fn user(qp: &Qp) -> User {
+    User { pd: qp.pd, qpn: qp.qpn }
+}
+
+/// The memory that an RDMA WRITE writes; `None` where it has no bytes, for which no key is checked.
+#[inline]
+pub(crate) fn writable<'a>(qp: &Qp, mkeys: &'a Mkeys, at: Place) -> Result<Option<Span<'a>>, Refusal> {
+    remote(qp, mkeys, at, qp.attrs.remote_write, Rights::REMOTE_WRITE)
+}
+
+/// The memory that an RDMA READ reads; `None` where it has no bytes.
+#[inline]
+pub(crate) fn readable<'a>(qp: &Qp, mkeys: &'a Mkeys, at: Place) -> Result<Option<Span<'a>>, Refusal> {
+    remote(qp, mkeys, at, qp.attrs.remote_read, Rights::REMOTE_READ)
+}
+
+#[inline]
+fn remote<'a>(
+    qp: &Qp,
+    mkeys: &'a Mkeys,
+    at: Place,
+    enabled: bool,
+    need: Rights,
+) -> Result<Option<Span<'a>>, Refusal> {
+    if !enabled {
+        return Err(Refusal::Invalid);
+    }
+    if at.len == 0 {
+        return Ok(None);
+    }
+    resolve(mkeys, user(qp), at.rkey, at.addr, at.len, need).map(Some).map_err(Refusal::Access)
+}
+
+/// An atomic request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtomicRequest {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) width: Width,
+    /// Masked, or not of 8 bytes.
+    pub(crate) extended: bool,
+    pub(crate) op: AtomicOp,
+}
+
+/// Executes an atomic and gives the old value.
+pub(crate) fn atomic(qp: &Qp, mkeys: &Mkeys, dma: &mut Dma, request: &AtomicRequest) -> Result<u64, Refusal> {
+    let bytes = request.width.bytes();
+    if !qp.attrs.allows_atomic(bytes, request.extended) || !request.addr.is_multiple_of(bytes) {
+        return Err(Refusal::Invalid);
+    }
+    let span = resolve(mkeys, user(qp), request.rkey, request.addr, bytes, Rights::REMOTE_ATOMIC)
+        .map_err(Refusal::Access)?;
+    dma.atomic(&span, request.width, request.op).map_err(|error| match error {
+        MemoryError::Misaligned { .. } => Refusal::Invalid,
+        error => Refusal::Failed(error),
+    })
+}
+
+/// A receive entry that a message is filling.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(crate) index: u16,
+    list: Vec<DataSeg>,
+    room: u64,
+}
+
+/// A receive entry cannot take a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadReceive {
+    TooShort,
+    Key(KeyFault),
+    Memory(MemoryError),
+}
+
+impl BadReceive {
+    /// How the receive completes.
+    fn syndrome(self) -> (Syndrome, u8) {
+        match self {
+            BadReceive::TooShort => (Syndrome::LOCAL_LENGTH_ERR, 0),
+            BadReceive::Key(fault) => (Syndrome::LOCAL_PROT_ERR, fault.vendor()),
+            BadReceive::Memory(_) => (Syndrome::LOCAL_PROT_ERR, 0),
+        }
+    }
+
+    /// What the sender hears.
+    pub(crate) fn refusal(self) -> Refusal {
+        match self {
+            BadReceive::TooShort => Refusal::Invalid,
+            BadReceive::Key(_) => Refusal::Failed(MemoryError::Device(0)),
+            BadReceive::Memory(error) => Refusal::Failed(error),
+        }
+    }
+}
+
+/// Takes the next posted receive entry; `None` means receiver not ready.
+pub(crate) fn take_receive(qp: &mut Qp) -> Option<Receive> {
+    let index = next_receive(qp)?;
+    let rq = qp.rq.as_ref()?;
+    let slot = usize::from(index) & ((1 << rq.log_size) - 1);
+    let mut segments = vec![Segment::ZERO; rq.stride / 16];
+    rq.ring.load_segments(slot * rq.stride, &mut segments);
+    let list: Vec<DataSeg> = scatter(&segments).collect();
+    let room = list.iter().map(|segment| u64::from(segment.len.get() & 0x7fff_ffff)).sum();
+    Some(Receive { index, list, room })
+}
+
+impl Receive {
+    /// Checks that a message of `len` bytes fits.
+    pub(crate) fn fits(&self, len: u64) -> Result<(), BadReceive> {
+        if len <= self.room { Ok(()) } else { Err(BadReceive::TooShort) }
+    }
+
+    /// Calls `put` with each piece of memory behind bytes `at..at + len` of the message, and its place within them.
+    pub(crate) fn spread<'a>(
+        &self,
+        mkeys: &'a Mkeys,
+        qp: &Qp,
+        at: u64,
+        len: u64,
+        mut put: impl FnMut(Span<'a>, u64) -> Result<(), MemoryError>,
+    ) -> Result<(), BadReceive> {
+        let (mut base, end) = (0, at + len);
+        self.fits(end)?;
+        for segment in &self.list {
+            let size = u64::from(segment.len.get() & 0x7fff_ffff);
+            let (from, to) = (at.max(base), end.min(base + size));
+            if from < to {
+                let addr = segment.addr.get().wrapping_add(from - base);
+                let key = segment.lkey.get();
+                let span = resolve(mkeys, user(qp), key, addr, to - from, Rights::LOCAL_WRITE)
+                    .map_err(BadReceive::Key)?;
+                put(span, from - at).map_err(BadReceive::Memory)?;
+            }
+            base += size;
+        }
+        Ok(())
+    }
+}
+
+/// A message that used up a receive entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) kind: CqeOpcode,
+    pub(crate) index: u16,
+    pub(crate) byte_cnt: u32,
+    pub(crate) imm: u32,
+    pub(crate) solicited: bool,
+}
+
+/// Completes a receive entry.
+pub(crate) fn received(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, message: Received) {
+    let reception = Reception {
+        kind: message.kind,
+        qpn: qp.qpn,
+        wqe_counter: message.index,
+        srqn_uidx: qp.user_index,
+        remote_qpn: 0,
+        imm: message.imm,
+        byte_cnt: message.byte_cnt,
+        timestamp: out.timestamp(),
+        solicited: message.solicited,
+    };
+    push(qp, qp.cq_recv, cqs, out, |owner| Cqe::responder(&reception, owner));
+}
+
+/// Completes a receive entry in error. The caller puts the QP into error.
+pub(crate) fn receive_failed(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    out: &mut Output,
+    index: u16,
+    bad: BadReceive,
+) {
+    let (syndrome, vendor_syndrome) = bad.syndrome();
+    let failure = Failure {
+        kind: CqeOpcode::RESP_ERR,
+        opcode: Opcode(0),
+        qpn: qp.qpn,
+        wqe_counter: index,
+        srqn_uidx: qp.user_index,
+        syndrome,
+        vendor_syndrome,
+    };
+    out.stats.error_cqes += 1;
+    push(qp, qp.cq_recv, cqs, out, |owner| Cqe::error(&failure, owner));
+}

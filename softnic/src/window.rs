@@ -1,0 +1,128 @@
+//! Host memory that the adapter and its driver share word by word: queues, doorbell records, doorbell pages.
+
+use crate::memory::Memory;
+use rushmem_mlx5::{Cqe, Segment};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Segments in one work-queue basic block.
+const BLOCK: usize = 4;
+
+/// A checked window of host memory. It keeps the memory alive, and every access stays inside.
+pub(crate) struct Window {
+    base: NonNull<u8>,
+    len: usize,
+    _memory: Arc<dyn Memory>,
+}
+
+// SAFETY: the memory is Send and Sync, the window only adds a range, and all accesses are atomic.
+unsafe impl Send for Window {}
+
+/// Why memory cannot be a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadWindow {
+    NotHostMemory,
+    Range,
+    Alignment,
+}
+
+impl Window {
+    /// `len` bytes of `memory` from `offset`, with this alignment.
+    pub(crate) fn new(
+        memory: &Arc<dyn Memory>,
+        offset: u64,
+        len: usize,
+        align: usize,
+    ) -> Result<Window, BadWindow> {
+        let base = memory.host_ptr().ok_or(BadWindow::NotHostMemory)?;
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= memory.len() => {}
+            _ => return Err(BadWindow::Range),
+        }
+        let base = NonNull::new(base.as_ptr().wrapping_add(offset as usize)).ok_or(BadWindow::Range)?;
+        if !(base.as_ptr() as usize).is_multiple_of(align) {
+            return Err(BadWindow::Alignment);
+        }
+        Ok(Window { base, len, _memory: Arc::clone(memory) })
+    }
+
+    fn word64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset < self.len && self.len - offset >= 8);
+        // SAFETY: inside the window (above), aligned because windows are 8-byte aligned where 64-bit words are used
+        // (asserted by `from_ptr` in debug builds), mapped as long as `_memory` lives (`Memory`'s contract).
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    fn word32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset < self.len && self.len - offset >= 4);
+        // SAFETY: as `word64`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Acquire: what the writer published before this word is visible afterwards.
+    pub(crate) fn load_u32(&self, offset: usize) -> u32 {
+        self.word32(offset).load(Ordering::Acquire)
+    }
+
+    /// Takes the word and leaves 0. Acquire: pairs with the driver's release before its doorbell.
+    pub(crate) fn take_u64(&self, offset: usize) -> Option<u64> {
+        let word = self.word64(offset);
+        match word.load(Ordering::Relaxed) {
+            0 => None,
+            _ => Some(word.swap(0, Ordering::Acquire)),
+        }
+    }
+
+    /// Copies the segments of block `index` (modulo the window, which holds a power of two of blocks).
+    #[inline]
+    pub(crate) fn load_block(&self, index: usize, out: &mut [Segment]) {
+        let offset = (index * 64) & (self.len - 1);
+        assert!(offset + 64 <= self.len && out.len() <= BLOCK);
+        // SAFETY: `offset + 64` is inside the window, whose base is 64-byte aligned for queues.
+        let words =
+            unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
+        for (segment, pair) in out.iter_mut().zip(words.chunks_exact(2)) {
+            let pair = [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
+            *segment = bytemuck::cast(pair);
+        }
+    }
+
+    /// Copies segments from a byte offset that is a multiple of 16.
+    pub(crate) fn load_segments(&self, offset: usize, out: &mut [Segment]) {
+        for (i, segment) in out.iter_mut().enumerate() {
+            let at = offset + 16 * i;
+            let pair = [self.word64(at).load(Ordering::Relaxed), self.word64(at + 8).load(Ordering::Relaxed)];
+            *segment = bytemuck::cast(pair);
+        }
+    }
+
+    /// Asks the CPU to fetch block `index` soon.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, index: usize) {
+        let offset = (index * 64) & (self.len - 1);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect but on speed, whatever the address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(offset).cast::<i8>());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
+    }
+
+    /// Writes entry `slot`: the last eight bytes, which consumers poll, in one store after all others.
+    #[inline]
+    pub(crate) fn store_cqe(&self, slot: usize, cqe: &Cqe) {
+        let offset = slot * 64;
+        assert!(offset < self.len && self.len - offset >= 64);
+        let words: [u64; 8] = bytemuck::cast(*cqe);
+        // SAFETY: the 64 bytes are inside the window, whose base is 64-byte aligned for queues.
+        let to = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
+        for (to, word) in to[..7].iter().zip(&words[..7]) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        // Release: publishes the rest of the entry, and all data moved before it, to whoever acquires this word.
+        to[7].store(words[7], Ordering::Release);
+    }
+}

@@ -1,0 +1,116 @@
+//! Sending what the responder answers, in order and in portions.
+
+use crate::core::Core;
+use crate::qp::{Qp, Route, State};
+use crate::roce::{Aeth, Bth, Ext, Nak, Op, Psn, Reth, Syndrome};
+use crate::target::{self, Place, Refusal};
+
+/// Packets sent in one visit.
+const BURST: usize = 64;
+
+/// An answer that waits its turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// Packets of a READ response, `sent` of them gone.
+    Read {
+        psn: Psn,
+        reth: Reth,
+        sent: u32,
+    },
+    Atomic {
+        psn: Psn,
+        old: u64,
+    },
+    Ack {
+        psn: Psn,
+        syndrome: Syndrome,
+    },
+}
+
+impl Answer {
+    pub(crate) fn psn(&self) -> Psn {
+        match *self {
+            Answer::Read { psn, .. } | Answer::Atomic { psn, .. } | Answer::Ack { psn, .. } => psn,
+        }
+    }
+}
+
+/// Sends answers of a QP. Returns whether there are more.
+pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    let Core { qps, mkeys, dma, fabric, .. } = core;
+    let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric.as_mut()) else { return false };
+    let Route::Peer(peer) = qp.route else { return false };
+    for _ in 0..BURST {
+        let Some(answer) = qp.resp.answers.front().copied() else { return false };
+        if fabric.room() == 0 {
+            return true;
+        }
+        // Data first, then the word that it is there.
+        if dma.flush().is_err() {
+            refuse(qp, answer.psn(), Nak::RemoteOperational);
+            continue;
+        }
+        let mut bth = Bth {
+            op: Op::Ack,
+            solicited: false,
+            ack_req: false,
+            dest_qpn: qp.attrs.remote_qpn,
+            psn: answer.psn(),
+        };
+        let aeth = |syndrome| Aeth { syndrome, msn: qp.msn };
+        match answer {
+            Answer::Ack { syndrome, .. } => {
+                fabric.send_empty(peer, &bth, &Ext::Aeth(aeth(syndrome)));
+                qp.resp.answers.pop_front();
+            }
+            Answer::Atomic { old, .. } => {
+                bth.op = Op::AtomicAck;
+                fabric.send_empty(peer, &bth, &Ext::AtomicAck(aeth(Syndrome::Ack), old));
+                qp.resp.answers.pop_front();
+            }
+            Answer::Read { psn, reth, sent } => {
+                let packets = qp.attrs.packets(reth.len.into());
+                let (first, last) = (sent == 0, sent + 1 == packets);
+                bth.psn = psn.plus(sent);
+                let ext;
+                (bth.op, ext) = match (first, last) {
+                    (true, true) => (Op::ReadOnly, Ext::Aeth(aeth(Syndrome::Ack))),
+                    (true, false) => (Op::ReadFirst, Ext::Aeth(aeth(Syndrome::Ack))),
+                    (false, true) => (Op::ReadLast, Ext::Aeth(aeth(Syndrome::Ack))),
+                    (false, false) => (Op::ReadMiddle, Ext::None),
+                };
+                let skip = u64::from(sent) << qp.attrs.mtu_shift();
+                let part = (u64::from(reth.len) - skip.min(reth.len.into())).min(1 << qp.attrs.mtu_shift());
+                let at = Place { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+                let built = fabric.send(peer, &bth, &ext, part as usize, |payload| {
+                    match target::readable(qp, mkeys, at)? {
+                        Some(span) => dma.read(&span.part(skip, part), payload).map_err(Refusal::Failed),
+                        None => Ok(()),
+                    }
+                });
+                match built {
+                    Err(refusal) => {
+                        let refusal: Refusal = refusal;
+                        refuse(qp, bth.psn, refusal.nak());
+                    }
+                    Ok(()) if last => {
+                        qp.resp.answers.pop_front();
+                    }
+                    Ok(()) => {
+                        if let Some(Answer::Read { sent, .. }) = qp.resp.answers.front_mut() {
+                            *sent += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    !qp.resp.answers.is_empty()
+}
+
+/// Ends the connection with a negative acknowledgement: the memory behind an accepted request is gone.
+fn refuse(qp: &mut Qp, psn: Psn, nak: Nak) {
+    qp.resp.answers.clear();
+    qp.resp.answers.push_back(Answer::Ack { psn, syndrome: Syndrome::Nak(nak) });
+    qp.state = State::Error;
+}

@@ -1,0 +1,123 @@
+//! A send entry on its way through packets.
+
+use crate::roce::{Op, Psn};
+use rushmem_mlx5::wqe::{Malformed, View};
+use rushmem_mlx5::{Opcode, Segment, Syndrome};
+
+/// The bytes of an entry, kept so that resending does not depend on the ring.
+#[derive(Debug)]
+enum Copied {
+    OneBlock([Segment; 4], u8),
+    More(Box<[Segment]>),
+}
+
+/// What travels for an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Write,
+    Send,
+    Read,
+    Atomic,
+    /// Nothing: it completes when all before it have.
+    Local,
+}
+
+/// A send entry in flight.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) index: u16,
+    pub(crate) blocks: u8,
+    pub(crate) opcode: Opcode,
+    pub(crate) kind: Kind,
+    pub(crate) len: u64,
+    pub(crate) first: Psn,
+    /// Packet numbers that it takes: its own packets, or for a READ those of the response.
+    pub(crate) packets: u32,
+    /// Why it fails as soon as all before it have completed.
+    pub(crate) fault: Option<(Syndrome, u8)>,
+    copied: Copied,
+}
+
+impl Message {
+    pub(crate) fn new(view: &View<'_>, kind: Kind, first: Psn, packets: u32) -> Message {
+        let segments = view.segments();
+        let mut block = [Segment::ZERO; 4];
+        let copied = match block.get_mut(..segments.len()) {
+            Some(part) => {
+                part.copy_from_slice(segments);
+                Copied::OneBlock(block, segments.len() as u8)
+            }
+            None => Copied::More(segments.into()),
+        };
+        Message {
+            index: view.ctrl().index(),
+            blocks: view.n_blocks().max(1),
+            opcode: view.opcode(),
+            kind,
+            len: view.data_len(),
+            first,
+            packets,
+            fault: None,
+            copied,
+        }
+    }
+
+    /// An entry that fails without ever having been one.
+    pub(crate) fn broken(
+        index: u16,
+        blocks: u8,
+        opcode: Opcode,
+        first: Psn,
+        fault: (Syndrome, u8),
+    ) -> Message {
+        Message {
+            index,
+            blocks,
+            opcode,
+            kind: Kind::Local,
+            len: 0,
+            first,
+            packets: 0,
+            fault: Some(fault),
+            copied: Copied::OneBlock([Segment::ZERO; 4], 1),
+        }
+    }
+
+    /// The entry, parsed again.
+    pub(crate) fn view(&self) -> Result<View<'_>, Malformed> {
+        match &self.copied {
+            Copied::OneBlock(block, segments) => View::parse(&block[..usize::from(*segments)]),
+            Copied::More(segments) => View::parse(segments),
+        }
+    }
+
+    /// One past its last packet number.
+    pub(crate) fn end(&self) -> Psn {
+        self.first.plus(self.packets)
+    }
+
+    /// Whether it waits for bytes to come back.
+    pub(crate) fn fetches(&self) -> bool {
+        matches!(self.kind, Kind::Read | Kind::Atomic)
+    }
+
+    /// The opcode of packet number `packet` of a WRITE or SEND.
+    pub(crate) fn packet_op(&self, packet: u32) -> Op {
+        let (first, last) = (packet == 0, packet + 1 == self.packets);
+        let imm = matches!(self.opcode, Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM);
+        match (self.kind == Kind::Send, first, last, imm) {
+            (true, true, true, false) => Op::SendOnly,
+            (true, true, true, true) => Op::SendOnlyImm,
+            (true, true, false, _) => Op::SendFirst,
+            (true, false, false, _) => Op::SendMiddle,
+            (true, false, true, false) => Op::SendLast,
+            (true, false, true, true) => Op::SendLastImm,
+            (false, true, true, false) => Op::WriteOnly,
+            (false, true, true, true) => Op::WriteOnlyImm,
+            (false, true, false, _) => Op::WriteFirst,
+            (false, false, false, _) => Op::WriteMiddle,
+            (false, false, true, false) => Op::WriteLast,
+            (false, false, true, true) => Op::WriteLastImm,
+        }
+    }
+}

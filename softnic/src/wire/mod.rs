@@ -1,0 +1,65 @@
+//! Reliable connection over packets: what a QP does whose peer is another adapter.
+//!
+//! | file | does |
+//! |---|---|
+//! | `message` | a send entry in flight |
+//! | `sender` | cuts entries into packets, within the window |
+//! | `requester` | takes acknowledgements and responses, resends, completes |
+//! | `responder` | executes requests of the peer, and queues the answers |
+//! | `answers` | sends the queued answers |
+
+pub(crate) mod answers;
+pub(crate) mod message;
+pub(crate) mod requester;
+pub(crate) mod responder;
+pub(crate) mod sender;
+
+pub(crate) use requester::Requester;
+pub(crate) use responder::Responder;
+
+use crate::core::Core;
+use crate::flush;
+use crate::qp::{Route, State};
+use crate::roce;
+use std::net::SocketAddrV4;
+
+/// Works on one QP. Returns whether it has more to do at once.
+pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    let mut more = answers::run(core, qpn);
+    if core.qps.get(qpn).is_some_and(|qp| qp.state == State::Rts) {
+        more |= requester::timers(core, qpn);
+        more |= sender::run(core, qpn);
+        requester::complete_front(core, qpn);
+    }
+    if let Some(qp) = core.qps.get_mut(qpn)
+        && qp.state == State::Error
+    {
+        more |= flush::run(qp, &mut core.cqs, &mut core.out);
+    }
+    more
+}
+
+/// Takes one packet from the fabric.
+pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
+    let packet = match roce::parse(bytes) {
+        Ok(packet) => packet,
+        Err(error) => {
+            tracing::trace!(%from, ?error, "broken packet");
+            core.out.stats.dropped += 1;
+            return;
+        }
+    };
+    let qpn = packet.bth.dest_qpn;
+    let known = core.qps.get(qpn).is_some_and(|qp| qp.route == Route::Peer(from));
+    if !known {
+        tracing::trace!(%from, qpn, "packet from a stranger");
+        core.out.stats.dropped += 1;
+        return;
+    }
+    if packet.bth.op.is_response() {
+        requester::response(core, qpn, &packet);
+    } else {
+        responder::request(core, qpn, &packet);
+    }
+    core.enqueue(qpn);
+}

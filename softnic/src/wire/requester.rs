@@ -1,0 +1,410 @@
+//! The requester's memory: what is in flight, what has been acknowledged, when to send again.
+
+use super::message::{Kind, Message};
+use crate::core::{Core, Done, Output, complete, fail};
+use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::memory::{MemoryError, Width};
+use crate::qp::{Qp, State, rnr_time};
+use crate::roce::{Aeth, Ext, Nak, Op, Packet, Psn, Syndrome as Ack};
+use crate::work::{self, Piece, Refused, pieces};
+use rushmem_mlx5::Syndrome;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Packets in flight that a fresh connection starts with.
+const FIRST_WINDOW: u32 = 32;
+/// Fewest packets in flight, however bad the losses.
+const LEAST_WINDOW: u32 = 2;
+
+/// The requester's half of a connection.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    /// Entries started and not completed, oldest first.
+    pub(crate) messages: VecDeque<Message>,
+    /// Where sending goes on: a message, and a packet in it.
+    pub(crate) next: usize,
+    pub(crate) next_packet: u32,
+    /// Blocks started; the send queue's consumer counter trails behind.
+    pub(crate) started: u16,
+    /// Everything before is acknowledged.
+    pub(crate) acked: Psn,
+    /// One past the highest packet number ever sent.
+    pub(crate) highest: Psn,
+    /// Last packet numbers of READ and atomic requests that are not answered.
+    pub(crate) reads: VecDeque<Psn>,
+    /// An entry failed locally; nothing behind it starts.
+    pub(crate) broken: bool,
+    /// Most packets in flight, and the credit towards a larger window.
+    pub(crate) window: u32,
+    credit: u32,
+    /// When something was last acknowledged, or the first unacknowledged packet was sent.
+    progress: Option<Instant>,
+    /// When to send again, and how long that wait is.
+    resend: Option<Instant>,
+    backoff: Duration,
+    /// The peer was not ready to receive; nothing is sent until then.
+    pub(crate) pause: Option<Instant>,
+    /// The packet number whose loss has been noticed already.
+    lost: Option<Psn>,
+}
+
+impl Default for Requester {
+    fn default() -> Requester {
+        Requester {
+            messages: VecDeque::new(),
+            next: 0,
+            next_packet: 0,
+            started: 0,
+            acked: Psn::default(),
+            highest: Psn::default(),
+            reads: VecDeque::new(),
+            broken: false,
+            window: FIRST_WINDOW,
+            credit: 0,
+            progress: None,
+            resend: None,
+            backoff: Duration::ZERO,
+            pause: None,
+            lost: None,
+        }
+    }
+}
+
+impl Requester {
+    /// Begins a connection at this packet number.
+    pub(crate) fn start(&mut self, psn: Psn) {
+        (self.acked, self.highest) = (psn, psn);
+    }
+
+    /// The number of the packet that would be sent next.
+    pub(crate) fn position(&self, fresh: Psn) -> Psn {
+        self.messages.get(self.next).map_or(fresh, |message| message.first.plus(self.next_packet))
+    }
+
+    /// Moves sending to the packet with this number.
+    pub(crate) fn seek(&mut self, psn: Psn) {
+        let holds = |message: &Message| message.end().since(psn) > 0;
+        self.next = self.messages.iter().position(holds).unwrap_or(self.messages.len());
+        self.next_packet = match self.messages.get(self.next) {
+            Some(message) => psn.since(message.first).max(0) as u32,
+            None => 0,
+        };
+        while self.reads.back().is_some_and(|last| last.since(psn) >= 0) {
+            self.reads.pop_back();
+        }
+    }
+
+    /// Notes that a packet left, up to `end`.
+    pub(crate) fn sent(&mut self, end: Psn, now: Instant, first_wait: Duration) {
+        if end.since(self.highest) > 0 {
+            self.highest = end;
+        }
+        if self.resend.is_none() {
+            self.backoff = first_wait;
+            self.resend = Some(now + first_wait);
+            self.progress = Some(now);
+        }
+    }
+
+    /// Notes a loss: sends again from the oldest unacknowledged packet, with a smaller window.
+    fn go_back(&mut self) {
+        self.window = (self.window / 2).max(LEAST_WINDOW);
+        self.credit = 0;
+        let psn = self.acked;
+        self.seek(psn);
+    }
+
+    /// The next time that something has to happen by itself.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.pause {
+            Some(pause) => Some(pause),
+            None => self.resend,
+        }
+    }
+
+    /// Moves the acknowledged mark, but not past bytes that have yet to come back. Returns whether it stopped there.
+    fn acknowledge(&mut self, upto: Psn, now: Instant, limit: u32) -> bool {
+        let mut upto = upto;
+        let missing = self.messages.iter().find(|message| {
+            message.fetches() && message.end().since(self.acked) > 0 && message.first.since(upto) < 0
+        });
+        let blocked = missing.is_some();
+        if let Some(message) = missing {
+            // The mark may lie within a READ already.
+            upto = if self.acked.since(message.first) > 0 { self.acked } else { message.first };
+        }
+        self.advance(upto, now, limit);
+        blocked
+    }
+
+    fn advance(&mut self, upto: Psn, now: Instant, limit: u32) {
+        let step = upto.since(self.acked);
+        if step <= 0 {
+            return;
+        }
+        self.acked = upto;
+        self.lost = None;
+        self.credit += step as u32;
+        if self.credit >= self.window {
+            self.credit = 0;
+            self.window = (self.window + self.window / 4 + 1).min(limit);
+        }
+        while self.reads.front().is_some_and(|last| last.since(upto) < 0) {
+            self.reads.pop_front();
+        }
+        self.progress = Some(now);
+        self.resend = None;
+    }
+
+    /// Restarts the timer where something is still unacknowledged.
+    fn rearm(&mut self, now: Instant, first_wait: Duration) {
+        if self.resend.is_none() && self.highest.since(self.acked) > 0 {
+            self.backoff = first_wait;
+            self.resend = Some(now + first_wait);
+        }
+    }
+}
+
+/// Sends again, or gives up, when it is time. Returns whether there is something to send.
+pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
+    let Core { qps, now, config, .. } = core;
+    let Some(qp) = qps.get_mut(qpn) else { return false };
+    if qp.req.pause.is_some_and(|pause| pause <= *now) {
+        qp.req.pause = None;
+        qp.req.resend = None;
+        qp.req.rearm(*now, config.retransmit);
+    }
+    if qp.req.pause.is_some() || qp.req.resend.is_none_or(|at| at > *now) {
+        return false;
+    }
+    let waited = qp.req.progress.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+    if qp.attrs.patience().is_some_and(|patience| waited >= patience) {
+        fail_at(qp, Syndrome::TRANSPORT_RETRY_EXC_ERR, 0);
+        return true;
+    }
+    qp.req.go_back();
+    let longest = qp.attrs.ack_wait().unwrap_or(Duration::from_secs(1)).max(config.retransmit);
+    qp.req.backoff = (qp.req.backoff * 2).min(longest);
+    // Never later than the moment of giving up.
+    let left = qp.attrs.patience().map_or(qp.req.backoff, |patience| patience.saturating_sub(waited));
+    qp.req.resend = Some(*now + qp.req.backoff.min(left));
+    true
+}
+
+/// Takes an acknowledgement or a response.
+pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
+    let Core { qps, mkeys, dma, now, config, .. } = core;
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
+    let psn = packet.bth.psn;
+    // Answers to what was never asked, or is long done.
+    if psn.since(qp.req.highest) >= 0 || psn.plus(1).since(qp.req.acked) < 0 {
+        return;
+    }
+    let before = qp.req.acked;
+    match (packet.bth.op, packet.ext) {
+        (Op::Ack, Ext::Aeth(aeth)) => acknowledged(qp, psn, aeth, *now, config.window),
+        (Op::AtomicAck, Ext::AtomicAck(_, old)) => {
+            fetched(qp, mkeys, dma, psn, Bytes::Atomic(old), *now, config.window);
+        }
+        (Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly, _) => {
+            fetched(qp, mkeys, dma, psn, Bytes::Read(packet.payload), *now, config.window);
+        }
+        _ => {}
+    }
+    if qp.req.acked != before {
+        qp.rnr_tries = 0;
+        // Acknowledgements of a first transmission may overtake a resend of the same packets.
+        if qp.req.position(qp.send_psn).since(qp.req.acked) < 0 {
+            let acked = qp.req.acked;
+            qp.req.seek(acked);
+        }
+    }
+    qp.req.rearm(*now, config.retransmit);
+    complete_front(core, qpn);
+}
+
+fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
+    if aeth.syndrome != Ack::Ack && psn.since(qp.req.acked) < 0 {
+        return;
+    }
+    match aeth.syndrome {
+        Ack::Ack => {
+            if qp.req.acknowledge(psn.plus(1), now, limit) {
+                missing(&mut qp.req);
+            }
+        }
+        Ack::Rnr(code) => {
+            qp.req.acknowledge(psn, now, limit);
+            if qp.attrs.rnr_retry != 7 && qp.rnr_tries >= qp.attrs.rnr_retry {
+                fail_at(qp, Syndrome::RNR_RETRY_EXC_ERR, 0);
+                return;
+            }
+            qp.rnr_tries = qp.rnr_tries.saturating_add(1);
+            qp.req.progress = Some(now);
+            qp.req.pause = Some(now + rnr_time(code));
+            let acked = qp.req.acked;
+            qp.req.seek(acked);
+        }
+        Ack::Nak(Nak::Sequence) => {
+            qp.req.acknowledge(psn, now, limit);
+            missing(&mut qp.req);
+        }
+        Ack::Nak(nak) => {
+            qp.req.acknowledge(psn, now, limit);
+            let syndrome = match nak {
+                Nak::RemoteAccess => Syndrome::REMOTE_ACCESS_ERR,
+                Nak::RemoteOperational => Syndrome::REMOTE_OP_ERR,
+                Nak::InvalidRequest | Nak::Sequence => Syndrome::REMOTE_INVAL_REQ_ERR,
+            };
+            fail_at(qp, syndrome, 0);
+        }
+        Ack::Unknown(_) => {}
+    }
+}
+
+/// Something in flight got lost; its first notice counts, the timer covers the rest.
+fn missing(req: &mut Requester) {
+    if req.lost != Some(req.acked) {
+        req.lost = Some(req.acked);
+        req.go_back();
+    }
+}
+
+/// What a response brings.
+enum Bytes<'a> {
+    Read(&'a [u8]),
+    Atomic(u64),
+}
+
+/// Takes bytes that came back, if they are the next that are missing.
+fn fetched(qp: &mut Qp, mkeys: &Mkeys, dma: &mut Dma, psn: Psn, bytes: Bytes<'_>, now: Instant, limit: u32) {
+    let waiting = qp.req.messages.iter().find(|m| m.fetches() && m.end().since(qp.req.acked) > 0);
+    let Some(message) = waiting else { return };
+    let expected = if qp.req.acked.since(message.first) > 0 { qp.req.acked } else { message.first };
+    let ahead = psn.since(expected);
+    if ahead < 0 {
+        return;
+    }
+    if ahead > 0 {
+        qp.req.acknowledge(psn, now, limit);
+        missing(&mut qp.req);
+        return;
+    }
+    let user = User { pd: qp.pd, qpn: qp.qpn };
+    let skip = u64::from(psn.since(message.first) as u32) << qp.attrs.mtu_shift();
+    match scatter(message, mkeys, dma, user, skip, qp.attrs.mtu_shift(), &bytes) {
+        Ok(true) => qp.req.advance(psn.plus(1), now, limit),
+        // Not the answer that this request can have.
+        Ok(false) => {
+            qp.req.advance(expected, now, limit);
+            fail_at(qp, Syndrome::BAD_RESP_ERR, 0);
+        }
+        Err(refused) => {
+            qp.req.advance(expected, now, limit);
+            let (syndrome, vendor) = refused.syndrome();
+            fail_at(qp, syndrome, vendor);
+        }
+    }
+}
+
+/// Brings response bytes to local memory; `false` where they are not what was asked for.
+fn scatter(
+    message: &Message,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    user: User,
+    skip: u64,
+    mtu_shift: u32,
+    bytes: &Bytes<'_>,
+) -> Result<bool, Refused> {
+    let Ok(view) = message.view() else { return Ok(false) };
+    let (data, at, result);
+    match (message.kind, bytes) {
+        (Kind::Read, Bytes::Read(payload)) => {
+            if payload.len() as u64 != (message.len - skip.min(message.len)).min(1 << mtu_shift) {
+                return Ok(false);
+            }
+            (data, at) = (*payload, skip);
+        }
+        (Kind::Atomic, Bytes::Atomic(old)) => {
+            let Some(atomic) = view.atomic() else { return Ok(false) };
+            let width = if atomic.size() == 4 { Width::Four } else { Width::Eight };
+            let (bytes, len) = work::atomic_result(*old, width);
+            result = bytes;
+            (data, at) = (&result[..len], 0);
+        }
+        _ => return Ok(false),
+    }
+    pieces(&view, mkeys, user, Rights::LOCAL_WRITE, at, data.len() as u64, |piece, from| {
+        let Piece::Memory(to) = piece else { return Ok(()) };
+        let from = from as usize;
+        dma.write(&to, &data[from..from + to.len as usize]).map_err(|_: MemoryError| Refused::Memory)
+    })?;
+    Ok(true)
+}
+
+/// Makes the entry with the oldest unacknowledged packet fail, once those before it have completed.
+fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
+    let acked = qp.req.acked;
+    let unfinished = |message: &&mut Message| message.packets != 0 && message.end().since(acked) > 0;
+    if let Some(message) = qp.req.messages.iter_mut().find(unfinished) {
+        message.fault.get_or_insert((syndrome, vendor));
+        qp.req.broken = true;
+    } else {
+        // Nothing left to blame: the connection is as bad all the same.
+        tracing::debug!(qpn = qp.qpn, ?syndrome, "error without an entry in flight");
+        qp.state = State::Error;
+    }
+}
+
+/// Completes entries from the front, as far as they are acknowledged.
+pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
+    let Core { qps, cqs, dma, out, .. } = core;
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
+    while let Some(message) = qp.req.messages.front() {
+        let done = Done { index: message.index, opcode: message.opcode, byte_cnt: 0 };
+        if let Some((syndrome, vendor)) = message.fault {
+            end(qp, out);
+            fail(qp, cqs, out, done, syndrome, vendor);
+            break;
+        }
+        // A message may complete only after it was sent, also one without packets.
+        if message.end().since(qp.req.acked) > 0 || qp.req.next == 0 {
+            break;
+        }
+        let Ok(view) = message.view() else { break };
+        let signaled = view.flags().is_signaled();
+        let byte_cnt = work::returned_bytes(&view);
+        out.stats.bytes += message.len;
+        end(qp, out);
+        if signaled {
+            if dma.flush().is_err() {
+                fail(qp, cqs, out, done, Syndrome::LOCAL_PROT_ERR, 0);
+                break;
+            }
+            complete(qp, cqs, out, Done { byte_cnt, ..done });
+        }
+        if qp.state != State::Rts {
+            break;
+        }
+    }
+    if qp.state == State::Rts
+        && let Some(at) = qp.req.deadline()
+    {
+        core.arm(qpn, at);
+    }
+}
+
+/// Takes the front entry out of flight.
+fn end(qp: &mut Qp, out: &mut Output) {
+    if let Some(message) = qp.req.messages.pop_front() {
+        if qp.req.next == 0 {
+            qp.req.next_packet = 0;
+        }
+        qp.req.next = qp.req.next.saturating_sub(1);
+        out.stats.wqes += 1;
+        if let Some(sq) = &mut qp.sq {
+            sq.consumer = message.index.wrapping_add(u16::from(message.blocks));
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The responder: executes the peer's requests in order of their packet numbers.
+
+use super::answers::Answer;
+use crate::core::{Core, Output};
+use crate::cq::Cq;
+use crate::dma::{Dma, Mkeys};
+use crate::memory::{AtomicOp, Width};
+use crate::qp::{Qp, State};
+use crate::roce::{Ext, Nak, Op, Packet, Psn, Reth, Syndrome};
+use crate::table::Table;
+use crate::target::{self, AtomicRequest, Place, Receive, Received, Refusal};
+use rushmem_mlx5::CqeOpcode;
+use std::collections::VecDeque;
+
+/// Atomic results kept for requests that arrive again: at least as many as a peer may have in flight.
+const REPLAYS: usize = 256;
+
+/// The responder's half of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    /// Answers in order.
+    pub(crate) answers: VecDeque<Answer>,
+    /// A message of several packets under way.
+    message: Option<Incoming>,
+    /// Results of the last atomics.
+    replays: VecDeque<(Psn, u64)>,
+    /// A gap was reported; the reports of further packets behind it would only repeat it.
+    gap: bool,
+    /// What ended the connection, repeated to whoever asks again.
+    last_word: Option<(Psn, Syndrome)>,
+}
+
+/// A message that is still arriving.
+#[derive(Debug)]
+enum Incoming {
+    Write { reth: Reth, done: u64 },
+    Send { receive: Receive, done: u64 },
+}
+
+/// What a request leads to, other than success.
+enum Stop {
+    Refused(Refusal),
+    /// No receive entry is posted.
+    NotReady,
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+/// Takes a request.
+pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
+    let Core { qps, cqs, mkeys, dma, out, .. } = core;
+    let Some(qp) = qps.get_mut(qpn) else { return };
+    if qp.state == State::Error {
+        if let Some((psn, syndrome)) = qp.resp.last_word {
+            qp.answer(Answer::Ack { psn, syndrome });
+        }
+        return;
+    }
+    if !qp.state.receives() {
+        return;
+    }
+    let ahead = packet.bth.psn.since(qp.recv_psn);
+    if ahead > 0 {
+        out.stats.out_of_order += 1;
+        if !std::mem::replace(&mut qp.resp.gap, true) {
+            qp.answer(Answer::Ack { psn: qp.recv_psn, syndrome: Syndrome::Nak(Nak::Sequence) });
+        }
+        return;
+    }
+    if ahead < 0 {
+        out.stats.duplicates += 1;
+        repeat(qp, packet);
+        return;
+    }
+    qp.resp.gap = false;
+    match execute(qp, cqs, mkeys, dma, out, packet) {
+        Ok(()) => {}
+        Err(Stop::NotReady) => {
+            let syndrome = Syndrome::Rnr(qp.attrs.min_rnr_nak);
+            qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
+        }
+        Err(Stop::Refused(refusal)) => {
+            let syndrome = Syndrome::Nak(refusal.nak());
+            tracing::debug!(qpn, ?refusal, "request refused");
+            qp.resp.last_word = Some((packet.bth.psn, syndrome));
+            qp.resp.message = None;
+            qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
+            qp.state = State::Error;
+        }
+    }
+}
+
+/// Answers a request that was executed before.
+fn repeat(qp: &mut Qp, packet: &Packet<'_>) {
+    let psn = packet.bth.psn;
+    match (packet.bth.op, packet.ext) {
+        (Op::ReadRequest, Ext::Reth(reth)) => {
+            let packets = qp.attrs.packets(u64::from(reth.len));
+            // Only what was asked before: a READ that reaches further is not a repetition.
+            if psn.plus(packets).since(qp.recv_psn) <= 0 {
+                qp.resp.answers.retain(|answer| answer.psn().since(psn) < 0);
+                qp.answer(Answer::Read { psn, reth, sent: 0 });
+            }
+        }
+        (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
+            if let Some((_, old)) = qp.resp.replays.iter().find(|(at, _)| *at == psn) {
+                let old = *old;
+                qp.answer(Answer::Atomic { psn, old });
+            }
+        }
+        _ => {
+            let last = qp.recv_psn.plus(u32::MAX);
+            qp.answer(Answer::Ack { psn: last, syndrome: Syndrome::Ack });
+        }
+    }
+}
+
+fn execute(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    out: &mut Output,
+    packet: &Packet<'_>,
+) -> Result<(), Stop> {
+    check_sequence(qp, packet)?;
+    let psn = packet.bth.psn;
+    let mut numbers = 1;
+    match (packet.bth.op, packet.ext) {
+        (Op::WriteFirst | Op::WriteOnly, Ext::Reth(reth)) => {
+            write(qp, cqs, mkeys, dma, out, packet, Some(reth))?
+        }
+        (Op::WriteOnlyImm, Ext::RethImm(reth, _)) => write(qp, cqs, mkeys, dma, out, packet, Some(reth))?,
+        (Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm, _) => {
+            write(qp, cqs, mkeys, dma, out, packet, None)?;
+        }
+        (
+            Op::SendFirst | Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendOnly | Op::SendOnlyImm,
+            _,
+        ) => send(qp, cqs, mkeys, dma, out, packet)?,
+        (Op::ReadRequest, Ext::Reth(reth)) => {
+            let at = Place { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+            target::readable(qp, mkeys, at)?;
+            if !packet.payload.is_empty() {
+                return Err(Refusal::Invalid.into());
+            }
+            within_limit(qp)?;
+            numbers = qp.attrs.packets(reth.len.into());
+            qp.msn = qp.msn.wrapping_add(1);
+            qp.answer(Answer::Read { psn, reth, sent: 0 });
+        }
+        (_, ext) => {
+            let request = atomic_request(packet.bth.op, ext).ok_or(Refusal::Invalid)?;
+            within_limit(qp)?;
+            let old = target::atomic(qp, mkeys, dma, &request)?;
+            if qp.resp.replays.len() >= REPLAYS {
+                qp.resp.replays.pop_front();
+            }
+            qp.resp.replays.push_back((psn, old));
+            qp.msn = qp.msn.wrapping_add(1);
+            qp.answer(Answer::Atomic { psn, old });
+        }
+    }
+    qp.recv_psn = psn.plus(numbers);
+    let answered = matches!(qp.resp.answers.back(), Some(Answer::Read { .. } | Answer::Atomic { .. }));
+    if packet.bth.ack_req && !(answered && packet_is_fetch(packet.bth.op)) {
+        qp.answer(Answer::Ack { psn, syndrome: Syndrome::Ack });
+    }
+    Ok(())
+}
+
+/// Whether one more READ or atomic may be in flight.
+fn within_limit(qp: &Qp) -> Result<(), Refusal> {
+    let fetches = qp.resp.answers.iter().filter(|answer| !matches!(answer, Answer::Ack { .. })).count();
+    if fetches < 1 << qp.attrs.log_rra_max { Ok(()) } else { Err(Refusal::Invalid) }
+}
+
+fn packet_is_fetch(op: Op) -> bool {
+    matches!(
+        op,
+        Op::ReadRequest | Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd
+    )
+}
+
+/// Whether the packet fits the message under way: its kind, and its length.
+fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let op = packet.bth.op;
+    let continues_write = matches!(op, Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm);
+    let continues_send = matches!(op, Op::SendMiddle | Op::SendLast | Op::SendLastImm);
+    let fits = match &qp.resp.message {
+        None => !continues_write && !continues_send,
+        Some(Incoming::Write { .. }) => continues_write,
+        Some(Incoming::Send { .. }) => continues_send,
+    };
+    let mtu = 1usize << qp.attrs.mtu_shift();
+    let more = matches!(op, Op::WriteFirst | Op::WriteMiddle | Op::SendFirst | Op::SendMiddle);
+    let len = packet.payload.len();
+    if fits && len <= mtu && (!more || len == mtu) { Ok(()) } else { Err(Refusal::Invalid) }
+}
+
+fn write(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    out: &mut Output,
+    packet: &Packet<'_>,
+    begin: Option<Reth>,
+) -> Result<(), Stop> {
+    let op = packet.bth.op;
+    let last = !matches!(op, Op::WriteFirst | Op::WriteMiddle);
+    let imm = match packet.ext {
+        Ext::Imm(imm) | Ext::RethImm(_, imm) => Some(imm),
+        _ => None,
+    };
+    if imm.is_some() && !qp.has_receive() {
+        return Err(if qp.rq.is_some() { Stop::NotReady } else { Refusal::Invalid.into() });
+    }
+    let (reth, done) = match (begin, &qp.resp.message) {
+        (Some(reth), _) => (reth, 0),
+        (None, Some(Incoming::Write { reth, done })) => (*reth, *done),
+        _ => return Err(Refusal::Invalid.into()),
+    };
+    let (len, part) = (u64::from(reth.len), packet.payload.len() as u64);
+    let end = done + part;
+    // The last packet ends the message exactly, the others do not.
+    if (last && end != len) || (!last && end >= len) {
+        return Err(Refusal::Invalid.into());
+    }
+    // The whole message is checked, so that nothing is written where its end is out of range.
+    if let Some(span) = target::writable(qp, mkeys, Place { addr: reth.addr, rkey: reth.rkey, len })? {
+        dma.write(&span.part(done, part), packet.payload).map_err(Refusal::Failed)?;
+    }
+    if !last {
+        qp.resp.message = Some(Incoming::Write { reth, done: end });
+        return Ok(());
+    }
+    qp.resp.message = None;
+    qp.msn = qp.msn.wrapping_add(1);
+    if let Some(imm) = imm
+        && let Some(receive) = target::take_receive(qp)
+    {
+        dma.flush().map_err(Refusal::Failed)?;
+        let kind = CqeOpcode::RESP_WR_IMM;
+        let solicited = packet.bth.solicited;
+        let message = Received { kind, index: receive.index, byte_cnt: reth.len, imm, solicited };
+        target::received(qp, cqs, out, message);
+    }
+    Ok(())
+}
+
+fn send(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    out: &mut Output,
+    packet: &Packet<'_>,
+) -> Result<(), Stop> {
+    let op = packet.bth.op;
+    let last = !matches!(op, Op::SendFirst | Op::SendMiddle);
+    let (receive, done) = match qp.resp.message.take() {
+        Some(Incoming::Send { receive, done }) => (receive, done),
+        Some(Incoming::Write { .. }) => return Err(Refusal::Invalid.into()),
+        None => match target::take_receive(qp) {
+            Some(receive) => (receive, 0),
+            None if qp.rq.is_some() => return Err(Stop::NotReady),
+            None => return Err(Refusal::Invalid.into()),
+        },
+    };
+    let len = packet.payload.len() as u64;
+    let spread = receive.spread(mkeys, qp, done, len, |to, at| {
+        let at = at as usize;
+        dma.write(&to, &packet.payload[at..at + to.len as usize])
+    });
+    if let Err(bad) = spread {
+        target::receive_failed(qp, cqs, out, receive.index, bad);
+        return Err(bad.refusal().into());
+    }
+    let end = done + len;
+    if !last {
+        qp.resp.message = Some(Incoming::Send { receive, done: end });
+        return Ok(());
+    }
+    dma.flush().map_err(Refusal::Failed)?;
+    qp.msn = qp.msn.wrapping_add(1);
+    let (kind, imm) = match packet.ext {
+        Ext::Imm(imm) => (CqeOpcode::RESP_SEND_IMM, imm),
+        _ => (CqeOpcode::RESP_SEND, 0),
+    };
+    let solicited = packet.bth.solicited;
+    let message = Received { kind, index: receive.index, byte_cnt: end as u32, imm, solicited };
+    target::received(qp, cqs, out, message);
+    Ok(())
+}
+
+/// The atomic that a packet asks for.
+fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
+    let all = u64::MAX;
+    let (addr, rkey, width, extended, op) = match (op, ext) {
+        (Op::FetchAdd, Ext::Atomic { addr, rkey, swap_add, .. }) => {
+            (addr, rkey, Width::Eight, false, AtomicOp::Add { add: swap_add, boundary: 0 })
+        }
+        (Op::CompareSwap, Ext::Atomic { addr, rkey, swap_add, compare }) => {
+            let op = AtomicOp::CompareSwap { compare, swap: swap_add, compare_mask: all, swap_mask: all };
+            (addr, rkey, Width::Eight, false, op)
+        }
+        (op, Ext::Masked { addr, rkey, width, operands: [a, b, c, d] }) => {
+            let width = match width {
+                4 => Width::Four,
+                8 => Width::Eight,
+                _ => return None,
+            };
+            let op = match op {
+                Op::MaskedFetchAdd => AtomicOp::Add { add: a, boundary: b },
+                _ => AtomicOp::CompareSwap { compare: a, swap: b, compare_mask: c, swap_mask: d },
+            };
+            (addr, rkey, width, true, op)
+        }
+        _ => return None,
+    };
+    Some(AtomicRequest { addr, rkey, width, extended, op })
+}
+
+impl Qp {
+    /// Queues an answer; acknowledgements that say the same of more are merged.
+    fn answer(&mut self, answer: Answer) {
+        let answers = &mut self.resp.answers;
+        match (answers.back_mut(), answer) {
+            (
+                Some(Answer::Ack { psn: last, syndrome: Syndrome::Ack }),
+                Answer::Ack { psn, syndrome: Syndrome::Ack },
+            ) => {
+                if psn.since(*last) > 0 {
+                    *last = psn;
+                }
+            }
+            _ => answers.push_back(answer),
+        }
+    }
+}

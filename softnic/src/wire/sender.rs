@@ -1,0 +1,356 @@
+//! Cutting send entries into packets.
+
+use super::message::{Kind, Message};
+use crate::core::{Core, MAX_SEGMENTS, Output};
+use crate::cq::Cq;
+use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::link::Fabric;
+use crate::loopback::{check_dump, cq_reached};
+use crate::memory::AtomicOp;
+use crate::qp::{Qp, Route};
+use crate::roce::{Bth, Ext, Op, Psn, Reth};
+use crate::sq;
+use crate::table::Table;
+use crate::violation::Clause;
+use crate::wire::Requester;
+use crate::work::{self, Piece, Refused, pieces, waits_for_all, waits_for_reads};
+use rushmem_mlx5::wqe::{Atomic, View};
+use rushmem_mlx5::{Opcode, Segment, Syndrome};
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// Packets sent in one visit.
+const BURST: usize = 64;
+/// Response packets that one READ request asks for at most: long READs become several requests, so that the window
+/// bounds what comes back.
+const READ_CHUNK: u32 = 32;
+/// Packets after which an acknowledgement is asked for within a long message.
+const ACK_EVERY: u32 = 16;
+/// How often an entry that waits for a CQ looks at it.
+const POLL_CQ: Duration = Duration::from_micros(50);
+/// Entries in flight at most.
+const MESSAGES: usize = 1024;
+
+/// Sends packets of a QP as far as window and socket allow. Returns whether it could go on at once.
+pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    for _ in 0..BURST {
+        match step(core, qpn) {
+            Step::Sent => {}
+            Step::Idle => return false,
+            Step::Full => return true,
+        }
+    }
+    true
+}
+
+enum Step {
+    Sent,
+    /// Nothing to do until a doorbell, a packet or a timer.
+    Idle,
+    /// The socket's queue is full.
+    Full,
+}
+
+fn step(core: &mut Core, qpn: u32) -> Step {
+    let Core { qps, cqs, mkeys, dma, scratch, out, fabric, now, config, .. } = core;
+    let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
+    let Route::Peer(peer) = qp.route else { return Step::Idle };
+    if qp.req.pause.is_some() {
+        return Step::Idle;
+    }
+    if qp.req.next >= qp.req.messages.len() {
+        match start(qp, cqs, mkeys, dma, out, scratch) {
+            Start::Started => {}
+            Start::Nothing => return Step::Idle,
+            Start::Poll => {
+                let at = *now + POLL_CQ;
+                core.arm(qpn, at);
+                return Step::Idle;
+            }
+        }
+    }
+    let req = &mut qp.req;
+    let Some(message) = req.messages.get(req.next) else { return Step::Idle };
+    if message.packets == 0 {
+        (req.next, req.next_packet) = (req.next + 1, 0);
+        return Step::Sent;
+    }
+    let psn = message.first.plus(req.next_packet);
+    let in_flight = psn.since(req.acked).max(0) as u32;
+    let room = req.window.saturating_sub(in_flight);
+    if room == 0 {
+        return Step::Idle;
+    }
+    let Some(fabric) = fabric else { return Step::Idle };
+    if fabric.room() == 0 {
+        return Step::Full;
+    }
+    if message.fetches() && req.reads.len() >= 1 << qp.attrs.log_sra_max {
+        return Step::Idle;
+    }
+    let to = Target { peer, qpn: qp.attrs.remote_qpn, mtu_shift: qp.attrs.mtu_shift() };
+    let user = User { pd: qp.pd, qpn };
+    let count = match message.kind {
+        Kind::Read => match read_chunk(req, message, psn, room) {
+            0 => return Step::Idle,
+            count => count,
+        },
+        _ => 1,
+    };
+    let last_of_window = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY);
+    let sent = emit(message, req.next_packet, count, last_of_window, &to, Parts { mkeys, dma, fabric }, user);
+    if let Err(refused) = sent {
+        // The key was good when the entry started; now it is gone.
+        let fault = refused.syndrome();
+        if let Some(message) = req.messages.get_mut(req.next) {
+            message.fault = Some(fault);
+            message.packets = req.next_packet;
+        }
+        req.broken = true;
+        req.next += 1;
+        return Step::Idle;
+    }
+    let end = psn.plus(count);
+    if end.since(req.highest) <= 0 {
+        out.stats.retransmitted += 1;
+    }
+    if message.fetches() {
+        req.reads.push_back(psn.plus(count - 1));
+    }
+    req.next_packet += count;
+    if req.next_packet >= message.packets {
+        (req.next, req.next_packet) = (req.next + 1, 0);
+    }
+    req.sent(end, *now, config.retransmit);
+    Step::Sent
+}
+
+/// How many packets the next READ request asks for; 0 to wait until more fit into the window.
+fn read_chunk(req: &Requester, message: &Message, psn: Psn, room: u32) -> u32 {
+    let rest = message.packets - req.next_packet;
+    let again = req.highest.since(psn);
+    if again > 0 {
+        // A repeated request must not reach beyond what was asked for before.
+        return READ_CHUNK.min(room).min(rest).min(again as u32);
+    }
+    let worthwhile = READ_CHUNK.min(rest).min(req.window / 2).max(1);
+    if room < worthwhile && room < req.window { 0 } else { READ_CHUNK.min(room).min(rest) }
+}
+
+enum Start {
+    Started,
+    Nothing,
+    /// Waits for something that no doorbell or packet announces.
+    Poll,
+}
+
+/// Takes the next entry from the send queue into flight.
+fn start(
+    qp: &mut Qp,
+    cqs: &Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    out: &mut Output,
+    scratch: &mut [Segment; MAX_SEGMENTS],
+) -> Start {
+    let Some(sq) = qp.sq.as_ref() else { return Start::Nothing };
+    if qp.req.messages.is_empty() {
+        qp.req.started = sq.consumer;
+    }
+    let index = qp.req.started;
+    if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MESSAGES {
+        return Start::Nothing;
+    }
+    let psn = qp.send_psn;
+    let view = match sq::fetch(sq, qp.qpn, index, scratch) {
+        Ok(view) => view,
+        Err(bad) => {
+            out.violations.record(Clause::Wqe, qp.qpn, bad.detail);
+            let blocks = bad.blocks.min(u16::from(u8::MAX)) as u8;
+            let fault = (Syndrome::LOCAL_QP_OP_ERR, 0);
+            qp.req.messages.push_back(Message::broken(index, blocks, bad.opcode, psn, fault));
+            qp.req.broken = true;
+            return Start::Started;
+        }
+    };
+    let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked) > 0;
+    if waits_for_reads(view.flags()) && qp.req.messages.iter().any(unanswered) {
+        return Start::Nothing;
+    }
+    if waits_for_all(view.flags()) && !qp.req.messages.is_empty() {
+        return Start::Nothing;
+    }
+    if view.opcode() == Opcode::WAIT && !cq_reached(&view, cqs) {
+        return Start::Poll;
+    }
+    let user = User { pd: qp.pd, qpn: qp.qpn };
+    let kind = match (view.opcode(), view.atomic()) {
+        (_, Some(_)) => Kind::Atomic,
+        (Opcode::RDMA_READ, _) => Kind::Read,
+        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, _) => Kind::Write,
+        (Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL, _) => Kind::Send,
+        _ => Kind::Local,
+    };
+    let packets = match kind {
+        Kind::Local => 0,
+        Kind::Atomic => 1,
+        _ => qp.attrs.packets(view.data_len()),
+    };
+    let mut message = Message::new(&view, kind, psn, packets);
+    let checked = check(&view, kind, mkeys, user, qp.attrs.log_msg_max).and_then(|()| match view.opcode() {
+        // The completion of a DUMP says that earlier writes are in place.
+        Opcode::DUMP => dma.flush().map_err(|_| (Syndrome::LOCAL_PROT_ERR, 0)),
+        _ => Ok(()),
+    });
+    if let Err(fault) = checked {
+        (message.fault, message.packets) = (Some(fault), 0);
+        qp.req.broken = true;
+    }
+    qp.req.started = index.wrapping_add(u16::from(message.blocks));
+    qp.send_psn = psn.plus(message.packets);
+    qp.req.messages.push_back(message);
+    Start::Started
+}
+
+/// Everything that the requester can check by itself.
+fn check(
+    view: &View<'_>,
+    kind: Kind,
+    mkeys: &Mkeys,
+    user: User,
+    log_msg_max: u8,
+) -> Result<(), (Syndrome, u8)> {
+    let len = view.data_len();
+    if view.opcode() == Opcode::SEND_INVAL {
+        return Err((Syndrome::REMOTE_INVAL_REQ_ERR, 0));
+    }
+    if len > 1 << log_msg_max {
+        return Err(Refused::Length.syndrome());
+    }
+    let checked = match kind {
+        Kind::Local => check_dump(view, user, mkeys),
+        Kind::Write | Kind::Send => nothing(view, user, mkeys, Rights::LOCAL_READ, len),
+        Kind::Read => nothing(view, user, mkeys, Rights::LOCAL_WRITE, len),
+        Kind::Atomic => {
+            let size = view.atomic().map_or(0, |atomic| u64::from(atomic.size()));
+            if len < size {
+                Err(Refused::Length)
+            } else {
+                nothing(view, user, mkeys, Rights::LOCAL_WRITE, len)
+            }
+        }
+    };
+    checked.map_err(Refused::syndrome)
+}
+
+/// Checks the keys of all data, and moves nothing.
+fn nothing(view: &View<'_>, user: User, mkeys: &Mkeys, need: Rights, len: u64) -> Result<(), Refused> {
+    pieces(view, mkeys, user, need, 0, len, |_, _| Ok(()))
+}
+
+/// Where packets go.
+struct Target {
+    peer: SocketAddrV4,
+    qpn: u32,
+    mtu_shift: u32,
+}
+
+struct Parts<'c> {
+    mkeys: &'c Mkeys,
+    dma: &'c mut Dma,
+    fabric: &'c mut Fabric,
+}
+
+/// Builds one packet: packet number `packet` of a message, or a READ request for `count` packets from there.
+fn emit(
+    message: &Message,
+    packet: u32,
+    count: u32,
+    ask: bool,
+    to: &Target,
+    parts: Parts<'_>,
+    user: User,
+) -> Result<(), Refused> {
+    let Parts { mkeys, dma, fabric } = parts;
+    let Ok(view) = message.view() else { return Err(Refused::Memory) };
+    let skip = u64::from(packet) << to.mtu_shift;
+    let remote = view.remote();
+    let (addr, rkey) = remote.map_or((0, 0), |at| (at.addr.get(), at.rkey.get()));
+    let last = packet + count == message.packets;
+    let mut bth = Bth {
+        op: Op::ReadRequest,
+        solicited: last && view.flags().is_solicited(),
+        ack_req: last || ask,
+        dest_qpn: to.qpn,
+        psn: message.first.plus(packet),
+    };
+    match message.kind {
+        Kind::Local => {}
+        Kind::Read => {
+            let len = (u64::from(count) << to.mtu_shift).min(message.len - skip);
+            let reth = Reth { addr: addr.wrapping_add(skip), rkey, len: len as u32 };
+            fabric.send_empty(to.peer, &bth, &Ext::Reth(reth));
+        }
+        Kind::Atomic => {
+            let Some(atomic) = view.atomic() else { return Err(Refused::Memory) };
+            let (op, ext) = atomic_request(atomic, addr, rkey);
+            bth.op = op;
+            fabric.send_empty(to.peer, &bth, &ext);
+        }
+        Kind::Write | Kind::Send => {
+            bth.op = message.packet_op(packet);
+            let imm = view.imm().unwrap_or(0);
+            let reth = Reth { addr, rkey, len: message.len as u32 };
+            let ext = match bth.op {
+                Op::WriteFirst | Op::WriteOnly => Ext::Reth(reth),
+                Op::WriteOnlyImm => Ext::RethImm(reth, imm),
+                Op::WriteLastImm | Op::SendLastImm | Op::SendOnlyImm => Ext::Imm(imm),
+                _ => Ext::None,
+            };
+            let len = (message.len - skip.min(message.len)).min(1 << to.mtu_shift);
+            fabric.send(to.peer, &bth, &ext, len as usize, |payload| {
+                pieces(&view, mkeys, user, Rights::LOCAL_READ, skip, len, |piece, at| {
+                    let at = at as usize;
+                    match piece {
+                        Piece::Inline(bytes) => payload[at..at + bytes.len()].copy_from_slice(bytes),
+                        Piece::Memory(from) => {
+                            let part = &mut payload[at..at + from.len as usize];
+                            dma.read(&from, part).map_err(|_| Refused::Memory)?;
+                        }
+                    }
+                    Ok(())
+                })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The packet of an atomic: InfiniBand's own where it has one.
+fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
+    match atomic {
+        Atomic::FetchAdd { add } => (Op::FetchAdd, Ext::Atomic { addr, rkey, swap_add: add, compare: 0 }),
+        Atomic::CompareSwap { compare, swap } => {
+            (Op::CompareSwap, Ext::Atomic { addr, rkey, swap_add: swap, compare })
+        }
+        masked => {
+            let (op, width, _) = work::atomic(masked);
+            let (code, operands) = match op {
+                AtomicOp::Add { add, boundary } => (Op::MaskedFetchAdd, [add, boundary, 0, 0]),
+                AtomicOp::CompareSwap { compare, swap, compare_mask, swap_mask } => {
+                    (Op::MaskedCompareSwap, [compare, swap, compare_mask, swap_mask])
+                }
+            };
+            (code, Ext::Masked { addr, rkey, width: width.bytes() as u32, operands })
+        }
+    }
+}
+
+/// Keeps the requester's numbers together when a connection begins.
+pub(crate) fn begin(qp: &mut Qp, psn: Psn) {
+    qp.send_psn = psn;
+    qp.req.start(psn);
+    if let Some(sq) = &qp.sq {
+        qp.req.started = sq.consumer;
+    }
+}

@@ -1,0 +1,127 @@
+//! What a parsed send entry asks for, in the adapter's own terms.
+
+use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
+use crate::memory::{AtomicOp, Width};
+use rushmem_mlx5::wqe::{Atomic, Data, View};
+use rushmem_mlx5::{Flags, Opcode, Syndrome};
+
+/// Bytes of one data segment, wherever they are.
+#[derive(Clone, Copy)]
+pub(crate) enum Piece<'a> {
+    Memory(Span<'a>),
+    Inline(&'a [u8]),
+}
+
+/// Why a requester refuses its own entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Key(KeyFault),
+    /// Longer than `log_msg_max`, or a result that does not fit its scatter list.
+    Length,
+    Memory,
+}
+
+impl Refused {
+    pub(crate) fn syndrome(self) -> (Syndrome, u8) {
+        match self {
+            Refused::Key(fault) => (Syndrome::LOCAL_PROT_ERR, fault.vendor()),
+            Refused::Length => (Syndrome::LOCAL_LENGTH_ERR, 0),
+            Refused::Memory => (Syndrome::LOCAL_PROT_ERR, 0),
+        }
+    }
+}
+
+/// Calls `each` with the pieces behind bytes `at..at + len` of the entry's data, and their place within them. Every
+/// key is checked for its whole segment.
+pub(crate) fn pieces<'a, E: From<Refused>>(
+    view: &View<'a>,
+    mkeys: &'a Mkeys,
+    user: User,
+    need: Rights,
+    at: u64,
+    len: u64,
+    mut each: impl FnMut(Piece<'a>, u64) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut base, end) = (0, at + len);
+    for data in view.data() {
+        let size = match data {
+            Data::Pointer(segment) => u64::from(segment.len.get()),
+            Data::Inline(bytes) => bytes.len() as u64,
+        };
+        let (from, to) = (at.max(base), end.min(base + size));
+        if from < to {
+            let piece = match data {
+                Data::Pointer(segment) => {
+                    let span = resolve(mkeys, user, segment.lkey.get(), segment.addr.get(), size, need)
+                        .map_err(Refused::Key)?;
+                    Piece::Memory(span.part(from - base, to - from))
+                }
+                Data::Inline(bytes) => Piece::Inline(&bytes[(from - base) as usize..(to - base) as usize]),
+            };
+            each(piece, from - at)?;
+        }
+        base += size;
+        if base >= end {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The operation of an atomic entry, and whether it is an extended one.
+pub(crate) fn atomic(atomic: Atomic) -> (AtomicOp, Width, bool) {
+    match atomic {
+        Atomic::FetchAdd { add } => (AtomicOp::Add { add, boundary: 0 }, Width::Eight, false),
+        Atomic::CompareSwap { compare, swap } => {
+            let op = AtomicOp::CompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX };
+            (op, Width::Eight, false)
+        }
+        Atomic::MaskedFetchAdd32 { add, boundary } => {
+            (AtomicOp::Add { add: add.into(), boundary: boundary.into() }, Width::Four, true)
+        }
+        Atomic::MaskedFetchAdd64 { add, boundary } => (AtomicOp::Add { add, boundary }, Width::Eight, true),
+        Atomic::MaskedCompareSwap32 { compare, swap, compare_mask, swap_mask } => {
+            let op = AtomicOp::CompareSwap {
+                compare: compare.into(),
+                swap: swap.into(),
+                compare_mask: compare_mask.into(),
+                swap_mask: swap_mask.into(),
+            };
+            (op, Width::Four, true)
+        }
+        Atomic::MaskedCompareSwap64 { compare, swap, compare_mask, swap_mask } => {
+            (AtomicOp::CompareSwap { compare, swap, compare_mask, swap_mask }, Width::Eight, true)
+        }
+    }
+}
+
+/// The bytes in which an atomic's old value reaches local memory: 8-byte results in host order (the adapter advertises
+/// 8-byte endianness mode 1), 4-byte results most significant byte first.
+pub(crate) fn atomic_result(old: u64, width: Width) -> ([u8; 8], usize) {
+    match width {
+        Width::Eight => (old.to_le_bytes(), 8),
+        Width::Four => {
+            let [a, b, c, d] = (old as u32).to_be_bytes();
+            ([a, b, c, d, 0, 0, 0, 0], 4)
+        }
+    }
+}
+
+/// The field `byte_cnt` of a completion: bytes that came back.
+pub(crate) fn returned_bytes(view: &View<'_>) -> u32 {
+    match (view.opcode(), view.atomic()) {
+        (Opcode::RDMA_READ, _) => view.data_len() as u32,
+        (_, Some(atomic)) => u32::from(atomic.size()),
+        _ => 0,
+    }
+}
+
+/// Whether the entry must wait for earlier reads and atomics of its QP.
+pub(crate) fn waits_for_reads(flags: Flags) -> bool {
+    flags.fence_mode() >= 2
+}
+
+/// Whether the entry must wait for all earlier entries of its QP.
+pub(crate) fn waits_for_all(flags: Flags) -> bool {
+    flags.fence_mode() == 3
+}
