@@ -6,6 +6,7 @@
 pub mod bootstrap;
 mod build;
 pub mod config;
+pub mod cuda;
 mod error;
 mod heap;
 mod job;

@@ -108,7 +108,7 @@ impl Queues {
         let queues = machine.shared(shape.qps() * shape.queue_bytes())?;
         let heap_umem = nic.umem_reg(heap.memory.clone())?;
         let queue_umem = nic.umem_reg(queues.memory.clone())?;
-        let (pd_object, out) = create(&*nic, &pd::AllocPd {})?;
+        let (pd_object, out) = create(&*nic, &pd::AllocPd::default())?;
         let pd = out.pd;
         let (key_object, key) = heap_key(&*nic, &*heap_umem, heap.memory.len(), pd)?;
         let mut this = Self {
@@ -154,6 +154,7 @@ impl Queues {
                 umem_offset: at.cq,
                 umem_id: umem,
                 umem_valid: true,
+                ..Default::default()
             },
         )?;
         let (object, created) = create(
@@ -188,6 +189,11 @@ impl Queues {
         let cq = sq + self.shape.depth * WQEBB_BYTES;
         let sq_record = cq + self.shape.depth * CQE_BYTES;
         Place { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
+    }
+
+    /// The NIC, for messages.
+    pub(crate) fn nic_name(&self) -> String {
+        self.nic.name()
     }
 
     /// What the others must know.

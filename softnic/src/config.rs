@@ -1,5 +1,6 @@
 //! Settings of one adapter.
 
+use crate::nic::Error;
 use crate::roce;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -116,6 +117,36 @@ pub struct Config {
     pub window: u32,
     /// A file that receives every packet in both directions, as a capture that Wireshark reads.
     pub capture: Option<PathBuf>,
+}
+
+impl Config {
+    /// Checks what cannot be expressed by types.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
+        if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {
+            return setting("mtu", self.mtu.to_string(), "256, 512, 1024, 2048 or 4096");
+        }
+        if !(2..=4096).contains(&self.window) {
+            return setting("window", self.window.to_string(), "2 to 4096 packets");
+        }
+        if self.retransmit.is_zero() {
+            return setting("retransmit", format!("{:?}", self.retransmit), "more than 0");
+        }
+        let faults = &self.faults;
+        let rates = [
+            ("faults.drop", faults.drop),
+            ("faults.duplicate", faults.duplicate),
+            ("faults.reorder", faults.reorder),
+            ("faults.corrupt", faults.corrupt),
+            ("faults.delay", faults.delay),
+            ("faults.completion_delay", faults.completion_delay),
+            ("faults.skip_qp", faults.skip_qp),
+        ];
+        match rates.into_iter().find(|(_, rate)| !(0.0..=1.0).contains(rate)) {
+            Some((name, rate)) => setting(name, rate.to_string(), "a probability, 0 to 1"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Default for Config {

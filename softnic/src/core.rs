@@ -1,19 +1,23 @@
 //! The adapter's state, and the pass that moves it on.
 
-use crate::config::Config;
+use crate::config::{Config, Faults};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Umem};
+use crate::engine::Wake;
+use crate::link::Fabric;
 use crate::qp::{Qp, State};
+use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::uar::UarPage;
 use crate::violation::{Clause, Violations};
-use crate::{flush, sq};
+use crate::{sq, wire};
 use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::doorbell::Doorbell;
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
-use std::collections::{BinaryHeap, VecDeque};
 use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddrV4;
 use std::time::Instant;
 
 /// Segments of the largest send entry, rounded up to whole blocks.
@@ -22,6 +26,10 @@ pub(crate) const MAX_SEGMENTS: usize = 64;
 /// Everything that the adapter knows. The engine thread and command callers take turns with it.
 pub(crate) struct Core {
     pub(crate) config: Config,
+    /// Where the fabric is bound; the adapter's identity.
+    pub(crate) address: SocketAddrV4,
+    pub(crate) fabric: Option<Fabric>,
+    pub(crate) contexts: u32,
     pub(crate) pds: Table<Pd>,
     pub(crate) uars: Table<UarPage>,
     pub(crate) umems: Table<Umem>,
@@ -36,14 +44,20 @@ pub(crate) struct Core {
     pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
     pub(crate) now: Instant,
     rung: Vec<u64>,
+    /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
+    pub(crate) retired: Vec<UarPage>,
 }
 
 /// What every part reports to.
 pub(crate) struct Output {
     pub(crate) stats: Stats,
     pub(crate) violations: Violations,
-    pub(crate) start: Instant,
-    pub(crate) now: Instant,
+    start: Instant,
+    now: Instant,
+    faults: Faults,
+    rng: Rng,
+    /// QPs with completions that are held back, and when to look.
+    late: Vec<(Instant, u32)>,
 }
 
 /// A protection domain.
@@ -54,10 +68,25 @@ pub(crate) struct Pd {
 }
 
 impl Core {
-    pub(crate) fn new(config: Config) -> Core {
+    pub(crate) fn new(config: Config, address: SocketAddrV4, fabric: Option<Fabric>) -> Core {
         let now = Instant::now();
+        let faults = config.faults.clone();
+        // Not the sequence of the packet faults, which have a generator of their own.
+        let rng = Rng::new(!faults.seed);
+        let out = Output {
+            stats: Stats::default(),
+            violations: Violations::default(),
+            start: now,
+            now,
+            faults,
+            rng,
+            late: Vec::new(),
+        };
         Core {
             config,
+            address,
+            fabric,
+            contexts: 0,
             pds: Table::new(1, 1 << 16),
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),
@@ -65,32 +94,64 @@ impl Core {
             cqs: Table::new(0x400, 1 << 18),
             qps: Table::new(0x100, 1 << 18),
             dma: Dma::default(),
-            out: Output { stats: Stats::default(), violations: Violations::default(), start: now, now },
+            out,
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
             now,
             rung: Vec::new(),
+            retired: Vec::new(),
         }
     }
 
-    /// One round: doorbells, send queues, timers. Returns whether there was anything to do.
+    /// One round: doorbells, packets, send queues, timers. Returns whether there was anything to do.
     pub(crate) fn pass(&mut self) -> bool {
         self.now = Instant::now();
         self.out.now = self.now;
-        let mut busy = self.doorbells();
+        let mut busy = self.doorbells() | self.packets();
         for _ in 0..self.ready.len() {
             let Some(qpn) = self.ready.pop_front() else { break };
             if let Some(qp) = self.qps.get_mut(qpn) {
                 qp.queued = false;
             }
             busy = true;
-            if sq::run(self, qpn) {
+            if self.out.skips() || sq::run(self, qpn) {
                 self.enqueue(qpn);
             }
         }
+        for (due, qpn) in std::mem::take(&mut self.out.late) {
+            self.arm(qpn, due);
+        }
         self.fire_timers();
+        if let Some(fabric) = &mut self.fabric {
+            fabric.flush(self.now, &mut self.out.stats);
+            busy |= fabric.blocked();
+        }
         busy
+    }
+
+    /// Takes one burst of packets.
+    fn packets(&mut self) -> bool {
+        // The fabric steps aside, so that a packet may touch everything else; answers are sent later.
+        let Some(mut fabric) = self.fabric.take() else { return false };
+        let mut received = Stats::default();
+        let busy = fabric.receive(&mut received, |from, bytes| wire::packet(self, from, bytes));
+        self.fabric = Some(fabric);
+        self.out.stats.packets_received += received.packets_received;
+        self.out.stats.dropped += received.dropped;
+        self.out.stats.faults += received.faults;
+        busy
+    }
+
+    /// What may end the engine's sleep.
+    pub(crate) fn wake(&self) -> Wake {
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let due = self.fabric.as_ref().and_then(Fabric::next_due);
+        Wake {
+            socket: self.fabric.as_ref().map(Fabric::waiter),
+            timer: [timer, due].into_iter().flatten().min(),
+            now: self.now,
+        }
     }
 
     /// Puts a QP into the list of those with work.
@@ -234,7 +295,35 @@ pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, done:
         byte_cnt: done.byte_cnt,
         timestamp: out.timestamp(),
     };
+    if out.faults.completion_delay > 0.0 {
+        hold(qp, out, completion);
+        return;
+    }
     push(qp, qp.cq_send, cqs, out, |owner| Cqe::requester(&completion, owner));
+}
+
+/// Lets a completion wait, or only queue behind one that does.
+fn hold(qp: &mut Qp, out: &mut Output, completion: Completion) {
+    let mut due = out.now;
+    if out.rng.chance(out.faults.completion_delay) {
+        out.stats.faults += 1;
+        due += out.faults.completion_delay_time;
+    }
+    let due = qp.held.back().map_or(due, |(before, _)| due.max(*before));
+    qp.held.push_back((due, completion));
+    out.late.push((due, qp.qpn));
+}
+
+/// Writes held completions that are due, or all of them.
+pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, all: bool) {
+    while let Some((due, completion)) = qp.held.front().copied() {
+        if !all && due > out.now {
+            out.late.push((due, qp.qpn));
+            break;
+        }
+        qp.held.pop_front();
+        push(qp, qp.cq_send, cqs, out, |owner| Cqe::requester(&completion, owner));
+    }
 }
 
 /// Writes the error completion of a send entry, and puts the QP into error.
@@ -250,6 +339,7 @@ pub(crate) fn fail(
     if syndrome != Syndrome::WR_FLUSH_ERR {
         tracing::debug!(qpn = qp.qpn, index = done.index, opcode = %done.opcode, ?syndrome, vendor, "send entry failed");
     }
+    release(qp, cqs, out, true);
     qp.state = State::Error;
     let failure = Failure {
         kind: CqeOpcode::REQ_ERR,
@@ -287,6 +377,13 @@ pub(crate) fn push(
 }
 
 impl Output {
+    /// Whether a QP is to be passed over this time.
+    fn skips(&mut self) -> bool {
+        let skips = self.rng.chance(self.faults.skip_qp);
+        self.stats.faults += u64::from(skips);
+        skips
+    }
+
     /// The adapter's clock: nanoseconds since it started.
     pub(crate) fn timestamp(&self) -> u64 {
         self.now.duration_since(self.start).as_nanos() as u64

@@ -89,8 +89,7 @@ impl Pause {
         } else if idle < spin + yielding {
             std::thread::yield_now();
         } else {
-            let until_timer =
-                wake.timer.map_or(max_sleep, |timer| timer.saturating_duration_since(wake.now));
+            let until_timer = wake.timer.map_or(max_sleep, |timer| timer.saturating_duration_since(wake.now));
             let sleep = self.sleep.min(max_sleep).min(until_timer);
             self.sleep = (self.sleep * 2).min(max_sleep);
             match &wake.socket {

@@ -1,1 +1,58 @@
-//! A software ConnectX that executes mlx5 work queues.
+//! A software ConnectX: an adapter that parses and executes mlx5 work queues where there is no such hardware.
+//!
+//! It is not a mock. A driver makes its objects by PRM commands, lays queues out in its own memory and rings doorbells by
+//! storing eight bytes; the adapter fetches the entries, checks keys, ranges, rights and states as hardware does, moves
+//! the bytes, and writes completion entries with the real syndromes. QPs of one adapter meet over a loopback path with
+//! a single copy; adapters of different processes and hosts speak RoCEv2 packets in UDP, which Wireshark decodes.
+//!
+//! | to | use |
+//! |---|---|
+//! | start an adapter | [`Nic::start`] with a [`Config`] |
+//! | make protection domains, keys, CQs, QPs | [`Nic::open`], then [`Context::command`] with mailboxes of `rushmem_mlx5::prm` |
+//! | hand over memory | [`Context::umem_reg`] with a [`Memory`] |
+//! | ring doorbells | [`Context::alloc_uar`] |
+//! | learn what a driver did wrong | [`Nic::violations`] |
+//! | make it misbehave | [`Faults`] |
+//!
+//! What it has: reliable connections; WRITE, WRITE with immediate, READ, SEND, fetch and add, compare and swap, the
+//! masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT; inline data and lists of segments; fences, solicited bits; CQs as
+//! rings and collapsed, overrun; loss recovery. What it does not have is refused by name: other services, shared
+//! receive queues, memory windows, indirect keys, BlueFlame, events.
+#![deny(unsafe_code)]
+
+mod cmd;
+mod config;
+mod core;
+mod cq;
+#[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
+mod dma;
+#[allow(unsafe_code, reason = "one prctl on the engine's own thread")]
+mod engine;
+mod flush;
+mod link;
+mod loopback;
+#[allow(unsafe_code, reason = "shared memory is accessed through raw pointers, with atomics")]
+mod memory;
+#[allow(unsafe_code, reason = "a doorbell page's address is handed out")]
+mod nic;
+mod objects;
+mod qp;
+mod rng;
+mod roce;
+mod sq;
+mod stats;
+mod table;
+mod target;
+mod uar;
+mod violation;
+#[allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
+mod window;
+mod wire;
+mod work;
+
+pub use cmd::refuse::reason;
+pub use config::{Config, Faults, Idle, Ip};
+pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};
+pub use nic::{Context, Error, Nic, Uar};
+pub use stats::Stats;
+pub use violation::{Clause, Violation};

@@ -182,7 +182,14 @@ fn wait(qp: &mut Qp, now: Instant, again: Duration) -> Duration {
 }
 
 #[inline]
-fn finish(qp: &mut Qp, cqs: &mut Table<Cq>, dma: &mut Dma, out: &mut Output, view: &View<'_>, mut done: Done) {
+fn finish(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    dma: &mut Dma,
+    out: &mut Output,
+    view: &View<'_>,
+    mut done: Done,
+) {
     consume(qp, view.n_blocks());
     (qp.progress, qp.stall, qp.rnr_tries) = (0, None, 0);
     out.stats.wqes += 1;
@@ -233,11 +240,12 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
         Opcode::WAIT => return Ok(wait_for_cq(view, parts.cqs)),
         _ => {}
     }
+    let Parts { qps, cqs, mkeys, dma, out } = parts;
     let len = view.data_len();
     if len > 1 << source.attrs.log_msg_max {
         return Err(Refused::Length.into());
     }
-    let target = parts.qps.get_mut(source.peer).filter(|target| {
+    let target = qps.get_mut(source.peer).filter(|target| {
         target.state.receives()
             && target.route == Route::Own
             && target.attrs.remote_qpn == source.user.qpn
@@ -250,15 +258,17 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             if view.opcode() == Opcode::RDMA_WRITE_IMM && !target.has_receive() {
                 return no_receive(target);
             }
-            write(view, source, target, parts.mkeys, parts.dma, at, end)?;
+            write(view, source, target, mkeys, dma, at, end)?;
             if view.opcode() == Opcode::RDMA_WRITE_IMM && end == len {
-                immediate(view, target, parts.cqs, parts.dma, parts.out)?;
+                immediate(view, target, cqs, dma, out)?;
             }
             end
         }
-        (Opcode::RDMA_READ, Some(at)) => read(view, source, target, parts.mkeys, parts.dma, at, end)?,
-        (Opcode::SEND | Opcode::SEND_IMM, None) => send(view, source, target, parts)?,
-        (_, Some(at)) => atomic(view, source, target, parts.mkeys, parts.dma, at)?,
+        (Opcode::RDMA_READ, Some(at)) => read(view, source, target, mkeys, dma, at, end)?,
+        (Opcode::SEND | Opcode::SEND_IMM, None) => {
+            send(view, source, target, mkeys, dma, Inbox { cqs, out })?
+        }
+        (_, Some(at)) => atomic(view, source, target, mkeys, dma, at)?,
         // SEND_INVAL: the keys of this adapter cannot be invalidated from afar.
         _ => return Err(Refusal::Invalid.into()),
     };
@@ -266,10 +276,10 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
         return Ok(Outcome::Partly(outcome));
     }
     let packets = source.attrs.packets(len);
-    let Some(target) = parts.qps.get_mut(source.peer) else { return Ok(Outcome::Silent) };
+    let Some(target) = qps.get_mut(source.peer) else { return Ok(Outcome::Silent) };
     target.recv_psn = target.recv_psn.plus(packets);
     target.msn = target.msn.wrapping_add(1);
-    if let Some(own) = parts.qps.get_mut(source.user.qpn) {
+    if let Some(own) = qps.get_mut(source.user.qpn) {
         own.send_psn = own.send_psn.plus(packets);
     }
     Ok(Outcome::Done)
@@ -357,8 +367,21 @@ fn atomic(
     Ok(view.data_len())
 }
 
-fn send(view: &View<'_>, source: &Source, target: &mut Qp, parts: Parts<'_>) -> Result<u64, Outcome> {
-    let Parts { cqs, mkeys, dma, out, .. } = parts;
+/// What completing a receive touches.
+struct Inbox<'c> {
+    cqs: &'c mut Table<Cq>,
+    out: &'c mut Output,
+}
+
+fn send(
+    view: &View<'_>,
+    source: &Source,
+    target: &mut Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    inbox: Inbox<'_>,
+) -> Result<u64, Outcome> {
+    let Inbox { cqs, out } = inbox;
     let Some(receive) = target::take_receive(target) else {
         return match no_receive(target) {
             Ok(outcome) | Err(outcome) => Err(outcome),
@@ -387,8 +410,7 @@ fn send(view: &View<'_>, source: &Source, target: &mut Qp, parts: Parts<'_>) -> 
         }
     }
     dma.flush()?;
-    let kind =
-        if view.opcode() == Opcode::SEND { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
+    let kind = if view.opcode() == Opcode::SEND { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
     let message = Received {
         kind,
         index: receive.index,

@@ -473,7 +473,9 @@ fn atomic_u64(word: &AtomicU64, op: AtomicOp) -> u64 {
 fn atomic_u32(word: &AtomicU32, op: AtomicOp) -> u32 {
     let step = |old: u32| op.apply(u64::from(old), Width::Four).map(|new| new as u32);
     match op {
-        AtomicOp::Add { add, boundary } if boundary as u32 == 0 => word.fetch_add(add as u32, Ordering::AcqRel),
+        AtomicOp::Add { add, boundary } if boundary as u32 == 0 => {
+            word.fetch_add(add as u32, Ordering::AcqRel)
+        }
         _ => word.fetch_update(Ordering::AcqRel, Ordering::Acquire, step).unwrap_or_else(|old| old),
     }
 }
@@ -538,7 +540,11 @@ mod tests {
                     let start = if width == Width::Four { start & 0xffff_ffff } else { start };
                     buffer.store_u64(8, start);
                     assert_eq!(buffer.atomic(8, width, op), Ok(start));
-                    assert_eq!(buffer.load_u64(8), op.apply(start, width).unwrap_or(start), "{op:?} {width:?}");
+                    assert_eq!(
+                        buffer.load_u64(8),
+                        op.apply(start, width).unwrap_or(start),
+                        "{op:?} {width:?}"
+                    );
                 }
             }
         }

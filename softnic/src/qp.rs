@@ -1,9 +1,12 @@
 //! Queue pairs: their attributes, their state machine and their queues.
 
 use crate::roce::Psn;
-use crate::wire::{Requester, Responder};
 use crate::window::Window;
+use crate::wire::{Requester, Responder};
+use rushmem_mlx5::cqe::Completion;
 use rushmem_mlx5::doorbell::{Record, record_counter};
+use rushmem_mlx5::prm::qp::QpContext;
+use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
@@ -41,9 +44,6 @@ pub(crate) struct Attrs {
     pub(crate) ack_timeout: u8,
     pub(crate) log_sra_max: u8,
     pub(crate) log_rra_max: u8,
-    /// The address path as the driver gave it, for QUERY_QP.
-    pub(crate) rgid: [u8; 16],
-    pub(crate) rmac: [u8; 6],
 }
 
 impl Attrs {
@@ -83,8 +83,9 @@ impl Attrs {
 /// Time behind a 5-bit RNR timer code (InfiniBand volume 1, table 45).
 pub(crate) fn rnr_time(code: u8) -> Duration {
     const MICROS: [u64; 32] = [
-        655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840, 5_120,
-        7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760, 327_680, 491_520,
+        655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+        5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760,
+        327_680, 491_520,
     ];
     Duration::from_micros(MICROS[usize::from(code & 0x1f)])
 }
@@ -147,6 +148,8 @@ pub(crate) struct Qp {
     pub(crate) cq_send: Option<u32>,
     pub(crate) cq_recv: Option<u32>,
     pub(crate) umems: [u32; 2],
+    /// What the driver has set, for QUERY_QP.
+    pub(crate) context: QpContext,
     pub(crate) state: State,
     pub(crate) attrs: Attrs,
     pub(crate) route: Route,
@@ -167,6 +170,8 @@ pub(crate) struct Qp {
     pub(crate) rnr_tries: u8,
     /// When the engine will look at this QP's timers again.
     pub(crate) timer: Option<Instant>,
+    /// Completions that a fault holds back.
+    pub(crate) held: VecDeque<(Instant, Completion)>,
     pub(crate) req: Requester,
     pub(crate) resp: Responder,
 }
@@ -197,6 +202,7 @@ impl Qp {
         }
         (self.send_psn, self.recv_psn, self.msn) = (Psn::default(), Psn::default(), 0);
         (self.progress, self.stall, self.rnr_tries) = (0, None, 0);
+        self.held.clear();
         self.req = Requester::default();
         self.resp = Responder::default();
     }

@@ -1,6 +1,6 @@
 //! Send queues: fetching entries, and choosing who executes them.
 
-use crate::core::{Core, MAX_SEGMENTS};
+use crate::core::{Core, MAX_SEGMENTS, release};
 use crate::qp::{Qp, Route, Sq, State};
 use crate::{flush, loopback, wire};
 use rushmem_mlx5::seg::blocks_for;
@@ -13,10 +13,13 @@ const PER_BLOCK: usize = 4;
 /// Works on one QP for a bounded time. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let Some(qp) = core.qps.get_mut(qpn) else { return false };
+    if !qp.held.is_empty() {
+        release(qp, &mut core.cqs, &mut core.out, false);
+    }
     match (qp.state, qp.route) {
-        (State::Error, _) => flush::run(qp, &mut core.cqs, &mut core.out),
-        (State::Rts, Route::Own) => loopback::run(core, qpn),
         (_, Route::Peer(_)) => wire::run(core, qpn),
+        (State::Rts, Route::Own) => loopback::run(core, qpn),
+        (State::Error, Route::Own) => flush::run(qp, &mut core.cqs, &mut core.out),
         _ => false,
     }
 }

@@ -59,11 +59,6 @@ impl<T> Table<T> {
         let base = self.base;
         self.slots.iter().enumerate().filter_map(move |(i, slot)| Some((base + i as u32, slot.as_ref()?)))
     }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        let base = self.base;
-        self.slots.iter_mut().enumerate().filter_map(move |(i, slot)| Some((base + i as u32, slot.as_mut()?)))
-    }
 }
 
 #[cfg(test)]

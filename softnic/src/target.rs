@@ -218,7 +218,13 @@ pub(crate) fn received(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, messa
 }
 
 /// Completes a receive entry in error. The caller puts the QP into error.
-pub(crate) fn receive_failed(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadReceive) {
+pub(crate) fn receive_failed(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    out: &mut Output,
+    index: u16,
+    bad: BadReceive,
+) {
     let (syndrome, vendor_syndrome) = bad.syndrome();
     let failure = Failure {
         kind: CqeOpcode::RESP_ERR,

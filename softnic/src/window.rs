@@ -80,7 +80,8 @@ impl Window {
         let offset = (index * 64) & (self.len - 1);
         assert!(offset + 64 <= self.len && out.len() <= BLOCK);
         // SAFETY: `offset + 64` is inside the window, whose base is 64-byte aligned for queues.
-        let words = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
+        let words =
+            unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
         for (segment, pair) in out.iter_mut().zip(words.chunks_exact(2)) {
             let pair = [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
             *segment = bytemuck::cast(pair);
@@ -91,8 +92,7 @@ impl Window {
     pub(crate) fn load_segments(&self, offset: usize, out: &mut [Segment]) {
         for (i, segment) in out.iter_mut().enumerate() {
             let at = offset + 16 * i;
-            let pair =
-                [self.word64(at).load(Ordering::Relaxed), self.word64(at + 8).load(Ordering::Relaxed)];
+            let pair = [self.word64(at).load(Ordering::Relaxed), self.word64(at + 8).load(Ordering::Relaxed)];
             *segment = bytemuck::cast(pair);
         }
     }

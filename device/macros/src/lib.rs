@@ -1,6 +1,6 @@
 //! `#[kernel]`: one source function, a PTX entry and a native kernel with a typed launcher.
 //!
-//! Use it as `rushmem_device::kernel`, whose `kernel` module has the types that the expansion names.
+//! Use it as `rushmem_device::kernel::kernel`, from the module that has the types that the expansion names.
 
 use proc_macro::TokenStream;
 
@@ -10,7 +10,8 @@ mod parse;
 /// Makes a function a kernel.
 ///
 /// ```
-/// use rushmem_device::{Ctx, kernel};
+/// use rushmem_device::Ctx;
+/// use rushmem_device::kernel::kernel;
 ///
 /// /// Does its work `n` times.
 /// #[kernel]

@@ -1,6 +1,7 @@
 //! What `#[kernel]` accepts, what it refuses, and how it says so.
 
-use rushmem_device::{Ctx, kernel};
+use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 /// Adds up.
 #[kernel]

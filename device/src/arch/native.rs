@@ -38,6 +38,8 @@ pub trait Lane {
     fn converged(&self, site: &'static Location<'static>) -> u32;
     /// The block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
+    /// A waiting loop begins. An executor that gives the CPU away while nothing gets on learns here that this lane did.
+    fn wait_begins(&self) {}
 }
 
 std::thread_local! {

@@ -36,9 +36,6 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The operating system refused a worker thread.
-    #[error("no thread for the kernel's blocks")]
-    Worker(#[source] io::Error),
     /// In some block every lane that is left waits for something that can no longer happen.
     #[error("kernel deadlock: lanes wait for others that will not come\n{0}")]
     Deadlock(Report),

@@ -1,6 +1,6 @@
 //! One GPU thread as a coroutine: what it asks for when it suspends, and what it is told when it goes on.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use std::thread;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use rushmem_device::arch::Lane;
+use rushmem_device::arch::{self, Lane};
 
 use super::Grid;
 
@@ -32,6 +32,9 @@ pub(super) enum Answer {
     Mask(u32),
 }
 
+/// The kernel of a launch, called once for each lane.
+pub(super) type Kernel<'a> = &'a (dyn Fn(&dyn Lane) + Sync);
+
 type Site = &'static Location<'static>;
 type LaneYielder = Yielder<Answer, (Request, Site)>;
 
@@ -40,14 +43,16 @@ pub(super) struct Handle {
     thread: u32,
     block: u32,
     grid: Grid,
-    shared: (*mut u8, usize),
+    shared: Rc<Shared>,
     /// Set by the coroutine itself when it starts.
     yielder: Cell<Option<NonNull<LaneYielder>>>,
+    /// A new wait has begun since the last suspension.
+    got_on: Cell<bool>,
 }
 
 impl Handle {
-    pub(super) fn new(grid: Grid, block: u32, thread: u32, shared: (*mut u8, usize)) -> Self {
-        Self { thread, block, grid, shared, yielder: Cell::new(None) }
+    pub(super) fn new(grid: Grid, block: u32, thread: u32, shared: Rc<Shared>) -> Self {
+        Self { thread, block, grid, shared, yielder: Cell::new(None), got_on: Cell::new(false) }
     }
 
     /// None if the lane must not wait, because it is being unwound.
@@ -109,42 +114,70 @@ impl Lane for Handle {
     }
 
     fn shared(&self) -> (*mut u8, usize) {
-        self.shared
+        self.shared.parts()
+    }
+
+    fn wait_begins(&self) {
+        self.got_on.set(true);
     }
 }
 
 /// A lane that has begun to run.
 pub(super) struct Routine<'a> {
     coroutine: Coroutine<Answer, (Request, Site), (), DefaultStack>,
-    borrows: PhantomData<&'a Handle>,
+    handle: Rc<Handle>,
+    borrows: PhantomData<&'a ()>,
 }
 
 impl<'a> Routine<'a> {
-    pub(super) fn new(
-        stack: DefaultStack,
-        handle: &'a Handle,
-        kernel: &'a (dyn Fn(&dyn Lane) + Sync),
-    ) -> Self {
+    pub(super) fn new(stack: DefaultStack, handle: Handle, kernel: Kernel<'a>) -> Self {
+        let handle = Rc::new(handle);
+        let lane = Rc::clone(&handle);
         let body = move |yielder: &LaneYielder, _: Answer| {
-            handle.yielder.set(Some(NonNull::from(yielder)));
-            kernel(handle);
+            lane.yielder.set(Some(NonNull::from(yielder)));
+            kernel(&*lane);
         };
         // SAFETY: the body borrows for 'a, which `borrows` keeps this routine within.
         let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
-        Self { coroutine, borrows: PhantomData }
+        Self { coroutine, handle, borrows: PhantomData }
     }
 
     /// Runs the lane until it suspends, or to its end (None). A panic of the lane comes out of here.
     pub(super) fn resume(&mut self, answer: Answer) -> Option<(Request, Site)> {
-        match self.coroutine.resume(answer) {
+        match arch::enter(&*self.handle, || self.coroutine.resume(answer)) {
             CoroutineResult::Yield(request) => Some(request),
             CoroutineResult::Return(()) => None,
         }
     }
 
+    /// Whether the lane has told since the last call that it got on.
+    pub(super) fn got_on(&self) -> bool {
+        self.handle.got_on.take()
+    }
+
     /// Unwinds the lane if it has not ended, and frees its stack.
     pub(super) fn end(mut self) -> DefaultStack {
-        self.coroutine.force_unwind();
+        arch::enter(&*self.handle, || self.coroutine.force_unwind());
         self.coroutine.into_stack()
+    }
+}
+
+/// The shared memory of a block.
+pub(super) struct Shared {
+    lines: Box<[UnsafeCell<Line>]>,
+    bytes: usize,
+}
+
+#[repr(C, align(128))]
+struct Line([u8; 128]);
+
+impl Shared {
+    pub(super) fn new(bytes: usize) -> Self {
+        let lines = (0..bytes.div_ceil(128)).map(|_| UnsafeCell::new(Line([0; 128])));
+        Self { lines: lines.collect(), bytes }
+    }
+
+    fn parts(&self) -> (*mut u8, usize) {
+        (self.lines.as_ptr().cast_mut().cast(), self.bytes)
     }
 }

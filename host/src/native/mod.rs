@@ -14,6 +14,7 @@
 mod block;
 mod error;
 mod lane;
+mod pool;
 mod report;
 mod stack;
 #[cfg(test)]
@@ -90,27 +91,19 @@ fn launch_lanes(grid: Grid, options: &Options, kernel: &(dyn Fn(&dyn Lane) + Syn
     {
         return Err(Error::Grid(grid));
     }
+    if thread::panicking() {
+        // A lane tells by `panicking` that it is being unwound, so it must not run on a thread that is.
+        let beside = || launch_lanes(grid, options, kernel);
+        return thread::scope(|scope| {
+            scope.spawn(beside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+    }
     let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let workers = options.workers.map_or_else(cores, NonZeroUsize::get);
     let workers = u32::try_from(workers).unwrap_or(u32::MAX).min(grid.blocks);
     let deadline = options.time_limit.map(|limit| (limit, Instant::now() + limit));
     let launch = worker::Launch::new(grid, workers, options.stack_bytes, deadline, kernel);
-
-    // A thread that is unwinding cannot be a worker: its lanes could not tell their own panics from the caller's.
-    let helpers = if thread::panicking() { 0..workers } else { 1..workers };
-    thread::scope(|scope| {
-        for worker in helpers.clone() {
-            let launch = &launch;
-            let run = move || in_kernel(|| launch.run(worker));
-            let spawned = thread::Builder::new().name(format!("kernel {worker}")).spawn_scoped(scope, run);
-            if let Err(source) = spawned {
-                launch.fail(Error::Worker(source));
-            }
-        }
-        if !helpers.contains(&0) {
-            in_kernel(|| launch.run(0));
-        }
-    });
+    pool::share_out(workers as usize - 1, &|| in_kernel(|| launch.run()));
     launch.into_result()
 }
 

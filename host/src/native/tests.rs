@@ -44,6 +44,7 @@ fn spin(lane: &dyn Lane) {
 #[track_caller]
 fn spin_until(lane: &dyn Lane, mut met: impl FnMut() -> bool) {
     let site = Location::caller();
+    lane.wait_begins();
     while !met() {
         lane.spin(site);
     }

@@ -1,16 +1,14 @@
 //! A worker: one thread of the operating system that takes the lanes of its blocks in turns.
 
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rushmem_device::arch::{self, Lane};
-
 use super::block::{Block, Queue, Turn};
-use super::lane::{Handle, Routine};
+use super::lane::{Handle, Kernel, Routine, Shared};
 use super::stack::{STORE, Stacks};
 use super::{Error, Grid, Report};
 
@@ -26,10 +24,14 @@ const CLOCK_EVERY: u32 = 256;
 /// What the workers of one launch share.
 pub(super) struct Launch<'a> {
     grid: Grid,
-    workers: u32,
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
-    kernel: &'a (dyn Fn(&dyn Lane) + Sync),
+    kernel: Kernel<'a>,
+    /// The blocks from here on have not begun.
+    next: AtomicU32,
+    /// Blocks that each worker takes on. One that is through with its own takes on more, so that a kernel which does
+    /// not wait is over before the other workers have woken up.
+    share: u32,
     stop: AtomicBool,
     failure: Mutex<Option<Error>>,
 }
@@ -40,59 +42,55 @@ impl<'a> Launch<'a> {
         workers: u32,
         stack_bytes: usize,
         deadline: Option<(Duration, Instant)>,
-        kernel: &'a (dyn Fn(&dyn Lane) + Sync),
+        kernel: Kernel<'a>,
     ) -> Self {
-        let (stop, failure) = (AtomicBool::new(false), Mutex::new(None));
-        Self { grid, workers, stack_bytes, deadline, kernel, stop, failure }
+        let share = grid.blocks.div_ceil(workers);
+        let (next, stop, failure) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
+        Self { grid, stack_bytes, deadline, kernel, next, share, stop, failure }
     }
 
-    /// Ends the launch. Of several errors the first is kept.
-    pub(super) fn fail(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.stop.store(true, Ordering::Relaxed);
+    /// The work of one worker: blocks until there are no more.
+    pub(super) fn run(&self) {
+        let mut worker = Worker {
+            launch: self,
+            blocks: Vec::new(),
+            queue: Queue::new(),
+            stacks: Stacks::new(&STORE, self.stack_bytes),
+        };
+        if let Err(error) = worker.work() {
+            self.failure().get_or_insert(error);
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        worker.end();
     }
 
     pub(super) fn into_result(self) -> Result<(), Error> {
-        let mut failure = self.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self.failure().take();
         if let Some(report) = failure.as_mut().and_then(Error::report_mut) {
             report.sort();
         }
         failure.map_or(Ok(()), Err)
     }
 
-    /// Runs the blocks of one worker: each `workers`th, from `worker` on.
-    pub(super) fn run(&self, worker: u32) {
-        let blocks = || (worker..self.grid.blocks).step_by(self.workers as usize);
-        let shared: Vec<Shared> = blocks().map(|_| Shared::new(self.grid.shared_bytes as usize)).collect();
-        let threads = self.grid.threads;
-        let handles: Vec<Handle> = blocks()
-            .zip(&shared)
-            .flat_map(|(block, shared)| {
-                (0..threads).map(move |thread| Handle::new(self.grid, block, thread, shared.parts()))
-            })
-            .collect();
-        let mut queue = Queue::with_capacity(handles.len());
-        let blocks = (0..).zip(blocks());
-        let blocks = blocks.map(|(slot, index)| Block::new(index, slot, threads, &mut queue)).collect();
-        let routines = handles.iter().map(|_| None).collect();
-        let stacks = Stacks::new(&STORE, self.stack_bytes);
-        let mut worker = Worker { launch: self, blocks, queue, handles: &handles, routines, stacks };
-        if let Err(error) = worker.work() {
-            self.fail(error);
-        }
-        worker.end();
+    /// The error that ended the launch: the first, if there were several.
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct Worker<'a> {
     launch: &'a Launch<'a>,
-    blocks: Vec<Block>,
+    blocks: Vec<Running<'a>>,
     queue: Queue,
-    /// Block by block, as `routines`.
-    handles: &'a [Handle],
+    stacks: Stacks<'a>,
+}
+
+/// A block that this worker has taken on.
+struct Running<'a> {
+    block: Block,
+    shared: Rc<Shared>,
     /// None before a lane's first turn and after its last.
     routines: Vec<Option<Routine<'a>>>,
-    stacks: Stacks<'a>,
 }
 
 impl Worker<'_> {
@@ -100,49 +98,75 @@ impl Worker<'_> {
     fn work(&mut self) -> Result<(), Error> {
         let mut idle = Idle::default();
         let mut rounds = 0u32;
-        while !self.queue.is_empty() {
+        loop {
+            if self.queue.is_empty() || self.blocks.len() < self.launch.share as usize {
+                self.take_on();
+            }
+            if self.queue.is_empty() {
+                return Ok(());
+            }
             let mut progress = false;
             for _ in 0..self.queue.len() {
-                let Some(turn) = self.queue.pop_front() else { break };
                 if self.launch.stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
+                let Some(turn) = self.queue.pop_front() else { break };
                 progress |= self.turn(turn)?;
             }
             // At the end of a round each lane that can has come to where it waits, so that the report is complete.
-            if self.blocks.iter().any(Block::hopeless) {
+            if self.blocks.iter().any(|running| running.block.hopeless()) {
                 return Err(Error::Deadlock(Report::default()));
             }
             rounds = rounds.wrapping_add(1);
             if !progress || rounds.is_multiple_of(CLOCK_EVERY) {
                 self.check_time()?;
             }
-            if progress {
-                idle = Idle::default();
-            } else if !self.queue.is_empty() {
-                idle.rest();
+            match progress {
+                true => idle = Idle::default(),
+                false => idle.rest(),
             }
         }
-        Ok(())
+    }
+
+    /// Begins one more block, if there is one.
+    fn take_on(&mut self) {
+        let Launch { grid, next, .. } = self.launch;
+        if next.load(Ordering::Relaxed) >= grid.blocks {
+            return;
+        }
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index < grid.blocks {
+            let slot = self.blocks.len() as u32;
+            self.blocks.push(Running {
+                block: Block::new(index, slot, grid.threads, &mut self.queue),
+                shared: Rc::new(Shared::new(grid.shared_bytes as usize)),
+                routines: (0..grid.threads).map(|_| None).collect(),
+            });
+        }
     }
 
     /// One lane's turn. Tells whether it got on.
-    fn turn(&mut self, turn: Turn) -> Result<bool, Error> {
-        let Turn { slot, thread } = turn;
-        let block = &mut self.blocks[slot as usize];
-        let index = slot as usize * self.launch.grid.threads as usize + thread as usize;
-        let handle = &self.handles[index];
-        let routine = match &mut self.routines[index] {
+    fn turn(&mut self, Turn { slot, thread }: Turn) -> Result<bool, Error> {
+        let Running { block, shared, routines } = &mut self.blocks[slot as usize];
+        let entry = &mut routines[thread as usize];
+        let routine = match entry {
             Some(routine) => routine,
-            first => first.insert(Routine::new(self.stacks.take()?, handle, self.launch.kernel)),
+            None => {
+                let stack = self.stacks.take()?;
+                let handle = Handle::new(self.launch.grid, block.index(), thread, Rc::clone(shared));
+                entry.insert(Routine::new(stack, handle, self.launch.kernel))
+            }
         };
         let answer = block.answer(thread);
-        let resumed = arch::enter(handle, || catch_unwind(AssertUnwindSafe(|| routine.resume(answer))));
-        let progress = match resumed {
-            Ok(Some(request)) => block.arrive(thread, request, &mut self.queue)?,
+        let progress = match catch_unwind(AssertUnwindSafe(|| routine.resume(answer))) {
+            Ok(Some(request)) => block.arrive(thread, request, &mut self.queue)? | routine.got_on(),
             Ok(None) => {
-                self.stacks.put(self.routines[index].take().map(Routine::end).expect("it has just run"));
+                self.stacks.put(entry.take().map(Routine::end).expect("it has just run"));
                 block.exit(thread, &mut self.queue);
+                if block.ended() {
+                    // Its memory is free for the blocks that have not begun; the slot stays.
+                    *routines = Vec::new();
+                }
                 true
             }
             Err(payload) => {
@@ -166,17 +190,15 @@ impl Worker<'_> {
 
     /// Unwinds the lanes that are left, and says where they were if the error of the launch asks for it.
     fn end(mut self) {
-        let left = self.blocks.iter().filter(|block| !block.ended());
-        let mut failure = self.launch.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.blocks.iter().map(|running| &running.block).filter(|block| !block.ended());
+        let mut failure = self.launch.failure();
         if let Some(report) = failure.as_mut().and_then(Error::report_mut) {
             report.blocks.extend(left.map(Block::report));
         }
         drop(failure);
-        for (handle, routine) in self.handles.iter().zip(&mut self.routines) {
-            let Some(routine) = routine.take() else { continue };
+        for routine in self.blocks.iter_mut().flat_map(|running| running.routines.drain(..)).flatten() {
             // The kernel may catch the unwinding and panic in its own way; the launch has failed already.
-            let ended = arch::enter(handle, || catch_unwind(AssertUnwindSafe(|| routine.end())));
-            if let Ok(stack) = ended {
+            if let Ok(stack) = catch_unwind(AssertUnwindSafe(|| routine.end())) {
                 self.stacks.put(stack);
             }
         }
@@ -193,25 +215,5 @@ impl Idle {
     fn rest(&mut self) {
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() < PATIENCE { thread::yield_now() } else { thread::sleep(NAP) }
-    }
-}
-
-/// The shared memory of a block.
-struct Shared {
-    lines: Box<[UnsafeCell<Line>]>,
-    bytes: usize,
-}
-
-#[repr(C, align(128))]
-struct Line([u8; 128]);
-
-impl Shared {
-    fn new(bytes: usize) -> Self {
-        let lines = (0..bytes.div_ceil(128)).map(|_| UnsafeCell::new(Line([0; 128])));
-        Self { lines: lines.collect(), bytes }
-    }
-
-    fn parts(&self) -> (*mut u8, usize) {
-        (self.lines.as_ptr().cast_mut().cast(), self.bytes)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rushmem_mlx5::prm::{CmdOpcode, Command, Header, cq, mkey, pd, qp};
+use rushmem_mlx5::prm::{CmdOpcode, Header, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Memory, Nic};
 
 use super::{Error, Object, PortAddress, Provider, Uar, Umem};
@@ -53,15 +53,20 @@ impl Provider for Soft {
 
 /// The mailbox that destroys what `input` made according to `output`, if it made anything.
 fn destroyer(input: &[u8], output: &[u8]) -> Option<[u8; 16]> {
-    use rushmem_mlx5::prm::Response;
-
     Some(match Header::decode(input).ok()?.opcode {
-        CmdOpcode::ALLOC_PD => pd::DeallocPd { pd: pd::AllocPdOut::decode(output).ok()?.pd }.encode(),
-        CmdOpcode::CREATE_MKEY => {
-            mkey::DestroyMkey { mkey_index: mkey::CreateMkeyOut::decode(output).ok()?.mkey_index }.encode()
+        CmdOpcode::ALLOC_PD => {
+            pd::DeallocPd { pd: pd::AllocPdOut::decode(output).ok()?.pd, ..Default::default() }.encode()
         }
-        CmdOpcode::CREATE_CQ => cq::DestroyCq { cqn: cq::CreateCqOut::decode(output).ok()?.cqn }.encode(),
-        CmdOpcode::CREATE_QP => qp::DestroyQp { qpn: qp::CreateQpOut::decode(output).ok()?.qpn }.encode(),
+        CmdOpcode::CREATE_MKEY => {
+            let mkey_index = mkey::CreateMkeyOut::decode(output).ok()?.mkey_index;
+            mkey::DestroyMkey { mkey_index, ..Default::default() }.encode()
+        }
+        CmdOpcode::CREATE_CQ => {
+            cq::DestroyCq { cqn: cq::CreateCqOut::decode(output).ok()?.cqn, ..Default::default() }.encode()
+        }
+        CmdOpcode::CREATE_QP => {
+            qp::DestroyQp { qpn: qp::CreateQpOut::decode(output).ok()?.qpn, ..Default::default() }.encode()
+        }
         _ => return None,
     })
 }
@@ -119,11 +124,11 @@ impl Uar for SoftUar {
     }
 
     fn page(&self) -> *mut u8 {
-        self.uar.page()
+        self.uar.page
     }
 
     fn register_offset(&self) -> usize {
-        self.uar.reg_addr() as usize - self.uar.page() as usize
+        self.uar.reg_addr as usize - self.uar.page as usize
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod capture;
 pub(crate) mod fault;
+#[allow(unsafe_code, reason = "system calls that take arrays of messages")]
 pub(crate) mod udp;
 
 use crate::config::Config;

@@ -65,8 +65,11 @@ impl UdpLink {
     fn send_some(&self, batch: &mut Batch) -> io::Result<usize> {
         let count = batch.len().min(BURST);
         // SAFETY: these are plain C structs for which all zeroes is a value.
-        let (mut names, mut vectors, mut headers): ([libc::sockaddr_in; BURST], [libc::iovec; BURST], [libc::mmsghdr; BURST]) =
-            unsafe { (zeroed(), zeroed(), zeroed()) };
+        let (mut names, mut vectors, mut headers): (
+            [libc::sockaddr_in; BURST],
+            [libc::iovec; BURST],
+            [libc::mmsghdr; BURST],
+        ) = unsafe { (zeroed(), zeroed(), zeroed()) };
         let arena = batch.arena.as_mut_ptr();
         for (i, entry) in batch.entries[..count].iter().enumerate() {
             names[i] = sockaddr(entry.peer);
@@ -89,8 +92,11 @@ impl UdpLink {
     /// Receives up to one burst and hands each datagram over with its sender; returns how many came.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &[u8])) -> usize {
         // SAFETY: these are plain C structs for which all zeroes is a value.
-        let (mut names, mut vectors, mut headers): ([libc::sockaddr_in; BURST], [libc::iovec; BURST], [libc::mmsghdr; BURST]) =
-            unsafe { (zeroed(), zeroed(), zeroed()) };
+        let (mut names, mut vectors, mut headers): (
+            [libc::sockaddr_in; BURST],
+            [libc::iovec; BURST],
+            [libc::mmsghdr; BURST],
+        ) = unsafe { (zeroed(), zeroed(), zeroed()) };
         for (i, slot) in self.slots.chunks_exact_mut(SLOT).enumerate() {
             vectors[i].iov_base = slot.as_mut_ptr().cast();
             vectors[i].iov_len = SLOT;

@@ -132,9 +132,19 @@ pub(crate) enum Ext {
     Aeth(Aeth),
     AtomicAck(Aeth, u64),
     /// The standard 64-bit atomics.
-    Atomic { addr: u64, rkey: u32, swap_add: u64, compare: u64 },
+    Atomic {
+        addr: u64,
+        rkey: u32,
+        swap_add: u64,
+        compare: u64,
+    },
     /// The extended masked atomics, for which InfiniBand has no packet: see [`opcode`].
-    Masked { addr: u64, rkey: u32, width: u32, operands: [u64; 4] },
+    Masked {
+        addr: u64,
+        rkey: u32,
+        width: u32,
+        operands: [u64; 4],
+    },
 }
 
 /// A packet taken apart.

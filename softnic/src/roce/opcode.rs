@@ -85,10 +85,7 @@ impl Op {
 
     /// Whether the packet answers a request.
     pub(crate) fn is_response(self) -> bool {
-        matches!(
-            self,
-            Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::AtomicAck
-        )
+        matches!(self, Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::AtomicAck)
     }
 
     pub(super) fn shape(self) -> Shape {

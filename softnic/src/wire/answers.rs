@@ -12,9 +12,19 @@ const BURST: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     /// Packets of a READ response, `sent` of them gone.
-    Read { psn: Psn, reth: Reth, sent: u32 },
-    Atomic { psn: Psn, old: u64 },
-    Ack { psn: Psn, syndrome: Syndrome },
+    Read {
+        psn: Psn,
+        reth: Reth,
+        sent: u32,
+    },
+    Atomic {
+        psn: Psn,
+        old: u64,
+    },
+    Ack {
+        psn: Psn,
+        syndrome: Syndrome,
+    },
 }
 
 impl Answer {
@@ -104,4 +114,3 @@ fn refuse(qp: &mut Qp, psn: Psn, nak: Nak) {
     qp.resp.answers.push_back(Answer::Ack { psn, syndrome: Syndrome::Nak(nak) });
     qp.state = State::Error;
 }
-

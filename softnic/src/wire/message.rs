@@ -63,7 +63,13 @@ impl Message {
     }
 
     /// An entry that fails without ever having been one.
-    pub(crate) fn broken(index: u16, blocks: u8, opcode: Opcode, first: Psn, fault: (Syndrome, u8)) -> Message {
+    pub(crate) fn broken(
+        index: u16,
+        blocks: u8,
+        opcode: Opcode,
+        first: Psn,
+        fault: (Syndrome, u8),
+    ) -> Message {
         Message {
             index,
             blocks,

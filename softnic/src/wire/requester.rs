@@ -277,19 +277,10 @@ enum Bytes<'a> {
 }
 
 /// Takes bytes that came back, if they are the next that are missing.
-fn fetched(
-    qp: &mut Qp,
-    mkeys: &Mkeys,
-    dma: &mut Dma,
-    psn: Psn,
-    bytes: Bytes<'_>,
-    now: Instant,
-    limit: u32,
-) {
+fn fetched(qp: &mut Qp, mkeys: &Mkeys, dma: &mut Dma, psn: Psn, bytes: Bytes<'_>, now: Instant, limit: u32) {
     let waiting = qp.req.messages.iter().find(|m| m.fetches() && m.end().since(qp.req.acked) > 0);
     let Some(message) = waiting else { return };
-    let expected =
-        if qp.req.acked.since(message.first) > 0 { qp.req.acked } else { message.first };
+    let expected = if qp.req.acked.since(message.first) > 0 { qp.req.acked } else { message.first };
     let ahead = psn.since(expected);
     if ahead < 0 {
         return;

@@ -14,8 +14,6 @@ use std::collections::VecDeque;
 
 /// Atomic results kept for requests that arrive again: at least as many as a peer may have in flight.
 const REPLAYS: usize = 256;
-/// Answers that may wait; a peer with more requests in flight than this breaks its promise (`log_rra_max`).
-const ANSWERS: usize = 512;
 
 /// The responder's half of a connection.
 #[derive(Debug, Default)]
@@ -133,7 +131,9 @@ fn execute(
     let psn = packet.bth.psn;
     let mut numbers = 1;
     match (packet.bth.op, packet.ext) {
-        (Op::WriteFirst | Op::WriteOnly, Ext::Reth(reth)) => write(qp, cqs, mkeys, dma, out, packet, Some(reth))?,
+        (Op::WriteFirst | Op::WriteOnly, Ext::Reth(reth)) => {
+            write(qp, cqs, mkeys, dma, out, packet, Some(reth))?
+        }
         (Op::WriteOnlyImm, Ext::RethImm(reth, _)) => write(qp, cqs, mkeys, dma, out, packet, Some(reth))?,
         (Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm, _) => {
             write(qp, cqs, mkeys, dma, out, packet, None)?;
@@ -145,15 +145,17 @@ fn execute(
         (Op::ReadRequest, Ext::Reth(reth)) => {
             let at = Place { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
             target::readable(qp, mkeys, at)?;
-            if qp.resp.answers.len() >= ANSWERS || !packet.payload.is_empty() {
+            if !packet.payload.is_empty() {
                 return Err(Refusal::Invalid.into());
             }
+            within_limit(qp)?;
             numbers = qp.attrs.packets(reth.len.into());
             qp.msn = qp.msn.wrapping_add(1);
             qp.answer(Answer::Read { psn, reth, sent: 0 });
         }
         (_, ext) => {
             let request = atomic_request(packet.bth.op, ext).ok_or(Refusal::Invalid)?;
+            within_limit(qp)?;
             let old = target::atomic(qp, mkeys, dma, &request)?;
             if qp.resp.replays.len() >= REPLAYS {
                 qp.resp.replays.pop_front();
@@ -169,6 +171,12 @@ fn execute(
         qp.answer(Answer::Ack { psn, syndrome: Syndrome::Ack });
     }
     Ok(())
+}
+
+/// Whether one more READ or atomic may be in flight.
+fn within_limit(qp: &Qp) -> Result<(), Refusal> {
+    let fetches = qp.resp.answers.iter().filter(|answer| !matches!(answer, Answer::Ack { .. })).count();
+    if fetches < 1 << qp.attrs.log_rra_max { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
 fn packet_is_fetch(op: Op) -> bool {

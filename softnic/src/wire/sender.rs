@@ -12,6 +12,7 @@ use crate::roce::{Bth, Ext, Op, Psn, Reth};
 use crate::sq;
 use crate::table::Table;
 use crate::violation::Clause;
+use crate::wire::Requester;
 use crate::work::{self, Piece, Refused, pieces, waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::{Atomic, View};
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
@@ -80,12 +81,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     if room == 0 {
         return Step::Idle;
     }
-    let Some(fabric) = fabric else {
-        // No fabric at all: as good as a lost packet.
-        req.sent(message.end(), *now, config.retransmit);
-        (req.next, req.next_packet) = (req.next + 1, 0);
-        return Step::Sent;
-    };
+    let Some(fabric) = fabric else { return Step::Idle };
     if fabric.room() == 0 {
         return Step::Full;
     }
@@ -95,7 +91,10 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let to = Target { peer, qpn: qp.attrs.remote_qpn, mtu_shift: qp.attrs.mtu_shift() };
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
-        Kind::Read => READ_CHUNK.min(room).min(message.packets - req.next_packet),
+        Kind::Read => match read_chunk(req, message, psn, room) {
+            0 => return Step::Idle,
+            count => count,
+        },
         _ => 1,
     };
     let last_of_window = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY);
@@ -124,6 +123,18 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     req.sent(end, *now, config.retransmit);
     Step::Sent
+}
+
+/// How many packets the next READ request asks for; 0 to wait until more fit into the window.
+fn read_chunk(req: &Requester, message: &Message, psn: Psn, room: u32) -> u32 {
+    let rest = message.packets - req.next_packet;
+    let again = req.highest.since(psn);
+    if again > 0 {
+        // A repeated request must not reach beyond what was asked for before.
+        return READ_CHUNK.min(room).min(rest).min(again as u32);
+    }
+    let worthwhile = READ_CHUNK.min(rest).min(req.window / 2).max(1);
+    if room < worthwhile && room < req.window { 0 } else { READ_CHUNK.min(room).min(rest) }
 }
 
 enum Start {
@@ -222,7 +233,11 @@ fn check(
         Kind::Read => nothing(view, user, mkeys, Rights::LOCAL_WRITE, len),
         Kind::Atomic => {
             let size = view.atomic().map_or(0, |atomic| u64::from(atomic.size()));
-            if len < size { Err(Refused::Length) } else { nothing(view, user, mkeys, Rights::LOCAL_WRITE, len) }
+            if len < size {
+                Err(Refused::Length)
+            } else {
+                nothing(view, user, mkeys, Rights::LOCAL_WRITE, len)
+            }
         }
     };
     checked.map_err(Refused::syndrome)
@@ -314,9 +329,7 @@ fn emit(
 /// The packet of an atomic: InfiniBand's own where it has one.
 fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
     match atomic {
-        Atomic::FetchAdd { add } => {
-            (Op::FetchAdd, Ext::Atomic { addr, rkey, swap_add: add, compare: 0 })
-        }
+        Atomic::FetchAdd { add } => (Op::FetchAdd, Ext::Atomic { addr, rkey, swap_add: add, compare: 0 }),
         Atomic::CompareSwap { compare, swap } => {
             (Op::CompareSwap, Ext::Atomic { addr, rkey, swap_add: swap, compare })
         }
@@ -341,4 +354,3 @@ pub(crate) fn begin(qp: &mut Qp, psn: Psn) {
         qp.req.started = sq.consumer;
     }
 }
-

@@ -1,5 +1,6 @@
 //! What the launcher keeps a host from writing.
-use rushmem_device::{Ctx, kernel};
+use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 #[kernel]
 pub fn scale(_ctx: &Ctx, _n: u32, _by: f32) {}

@@ -1,4 +1,5 @@
-use rushmem_device::{Ctx, kernel};
+use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 #[kernel]
 pub fn pattern(ctx: &Ctx, (a, b): (u32, u32)) {}

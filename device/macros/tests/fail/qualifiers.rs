@@ -1,4 +1,5 @@
-use rushmem_device::{Ctx, kernel};
+use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 #[kernel]
 pub async fn asynchronous(ctx: &Ctx) {}

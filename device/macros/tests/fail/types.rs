@@ -1,4 +1,5 @@
-use rushmem_device::{Ctx, kernel};
+use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 #[derive(Clone, Copy)]
 pub struct Unknown(u32, u64);

@@ -2,7 +2,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, unused)]
 
-use rushmem_device::{Ctx, kernel};
+use rushmem_device::Ctx;
+use rushmem_device::kernel::kernel;
 
 /// A documented kernel.
 #[kernel]

@@ -1,0 +1,190 @@
+//! The send-queue protocol under loom: every interleaving, and every value that a weak memory lets a load see.
+//!
+//! A poster writes a slot without synchronisation of its own (loom's `UnsafeCell` panics on a race), publishes, and
+//! goes. The NIC believes the doorbell alone: what the bell has announced must be written, in order, and once
+//! everybody is done everything must have been announced.
+
+use std::sync::atomic::AtomicUsize as Count;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use loom::thread;
+use rushmem_device::sq::{self, Words};
+
+/// A queue of `DEPTH` one-block slots.
+struct Queue<const DEPTH: usize> {
+    reserved: AtomicU64,
+    done: AtomicU64,
+    bell: AtomicU64,
+    rung: UnsafeCell<u64>,
+    ends: [AtomicU64; DEPTH],
+    slots: [UnsafeCell<u64>; DEPTH],
+    /// The doorbell register: blocks announced.
+    register: AtomicU64,
+}
+
+impl<const DEPTH: usize> Queue<DEPTH> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            reserved: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            bell: AtomicU64::new(0),
+            rung: UnsafeCell::new(0),
+            ends: std::array::from_fn(|_| AtomicU64::new(0)),
+            slots: std::array::from_fn(|_| UnsafeCell::new(0)),
+            register: AtomicU64::new(0),
+        })
+    }
+
+    /// Posts `blocks` blocks, each with its index plus one as its content.
+    fn post(&self, blocks: u64) {
+        let first = self.reserve(blocks);
+        let end = first + blocks;
+        while end > self.done.load(Acquire) + DEPTH as u64 {
+            thread::yield_now();
+        }
+        for block in first..end {
+            let slot = &self.slots[block as usize % DEPTH];
+            // SAFETY: `reserve` and the wait above made the slot this thread's alone; loom checks it.
+            slot.with_mut(|p| unsafe { *p = block + 1 });
+        }
+        sq::publish(self, DEPTH as u64, first, end, |now| {
+            assert!(now > self.register.load(Relaxed), "the doorbell went back");
+            self.register.store(now, Release);
+        });
+    }
+
+    /// What a NIC does: executes what is announced, and completes it.
+    fn execute(&self, from: u64) -> u64 {
+        let announced = self.register.load(Acquire);
+        for block in from..announced {
+            let slot = &self.slots[block as usize % DEPTH];
+            // SAFETY: announced blocks are the NIC's until they complete; loom checks it.
+            slot.with(|p| assert_eq!(unsafe { *p }, block + 1, "an unwritten WQE was announced"));
+        }
+        if announced > from {
+            self.done.fetch_max(announced, AcqRel);
+        }
+        announced
+    }
+}
+
+impl<const DEPTH: usize> Words for Queue<DEPTH> {
+    fn reserve(&self, blocks: u64) -> u64 {
+        self.reserved.fetch_add(blocks, Relaxed)
+    }
+    fn end(&self, slot: u64) -> u64 {
+        self.ends[slot as usize].load(Acquire)
+    }
+    fn set_end(&self, slot: u64, end: u64) {
+        self.ends[slot as usize].store(end, Release);
+    }
+    fn take_bell(&self) -> bool {
+        self.bell.swap(1, AcqRel) == 0
+    }
+    fn free_bell(&self) {
+        self.bell.swap(0, AcqRel);
+    }
+    fn rung(&self) -> u64 {
+        // SAFETY: only the bell's holder calls it; loom checks it.
+        self.rung.with(|p| unsafe { *p })
+    }
+    fn set_rung(&self, end: u64) {
+        // SAFETY: as `rung`.
+        self.rung.with_mut(|p| unsafe { *p = end })
+    }
+}
+
+fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(f);
+}
+
+/// Posters without a full queue: all interleavings of two threads, and the NIC looks at any moment.
+#[test]
+fn what_is_announced_is_written_and_all_is_announced() {
+    static RUNS: Count = Count::new(0);
+    model(3, || {
+        let q = Queue::<4>::new();
+        let posters: Vec<_> = [1, 2]
+            .map(|blocks| {
+                let q = Arc::clone(&q);
+                thread::spawn(move || q.post(blocks))
+            })
+            .into();
+        let seen = q.execute(0);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
+        q.execute(seen);
+        RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(RUNS.load(std::sync::atomic::Ordering::Relaxed) > 100, "loom explored next to nothing");
+}
+
+/// Three posters.
+#[test]
+fn three_posters_leave_nothing_unannounced() {
+    model(2, || {
+        let q = Queue::<4>::new();
+        let posters: Vec<_> = (0..2)
+            .map(|_| {
+                let q = Arc::clone(&q);
+                thread::spawn(move || q.post(1))
+            })
+            .collect();
+        q.post(1);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
+        q.execute(0);
+    });
+}
+
+/// A queue of two slots that wraps: no slot is written before the NIC has executed what was in it.
+#[test]
+fn a_full_queue_never_overwrites() {
+    model(3, || {
+        let q = Queue::<2>::new();
+        let poster = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || (0..3).for_each(|_| q.post(1)))
+        };
+        serve(&q, 3);
+        poster.join().unwrap();
+    });
+}
+
+/// The same with two posters, one of which takes the whole queue at once.
+#[test]
+fn a_full_queue_is_shared() {
+    model(1, || {
+        let q = Queue::<2>::new();
+        let posters: Vec<_> = [1, 2]
+            .map(|blocks| {
+                let q = Arc::clone(&q);
+                thread::spawn(move || q.post(blocks))
+            })
+            .into();
+        serve(&q, 3);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+    });
+}
+
+/// Is the NIC until `blocks` blocks have completed.
+fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
+    let mut at = 0;
+    while at < blocks {
+        at = q.execute(at);
+        thread::yield_now();
+    }
+    assert_eq!(q.done.load(Acquire), blocks);
+}

@@ -1,0 +1,28 @@
+//! What the runtime needs of CUDA: a thin layer over the driver API, which is loaded when it is first needed.
+//!
+//! Nothing of CUDA is needed to build, and on a machine without a driver [`Cuda::load`] says what it tried. Every
+//! object keeps its [`Device`] (the primary context of one GPU) alive, and every call makes that context current for
+//! its own duration, so any thread may use any object.
+//!
+//! Kernels that wait for each other or for the software NIC put two demands on their surroundings:
+//!
+//! - Nothing may wait for a running kernel that the kernel itself waits for. The driver does so when memory is
+//!   allocated, registered or freed, and when a module is loaded. Do all of that before kernels are launched, and
+//!   undo it after they have ended. Copies and launches on a [`Stream`] are free of it.
+//! - All blocks of a launch must be resident at once: see [`Function::check_resident`].
+
+mod device;
+mod error;
+mod load;
+mod memory;
+mod module;
+mod nic;
+mod stream;
+
+pub use device::{Attributes, Device};
+pub use error::Error;
+pub use load::{Cuda, ENVIRONMENT};
+pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
+pub use module::{Function, FunctionAttributes, Module};
+pub use nic::{CopyEngine, CudaMemory};
+pub use stream::{Event, Stream};

@@ -1,0 +1,246 @@
+//! GPU memory as the software NIC sees it: bytes that it moves with the GPU's copy engines.
+
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
+
+/// Bytes that small copies pass through, page-locked.
+const STAGING_BYTES: usize = 1 << 20;
+
+/// Distance between two pieces in the staging buffer, a multiple of what copy engines like.
+const STAGING_ALIGN: usize = 64;
+
+/// A stream of copies and the page-locked buffer that they pass through. One NIC thread has one for each GPU.
+///
+/// Copies run beside kernels and never wait for one.
+pub struct CopyEngine {
+    stream: Stream,
+    staging: PinnedBuffer,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Bytes of the staging buffer that copies in flight may use.
+    used: usize,
+    /// Whether copies may be in flight.
+    pending: bool,
+}
+
+impl CopyEngine {
+    /// Makes the stream and the buffer.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
+        let staging = PinnedBuffer::new(device, STAGING_BYTES)?;
+        Ok(Self { stream: Stream::new(device)?, staging, state: Mutex::default() })
+    }
+
+    /// Waits for all copies that were started.
+    ///
+    /// # Errors
+    /// What the driver says, which may be the error of a kernel that has spoilt the context.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.finish(&mut self.state())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, state: &mut State) -> Result<(), Error> {
+        if state.pending {
+            self.stream.synchronize()?;
+            *state = State::default();
+        }
+        Ok(())
+    }
+
+    /// The offset of `len` free bytes in the staging buffer, which is at least as long.
+    fn reserve(&self, state: &mut State, len: usize) -> Result<usize, Error> {
+        if state.used + len > self.staging.len() {
+            self.finish(state)?;
+        }
+        let at = state.used;
+        state.used = (at + len).next_multiple_of(STAGING_ALIGN);
+        state.pending = true;
+        Ok(at)
+    }
+
+    /// Starts copies of `data` to `to`.
+    ///
+    /// # Safety
+    /// The range is GPU memory that stays allocated until a flush.
+    unsafe fn write(&self, state: &mut State, mut to: u64, data: &[u8]) -> Result<(), Error> {
+        for piece in data.chunks(self.staging.len()) {
+            let at = self.reserve(state, piece.len())?;
+            // SAFETY: `reserve` has found room for the piece, which no copy in flight uses; the CPU writes to the
+            // buffer under the lock only. The copy's target is the caller's promise.
+            unsafe {
+                let staged = self.staging.as_ptr().as_ptr().add(at);
+                ptr::copy_nonoverlapping(piece.as_ptr(), staged, piece.len());
+                self.stream.copy(to, self.staging.address() + at as u64, piece.len())?;
+            }
+            to += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies from `from` into `data`, after all that was started, and waits for it.
+    ///
+    /// # Safety
+    /// The range is GPU memory.
+    unsafe fn read(&self, state: &mut State, mut from: u64, data: &mut [u8]) -> Result<(), Error> {
+        for piece in data.chunks_mut(self.staging.len()) {
+            let at = self.reserve(state, piece.len())?;
+            // SAFETY: `reserve` has found room for the piece, which no other copy uses, and this one is over when
+            // the bytes are taken. The copy's source is the caller's promise.
+            unsafe {
+                self.stream.copy(self.staging.address() + at as u64, from, piece.len())?;
+                self.finish(state)?;
+                let staged = self.staging.as_ptr().as_ptr().add(at);
+                ptr::copy_nonoverlapping(staged, piece.as_mut_ptr(), piece.len());
+            }
+            from += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for CopyEngine {
+    fn drop(&mut self) {
+        // Before the staging buffer goes.
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "copies to or from GPU memory may not have been done");
+        }
+    }
+}
+
+/// GPU memory that the software NIC reads and writes.
+pub struct CudaMemory {
+    buffer: Arc<DeviceBuffer>,
+    engine: Arc<CopyEngine>,
+}
+
+impl CudaMemory {
+    /// All of `buffer`, moved by `engine`. Several memories may share an engine; the copies of all are then in one
+    /// order, and a flush of one waits for all.
+    pub fn new(buffer: Arc<DeviceBuffer>, engine: Arc<CopyEngine>) -> Self {
+        Self { buffer, engine }
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+
+    /// Whether it has no bytes, which cannot be.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The address of its first byte, for GPUs.
+    pub fn address(&self) -> u64 {
+        self.buffer.address()
+    }
+
+    /// Copies bytes out, after all that was started.
+    ///
+    /// # Errors
+    /// [`Error::Range`], or what the driver says.
+    pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Error> {
+        let from = self.at(offset, data.len() as u64)?;
+        // SAFETY: a range of this buffer.
+        unsafe { self.engine.read(&mut self.engine.state(), from, data) }
+    }
+
+    /// Starts to copy `data` in, which may be reused at once. It has landed after the next [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// [`Error::Range`], or what the driver says.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let to = self.at(offset, data.len() as u64)?;
+        // SAFETY: a range of this buffer, which outlives the engine's copies: see `drop`.
+        unsafe { self.engine.write(&mut self.engine.state(), to, data) }
+    }
+
+    /// Reads a little-endian word of `N` bytes, after all that was started; where `change` returns a word, writes it
+    /// and waits until it has landed. Returns the old word.
+    ///
+    /// No other access through this engine comes between. A kernel's may: copy engines have no atomics.
+    ///
+    /// # Errors
+    /// [`Error::Range`], or what the driver says.
+    pub fn modify<const N: usize>(
+        &self,
+        offset: u64,
+        change: impl FnOnce([u8; N]) -> Option<[u8; N]>,
+    ) -> Result<[u8; N], Error> {
+        let at = self.at(offset, N as u64)?;
+        let mut state = self.engine.state();
+        let mut old = [0; N];
+        // SAFETY: a range of this buffer, and the copies are over when this returns.
+        unsafe { self.engine.read(&mut state, at, &mut old)? };
+        if let Some(new) = change(old) {
+            // SAFETY: as above.
+            unsafe { self.engine.write(&mut state, at, &new)? };
+            self.engine.finish(&mut state)?;
+        }
+        Ok(old)
+    }
+
+    /// Starts a copy from an address of any GPU's memory or of host memory. It has landed after the next
+    /// [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// [`Error::Range`], or what the driver says.
+    ///
+    /// # Safety
+    /// The source stays valid until then.
+    pub unsafe fn copy_in(&self, offset: u64, from: u64, len: u64) -> Result<(), Error> {
+        let to = self.at(offset, len)?;
+        let mut state = self.engine.state();
+        state.pending = true;
+        // SAFETY: the target is a range of this buffer, the source the caller's promise.
+        unsafe { self.engine.stream.copy(to, from, len as usize) }
+    }
+
+    /// Starts a copy to an address of any GPU's memory or of host memory. It has landed after the next
+    /// [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// [`Error::Range`], or what the driver says.
+    ///
+    /// # Safety
+    /// The target stays valid until then, and nobody uses it meanwhile.
+    pub unsafe fn copy_out(&self, offset: u64, to: u64, len: u64) -> Result<(), Error> {
+        let from = self.at(offset, len)?;
+        let mut state = self.engine.state();
+        state.pending = true;
+        // SAFETY: the source is a range of this buffer, the target the caller's promise.
+        unsafe { self.engine.stream.copy(to, from, len as usize) }
+    }
+
+    /// Waits until everything that was started has landed.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.engine.flush()
+    }
+
+    fn at(&self, offset: u64, len: u64) -> Result<u64, Error> {
+        self.buffer.at(offset as usize, len as usize)
+    }
+}
+
+impl Drop for CudaMemory {
+    fn drop(&mut self) {
+        // Before the buffer may go.
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "copies to or from GPU memory may not have been done");
+        }
+    }
+}

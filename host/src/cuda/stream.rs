@@ -1,0 +1,244 @@
+use std::ptr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
+
+use super::error::{call_error, check, log_drop};
+use super::{Device, Error};
+
+/// A queue of work on one GPU, done in order. It does not wait for the default stream, nor the default stream for it.
+///
+/// Dropping it lets the work in it go on to its end.
+pub struct Stream {
+    device: Arc<Device>,
+    raw: CUstream,
+}
+
+// SAFETY: the driver's streams may be used by any thread, and it locks for itself.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// Makes a stream.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
+        let _current = device.current()?;
+        let mut raw: CUstream = ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the context is current, and the stream is written to a live variable. Destroyed in `drop`.
+        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
+        Ok(Self { device: Arc::clone(device), raw })
+    }
+
+    /// The GPU that it belongs to.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(super) fn raw(&self) -> CUstream {
+        self.raw
+    }
+
+    /// Whether all work in it is done.
+    ///
+    /// # Errors
+    /// The error of work that failed, which is often a kernel's.
+    pub fn query(&self) -> Result<bool, Error> {
+        let _current = self.device.current()?;
+        // SAFETY: a live stream.
+        done("cuStreamQuery", unsafe { sys::cuStreamQuery(self.raw) })
+    }
+
+    /// Waits until all work in it is done.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn synchronize(&self) -> Result<(), Error> {
+        let _current = self.device.current()?;
+        // SAFETY: a live stream.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
+    }
+
+    /// Waits until all work in it is done, at most this long. It leaves the CPU to others meanwhile.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query), and [`Error::Deadline`].
+    pub fn wait(&self, limit: Duration) -> Result<(), Error> {
+        wait("work on a GPU stream", limit, || self.query())
+    }
+
+    /// Makes work that is queued from now on wait for what was before the event when it was recorded.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
+        let _current = self.device.current()?;
+        // SAFETY: both are live; the driver keeps of the event what it needs.
+        check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
+    }
+
+    /// Queues a copy of `len` bytes between two addresses of GPU memory or page-locked host memory.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// Both ranges are valid until the copy is done, and nobody else touches them in a way that races with it.
+    pub unsafe fn copy(&self, to: u64, from: u64, len: usize) -> Result<(), Error> {
+        let _current = self.device.current()?;
+        // SAFETY: the caller's promise.
+        check("cuMemcpyAsync", unsafe { sys::cuMemcpyAsync(to, from, len, self.raw) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let destroy = || {
+            let _current = self.device.current()?;
+            // SAFETY: made in `new`, destroyed once.
+            check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(self.raw) })
+        };
+        log_drop("a stream", destroy());
+    }
+}
+
+/// A mark in a stream.
+pub struct Event {
+    device: Arc<Device>,
+    raw: CUevent,
+}
+
+// SAFETY: the driver's events may be used by any thread, and it locks for itself.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Makes an event, which counts as passed until it is recorded.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
+        let _current = device.current()?;
+        let mut raw: CUevent = ptr::null_mut();
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: the context is current, and the event is written to a live variable. Destroyed in `drop`.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
+        Ok(Self { device: Arc::clone(device), raw })
+    }
+
+    /// Puts the mark behind all work that is now in the stream.
+    ///
+    /// # Errors
+    /// What the driver says: event and stream must be of one GPU.
+    pub fn record(&self, stream: &Stream) -> Result<(), Error> {
+        let _current = self.device.current()?;
+        // SAFETY: both are live.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
+    }
+
+    /// Whether the stream has come to the mark.
+    ///
+    /// # Errors
+    /// The error of work before it that failed.
+    pub fn query(&self) -> Result<bool, Error> {
+        let _current = self.device.current()?;
+        // SAFETY: a live event.
+        done("cuEventQuery", unsafe { sys::cuEventQuery(self.raw) })
+    }
+
+    /// Waits until the stream has come to the mark.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn synchronize(&self) -> Result<(), Error> {
+        let _current = self.device.current()?;
+        // SAFETY: a live event.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
+    }
+
+    /// Waits until the stream has come to the mark, at most this long. It leaves the CPU to others meanwhile.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query), and [`Error::Deadline`].
+    pub fn wait(&self, limit: Duration) -> Result<(), Error> {
+        wait("work before a GPU event", limit, || self.query())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let destroy = || {
+            let _current = self.device.current()?;
+            // SAFETY: made in `new`, destroyed once.
+            check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(self.raw) })
+        };
+        log_drop("an event", destroy());
+    }
+}
+
+fn done(call: &'static str, result: CUresult) -> Result<bool, Error> {
+    match result {
+        CUresult::CUDA_SUCCESS => Ok(true),
+        CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        failed => Err(Error::Call(call_error(call, failed, String::new()))),
+    }
+}
+
+/// Polls, at first without rest, then with ever longer rests up to a fifth of a millisecond.
+fn wait(
+    what: &'static str,
+    limit: Duration,
+    mut done: impl FnMut() -> Result<bool, Error>,
+) -> Result<(), Error> {
+    const EAGER: Duration = Duration::from_micros(100);
+    const LONGEST: Duration = Duration::from_micros(200);
+    let begin = Instant::now();
+    loop {
+        if done()? {
+            return Ok(());
+        }
+        let waited = begin.elapsed();
+        if waited >= limit {
+            return Err(Error::Deadline { what, limit });
+        }
+        if waited < EAGER {
+            thread::yield_now();
+        } else {
+            thread::sleep((waited / 10).min(LONGEST).min(limit - waited));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_with_what_it_waits_for() {
+        let begin = Instant::now();
+        wait("it", Duration::from_secs(60), || Ok(begin.elapsed() > Duration::from_millis(3))).unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        wait("it", Duration::ZERO, || Ok(true)).unwrap();
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline() {
+        let limit = Duration::from_millis(5);
+        let begin = Instant::now();
+        let error = wait("the kernel", limit, || Ok(false)).unwrap_err();
+        assert!(begin.elapsed() >= limit);
+        assert_eq!(error.to_string(), "the kernel did not end within 5ms");
+    }
+
+    #[test]
+    fn a_wait_ends_with_an_error() {
+        let lost = Error::NoDevice { ordinal: 1, count: 0 };
+        assert_eq!(wait("it", Duration::from_secs(60), || Err(lost.clone())), Err(lost));
+    }
+}

@@ -1,0 +1,393 @@
+//! The CUDA layer on a real GPU. Without one each test says that it is skipped, and why.
+
+use std::io::Write;
+use std::ops::Deref;
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rushmem::cuda::{
+    CopyEngine, Cuda, CudaMemory, Device, DeviceBuffer, Error, Event, HostKind, Module, PinnedBuffer,
+    RegisteredHost, Stream,
+};
+use rushmem::native::Grid;
+
+/// `add`: c[i] = a[i] + b[i] for i < n. `answer`: waits until `flags[0]` is not 0, at most `limit` ns; then adds 41 to
+/// what it found there and writes it to `flags[1]`. `fault`: writes where nothing is.
+const PTX: &str = r"
+.version 7.0
+.target sm_70
+.address_size 64
+
+.visible .entry add(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<9>;
+    .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [c];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p1, %r5, %r1;
+    @%p1 bra done;
+    mul.wide.u32 %rd4, %r5, 4;
+    add.u64 %rd5, %rd1, %rd4;
+    add.u64 %rd6, %rd2, %rd4;
+    add.u64 %rd7, %rd3, %rd4;
+    ld.global.u32 %r6, [%rd5];
+    ld.global.u32 %r7, [%rd6];
+    add.u32 %r8, %r6, %r7;
+    st.global.u32 [%rd7], %r8;
+done:
+    ret;
+}
+
+.visible .entry answer(.param .u64 flags, .param .u64 limit)
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [flags];
+    ld.param.u64 %rd2, [limit];
+    mov.u64 %rd3, %globaltimer;
+wait:
+    ld.acquire.sys.global.u32 %r1, [%rd1];
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra met;
+    mov.u64 %rd4, %globaltimer;
+    sub.u64 %rd5, %rd4, %rd3;
+    setp.lt.u64 %p2, %rd5, %rd2;
+    @%p2 bra wait;
+met:
+    add.u32 %r2, %r1, 41;
+    st.release.sys.global.u32 [%rd1+4], %r2;
+    ret;
+}
+
+.visible .entry fault()
+{
+    .reg .b64 %rd<2>;
+    mov.u64 %rd1, 8;
+    st.global.u64 [%rd1], %rd1;
+    ret;
+}
+";
+
+/// Longer than any test takes: what a kernel waits before it gives up.
+const KERNEL_LIMIT_NS: u64 = 20_000_000_000;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The first GPU, for one test at a time: a kernel that waits holds up what other tests allocate and free.
+struct Gpu {
+    device: Arc<Device>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Deref for Gpu {
+    type Target = Arc<Device>;
+
+    fn deref(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+/// The GPU, or None with a line that names the test and the reason.
+fn gpu(test: &str) -> Option<Gpu> {
+    const NO_DEVICE: u32 = 100;
+    static TURN: Mutex<()> = Mutex::new(());
+    let reason = match Cuda::load() {
+        Ok(cuda) if cuda.device_count().unwrap() == 0 => "the CUDA driver shows no GPU".to_owned(),
+        Ok(cuda) => {
+            let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            return Some(Gpu { device: cuda.device(0).unwrap(), _turn: turn });
+        }
+        Err(Error::NoDriver { reason, .. }) => format!("no CUDA driver ({reason})"),
+        Err(error) if error.code() == Some(NO_DEVICE) => error.to_string(),
+        Err(error) => panic!("{error}"),
+    };
+    // Past the test harness, which would keep it to itself.
+    std::io::stderr().write_all(format!("SKIPPED {test}: {reason}\n").as_bytes()).unwrap();
+    None
+}
+
+fn grid(blocks: u32, threads: u32) -> Grid {
+    Grid { blocks, threads, shared_bytes: 0 }
+}
+
+fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect()
+}
+
+/// Two flags that a kernel and the CPU share.
+fn flags(start: NonNull<u8>) -> [&'static AtomicU32; 2] {
+    let start = start.as_ptr().cast::<u32>();
+    // SAFETY: the tests keep the memory, of at least 8 aligned bytes, while they use the flags; all access is atomic.
+    unsafe { [AtomicU32::from_ptr(start), AtomicU32::from_ptr(start.add(1))] }
+}
+
+fn add(module: &Arc<Module>, stream: &Stream, n: u32) -> Vec<u32> {
+    let len = n as usize * 4;
+    let a = DeviceBuffer::new(stream.device(), len).unwrap();
+    let b = DeviceBuffer::new(stream.device(), len).unwrap();
+    let c = DeviceBuffer::zeroed(stream, len).unwrap();
+    a.write(stream, 0, &bytes(0..n)).unwrap();
+    b.write(stream, 0, &bytes((0..n).map(|i| i * 10))).unwrap();
+    let arguments = [a.address(), b.address(), c.address()].map(u64::to_ne_bytes);
+    let [pa, pb, pc] = &arguments;
+    let kernel = module.function("add").unwrap();
+    // SAFETY: three buffers of `n` words, which live until the stream is waited for.
+    unsafe { kernel.launch(stream, grid(n.div_ceil(128), 128), &[pa, pb, pc, &n.to_ne_bytes()]) }.unwrap();
+    stream.wait(DEADLINE).unwrap();
+    let mut sums = vec![0; len];
+    c.read(stream, 0, &mut sums).unwrap();
+    words(&sums)
+}
+
+#[test]
+fn a_gpu_tells_what_it_can() {
+    let Some(gpu) = gpu("a_gpu_tells_what_it_can") else { return };
+    let cuda = gpu.cuda();
+    println!("driver for CUDA {:?}, {:?}: {:#?}", cuda.version(), gpu.device, gpu.attributes());
+    let attributes = gpu.attributes();
+    assert!(!attributes.name.is_empty() && attributes.multiprocessors > 0);
+    assert!(attributes.unified_addressing);
+    assert!(gpu.free_memory().unwrap() <= attributes.memory);
+    let count = cuda.device_count().unwrap();
+    let error = cuda.device(count).unwrap_err();
+    assert_eq!(error, Error::NoDevice { ordinal: count, count });
+}
+
+#[test]
+fn a_kernel_adds_vectors() {
+    let Some(gpu) = gpu("a_kernel_adds_vectors") else { return };
+    let module = Module::load(&gpu, "smoke", PTX).unwrap();
+    let kernel = module.function("add").unwrap();
+    println!("{}: {:?}", kernel.name(), kernel.attributes());
+    assert!(kernel.attributes().registers > 0 && kernel.attributes().max_threads >= 128);
+    let stream = Stream::new(&gpu).unwrap();
+    assert!(add(&module, &stream, 1000).into_iter().eq((0..1000).map(|i| i * 11)));
+}
+
+#[test]
+fn several_threads_use_several_gpus() {
+    let Some(gpu) = gpu("several_threads_use_several_gpus") else { return };
+    let cuda = gpu.cuda();
+    let count = cuda.device_count().unwrap();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                for ordinal in (0..count).cycle().skip(thread).take(2 * count as usize) {
+                    let gpu = cuda.device(ordinal).unwrap();
+                    let module = Module::load(&gpu, "smoke", PTX).unwrap();
+                    let stream = Stream::new(&gpu).unwrap();
+                    assert!(add(&module, &stream, 300).into_iter().eq((0..300).map(|i| i * 11)));
+                }
+            });
+        }
+    });
+}
+
+/// Launches `answer` on flags in host memory and sees that it waits, that copies go on meanwhile, and that it answers.
+fn ping_pong(gpu: &Arc<Device>, start: NonNull<u8>, address: u64) {
+    let [ping, pong] = flags(start);
+    let module = Module::load(gpu, "smoke", PTX).unwrap();
+    let kernel = module.function("answer").unwrap();
+    let (work, mark) = (Stream::new(gpu).unwrap(), Event::new(gpu).unwrap());
+    let engine = Arc::new(CopyEngine::new(gpu).unwrap());
+    let buffer = Arc::new(DeviceBuffer::zeroed(&work, 1 << 16).unwrap());
+    let memory = CudaMemory::new(buffer, engine);
+    kernel.check_resident(grid(1, 1), 1).unwrap();
+    let arguments = [address, KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
+    // SAFETY: the flags live until the kernel has ended, which is waited for below.
+    unsafe { kernel.launch(&work, grid(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
+    mark.record(&work).unwrap();
+
+    let limit = Duration::from_millis(20);
+    assert!(matches!(work.wait(limit), Err(Error::Deadline { .. })));
+    assert!(!work.query().unwrap() && !mark.query().unwrap());
+    let begin = Instant::now();
+    for step in 0..100u64 {
+        memory.write(step * 8, &step.to_le_bytes()).unwrap();
+        memory.flush().unwrap();
+    }
+    println!("write of 8 bytes and flush beside a kernel: {:?}", begin.elapsed() / 100);
+    let mut last = [0; 8];
+    memory.read(99 * 8, &mut last).unwrap();
+    assert_eq!(u64::from_le_bytes(last), 99);
+    assert!(!work.query().unwrap(), "the kernel still waits");
+
+    let begin = Instant::now();
+    ping.store(1, Ordering::Release);
+    while pong.load(Ordering::Acquire) == 0 {
+        assert!(begin.elapsed() < DEADLINE);
+        std::hint::spin_loop();
+    }
+    println!("flag to the GPU and answer back: {:?}", begin.elapsed());
+    assert_eq!(pong.load(Ordering::Acquire), 42);
+    mark.wait(DEADLINE).unwrap();
+    mark.synchronize().unwrap();
+    work.synchronize().unwrap();
+    assert!(work.query().unwrap());
+}
+
+#[test]
+fn a_kernel_waits_for_a_flag_in_page_locked_memory() {
+    let Some(gpu) = gpu("a_kernel_waits_for_a_flag_in_page_locked_memory") else { return };
+    let host = PinnedBuffer::new(&gpu, 4096).unwrap();
+    ping_pong(&gpu, host.as_ptr(), host.address());
+}
+
+#[test]
+fn a_kernel_waits_for_a_flag_in_registered_memory() {
+    let Some(gpu) = gpu("a_kernel_waits_for_a_flag_in_registered_memory") else { return };
+    let layout = std::alloc::Layout::from_size_align(8192, 4096).unwrap();
+    // SAFETY: the layout is not empty.
+    let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap();
+    // SAFETY: two pages that are freed below, after the registration.
+    let host = unsafe { RegisteredHost::new(&gpu, start, 8192, HostKind::Memory) }.unwrap();
+    assert_eq!((host.as_ptr(), host.len()), (start, 8192));
+    ping_pong(&gpu, start, host.address());
+    // SAFETY: as above; it fails.
+    let again = unsafe { RegisteredHost::new(&gpu, start, 8192, HostKind::Memory) }.err().unwrap();
+    assert!(again.to_string().contains("CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"), "{again}");
+    drop(host);
+    // SAFETY: allocated above with this layout, and no longer registered.
+    unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
+}
+
+#[test]
+fn a_stream_waits_for_an_event_of_another() {
+    let Some(gpu) = gpu("a_stream_waits_for_an_event_of_another") else { return };
+    let (first, second) = (Stream::new(&gpu).unwrap(), Stream::new(&gpu).unwrap());
+    let host = PinnedBuffer::new(&gpu, 4096).unwrap();
+    let [ping, pong] = flags(host.as_ptr());
+    let module = Module::load(&gpu, "smoke", PTX).unwrap();
+    let kernel = module.function("answer").unwrap();
+    let mark = Event::new(&gpu).unwrap();
+    let arguments = [host.address(), KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
+    // SAFETY: the flags live until the streams are waited for below.
+    unsafe { kernel.launch(&first, grid(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
+    mark.record(&first).unwrap();
+    second.wait_for(&mark).unwrap();
+    thread::sleep(Duration::from_millis(5));
+    assert!(!second.query().unwrap());
+    ping.store(2, Ordering::Release);
+    second.wait(DEADLINE).unwrap();
+    assert_eq!(pong.load(Ordering::Acquire), 43);
+}
+
+#[test]
+fn the_nic_moves_gpu_memory_by_copies() {
+    let Some(gpu) = gpu("the_nic_moves_gpu_memory_by_copies") else { return };
+    let stream = Stream::new(&gpu).unwrap();
+    let engine = Arc::new(CopyEngine::new(&gpu).unwrap());
+    let new = || {
+        let buffer = Arc::new(DeviceBuffer::zeroed(&stream, 5 << 20).unwrap());
+        CudaMemory::new(buffer, Arc::clone(&engine))
+    };
+    let (a, b) = (new(), new());
+
+    // More than the staging buffer holds, at odd places.
+    let data = bytes((0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)));
+    a.write(3, &data).unwrap();
+    let mut back = vec![0; data.len()];
+    a.read(3, &mut back).unwrap();
+    assert!(back == data);
+
+    // SAFETY: both buffers live until the flush.
+    unsafe { b.copy_in(16, a.address() + 3, data.len() as u64) }.unwrap();
+    b.flush().unwrap();
+    b.read(16, &mut back).unwrap();
+    assert!(back == data);
+    let host = PinnedBuffer::new(&gpu, 4096).unwrap();
+    // SAFETY: the page-locked page lives until the flush and nobody reads it before.
+    unsafe { b.copy_out(16, host.address(), 4096) }.unwrap();
+    b.flush().unwrap();
+    // SAFETY: the copy is done and nobody writes any more.
+    assert!(unsafe { std::slice::from_raw_parts(host.as_ptr().as_ptr(), 4096) } == &data[..4096]);
+
+    a.write(64, &7u64.to_le_bytes()).unwrap();
+    let old = a.modify(64, |old| Some((u64::from_le_bytes(old) + 5).to_le_bytes())).unwrap();
+    assert_eq!(u64::from_le_bytes(old), 7);
+    let old = a.modify(64, |_: [u8; 8]| None).unwrap();
+    assert_eq!(u64::from_le_bytes(old), 12);
+
+    let size = 5 << 20;
+    assert_eq!(a.write(size as u64 - 1, &[1, 2]), Err(Error::Range { offset: size - 1, len: 2, size }));
+}
+
+#[test]
+fn mistakes_are_told_by_name() {
+    let Some(gpu) = gpu("mistakes_are_told_by_name") else { return };
+    let error = Module::load(&gpu, "broken", &PTX.replace("mad.lo.u32", "mad.lo.u99")).err().unwrap();
+    println!("{error}");
+    assert!(matches!(&error, Error::Ptx { log, .. } if log.contains("u99")), "{error}");
+
+    let module = Module::load(&gpu, "smoke", PTX).unwrap();
+    let error = module.function("subtract").err().unwrap();
+    assert_eq!(error.to_string(), "smoke has no kernel named subtract");
+
+    let kernel = module.function("add").unwrap();
+    let error = kernel.check_resident(grid(1_000_000, 128), 2).unwrap_err();
+    println!("{error}");
+    assert!(matches!(error, Error::NotResident { sharers: 2, .. }), "{error}");
+    assert_eq!(kernel.check_resident(grid(kernel.room(128, 0).unwrap(), 128), 1), Ok(()));
+
+    let stream = Stream::new(&gpu).unwrap();
+    if gpu.cuda().version() >= (12, 4) {
+        // SAFETY: it is refused before it reaches the GPU.
+        let error = unsafe { kernel.launch(&stream, grid(1, 1), &[&[0; 8], &[0; 4]]) }.unwrap_err();
+        let expected = "kernel add takes parameters of [8, 8, 8, 4] bytes, but was given [8, 4]";
+        assert_eq!(error.to_string(), expected);
+    }
+    let n = 0u32.to_ne_bytes();
+    // SAFETY: with n = 0 the kernel touches no memory, and 2000 threads are refused anyway.
+    let error =
+        unsafe { kernel.launch(&stream, grid(1, 2000), &[&[0; 8], &[0; 8], &[0; 8], &n]) }.unwrap_err();
+    assert!(error.to_string().contains("cuLaunchKernel of add (1 blocks x 2000 threads"), "{error}");
+
+    let error = DeviceBuffer::new(&gpu, 1 << 50).err().unwrap();
+    assert!(error.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+    let attributes = gpu.attributes();
+    kernel.set_dynamic_shared(attributes.shared_bytes_per_block).unwrap();
+    let error = kernel.set_dynamic_shared(attributes.shared_bytes_per_block + 1024).unwrap_err();
+    assert!(error.to_string().contains("bytes of shared memory of add"), "{error}");
+}
+
+#[test]
+fn a_fault_of_a_kernel_is_told_as_lost_context() {
+    if gpu("a_fault_of_a_kernel_is_told_as_lost_context").is_none() {
+        return;
+    }
+    // It ruins the context of its process, so it gets one of its own.
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--ignored", "--exact", "fault_in_a_process_of_its_own"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+#[ignore = "loses the GPU's context: a_fault_of_a_kernel_is_told_as_lost_context runs it in another process"]
+fn fault_in_a_process_of_its_own() {
+    let Some(gpu) = gpu("fault_in_a_process_of_its_own") else { return };
+    let module = Module::load(&gpu, "smoke", PTX).unwrap();
+    let stream = Stream::new(&gpu).unwrap();
+    let kernel = module.function("fault").unwrap();
+    // SAFETY: the fault is confined to this process's context, which is not used for anything else.
+    unsafe { kernel.launch(&stream, grid(1, 1), &[]) }.unwrap();
+    let error = stream.wait(DEADLINE).unwrap_err();
+    assert!(error.is_sticky(), "{error}");
+    assert!(error.to_string().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
+    assert!(DeviceBuffer::new(&gpu, 64).err().unwrap().is_sticky());
+}

@@ -1,0 +1,145 @@
+//! From a kernel crate to PTX text.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::files;
+use crate::header::Header;
+use crate::inspect::{self, Report};
+use crate::source::{Source, hex};
+use crate::sysroot::{COMMON_FLAGS, Sysroot, TRIPLE, run};
+use crate::target::Target;
+use crate::toolchain::{CARGO, Toolchain};
+
+/// Checked PTX of a kernel crate.
+#[derive(Debug)]
+pub struct Artifact {
+    /// The PTX, with its [`Header`].
+    pub text: String,
+    /// What is in it.
+    pub report: Report,
+}
+
+/// Compiles `source` for `target` with `toolchain`, and checks the result.
+///
+/// `cache` is a folder for what can be used again; it is never the target folder of a cargo that is running, which
+/// would wait for itself. The text depends on source, target and compiler alone: the same on every machine and in
+/// every folder.
+pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &Path) -> Result<Artifact> {
+    let sysroot = Sysroot::open(toolchain, target, cache)?;
+    // Cargo takes packages of one name in two workspaces for the same, if they share a target folder.
+    let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
+    let build = sysroot.cache.join(format!("build-{}", &workspace[..8]));
+
+    let cargo = cargo();
+    let mut command = Command::new(&cargo);
+    scrub(&mut command);
+    command
+        .current_dir(&source.dir)
+        .arg("rustc")
+        .args(["--quiet", "--release", "--lib", "--crate-type", "cdylib", "--target", TRIPLE])
+        .arg("--manifest-path")
+        .arg(source.dir.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&build);
+    if source.workspace.join("Cargo.lock").exists() {
+        command.arg("--locked");
+    }
+    command.args(["--", "--emit=asm"]);
+    command
+        .env("RUSTC", &toolchain.rustc)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTC_WRAPPER", sysroot.wrapper())
+        .env("RUSTC_WORKSPACE_WRAPPER", "")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(source, target, &sysroot.path).join("\x1f"))
+        .env("CARGO_TERM_COLOR", "never");
+    for (key, value) in PROFILE {
+        command.env(format!("CARGO_PROFILE_RELEASE_{key}"), value);
+    }
+    run(command, &format!("compiling kernel crate `{}`", source.crate_name))?;
+
+    let asm = build.join(TRIPLE).join("release/deps").join(format!("{}.s", source.crate_name));
+    let body = files::read(&asm)?;
+    let header = Header {
+        krate: source.crate_name.clone(),
+        compiler: toolchain.version.to_string(),
+        target: target.to_string(),
+        source: source.hash.clone(),
+    };
+    let report = inspect::check(&body, target)
+        .map_err(|violations| Error::Refused { krate: source.crate_name.clone(), violations })?;
+    Ok(Artifact { text: format!("{header}{body}"), report })
+}
+
+/// The release profile of the GPU side, whatever the host's is: all crates become one PTX module.
+const PROFILE: [(&str, &str); 8] = [
+    ("OPT_LEVEL", "3"),
+    ("LTO", "fat"),
+    ("CODEGEN_UNITS", "1"),
+    ("PANIC", "abort"),
+    ("DEBUG", "false"),
+    ("DEBUG_ASSERTIONS", "false"),
+    ("OVERFLOW_CHECKS", "false"),
+    ("INCREMENTAL", "false"),
+];
+
+fn flags(source: &Source, target: &Target, sysroot: &Path) -> Vec<String> {
+    let mut flags: Vec<String> = COMMON_FLAGS.map(str::to_owned).into();
+    flags.extend(target.flags());
+    // Only errors: warnings come with the host's build of the same crates.
+    flags.push("-Awarnings".into());
+    // Nothing is linked: the assembly of the last crate is the module.
+    flags.push("-Clinker=true".into());
+    flags.push("--sysroot".into());
+    flags.push(sysroot.display().to_string());
+    // Paths end up in `Location`s, and so in the error records of kernels; the compiler's own messages keep the real
+    // ones. The last prefix that fits wins.
+    flags.push("--remap-path-scope=macro".into());
+    let packages = source.packages.iter().map(|(dir, name)| (dir.clone(), name.as_str()));
+    let registry = cargo_home().map(|home| (home.join("registry/src"), "registry"));
+    for (dir, name) in registry.into_iter().chain(packages) {
+        flags.push(format!("--remap-path-prefix={}={name}", dir.display()));
+    }
+    flags
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
+}
+
+/// The cargo that drives the build: the user's choice, or the one that runs this build script.
+fn cargo() -> PathBuf {
+    env::var_os(CARGO).or_else(|| env::var_os("CARGO")).unwrap_or_else(|| "cargo".into()).into()
+}
+
+/// Takes out of the environment what the outer cargo put in for its own build.
+fn scrub(command: &mut Command) {
+    const KEPT: [&str; 5] =
+        ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_"];
+    const GONE: [&str; 12] = [
+        "CARGO",
+        "RUSTC",
+        "RUSTDOC",
+        "RUSTFLAGS",
+        "RUSTUP_TOOLCHAIN",
+        "MAKEFLAGS",
+        "MFLAGS",
+        "DEP_",
+        "OUT_DIR",
+        "TARGET",
+        "HOST",
+        "PROFILE",
+    ];
+    for (key, _) in env::vars_os() {
+        let name = key.to_string_lossy();
+        let starts = |list: &[&str]| list.iter().any(|p| name.starts_with(p));
+        if starts(&GONE) && !starts(&KEPT) {
+            command.env_remove(&key);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What is in a PTX module, and what must not be.
+//!
+//! Some mistakes are invisible in Rust source and on the CPU, and plain in PTX: an atomic whose ordering and scope the
+//! compiler dropped, a panic path, a call of a function that no GPU has. [`check`] refuses them. What is only suspicious,
+//! as local memory or many barriers, is counted in the [`Report`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::target::{OLDEST_ISA, Target};
+
+mod reader;
+
+use reader::{Statement, statements};
+
+/// What is in a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// `.version`.
+    pub isa: (u32, u32),
+    /// `.target`.
+    pub arch: String,
+    /// The kernels, by name.
+    pub entries: BTreeMap<String, Function>,
+    /// The functions that were not inlined, by their mangled names.
+    pub functions: BTreeMap<String, Function>,
+}
+
+/// A kernel or a function of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Function {
+    /// Where it begins.
+    pub line: usize,
+    /// Block-wide barriers in the text: more than in the source if the compiler duplicated some.
+    pub barriers: usize,
+    /// Bytes of local memory: arrays with a computed index, or values whose address is taken.
+    pub local_bytes: u64,
+    /// The functions that it calls.
+    pub calls: Vec<String>,
+}
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Line in the PTX, from 1; 0 if it is about all of it.
+    pub line: usize,
+    /// The kernel or function, mangled.
+    pub function: Option<String>,
+    /// The rule.
+    pub rule: Rule,
+}
+
+/// What a module must not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// Another `.target` than was asked for.
+    Arch(String),
+    /// A `.version` that is older than was asked for, or too old for doorbells.
+    Isa(u32, u32),
+    /// No kernel.
+    NoEntry,
+    /// An atomic without `.sem` or `.scope`.
+    UnscopedAtomic(String),
+    /// A path that panics.
+    Panic(String),
+    /// A function that is not in the module and not in the driver either.
+    UndefinedFunction(String),
+}
+
+/// Functions that the driver brings along.
+const DRIVER_FUNCTIONS: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
+
+const SEMANTICS: [&str; 4] = ["relaxed", "acquire", "release", "acq_rel"];
+const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
+
+/// Reads a module and checks it against every rule.
+///
+/// # Errors
+/// All violations, in the order of their lines.
+pub fn check(ptx: &str, target: &Target) -> Result<Report, Vec<Violation>> {
+    let mut reading = Reading::default();
+    for statement in statements(ptx) {
+        reading.take(&statement);
+    }
+    let Reading { report, mut violations, .. } = reading;
+    let mut whole = |rule| violations.insert(0, Violation { line: 0, function: None, rule });
+    if report.entries.is_empty() {
+        whole(Rule::NoEntry);
+    }
+    if report.isa < target.isa || report.isa < OLDEST_ISA {
+        whole(Rule::Isa(report.isa.0, report.isa.1));
+    }
+    if report.arch != target.arch {
+        whole(Rule::Arch(report.arch.clone()));
+    }
+    if violations.is_empty() { Ok(report) } else { Err(violations) }
+}
+
+#[derive(Default)]
+struct Reading {
+    report: Report,
+    violations: Vec<Violation>,
+    /// The function whose body this is: true for a kernel.
+    current: Option<(bool, String)>,
+}
+
+impl Reading {
+    fn take(&mut self, statement: &Statement<'_>) {
+        match statement {
+            Statement::Version(major, minor) => self.report.isa = (*major, *minor),
+            Statement::Target(arch) => self.report.arch = (*arch).to_owned(),
+            Statement::ExternFunction { line, name } => {
+                if !DRIVER_FUNCTIONS.contains(name) {
+                    self.refuse(*line, Rule::UndefinedFunction((*name).to_owned()));
+                }
+            }
+            Statement::Function { line, name, entry } => {
+                let map = if *entry { &mut self.report.entries } else { &mut self.report.functions };
+                map.insert((*name).to_owned(), Function { line: *line, ..Function::default() });
+                self.current = Some((*entry, (*name).to_owned()));
+            }
+            Statement::End => self.current = None,
+            Statement::Local { bytes } => self.count(|f| f.local_bytes += bytes),
+            Statement::Instruction { line, opcode, text } => self.instruction(*line, opcode, text),
+        }
+    }
+
+    fn instruction(&mut self, line: usize, opcode: &str, text: &str) {
+        let mut parts = opcode.split('.');
+        match parts.next() {
+            Some("atom" | "red") if opcode != "red.async" => {
+                let has = |list: &[&str]| opcode.split('.').any(|part| list.contains(&part));
+                if !has(&SEMANTICS) || !has(&SCOPES) {
+                    self.refuse(line, Rule::UnscopedAtomic(text.to_owned()));
+                }
+            }
+            Some("bar" | "barrier") if parts.next() != Some("warp") => self.count(|f| f.barriers += 1),
+            Some("call") => {
+                let callee = reader::callee(text).unwrap_or(text).to_owned();
+                // Inside of the panic machinery itself there is nothing more to say.
+                let inside = self.current.as_ref().is_some_and(|(_, name)| name.contains("panic"));
+                if callee.contains("panic") && !inside {
+                    self.refuse(line, Rule::Panic(callee.clone()));
+                }
+                self.count(|f| {
+                    if !f.calls.contains(&callee) {
+                        f.calls.push(callee);
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn count(&mut self, with: impl FnOnce(&mut Function)) {
+        let Some((entry, name)) = &self.current else { return };
+        let map = if *entry { &mut self.report.entries } else { &mut self.report.functions };
+        if let Some(function) = map.get_mut(name) {
+            with(function);
+        }
+    }
+
+    fn refuse(&mut self, line: usize, rule: Rule) {
+        let function = self.current.as_ref().map(|(_, name)| name.clone());
+        self.violations.push(Violation { line, function, rule });
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        if let Some(function) = &self.function {
+            write!(f, "in {function}: ")?;
+        }
+        self.rule.fmt(f)
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arch(arch) => write!(f, "it is for another target ({arch:?})"),
+            Self::Isa(major, minor) => {
+                write!(f, "PTX {major}.{minor} is older than asked for, or than 8.2, which doorbells need")
+            }
+            Self::NoEntry => f.write_str("it has no kernel: is there a `#[kernel]` in the crate?"),
+            Self::UnscopedAtomic(text) => write!(
+                f,
+                "`{text}` has no ordering or no scope. The compiler drops them from `core`'s read-modify-write \
+                 atomics: use rushmem_device's"
+            ),
+            Self::Panic(callee) => write!(f, "a path that panics: {} ({callee})", panic_cause(callee)),
+            Self::UndefinedFunction(name) => {
+                write!(f, "`{name}` does not exist on a GPU{}", undefined_hint(name))
+            }
+        }
+    }
+}
+
+/// What in the source leaves this panic.
+fn panic_cause(callee: &str) -> &'static str {
+    const CAUSES: [(&str, &str); 6] = [
+        ("bounds_check", "an index that may be out of bounds: use `get`"),
+        ("rem_by_zero", "`%` by a variable: use `checked_rem`"),
+        ("div_by_zero", "`/` by a variable: use `checked_div`"),
+        ("overflow", "arithmetic that checks for overflow: use `wrapping_` or `checked_` operations"),
+        ("slice_index", "a range that may be out of bounds: use `get`"),
+        ("copy_from_slice", "slices whose lengths may differ"),
+    ];
+    let cause = CAUSES.iter().find(|(part, _)| callee.contains(part));
+    cause.map_or("`unwrap`, `expect`, `assert`, an index or the like", |(_, cause)| cause)
+}
+
+fn undefined_hint(name: &str) -> &'static str {
+    match name {
+        "memcmp" | "bcmp" => ": compare slices element by element, not with `==`",
+        "memcpy" | "memmove" | "memset" => ": copy element by element",
+        _ if name.starts_with("llvm.") => ": this LLVM has no such intrinsic",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! PTX text as the statements that matter here.
+//!
+//! This reads what LLVM writes, and the inline assembly in it, where several instructions may share a line. It is not
+//! a PTX parser.
+
+/// A statement.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Statement<'a> {
+    /// `.version`
+    Version(u32, u32),
+    /// `.target`
+    Target(&'a str),
+    /// `.extern .func`
+    ExternFunction { line: usize, name: &'a str },
+    /// The head of a function with a body.
+    Function { line: usize, name: &'a str, entry: bool },
+    /// The end of its body.
+    End,
+    /// A `.local` variable.
+    Local { bytes: u64 },
+    /// An instruction, without its predicate.
+    Instruction { line: usize, opcode: &'a str, text: &'a str },
+}
+
+/// The statements of `ptx`.
+pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
+    let mut out = Vec::new();
+    let mut depth = 0;
+    let mut head: Option<(usize, &str)> = None;
+    for (number, line) in ptx.lines().enumerate() {
+        let line_number = number + 1;
+        let code = line.split("//").next().unwrap_or("").trim();
+        if depth == 0 {
+            outer(line_number, code, &mut head, &mut out);
+        }
+        // Operand lists have braces too, so a body ends where all of them have closed.
+        let mut rest = code;
+        while let Some(at) = rest.find(['{', '}']) {
+            let open = rest[at..].starts_with('{');
+            if open
+                && depth == 0
+                && let Some((line, text)) = head.take()
+            {
+                out.extend(function(line, text));
+            }
+            depth = if open { depth + 1 } else { depth - 1_i32 };
+            if depth == 0 {
+                out.push(Statement::End);
+            }
+            rest = &rest[at + 1..];
+        }
+        if depth > 0 {
+            out.extend(code.split(';').filter_map(|part| inner(line_number, part)));
+        }
+    }
+    out
+}
+
+/// A line outside of bodies. A function's head may go over several; its name is on the first.
+fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, out: &mut Vec<Statement<'a>>) {
+    let mut words = code.split_whitespace();
+    match words.next() {
+        Some(".version") => {
+            let (major, minor) = words.next().and_then(|v| v.split_once('.')).unwrap_or_default();
+            out.push(Statement::Version(major.parse().unwrap_or(0), minor.parse().unwrap_or(0)));
+        }
+        Some(".target") => {
+            out.push(Statement::Target(words.next().unwrap_or("").trim_end_matches(',')));
+        }
+        Some(".extern") if words.next() == Some(".func") => {
+            if let Some(name) = function_name(code) {
+                out.push(Statement::ExternFunction { line, name });
+            }
+        }
+        Some(_) if code.contains(".func") || code.contains(".entry") => *head = Some((line, code)),
+        // The end of a declaration: no body follows.
+        Some(_) if head.is_some() && code.ends_with(';') => *head = None,
+        _ => {}
+    }
+}
+
+fn function(line: usize, head: &str) -> Option<Statement<'_>> {
+    let entry = head.contains(".entry");
+    Some(Statement::Function { line, name: function_name(head)?, entry })
+}
+
+/// The name in `.visible .entry name(` or `.func (.param .b64 r) name(`.
+fn function_name(head: &str) -> Option<&str> {
+    let after = head.split_once(".entry").or_else(|| head.split_once(".func"))?.1.trim_start();
+    let after = match after.strip_prefix('(') {
+        Some(result) => result.split_once(')')?.1.trim_start(),
+        None => after,
+    };
+    let end = after.find(['(', ' ', ';', '\t']).unwrap_or(after.len());
+    (end > 0).then(|| &after[..end])
+}
+
+/// One statement of a body.
+fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
+    let text = part.trim().trim_start_matches(['{', '}']).trim_start();
+    let text = match text.strip_prefix('@') {
+        Some(predicated) => predicated.split_once(char::is_whitespace)?.1.trim_start(),
+        None => text,
+    };
+    if let Some(local) = text.strip_prefix(".local") {
+        return Some(Statement::Local { bytes: declared_bytes(local) });
+    }
+    let opcode = text.split_whitespace().next()?;
+    let starts_well = opcode.starts_with(|c: char| c.is_ascii_lowercase());
+    starts_well.then_some(Statement::Instruction { line, opcode, text })
+}
+
+/// Bytes of ` .align 8 .b8 __local_depot4[128]`.
+fn declared_bytes(declaration: &str) -> u64 {
+    let bits = declaration
+        .split_whitespace()
+        .filter_map(|w| w.strip_prefix(['.']))
+        .find_map(|w| w.trim_start_matches(['b', 'u', 's', 'f']).parse::<u64>().ok())
+        .unwrap_or(8);
+    let count = declaration.split_once('[').and_then(|(_, rest)| rest.split(']').next());
+    count.map_or(1, |n| n.trim().parse().unwrap_or(0)) * bits / 8
+}
+
+/// The function that `call.uni (retval0), name, (param0)` calls; none if it goes through a register.
+pub(super) fn callee(text: &str) -> Option<&str> {
+    let after = text.split_once(char::is_whitespace)?.1.trim_start();
+    let after = match after.strip_prefix('(') {
+        Some(result) => result.split_once(')')?.1.trim_start_matches([',', ' ', '\t']),
+        None => after,
+    };
+    let name = after.split([',', ' ', ';', '\t']).next()?;
+    (!name.is_empty() && !name.starts_with('%')).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_bodies_and_declarations_are_told_apart() {
+        let text = "\
+.version 8.6
+.target sm_90, debug
+.extern .func (.param .b32 r) memcmp
+()
+;
+.func _R5panic
+()
+.noreturn;
+.func  (.param .b64 func_retval0) helper(
+\t.param .b64 p
+)
+{
+\tret; // }
+}
+.visible .entry k(
+\t.param .u32 a
+)
+{
+\t.local .align 8 .b8 \t__local_depot1[24];
+\t@%p1 bra $L1;
+\tmov.b32 {%h1, %h2}, %r1;
+\t{ .reg .b64 t; mov.b64 t, 1; atom.add.u32 t, [x], 1; }
+$L1:
+\tret;
+}
+";
+        let all = statements(text);
+        let kinds: Vec<String> = all
+            .iter()
+            .map(|s| match s {
+                Statement::Version(a, b) => format!("version {a}.{b}"),
+                Statement::Target(t) => format!("target {t}"),
+                Statement::ExternFunction { line, name } => format!("extern {name} {line}"),
+                Statement::Function { line, name, entry } => format!("function {name} {line} {entry}"),
+                Statement::End => "end".into(),
+                Statement::Local { bytes } => format!("local {bytes}"),
+                Statement::Instruction { line, opcode, .. } => format!("{opcode} {line}"),
+            })
+            .collect();
+        assert_eq!(
+            kinds,
+            [
+                "version 8.6",
+                "target sm_90",
+                "extern memcmp 3",
+                "function helper 9 false",
+                "ret 13",
+                "end",
+                "function k 15 true",
+                "local 24",
+                "bra 20",
+                "mov.b32 21",
+                "mov.b64 22",
+                "atom.add.u32 22",
+                "ret 24",
+                "end",
+            ]
+        );
+    }
+
+    #[test]
+    fn sizes_of_variables() {
+        assert_eq!(declared_bytes(" .align 8 .b8 d[128]"), 128);
+        assert_eq!(declared_bytes(" .b64 d[4]"), 32);
+        assert_eq!(declared_bytes(" .u32 x"), 4);
+    }
+
+    #[test]
+    fn callees() {
+        assert_eq!(callee("call.uni (retval0), name, (param0)"), Some("name"));
+        assert_eq!(callee("call.uni name, ()"), Some("name"));
+        assert_eq!(callee("call (%r1), %rd2, (%r3), prototype_0"), None);
+    }
+}

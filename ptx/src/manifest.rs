@@ -1,0 +1,279 @@
+//! `Cargo.toml`: what a package is called, and what it is built from.
+
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use crate::canonical::canonical_table;
+use crate::error::{Error, Result};
+use crate::files;
+
+/// A package's manifest, with what it inherits from its workspace filled in.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    /// The package's name.
+    pub(crate) name: String,
+    /// The library's name in Rust, which is also the PTX file's.
+    pub(crate) crate_name: String,
+    /// Its version.
+    pub(crate) version: String,
+    /// The library's source file, if it is not `src/lib.rs`.
+    pub(crate) lib: Option<PathBuf>,
+    /// The folder of the workspace, where `Cargo.lock` lies.
+    pub(crate) root: PathBuf,
+    /// Folders of the path packages that it is built from.
+    pub(crate) paths: Vec<PathBuf>,
+    /// Names of the packages from elsewhere that it is built from.
+    pub(crate) registry: Vec<String>,
+    /// All that changes the build, in one spelling.
+    pub(crate) canonical: String,
+    /// The manifests that were read for it.
+    pub(crate) read: Vec<PathBuf>,
+}
+
+/// Dependencies that the GPU side never sees.
+const HOST_ONLY: &str = r#"cfg(not(target_arch="nvptx64"))"#;
+
+/// Tables of a manifest that do not change what is compiled for the GPU.
+const IRRELEVANT: [&str; 10] = [
+    "dev-dependencies",
+    "lints",
+    "badges",
+    "bin",
+    "bench",
+    "example",
+    "test",
+    "workspace",
+    "profile",
+    "patch",
+];
+
+/// What a package's own table says about the build.
+const PACKAGE_KEYS: [&str; 5] = ["name", "version", "edition", "build", "links"];
+
+impl Manifest {
+    /// Reads the manifest of the package in `dir`, an absolute path.
+    pub(crate) fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join("Cargo.toml");
+        let text = files::read(&path)?;
+        let table = table(&path, &text)?;
+        let workspace = Workspace::of(dir, &path, &table)?;
+        let mut read = vec![path.clone()];
+        read.extend(workspace.path.clone().filter(|p| *p != path));
+        Self::build(dir, &table, &workspace, read).map_err(|what| Error::Manifest { path, what })
+    }
+
+    fn build(dir: &Path, table: &Table, workspace: &Workspace, read: Vec<PathBuf>) -> Result<Self, String> {
+        let own = table.get("package").and_then(Value::as_table).ok_or("it has no [package]")?;
+        let mut package = Table::new();
+        for key in PACKAGE_KEYS {
+            if let Some(value) = own.get(key) {
+                package.insert(key.into(), workspace.inherited("package", key, value)?);
+            }
+        }
+        let text = |t: &Table, key| t.get(key).and_then(Value::as_str).map(str::to_owned);
+        let name = text(&package, "name").ok_or("the package has no name")?;
+        let version = text(&package, "version").unwrap_or_else(|| "0.0.0".into());
+        let lib = table.get("lib").and_then(Value::as_table);
+        let crate_name = lib.and_then(|l| text(l, "name")).unwrap_or_else(|| name.replace('-', "_"));
+
+        let mut all = table.clone();
+        all.retain(|key, _| !IRRELEVANT.contains(&key));
+        all.insert("package".into(), Value::Table(package));
+        let mut found = Dependencies { dir, workspace, paths: Vec::new(), registry: Vec::new() };
+        found.resolve_in(&mut all)?;
+        if let Some(Value::Table(targets)) = all.get_mut("target") {
+            targets.retain(|cfg, _| cfg.replace(' ', "") != HOST_ONLY);
+            for (_, target) in targets.iter_mut() {
+                if let Value::Table(target) = target {
+                    target.remove("dev-dependencies");
+                    found.resolve_in(target)?;
+                }
+            }
+        }
+        let Dependencies { paths, registry, .. } = found;
+        Ok(Self {
+            name,
+            crate_name,
+            version,
+            lib: lib.and_then(|l| text(l, "path")).map(|p| dir.join(p)),
+            root: workspace.dir.clone(),
+            paths,
+            registry,
+            canonical: canonical_table(&all),
+            read,
+        })
+    }
+}
+
+/// The dependencies of one package as they are found.
+struct Dependencies<'a> {
+    dir: &'a Path,
+    workspace: &'a Workspace,
+    paths: Vec<PathBuf>,
+    registry: Vec<String>,
+}
+
+impl Dependencies<'_> {
+    /// Takes note of the dependencies in `table`, and replaces each by what it is after inheritance, without its path:
+    /// where a package lies does not change what it is.
+    fn resolve_in(&mut self, table: &mut Table) -> Result<(), String> {
+        for kind in ["dependencies", "build-dependencies"] {
+            let Some(Value::Table(dependencies)) = table.get_mut(kind) else { continue };
+            for (key, spec) in dependencies.iter_mut() {
+                *spec = self.resolve(key, spec)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, key: &str, spec: &Value) -> Result<Value, String> {
+        let mut full = match spec {
+            Value::String(version) => {
+                Table::from_iter([("version".to_owned(), Value::String(version.clone()))])
+            }
+            Value::Table(t) => t.clone(),
+            _ => return Err(format!("dependency `{key}` is neither a version nor a table")),
+        };
+        let mut base = self.dir;
+        if full.remove("workspace").is_some() {
+            base = &self.workspace.dir;
+            let mut shared = match self.workspace.dependency(key)? {
+                Value::String(version) => {
+                    Table::from_iter([("version".to_owned(), Value::String(version.clone()))])
+                }
+                Value::Table(t) => t.clone(),
+                _ => return Err(format!("workspace dependency `{key}` is neither a version nor a table")),
+            };
+            let features =
+                |t: &Table| t.get("features").and_then(Value::as_array).cloned().unwrap_or_default();
+            let both = [features(&shared), features(&full)].concat();
+            full.remove("features");
+            shared.extend(full);
+            if !both.is_empty() {
+                shared.insert("features".into(), Value::Array(both));
+            }
+            full = shared;
+        }
+        let package = full.get("package").and_then(Value::as_str).unwrap_or(key).to_owned();
+        match full.remove("path") {
+            Some(Value::String(path)) => self.paths.push(base.join(path)),
+            Some(_) => return Err(format!("the path of dependency `{key}` is not text")),
+            None => self.registry.push(package),
+        }
+        Ok(Value::Table(full))
+    }
+}
+
+/// The workspace that a package belongs to: itself, if no other.
+struct Workspace {
+    dir: PathBuf,
+    path: Option<PathBuf>,
+    table: Table,
+}
+
+impl Workspace {
+    fn of(dir: &Path, path: &Path, package: &Table) -> Result<Self> {
+        if let Some(Value::Table(table)) = package.get("workspace") {
+            return Ok(Self { dir: dir.into(), path: Some(path.into()), table: table.clone() });
+        }
+        let named = package.get("package").and_then(|p| p.get("workspace")).and_then(Value::as_str);
+        let candidates: Vec<PathBuf> = match named {
+            Some(named) => vec![dir.join(named)],
+            None => dir.ancestors().skip(1).map(Path::to_owned).collect(),
+        };
+        for dir in candidates {
+            let path = dir.join("Cargo.toml");
+            if !path.exists() {
+                continue;
+            }
+            let manifest = table(&path, &files::read(&path)?)?;
+            if let Some(Value::Table(found)) = manifest.get("workspace") {
+                return Ok(Self { dir, path: Some(path), table: found.clone() });
+            }
+        }
+        Ok(Self { dir: dir.into(), path: None, table: Table::new() })
+    }
+
+    /// `value`, or the workspace's if it says `key.workspace = true`.
+    fn inherited(&self, section: &str, key: &str, value: &Value) -> Result<Value, String> {
+        if value.get("workspace").is_none() {
+            return Ok(value.clone());
+        }
+        let shared = self.table.get(section).and_then(|s| s.get(key));
+        shared.cloned().ok_or_else(|| format!("`{key}` is inherited, and the workspace has none"))
+    }
+
+    fn dependency(&self, key: &str) -> Result<&Value, String> {
+        let shared = self.table.get("dependencies").and_then(|d| d.get(key));
+        shared.ok_or_else(|| format!("dependency `{key}` is inherited, and the workspace has none"))
+    }
+}
+
+fn table(path: &Path, text: &str) -> Result<Table> {
+    text.parse().map_err(|e: toml::de::Error| Error::Manifest { path: path.into(), what: e.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn write(dir: &Path, text: &str) {
+        fs::create_dir_all(dir).unwrap();
+        fs::write(dir.join("Cargo.toml"), text).unwrap();
+    }
+
+    #[test]
+    fn inheritance_is_resolved_and_paths_are_not_part_of_the_spelling() {
+        let tmp = tempfile::tempdir().unwrap();
+        write(
+            tmp.path(),
+            "[workspace]\nmembers = ['k']\n[workspace.package]\nversion = '1.2.3'\n\
+             [workspace.dependencies]\ndev = { path = 'far/dev' }\npod = { version = '2', features = ['a'] }\n",
+        );
+        let k = tmp.path().join("k");
+        write(
+            &k,
+            "[package]\nname = 'my-kernels'\nversion.workspace = true\n[dependencies]\ndev.workspace = true\n\
+             pod = { workspace = true, features = ['b'] }\nother = { package = 'real', version = '1' }\n\
+             near = { path = '../near' }\n[dev-dependencies]\ntrybuild = '1'\n\
+             [target.'cfg(not(target_arch = \"nvptx64\"))'.dependencies]\nhostly = '1'\n",
+        );
+        let m = Manifest::read(&k).unwrap();
+        assert_eq!((&*m.name, &*m.crate_name, &*m.version), ("my-kernels", "my_kernels", "1.2.3"));
+        assert_eq!(m.root, tmp.path());
+        assert_eq!(m.paths, [tmp.path().join("far/dev"), k.join("../near")]);
+        assert_eq!(m.registry, ["real", "pod"]);
+        assert!(m.canonical.contains(r#""features"=["a","b",]"#), "{}", m.canonical);
+        for absent in ["far", "../near", "trybuild", "hostly"] {
+            assert!(!m.canonical.contains(absent), "{absent} in {}", m.canonical);
+        }
+    }
+
+    #[test]
+    fn a_package_alone_is_its_own_workspace() {
+        let tmp = tempfile::tempdir().unwrap();
+        write(tmp.path(), "[package]\nname = 'k'\n[lib]\nname = 'other'\npath = 'k.rs'\n");
+        let m = Manifest::read(tmp.path()).unwrap();
+        assert_eq!((&*m.crate_name, m.root.as_path()), ("other", tmp.path()));
+        assert_eq!(m.lib, Some(tmp.path().join("k.rs")));
+    }
+
+    #[test]
+    fn errors_name_the_manifest() {
+        let tmp = tempfile::tempdir().unwrap();
+        let message = |text| {
+            write(tmp.path(), text);
+            Manifest::read(tmp.path()).unwrap_err().to_string()
+        };
+        assert!(message("[lib]").ends_with("Cargo.toml: it has no [package]"));
+        assert!(
+            message("[package]\nname='k'\n[dependencies]\nx.workspace = true")
+                .contains("dependency `x` is inherited")
+        );
+        let absent = Manifest::read(&tmp.path().join("absent")).unwrap_err().to_string();
+        assert!(absent.starts_with("cannot read "), "{absent}");
+    }
+}

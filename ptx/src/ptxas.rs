@@ -1,0 +1,138 @@
+//! `ptxas`: the registers, stack and spills that a kernel gets on a real GPU.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, Result};
+
+/// The variable that names `ptxas`.
+const PTXAS: &str = "RUSHMEM_PTXAS";
+
+/// What one kernel uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The kernel.
+    pub entry: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Barriers of a block.
+    pub barriers: u32,
+    /// Bytes of stack of a thread, with all that is called.
+    pub stack: u32,
+    /// Bytes that a thread stores to spill registers, with all that is called.
+    pub spill_stores: u32,
+    /// Bytes that a thread loads back.
+    pub spill_loads: u32,
+    /// Bytes of static shared memory of a block.
+    pub shared: u32,
+}
+
+/// Finds `ptxas`: `RUSHMEM_PTXAS`, `PATH`, a CUDA toolkit, or the Python package `nvidia-cuda-nvcc`.
+///
+/// # Errors
+/// If there is none, or `RUSHMEM_PTXAS` names none.
+pub fn find() -> Result<PathBuf> {
+    if let Some(path) = env::var_os(PTXAS).map(PathBuf::from) {
+        let absent = || Error::Ptxas(format!("{PTXAS}={}: not there", path.display()));
+        return if path.is_file() { Ok(path) } else { Err(absent()) };
+    }
+    let on_path = env::var_os("PATH").map(|p| env::split_paths(&p).collect::<Vec<_>>()).unwrap_or_default();
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let toolkits = toolkits.chain(["/usr/local/cuda".into()]).map(|dir| dir.join("bin"));
+    let python = python_packages()
+        .into_iter()
+        .flat_map(|dir| ["nvidia/cu13/bin", "nvidia/cuda_nvcc/bin"].map(|place| dir.join(place)));
+    let mut places = on_path.into_iter().chain(toolkits).chain(python).map(|dir| dir.join("ptxas"));
+    places.find(|path| path.is_file()).ok_or_else(|| {
+        Error::Ptxas(format!(
+            "no ptxas found: set {PTXAS}, install CUDA, or `pip install nvidia-cuda-nvcc==13.0.*`"
+        ))
+    })
+}
+
+/// The folder where `python3` has its packages.
+fn python_packages() -> Option<PathBuf> {
+    let print = "import sysconfig; print(sysconfig.get_paths()['purelib'])";
+    let output = Command::new("python3").args(["-c", print]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
+}
+
+/// Assembles the PTX file at `ptx` for `arch` and says what each kernel uses, in the order of their names.
+pub fn usage(ptxas: &Path, ptx: &Path, arch: &str) -> Result<Vec<Usage>> {
+    let output = Command::new(ptxas)
+        .args(["-v", &format!("-arch={arch}"), "-o", "/dev/null"])
+        .arg(ptx)
+        .output()
+        .map_err(|source| Error::Spawn { program: ptxas.into(), source })?;
+    // It reports on either stream, depending on its version.
+    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).join("\n");
+    if !output.status.success() {
+        return Err(Error::Ptxas(format!("ptxas refuses {}:\n{}", ptx.display(), text.trim())));
+    }
+    let mut found = parse(&text);
+    found.sort_by(|a, b| a.entry.cmp(&b.entry));
+    Ok(found)
+}
+
+fn parse(text: &str) -> Vec<Usage> {
+    let mut found: Vec<Usage> = Vec::new();
+    for line in text.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let entry = rest.split('\'').next().unwrap_or("").to_owned();
+            found.push(Usage { entry, ..Usage::default() });
+        }
+        // Functions that a kernel calls follow it.
+        let Some(usage) = found.last_mut() else { continue };
+        for part in line.rsplit_once(" : ").map_or(line, |(_, part)| part).split(',') {
+            let mut words =
+                part.trim().trim_start_matches("Used ").trim_start_matches("used ").splitn(2, ' ');
+            let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            match words.next().unwrap_or("") {
+                "registers" => usage.registers = number,
+                "barriers" => usage.barriers = number,
+                "bytes stack frame" => usage.stack = usage.stack.max(number),
+                "bytes cumulative stack size" => usage.stack = usage.stack.max(number),
+                "bytes spill stores" => usage.spill_stores += number,
+                "bytes spill loads" => usage.spill_loads += number,
+                "bytes smem" => usage.shared = number,
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_report_is_read() {
+        let text = "\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'ring' for 'sm_90'
+ptxas info    : Function properties for ring
+    128 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 32 registers, used 1 barriers, 160 bytes cumulative stack size, 64 bytes smem
+ptxas info    : Compile time = 2.904 ms
+ptxas info    : Function properties for _RNvhelper
+    16 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+ptxas info    : Compiling entry function 'put' for 'sm_90'
+ptxas info    : Function properties for put
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers
+";
+        let ring = Usage {
+            entry: "ring".into(),
+            registers: 32,
+            barriers: 1,
+            stack: 160,
+            spill_stores: 12,
+            spill_loads: 16,
+            shared: 64,
+        };
+        let put = Usage { entry: "put".into(), registers: 10, ..Usage::default() };
+        assert_eq!(parse(text), [ring, put]);
+    }
+}

@@ -1,0 +1,243 @@
+//! The source of a kernel crate: all files that its PTX is made from, and their hash.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::lock::Lock;
+use crate::manifest::Manifest;
+
+/// Counts changes to how PTX is made from the same source.
+const RECIPE: u32 = 1;
+
+/// Folders of a package that its library is not made from.
+const NOT_LIBRARY: [&str; 5] = ["target", "tests", "benches", "examples", "fuzz"];
+
+/// A kernel crate with the path packages that it is built from.
+#[derive(Debug)]
+pub struct Source {
+    /// The folder of the kernel crate.
+    pub dir: PathBuf,
+    /// Its name in Rust: the PTX is `<crate_name>.ptx`.
+    pub crate_name: String,
+    /// The folder of its workspace.
+    pub workspace: PathBuf,
+    /// SHA-256 over all that its PTX depends on, but the compiler and the target: names, versions, manifests and
+    /// sources of the path packages, and versions and checksums of the others. Neither the place of the files nor the
+    /// form of their line ends matters.
+    pub hash: String,
+    /// Every file that the hash depends on.
+    pub files: Vec<PathBuf>,
+    /// Folder and `name-version` of every path package.
+    pub(crate) packages: Vec<(PathBuf, String)>,
+}
+
+impl Source {
+    /// Reads the kernel crate in `dir`.
+    pub fn read(dir: &Path) -> Result<Self> {
+        let dir = dir.canonicalize().map_err(Error::io("find kernel crate", dir))?;
+        let kernels = Manifest::read(&dir)?;
+        let lock_path = kernels.root.join("Cargo.lock");
+        let lock = Lock::read(&lock_path)?;
+        let (crate_name, workspace) = (kernels.crate_name.clone(), kernels.root.clone());
+
+        let mut packages = BTreeMap::from([(dir.clone(), kernels)]);
+        let mut todo = vec![dir.clone()];
+        while let Some(at) = todo.pop() {
+            for path in packages[&at].paths.clone() {
+                let path = path.canonicalize().map_err(Error::io("find dependency", &path))?;
+                if !packages.contains_key(&path) {
+                    packages.insert(path.clone(), Manifest::read(&path)?);
+                    todo.push(path);
+                }
+            }
+        }
+
+        let mut files = Vec::new();
+        let mut lines = Vec::new();
+        for (dir, manifest) in &packages {
+            files.extend(manifest.read.iter().cloned());
+            lines.push(package_line(dir, manifest, &mut files)?);
+            let registry = lock.closure(&manifest.name, &manifest.registry);
+            lines.extend(registry.into_iter().map(|r| format!("registry {r}")));
+        }
+        // By name, not by path.
+        lines.sort();
+        lines.dedup();
+        if lock_path.exists() {
+            files.push(lock_path);
+        }
+        files.sort();
+        files.dedup();
+
+        let mut hash = Sha256::new();
+        hash.update(format!("rushmem-ptx recipe {RECIPE}\n"));
+        for line in &lines {
+            hash.update(line);
+            hash.update("\n");
+        }
+        let packages = packages.into_iter().map(|(d, m)| (d, format!("{}-{}", m.name, m.version))).collect();
+        Ok(Self { dir, crate_name, workspace, hash: hex(&hash.finalize()), files, packages })
+    }
+}
+
+/// One package on one line. Adds its files to `all`.
+fn package_line(dir: &Path, manifest: &Manifest, all: &mut Vec<PathBuf>) -> Result<String> {
+    let mut found = Vec::new();
+    collect(dir, dir, &mut found)?;
+    found.extend(manifest.lib.clone());
+    let mut named = BTreeMap::new();
+    for path in found {
+        let relative = path.strip_prefix(dir).unwrap_or(&path);
+        let name =
+            relative.components().map(|c| c.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/");
+        named.insert(name, hash_file(&path)?);
+        all.push(path);
+    }
+    let files: String = named.iter().map(|(name, hash)| format!(" {name}={hash}")).collect();
+    Ok(format!("package {} {}{files}", manifest.name, hex(&Sha256::digest(&manifest.canonical))))
+}
+
+/// The files of the package at `root` below `dir`: all of `src`, and Rust files elsewhere (`build.rs`, ...).
+fn collect(root: &Path, dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
+        let path = entry.map_err(Error::io("list", dir))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with('.') {
+            continue;
+        }
+        if path.is_dir() {
+            let foreign = path.join("Cargo.toml").exists() || (dir == root && NOT_LIBRARY.contains(&&*name));
+            if !foreign {
+                collect(root, &path, found)?;
+            }
+        } else if path.starts_with(root.join("src")) || path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn hash_file(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let digest = match String::from_utf8(bytes) {
+        Ok(text) => Sha256::digest(text.replace("\r\n", "\n")),
+        Err(binary) => Sha256::digest(binary.as_bytes()),
+    };
+    Ok(hex(&digest))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel crate `k` with a path dependency `d` (which has a nested package) and a locked registry dependency.
+    fn tree(root: &Path) -> PathBuf {
+        let put = |name: &str, text: &str| {
+            let path = root.join(name);
+            crate::files::create_dir(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(
+            "Cargo.toml",
+            "[workspace]\nmembers = ['k', 'd']\n[workspace.dependencies]\nd = { path = 'd' }\npod = '1'\n",
+        );
+        put(
+            "Cargo.lock",
+            "[[package]]\nname='k'\nversion='0.1.0'\ndependencies=['d']\n\
+             [[package]]\nname='d'\nversion='0.1.0'\ndependencies=['pod','test-only']\n\
+             [[package]]\nname='pod'\nversion='1.0.0'\nsource='r'\nchecksum='aa'\n\
+             [[package]]\nname='test-only'\nversion='1.0.0'\nsource='r'\nchecksum='bb'\n",
+        );
+        put("k/Cargo.toml", "[package]\nname = 'k'\nversion = '0.1.0'\n[dependencies]\nd.workspace = true\n");
+        put("k/src/lib.rs", "//! k\nmod a;\n");
+        put("k/src/a.rs", "fn a() {}\n");
+        put(
+            "d/Cargo.toml",
+            "[package]\nname = 'd'\nversion = '0.1.0'\n[dependencies]\npod.workspace = true\n[dev-dependencies]\ntest-only = '1'\n",
+        );
+        put("d/src/lib.rs", "//! d\n");
+        put("d/src/table.bin", "1");
+        put("d/tests/t.rs", "fn t() {}\n");
+        put("d/nested/Cargo.toml", "[package]\nname = 'nested'\n");
+        put("d/nested/src/lib.rs", "//! n\n");
+        root.join("k")
+    }
+
+    #[test]
+    fn the_place_and_the_line_ends_do_not_matter() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = Source::read(&tree(one.path())).unwrap();
+        let k = tree(&two.path().join("elsewhere"));
+        fs::write(k.join("src/lib.rs"), "//! k\r\nmod a;\r\n").unwrap();
+        assert_eq!(Source::read(&k).unwrap().hash, first.hash);
+        assert_eq!(first.crate_name, "k");
+        assert_eq!(first.hash.len(), 64);
+    }
+
+    #[test]
+    fn what_the_ptx_is_made_from_matters() {
+        let tmp = tempfile::tempdir().unwrap();
+        let k = tree(tmp.path());
+        let before = Source::read(&k).unwrap().hash;
+        for (file, text) in [
+            ("k/src/a.rs", "fn b() {}\n"),
+            ("k/src/new.rs", ""),
+            ("k/build.rs", "fn main() {}"),
+            ("d/src/table.bin", "2"),
+            (
+                "d/Cargo.toml",
+                "[package]\nname = 'd'\nversion = '0.1.0'\nedition = '2024'\n[dependencies]\npod.workspace = true\n",
+            ),
+            (
+                "Cargo.toml",
+                "[workspace]\n[workspace.dependencies]\nd = { path = 'd', features = ['x'] }\npod = '1'\n",
+            ),
+        ] {
+            tree(tmp.path());
+            fs::write(tmp.path().join(file), text).unwrap();
+            assert_ne!(Source::read(&k).unwrap().hash, before, "{file}");
+            fs::remove_file(tmp.path().join(file)).unwrap();
+        }
+        tree(tmp.path());
+        let lock = tmp.path().join("Cargo.lock");
+        let text = fs::read_to_string(&lock).unwrap();
+        fs::write(&lock, text.replace("'aa'", "'ab'")).unwrap();
+        assert_ne!(Source::read(&k).unwrap().hash, before, "a checksum");
+        fs::write(&lock, text).unwrap();
+        assert_eq!(Source::read(&k).unwrap().hash, before);
+    }
+
+    #[test]
+    fn what_it_is_not_made_from_does_not() {
+        let tmp = tempfile::tempdir().unwrap();
+        let k = tree(tmp.path());
+        let before = Source::read(&k).unwrap().hash;
+        let lock = fs::read_to_string(tmp.path().join("Cargo.lock")).unwrap();
+        for (file, text) in [
+            ("d/tests/t.rs", "fn u() {}\n"),
+            ("d/nested/src/lib.rs", "//! changed\n"),
+            ("d/README.md", "changed"),
+            ("k/target/x.rs", "changed"),
+            ("Cargo.lock", &lock.replace("'bb'", "'bc'")),
+        ] {
+            let path = tmp.path().join(file);
+            crate::files::create_dir(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+            assert_eq!(Source::read(&k).unwrap().hash, before, "{file}");
+        }
+    }
+
+    #[test]
+    fn an_absent_crate_is_named() {
+        let error = Source::read(Path::new("/nowhere/kernels")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot find kernel crate /nowhere/kernels: "), "{error}");
+    }
+}

@@ -1,0 +1,107 @@
+//! What the adapter says that it can do.
+
+use super::refuse::{Why, refuse};
+use super::{Answer, require};
+use crate::core::Core;
+use crate::nic::{gid_of, mac_of};
+use crate::roce;
+use rushmem_mlx5::prm::CmdStatus;
+use rushmem_mlx5::prm::caps::{
+    AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut, QueryRoceAddress,
+    QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
+};
+
+/// log2 of the most blocks in a send queue: the field in the QP context has four bits.
+pub(crate) const LOG_MAX_QP_SIZE: u8 = 15;
+/// log2 of the most entries in a completion queue.
+pub(crate) const LOG_MAX_CQ_SIZE: u8 = 22;
+/// log2 of the longest message.
+pub(crate) const LOG_MAX_MSG: u8 = 30;
+/// log2 of the most reads and atomics in flight, either way.
+pub(crate) const LOG_MAX_READS: u8 = 7;
+
+pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> Answer<QueryHcaCapOut> {
+    // What is in force and what could be are the same: nothing can be switched.
+    let page = match command.cap_type {
+        CapType::GENERAL => CapPage::new(general()),
+        CapType::ATOMIC => CapPage::new(atomic()),
+        CapType::ROCE => CapPage::new(roce_cap()),
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Why::CapPage)),
+    };
+    Ok(QueryHcaCapOut { page })
+}
+
+fn general() -> HcaCap {
+    HcaCap {
+        vhca_id: 1,
+        qp_data_in_order: true,
+        log_max_qp_sz: LOG_MAX_QP_SIZE,
+        log_max_qp: 18,
+        log_max_cq_sz: LOG_MAX_CQ_SIZE,
+        log_max_cq: 18,
+        relaxed_ordering_write: true,
+        log_max_mkey: 20,
+        log_max_mrw_sz: 63,
+        log_max_ra_req_qp: LOG_MAX_READS,
+        log_max_ra_res_qp: LOG_MAX_READS,
+        gid_table_size: 0,
+        pkey_table_size: 0,
+        port_type: PortType::ETHERNET,
+        num_ports: 1,
+        log_max_msg: LOG_MAX_MSG,
+        cqe_version: 1,
+        roce: true,
+        atomic: true,
+        cq_oi: true,
+        cd: true,
+        rc: true,
+        uar_4k: true,
+        log_pg_sz: 12,
+        bf: false,
+        log_bf_reg_size: 9,
+        // 63 segments, the most that the control segment can say.
+        max_wqe_sz_sq: 1008,
+        max_wqe_sz_rq: 2048,
+        num_of_uars_per_page: 1,
+        log_max_atomic_size_qp: 3,
+        ..HcaCap::default()
+    }
+}
+
+fn atomic() -> AtomicCaps {
+    AtomicCaps {
+        atomic_req_8b_endianness_mode: 1,
+        supported_atomic_req_8b_endianness_mode_1: true,
+        atomic_operations: AtomicCaps::CMP_SWAP
+            | AtomicCaps::FETCH_ADD
+            | AtomicCaps::MASKED_CMP_SWAP
+            | AtomicCaps::MASKED_FETCH_ADD,
+        // A set bit is the size: 4 and 8 bytes.
+        atomic_size_qp: 4 | 8,
+        ..AtomicCaps::default()
+    }
+}
+
+fn roce_cap() -> RoceCap {
+    RoceCap {
+        fl_rc_qp_when_roce_enabled: true,
+        r_roce_dest_udp_port: roce::PORT,
+        roce_address_table_size: 1,
+        ..RoceCap::default()
+    }
+}
+
+pub(super) fn roce_address(
+    core: &mut Core,
+    _: u32,
+    command: QueryRoceAddress,
+) -> Answer<QueryRoceAddressOut> {
+    require(command.roce_address_index == 0, Why::Index)?;
+    let address = RoceAddr {
+        source_l3_address: gid_of(*core.address.ip()),
+        source_mac: mac_of(core.address.port()),
+        roce_version: RoceVersion::V2,
+        ..RoceAddr::default()
+    };
+    Ok(QueryRoceAddressOut { address })
+}

@@ -1,0 +1,75 @@
+//! CREATE_CQ, QUERY_CQ, DESTROY_CQ.
+
+use super::caps::LOG_MAX_CQ_SIZE;
+use super::memory::window;
+use super::refuse::{Why, refuse, unknown};
+use super::{Answer, require};
+use crate::core::Core;
+use crate::cq::Cq;
+use rushmem_mlx5::cqe::CQE_BYTES;
+use rushmem_mlx5::prm::CmdStatus;
+use rushmem_mlx5::prm::cq::{
+    CqContext, CqStatus, CreateCq, CreateCqOut, DestroyCq, DestroyCqOut, QueryCq, QueryCqOut,
+};
+
+pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> Answer<CreateCqOut> {
+    let cqc = command.context;
+    require(command.umem_valid && cqc.dbr_umem_valid, Why::NeedsUmem)?;
+    require(cqc.cqe_sz == 0 && !cqc.cqe_comp_en, Why::CqeSize)?;
+    require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Why::CqSize)?;
+    require(cqc.page_offset == 0, Why::PageOffset)?;
+    core.own_uar(context, cqc.uar_page).ok_or(unknown(Why::NoUar))?;
+    let bytes = CQE_BYTES << cqc.log_cq_size;
+    let ring = window(core, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
+    let record = window(core, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
+    let umems = [command.umem_id, cqc.dbr_umem_id];
+    let cq = Cq {
+        owner: context,
+        ring,
+        record,
+        log_size: cqc.log_cq_size,
+        collapsed: cqc.cc,
+        ignore_overrun: cqc.oi,
+        uar: cqc.uar_page,
+        eqn: cqc.c_eqn,
+        overrun: false,
+        produced: 0,
+        users: 0,
+        umems,
+    };
+    let cqn = core.cqs.insert(cq).ok_or(refuse(CmdStatus::NO_RES, Why::Full))?;
+    umems.iter().for_each(|umem| core.count_umem(*umem, 1));
+    core.count_uar(cqc.uar_page, 1);
+    Ok(CreateCqOut { cqn })
+}
+
+pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> Answer<QueryCqOut> {
+    let cq = own(core, context, command.cqn)?;
+    let context = CqContext {
+        status: if cq.overrun { CqStatus::OVERFLOW } else { CqStatus::OK },
+        dbr_umem_valid: true,
+        cc: cq.collapsed,
+        oi: cq.ignore_overrun,
+        dbr_umem_id: cq.umems[1],
+        log_cq_size: cq.log_size,
+        uar_page: cq.uar,
+        c_eqn: cq.eqn,
+        consumer_counter: cq.consumed(),
+        producer_counter: cq.produced as u32 & 0xff_ffff,
+        ..CqContext::default()
+    };
+    Ok(QueryCqOut { context })
+}
+
+pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyCq) -> Answer<DestroyCqOut> {
+    if own(core, context, command.cqn)?.users != 0 {
+        return Err(refuse(CmdStatus::RES_BUSY, Why::CqUsed));
+    }
+    core.remove_cq(command.cqn);
+    Ok(DestroyCqOut {})
+}
+
+/// A completion queue of this context.
+pub(super) fn own(core: &Core, context: u32, cqn: u32) -> Answer<&Cq> {
+    core.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(unknown(Why::NoCq))
+}

@@ -1,0 +1,84 @@
+//! The command interface: PRM mailboxes in, objects made, changed and destroyed.
+//!
+//! A command is checked completely before anything changes, so a refused one leaves no trace.
+
+mod caps;
+mod cq;
+mod memory;
+mod modify;
+mod qp;
+pub(crate) mod refuse;
+
+use crate::core::Core;
+use refuse::{Why, refuse};
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
+
+/// What a handler answers.
+type Answer<T> = Result<T, CmdError>;
+
+/// Executes the command in `input` for a context, and fills `output`.
+pub(crate) fn execute(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) {
+    let opcode = Header::decode(input).map(|header| header.opcode);
+    if let Err(error) = dispatch(core, context, input, output) {
+        tracing::debug!(?opcode, %error, reason = refuse::reason(error.syndrome), "command refused");
+        error.write(output);
+    } else {
+        tracing::trace!(?opcode, "command done");
+    }
+}
+
+fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> Answer<()> {
+    let Ok(header) = Header::decode(input) else {
+        return Err(refuse(CmdStatus::BAD_INP_LEN, Why::InputLength));
+    };
+    let mut call = Call { core, context, input, output };
+    match header.opcode {
+        CmdOpcode::QUERY_HCA_CAP => call.run(caps::query),
+        CmdOpcode::QUERY_ROCE_ADDRESS => call.run(caps::roce_address),
+        CmdOpcode::ALLOC_PD => call.run(memory::alloc_pd),
+        CmdOpcode::DEALLOC_PD => call.run(memory::dealloc_pd),
+        CmdOpcode::CREATE_MKEY => call.run(memory::create_mkey),
+        CmdOpcode::DESTROY_MKEY => call.run(memory::destroy_mkey),
+        CmdOpcode::CREATE_CQ => call.run(cq::create),
+        CmdOpcode::QUERY_CQ => call.run(cq::query),
+        CmdOpcode::DESTROY_CQ => call.run(cq::destroy),
+        CmdOpcode::CREATE_QP => call.run(qp::create),
+        CmdOpcode::QUERY_QP => call.run(qp::query),
+        CmdOpcode::DESTROY_QP => call.run(qp::destroy),
+        CmdOpcode::RST2INIT_QP => call.run(modify::rst2init),
+        CmdOpcode::INIT2INIT_QP => call.run(modify::init2init),
+        CmdOpcode::INIT2RTR_QP => call.run(modify::init2rtr),
+        CmdOpcode::RTR2RTS_QP => call.run(modify::rtr2rts),
+        CmdOpcode::RTS2RTS_QP => call.run(modify::rts2rts),
+        CmdOpcode::MODIFY_2ERR_QP => call.run(modify::to_error),
+        CmdOpcode::MODIFY_2RST_QP => call.run(modify::to_reset),
+        _ => Err(refuse(CmdStatus::BAD_OP, Why::Command)),
+    }
+}
+
+/// One command on its way.
+struct Call<'c> {
+    core: &'c mut Core,
+    context: u32,
+    input: &'c [u8],
+    output: &'c mut [u8],
+}
+
+impl Call<'_> {
+    fn run<C: Command>(&mut self, handler: fn(&mut Core, u32, C) -> Answer<C::Output>) -> Answer<()> {
+        let command = C::decode(self.input).map_err(|error| match error {
+            DecodeError::Length { .. } => refuse(CmdStatus::BAD_INP_LEN, Why::InputLength),
+            _ => refuse(CmdStatus::BAD_PARAM, Why::Command),
+        })?;
+        let answer = handler(self.core, self.context, command)?.encode();
+        self.output.fill(0);
+        for (to, from) in self.output.iter_mut().zip(answer.as_ref()) {
+            *to = *from;
+        }
+        Ok(())
+    }
+}
+
+fn require(condition: bool, why: Why) -> Answer<()> {
+    if condition { Ok(()) } else { Err(refuse(CmdStatus::BAD_PARAM, why)) }
+}

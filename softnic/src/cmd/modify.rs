@@ -1,0 +1,176 @@
+//! The state transitions of a queue pair.
+//!
+//! Fields that a transition requires are taken always, optional ones where the mask has their bit.
+
+use super::caps::{LOG_MAX_MSG, LOG_MAX_READS};
+use super::qp::own;
+use super::refuse::{Why, refuse};
+use super::{Answer, require};
+use crate::core::Core;
+use crate::link::udp::path_mtu;
+use crate::nic::{gid_of, mac_of};
+use crate::qp::{Attrs, Qp, Route, State};
+use crate::roce::{self, Psn};
+use crate::wire::sender;
+use rushmem_mlx5::prm::CmdStatus;
+use rushmem_mlx5::prm::qp::{
+    AddressPath, Init2Init, Init2Rtr, ModifyQpOut, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ToErr, ToRst,
+    opt_param,
+};
+use std::net::{Ipv6Addr, SocketAddrV4};
+
+type Done = Answer<ModifyQpOut>;
+
+pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Done {
+    let qp = in_state(core, context, command.qpn, State::Reset)?;
+    let given = command.context;
+    access(qp, &given, opt_param::RRE | opt_param::RWE | opt_param::RAE);
+    qp.context.primary_address_path.vhca_port_num = given.primary_address_path.vhca_port_num;
+    qp.state = State::Init;
+    Ok(ModifyQpOut::default())
+}
+
+pub(super) fn init2init(core: &mut Core, context: u32, command: Init2Init) -> Done {
+    require(!command.qpc_ext, Why::Extension)?;
+    let qp = in_state(core, context, command.qpn, State::Init)?;
+    access(qp, &command.context, command.opt_param_mask);
+    Ok(ModifyQpOut::default())
+}
+
+pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done {
+    let (mtu_limit, address) = (core.config.mtu, core.address);
+    let has_fabric = core.fabric.is_some();
+    let qp = in_state(core, context, command.qpn, State::Init)?;
+    let given = command.context;
+    let mtu = given.mtu.bytes().filter(|mtu| *mtu <= mtu_limit);
+    let mtu = mtu.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Mtu))?;
+    require(given.log_msg_max <= LOG_MAX_MSG, Why::MsgMax)?;
+    require(given.log_rra_max <= LOG_MAX_READS, Why::Retries)?;
+    let route = route(&given.primary_address_path, address)?;
+    if let Route::Peer(peer) = route {
+        require(has_fabric, Why::NoFabric)?;
+        let fits = path_mtu(*address.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Why::NoPath))?;
+        require(mtu <= fits, Why::PathMtu)?;
+    }
+
+    qp.route = route;
+    qp.recv_psn = Psn::new(given.next_rcv_psn);
+    qp.attrs = Attrs {
+        remote_qpn: given.remote_qpn,
+        mtu: given.mtu.0,
+        log_msg_max: given.log_msg_max,
+        min_rnr_nak: given.min_rnr_nak,
+        log_rra_max: given.log_rra_max,
+        ..qp.attrs
+    };
+    access(qp, &given, command.opt_param_mask);
+    let old = qp.context;
+    qp.context = QpContext {
+        mtu: given.mtu,
+        log_msg_max: given.log_msg_max,
+        remote_qpn: given.remote_qpn,
+        log_rra_max: given.log_rra_max,
+        min_rnr_nak: given.min_rnr_nak,
+        primary_address_path: AddressPath {
+            vhca_port_num: old.primary_address_path.vhca_port_num,
+            ..given.primary_address_path
+        },
+        ..old
+    };
+    qp.state = State::Rtr;
+    Ok(ModifyQpOut::default())
+}
+
+pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Done {
+    let qp = in_state(core, context, command.qpn, State::Rtr)?;
+    let given = command.context;
+    require(given.log_sra_max <= LOG_MAX_READS, Why::Retries)?;
+    qp.attrs = Attrs {
+        retry_count: given.retry_count,
+        rnr_retry: given.rnr_retry,
+        ack_timeout: given.primary_address_path.ack_timeout,
+        log_sra_max: given.log_sra_max,
+        ..qp.attrs
+    };
+    optional(qp, &given, command.opt_param_mask);
+    qp.context.retry_count = given.retry_count;
+    qp.context.rnr_retry = given.rnr_retry;
+    qp.context.log_sra_max = given.log_sra_max;
+    qp.context.log_ack_req_freq = given.log_ack_req_freq;
+    qp.context.primary_address_path.ack_timeout = given.primary_address_path.ack_timeout;
+    sender::begin(qp, Psn::new(given.next_send_psn));
+    qp.state = State::Rts;
+    // Doorbells may have come already.
+    core.enqueue(command.qpn);
+    Ok(ModifyQpOut::default())
+}
+
+pub(super) fn rts2rts(core: &mut Core, context: u32, command: Rts2Rts) -> Done {
+    require(!command.qpc_ext, Why::Extension)?;
+    let qp = in_state(core, context, command.qpn, State::Rts)?;
+    optional(qp, &command.context, command.opt_param_mask);
+    Ok(ModifyQpOut::default())
+}
+
+pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Done {
+    own(core, context, command.qpn)?.state = State::Error;
+    core.enqueue(command.qpn);
+    Ok(ModifyQpOut::default())
+}
+
+pub(super) fn to_reset(core: &mut Core, context: u32, command: ToRst) -> Done {
+    own(core, context, command.qpn)?.reset();
+    Ok(ModifyQpOut::default())
+}
+
+fn in_state(core: &mut Core, context: u32, qpn: u32, state: State) -> Answer<&mut Qp> {
+    let qp = own(core, context, qpn)?;
+    if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Why::State)) }
+}
+
+/// The access rights that `mask` selects, and the atomic mode with the right to atomics.
+fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
+    if mask & opt_param::RRE != 0 {
+        (qp.attrs.remote_read, qp.context.rre) = (given.rre, given.rre);
+    }
+    if mask & opt_param::RWE != 0 {
+        (qp.attrs.remote_write, qp.context.rwe) = (given.rwe, given.rwe);
+    }
+    if mask & opt_param::RAE != 0 {
+        (qp.attrs.remote_atomic, qp.context.rae) = (given.rae, given.rae);
+        (qp.attrs.atomic_mode, qp.context.atomic_mode) = (given.atomic_mode.0, given.atomic_mode);
+    }
+}
+
+/// What may change while the connection is up.
+fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
+    access(qp, given, mask);
+    if mask & opt_param::RNR_TIMEOUT != 0 {
+        (qp.attrs.min_rnr_nak, qp.context.min_rnr_nak) = (given.min_rnr_nak, given.min_rnr_nak);
+    }
+    if mask & opt_param::RETRY_COUNT != 0 {
+        (qp.attrs.retry_count, qp.context.retry_count) = (given.retry_count, given.retry_count);
+    }
+    if mask & opt_param::RNR_RETRY != 0 {
+        (qp.attrs.rnr_retry, qp.context.rnr_retry) = (given.rnr_retry, given.rnr_retry);
+    }
+    if mask & opt_param::ACK_TIMEOUT != 0 {
+        qp.attrs.ack_timeout = given.primary_address_path.ack_timeout;
+        qp.context.primary_address_path.ack_timeout = given.primary_address_path.ack_timeout;
+    }
+}
+
+/// Where the address path leads: GID and MAC address of a peer give its IPv4 address and UDP port.
+fn route(path: &AddressPath, own: SocketAddrV4) -> Answer<Route> {
+    let is_own = path.rgid_rip == gid_of(*own.ip()) && path.rmac == mac_of(own.port());
+    if path.fl || is_own {
+        return Ok(Route::Own);
+    }
+    let ip = Ipv6Addr::from(path.rgid_rip).to_ipv4_mapped();
+    let ip = ip.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Gid))?;
+    let [a, b, c, d, high, low] = path.rmac;
+    let [oa, ob, oc, od, ..] = mac_of(0);
+    // A MAC address that is none of ours belongs to an adapter on the standard port.
+    let port = if [a, b, c, d] == [oa, ob, oc, od] { u16::from_be_bytes([high, low]) } else { roce::PORT };
+    Ok(Route::Peer(SocketAddrV4::new(ip, port)))
+}

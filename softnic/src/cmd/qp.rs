@@ -1,0 +1,144 @@
+//! CREATE_QP, QUERY_QP, DESTROY_QP.
+
+use super::caps::LOG_MAX_QP_SIZE;
+use super::memory::{own_pd, window};
+use super::refuse::{Why, refuse, unknown};
+use super::{Answer, cq, require};
+use crate::core::Core;
+use crate::qp::{Attrs, Qp, Route, Rq, Sq, State};
+use crate::roce::Psn;
+use crate::wire::{Requester, Responder};
+use rushmem_mlx5::doorbell::{Record, record_counter};
+use rushmem_mlx5::prm::CmdStatus;
+use rushmem_mlx5::prm::qp::{
+    CreateQp, CreateQpOut, DestroyQp, DestroyQpOut, QpContext, QpState, QueryQp, QueryQpOut, RqType,
+    ServiceType,
+};
+use rushmem_mlx5::seg::WQEBB_BYTES;
+use std::collections::VecDeque;
+
+pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer<CreateQpOut> {
+    let qpc = command.context;
+    require(qpc.st == ServiceType::RC, Why::Service)?;
+    require(command.wq_umem_valid && qpc.dbr_umem_valid, Why::NeedsUmem)?;
+    require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Why::SqSize)?;
+    require(qpc.send_dbr_mode == 0, Why::DbrMode)?;
+    require(qpc.cs_req == 0 && qpc.cs_res == 0, Why::Scatter)?;
+    require(!qpc.wq_signature, Why::Signature)?;
+    require(qpc.page_offset == 0, Why::PageOffset)?;
+    let has_rq = match qpc.rq_type {
+        RqType::REGULAR => true,
+        RqType::ZERO_SIZE => false,
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Why::RqType)),
+    };
+    own_pd(core, context, qpc.pd)?;
+    core.own_uar(context, qpc.uar_page).ok_or(unknown(Why::NoUar))?;
+    let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
+    let cq_recv = has_rq.then_some(qpc.cqn_rcv);
+    for cqn in [cq_send, cq_recv].into_iter().flatten() {
+        cq::own(core, context, cqn)?;
+    }
+
+    // The receive queue comes first, the send queue follows it.
+    let stride = 16usize << qpc.log_rq_stride;
+    let rq_bytes = if has_rq { stride << qpc.log_rq_size } else { 0 };
+    let start = command.wq_umem_offset;
+    let rq = match has_rq {
+        true => {
+            let ring = window(core, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
+            Some(Rq { ring, log_size: qpc.log_rq_size, stride, consumer: 0 })
+        }
+        false => None,
+    };
+    let sq = match qpc.no_sq {
+        false => {
+            let (bytes, at) = (WQEBB_BYTES << qpc.log_sq_size, start.saturating_add(rq_bytes as u64));
+            let ring = window(core, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
+            Some(Sq { ring, log_size: qpc.log_sq_size, producer: 0, consumer: 0 })
+        }
+        true => None,
+    };
+    let record = window(core, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
+
+    let umems = [command.wq_umem_id, qpc.dbr_umem_id];
+    let qpn = core.qps.insert_with(|qpn| {
+        Box::new(Qp {
+            owner: context,
+            qpn,
+            pd: qpc.pd,
+            uar: qpc.uar_page,
+            user_index: qpc.user_index,
+            cq_send,
+            cq_recv,
+            umems,
+            context: qpc,
+            state: State::Reset,
+            attrs: Attrs::default(),
+            route: Route::Own,
+            sq,
+            rq,
+            record,
+            queued: false,
+            send_psn: Psn::default(),
+            recv_psn: Psn::default(),
+            msn: 0,
+            progress: 0,
+            stall: None,
+            rnr_tries: 0,
+            timer: None,
+            held: VecDeque::new(),
+            req: Requester::default(),
+            resp: Responder::default(),
+        })
+    });
+    let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Why::Full))?;
+    core.count_pd(qpc.pd, 1);
+    umems.iter().for_each(|umem| core.count_umem(*umem, 1));
+    core.count_uar(qpc.uar_page, 1);
+    for cqn in [cq_send, cq_recv].into_iter().flatten() {
+        core.count_cq(cqn, 1);
+    }
+    if let Some(uar) = core.uars.get_mut(qpc.uar_page) {
+        uar.qps.push(qpn);
+    }
+    Ok(CreateQpOut { qpn, ..CreateQpOut::default() })
+}
+
+pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> Answer<QueryQpOut> {
+    let qp = own(core, context, command.qpn)?;
+    let state = match qp.state {
+        State::Reset => QpState::RST,
+        State::Init => QpState::INIT,
+        State::Rtr => QpState::RTR,
+        State::Rts => QpState::RTS,
+        State::Error => QpState::ERR,
+    };
+    let (consumer, producer) = qp.sq.as_ref().map_or((0, 0), |sq| (sq.consumer, sq.producer));
+    let hw_rq_counter = qp.rq.as_ref().map_or(0, |rq| rq.consumer.into());
+    let receives = record_counter(qp.record.load_u32(Record::RCV_OFFSET));
+    let context = QpContext {
+        state,
+        next_send_psn: qp.send_psn.get(),
+        last_acked_psn: qp.req.acked.plus(u32::MAX).get(),
+        next_rcv_psn: qp.recv_psn.get(),
+        rmsn: qp.msn & 0xff_ffff,
+        hw_sq_wqebb_counter: consumer,
+        sw_sq_wqebb_counter: producer,
+        hw_rq_counter,
+        sw_rq_counter: if qp.rq.is_some() { receives.into() } else { 0 },
+        ..qp.context
+    };
+    Ok(QueryQpOut { context, ..QueryQpOut::default() })
+}
+
+pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> Answer<DestroyQpOut> {
+    own(core, context, command.qpn)?;
+    core.remove_qp(command.qpn);
+    Ok(DestroyQpOut {})
+}
+
+/// A queue pair of this context.
+pub(super) fn own(core: &mut Core, context: u32, qpn: u32) -> Answer<&mut Qp> {
+    let qp = core.qps.get_mut(qpn).filter(|qp| qp.owner == context);
+    qp.map(|qp| &mut **qp).ok_or(unknown(Why::NoQp))
+}

@@ -1,0 +1,73 @@
+//! Why a command is refused: this adapter's own syndromes.
+
+use rushmem_mlx5::prm::{CmdError, CmdStatus};
+
+macro_rules! reasons {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        /// Why a command is refused. The number is the syndrome in the output mailbox.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Why {
+            $($name = $number,)*
+        }
+
+        /// What a syndrome in an output mailbox of the software ConnectX means.
+        #[must_use]
+        pub fn reason(syndrome: u32) -> Option<&'static str> {
+            match syndrome {
+                $($number => Some($text),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+reasons! {
+    InputLength = 0x5f_0001, "the input mailbox is too short for its command";
+    Command = 0x5f_0002, "the software ConnectX does not have this command";
+    CapPage = 0x5f_0003, "there is no such page of capabilities";
+    Index = 0x5f_0004, "the address table has one entry, 0";
+    NoPd = 0x5f_0010, "no such protection domain in this context";
+    NoUar = 0x5f_0011, "no such UAR page in this context";
+    NoUmem = 0x5f_0012, "no such umem in this context";
+    NoMkey = 0x5f_0013, "no such memory key in this context";
+    NoCq = 0x5f_0014, "no such completion queue in this context";
+    NoQp = 0x5f_0015, "no such queue pair in this context";
+    PdUsed = 0x5f_0020, "the protection domain still has memory keys or queue pairs";
+    CqUsed = 0x5f_0021, "the completion queue still has queue pairs";
+    Full = 0x5f_0022, "no more objects of this kind";
+    NeedsUmem = 0x5f_0030, "queues, doorbell records and memory keys must lie in umems";
+    UmemRange = 0x5f_0031, "the object leaves its umem";
+    UmemAlignment = 0x5f_0032, "queues must be aligned to 64 bytes, doorbell records to 8";
+    UmemNotHost = 0x5f_0033, "queues and doorbell records must lie in host memory";
+    AccessMode = 0x5f_0040, "only keys over a umem (access mode MTT) are supported";
+    KeyFree = 0x5f_0041, "keys that are made free, or changed by work-queue entries, are not supported";
+    KeyRange = 0x5f_0042, "the key's addresses wrap around, or it has no bytes";
+    CqeSize = 0x5f_0050, "only completion entries of 64 bytes, uncompressed, are supported";
+    CqSize = 0x5f_0051, "the completion queue is too large";
+    Service = 0x5f_0060, "only the reliable connected service is supported";
+    SqSize = 0x5f_0061, "the queue is too large";
+    RqType = 0x5f_0062, "only queue pairs with their own receive queue, or with none, are supported";
+    DbrMode = 0x5f_0063, "queue pairs without doorbell record are not supported";
+    Scatter = 0x5f_0064, "scattering data into completions is not supported";
+    Signature = 0x5f_0065, "signatures of work-queue entries are not supported";
+    PageOffset = 0x5f_0066, "page_offset must be 0 with a umem";
+    Mtu = 0x5f_0070, "the path MTU is no MTU, or larger than this adapter's";
+    PathMtu = 0x5f_0071, "packets of this path MTU do not fit the link to the peer: choose a smaller one";
+    NoPath = 0x5f_0072, "there is no way to the peer's address";
+    Gid = 0x5f_0073, "the peer's GID is no IPv4-mapped address";
+    NoFabric = 0x5f_0074, "the peer is another adapter, and this one was started without a fabric";
+    MsgMax = 0x5f_0075, "log_msg_max is larger than 30";
+    Retries = 0x5f_0076, "the number of outstanding reads is too large";
+    Extension = 0x5f_0077, "the QP context's extension is not supported";
+    State = 0x5f_0080, "the queue pair is in another state than the transition starts from";
+}
+
+/// A refusal.
+pub(crate) fn refuse(status: CmdStatus, why: Why) -> CmdError {
+    CmdError { status, syndrome: why as u32 }
+}
+
+/// The refusal of a command that names an object which does not exist, or belongs to somebody else.
+pub(crate) fn unknown(why: Why) -> CmdError {
+    refuse(CmdStatus::BAD_RES, why)
+}

@@ -1,0 +1,94 @@
+//! Who uses what: contexts, and the counts that keep objects alive while others need them.
+
+use crate::core::Core;
+use crate::uar::UarPage;
+
+impl Core {
+    /// The number of a new context.
+    pub(crate) fn new_context(&mut self) -> u32 {
+        self.contexts += 1;
+        self.contexts
+    }
+
+    /// Destroys everything that a context has.
+    pub(crate) fn close_context(&mut self, context: u32) {
+        let numbers: Vec<u32> =
+            self.qps.iter().filter(|(_, qp)| qp.owner == context).map(|(n, _)| n).collect();
+        numbers.into_iter().for_each(|qpn| self.remove_qp(qpn));
+        let numbers: Vec<u32> =
+            self.mkeys.iter().filter(|(_, key)| key.owner == context).map(|(n, _)| n).collect();
+        numbers.into_iter().for_each(|index| self.remove_mkey(index));
+        let numbers: Vec<u32> =
+            self.cqs.iter().filter(|(_, cq)| cq.owner == context).map(|(n, _)| n).collect();
+        numbers.into_iter().for_each(|cqn| self.remove_cq(cqn));
+        let numbers: Vec<u32> =
+            self.pds.iter().filter(|(_, pd)| pd.owner == context).map(|(n, _)| n).collect();
+        for pd in numbers {
+            self.pds.remove(pd);
+        }
+        let numbers: Vec<u32> =
+            self.umems.iter().filter(|(_, umem)| umem.owner == context).map(|(n, _)| n).collect();
+        for umem in numbers {
+            self.umems.remove(umem);
+        }
+        let numbers: Vec<u32> =
+            self.uars.iter().filter(|(_, uar)| uar.owner == context).map(|(n, _)| n).collect();
+        for uar in numbers {
+            self.retired.extend(self.uars.remove(uar));
+        }
+    }
+
+    /// A doorbell page of this context.
+    pub(crate) fn own_uar(&self, context: u32, page: u32) -> Option<&UarPage> {
+        self.uars.get(page).filter(|uar| uar.owner == context)
+    }
+
+    pub(crate) fn remove_qp(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.remove(qpn) else { return };
+        self.count_pd(qp.pd, -1);
+        qp.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
+        self.count_uar(qp.uar, -1);
+        for cqn in [qp.cq_send, qp.cq_recv].into_iter().flatten() {
+            self.count_cq(cqn, -1);
+        }
+        if let Some(uar) = self.uars.get_mut(qp.uar) {
+            uar.qps.retain(|other| *other != qpn);
+        }
+    }
+
+    pub(crate) fn remove_cq(&mut self, cqn: u32) {
+        let Some(cq) = self.cqs.remove(cqn) else { return };
+        cq.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
+        self.count_uar(cq.uar, -1);
+    }
+
+    pub(crate) fn remove_mkey(&mut self, index: u32) {
+        let Some(mkey) = self.mkeys.remove(index) else { return };
+        self.count_pd(mkey.pd, -1);
+        self.count_umem(mkey.umem, -1);
+    }
+
+    pub(crate) fn count_pd(&mut self, pd: u32, change: i32) {
+        if let Some(pd) = self.pds.get_mut(pd) {
+            pd.users = pd.users.saturating_add_signed(change);
+        }
+    }
+
+    pub(crate) fn count_umem(&mut self, umem: u32, change: i32) {
+        if let Some(umem) = self.umems.get_mut(umem) {
+            umem.users = umem.users.saturating_add_signed(change);
+        }
+    }
+
+    pub(crate) fn count_uar(&mut self, page: u32, change: i32) {
+        if let Some(uar) = self.uars.get_mut(page) {
+            uar.users = uar.users.saturating_add_signed(change);
+        }
+    }
+
+    pub(crate) fn count_cq(&mut self, cqn: u32, change: i32) {
+        if let Some(cq) = self.cqs.get_mut(cqn) {
+            cq.users = cq.users.saturating_add_signed(change);
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! A driver in a few lines: brings QPs up by mailboxes, posts entries, polls completions.
+
+use rushmem_mlx5::cqe::{CQE_BYTES, OpOwn};
+use rushmem_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
+use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::qp::{
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts,
+};
+use rushmem_mlx5::prm::{CmdError, Command, DecodeError, Response};
+use rushmem_mlx5::seg::{DataSeg, blocks_for};
+use rushmem_mlx5::{Cqe, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
+use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, Uar};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a completion may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Low byte of every key.
+const KEY_LOW: u8 = 0x5a;
+
+/// An adapter without a socket.
+pub(crate) fn loopback_nic() -> Nic {
+    Nic::start(Config::default()).expect("an adapter without fabric needs nothing")
+}
+
+/// An adapter on a loopback address of its own.
+pub(crate) fn wire_nic(config: Config) -> Nic {
+    Nic::start(Config { ip: Ip::AnyLoopback, ..config }).expect("127/8 is always there")
+}
+
+/// Executes a command.
+pub(crate) fn call<C: Command>(context: &Context, command: &C) -> Result<C::Output, CmdError> {
+    let mut output = <C::Output as Response>::EMPTY;
+    context.command(command.encode().as_ref(), output.as_mut());
+    <C::Output as Response>::decode(output.as_ref()).map_err(|error| match error {
+        DecodeError::Refused(refusal) => refusal,
+        other => panic!("{other}"),
+    })
+}
+
+/// Rights of the heap's key, and everything about a QP that tests vary.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) heap: usize,
+    /// First address of the heap's key.
+    pub(crate) start: u64,
+    /// Rights of the key: a, rw, rr, lw, lr.
+    pub(crate) rights: [bool; 5],
+    pub(crate) log_sq: u8,
+    pub(crate) log_cq: u8,
+    pub(crate) collapsed: bool,
+    pub(crate) ignore_overrun: bool,
+    /// log2 of receive entries of 64 bytes.
+    pub(crate) log_rq: Option<u8>,
+    pub(crate) mtu: Mtu,
+    /// rre, rwe, rae.
+    pub(crate) access: [bool; 3],
+    pub(crate) atomic_mode: AtomicMode,
+    pub(crate) ack_timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) log_msg_max: u8,
+    pub(crate) log_reads: u8,
+    pub(crate) psn: u32,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            heap: 1 << 20,
+            start: 0,
+            rights: [true; 5],
+            log_sq: 6,
+            log_cq: 6,
+            collapsed: false,
+            ignore_overrun: true,
+            log_rq: None,
+            mtu: Mtu::B1024,
+            access: [true; 3],
+            atomic_mode: AtomicMode::UP_TO_8B,
+            // 4.096 us * 2^14 = 67 ms.
+            ack_timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            log_msg_max: 30,
+            log_reads: 4,
+            psn: 0,
+        }
+    }
+}
+
+/// One user of an adapter with a heap and a QP.
+pub(crate) struct Pe {
+    pub(crate) context: Context,
+    pub(crate) setup: Setup,
+    pub(crate) pd: u32,
+    pub(crate) heap: Arc<HostBuffer>,
+    pub(crate) heap_umem: u32,
+    pub(crate) key: u32,
+    pub(crate) uar: Uar,
+    pub(crate) cqn: u32,
+    pub(crate) recv_cqn: u32,
+    pub(crate) qpn: u32,
+    pub(crate) queues: Arc<HostBuffer>,
+    pub(crate) cq: Ring,
+    pub(crate) recv_cq: Ring,
+    pub(crate) records: Arc<HostBuffer>,
+    /// Producer counter.
+    pub(crate) producer: u16,
+    pub(crate) receives: u16,
+    gid: [u8; 16],
+    mac: [u8; 6],
+}
+
+/// A completion queue as its consumer sees it.
+pub(crate) struct Ring {
+    pub(crate) memory: Arc<HostBuffer>,
+    log: u8,
+    pub(crate) consumer: u32,
+    record: Arc<HostBuffer>,
+    record_at: usize,
+}
+
+// Where records lie in their buffer.
+const SQ_RECORD: usize = 0;
+const CQ_RECORD: usize = 64;
+const RECV_CQ_RECORD: usize = 128;
+
+impl Pe {
+    pub(crate) fn new(nic: &Nic, setup: Setup) -> Pe {
+        let context = nic.open();
+        let heap = Arc::new(HostBuffer::new(setup.heap));
+        Pe::with_heap(nic, context, setup, heap)
+    }
+
+    pub(crate) fn with_heap(nic: &Nic, context: Context, setup: Setup, heap: Arc<HostBuffer>) -> Pe {
+        let pd = call(&context, &AllocPd::default()).unwrap().pd;
+        let heap_umem = context.umem_reg(Arc::clone(&heap) as _, 0, setup.heap as u64).unwrap();
+        let [a, rw, rr, lw, lr] = setup.rights;
+        let mkc = MkeyContext {
+            a,
+            rw,
+            rr,
+            lw,
+            lr,
+            qpn: MkeyContext::ANY_QP,
+            mkey_7_0: KEY_LOW,
+            pd,
+            start_addr: setup.start,
+            len: setup.heap as u64,
+            ..MkeyContext::default()
+        };
+        let create = CreateMkey {
+            umem_valid: true,
+            umem_id: heap_umem,
+            context: mkc.with_access_mode(AccessMode::MTT),
+            ..CreateMkey::default()
+        };
+        let key = key(call(&context, &create).unwrap().mkey_index, KEY_LOW);
+
+        let uar = context.alloc_uar().unwrap();
+        let records = Arc::new(HostBuffer::new(4096));
+        let record_umem = context.umem_reg(Arc::clone(&records) as _, 0, 4096).unwrap();
+        let mut ring = |record_at: usize| {
+            let bytes = CQE_BYTES << setup.log_cq;
+            let memory = Arc::new(HostBuffer::new(bytes));
+            memory.write(0, &vec![0xff; bytes]).unwrap();
+            let umem = context.umem_reg(Arc::clone(&memory) as _, 0, bytes as u64).unwrap();
+            let create = CreateCq {
+                umem_id: umem,
+                umem_valid: true,
+                context: CqContext {
+                    dbr_umem_valid: true,
+                    dbr_umem_id: record_umem,
+                    dbr_addr: record_at as u64,
+                    cc: setup.collapsed,
+                    oi: setup.ignore_overrun,
+                    log_cq_size: setup.log_cq,
+                    uar_page: uar.page_id,
+                    ..CqContext::default()
+                },
+                ..CreateCq::default()
+            };
+            let cqn = call(&context, &create).unwrap().cqn;
+            (cqn, Ring { memory, log: setup.log_cq, consumer: 0, record: Arc::clone(&records), record_at })
+        };
+        let (cqn, cq) = ring(CQ_RECORD);
+        let (recv_cqn, recv_cq) = ring(RECV_CQ_RECORD);
+
+        let bytes = (64 << setup.log_sq) + setup.log_rq.map_or(0, |log| 64 << log);
+        let queues = Arc::new(HostBuffer::new(bytes));
+        let wq_umem = context.umem_reg(Arc::clone(&queues) as _, 0, bytes as u64).unwrap();
+        let create = CreateQp {
+            wq_umem_id: wq_umem,
+            wq_umem_valid: true,
+            context: QpContext {
+                pd,
+                uar_page: uar.page_id,
+                user_index: 0x77,
+                cqn_snd: cqn,
+                cqn_rcv: recv_cqn,
+                log_sq_size: setup.log_sq,
+                rq_type: if setup.log_rq.is_some() { RqType::REGULAR } else { RqType::ZERO_SIZE },
+                log_rq_size: setup.log_rq.unwrap_or(0),
+                // 64 bytes.
+                log_rq_stride: 2,
+                dbr_umem_valid: true,
+                dbr_umem_id: record_umem,
+                dbr_addr: SQ_RECORD as u64,
+                ..QpContext::default()
+            },
+            ..CreateQp::default()
+        };
+        let qpn = call(&context, &create).unwrap().qpn;
+        Pe {
+            context,
+            setup,
+            pd,
+            heap,
+            heap_umem,
+            key,
+            uar,
+            cqn,
+            recv_cqn,
+            qpn,
+            queues,
+            cq,
+            recv_cq,
+            records,
+            producer: 0,
+            receives: 0,
+            gid: nic.gid(),
+            mac: nic.mac(),
+        }
+    }
+
+    /// Brings the QP to RTS towards `peer`.
+    pub(crate) fn connect(&mut self, peer: &Pe) {
+        self.to_rtr(peer);
+        self.to_rts();
+    }
+
+    pub(crate) fn to_init(&self) {
+        let [rre, rwe, rae] = self.setup.access;
+        let context = QpContext {
+            rre,
+            rwe,
+            rae,
+            atomic_mode: self.setup.atomic_mode,
+            primary_address_path: AddressPath { vhca_port_num: 1, ..AddressPath::default() },
+            ..QpContext::default()
+        };
+        call(&self.context, &Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).unwrap();
+    }
+
+    /// The command that leads to `peer`.
+    pub(crate) fn init2rtr(&self, peer: &Pe) -> Init2Rtr {
+        let context = QpContext {
+            mtu: self.setup.mtu,
+            log_msg_max: self.setup.log_msg_max,
+            remote_qpn: peer.qpn,
+            log_rra_max: self.setup.log_reads,
+            // 0.01 ms.
+            min_rnr_nak: 1,
+            next_rcv_psn: peer.setup.psn,
+            primary_address_path: AddressPath {
+                rgid_rip: peer.gid,
+                rmac: peer.mac,
+                hop_limit: 64,
+                ..AddressPath::default()
+            },
+            ..QpContext::default()
+        };
+        Init2Rtr { qpn: self.qpn, context, ..Init2Rtr::default() }
+    }
+
+    pub(crate) fn to_rtr(&mut self, peer: &Pe) {
+        self.to_init();
+        call(&self.context, &self.init2rtr(peer)).unwrap();
+    }
+
+    pub(crate) fn to_rts(&self) {
+        let context = QpContext {
+            log_sra_max: self.setup.log_reads,
+            retry_count: self.setup.retry_count,
+            rnr_retry: self.setup.rnr_retry,
+            next_send_psn: self.setup.psn,
+            primary_address_path: AddressPath {
+                ack_timeout: self.setup.ack_timeout,
+                ..AddressPath::default()
+            },
+            ..QpContext::default()
+        };
+        call(&self.context, &Rtr2Rts { qpn: self.qpn, context, ..Rtr2Rts::default() }).unwrap();
+    }
+
+    pub(crate) fn query(&self) -> QpContext {
+        call(&self.context, &QueryQp { qpn: self.qpn, ..QueryQp::default() }).unwrap().context
+    }
+
+    fn sq_offset(&self, index: u16) -> usize {
+        let rq = self.setup.log_rq.map_or(0, |log| 64 << log);
+        rq + usize::from(index) % (1 << self.setup.log_sq) * 64
+    }
+
+    /// Writes an entry, without telling anyone; gives its index.
+    pub(crate) fn write(&mut self, wqe: &Wqe, flags: Flags) -> u16 {
+        let emitted = wqe.emit(self.producer, self.qpn, flags);
+        self.write_segments(emitted.segments())
+    }
+
+    /// Writes an entry given by its segments, control first.
+    pub(crate) fn write_segments(&mut self, segments: &[Segment]) -> u16 {
+        let index = self.producer;
+        for (block, part) in segments.chunks(4).enumerate() {
+            let at = self.sq_offset(index.wrapping_add(block as u16));
+            self.queues.write(at as u64, Segment::bytes_of(part)).unwrap();
+        }
+        self.producer = index.wrapping_add(u16::from(blocks_for(segments.len() as u8)));
+        index
+    }
+
+    /// An RDMA operation with a list of local pieces (address, length).
+    pub(crate) fn write_list(
+        &mut self,
+        opcode: Opcode,
+        raddr: u64,
+        rkey: u32,
+        list: &[(u64, u32)],
+        flags: Flags,
+    ) -> u16 {
+        let ds = 2 + list.len() as u8;
+        let ctrl = CtrlSeg::new(0, opcode, self.producer, self.qpn, ds, flags, 0);
+        let mut segments =
+            vec![ctrl.to_segment(), rushmem_mlx5::seg::RaddrSeg::new(raddr, rkey).to_segment()];
+        let key = self.key;
+        segments.extend(list.iter().map(|(addr, len)| DataSeg::new(*addr, key, *len).to_segment()));
+        self.write_segments(&segments)
+    }
+
+    /// Announces all written entries: record, then register.
+    pub(crate) fn ring(&self) {
+        self.records.store_u32(SQ_RECORD + 4, record_word(self.producer));
+        self.uar.memory().store_u64(0x800, Doorbell::producer(self.qpn, self.producer).raw());
+    }
+
+    /// Writes a signalled entry and announces it.
+    pub(crate) fn post(&mut self, wqe: &Wqe) -> u16 {
+        let index = self.write(wqe, Flags::SIGNALED);
+        self.ring();
+        index
+    }
+
+    /// Posts a receive entry of one piece.
+    pub(crate) fn post_receive(&mut self, addr: u64, len: u32) {
+        let slot = u64::from(self.receives) % (1 << self.setup.log_rq.unwrap());
+        let end = DataSeg::new(0, DataSeg::LIST_END_LKEY, 0);
+        let entry = [DataSeg::new(addr, self.key, len), end].map(DataSeg::to_segment);
+        self.queues.write(slot * 64, Segment::bytes_of(&entry)).unwrap();
+        self.receives = self.receives.wrapping_add(1);
+        self.records.store_u32(SQ_RECORD, record_word(self.receives));
+    }
+
+    /// Posts and waits for success.
+    pub(crate) fn run(&mut self, wqe: &Wqe) -> Cqe {
+        let index = self.post(wqe);
+        let cqe = self.cq.wait();
+        assert!(cqe.as_error().is_none(), "{wqe:?}: {cqe:?}");
+        assert_eq!(cqe.tail.wqe_counter.get(), index);
+        assert_eq!((cqe.qpn(), cqe.srqn_uidx.get()), (self.qpn, 0x77));
+        cqe
+    }
+
+    /// Posts and waits for an error.
+    pub(crate) fn fail(&mut self, wqe: &Wqe) -> Syndrome {
+        let index = self.post(wqe);
+        let cqe = self.cq.wait();
+        let Some(error) = cqe.as_error() else { panic!("{wqe:?} succeeded") };
+        assert_eq!(error.tail.wqe_counter.get(), index);
+        error.syndrome
+    }
+
+    pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
+        self.heap.write(offset, bytes).unwrap();
+    }
+
+    pub(crate) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.heap.read(offset, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+impl Ring {
+    /// The next completion, if it is there.
+    pub(crate) fn poll(&mut self) -> Option<Cqe> {
+        let entries = 1u32 << self.log;
+        let at = (self.consumer & (entries - 1)) as usize * CQE_BYTES;
+        let own = OpOwn((self.memory.load_u64(at + 0x38) >> 56) as u8);
+        if !own.is_ready(self.consumer, entries) {
+            return None;
+        }
+        let cqe = self.entry(at);
+        self.consumer += 1;
+        Some(cqe)
+    }
+
+    /// The entry at a byte offset, whatever it is.
+    pub(crate) fn entry(&self, at: usize) -> Cqe {
+        let mut bytes = [0; CQE_BYTES];
+        self.memory.read(at as u64, &mut bytes).unwrap();
+        bytemuck::cast(bytes)
+    }
+
+    /// Tells the adapter how far the consumer is.
+    pub(crate) fn report(&self) {
+        self.record.store_u32(self.record_at, set_ci_word(self.consumer));
+    }
+
+    /// Waits for the next completion.
+    pub(crate) fn wait(&mut self) -> Cqe {
+        let start = Instant::now();
+        loop {
+            if let Some(cqe) = self.poll() {
+                return cqe;
+            }
+            assert!(start.elapsed() < PATIENCE, "no completion {} in time", self.consumer);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Two connected PEs, on one adapter or on two.
+pub(crate) fn pair(a: &Nic, b: &Nic, setup: Setup) -> (Pe, Pe) {
+    pair_of(a, b, setup.clone(), setup)
+}
+
+pub(crate) fn pair_of(a: &Nic, b: &Nic, of_a: Setup, of_b: Setup) -> (Pe, Pe) {
+    let (mut x, mut y) = (Pe::new(a, of_a), Pe::new(b, of_b));
+    x.connect(&y);
+    y.connect(&x);
+    (x, y)
+}
+
+/// Bytes that differ everywhere.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+/// Waits until `done`, for what no completion announces.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
