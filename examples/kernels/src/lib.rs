@@ -1,7 +1,15 @@
 //! The kernels of the examples.
+//!
+//! Each file is complete: a kernel, and the arithmetic that host and kernel must agree on.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
+mod alltoall;
+mod band;
 mod ring;
+mod stencil;
 
+pub use alltoall::{TILE_BYTES, transpose};
+pub use band::{Band, bands};
 pub use ring::ring;
+pub use stencil::{collect, heat, relax};

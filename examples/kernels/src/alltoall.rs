@@ -1,0 +1,135 @@
+//! An all-to-all: the transpose of a matrix whose rows are split over the PEs.
+//!
+//! PE `p` has a band of rows, and wants the same band of the transpose. What it needs from PE `q` is the part of `q`'s
+//! band that lies in the columns of its own, turned over. Sender and receiver each keep one part for each peer,
+//! next to each other in an outbox and an inbox of the band's size.
+
+use rushmem_device::prelude::*;
+
+use crate::band::{Band, bands};
+
+/// Side of the tiles that are transposed in shared memory.
+const TILE: usize = 32;
+
+/// Distance between rows of a tile in shared memory: not a multiple of 32, so that columns are free of bank conflicts.
+const PITCH: usize = TILE + 1;
+
+/// Shared memory that a block of [`transpose`] needs, in bytes.
+pub const TILE_BYTES: u32 = (TILE * PITCH * size_of::<u32>()) as u32;
+
+/// Writes this PE's band of the transpose of the `n` x `n` matrix to `result`, where `matrix` is its band of the matrix.
+///
+/// `arrived` has an element for each PE, and counts rows received from it; all are 0 at the launch. `n` is at least
+/// the number of PEs. Needs [`TILE_BYTES`] of shared memory for each block; the PEs may run different grids.
+#[kernel]
+pub fn transpose(
+    ctx: &Ctx,
+    result: SymSlice<u32>,
+    matrix: SymSlice<u32>,
+    outbox: SymSlice<u32>,
+    inbox: SymSlice<u32>,
+    arrived: SymSlice<Signal>,
+    n: u64,
+) -> Result {
+    let block = Block::current();
+    let n = n as usize;
+    let (me, n_pes) = (ctx.my_pe(), ctx.n_pes());
+    let mine = bands(n, me, n_pes);
+
+    // To each peer its part, each PE beginning with another peer: not all send to one.
+    for k in 0..n_pes {
+        let peer = ctx.pe_after(k);
+        let theirs = bands(n, peer, n_pes);
+
+        // Whole tiles for each block: a row of the part is a column of the matrix.
+        let tiles = block.share(theirs.rows.div_ceil(TILE));
+        let (first, end) = (tiles.start * TILE, (tiles.end * TILE).min(theirs.rows));
+        if first >= end {
+            continue;
+        }
+        let part = Part { ctx, block, matrix, n, mine, theirs };
+        part.turn(outbox, first, end);
+
+        let rows = (end - first) as u64;
+        let at = theirs.first * mine.rows;
+        let src = outbox.slice(at + first * mine.rows..at + end * mine.rows);
+        let at = mine.first * theirs.rows;
+        let dst = inbox.slice(at + first * mine.rows..at + end * mine.rows);
+        ctx.put_signal_nbi(block, dst, src, arrived.at(me as usize), SignalOp::Add, rows, peer)?;
+    }
+
+    // From each peer its part, those who sent to this PE first before the others.
+    for k in 0..n_pes {
+        let peer = ctx.pe_after(n_pes - k);
+        let theirs = bands(n, peer, n_pes);
+        ctx.signal_wait_until(block, arrived.at(peer as usize), Cmp::Ge, mine.rows as u64)?;
+
+        let from = ctx.local(inbox.slice(theirs.first * mine.rows..(theirs.first + theirs.rows) * mine.rows));
+        let to = ctx.local(result);
+        for row in block.share(mine.rows) {
+            let mut x = block.rank() as usize;
+            while x < theirs.rows {
+                to.store(row * n + theirs.first + x, from.load(row * theirs.rows + x));
+                x += block.size() as usize;
+            }
+        }
+    }
+
+    // The outbox is free again.
+    ctx.quiet(block)
+}
+
+/// What one peer gets.
+struct Part<'a> {
+    ctx: &'a Ctx,
+    block: Block,
+    matrix: SymSlice<u32>,
+    n: usize,
+    mine: Band,
+    theirs: Band,
+}
+
+impl Part<'_> {
+    /// Turns the columns `first..end` of the part into rows of the outbox.
+    ///
+    /// Tile by tile through shared memory, so that both the loads and the stores of neighbouring threads are
+    /// of neighbouring elements.
+    #[inline(always)]
+    fn turn(&self, outbox: SymSlice<u32>, first: usize, end: usize) {
+        let Part { ctx, block, n, mine, theirs, .. } = *self;
+        let (from, to, tile) = (ctx.local(self.matrix), ctx.local(outbox), ctx.shared::<u32>());
+        let mut left = first;
+        while left < end {
+            let mut top = 0;
+            while top < mine.rows {
+                let columns = TILE.min(end - left);
+                let rows = TILE.min(mine.rows - top);
+                for_each(block, |i, j| {
+                    if i < rows && j < columns {
+                        tile.store(i * PITCH + j, from.load((top + i) * n + theirs.first + left + j));
+                    }
+                });
+                block.sync();
+                for_each(block, |i, j| {
+                    if i < columns && j < rows {
+                        let row = theirs.first + left + i;
+                        to.store(row * mine.rows + top + j, tile.load(j * PITCH + i));
+                    }
+                });
+                block.sync();
+                top += TILE;
+            }
+            left += TILE;
+        }
+    }
+}
+
+/// Calls `f` with row and column of each element of a tile; the threads of the block share them, neighbours in a row.
+#[inline(always)]
+fn for_each(block: Block, f: impl Fn(usize, usize)) {
+    let mut i = block.rank() as usize;
+    while i < TILE * TILE {
+        f(i / TILE, i % TILE);
+        i += block.size() as usize;
+    }
+}

@@ -1,0 +1,188 @@
+//! Heat that spreads in an insulated plate: a 5-point stencil with halo exchange between the PEs.
+//!
+//! The plate is an image of `height` rows. Each PE has a band of them, and a *halo* row above and below, where its
+//! neighbours put copies of their outermost rows:
+//!
+//! ```text
+//! row 0           halo: the last row of the PE above
+//! rows 1..=n      the band
+//! row n + 1       halo: the first row of the PE below
+//! ```
+//!
+//! There are two such buffers. Generation `g` of the plate lies in buffer `g % 2`, and generation `g + 1` is computed
+//! from it into the other one.
+
+use rushmem_device::prelude::*;
+
+use crate::band::bands;
+
+/// How much of the difference to its neighbours a cell gives away in one step. Stable below 0.25.
+const ALPHA: f32 = 0.2;
+
+/// The next value of a cell, from its own and those above, below, left and right of it. The serial reference uses it
+/// too, so that results can be compared bit by bit.
+#[inline(always)]
+pub fn relax(here: f32, above: f32, below: f32, left: f32, right: f32) -> f32 {
+    here + ALPHA * ((above + below) + (left + right) - 4.0 * here)
+}
+
+/// Computes generations `first + 1` to `first + steps` of the plate.
+///
+/// `even` and `odd` are the two buffers, of rows of `width` values with `channels` values for each pixel. `first` is
+/// the newest generation: it is in its buffer, halo rows included, and `halos` (from above, from below) both
+/// count `first` rows received. No grid may have more blocks than the PE has rows.
+///
+/// # Why no halo row is overwritten too early
+///
+/// A PE puts its outermost row of generation `g` only after it has computed it, for which it has read both
+/// halo rows of generation `g - 1`; so the signal that comes with generation `g` also says "I am done with the halo
+/// that you sent me for `g - 1`". A neighbour overwrites that halo with generation `g + 1`, which it cannot compute
+/// before it has seen that signal. In the same way, a row that is being sent is not overwritten before its arrival
+/// has been answered. So one step of slack is enough, and two buffers give it.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // a kernel's arguments are flat
+pub fn heat(
+    ctx: &Ctx,
+    even: SymSlice<f32>,
+    odd: SymSlice<f32>,
+    halos: SymSlice<Signal>,
+    width: u64,
+    height: u64,
+    channels: u64,
+    first: u64,
+    steps: u64,
+) -> Result {
+    let block = Block::current();
+    let plate =
+        Plate { ctx, width: width as usize, height: height as usize, channels: channels as usize };
+    let rows = plate.rows();
+    let mine = block.share(rows);
+    let (top, bottom) = (mine.start == 0, mine.end == rows);
+    let (from_above, from_below) = (halos.at(0), halos.at(1));
+
+    for generation in first..first + steps {
+        let (old, new) = if generation & 1 == 0 { (even, odd) } else { (odd, even) };
+
+        // The outermost rows first, so that they travel while the rest is computed.
+        if top && let Some(_) = plate.above() {
+            ctx.signal_wait_until(block, from_above, Cmp::Ge, generation)?;
+        }
+        if bottom && let Some(_) = plate.below() {
+            ctx.signal_wait_until(block, from_below, Cmp::Ge, generation)?;
+        }
+        if top {
+            plate.advance(block, old, new, 1);
+        }
+        if bottom {
+            plate.advance(block, old, new, rows);
+        }
+        if top && let Some(above) = plate.above() {
+            let to = plate.rows_of(above) + 1;
+            let (dst, src) = (plate.row(new, to), plate.row(new, 1));
+            ctx.put_signal_nbi(block, dst, src, from_below, SignalOp::Add, 1, above)?;
+        }
+        if bottom && let Some(below) = plate.below() {
+            let (dst, src) = (plate.row(new, 0), plate.row(new, rows));
+            ctx.put_signal_nbi(block, dst, src, from_above, SignalOp::Add, 1, below)?;
+        }
+        for row in mine.start + 1..mine.end + 1 {
+            if row != 1 && row != rows {
+                plate.advance(block, old, new, row);
+            }
+        }
+
+        // The next generation needs rows of other blocks.
+        ctx.sync_grid(block)?;
+    }
+
+    // The rows sent last have left.
+    ctx.quiet(block)
+}
+
+/// The plate, as one PE sees it.
+struct Plate<'a> {
+    ctx: &'a Ctx,
+    width: usize,
+    height: usize,
+    channels: usize,
+}
+
+impl Plate<'_> {
+    /// The PE above, if this is not the first.
+    #[inline(always)]
+    fn above(&self) -> Option<u32> {
+        self.ctx.my_pe().checked_sub(1)
+    }
+
+    /// The PE below, if this is not the last.
+    #[inline(always)]
+    fn below(&self) -> Option<u32> {
+        Some(self.ctx.my_pe() + 1).filter(|&pe| pe < self.ctx.n_pes())
+    }
+
+    /// Rows in the band of a PE.
+    #[inline(always)]
+    fn rows_of(&self, pe: u32) -> usize {
+        bands(self.height, pe, self.ctx.n_pes()).rows
+    }
+
+    /// Rows in this PE's band.
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        self.rows_of(self.ctx.my_pe())
+    }
+
+    /// A row of a buffer.
+    #[inline(always)]
+    fn row(&self, buffer: SymSlice<f32>, row: usize) -> SymSlice<f32> {
+        buffer.slice(row * self.width..(row + 1) * self.width)
+    }
+
+    /// Computes one row: the threads of the block take neighbouring columns. No heat leaves the plate, so a cell at
+    /// its edge has itself for the neighbour that it lacks.
+    #[inline(always)]
+    fn advance(&self, block: Block, old: SymSlice<f32>, new: SymSlice<f32>, row: usize) {
+        let insulated_above = row == 1 && self.above().is_none();
+        let insulated_below = row == self.rows() && self.below().is_none();
+        let local = |buffer, row| self.ctx.local(self.row(buffer, row));
+        let here = local(old, row);
+        let above = local(old, if insulated_above { row } else { row - 1 });
+        let below = local(old, if insulated_below { row } else { row + 1 });
+        let next = local(new, row);
+
+        let mut x = block.rank() as usize;
+        while x < self.width {
+            let left = if x < self.channels { x } else { x - self.channels };
+            let right = if x + self.channels < self.width { x + self.channels } else { x };
+            let value = relax(here.load(x), above.load(x), below.load(x), here.load(left), here.load(right));
+            next.store(x, value);
+            x += block.size() as usize;
+        }
+    }
+}
+
+/// Brings the bands of all PEs together in `whole` of PE 0, which waits for them. `arrived` is 0 at the launch.
+#[kernel]
+pub fn collect(
+    ctx: &Ctx,
+    whole: SymSlice<f32>,
+    buffer: SymSlice<f32>,
+    arrived: Sym<Signal>,
+    width: u64,
+    height: u64,
+) -> Result {
+    let block = Block::current();
+    let (width, height) = (width as usize, height as usize);
+    let band = bands(height, ctx.my_pe(), ctx.n_pes());
+
+    let part = block.share(band.rows * width);
+    let dst = whole.slice(band.first * width + part.start..band.first * width + part.end);
+    let src = buffer.slice(width + part.start..width + part.end);
+    ctx.put_signal_nbi(block, dst, src, arrived, SignalOp::Add, part.len() as u64, 0)?;
+    ctx.quiet(block)?;
+
+    if ctx.my_pe() == 0 {
+        ctx.signal_wait_until(block, arrived, Cmp::Ge, whole.len() as u64)?;
+    }
+    Ok(())
+}
