@@ -53,8 +53,7 @@ pub fn heat(
     steps: u64,
 ) -> Result {
     let block = Block::current();
-    let plate =
-        Plate { ctx, width: width as usize, height: height as usize, channels: channels as usize };
+    let plate = Plate { ctx, width: width as usize, height: height as usize, channels: channels as usize };
     let rows = plate.rows();
     let mine = block.share(rows);
     let (top, bottom) = (mine.start == 0, mine.end == rows);
