@@ -27,6 +27,9 @@ pub enum Error {
         /// Further errors of the same launch.
         others: u64,
     },
+    /// CUDA refused something.
+    #[error(transparent)]
+    Cuda(#[from] crate::cuda::Error),
     /// A kernel could not run natively.
     #[error(transparent)]
     Native(#[from] crate::native::Error),

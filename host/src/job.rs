@@ -3,13 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rushmem_softnic::{self as softnic, Ip};
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind, Nic};
-use crate::machine::{Machine, Native};
+use crate::cuda::Cuda;
+use crate::machine::{Gpu, Machine, Native};
 use crate::{Error, Pe, Result, native};
 
 /// The PTX of a kernel crate, as `rushmem-ptx` built it. Made by [`ptx!`](crate::ptx).
@@ -91,7 +93,7 @@ impl Job {
             bootstrap::Job::Process(pe) => vec![Arc::new(pe)],
             bootstrap::Job::Threads(pes) => pes.into_iter().map(|pe| Arc::new(pe) as _).collect(),
         };
-        let site = Site::survey(&self.config, pes.len() as u32)?;
+        let site = Site::survey(&self.config, &self.ptx, pes.len() as u32)?;
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
             let (site, app) = (&site, &app);
             let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
@@ -172,14 +174,16 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 /// What this process has, shared by its PEs.
 struct Site {
     nic: Arc<softnic::Nic>,
-    /// PEs of this process.
-    here: u32,
+    /// The GPUs of this node that the job may use, by PE; empty when kernels run natively.
+    gpus: Vec<u32>,
     /// PEs of this node.
     on_node: u32,
+    /// Number on this node of the process's first PE.
+    first: u32,
 }
 
 impl Site {
-    fn survey(config: &Config, here: u32) -> Result<Self> {
+    fn survey(config: &Config, ptx: &[Ptx], here: u32) -> Result<Self> {
         if let Nic::Named(name) = &config.nic {
             return Err(Error::Unavailable {
                 what: format!("NIC {name}"),
@@ -187,28 +191,76 @@ impl Site {
             });
         }
         let on_node = config.local_pes.map_or(here, |n| n.get());
-        check_memory(config, on_node)?;
-        let nic = softnic::Nic::start(softnic_config(config)?)?;
-        Ok(Self { nic: Arc::new(nic), here, on_node })
-    }
-
-    fn machine(&self, config: &Config, _ptx: &[Ptx], _local: u32) -> Result<Arc<dyn Machine>> {
-        if config.device == DeviceKind::Gpu {
-            return Err(Error::Unavailable { what: "a GPU".into(), why: "not in this build".into() });
-        }
-        if config.heap == HeapKind::Device {
+        let gpus = find_gpus(config, ptx, on_node)?;
+        if gpus.is_empty() && config.heap == HeapKind::Device {
             return Err(Error::Unavailable {
                 what: "a symmetric heap in GPU memory".into(),
                 why: "kernels run natively here; set RUSHMEM_HEAP=auto".into(),
             });
+        }
+        if gpus.is_empty() || config.heap == HeapKind::Host {
+            check_memory(config, on_node)?;
+        }
+        let nic = softnic::Nic::start(softnic_config(config, !gpus.is_empty())?)?;
+        Ok(Self { nic: Arc::new(nic), gpus, on_node, first: config.local_pe.unwrap_or(0) })
+    }
+
+    /// What executes the kernels of this process's PE number `i`.
+    fn machine(&self, config: &Config, ptx: &[Ptx], i: u32) -> Result<Arc<dyn Machine>> {
+        if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
+            let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
+            let device = Cuda::load()?.device(gpu)?;
+            return Ok(Arc::new(Gpu::new(device, ptx, config.heap, sharers)?));
         }
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,
             workers: std::num::NonZeroUsize::new(config.native_workers as usize),
             ..Default::default()
         };
-        Ok(Arc::new(Native::new(options, self.on_node.max(self.here))))
+        Ok(Arc::new(Native::new(options, self.on_node)))
     }
+}
+
+/// The GPU of each PE of this node, in turn; none when kernels are to run natively, and always for the same reason
+/// that `rushmem info` prints.
+fn find_gpus(config: &Config, ptx: &[Ptx], on_node: u32) -> Result<Vec<u32>> {
+    let wanted = config.device == DeviceKind::Gpu;
+    if config.device == DeviceKind::Native {
+        return Ok(Vec::new());
+    }
+    if ptx.is_empty() {
+        return if wanted {
+            let why = "the application gave the job no PTX; see Job::kernels".into();
+            Err(Error::Unavailable { what: "running kernels on a GPU".into(), why })
+        } else {
+            Ok(Vec::new())
+        };
+    }
+    let found = match Cuda::load().and_then(|cuda| cuda.device_count()) {
+        Ok(found) => found,
+        Err(error) if wanted => return Err(error.into()),
+        Err(error) => {
+            tracing::info!("kernels run natively: {error}");
+            0
+        }
+    };
+    if found == 0 {
+        return if wanted {
+            let why = "the driver reports no device; check nvidia-smi and CUDA_VISIBLE_DEVICES".into();
+            Err(Error::Unavailable { what: "a GPU".into(), why })
+        } else {
+            Ok(Vec::new())
+        };
+    }
+    let gpu_of = |pe: u32| match config.gpus.of(pe, found) {
+        Some(gpu) if gpu < found => Ok(gpu),
+        Some(gpu) => {
+            let why = format!("there are {found} on this node, numbered from 0; change RUSHMEM_GPUS");
+            Err(Error::Unavailable { what: format!("GPU {gpu}"), why })
+        }
+        None => Err(Error::Unavailable { what: "a GPU".into(), why: "RUSHMEM_GPUS names none".into() }),
+    };
+    (0..on_node).map(gpu_of).collect()
 }
 
 /// Refuses heaps that the machine's memory cannot hold.
@@ -228,8 +280,17 @@ fn available_memory() -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-fn softnic_config(config: &Config) -> Result<softnic::Config> {
+/// A kernel on a GPU waits for the engine with all of its threads, so the engine then polls for longer before it
+/// sleeps; native kernels need the cores themselves.
+fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
     let mut soft = softnic::Config { ip: fabric(config)?, ..Default::default() };
+    if gpu {
+        soft.idle = softnic::Idle::Shared {
+            spin: Duration::from_millis(20),
+            yielding: Duration::from_millis(20),
+            max_sleep: Duration::from_micros(50),
+        };
+    }
     if config.softnic_port != 0 {
         soft.port = config.softnic_port;
     }

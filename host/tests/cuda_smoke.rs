@@ -14,6 +14,7 @@ use rushmem::cuda::{
     RegisteredHost, Stream,
 };
 use rushmem::native::Grid;
+use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
 /// `add`: c[i] = a[i] + b[i] for i < n. `answer`: waits until `flags[0]` is not 0, at most `limit` ns; then adds 41 to
 /// what it found there and writes it to `flags[1]`. `fault`: writes where nothing is.
@@ -323,6 +324,16 @@ fn the_nic_moves_gpu_memory_by_copies() {
     assert_eq!(u64::from_le_bytes(old), 7);
     let old = a.modify(64, |_: [u8; 8]| None).unwrap();
     assert_eq!(u64::from_le_bytes(old), 12);
+
+    let nic: &dyn Memory = &a;
+    let add = AtomicOp::Add { add: 3, boundary: 0 };
+    assert_eq!(nic.atomic(64, Width::Eight, add), Ok(12));
+    assert_eq!(nic.atomic(64, Width::Four, add), Ok(15));
+    let swap = AtomicOp::CompareSwap { compare: 0, swap: 1, compare_mask: !0, swap_mask: !0 };
+    assert_eq!(nic.atomic(64, Width::Eight, swap), Ok(18));
+    assert_eq!(nic.atomic(64, Width::Eight, add), Ok(18));
+    assert_eq!(nic.atomic(63, Width::Eight, add), Err(MemoryError::Misaligned { offset: 63 }));
+    assert_eq!(nic.read(nic.len(), &mut [0]), Err(MemoryError::OutOfRange { offset: nic.len(), len: 1 }));
 
     let size = 5 << 20;
     assert_eq!(a.write(size as u64 - 1, &[1, 2]), Err(Error::Range { offset: size - 1, len: 2, size }));

@@ -1,7 +1,7 @@
 //! An application outside of this project builds its own kernels, with two lines of `build.rs`.
 //!
-//! These tests compile for the GPU. Without a compiler for it they report themselves skipped, or fail if
-//! `RUSHMEM_CI_REQUIRE` is set.
+//! This compiles for the GPU. Without a compiler for it the test reports itself skipped, or fails if `RUSHMEM_CI_REQUIRE`
+//! is set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,13 @@ use rushmem_device::kernel::kernel;
 #[kernel]
 pub fn second(_ctx: &Ctx, n: u64) -> Result<(), u32> {
     let kept = core::hint::black_box(n);
-    if kept > 3 { Err(1) } else { Ok(()) }
+    if place(place(kept)) > 3 { Err(1) } else { Ok(()) }
+}
+
+#[inline(never)]
+#[track_caller]
+fn place(n: u64) -> u64 {
+    n ^ core::panic::Location::caller().file().as_ptr().addr() as u64
 }
 "#;
 
@@ -130,20 +136,30 @@ fn skip(test: &str, reason: &str) {
     println!("SKIPPED {test}: {reason}");
 }
 
-fn compiler(test: &str) -> bool {
+/// One test, because every application costs a build of everything for the GPU.
+#[test]
+fn an_application_outside_of_the_project() {
+    let name = "an_application_outside_of_the_project";
     let search = Search::run().unwrap();
     if search.found.is_none() {
-        skip(test, &format!("no compiler for the GPU: {:?}", search.rejected));
+        return skip(name, &format!("no compiler for the GPU: {:?}", search.rejected));
     }
-    search.found.is_some()
+    let here = App::new("app-here", r#"rushmem_ptx::build("kernels");"#);
+    let ptx = has_its_kernels(&here);
+    match ptxas::find() {
+        Ok(ptxas) => assembles(&here, &ptx, &ptxas),
+        Err(why) => skip(&format!("{name}: assembles"), &why.to_string()),
+    }
+    names_a_kernel_that_may_panic(&here);
+    names_what_is_wrong_on_the_gpu_only(&here);
+
+    let with_fallback = r#"rushmem_ptx::Builder::new("kernels").fallback("kernels.ptx").build();"#;
+    let there = App::new("app-there", with_fallback);
+    gets_the_same_ptx_in_every_folder(&there, &ptx);
+    needs_no_compiler_until_the_source_changes(&there, &ptx);
 }
 
-#[test]
-fn two_lines_build_the_kernels() {
-    if !compiler("two_lines_build_the_kernels") {
-        return;
-    }
-    let app = App::new("app-first", r#"rushmem_ptx::build("kernels");"#);
+fn has_its_kernels(app: &App) -> String {
     let ptx = app.ptx(&[]);
     for entry in [".visible .entry first(", ".visible .entry second("] {
         assert!(ptx.contains(entry), "{entry} in:\n{ptx}");
@@ -153,97 +169,59 @@ fn two_lines_build_the_kernels() {
     ));
     let header = Header::parse(&ptx).unwrap();
     assert_eq!((&*header.krate, &*header.target), ("app_kernels", "sm_90, PTX 8.6"));
-
-    match ptxas::find() {
-        Ok(ptxas) => {
-            app.write("out.ptx", &ptx);
-            let usage = ptxas::usage(&ptxas, &app.path("out.ptx"), "sm_90").unwrap();
-            let names: Vec<&str> = usage.iter().map(|u| &*u.entry).collect();
-            assert_eq!(names, ["first", "second"]);
-        }
-        Err(why) => skip("two_lines_build_the_kernels (its end, with ptxas)", &why.to_string()),
-    }
+    ptx
 }
 
-#[test]
-fn the_same_source_gives_the_same_ptx_everywhere() {
-    if !compiler("the_same_source_gives_the_same_ptx_everywhere") {
-        return;
-    }
-    let apps = ["app-here", "app-there"].map(|name| App::new(name, r#"rushmem_ptx::build("kernels");"#));
-    // What is not inlined has a symbol with the crate's hash, and a place with the file's path.
-    let by_hand = "#[inline(never)]\n#[track_caller]\nfn place(n: u64) -> u64 {\n    \
-                   n ^ core::panic::Location::caller().file().as_ptr().addr() as u64\n}\n";
-    for app in &apps {
-        app.write(
-            "kernels/src/more.rs",
-            &format!("{}{by_hand}", MORE.replace("black_box(n)", "black_box(place(place(n)))")),
-        );
-    }
-    let [one, two] = apps.each_ref().map(|app| app.ptx(&[]));
-    assert!(one.contains("5place"), "a function that is not inlined:\n{one}");
-    assert_eq!(one, two);
-    for folder in [apps[0].dir.path(), &project()] {
-        assert!(!one.contains(folder.to_str().unwrap()));
-    }
+fn assembles(app: &App, ptx: &str, ptxas: &Path) {
+    app.write("out.ptx", ptx);
+    let usage = ptxas::usage(ptxas, &app.path("out.ptx"), "sm_90").unwrap();
+    let names: Vec<&str> = usage.iter().map(|u| &*u.entry).collect();
+    assert_eq!(names, ["first", "second"]);
 }
 
-#[test]
-fn committed_ptx_serves_until_the_source_changes() {
-    if !compiler("committed_ptx_serves_until_the_source_changes") {
-        return;
-    }
-    let app =
-        App::new("app-committed", r#"rushmem_ptx::Builder::new("kernels").fallback("kernels.ptx").build();"#);
-    let never = [("RUSHMEM_PTX", "committed")];
-    let absent = app.failure(&never);
-    assert!(
-        absent.contains("error: app-committed@0.1.0: no PTX for kernel crate `app_kernels`: "),
-        "{absent}"
-    );
-    assert!(
-        absent.contains("kernels.ptx does not exist, and RUSHMEM_PTX=committed forbids to compile it"),
-        "{absent}"
-    );
-
-    let ptx = app.ptx(&[]);
-    app.write("kernels.ptx", &ptx);
-    assert_eq!(app.ptx(&never), ptx);
-    // A compiler that cannot be run is no obstacle: none is needed.
-    assert_eq!(app.ptx(&[("RUSHMEM_PTX_RUSTC", "/nowhere/rustc")]), ptx);
-
-    app.write("kernels/src/more.rs", &MORE.replace("kept > 3", "kept > 4"));
-    assert!(app.failure(&never).contains("the source is newer than "));
-    let named = app.failure(&[("RUSHMEM_PTX_RUSTC", "/nowhere/rustc")]);
-    assert!(
-        named.contains("error: app-committed@0.1.0: RUSHMEM_PTX_RUSTC=/nowhere/rustc: not there"),
-        "{named}"
-    );
-    assert_ne!(app.ptx(&[]), ptx);
-}
-
-#[test]
-fn a_kernel_that_may_panic_or_is_wrong_is_named() {
-    if !compiler("a_kernel_that_may_panic_or_is_wrong_is_named") {
-        return;
-    }
-    let app = App::new("app-wrong", r#"rushmem_ptx::build("kernels");"#);
+fn names_a_kernel_that_may_panic(app: &App) {
     app.write("kernels/src/more.rs", &MORE.replace("black_box(n)", "black_box(n % 7_u64.wrapping_sub(n))"));
-    let panics = app.failure(&[]);
-    assert!(
-        panics.contains("in second: a path that panics: `%` by a variable: use `checked_rem`"),
-        "{panics}"
-    );
-
-    // Only the GPU's side is wrong.
-    let wrong = format!("{MORE}#[cfg(target_arch = \"nvptx64\")]\nfn wrong() -> u32 {{\n    'x'\n}}\n");
-    app.write("kernels/src/more.rs", &wrong);
     let message = app.failure(&[]);
-    for part in [
-        "compiling kernel crate `app_kernels` failed for the GPU",
-        "mismatched types",
-        "kernels/src/more.rs:11:5",
-    ] {
+    let expected = "in second: a path that panics: `%` by a variable: use `checked_rem`";
+    assert!(message.contains(expected), "{message}");
+}
+
+fn names_what_is_wrong_on_the_gpu_only(app: &App) {
+    let wrong = "#[cfg(target_arch = \"nvptx64\")]\nfn wrong() -> u32 {\n    'x'\n}\n";
+    app.write("kernels/src/more.rs", &format!("{wrong}{MORE}"));
+    let message = app.failure(&[]);
+    let (what, place) =
+        ("compiling kernel crate `app_kernels` failed for the GPU", "kernels/src/more.rs:3:5");
+    for part in [what, place, "mismatched types"] {
         assert!(message.contains(part), "{part} in:\n{message}");
     }
+}
+
+/// The PTX has a function that is not inlined, whose symbol has the crate's hash in it, and a source file's path.
+fn gets_the_same_ptx_in_every_folder(app: &App, other: &str) {
+    assert!(other.contains("5place("), "a function that is not inlined:\n{other}");
+    assert_eq!(app.ptx(&[]), other);
+    for folder in [app.dir.path(), &project()] {
+        assert!(!other.contains(folder.to_str().unwrap()));
+    }
+}
+
+fn needs_no_compiler_until_the_source_changes(app: &App, ptx: &str) {
+    let never = [("RUSHMEM_PTX", "committed")];
+    let no_compiler = [("RUSHMEM_PTX_RUSTC", "/nowhere/rustc")];
+    let absent = app.failure(&never);
+    assert!(absent.contains("error: app-there@0.1.0: no PTX for kernel crate `app_kernels`: "), "{absent}");
+    let because = "kernels.ptx does not exist, and RUSHMEM_PTX=committed forbids to compile it";
+    assert!(absent.contains(because), "{absent}");
+
+    app.write("kernels.ptx", ptx);
+    assert_eq!(app.ptx(&never), ptx);
+    assert_eq!(app.ptx(&no_compiler), ptx);
+
+    app.write("kernels/src/more.rs", &MORE.replace("> 3", "> 4"));
+    let stale = app.failure(&never);
+    assert!(stale.contains("the source is newer than "), "{stale}");
+    let named = app.failure(&no_compiler);
+    assert!(named.contains("error: app-there@0.1.0: RUSHMEM_PTX_RUSTC=/nowhere/rustc: not there"), "{named}");
+    assert_ne!(app.ptx(&[]), ptx);
 }

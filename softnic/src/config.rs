@@ -157,7 +157,7 @@ impl Default for Config {
             idle: Idle::default(),
             faults: Faults::default(),
             mtu: roce::MAX_MTU as u32,
-            retransmit: Duration::from_millis(5),
+            retransmit: Duration::from_millis(20),
             window: 128,
             capture: None,
         }

@@ -1,2 +1,56 @@
 //! The `rushmem` command.
-fn main() {}
+
+mod error;
+mod info;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use rushmem::config::Config;
+use tracing_subscriber::EnvFilter;
+
+use self::error::Error;
+
+/// GPU-initiated networking: start jobs, and see what they would use
+///
+/// Settings come from a file named by RUSHMEM_CONFIG, and from RUSHMEM_* variables, which override it; `rushmem info`
+/// lists them. Exit codes: that of the program that was run, or 2 for wrong usage or configuration, 3 for something
+/// missing on this machine, 4 for an internal error.
+#[derive(Parser)]
+#[command(name = "rushmem", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+    Info(info::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = execute(cli);
+    done.unwrap_or_else(|error| {
+        eprintln!("rushmem: {error}");
+        ExitCode::from(error.code())
+    })
+}
+
+fn execute(cli: Cli) -> Result<ExitCode, Error> {
+    let config = Config::load()?;
+    log_to_stderr(&config)?;
+    match cli.command {
+        Command::Run(args) => run::execute(args, config),
+        Command::Info(args) => info::execute(&args, &config),
+    }
+}
+
+fn log_to_stderr(config: &Config) -> Result<(), Error> {
+    let filter = EnvFilter::try_new(&config.log)
+        .map_err(|why| Error::Usage(format!("RUSHMEM_LOG: `{}` is no log filter: {why}", config.log)))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    Ok(())
+}

@@ -277,7 +277,9 @@ impl Drop for Tcp {
         if std::thread::panicking() {
             self.abort("its thread panicked");
         }
-        // The listener ends with the connection; the launcher sees it closed.
+        // The launcher sees the connection closed; to ourselves that is no news.
+        lock(&self.shared.inbox).leaving = true;
+        self.shared.watch.close();
         let _ = lock(&self.stream).shutdown(Shutdown::Both);
     }
 }

@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use self::value::Value;
 
 pub use self::error::Error;
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
@@ -208,6 +211,11 @@ pub fn variable_for(key: &str, value: &str, place: &str) -> Result<&'static str,
     let setting = find_for_user(key, place)?;
     setting.apply(&mut Config::default(), value, Origin::Program)?;
     Ok(setting.env)
+}
+
+/// Reads a duration as settings do: `250ms`, `5s`, `2m`. The error says what is wrong and what is accepted.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    Duration::parse(text).map_err(|why| format!("{why}; accepted: {}", Duration::accepts()))
 }
 
 fn find_for_user(key: &str, place: &str) -> Result<&'static Setting, Error> {

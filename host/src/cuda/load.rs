@@ -76,22 +76,29 @@ impl Cuda {
     /// Loads the driver (`cuInit`).
     ///
     /// Before that it sets the variables of [`ENVIRONMENT`] that are unset, if this process has one thread: with
-    /// more, another might be reading the environment. So call it early in `main`.
+    /// more, another might be reading the environment, and a warning is logged. So call it early in `main`.
     ///
     /// # Errors
     /// [`Error::NoDriver`] on a machine without a driver, [`Error::OldDriver`], and whatever `cuInit` says.
     pub fn load() -> Result<Self, Error> {
-        if threads() == Some(1) {
-            for (name, value) in ENVIRONMENT {
-                if std::env::var_os(name).is_none() {
-                    // SAFETY: this is the only thread, so nobody else reads or writes the environment.
-                    unsafe { std::env::set_var(name, value) };
-                }
-            }
-        }
         // SAFETY: loading the driver runs its initializers, which is what is wanted.
         if !unsafe { sys::is_culib_present() } {
             return Err(no_driver());
+        }
+        let alone = threads() == Some(1);
+        for (name, value) in ENVIRONMENT {
+            if std::env::var_os(name).is_some() {
+                continue;
+            }
+            if alone {
+                // SAFETY: this is the only thread, so nobody else reads or writes the environment.
+                unsafe { std::env::set_var(name, value) };
+            } else {
+                tracing::warn!(
+                    "kernels that wait may stall: set {name}={value}. This process has several threads already, \
+                     so it cannot be set here"
+                );
+            }
         }
         for &symbol in SYMBOLS {
             // SAFETY: the library is there, as has just been seen; the symbol is looked up and not used.

@@ -1,7 +1,9 @@
 //! GPU memory as the software NIC sees it: bytes that it moves with the GPU's copy engines.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
 use super::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 
@@ -243,4 +245,69 @@ impl Drop for CudaMemory {
             tracing::warn!(%error, "copies to or from GPU memory may not have been done");
         }
     }
+}
+
+// SAFETY: the CPU has no pointer to it.
+unsafe impl Memory for CudaMemory {
+    fn len(&self) -> u64 {
+        CudaMemory::len(self)
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn unified_addr(&self) -> Option<u64> {
+        Some(self.address())
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        CudaMemory::read(self, offset, buf).map_err(memory_error)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
+        CudaMemory::write(self, offset, data).map_err(memory_error)
+    }
+
+    /// Atomic among accesses through the same engine; a kernel's atomics on the same word may come between.
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        if !offset.is_multiple_of(width.bytes()) {
+            return Err(MemoryError::Misaligned { offset });
+        }
+        let old = match width {
+            Width::Four => {
+                let change =
+                    |old| Some((op.apply(u32::from_le_bytes(old).into(), width)? as u32).to_le_bytes());
+                self.modify(offset, change).map(|old| u32::from_le_bytes(old).into())
+            }
+            Width::Eight => {
+                let change = |old| Some(op.apply(u64::from_le_bytes(old), width)?.to_le_bytes());
+                self.modify(offset, change).map(u64::from_le_bytes)
+            }
+        };
+        old.map_err(memory_error)
+    }
+
+    fn copy_in(&self, offset: u64, src: u64, len: u64) -> Result<bool, MemoryError> {
+        // SAFETY: the adapter gives addresses that another memory vouches for, which it keeps until the flush.
+        unsafe { CudaMemory::copy_in(self, offset, src, len) }.map(|()| true).map_err(memory_error)
+    }
+
+    fn copy_out(&self, offset: u64, dst: u64, len: u64) -> Result<bool, MemoryError> {
+        // SAFETY: as for `copy_in`.
+        unsafe { CudaMemory::copy_out(self, offset, dst, len) }.map(|()| true).map_err(memory_error)
+    }
+
+    fn flush(&self) -> Result<(), MemoryError> {
+        CudaMemory::flush(self).map_err(memory_error)
+    }
+}
+
+/// The adapter passes on a code only, so the text goes to the log.
+fn memory_error(error: Error) -> MemoryError {
+    if let Error::Range { offset, len, .. } = error {
+        return MemoryError::OutOfRange { offset: offset as u64, len: len as u64 };
+    }
+    tracing::error!(%error, "the software NIC cannot move GPU memory");
+    MemoryError::Device(error.code().map_or(-1, |code| code as i32))
 }

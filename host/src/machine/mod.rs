@@ -1,5 +1,6 @@
 //! What executes kernels, and the memory that they see.
 
+mod gpu;
 mod native;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rushmem_softnic::{HostBuffer, Memory};
 use crate::Result;
 
 pub use crate::native::Grid;
+pub(crate) use gpu::Gpu;
 pub(crate) use native::Native;
 
 /// Memory that kernels see.

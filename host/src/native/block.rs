@@ -253,19 +253,14 @@ impl Block {
         self.exited as usize == self.lanes.len()
     }
 
-    /// Whether lanes are left and all of them wait for each other.
-    pub(super) fn stuck(&self) -> bool {
-        self.runnable == 0 && !self.ended()
-    }
-
-    /// Whether some lane waits for one that has returned. Others may still run.
-    pub(super) fn hopeless(&self) -> bool {
-        self.hopeless
+    /// Whether some lane waits for what cannot happen: for one that has returned (others may still run), or all that
+    /// are left for each other.
+    pub(super) fn deadlocked(&self) -> bool {
+        self.hopeless || (self.runnable == 0 && !self.ended())
     }
 
     pub(super) fn report(&self) -> BlockReport {
-        let deadlocked = self.stuck() || self.hopeless;
-        BlockReport::new(self.index, deadlocked, self.lanes.iter().map(|lane| lane.doing))
+        BlockReport::new(self.index, self.deadlocked(), self.lanes.iter().map(|lane| lane.doing))
     }
 }
 

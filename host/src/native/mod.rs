@@ -51,8 +51,9 @@ pub struct Grid {
 /// How a launch is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Stack of each lane in bytes, rounded up to whole pages; a guard page is added. Memory is taken page by page as
-    /// it is touched, and stacks are kept for later launches.
+    /// Stack of each lane in bytes, rounded up to whole pages; memory is taken page by page as it is touched, and
+    /// stacks are kept for later launches. A lane that needs more runs into a guard page: the process ends with a
+    /// segmentation fault.
     pub stack_bytes: usize,
     /// Threads of the operating system that share the blocks; by default one for each core. The calling thread is one
     /// of them.

@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// A sleep between rounds. Linux adds about 50 us of timer slack to it, which is the length meant.
 const NAP: Duration = Duration::from_micros(1);
 
+/// A worker whose lanes all spin takes on the blocks that others have not come to after this long.
+const TAKE_OVER: Duration = Duration::from_micros(200);
+
 /// Rounds between two looks at the clock while lanes get on.
 const CLOCK_EVERY: u32 = 256;
 
@@ -99,22 +102,20 @@ impl Worker<'_> {
         let mut idle = Idle::default();
         let mut rounds = 0u32;
         loop {
-            if self.queue.is_empty() || self.blocks.len() < self.launch.share as usize {
+            let wants = self.blocks.len() < self.launch.share as usize || idle.time() > TAKE_OVER;
+            if self.queue.is_empty() || wants {
                 self.take_on();
             }
-            if self.queue.is_empty() {
+            if self.queue.is_empty() || self.launch.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            // Whole rounds: after one, each lane has come to where it waits, so that a report is complete.
             let mut progress = false;
             for _ in 0..self.queue.len() {
-                if self.launch.stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
                 let Some(turn) = self.queue.pop_front() else { break };
                 progress |= self.turn(turn)?;
             }
-            // At the end of a round each lane that can has come to where it waits, so that the report is complete.
-            if self.blocks.iter().any(|running| running.block.hopeless()) {
+            if self.blocks.iter().any(|running| running.block.deadlocked()) {
                 return Err(Error::Deadlock(Report::default()));
             }
             rounds = rounds.wrapping_add(1);
@@ -158,8 +159,8 @@ impl Worker<'_> {
             }
         };
         let answer = block.answer(thread);
-        let progress = match catch_unwind(AssertUnwindSafe(|| routine.resume(answer))) {
-            Ok(Some(request)) => block.arrive(thread, request, &mut self.queue)? | routine.got_on(),
+        match catch_unwind(AssertUnwindSafe(|| routine.resume(answer))) {
+            Ok(Some(request)) => Ok(block.arrive(thread, request, &mut self.queue)? | routine.got_on()),
             Ok(None) => {
                 self.stacks.put(entry.take().map(Routine::end).expect("it has just run"));
                 block.exit(thread, &mut self.queue);
@@ -167,16 +168,15 @@ impl Worker<'_> {
                     // Its memory is free for the blocks that have not begun; the slot stays.
                     *routines = Vec::new();
                 }
-                true
+                Ok(true)
             }
             Err(payload) => {
                 let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
                 let message = text.unwrap_or_else(|| "(a payload that is no text)".to_owned());
-                return Err(Error::Panicked { block: block.index(), thread, message });
+                Err(Error::Panicked { block: block.index(), thread, message })
             }
-        };
-        if block.stuck() { Err(Error::Deadlock(Report::default())) } else { Ok(progress) }
+        }
     }
 
     fn check_time(&self) -> Result<(), Error> {
@@ -212,8 +212,13 @@ struct Idle {
 }
 
 impl Idle {
+    fn time(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Gives the core to others, after a round in which no lane got on.
     fn rest(&mut self) {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() < PATIENCE { thread::yield_now() } else { thread::sleep(NAP) }
+        self.since.get_or_insert_with(Instant::now);
+        if self.time() < PATIENCE { thread::yield_now() } else { thread::sleep(NAP) }
     }
 }

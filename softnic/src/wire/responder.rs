@@ -73,7 +73,13 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     }
     if ahead < 0 {
         out.stats.duplicates += 1;
-        repeat(qp, packet);
+        if !packet_is_fetch(packet.bth.op) || has_room(qp) {
+            repeat(qp, packet);
+        }
+        return;
+    }
+    if packet_is_fetch(packet.bth.op) && !has_room(qp) {
+        out.stats.dropped += 1;
         return;
     }
     qp.resp.gap = false;
@@ -148,14 +154,12 @@ fn execute(
             if !packet.payload.is_empty() {
                 return Err(Refusal::Invalid.into());
             }
-            within_limit(qp)?;
             numbers = qp.attrs.packets(reth.len.into());
             qp.msn = qp.msn.wrapping_add(1);
             qp.answer(Answer::Read { psn, reth, sent: 0 });
         }
         (_, ext) => {
             let request = atomic_request(packet.bth.op, ext).ok_or(Refusal::Invalid)?;
-            within_limit(qp)?;
             let old = target::atomic(qp, mkeys, dma, &request)?;
             if qp.resp.replays.len() >= REPLAYS {
                 qp.resp.replays.pop_front();
@@ -173,10 +177,10 @@ fn execute(
     Ok(())
 }
 
-/// Whether one more READ or atomic may be in flight.
-fn within_limit(qp: &Qp) -> Result<(), Refusal> {
-    let fetches = qp.resp.answers.iter().filter(|answer| !matches!(answer, Answer::Ack { .. })).count();
-    if fetches < 1 << qp.attrs.log_rra_max { Ok(()) } else { Err(Refusal::Invalid) }
+/// Whether there is room for one more answer. A peer that keeps its promise (`log_rra_max`) needs that many, and again
+/// as many for each time that it asks twice; what does not fit is treated as lost.
+fn has_room(qp: &Qp) -> bool {
+    qp.resp.answers.len() < 8 << qp.attrs.log_rra_max
 }
 
 fn packet_is_fetch(op: Op) -> bool {

@@ -1,0 +1,258 @@
+//! From the command line to what is to be done: which PEs, with which variables, of which program.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rushmem::bootstrap::Token;
+use rushmem::config::{self, Config, SETTINGS};
+
+use super::{Args, find};
+use crate::error::Error;
+
+/// Everything that is to be done.
+pub(super) struct Plan {
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<OsString>,
+    /// Settings for all PEs, as variables.
+    pub(super) variables: BTreeMap<&'static str, String>,
+    /// How the PEs live.
+    pub(super) shape: Shape,
+    pub(super) label: bool,
+    /// Whether the user has decided about progress bars.
+    pub(super) progress_is_set: bool,
+    pub(super) timeout: Option<Duration>,
+    /// How long to wait for other nodes.
+    pub(super) bootstrap_timeout: Duration,
+}
+
+/// How the PEs live.
+pub(super) enum Shape {
+    /// As threads of one process.
+    Threads,
+    /// As one process each.
+    Processes(Share),
+}
+
+/// This node's part of a job.
+#[derive(Clone)]
+pub(super) struct Share {
+    pub(super) n_pes: u32,
+    /// The first PE of this node.
+    pub(super) first: u32,
+    /// PEs on this node.
+    pub(super) count: u32,
+    pub(super) node: u32,
+    pub(super) nodes: u32,
+    /// Where the PEs meet, if other nodes take part.
+    pub(super) rendezvous: Option<String>,
+    pub(super) token: Token,
+}
+
+impl Plan {
+    pub(super) fn new(args: Args, mut config: Config) -> Result<Plan, Error> {
+        let variables = variables(&args, &mut config)?;
+        let shape = if args.threads { Shape::Threads } else { Shape::Processes(share(&args, &config)?) };
+        if !args.threads && config.pes.get() != 1 {
+            return Err(Error::Usage(format!(
+                "pes = {} asks for PEs as threads of one process; leave that setting out, or add --threads",
+                config.pes
+            )));
+        }
+        let beside = std::env::current_exe().ok().and_then(|path| path.parent().map(PathBuf::from));
+        let mut command = args.command.into_iter();
+        let program = command.next().ok_or_else(|| Error::Internal("no program after parsing".into()))?;
+        Ok(Plan {
+            program: find::find(&program, std::env::var_os("PATH"), beside.as_deref())?,
+            args: command.collect(),
+            progress_is_set: is_set(&config, "progress"),
+            variables,
+            shape,
+            label: !args.no_label,
+            timeout: args.timeout,
+            bootstrap_timeout: config.bootstrap_timeout,
+        })
+    }
+}
+
+fn is_set(config: &Config, key: &str) -> bool {
+    config.describe().iter().any(|row| row.key == key && row.origin != config::Origin::Default)
+}
+
+/// The settings that the command line makes.
+fn variables(args: &Args, config: &mut Config) -> Result<BTreeMap<&'static str, String>, Error> {
+    let mut settings: Vec<(&str, &str, &str)> = Vec::new();
+    let pes = args.pes.to_string();
+    if args.threads {
+        settings.push(("pes", &pes, "-n"));
+    }
+    match args.gpus.as_deref() {
+        None => {}
+        Some("none") => {
+            settings.extend([("device", "native", "--gpus none"), ("gpus", "auto", "--gpus none")])
+        }
+        Some("auto") => settings.push(("gpus", "auto", "--gpus auto")),
+        Some(list) => settings.extend([("device", "gpu", "--gpus"), ("gpus", list, "--gpus")]),
+    }
+    for pair in &args.set {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(Error::Usage(format!(
+                "--set {pair}: write it as KEY=VALUE, such as --set heap_bytes=256MiB"
+            )));
+        };
+        settings.push((key.trim(), value.trim(), "--set"));
+    }
+    let mut variables = BTreeMap::new();
+    for (key, value, place) in settings {
+        let name = config::variable_for(key, value, place)?;
+        config.set(key, value)?;
+        variables.insert(name, value.to_string());
+    }
+    config.check()?;
+    Ok(variables)
+}
+
+fn share(args: &Args, config: &Config) -> Result<Share, Error> {
+    let (n_pes, nodes, node) = (args.pes, args.nodes, args.node.unwrap_or(0));
+    if node >= nodes {
+        return Err(Error::Usage(format!(
+            "--node {node}: nodes are numbered from 0, and --nodes says {nodes}"
+        )));
+    }
+    if n_pes < nodes {
+        return Err(Error::Usage(format!("{n_pes} PEs cannot be spread over {nodes} nodes; raise -n")));
+    }
+    let bound = |node: u32| (u64::from(n_pes) * u64::from(node) / u64::from(nodes)) as u32;
+    let (first, next) = (bound(node), bound(node + 1));
+    let rendezvous = if nodes > 1 { args.rendezvous.clone() } else { None };
+    let token = match (&args.token_file, &config.token) {
+        (Some(path), _) => {
+            let unreadable =
+                |error| Error::Environment(format!("cannot read --token-file {}: {error}", path.display()));
+            Token::from_hex(&std::fs::read_to_string(path).map_err(unreadable)?)?
+        }
+        (None, Some(token)) if nodes > 1 => Token::from_hex(token.reveal())?,
+        (None, None) if nodes > 1 => {
+            return Err(Error::Usage(
+                "a job with several nodes needs one token for all of them: put 64 hexadecimal digits \
+                 (openssl rand -hex 32) into RUSHMEM_TOKEN or a --token-file on each node"
+                    .into(),
+            ));
+        }
+        (None, _) => Token::generate()?,
+    };
+    Ok(Share { n_pes, first, count: next - first, node, nodes, rendezvous, token })
+}
+
+impl Share {
+    /// The variables that tell a PE its place; `local` is its number on this node.
+    pub(super) fn variables_of(&self, local: u32, bootstrap: &str) -> [(&'static str, String); 8] {
+        [
+            ("RUSHMEM_PE", (self.first + local).to_string()),
+            ("RUSHMEM_N_PES", self.n_pes.to_string()),
+            ("RUSHMEM_LOCAL_PE", local.to_string()),
+            ("RUSHMEM_LOCAL_PES", self.count.to_string()),
+            ("RUSHMEM_NODE", self.node.to_string()),
+            ("RUSHMEM_NODES", self.nodes.to_string()),
+            ("RUSHMEM_BOOTSTRAP", bootstrap.to_string()),
+            ("RUSHMEM_TOKEN", self.token.to_hex()),
+        ]
+    }
+}
+
+/// The variables by which a launcher tells a PE its place.
+pub(super) fn launch_variables() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().filter(|setting| setting.launch).map(|setting| setting.env)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        let line = Line::try_parse_from(std::iter::once("run").chain(line.split(' ')));
+        let args = line.map_err(|error| error.to_string())?.args;
+        Plan::new(args, Config::default()).map_err(|error| error.to_string())
+    }
+
+    fn share_of(line: &str) -> Share {
+        match plan(line).unwrap().shape {
+            Shape::Processes(share) => share,
+            Shape::Threads => panic!("threads"),
+        }
+    }
+
+    #[test]
+    fn nodes_share_all_pes_in_order() {
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "ab".repeat(32)).unwrap();
+        for (n, nodes) in [(4, 2), (5, 2), (7, 3), (3, 3), (1, 1)] {
+            let mut next = 0;
+            for node in 0..nodes {
+                let token = token.path().display();
+                let share = share_of(&format!(
+                    "-n {n} --nodes {nodes} --node {node} --rendezvous h:1 --token-file {token} sh"
+                ));
+                assert_eq!(share.first, next);
+                assert!(share.count >= 1);
+                next += share.count;
+            }
+            assert_eq!(next, n);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (line, words) in [
+            ("-n 0 sh", "0 is not in 1.."),
+            ("-n 2", "required"),
+            ("-n 2 --bogus sh", "--bogus"),
+            ("-n 2 --nodes 2 sh", "--node <K>"),
+            ("-n 4 --nodes 2 --node 2 --rendezvous h:1 sh", "nodes are numbered from 0"),
+            ("-n 1 --nodes 2 --node 0 --rendezvous h:1 sh", "cannot be spread"),
+            ("-n 4 --nodes 2 --node 0 --rendezvous h:1 sh", "RUSHMEM_TOKEN"),
+            ("-n 2 --set heap_bytes sh", "KEY=VALUE"),
+            ("-n 2 --set heap_bites=1g sh", "`heap_bytes`"),
+            ("-n 2 --set sq_depth=3 sh", "power of two"),
+            ("-n 2 --set pe=1 sh", "set by the launcher"),
+            ("-n 2 --set pes=2 sh", "--threads"),
+            ("-n 2 --gpus x sh", "ordinals"),
+            ("-n 2 --gpus none --set heap=device sh", "heap"),
+            ("-n 2 --timeout 5 sh", "unit"),
+            ("-n 2 --threads --timeout 5s sh", "--timeout"),
+            ("-n 2 no-such-program-anywhere", "looked in"),
+        ] {
+            let message = plan(line).err().unwrap_or_else(|| panic!("{line} was accepted"));
+            assert!(message.contains(words), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn settings_become_variables() {
+        let plan = plan("-n 3 --threads --gpus 0,1 --set heap_bytes=1g sh -c true").unwrap();
+        let variables: Vec<_> =
+            plan.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(
+            variables,
+            ["RUSHMEM_DEVICE=gpu", "RUSHMEM_GPUS=0,1", "RUSHMEM_HEAP_BYTES=1g", "RUSHMEM_PES=3"]
+        );
+        assert_eq!(plan.args, ["-c", "true"]);
+        assert!(matches!(plan.shape, Shape::Threads));
+    }
+
+    #[test]
+    fn a_pe_is_told_all_that_launchers_tell() {
+        let told: Vec<_> =
+            share_of("-n 2 sh").variables_of(1, "h:1").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(told, launch_variables().collect::<Vec<_>>());
+    }
+}

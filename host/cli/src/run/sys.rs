@@ -1,0 +1,163 @@
+//! The few system calls that std does not offer. The only `unsafe` of this crate.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, c_int, pid_t};
+
+/// Signals that a launcher passes on to its PEs.
+pub(super) const PASSED_ON: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// It returned this code.
+    Code(c_int),
+    /// This signal killed it.
+    Signal(c_int),
+}
+
+impl Exit {
+    /// The code that a shell would return for it.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Exit::Code(code) => code as u8,
+            Exit::Signal(signal) => 128u8.wrapping_add(signal as u8),
+        }
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exited with code {code}"),
+            Exit::Signal(signal) => write!(f, "was killed by {}", signal_name(*signal)),
+        }
+    }
+}
+
+/// The name of a signal, such as `SIGKILL`.
+pub(super) fn signal_name(signal: c_int) -> String {
+    let name = match signal {
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        SIGHUP => "SIGHUP",
+        libc::SIGILL => "SIGILL",
+        SIGINT => "SIGINT",
+        SIGKILL => "SIGKILL",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGSYS => "SIGSYS",
+        SIGTERM => "SIGTERM",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        other => return format!("signal {other}"),
+    };
+    name.into()
+}
+
+/// Blocks the signals that [`wait_for_signal`] waits for, in this thread and all that it starts from now on.
+pub(super) fn hold_signals() -> io::Result<()> {
+    let set = signal_set(&PASSED_ON);
+    // SAFETY: `set` was initialised by `signal_set`; a null old set is allowed.
+    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Waits for one of the signals of [`hold_signals`], which must have been called before this thread began.
+pub(super) fn wait_for_signal() -> io::Result<c_int> {
+    let set = signal_set(&PASSED_ON);
+    let mut signal = 0;
+    // SAFETY: both pointers are to live local variables.
+    match unsafe { libc::sigwait(&set, &mut signal) } {
+        0 => Ok(signal),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn signal_set(signals: &[c_int]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the whole set, and sigaddset then finds it initialised.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Has the program of `command` lead a process group of its own, hear all signals, and die with this launcher.
+///
+/// The kernel ties its life to the thread that spawns it: spawn from the main thread.
+pub(super) fn as_pe(command: &mut Command) {
+    let launcher = std::process::id() as pid_t;
+    let set = signal_set(&[]);
+    let prepare = move || {
+        // SAFETY: `set` was initialised by `signal_set`; the call is allowed between fork and exec.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
+        die_with(launcher)
+    };
+    command.process_group(0);
+    // SAFETY: `prepare` only makes calls that are allowed between fork and exec: it neither allocates nor locks.
+    unsafe { command.pre_exec(prepare) };
+}
+
+#[cfg(target_os = "linux")]
+fn die_with(parent: pid_t) -> io::Result<()> {
+    // SAFETY: this option takes a signal number and touches no memory; allowed between fork and exec.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, SIGKILL as libc::c_ulong) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: has no preconditions; allowed between fork and exec.
+    let now = unsafe { libc::getppid() };
+    // The launcher may have died before the line above.
+    if now == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+}
+
+/// Elsewhere a PE notices by its bootstrap connection that its launcher is gone.
+#[cfg(not(target_os = "linux"))]
+fn die_with(_parent: pid_t) -> io::Result<()> {
+    Ok(())
+}
+
+/// Waits until the child process `pid` has ended, and leaves it to be reaped: until then its number, and that of its
+/// process group, belong to nobody else.
+pub(super) fn wait_for_exit(pid: u32) -> io::Result<Exit> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    loop {
+        let options = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: `info` is a live local variable for the kernel to fill.
+        if unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), options) } == 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    // SAFETY: zeroed above and filled by waitid, which for WEXITED sets the fields of a child's end.
+    let (code, status) = unsafe {
+        let info = info.assume_init();
+        (info.si_code, info.si_status())
+    };
+    Ok(if code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) })
+}
+
+/// Sends a signal to the process group that the child `leader` leads. The child must not have been reaped.
+///
+/// A group that has ended meanwhile is no error.
+pub(super) fn signal_group(leader: u32, signal: c_int) {
+    // SAFETY: touches no memory; the group is the child's own, as it is not reaped (see `wait_for_exit`).
+    unsafe { libc::kill(-(leader as pid_t), signal) };
+}

@@ -1,0 +1,43 @@
+//! `rushmem info`.
+
+use std::process::Command;
+
+fn info(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rushmem"));
+    let output = command.arg("info").args(args).envs(variables.iter().copied()).output().unwrap();
+    let text = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn settings_with_their_sources() {
+    let (code, text) = info(&[], &[("RUSHMEM_SQ_DEPTH", "64")]);
+    assert_eq!(code, Some(0));
+    let row = text.lines().find(|line| line.contains("RUSHMEM_SQ_DEPTH")).unwrap();
+    assert!(row.contains("64") && row.contains("environment") && row.contains("send queue"), "{row}");
+    let row = text.lines().find(|line| line.contains("RUSHMEM_TIMEOUT")).unwrap();
+    assert!(row.contains("10s") && row.contains("default"), "{row}");
+}
+
+#[test]
+fn json_for_programs() {
+    let token = "5a".repeat(32);
+    let (code, text) = info(&["--json"], &[("RUSHMEM_TOKEN", &token)]);
+    assert_eq!(code, Some(0));
+    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rows = all["settings"].as_array().unwrap();
+    assert_eq!(rows.len(), rushmem::config::SETTINGS.len());
+    let row = rows.iter().find(|row| row["key"] == "token").unwrap();
+    assert_eq!((row["value"].as_str(), row["source"].as_str()), (Some("(set)"), Some("environment")));
+    assert!(!text.contains(&token));
+}
+
+#[test]
+fn a_wrong_setting_is_a_usage_error() {
+    let (code, text) = info(&[], &[("RUSHMEM_CQ", "square")]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("RUSHMEM_CQ") && text.contains("ring, collapsed"), "{text}");
+    let (code, text) = info(&[], &[("RUSHMEM_LOG", "=,=")]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("RUSHMEM_LOG"), "{text}");
+}

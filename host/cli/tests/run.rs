@@ -1,0 +1,444 @@
+//! `rushmem run` with small real processes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough on a busy machine; nothing waits so long unless it fails.
+const LONG: Duration = Duration::from_secs(20);
+
+fn rushmem() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rushmem"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RUSHMEM_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// The example `pe`, which `cargo test` builds beside the launcher.
+fn pe() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_rushmem")).with_file_name("examples").join("pe");
+    assert!(path.exists(), "{} is missing: cargo build -p rushmem-cli --examples", path.display());
+    path
+}
+
+fn run(args: &[&str]) -> Output {
+    rushmem().arg("run").args(args).output().unwrap()
+}
+
+fn sh(n: &str, script: &str) -> Output {
+    run(&["-n", n, "sh", "-c", script])
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+/// Whether a process is there and no zombie.
+fn lives(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim().starts_with('Z'))
+}
+
+fn wait_until(what: &str, mut test: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !test() {
+        assert!(begin.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(launcher: &Child, signal: &str) {
+    kill(&launcher.id().to_string(), signal);
+}
+
+fn kill(pid: &str, signal: &str) {
+    assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
+}
+
+/// A launcher whose PEs have all written a line with `ready`; and what it wrote until then.
+struct Ready {
+    launcher: Child,
+    out: BufReader<std::process::ChildStdout>,
+    lines: Vec<String>,
+}
+
+fn start(n: usize, command: &mut Command) -> Ready {
+    let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(launcher.stdout.take().unwrap());
+    let mut lines = Vec::new();
+    while lines.iter().filter(|line: &&String| line.contains("ready")).count() < n {
+        let mut line = String::new();
+        assert_ne!(out.read_line(&mut line).unwrap(), 0, "{lines:?}");
+        lines.push(line.trim().into());
+    }
+    Ready { launcher, out, lines }
+}
+
+impl Ready {
+    /// The numbers of processes that PEs wrote after `ready`.
+    fn pids(&self) -> Vec<String> {
+        self.lines.iter().filter_map(|line| line.split("ready ").nth(1)).map(String::from).collect()
+    }
+
+    fn end(mut self) -> Output {
+        let mut rest = Vec::new();
+        std::io::Read::read_to_end(&mut self.out, &mut rest).unwrap();
+        let mut output = self.launcher.wait_with_output().unwrap();
+        output.stdout = rest;
+        output
+    }
+}
+
+#[test]
+fn pes_meet_and_lines_are_labelled() {
+    let output = run(&["-n", "4", "pe"]);
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    let mut expected: Vec<_> = (0..4).map(|pe| format!("[{pe}] PE {pe} of 4, with 0 1 2 3")).collect();
+    expected.extend((0..4).map(|pe| format!("[{pe}] done")));
+    expected.sort();
+    let text = out(&output);
+    assert_eq!(
+        sorted(&text).into_iter().filter(|line| !line.contains("ready")).collect::<Vec<_>>(),
+        expected
+    );
+    assert_eq!(err(&output), "");
+}
+
+#[test]
+fn streams_stay_apart_and_labels_can_be_left_out() {
+    let script = "echo out $RUSHMEM_PE; echo err $RUSHMEM_PE >&2; printf 'no end'";
+    let output = sh("2", script);
+    assert_eq!(sorted(&out(&output)), ["[0] no end", "[0] out 0", "[1] no end", "[1] out 1"]);
+    assert_eq!(sorted(&err(&output)), ["[0] err 0", "[1] err 1"]);
+    let output = run(&["-n", "2", "--no-label", "sh", "-c", script]);
+    assert_eq!(sorted(&out(&output)), ["no end", "no end", "out 0", "out 1"]);
+}
+
+#[test]
+fn lines_never_mix() {
+    // Each line is written in two pieces.
+    let script = "i=0; while [ $i -lt 300 ]; do printf %s $RUSHMEM_PE,$RUSHMEM_PE,; echo $RUSHMEM_PE; i=$((i+1)); done";
+    let output = sh("4", script);
+    let text = out(&output);
+    for pe in 0..4 {
+        let line = format!("[{pe}] {pe},{pe},{pe}");
+        assert_eq!(text.lines().filter(|found| **found == line).count(), 300);
+    }
+    assert_eq!(text.lines().count(), 1200);
+}
+
+#[test]
+fn every_pe_is_told_its_place() {
+    let script = "echo $RUSHMEM_N_PES $RUSHMEM_LOCAL_PE $RUSHMEM_LOCAL_PES $RUSHMEM_NODE $RUSHMEM_NODES \
+                  $RUSHMEM_HEAP_BYTES $RUSHMEM_GPUS";
+    let output = run(&["-n", "2", "--gpus", "1,0", "--set", "heap_bytes=1g", "sh", "-c", script]);
+    assert_eq!(sorted(&out(&output)), ["[0] 2 0 2 0 1 1g 1,0", "[1] 2 1 2 0 1 1g 1,0"]);
+}
+
+#[test]
+fn only_pe_0_reads_standard_input() {
+    let mut launcher = rushmem()
+        .args(["run", "-n", "2", "sh", "-c", "read line; echo \"<$line>\""])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    launcher.stdin.take().unwrap().write_all(b"hello\n").unwrap();
+    assert_eq!(sorted(&out(&launcher.wait_with_output().unwrap())), ["[0] <hello>", "[1] <>"]);
+}
+
+#[test]
+fn the_first_failure_is_named_and_its_code_returned() {
+    let output = run(&["-n", "3", "pe", "exit"]);
+    assert_eq!(code(&output), Some(3));
+    let text = err(&output);
+    assert!(
+        text.contains("rushmem: PE 1 exited with code 3; its last words: something went wrong"),
+        "{text}"
+    );
+    assert!(text.contains("[0] error: PE 1 was lost: exited with code 3"), "{text}");
+    assert!(text.contains("[2] error: PE 1 was lost"), "{text}");
+    assert!(out(&output).contains("[0] heard: PE 1 was lost"), "{}", out(&output));
+}
+
+#[test]
+fn a_killed_pe_is_named_within_a_second() {
+    let begin = Instant::now();
+    let output = sh("3", "[ $RUSHMEM_PE = 2 ] && kill -9 $$; exec sleep 60");
+    assert_eq!(code(&output), Some(128 + 9));
+    assert!(
+        err(&output).contains("rushmem: PE 2 was killed by SIGKILL; ending the other 2 PEs"),
+        "{}",
+        err(&output)
+    );
+    assert!(begin.elapsed() < Duration::from_secs(4));
+
+    let mut ready = start(3, rushmem().args(["run", "-n", "3", "pe", "hang"]));
+    let victim = ready.lines.iter().find(|line| line.starts_with("[1] ready")).unwrap();
+    let begin = Instant::now();
+    kill(victim.rsplit(' ').next().unwrap(), "KILL");
+    let mut lines = BufReader::new(ready.launcher.stderr.take().unwrap()).lines();
+    let line = lines.find(|line| line.as_ref().unwrap().starts_with("rushmem:")).unwrap().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(line.contains("PE 1 was killed by SIGKILL"), "{line}");
+    assert_eq!(code(&ready.end()), Some(128 + 9));
+}
+
+#[test]
+fn pes_that_do_not_listen_are_killed_with_all_they_started() {
+    let script = "trap '' TERM; sleep 60 & echo ready $!; echo ready $$; \
+                  if [ $RUSHMEM_PE = 0 ]; then exit 4; fi; while :; do sleep 60; done";
+    let ready = start(4, rushmem().args(["run", "-n", "2", "sh", "-c", script]));
+    let pids = ready.pids();
+    let begin = Instant::now();
+    let output = ready.end();
+    assert_eq!(code(&output), Some(4));
+    assert!(err(&output).contains("PE 1 did not end when asked to (SIGTERM): killed"), "{}", err(&output));
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    for pid in pids {
+        assert!(!lives(&pid), "process {pid} was left behind");
+    }
+}
+
+#[test]
+fn signals_are_passed_on_and_the_second_kills() {
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        let script =
+            format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.01; done");
+        let ready = start(2, rushmem().args(["run", "-n", "2", "sh", "-c", &script]));
+        signal(&ready.launcher, name);
+        let output = ready.end();
+        assert_eq!(sorted(&out(&output)), [format!("[0] got {name}"), format!("[1] got {name}")]);
+        assert_eq!(code(&output), Some(0), "{}", err(&output));
+
+        let ready = start(2, rushmem().args(["run", "-n", "2", "sh", "-c", "echo ready; exec sleep 60"]));
+        signal(&ready.launcher, name);
+        assert_eq!(code(&ready.end()), Some(128 + number));
+    }
+    let script = "trap '' INT; echo ready $$; while :; do sleep 0.01; done";
+    let ready = start(2, rushmem().args(["run", "-n", "2", "sh", "-c", script]));
+    let pids = ready.pids();
+    signal(&ready.launcher, "INT");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(pids.iter().all(|pid| lives(pid)));
+    signal(&ready.launcher, "INT");
+    let output = ready.end();
+    assert_eq!(code(&output), Some(128 + 9), "{}", err(&output));
+    assert!(pids.iter().all(|pid| !lives(pid)));
+}
+
+#[test]
+fn a_launcher_that_dies_leaves_nobody_behind() {
+    let ready = start(3, rushmem().args(["run", "-n", "3", "pe", "hang"]));
+    let pids = ready.pids();
+    assert!(pids.len() == 3 && pids.iter().all(|pid| lives(pid)));
+    signal(&ready.launcher, "KILL");
+    ready.end();
+    wait_until("PEs outlive their launcher", || pids.iter().all(|pid| !lives(pid)));
+}
+
+#[test]
+fn an_abort_ends_the_job_with_the_code_of_who_aborted() {
+    let output = run(&["-n", "3", "pe", "abort"]);
+    assert_eq!(code(&output), Some(6));
+    assert!(err(&output).contains("rushmem: PE 1 was lost: aborted: out of cheese"), "{}", err(&output));
+}
+
+#[test]
+fn leaving_without_finish_is_a_failure() {
+    let output = run(&["-n", "2", "pe", "leave"]);
+    assert_eq!(code(&output), Some(1));
+    let words = "rushmem: PE 1 was lost: exited with code 0, before it had finished the job";
+    assert!(err(&output).contains(words), "{}", err(&output));
+}
+
+#[test]
+fn ending_before_joining_ends_the_wait_of_the_others() {
+    let begin = Instant::now();
+    let output = run(&["-n", "2", "pe", "early"]);
+    assert_eq!(code(&output), Some(7));
+    assert!(
+        err(&output).contains("[0] error: PE 1 was lost: exited with code 7, before it joined"),
+        "{}",
+        err(&output)
+    );
+    assert!(begin.elapsed() < LONG);
+}
+
+#[test]
+fn a_pe_that_never_comes_is_named() {
+    let output = run(&["-n", "3", "--set", "bootstrap_timeout=400ms", "pe", "absent"]);
+    assert_eq!(code(&output), Some(5));
+    let words = "PE 1 of 3 did not arrive at joining the job within";
+    assert!(err(&output).contains(words), "{}", err(&output));
+}
+
+#[test]
+fn two_builds_and_wrong_tokens_are_refused() {
+    let output = run(&["-n", "2", "pe", "build"]);
+    assert_eq!(code(&output), Some(5));
+    assert!(err(&output).contains("two different builds in one job"), "{}", err(&output));
+
+    let script = "[ $RUSHMEM_PE = 1 ] && export RUSHMEM_TOKEN=$(printf %064d 0); exec \"$0\" meet";
+    let output = run(&["-n", "2", "sh", "-c", script, pe().to_str().unwrap()]);
+    assert_eq!(code(&output), Some(5));
+    assert!(err(&output).contains("[1] error: the job's launcher at 127.0.0.1:"), "{}", err(&output));
+    assert!(err(&output).contains("its token is not this job's"), "{}", err(&output));
+}
+
+#[test]
+fn threads_are_one_process() {
+    let output = run(&["-n", "3", "--threads", "pe"]);
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    assert!(out(&output).contains("PE 2 of 3, with 0 1 2\n"), "{}", out(&output));
+    assert!(!out(&output).contains("[0]"));
+    assert_eq!(code(&run(&["-n", "2", "--threads", "sh", "-c", "exit 9"])), Some(9));
+}
+
+#[test]
+fn a_job_that_takes_too_long_is_ended() {
+    let begin = Instant::now();
+    let output = run(&["-n", "2", "--timeout", "200ms", "sleep", "60"]);
+    assert_eq!(code(&output), Some(124));
+    assert!(err(&output).contains("its --timeout of 200ms; ending PEs 0-1"), "{}", err(&output));
+    assert!(begin.elapsed() < LONG);
+}
+
+#[test]
+fn a_reader_that_goes_ends_the_job() {
+    let mut launcher = rushmem()
+        .args(["run", "-n", "2", "yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(launcher.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.ends_with("] y\n"));
+    assert_eq!(launcher.wait().unwrap().code(), Some(128 + 13));
+}
+
+#[test]
+fn what_cannot_be_run_is_a_usage_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tool");
+    fs::write(&file, "#!/bin/sh\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (args, words) in [
+        (&["-n", "2", "no-such-program"][..], "cannot find the program `no-such-program`; looked in "),
+        (&["-n", "2", file], "not executable"),
+        (&["-n", "0", "sh"], "0 is not in 1.."),
+        (&["-n", "2", "--colour", "sh"], "--colour"),
+        (&["-n", "2", "--set", "heapbytes=1g", "sh"], "`heap_bytes`"),
+    ] {
+        let output = run(args);
+        assert_eq!(code(&output), Some(2), "{args:?}: {}", err(&output));
+        assert!(err(&output).contains(words), "{args:?}: {}", err(&output));
+    }
+    // Executable, but no program.
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(file, "#!/no/such/interpreter\n").unwrap();
+    let output = run(&["-n", "2", file]);
+    assert_eq!(code(&output), Some(3));
+    assert!(err(&output).contains("rushmem: cannot start"), "{}", err(&output));
+}
+
+#[test]
+fn unknown_variables_are_errors_before_anything_starts() {
+    let output = rushmem().args(["run", "-n", "2", "sh"]).env("RUSHMEM_HEAPBYTES", "1g").output().unwrap();
+    assert_eq!(code(&output), Some(2));
+    let words =
+        "unknown environment variable RUSHMEM_HEAPBYTES; the nearest known name is RUSHMEM_HEAP_BYTES";
+    assert!(err(&output).contains(words), "{}", err(&output));
+    let output = rushmem().args(["run", "-n", "2", "sh"]).env("RUSHMEM_PES", "2").output().unwrap();
+    assert_eq!(code(&output), Some(2));
+    assert!(err(&output).contains("--threads"), "{}", err(&output));
+}
+
+/// The launchers of a job of several nodes, all on this machine.
+fn nodes(n: &str, nodes: u32, rest: &[&str]) -> Vec<Output> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let launchers: Vec<_> = (0..nodes)
+        .rev()
+        .map(|node| {
+            let mut command = rushmem();
+            command.args(["run", "-n", n, "--nodes", &nodes.to_string(), "--node", &node.to_string()]);
+            command.args(["--rendezvous", &format!("127.0.0.1:{port}")]).args(rest);
+            command.env("RUSHMEM_TOKEN", "5a".repeat(32));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    launchers.into_iter().rev().map(|launcher| launcher.wait_with_output().unwrap()).collect()
+}
+
+#[test]
+fn nodes_make_one_job() {
+    let outputs = nodes("5", 2, &["pe"]);
+    for (output, pes) in outputs.iter().zip([0..2, 2..5]) {
+        assert_eq!(code(output), Some(0), "{}", err(output));
+        let mut expected: Vec<_> =
+            pes.clone().map(|pe| format!("[{pe}] PE {pe} of 5, with 0 1 2 3 4")).collect();
+        expected.extend(pes.map(|pe| format!("[{pe}] done")));
+        expected.sort();
+        let text = out(output);
+        assert_eq!(
+            sorted(&text).into_iter().filter(|line| !line.contains("ready")).collect::<Vec<_>>(),
+            expected
+        );
+    }
+}
+
+#[test]
+fn a_death_on_one_node_ends_the_others() {
+    let begin = Instant::now();
+    // PE 3, on node 1, fails without a word to the bootstrap; node 0 would sleep on.
+    let script = "if [ $RUSHMEM_PE = 3 ]; then exec \"$0\" exit 3; elif [ $RUSHMEM_PE = 0 ]; then exec \"$0\"; fi; \
+                  exec \"$0\" hang $RUSHMEM_PE";
+    let outputs = nodes("4", 2, &["sh", "-c", script, pe().to_str().unwrap()]);
+    assert!(begin.elapsed() < LONG);
+    assert_eq!(code(&outputs[1]), Some(3));
+    assert!(err(&outputs[1]).contains("rushmem: PE 3 exited with code 3"), "{}", err(&outputs[1]));
+    assert_eq!(code(&outputs[0]), Some(1));
+    let words =
+        "rushmem: PE 3 was lost: exited with code 3, before it had finished the job; ending the other 2 PEs";
+    assert!(err(&outputs[0]).contains(words), "{}", err(&outputs[0]));
+}
+
+#[test]
+fn nodes_that_do_not_fit_are_refused() {
+    let output = run(&["-n", "4", "--nodes", "2", "--node", "0", "--rendezvous", "127.0.0.1:1", "sh"]);
+    assert_eq!(code(&output), Some(2));
+    assert!(err(&output).contains("RUSHMEM_TOKEN or a --token-file"), "{}", err(&output));
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = rushmem()
+        .args(["run", "-n", "4", "--nodes", "2", "--node", "0", "--rendezvous", &address, "sh"])
+        .env("RUSHMEM_TOKEN", "5a".repeat(32))
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), Some(3));
+    assert!(err(&output).contains(&format!("cannot listen on {address}")), "{}", err(&output));
+}

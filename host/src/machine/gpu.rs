@@ -1,0 +1,195 @@
+//! A GPU: kernels run as PTX, queues lie in page-locked host memory, the heap in either.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rushmem_device::Ctx;
+use rushmem_device::abi::DevAddr;
+use rushmem_device::kernel::Call;
+use rushmem_softnic::{AtomicOp, HostBuffer, Memory, MemoryError, Width};
+
+use super::{Machine, Mapping, Region, Running};
+use crate::config::HeapKind;
+use crate::cuda::{
+    CopyEngine, CudaMemory, Device, DeviceBuffer, Function, HostKind, Module, RegisteredHost, Stream,
+};
+use crate::native::Grid;
+use crate::{Error, Ptx, Result};
+
+const PAGE: usize = 4096;
+
+/// Runs kernels on one GPU.
+pub(crate) struct Gpu {
+    device: Arc<Device>,
+    stream: Arc<Stream>,
+    copies: Arc<CopyEngine>,
+    /// Kernels by name. All modules are loaded before anything runs: a module that is loaded lazily would wait for
+    /// the kernel that waits for it.
+    kernels: HashMap<String, Function>,
+    heap: HeapKind,
+    /// PEs that share this GPU.
+    sharers: u32,
+}
+
+impl Gpu {
+    /// Makes a PE's part of `device`, with the kernels of `ptx`.
+    ///
+    /// # Errors
+    /// What the driver refuses, JIT errors of the PTX included.
+    pub(crate) fn new(device: Arc<Device>, ptx: &[Ptx], heap: HeapKind, sharers: u32) -> Result<Self> {
+        let mut kernels = HashMap::new();
+        for ptx in ptx {
+            let module = Module::load(&device, ptx.name, ptx.image)?;
+            for name in entries(ptx.image) {
+                kernels.insert(name.to_string(), module.function(name)?);
+            }
+        }
+        let stream = Arc::new(Stream::new(&device)?);
+        let copies = Arc::new(CopyEngine::new(&device)?);
+        Ok(Self { device, stream, copies, kernels, heap, sharers: sharers.max(1) })
+    }
+
+    fn device_memory(&self, bytes: u64) -> Result<Region> {
+        let buffer = Arc::new(DeviceBuffer::zeroed(&self.stream, bytes as usize)?);
+        let addr = DevAddr(buffer.address());
+        Ok(Region { addr, memory: Arc::new(CudaMemory::new(buffer, Arc::clone(&self.copies))) })
+    }
+
+    fn locked_memory(&self, bytes: u64) -> Result<Region> {
+        let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
+        let locked = Locked { mapping: register(&self.device, buffer.as_ptr(), buffer.len() as usize)?, buffer };
+        Ok(Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked) })
+    }
+}
+
+/// Names of the kernels in a PTX text.
+fn entries(ptx: &str) -> impl Iterator<Item = &str> {
+    ptx.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.split(['(', ' ']).next())
+}
+
+fn register(device: &Arc<Device>, start: *mut u8, bytes: usize) -> Result<RegisteredHost> {
+    let start = NonNull::new(start).ok_or(Error::Misuse { call: "register", what: "a null page".into() })?;
+    // SAFETY: callers keep the pages mapped for longer than the registration.
+    Ok(unsafe { RegisteredHost::new(device, start, bytes, HostKind::Memory) }?)
+}
+
+impl Machine for Gpu {
+    fn describe(&self) -> String {
+        let a = self.device.attributes();
+        format!("GPU {} ({})", self.device.ordinal(), a.name)
+    }
+
+    fn is_gpu(&self) -> bool {
+        true
+    }
+
+    fn grid(&self) -> Grid {
+        let blocks = (self.device.attributes().multiprocessors / self.sharers).max(1);
+        Grid { blocks, threads: 256, shared_bytes: 0 }
+    }
+
+    fn shared(&self, bytes: u64) -> Result<Region> {
+        self.locked_memory(bytes)
+    }
+
+    fn local(&self, bytes: u64) -> Result<Region> {
+        self.device_memory(bytes)
+    }
+
+    fn heap(&self, bytes: u64) -> Result<Region> {
+        match self.heap {
+            HeapKind::Host => self.locked_memory(bytes),
+            HeapKind::Auto | HeapKind::Device => {
+                let available = self.device.free_memory()?;
+                if bytes > available {
+                    let place = self.describe();
+                    return Err(Error::HeapTooLarge { wanted: bytes, pes: self.sharers, place, available });
+                }
+                self.device_memory(bytes)
+            }
+        }
+    }
+
+    unsafe fn map_page(&self, page: *mut u8) -> Result<Box<dyn Mapping>> {
+        Ok(Box::new(Page(register(&self.device, page, PAGE)?)))
+    }
+
+    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>> {
+        let kernel = self.kernels.get(call.name).ok_or_else(|| {
+            let mut known: Vec<_> = self.kernels.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            let why = format!(
+                "the PTX given to the job has {}; add its crate with Job::kernels",
+                if known.is_empty() { "no kernels".into() } else { known.join(", ") }
+            );
+            Error::Unavailable { what: format!("kernel {}", call.name), why }
+        })?;
+        kernel.check_resident(grid, self.sharers)?;
+        if grid.shared_bytes > 48 << 10 {
+            kernel.set_dynamic_shared(grid.shared_bytes)?;
+        }
+        let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx.parts())];
+        arguments.extend(call.args.iter().map(|argument| &**argument));
+        // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first; the PE that they
+        // belong to outlives the launch, which `Launch` waits for.
+        unsafe { kernel.launch(&self.stream, grid, &arguments) }?;
+        Ok(Box::new(OnStream(Arc::clone(&self.stream))))
+    }
+}
+
+/// What runs on the PE's stream.
+struct OnStream(Arc<Stream>);
+
+impl Running for OnStream {
+    fn wait(self: Box<Self>, patience: Duration) -> Result<()> {
+        Ok(self.0.wait(patience)?)
+    }
+}
+
+/// A page of a software NIC's, page-locked.
+struct Page(RegisteredHost);
+
+impl Mapping for Page {
+    fn addr(&self) -> DevAddr {
+        DevAddr(self.0.address())
+    }
+}
+
+/// Host memory that the GPU sees too. Unlocked before it is freed: fields drop in order.
+struct Locked {
+    mapping: RegisteredHost,
+    buffer: HostBuffer,
+}
+
+// SAFETY: the buffer is a `Memory` of its own; the registration changes nothing about it.
+unsafe impl Memory for Locked {
+    fn len(&self) -> u64 {
+        self.buffer.len()
+    }
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.buffer.host_ptr()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        self.buffer.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.buffer.write(offset, data)
+    }
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        self.buffer.atomic(offset, width, op)
+    }
+    fn flush(&self) -> Result<(), MemoryError> {
+        self.buffer.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn entries_are_the_kernels() {
+        let ptx = ".version 8.6\n.visible .entry ring(\n.func helper(\n.visible .entry b (\n// .visible .entry no(\n";
+        assert_eq!(super::entries(ptx).collect::<Vec<_>>(), ["ring", "b"]);
+    }
+}

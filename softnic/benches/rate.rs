@@ -1,0 +1,220 @@
+//! How fast the adapter is over loopback, with its engine on one core: small entries a second, payload a second.
+//!
+//! `cargo bench -p rushmem-softnic`; the floor is a million entries and 2 GB a second.
+
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
+use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::qp::{
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts,
+};
+use rushmem_mlx5::prm::{Command, Response};
+use rushmem_mlx5::wqe::Inline;
+use rushmem_mlx5::{Flags, Segment, Wqe};
+use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, Uar};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// log2 of the queue's blocks.
+const LOG_DEPTH: u8 = 14;
+const DEPTH: u16 = 1 << LOG_DEPTH;
+/// Bytes of each heap.
+const HEAP: usize = 64 << 20;
+/// Least time of one measurement.
+const TIME: Duration = Duration::from_millis(500);
+
+struct End {
+    context: Context,
+    key: u32,
+    uar: Uar,
+    qpn: u32,
+    queue: Arc<HostBuffer>,
+    cq: Arc<HostBuffer>,
+    record: Arc<HostBuffer>,
+    gid: [u8; 16],
+    mac: [u8; 6],
+}
+
+fn call<C: Command>(context: &Context, command: &C) -> C::Output {
+    let mut output = <C::Output as Response>::EMPTY;
+    context.command(command.encode().as_ref(), output.as_mut());
+    <C::Output as Response>::decode(output.as_ref()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+impl End {
+    fn new(nic: &Nic) -> End {
+        let context = nic.open();
+        let pd = call(&context, &AllocPd::default()).pd;
+        let buffer = |len: usize| {
+            let memory = Arc::new(HostBuffer::new(len));
+            let umem = context.umem_reg(Arc::clone(&memory) as _, 0, len as u64).expect("numbers are left");
+            (memory, umem)
+        };
+        let (_, heap) = buffer(HEAP);
+        let mkc = MkeyContext {
+            a: true,
+            rw: true,
+            rr: true,
+            lw: true,
+            lr: true,
+            qpn: MkeyContext::ANY_QP,
+            pd,
+            len: HEAP as u64,
+            ..MkeyContext::default()
+        };
+        let create = CreateMkey {
+            umem_valid: true,
+            umem_id: heap,
+            context: mkc.with_access_mode(AccessMode::MTT),
+            ..CreateMkey::default()
+        };
+        let key = key(call(&context, &create).mkey_index, 0);
+        let uar = context.alloc_uar().expect("numbers are left");
+        let (record, record_umem) = buffer(4096);
+        let (cq, cq_umem) = buffer(64 << LOG_DEPTH);
+        let (queue, wq_umem_id) = buffer(64 << LOG_DEPTH);
+        cq.write(0, &[0xff; 64]).expect("in range");
+        let cqc = CqContext {
+            dbr_umem_valid: true,
+            dbr_umem_id: record_umem,
+            dbr_addr: 64,
+            cc: true,
+            oi: true,
+            log_cq_size: LOG_DEPTH,
+            uar_page: uar.page_id,
+            ..CqContext::default()
+        };
+        let create = CreateCq { umem_id: cq_umem, umem_valid: true, context: cqc, ..CreateCq::default() };
+        let cqn_snd = call(&context, &create).cqn;
+        let qpc = QpContext {
+            pd,
+            uar_page: uar.page_id,
+            cqn_snd,
+            log_sq_size: LOG_DEPTH,
+            rq_type: RqType::ZERO_SIZE,
+            dbr_umem_valid: true,
+            dbr_umem_id: record_umem,
+            ..QpContext::default()
+        };
+        let create = CreateQp { wq_umem_id, wq_umem_valid: true, context: qpc, ..CreateQp::default() };
+        let qpn = call(&context, &create).qpn;
+        End { context, key, uar, qpn, queue, cq, record, gid: nic.gid(), mac: nic.mac() }
+    }
+
+    fn connect(&self, peer: &End) {
+        let qpn = self.qpn;
+        let context = QpContext {
+            rre: true,
+            rwe: true,
+            rae: true,
+            atomic_mode: AtomicMode::UP_TO_8B,
+            ..QpContext::default()
+        };
+        call(&self.context, &Rst2Init { qpn, context, ..Rst2Init::default() });
+        let path = AddressPath { rgid_rip: peer.gid, rmac: peer.mac, ..AddressPath::default() };
+        let context = QpContext {
+            mtu: Mtu::B4096,
+            log_msg_max: 30,
+            remote_qpn: peer.qpn,
+            log_rra_max: 4,
+            primary_address_path: path,
+            ..QpContext::default()
+        };
+        call(&self.context, &Init2Rtr { qpn, context, ..Init2Rtr::default() });
+        let path = AddressPath { ack_timeout: 18, ..AddressPath::default() };
+        let context = QpContext {
+            log_sra_max: 4,
+            retry_count: 7,
+            rnr_retry: 7,
+            primary_address_path: path,
+            ..QpContext::default()
+        };
+        call(&self.context, &Rtr2Rts { qpn, context, ..Rtr2Rts::default() });
+    }
+
+    /// Posts `wqe` over and over in batches, each signalled at its end, at most two batches in flight. Gives
+    /// entries a second.
+    fn rate(&self, wqe: &Wqe, batch: u16) -> f64 {
+        let mut producer = call(
+            &self.context,
+            &rushmem_mlx5::prm::qp::QueryQp { qpn: self.qpn, ..rushmem_mlx5::prm::qp::QueryQp::default() },
+        )
+        .context
+        .sw_sq_wqebb_counter;
+        let start = Instant::now();
+        let (mut posted, mut previous) = (0u64, None);
+        loop {
+            for i in 0..batch {
+                let flags = if i + 1 == batch { Flags::SIGNALED } else { Flags::NONE };
+                let entry = wqe.emit(producer, self.qpn, flags);
+                let at = u64::from(producer % DEPTH) * 64;
+                self.queue.write(at, Segment::bytes_of(entry.segments())).expect("in range");
+                producer = producer.wrapping_add(1);
+            }
+            self.record.store_u32(4, record_word(producer));
+            self.uar.memory().store_u64(0x800, Doorbell::producer(self.qpn, producer).raw());
+            posted += u64::from(batch);
+            let last = producer.wrapping_sub(1);
+            if let Some(previous) = previous.replace(last) {
+                self.wait(previous);
+            }
+            if start.elapsed() > TIME {
+                self.wait(last);
+                return posted as f64 / start.elapsed().as_secs_f64();
+            }
+        }
+    }
+
+    /// Waits until the collapsed CQ tells of entry `index` or a later one.
+    fn wait(&self, index: u16) {
+        loop {
+            let word = self.cq.load_u64(0x38);
+            let done = ((word >> 32) as u16).swap_bytes();
+            let opcode = (word >> 60) as u8;
+            assert!(opcode == 0 || opcode == 15, "error, syndrome {:#x}", self.cq.load_u64(0x30) >> 56);
+            if opcode == 0 && done.wrapping_sub(index) < 0x8000 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn main() {
+    let nic = Nic::start(Config::default()).expect("an adapter");
+    let (a, b) = (End::new(&nic), End::new(&nic));
+    a.connect(&b);
+    b.connect(&a);
+    println!("loopback");
+    report(&a, &b);
+
+    let wire = || Nic::start(Config { ip: Ip::AnyLoopback, ..Config::default() }).expect("an adapter");
+    let (x, y) = (wire(), wire());
+    let (a, b) = (End::new(&x), End::new(&y));
+    a.connect(&b);
+    b.connect(&a);
+    println!("RoCEv2 over UDP, both ends on this machine");
+    report(&a, &b);
+    println!("  {:?}", x.stats());
+}
+
+fn report(a: &End, b: &End) {
+    let (rkey, lkey) = (b.key, a.key);
+    let (raddr, laddr) = (1 << 20, 2 << 20);
+    let small: [(&str, Wqe); 5] = [
+        ("NOP", Wqe::Nop),
+        ("WRITE inline 8 B", Wqe::WriteInline { raddr, rkey, data: Inline::from_u64(7) }),
+        ("WRITE 64 B", Wqe::Write { raddr, rkey, laddr, lkey, len: 64 }),
+        ("READ 8 B", Wqe::Read { raddr, rkey, laddr, lkey, len: 8 }),
+        ("FETCH_ADD", Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 1 }),
+    ];
+    for (name, wqe) in small {
+        println!("  {name:18} {:8.2} M entries/s", a.rate(&wqe, 4096) / 1e6);
+    }
+    for len in [4096u32, 65_536, 1 << 20, 16 << 20] {
+        let write = a.rate(&Wqe::Write { raddr, rkey, laddr, lkey, len }, 4) * f64::from(len) / 1e9;
+        let read = a.rate(&Wqe::Read { raddr, rkey, laddr, lkey, len }, 4) * f64::from(len) / 1e9;
+        println!("  WRITE {len:>9} B    {write:8.2} GB/s    READ {read:8.2} GB/s");
+    }
+}
