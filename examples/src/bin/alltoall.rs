@@ -30,7 +30,9 @@ fn start(args: &Args) -> Result<()> {
     let n_pes = n_pes(&config);
     let tallest = u64::from(args.n.div_ceil(n_pes));
     need_heap(&mut config, 4 * 4 * u64::from(args.n) * tallest + 8 * u64::from(n_pes), 5);
-    Job::with_config(config).run(|pe| app(pe, args.n as usize))?;
+    Job::with_config(config)
+        .kernels(rushmem::ptx!("rushmem_example_kernels"))
+        .run(|pe| app(pe, args.n as usize))?;
     Ok(())
 }
 

@@ -29,7 +29,9 @@ fn main() -> ExitCode {
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
     need_heap(&mut config, 8 * args.count.get() as u64, 3);
-    Job::with_config(config).run(|pe| app(pe, args.count.get()))?;
+    Job::with_config(config)
+        .kernels(rushmem::ptx!("rushmem_example_kernels"))
+        .run(|pe| app(pe, args.count.get()))?;
     Ok(())
 }
 

@@ -53,7 +53,9 @@ fn start(args: &Args) -> Result<()> {
     }
     let rows = image.height + 2 * (image.height.div_ceil(n_pes) + 2);
     need_heap(&mut config, (rows * image.row() * size_of::<f32>()) as u64, 5);
-    Job::with_config(config).run(|pe| app(pe, args, &image))?;
+    Job::with_config(config)
+        .kernels(rushmem::ptx!("rushmem_example_kernels"))
+        .run(|pe| app(pe, args, &image))?;
     Ok(())
 }
 
