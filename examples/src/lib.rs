@@ -1,1 +1,17 @@
-//! ring, stencil and alltoall.
+//! What the examples share: options, progress, pictures.
+
+mod cli;
+mod image;
+mod progress;
+
+pub use cli::{JobArgs, Result, exit_code, n_pes, need_heap};
+pub use image::{Image, Output};
+pub use progress::Progress;
+
+/// A number that looks random, of two numbers: what the examples fill arrays with.
+pub fn pattern(a: u64, b: u64) -> u32 {
+    let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(b).wrapping_add(0x632b_e59b_d9b4_e019);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ x >> 31) as u32
+}

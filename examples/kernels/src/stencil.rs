@@ -56,37 +56,33 @@ pub fn heat(
     let plate = Plate { ctx, width: width as usize, height: height as usize, channels: channels as usize };
     let rows = plate.rows();
     let mine = block.share(rows);
-    let (top, bottom) = (mine.start == 0, mine.end == rows);
     let (from_above, from_below) = (halos.at(0), halos.at(1));
 
     for generation in first..first + steps {
         let (old, new) = if generation & 1 == 0 { (even, odd) } else { (odd, even) };
-
-        // The outermost rows first, so that they travel while the rest is computed.
-        if top && let Some(_) = plate.above() {
-            ctx.signal_wait_until(block, from_above, Cmp::Ge, generation)?;
-        }
-        if bottom && let Some(_) = plate.below() {
-            ctx.signal_wait_until(block, from_below, Cmp::Ge, generation)?;
-        }
-        if top {
-            plate.advance(block, old, new, 1);
-        }
-        if bottom {
-            plate.advance(block, old, new, rows);
-        }
-        if top && let Some(above) = plate.above() {
-            let to = plate.rows_of(above) + 1;
-            let (dst, src) = (plate.row(new, to), plate.row(new, 1));
-            ctx.put_signal_nbi(block, dst, src, from_below, SignalOp::Add, 1, above)?;
-        }
-        if bottom && let Some(below) = plate.below() {
-            let (dst, src) = (plate.row(new, 0), plate.row(new, rows));
-            ctx.put_signal_nbi(block, dst, src, from_above, SignalOp::Add, 1, below)?;
-        }
-        for row in mine.start + 1..mine.end + 1 {
-            if row != 1 && row != rows {
-                plate.advance(block, old, new, row);
+        for i in 0..mine.len() {
+            // First and last row before the others, so that halos travel while the rest is computed.
+            let row = match i {
+                0 => mine.start + 1,
+                1 => mine.end,
+                _ => mine.start + i,
+            };
+            let above = plate.above().filter(|_| row == 1);
+            let below = plate.below().filter(|_| row == rows);
+            if above.is_some() {
+                ctx.signal_wait_until(block, from_above, Cmp::Ge, generation)?;
+            }
+            if below.is_some() {
+                ctx.signal_wait_until(block, from_below, Cmp::Ge, generation)?;
+            }
+            plate.advance(block, old, new, row);
+            if let Some(pe) = above {
+                let halo = plate.row(new, plate.rows_of(pe) + 1);
+                ctx.put_signal_nbi(block, halo, plate.row(new, 1), from_below, SignalOp::Add, 1, pe)?;
+            }
+            if let Some(pe) = below {
+                let halo = plate.row(new, 0);
+                ctx.put_signal_nbi(block, halo, plate.row(new, rows), from_above, SignalOp::Add, 1, pe)?;
             }
         }
 

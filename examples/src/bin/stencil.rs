@@ -1,0 +1,225 @@
+//! Heat spreads in a picture.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use rushmem::{Grid, Job, Pe};
+use rushmem_device::{Signal, SymSlice};
+use rushmem_example_kernels::{bands, collect, heat, relax};
+use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
+
+/// Steps of one kernel launch: the bar moves in between.
+const STEPS_PER_LAUNCH: u64 = 50;
+
+/// Largest difference from the serial reference; values are from 0 to 1.
+const TOLERANCE: f32 = 1e-4;
+
+/// Lets heat spread in a picture, whose rows are split over the PEs, and compares with a serial computation.
+///
+/// Each value of a pixel is a temperature, and the picture is an insulated plate.
+#[derive(Parser)]
+#[command(name = "stencil")]
+struct Args {
+    /// The picture, a PNG file
+    input: PathBuf,
+    /// Where the result goes
+    #[arg(short, long, value_name = "FILE", default_value = "heat.png")]
+    output: PathBuf,
+    /// Steps of time
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    steps: u64,
+    #[command(flatten)]
+    job: JobArgs,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    exit_code("stencil", start(&args))
+}
+
+fn start(args: &Args) -> Result<()> {
+    let mut config = args.job.config()?;
+    let image = Image::read(&args.input)?;
+    let n_pes = n_pes(&config) as usize;
+    if image.height < n_pes {
+        return Err(format!(
+            "{} has {} rows, too few for {n_pes} PEs: each needs at least one",
+            args.input.display(),
+            image.height
+        )
+        .into());
+    }
+    let rows = image.height + 2 * (image.height.div_ceil(n_pes) + 2);
+    need_heap(&mut config, (rows * image.row() * size_of::<f32>()) as u64, 5);
+    Job::with_config(config)
+        .kernels(rushmem::ptx!("rushmem_example_kernels"))
+        .run(|pe| app(pe, args, &image))?;
+    Ok(())
+}
+
+fn app(pe: &Pe, args: &Args, image: &Image) -> Result<()> {
+    let output = if pe.my_pe() == 0 { Some(Output::new(&args.output)?) } else { None };
+    let plate = Plate::new(pe, image)?;
+    let took = plate.spread(args.steps)?;
+    let Some(found) = plate.collect(args.steps)? else { return Ok(()) };
+
+    let wanted = serial(image, args.steps);
+    let error = largest_difference(&found, &wanted);
+    if error > TOLERANCE {
+        return Err(format!("the result differs by {error} from the serial reference").into());
+    }
+    let (before, after) = (mean(&image.values), mean(&found));
+    if let Some(output) = output {
+        output.write(&image.with_values(found))?;
+    }
+    let (width, height, channels, steps) = (image.width, image.height, image.channels, args.steps);
+    let rate = (image.values.len() as u64 * steps) as f64 / took.as_secs_f64() / 1e6;
+    println!(
+        "PASS stencil: {width} x {height} pixels x {channels}, {steps} steps on {} PEs ({}) in {:.2} s: {rate:.0} M \
+         cell updates/s; largest error {error:e} against the serial reference; mean {before:.6} before, {after:.6} \
+         after; {} written",
+        pe.n_pes(),
+        pe.machine(),
+        took.as_secs_f64(),
+        args.output.display()
+    );
+    Ok(())
+}
+
+/// One PE's part of the plate.
+struct Plate<'a> {
+    pe: &'a Pe,
+    image: &'a Image,
+    buffers: [SymSlice<f32>; 2],
+    whole: SymSlice<f32>,
+    halos: SymSlice<Signal>,
+    arrived: SymSlice<Signal>,
+    grid: Grid,
+}
+
+impl<'a> Plate<'a> {
+    /// Allocates the buffers, and fills the first with this PE's band of the picture and the rows around it.
+    fn new(pe: &'a Pe, image: &'a Image) -> Result<Self> {
+        let (me, n_pes) = (pe.my_pe(), pe.n_pes() as usize);
+        let row = image.row();
+
+        // Symmetric objects are of one size on all PEs: that of the tallest band.
+        let tallest = image.height.div_ceil(n_pes) + 2;
+        let buffers = [pe.alloc(tallest * row)?, pe.alloc(tallest * row)?];
+        let whole = pe.alloc(image.height * row)?;
+        let (halos, arrived) = (pe.alloc(2)?, pe.alloc(1)?);
+
+        let band = bands(image.height, me, pe.n_pes());
+        let first = band.first.saturating_sub(1);
+        let end = (band.first + band.rows + 1).min(image.height);
+        let at = if band.first == 0 { 1 } else { 0 };
+        let part = at * row..(at + end - first) * row;
+        pe.write(buffers[0].slice(part), &image.values[first * row..end * row])?;
+
+        // A block with no row of its own would have nothing to do.
+        let grid = pe.grid();
+        let blocks = grid.blocks.min((image.height / n_pes) as u32);
+        Ok(Self { pe, image, buffers, whole, halos, arrived, grid: Grid { blocks, ..grid } })
+    }
+
+    /// Runs the steps; returns the time they took.
+    fn spread(&self, steps: u64) -> Result<Duration> {
+        let pe = self.pe;
+        pe.barrier()?;
+        let cells = self.image.values.len() as u64;
+        let mut progress = (pe.my_pe() == 0).then(|| Progress::new(pe.config().progress, steps, cells));
+        let (row, height, channels) = self.shape();
+        let mut done = 0;
+        while done < steps {
+            let now = STEPS_PER_LAUNCH.min(steps - done);
+            let [even, odd] = self.buffers;
+            pe.run(self.grid, heat(even, odd, self.halos, row, height, channels, done, now))?;
+            done += now;
+            if let Some(progress) = &mut progress {
+                progress.at(done);
+            }
+        }
+        pe.barrier()?;
+        Ok(progress.map_or(Duration::ZERO, |progress| progress.end()))
+    }
+
+    /// The whole plate after `steps` steps, at PE 0.
+    fn collect(&self, steps: u64) -> Result<Option<Vec<f32>>> {
+        let newest = self.buffers[(steps % 2) as usize];
+        let (row, height, _) = self.shape();
+        self.pe.run(self.grid, collect(self.whole, newest, self.arrived.at(0), row, height))?;
+        Ok(if self.pe.my_pe() == 0 { Some(self.pe.read(self.whole)?) } else { None })
+    }
+
+    /// Values in a row, rows, values in a pixel.
+    fn shape(&self) -> (u64, u64, u64) {
+        (self.image.row() as u64, self.image.height as u64, self.image.channels as u64)
+    }
+}
+
+/// The same computation on one thread, without any of Rushmem.
+fn serial(image: &Image, steps: u64) -> Vec<f32> {
+    let (row, height, channels) = (image.row(), image.height, image.channels);
+    let mut old = image.values.clone();
+    let mut new = old.clone();
+    for _ in 0..steps {
+        for y in 0..height {
+            let at = |y: usize| &old[y * row..(y + 1) * row];
+            let (here, above, below) = (at(y), at(y.saturating_sub(1)), at((y + 1).min(height - 1)));
+            let next = &mut new[y * row..(y + 1) * row];
+            let cell = |x: usize, left: usize, right: usize| {
+                relax(here[x], above[x], below[x], here[left], here[right])
+            };
+            let inner = channels..row.saturating_sub(channels);
+            for x in (0..row).filter(|x| !inner.contains(x)) {
+                let left = if x < channels { x } else { x - channels };
+                let right = if x + channels < row { x + channels } else { x };
+                next[x] = cell(x, left, right);
+            }
+            for x in inner {
+                next[x] = cell(x, x - channels, x + channels);
+            }
+        }
+        std::mem::swap(&mut old, &mut new);
+    }
+    old
+}
+
+/// The largest difference; what is not a number is infinitely wrong.
+fn largest_difference(found: &[f32], wanted: &[f32]) -> f32 {
+    let differences = found.iter().zip(wanted).map(|(f, w)| (f - w).abs());
+    differences.fold(0.0, |most, d| if d.is_nan() { f32::INFINITY } else { most.max(d) })
+}
+
+fn mean(values: &[f32]) -> f64 {
+    values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_conserves_heat_and_levels_it() {
+        let values: Vec<f32> =
+            (0..7 * 5 * 2).map(|i| rushmem_examples::pattern(3, i) as f32 / 4.3e9).collect();
+        let image = Image { width: 7, height: 5, channels: 2, values };
+        let after = serial(&image, 2000);
+        assert!((mean(&image.values) - mean(&after)).abs() < 1e-5);
+        // Each channel by itself has become even.
+        for channel in 0..2 {
+            let of = |v: &[f32]| -> Vec<f32> { v.iter().skip(channel).step_by(2).copied().collect() };
+            let level = mean(&of(&image.values)) as f32;
+            assert!(of(&after).iter().all(|v| (v - level).abs() < 1e-3), "{level} {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_difference_is_seen() {
+        assert_eq!(largest_difference(&[1.0, 2.0], &[1.0, 2.5]), 0.5);
+        assert_eq!(largest_difference(&[f32::NAN, 2.0], &[1.0, 2.0]), f32::INFINITY);
+        assert_eq!(largest_difference(&[1.0, f32::NAN], &[f32::NAN, 2.0]), f32::INFINITY);
+    }
+}

@@ -1,0 +1,69 @@
+//! Options, settings and the end of a program.
+
+use std::num::NonZeroU32;
+use std::process::ExitCode;
+
+use rushmem::config::{Bytes, Config, Origin};
+use tracing_subscriber::EnvFilter;
+
+/// A result with any error.
+pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// The options that every example has.
+#[derive(clap::Args, Debug)]
+pub struct JobArgs {
+    /// Number of PEs, as threads of this process; PEs as processes are started by `rushmem run -n N`
+    #[arg(long, value_name = "N")]
+    pes: Option<NonZeroU32>,
+}
+
+impl JobArgs {
+    /// The settings of the job, and a log as they say.
+    ///
+    /// # Errors
+    /// Wrong settings, or `--pes` in a process that a launcher has started.
+    pub fn config(&self) -> Result<Config> {
+        let mut config = Config::load()?;
+        if let Some(pes) = self.pes {
+            if let (Some(pe), Some(n_pes)) = (config.pe, config.n_pes) {
+                return Err(format!(
+                    "--pes {pes} asks for PEs as threads, but this process is PE {pe} of {n_pes} already: leave it out \
+                     under `rushmem run`"
+                )
+                .into());
+            }
+            config.set("pes", &pes.to_string())?;
+        }
+        config.check()?;
+        let filter = EnvFilter::try_new(&config.log).map_err(|why| format!("setting `log`: {why}"))?;
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        Ok(config)
+    }
+}
+
+/// PEs that a job with these settings will have.
+pub fn n_pes(config: &Config) -> u32 {
+    config.n_pes.unwrap_or(config.pes).get()
+}
+
+/// Makes the symmetric heap large enough for `bytes` in `objects` objects, unless the user has chosen its size.
+pub fn need_heap(config: &mut Config, bytes: u64, objects: u64) {
+    const ALIGNMENT: u64 = 128;
+    let chosen =
+        config.describe().into_iter().any(|row| row.key == "heap_bytes" && row.origin != Origin::Default);
+    if !chosen {
+        let needed = (bytes + objects * ALIGNMENT).next_multiple_of(1 << 20);
+        config.heap_bytes = Bytes(config.heap_bytes.0.max(needed));
+    }
+}
+
+/// Ends a program: an error is one line on standard error.
+pub fn exit_code(program: &str, result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Pictures: PNG files in and out.
+
+use std::fs::{File, Permissions};
+use std::io::{BufReader, BufWriter};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use png::{BitDepth, ColorType, Transformations};
+use tempfile::NamedTempFile;
+
+use crate::Result;
+
+/// A picture: rows of pixels, each of 1 to 4 values from 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image {
+    /// Pixels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Values for each pixel: gray, red, green, blue, opacity.
+    pub channels: usize,
+    /// Row by row, pixel by pixel.
+    pub values: Vec<f32>,
+}
+
+impl Image {
+    /// Reads a PNG file of any kind. Palettes become colours, and 16 bits become 8.
+    ///
+    /// # Errors
+    /// One that names the file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let wrong = |why: &dyn std::fmt::Display| format!("cannot read {}: {why}", path.display());
+        let file = File::open(path).map_err(|error| wrong(&error))?;
+        let mut decoder = png::Decoder::new(BufReader::new(file));
+        decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
+        let mut reader = decoder.read_info().map_err(|error| wrong(&error))?;
+        let size = reader.output_buffer_size().ok_or_else(|| wrong(&"it is larger than memory"))?;
+        let mut bytes = vec![0; size];
+        let frame = reader.next_frame(&mut bytes).map_err(|error| wrong(&error))?;
+        bytes.truncate(frame.buffer_size());
+        if frame.bit_depth != BitDepth::Eight {
+            return Err(wrong(&format!("{:?} bits a value are not supported", frame.bit_depth)).into());
+        }
+        Ok(Self {
+            width: frame.width as usize,
+            height: frame.height as usize,
+            channels: frame.color_type.samples(),
+            values: bytes.into_iter().map(|byte| f32::from(byte) / 255.0).collect(),
+        })
+    }
+
+    /// Values in a row.
+    pub fn row(&self) -> usize {
+        self.width * self.channels
+    }
+
+    /// The picture with other values.
+    ///
+    /// # Panics
+    /// If there are more or fewer.
+    #[must_use]
+    pub fn with_values(&self, values: Vec<f32>) -> Self {
+        assert_eq!(values.len(), self.values.len());
+        Self { values, ..*self }
+    }
+}
+
+/// A PNG file that will be written. It appears under its name only when it is complete.
+pub struct Output {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Output {
+    /// Sees to it that the file can be written, before any work is done for it.
+    ///
+    /// # Errors
+    /// One that names the file.
+    pub fn new(path: &Path) -> Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut builder = tempfile::Builder::new();
+        let file =
+            builder.prefix(".").suffix(".png").permissions(Permissions::from_mode(0o666)).tempfile_in(folder);
+        let file = file.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        if path.is_dir() {
+            return Err(format!("cannot write {}: it is a directory", path.display()).into());
+        }
+        Ok(Self { file, path: path.into() })
+    }
+
+    /// Writes the picture, 8 bits a value.
+    ///
+    /// # Errors
+    /// One that names the file.
+    pub fn write(self, image: &Image) -> Result<()> {
+        let wrong = |why: &dyn std::fmt::Display| format!("cannot write {}: {why}", self.path.display());
+        let (width, height) = (u32::try_from(image.width)?, u32::try_from(image.height)?);
+        let mut encoder = png::Encoder::new(BufWriter::new(self.file.as_file()), width, height);
+        encoder.set_depth(BitDepth::Eight);
+        encoder.set_color(match image.channels {
+            1 => ColorType::Grayscale,
+            2 => ColorType::GrayscaleAlpha,
+            3 => ColorType::Rgb,
+            _ => ColorType::Rgba,
+        });
+        let bytes: Vec<u8> = image.values.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() as u8).collect();
+        let mut writer = encoder.write_header().map_err(|error| wrong(&error))?;
+        writer.write_image_data(&bytes).map_err(|error| wrong(&error))?;
+        writer.finish().map_err(|error| wrong(&error))?;
+        let path = self.path.clone();
+        self.file
+            .persist(&path)
+            .map_err(|error| format!("cannot write {}: {}", path.display(), error.error))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(width: usize, height: usize, channels: usize) -> Image {
+        let value = |i| (crate::pattern(1, i as u64) % 256) as f32 / 255.0;
+        Image { width, height, channels, values: (0..width * height * channels).map(value).collect() }
+    }
+
+    #[test]
+    fn a_picture_survives_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for (width, height, channels) in [(1, 1, 1), (7, 5, 2), (451, 3, 3), (2, 9, 4)] {
+            let path = folder.path().join("a.png");
+            let written = image(width, height, channels);
+            Output::new(&path).unwrap().write(&written).unwrap();
+            assert_eq!(Image::read(&path).unwrap(), written);
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn bad_files_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("no.png");
+        let error = |path: &Path| Image::read(path).unwrap_err().to_string();
+        assert!(error(&path).contains("no.png: No such file"), "{}", error(&path));
+        std::fs::write(&path, "hello").unwrap();
+        assert!(error(&path).contains("no.png: "), "{}", error(&path));
+        Output::new(&path).unwrap().write(&image(64, 64, 3)).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        assert!(error(&path).contains("no.png: "), "{}", error(&path));
+        assert!(Output::new(&folder.path().join("none/out.png")).is_err());
+        assert!(Output::new(folder.path()).is_err());
+    }
+
+    #[test]
+    fn the_bundled_picture_can_be_read() {
+        let chelsea =
+            Image::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/chelsea.png"))).unwrap();
+        assert_eq!((chelsea.width, chelsea.height, chelsea.channels), (451, 300, 3));
+    }
+}
