@@ -163,7 +163,7 @@ impl Pe {
         let uar = context.alloc_uar().unwrap();
         let records = Arc::new(HostBuffer::new(4096));
         let record_umem = context.umem_reg(Arc::clone(&records) as _, 0, 4096).unwrap();
-        let mut ring = |record_at: usize| {
+        let ring = |record_at: usize| {
             let bytes = CQE_BYTES << setup.log_cq;
             let memory = Arc::new(HostBuffer::new(bytes));
             memory.write(0, &vec![0xff; bytes]).unwrap();
@@ -430,6 +430,20 @@ impl Ring {
             std::thread::yield_now();
         }
     }
+}
+
+/// Runs a test body on two QPs of one adapter, then on two adapters.
+pub(crate) fn both(setup: Setup, body: impl Fn(&mut Pe, &mut Pe)) {
+    let nic = loopback_nic();
+    let (mut a, mut b) = pair(&nic, &nic, setup.clone());
+    body(&mut a, &mut b);
+    assert_eq!(nic.violations(), []);
+
+    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    let (mut a, mut b) = pair(&x, &y, setup);
+    body(&mut a, &mut b);
+    assert_eq!((x.violations(), y.violations()), (vec![], vec![]));
+    assert!(x.stats().packets_sent > 0, "the second run must use packets");
 }
 
 /// Two connected PEs, on one adapter or on two.
