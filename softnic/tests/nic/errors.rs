@@ -237,7 +237,7 @@ fn nobody_answers() {
 #[test]
 fn a_peer_that_comes_late_is_waited_for() {
     let check = |x: &Nic, y: &Nic| {
-        let (mut a, mut b) = (Pe::new(x, Setup::default()), Pe::new(y, Setup::default()));
+        let (mut a, b) = (Pe::new(x, Setup::default()), Pe::new(y, Setup::default()));
         a.connect(&b);
         let index = a.post(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(9) });
         std::thread::sleep(Duration::from_millis(50));
@@ -256,7 +256,7 @@ fn a_peer_that_comes_late_is_waited_for() {
 fn different_packet_numbers_never_meet() {
     let (one, other) = (Setup { psn: 5, ..quick() }, quick());
     let nic = loopback_nic();
-    let (mut a, mut b) = (Pe::new(&nic, one.clone()), Pe::new(&nic, other));
+    let (mut a, b) = (Pe::new(&nic, one.clone()), Pe::new(&nic, other));
     b.connect(&a);
     a.setup.psn = 6;
     a.connect(&b);

@@ -2,6 +2,8 @@
 
 mod commands;
 mod errors;
+mod faults;
 mod operations;
 mod queues;
 mod script;
+mod sharing;

@@ -178,7 +178,7 @@ fn wait_stalls_until_the_other_queue_is_there() {
 #[test]
 fn entries_posted_before_rts_wait_for_it() {
     let nic = loopback_nic();
-    let (mut a, mut b) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
+    let (mut a, b) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
     b.connect(&a);
     a.to_rtr(&b);
     let index = a.post(&put(&b, 3));

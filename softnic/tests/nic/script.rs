@@ -237,7 +237,7 @@ impl Pe {
     }
 
     /// Brings the QP to RTS towards `peer`.
-    pub(crate) fn connect(&mut self, peer: &Pe) {
+    pub(crate) fn connect(&self, peer: &Pe) {
         self.to_rtr(peer);
         self.to_rts();
     }
@@ -276,7 +276,7 @@ impl Pe {
         Init2Rtr { qpn: self.qpn, context, ..Init2Rtr::default() }
     }
 
-    pub(crate) fn to_rtr(&mut self, peer: &Pe) {
+    pub(crate) fn to_rtr(&self, peer: &Pe) {
         self.to_init();
         call(&self.context, &self.init2rtr(peer)).unwrap();
     }
@@ -452,7 +452,7 @@ pub(crate) fn pair(a: &Nic, b: &Nic, setup: Setup) -> (Pe, Pe) {
 }
 
 pub(crate) fn pair_of(a: &Nic, b: &Nic, of_a: Setup, of_b: Setup) -> (Pe, Pe) {
-    let (mut x, mut y) = (Pe::new(a, of_a), Pe::new(b, of_b));
+    let (x, y) = (Pe::new(a, of_a), Pe::new(b, of_b));
     x.connect(&y);
     y.connect(&x);
     (x, y)
