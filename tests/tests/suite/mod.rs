@@ -1,0 +1,4 @@
+//! One binary for all: linking takes longer than running.
+
+mod rma;
+mod setups;
