@@ -31,6 +31,9 @@ pub fn names(
         out.store(0, shmem_my_pe(ctx).into());
         out.store(1, shmem_n_pes(ctx).into());
         out.store(2, seen);
+    }
+    shmem_sync_all(ctx, block)?;
+    if block.leader() {
         one_by_one(ctx, words, signal, pe)?;
     }
     shmem_sync_all(ctx, block)?;
