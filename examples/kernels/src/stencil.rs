@@ -56,8 +56,6 @@ pub fn heat(
     let plate = Plate { ctx, width: width as usize, height: height as usize, channels: channels as usize };
     let rows = plate.rows();
     let mine = block.share(rows);
-    let (from_above, from_below) = (halos.at(0), halos.at(1));
-
     for generation in first..first + steps {
         let (old, new) = if generation & 1 == 0 { (even, odd) } else { (odd, even) };
         for i in 0..mine.len() {
@@ -67,22 +65,13 @@ pub fn heat(
                 1 => mine.end,
                 _ => mine.start + i,
             };
-            let above = plate.above().filter(|_| row == 1);
-            let below = plate.below().filter(|_| row == rows);
-            if above.is_some() {
-                ctx.signal_wait_until(block, from_above, Cmp::Ge, generation)?;
-            }
-            if below.is_some() {
-                ctx.signal_wait_until(block, from_below, Cmp::Ge, generation)?;
+            for side in plate.sides(row) {
+                ctx.signal_wait_until(block, halos.at(side.received), Cmp::Ge, generation)?;
             }
             plate.advance(block, old, new, row);
-            if let Some(pe) = above {
-                let halo = plate.row(new, plate.rows_of(pe) + 1);
-                ctx.put_signal_nbi(block, halo, plate.row(new, 1), from_below, SignalOp::Add, 1, pe)?;
-            }
-            if let Some(pe) = below {
-                let halo = plate.row(new, 0);
-                ctx.put_signal_nbi(block, halo, plate.row(new, rows), from_above, SignalOp::Add, 1, pe)?;
+            for side in plate.sides(row) {
+                let (halo, row) = (plate.row(new, side.halo), plate.row(new, row));
+                ctx.put_signal_nbi(block, halo, row, halos.at(side.sent), SignalOp::Add, 1, side.pe)?;
             }
         }
 
@@ -92,6 +81,17 @@ pub fn heat(
 
     // The rows sent last have left.
     ctx.quiet(block)
+}
+
+/// A neighbour, and the outermost row that it has in common with this PE.
+struct Side {
+    pe: u32,
+    /// Where this PE's row lies in the neighbour's buffer.
+    halo: usize,
+    /// Which signal counts the rows that the neighbour sent here.
+    received: usize,
+    /// Which signal there counts the rows that this PE sent.
+    sent: usize,
 }
 
 /// The plate, as one PE sees it.
@@ -113,6 +113,16 @@ impl Plate<'_> {
     #[inline(always)]
     fn below(&self) -> Option<u32> {
         Some(self.ctx.my_pe() + 1).filter(|&pe| pe < self.ctx.n_pes())
+    }
+
+    /// Where the neighbours of a row are other PEs: nowhere, on one side, or on both if the band is but one row.
+    #[inline(always)]
+    fn sides(&self, row: usize) -> impl Iterator<Item = Side> {
+        let above = self.above().filter(|_| row == 1);
+        let above = above.map(|pe| Side { pe, halo: self.rows_of(pe) + 1, received: 0, sent: 1 });
+        let below = self.below().filter(|_| row == self.rows());
+        let below = below.map(|pe| Side { pe, halo: 0, received: 1, sent: 0 });
+        [above, below].into_iter().flatten()
     }
 
     /// Rows in the band of a PE.
