@@ -63,8 +63,6 @@ pub struct CtxParts {
     pub peers: DevAddr,
     /// [`QpDesc`]s: `n_sets` sets of `n_pes`, the shared sets first.
     pub qps: DevAddr,
-    /// Deadline of every blocking call, in nanoseconds.
-    pub deadline_ns: u64,
     /// This PE.
     pub pe: u32,
     /// PEs in the job.
@@ -132,7 +130,11 @@ pub struct QpDesc {
     /// Bits of [`qp_flags`].
     pub flags: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 9],
+    pub reserved: u32,
+    /// The PE's [`DeviceState`].
+    pub pe_state: DevAddr,
+    /// Reserved, zero.
+    pub reserved_too: [u32; 6],
 }
 
 /// [`QpDesc::flags`].
@@ -174,10 +176,18 @@ pub struct Line {
     pub reserved: [u64; 15],
 }
 
-/// The words of a PE that kernels update.
-#[repr(C)]
+/// What a waiting or failing call needs of its PE, and the words of the PE that kernels update.
+#[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct DeviceState {
+    /// The [`ControlPage`].
+    pub control: DevAddr,
+    /// Deadline of every blocking call, in nanoseconds.
+    pub deadline_ns: u64,
+    /// This PE.
+    pub pe: u32,
+    /// Reserved, zero.
+    pub reserved: [u32; 27],
     /// Error records claimed.
     pub records: Line,
     /// Barriers entered by this PE.
@@ -267,7 +277,6 @@ const fn layout_hash() -> u64 {
         size_of::<CtxParts>(),
         offset_of!(CtxParts, state),
         offset_of!(CtxParts, qps),
-        offset_of!(CtxParts, deadline_ns),
         offset_of!(CtxParts, exclusive_sets),
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
@@ -278,7 +287,10 @@ const fn layout_hash() -> u64 {
         size_of::<QpState>(),
         offset_of!(QpState, bell),
         offset_of!(QpState, owner),
+        offset_of!(QpDesc, pe_state),
         size_of::<DeviceState>(),
+        offset_of!(DeviceState, deadline_ns),
+        offset_of!(DeviceState, records),
         size_of::<ControlPage>(),
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),
@@ -297,7 +309,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 96);
+    assert!(size_of::<CtxParts>() == 88);
     assert!(size_of::<QpDesc>() == 128 && offset_of!(QpDesc, lkey) == 64);
     assert!(size_of::<Line>() == 128);
     assert!(size_of::<ErrorRecord>() == 112);

@@ -68,7 +68,7 @@ impl<S: Sharing> Ctx<S> {
                     Gpu::store_release(generation, before + 1);
                     return Ok(());
                 }
-                let mut watch = Watch::new(self.sink(), self.parts_ref().deadline_ns);
+                let mut watch = Watch::new(self.parts_ref().state);
                 while Gpu::load_acquire(generation) == before {
                     match watch.turn() {
                         Ok(()) => {}

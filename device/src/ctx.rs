@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpDesc, peer_flags};
 use crate::arch;
-use crate::error::{Detail, Error, Result, Sink, record};
+use crate::error::{Detail, Error, Result, record, write_record};
 use crate::heap::{Sym, SymSlice};
 use crate::qp::Qp;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
@@ -94,9 +94,19 @@ impl Ctx {
         if h.magic != abi::MAGIC {
             return; // not a context at all: there is no page to write to
         }
-        let sink = Sink { control: h.control, state: None, pe: u32::MAX };
-        let d = Detail { found: h.layout, wanted: abi::LAYOUT, offset: h.version as u64, ..Detail::NONE };
-        let _ = record(sink, Error::Layout, d, Location::caller());
+        let (code, none, version) = (Error::Layout as u32, u64::MAX, h.version as u64);
+        write_record(
+            h.control,
+            0,
+            u32::MAX,
+            code,
+            none,
+            0,
+            h.layout,
+            abi::LAYOUT,
+            version,
+            Location::caller(),
+        );
     }
 
     /// True if host and kernel agree on what a context is.
@@ -144,7 +154,7 @@ impl<S> Ctx<S> {
             Err(_) => 0,
         };
         // SAFETY: checked to be inside of the heap; the allocator aligned it for `T`.
-        unsafe { View::new(self.address(object.offset()), len, self.sink()) }
+        unsafe { View::new(self.address(object.offset()), len, self.parts.state) }
     }
 
     /// This PE's own copy of a symmetric element, for plain loads and stores of element 0.
@@ -161,7 +171,7 @@ impl<S> Ctx<S> {
         let (base, bytes) = arch::shared();
         let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
         // SAFETY: the launch gave the block `bytes` bytes at `base`, aligned to 16.
-        unsafe { View::new(base.cast(), len, self.sink()) }
+        unsafe { View::new(base.cast(), len, self.parts.state) }
     }
 
     #[inline(always)]
@@ -174,17 +184,12 @@ impl<S> Ctx<S> {
         self.parts.heap.add(offset).ptr()
     }
 
-    #[inline(always)]
-    pub(crate) fn sink(&self) -> Sink {
-        Sink { control: self.parts.header.control, state: Some(self.parts.state), pe: self.parts.pe }
-    }
-
     /// Writes the record of `error` with the caller's place.
     #[cold]
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fail(&self, error: Error, detail: Detail) -> Error {
-        record(self.sink(), error, detail, Location::caller())
+        record(self.parts.state, error, detail, Location::caller())
     }
 
     /// The peer's descriptor.
@@ -226,7 +231,7 @@ impl<S> Ctx<S> {
 
     fn owner_qp(&self) -> Qp<'_, Exclusive> {
         // SAFETY: as `qp`; the set exists.
-        unsafe { Qp::new(&*self.qp_desc(self.parts.first_set, 0), self.sink(), self.parts.deadline_ns) }
+        unsafe { Qp::new(&*self.qp_desc(self.parts.first_set, 0)) }
     }
 
     fn qp_desc(&self, set: u32, pe: u32) -> *const QpDesc {
@@ -247,7 +252,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
         // SAFETY: the host filled a descriptor for every set and PE, and keeps it while kernels run.
-        unsafe { Qp::new(&*self.qp_desc(set, pe), self.sink(), self.parts.deadline_ns) }
+        unsafe { Qp::new(&*self.qp_desc(set, pe)) }
     }
 }
 

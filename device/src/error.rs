@@ -63,95 +63,130 @@ impl Error {
     }
 }
 
-/// Where records go.
-#[derive(Clone, Copy)]
-pub(crate) struct Sink {
-    pub(crate) control: DevAddr,
-    /// `None` when the context cannot be trusted: the record then takes the first place.
-    pub(crate) state: Option<DevAddr>,
-    pub(crate) pe: u32,
-}
-
 /// The details of an error, apart from where and when.
 #[derive(Clone, Copy)]
 pub(crate) struct Detail {
+    /// The peer concerned.
     pub(crate) peer: u32,
+    /// The QP concerned, 24 bits.
     pub(crate) qpn: u32,
-    pub(crate) wqe: u32,
-    pub(crate) opcode: u32,
-    pub(crate) syndrome: u32,
-    pub(crate) vendor: u32,
+    /// The completion that told: see [`Completion::packed`].
+    pub(crate) completion: u64,
     pub(crate) found: u64,
     pub(crate) wanted: u64,
     pub(crate) offset: u64,
 }
 
 impl Detail {
-    pub(crate) const NONE: Self = Self {
-        peer: u32::MAX,
-        qpn: 0,
-        wqe: 0,
-        opcode: 0,
-        syndrome: 0,
-        vendor: 0,
-        found: 0,
-        wanted: 0,
-        offset: u64::MAX,
-    };
+    pub(crate) const NONE: Self =
+        Self { peer: u32::MAX, qpn: 0, completion: 0, found: 0, wanted: 0, offset: u64::MAX };
 }
 
-/// Writes the record of `error`, and returns it.
+/// What an error CQE tells.
+#[derive(Clone, Copy)]
+pub(crate) struct Completion {
+    pub(crate) wqe: u16,
+    pub(crate) opcode: u8,
+    pub(crate) syndrome: u8,
+    pub(crate) vendor: u8,
+}
+
+impl Completion {
+    /// As one word, since the path to a record takes plain words only: anything else would give every kernel a
+    /// stack.
+    pub(crate) const fn packed(self) -> u64 {
+        u64::from_le_bytes([
+            self.wqe as u8,
+            (self.wqe >> 8) as u8,
+            self.opcode,
+            self.syndrome,
+            self.vendor,
+            0,
+            0,
+            0,
+        ])
+    }
+}
+
+/// Writes the record of `error` for the PE whose state this is, and returns it.
 #[cold]
-#[inline(never)]
-pub(crate) fn record(sink: Sink, error: Error, d: Detail, site: &'static Location<'static>) -> Error {
-    let place = match sink.state {
-        // SAFETY: the host made the state, and only atomics touch its words.
-        Some(state) => unsafe {
-            let claimed = core::ptr::addr_of_mut!((*state.ptr::<DeviceState>()).records.word);
-            Gpu::fetch_add_relaxed(claimed, 1)
-        },
-        None => 0,
-    };
-    if place >= RECORDS as u64 {
-        return error;
-    }
-    let (file, file_len) = tail_of(site.file());
-    let r = ErrorRecord {
-        code: 0,
-        pe: sink.pe,
-        peer: d.peer,
-        qpn: d.qpn,
-        wqe: d.wqe,
-        opcode: d.opcode,
-        syndrome: d.syndrome,
-        vendor: d.vendor,
-        block: arch::block(),
-        thread: arch::thread(),
-        line: site.line(),
-        file_len,
-        found: d.found,
-        wanted: d.wanted,
-        offset: d.offset,
-        time_ns: arch::now_ns(),
-        file,
-    };
-    // SAFETY: the control page has RECORDS records; this thread alone claimed `place`.
-    unsafe {
-        let to = core::ptr::addr_of_mut!((*sink.control.ptr::<ControlPage>()).records)
-            .cast::<ErrorRecord>()
-            .add(place as usize);
-        to.write(r);
-        <u32 as SysWord>::store_release(core::ptr::addr_of_mut!((*to).code), error as u32);
-    }
+#[inline(always)]
+pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: &'static Location<'static>) -> Error {
+    let qp = (d.peer as u64) << 32 | d.qpn as u64;
+    record_words(state, error as u32, qp, d.completion, d.found, d.wanted, d.offset, site);
     error
 }
 
-fn tail_of(name: &str) -> ([u8; 32], u32) {
+#[cold]
+#[inline(never)]
+#[allow(clippy::too_many_arguments)] // plain words: see `Completion::packed`
+fn record_words(
+    state: DevAddr,
+    code: u32,
+    qp: u64,
+    completion: u64,
+    found: u64,
+    wanted: u64,
+    offset: u64,
+    site: &'static Location<'static>,
+) {
+    // SAFETY: the host made the state; the words that kernels update are only touched by atomics.
+    let (control, pe, place) = unsafe {
+        let state = state.ptr::<DeviceState>();
+        ((*state).control, (*state).pe, Gpu::fetch_add_relaxed(&raw mut (*state).records.word, 1))
+    };
+    if place < RECORDS as u64 {
+        write_record(control, place, pe, code, qp, completion, found, wanted, offset, site);
+    }
+}
+
+/// Writes record number `place`, which is below [`RECORDS`] and the caller's alone.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // as above
+pub(crate) fn write_record(
+    control: DevAddr,
+    place: u64,
+    pe: u32,
+    code: u32,
+    qp: u64,
+    completion: u64,
+    found: u64,
+    wanted: u64,
+    offset: u64,
+    site: &'static Location<'static>,
+) {
+    // SAFETY: the control page has RECORDS records; this thread alone has `place`.
+    unsafe {
+        let to = (&raw mut (*control.ptr::<ControlPage>()).records).cast::<ErrorRecord>().add(place as usize);
+        (*to).pe = pe;
+        (*to).peer = (qp >> 32) as u32;
+        (*to).qpn = qp as u32;
+        (*to).wqe = completion as u32 & 0xffff;
+        (*to).opcode = (completion >> 16) as u32 & 0xff;
+        (*to).syndrome = (completion >> 24) as u32 & 0xff;
+        (*to).vendor = (completion >> 32) as u32 & 0xff;
+        (*to).block = arch::block();
+        (*to).thread = arch::thread();
+        (*to).line = site.line();
+        (*to).found = found;
+        (*to).wanted = wanted;
+        (*to).offset = offset;
+        (*to).time_ns = arch::now_ns();
+        (*to).file_len = write_tail((&raw mut (*to).file).cast(), site.file());
+        <u32 as SysWord>::store_release(&raw mut (*to).code, code);
+    }
+}
+
+/// Writes the last bytes of a name, as many as an [`ErrorRecord`] holds; returns how many.
+///
+/// # Safety
+/// `to` has room for 32 bytes.
+unsafe fn write_tail(to: *mut u8, name: &str) -> u32 {
     let bytes = name.as_bytes();
     let len = bytes.len().min(32);
-    let mut out = [0; 32];
-    for (to, from) in out.iter_mut().zip(bytes.iter().skip(bytes.len() - len)) {
-        *to = *from;
+    for (i, byte) in bytes.iter().skip(bytes.len() - len).enumerate() {
+        // SAFETY: `i` is below 32.
+        unsafe { to.add(i).write(*byte) };
     }
-    (out, len as u32)
+    len as u32
 }

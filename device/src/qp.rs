@@ -9,7 +9,7 @@ use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe, Wqebb};
 
 use crate::abi::{DevAddr, QpDesc, QpState, qp_flags};
 use crate::arch::{self, Gpu, Scope, Sys};
-use crate::error::{Detail, Error, Result, Sink, record};
+use crate::error::{Completion, Detail, Error, Result, record};
 use crate::sharing::{Exclusive, Sharing};
 use crate::sq::{self, Words};
 use crate::wait::Watch;
@@ -23,8 +23,6 @@ pub(crate) struct Ticket(u64);
 #[derive(Clone, Copy)]
 pub(crate) struct Qp<'a, S> {
     desc: &'a QpDesc,
-    sink: Sink,
-    deadline_ns: u64,
     _sharing: PhantomData<S>,
 }
 
@@ -46,8 +44,8 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// # Safety
     /// The host filled `desc`, and every address in it is valid while the kernel runs.
     #[inline(always)]
-    pub(crate) unsafe fn new(desc: &'a QpDesc, sink: Sink, deadline_ns: u64) -> Self {
-        Self { desc, sink, deadline_ns, _sharing: PhantomData }
+    pub(crate) unsafe fn new(desc: &'a QpDesc) -> Self {
+        Self { desc, _sharing: PhantomData }
     }
 
     #[inline(always)]
@@ -135,29 +133,12 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn wait(&self, t: Ticket) -> Result {
-        let mut watch = Watch::new(self.sink, self.deadline_ns);
-        loop {
-            let done = self.done();
-            if done >= t.0 {
-                return Ok(());
-            }
-            if self.poll(done)? {
-                continue;
-            }
-            match watch.turn() {
-                Ok(()) => {}
-                Err(Error::Timeout) => {
-                    return Err(self.poison(Error::Timeout, self.detail(done as u32 & 0xffff, done, t.0)));
-                }
-                Err(other) => return Err(other),
-            }
-        }
+        if self.done() >= t.0 { Ok(()) } else { wait_slow::<S>(self.desc, t.0, Location::caller()) }
     }
 
     /// Looks at the completion queue once; true if it held something new.
     #[inline(always)]
-    #[track_caller]
-    fn poll(&self, done: u64) -> Result<bool> {
+    fn poll(&self, done: u64, site: &'static Location<'static>) -> Result<bool> {
         let d = self.desc;
         let collapsed = d.flags & qp_flags::COLLAPSED != 0;
         // SAFETY: a word of the QP's state.
@@ -179,7 +160,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
             };
         }
         if kind.opcode() != CqeOpcode::REQ {
-            return Err(self.failed(entry, word));
+            return Err(self.failed(entry, word, site));
         }
         let news = sq::completed(done, word.wqe_counter().wrapping_add(self.blocks_of(word)), self.depth());
         // SAFETY: words of the QP's state.
@@ -212,33 +193,27 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Reports the error CQE at `entry`, once, and ends the QP.
     #[cold]
     #[inline(always)]
-    #[track_caller]
-    fn failed(&self, entry: DevAddr, word: CqeWord) -> Error {
+    fn failed(&self, entry: DevAddr, word: CqeWord, site: &'static Location<'static>) -> Error {
         // SAFETY: the entry is written, and stays while the QP is in error.
         let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
         let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
-        let detail = Detail {
-            opcode: word.opcode().0 as u32,
-            syndrome: syndrome as u32,
-            vendor: vendor as u32,
-            ..self.detail(word.wqe_counter() as u32, 0, 0)
-        };
-        self.poison(Error::Completion, detail)
+        let completion = Completion { wqe: word.wqe_counter(), opcode: word.opcode().0, syndrome, vendor };
+        let detail = Detail { completion: completion.packed(), ..self.detail(0, 0) };
+        self.poison(Error::Completion, detail, site)
     }
 
     #[inline(always)]
-    fn detail(&self, wqe: u32, found: u64, wanted: u64) -> Detail {
-        Detail { peer: self.desc.peer, qpn: self.desc.qpn, wqe, found, wanted, ..Detail::NONE }
+    fn detail(&self, found: u64, wanted: u64) -> Detail {
+        Detail { peer: self.desc.peer, qpn: self.desc.qpn, found, wanted, ..Detail::NONE }
     }
 
     /// Ends the QP: the first thread to say so writes the record, all others learn that it is over.
     #[cold]
     #[inline(always)]
-    #[track_caller]
-    fn poison(&self, error: Error, detail: Detail) -> Error {
+    fn poison(&self, error: Error, detail: Detail, site: &'static Location<'static>) -> Error {
         // SAFETY: a word of the QP's state.
         match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
-            0 => record(self.sink, error, detail, Location::caller()),
+            0 => record(self.desc.pe_state, error, detail, site),
             _ => Error::Poisoned,
         }
     }
@@ -299,14 +274,12 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn take_fetch_slot(&self, index: u64) -> Result {
-        let mut watch = Watch::new(self.sink, self.deadline_ns);
         // SAFETY: a busy word of this QP.
-        while unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } != 0 {
-            if let Err(why) = watch.turn() {
-                return Err(self.poison(why, self.detail(index as u32 & 0xffff, 0, 0)));
-            }
+        if unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } == 0 {
+            Ok(())
+        } else {
+            take_fetch_slot_slow::<S>(self.desc, index, Location::caller())
         }
-        Ok(())
     }
 
     /// Gives the fetch slot back, once the result has been read.
@@ -370,6 +343,45 @@ impl<S: Sharing> Words for Qp<'_, S> {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, rung)), end) }
     }
+}
+
+/// Waits until `done` has reached `target`. Not inlined: a wait is not worth the registers that it would take of
+/// every kernel.
+#[inline(never)]
+fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: &'static Location<'static>) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    let mut watch = Watch::new(desc.pe_state);
+    loop {
+        let done = qp.done();
+        if done >= target {
+            return Ok(());
+        }
+        if qp.poll(done, site)? {
+            continue;
+        }
+        match watch.turn() {
+            Ok(()) => {}
+            Err(Error::Timeout) => return Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
+            Err(other) => return Err(other),
+        }
+    }
+}
+
+/// Waits for a fetch slot that somebody has not read yet. As [`wait_slow`].
+#[cold]
+#[inline(never)]
+fn take_fetch_slot_slow<S: Sharing>(desc: &QpDesc, index: u64, site: &'static Location<'static>) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    let mut watch = Watch::new(desc.pe_state);
+    // SAFETY: a busy word of this QP.
+    while unsafe { S::Scope::swap_acq_rel(qp.fetch_busy(index), 1) } != 0 {
+        if let Err(why) = watch.turn() {
+            return Err(qp.poison(why, qp.detail(index, index + 1), site));
+        }
+    }
+    Ok(())
 }
 
 impl Qp<'_, Exclusive> {

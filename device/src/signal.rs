@@ -1,13 +1,16 @@
 //! Signals, and waiting on words that remote PEs update.
 
+use core::panic::Location;
+
 use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
+use crate::abi::DevAddr;
 use crate::amo::{Amo, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result};
+use crate::error::{Detail, Error, Result, record};
 use crate::group::{Group, agree, by_leader};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
@@ -197,26 +200,12 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result {
         self.check(word)?;
-        let mut watch = Watch::new(self.sink(), self.parts_ref().deadline_ns);
-        loop {
-            let found = self.own(word);
-            if cmp.holds(found, value) {
-                return Ok(());
-            }
-            match watch.turn() {
-                Ok(()) => {}
-                Err(Error::Timeout) => {
-                    let d = Detail {
-                        found: found.bits(),
-                        wanted: value.bits(),
-                        offset: word.offset(),
-                        ..Detail::NONE
-                    };
-                    return Err(self.fail(Error::WaitTimeout, d));
-                }
-                Err(other) => return Err(other),
-            }
+        if cmp.holds(self.own(word), value) {
+            return Ok(());
         }
+        let (at, offset) = (self.address(word.offset()), word.offset());
+        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+        unsafe { await_address(self.parts_ref().state, at, offset, cmp, value, Location::caller()) }
     }
 
     #[inline(always)]
@@ -299,5 +288,37 @@ impl<S: Sharing> Ctx<S> {
             post_atomic(group, &qp, signal, op)?
         };
         if complete { qp.wait(ticket) } else { Ok(()) }
+    }
+}
+
+/// Polls the word at `at`, which is `offset` in the heap, until it compares so. Not inlined: a wait is not worth the
+/// registers that it would take of every kernel.
+///
+/// # Safety
+/// `at` is a word that is only accessed atomically while others write it.
+#[inline(never)]
+unsafe fn await_address<T: Amo + PartialOrd>(
+    state: DevAddr,
+    at: *const T::Word,
+    offset: u64,
+    cmp: Cmp,
+    value: T,
+    site: &'static Location<'static>,
+) -> Result {
+    let mut watch = Watch::new(state);
+    loop {
+        // SAFETY: the caller's promise.
+        let found = T::from_word(unsafe { T::Word::load_acquire(at) });
+        if cmp.holds(found, value) {
+            return Ok(());
+        }
+        match watch.turn() {
+            Ok(()) => {}
+            Err(Error::Timeout) => {
+                let d = Detail { found: found.bits(), wanted: value.bits(), offset, ..Detail::NONE };
+                return Err(record(state, Error::WaitTimeout, d, site));
+            }
+            Err(other) => return Err(other),
+        }
     }
 }

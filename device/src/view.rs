@@ -4,8 +4,9 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
+use crate::abi::DevAddr;
 use crate::arch;
-use crate::error::{Detail, Error, Sink, record};
+use crate::error::{Detail, Error, record};
 
 /// A run of elements that is shared: each access is one load or store, none is a reference.
 ///
@@ -15,7 +16,7 @@ use crate::error::{Detail, Error, Sink, record};
 pub struct View<T> {
     base: *mut T,
     len: usize,
-    sink: Sink,
+    state: DevAddr,
 }
 
 impl<T: Pod> View<T> {
@@ -23,8 +24,8 @@ impl<T: Pod> View<T> {
     /// `base` is aligned and valid for `len` elements for as long as the kernel runs; whoever writes them at the
     /// same time does so with single stores.
     #[inline(always)]
-    pub(crate) unsafe fn new(base: *mut T, len: usize, sink: Sink) -> Self {
-        Self { base, len, sink }
+    pub(crate) unsafe fn new(base: *mut T, len: usize, state: DevAddr) -> Self {
+        Self { base, len, state }
     }
 
     /// Elements.
@@ -72,6 +73,6 @@ impl<T: Pod> View<T> {
 
     fn out_of_range(self, i: usize, site: &'static Location<'static>) {
         let detail = Detail { found: i as u64, wanted: self.len as u64, ..Detail::NONE };
-        let _ = record(self.sink, Error::OutOfRange, detail, site);
+        let _ = record(self.state, Error::OutOfRange, detail, site);
     }
 }

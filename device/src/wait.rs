@@ -1,13 +1,12 @@
 //! Waiting that ends: every spin of the device crate goes through [`Watch`].
 
-use crate::abi::ControlPage;
+use crate::abi::{ControlPage, DevAddr, DeviceState};
 use crate::arch::{self, SysWord};
-use crate::error::{Error, Result, Sink};
+use crate::error::{Error, Result};
 
 /// Watches a waiting loop: its deadline and the job's abort word.
 pub(crate) struct Watch {
-    sink: Sink,
-    deadline_ns: u64,
+    state: DevAddr,
     /// When the wait began; taken at the first look, since most waits end before it.
     since: Option<u64>,
     turns: u32,
@@ -15,8 +14,9 @@ pub(crate) struct Watch {
 
 impl Watch {
     #[inline(always)]
-    pub(crate) fn new(sink: Sink, deadline_ns: u64) -> Self {
-        Self { sink, deadline_ns, since: None, turns: 0 }
+    pub(crate) fn new(state: DevAddr) -> Self {
+        arch::wait_begins();
+        Self { state, since: None, turns: 0 }
     }
 
     /// One turn of the loop. The clock and the abort word, which lies in host memory, are looked at once every
@@ -37,15 +37,17 @@ impl Watch {
     #[inline(always)]
     fn look(&mut self) -> Result {
         self.turns = 0;
-        // SAFETY: the control page lives as long as the kernel.
-        let abort = unsafe {
-            <u32 as SysWord>::load_acquire(&raw const (*self.sink.control.ptr::<ControlPage>()).abort)
+        // SAFETY: the host made the state and the control page, which live as long as the kernel.
+        let (abort, deadline_ns) = unsafe {
+            let state = self.state.ptr::<DeviceState>();
+            let control = (*state).control.ptr::<ControlPage>();
+            (<u32 as SysWord>::load_acquire(&raw const (*control).abort), (*state).deadline_ns)
         };
         if abort != 0 {
             return Err(Error::Aborted);
         }
         let now = arch::now_ns();
         let since = *self.since.get_or_insert(now);
-        if now.wrapping_sub(since) > self.deadline_ns { Err(Error::Timeout) } else { Ok(()) }
+        if now.wrapping_sub(since) > deadline_ns { Err(Error::Timeout) } else { Ok(()) }
     }
 }

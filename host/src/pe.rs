@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytemuck::Pod;
-use rushmem_device::abi::{ControlPage, CtxParts, DeviceState, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
+use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
 use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 use rushmem_softnic::Nic;
@@ -77,6 +77,7 @@ impl Pe {
         let cards = exchange(&*bootstrap, &queues.card(), &config)?;
         queues.connect(me, &cards, config.timeout)?;
         let direct_self = config.peer_path != PeerPath::Nic;
+        state.write_pe(me, control.addr, config.timeout)?;
         state.describe(&queues.descriptors(&state, &cards), &peers(me, n_pes, heap.addr, direct_self))?;
 
         let parts = CtxParts {
@@ -86,7 +87,6 @@ impl Pe {
             heap_bytes: bytes,
             peers: state.peer_table(),
             qps: state.qp_table(),
-            deadline_ns: config.timeout.as_nanos().min(u64::MAX.into()) as u64,
             pe: me,
             n_pes,
             first_set: 0,
@@ -330,10 +330,7 @@ impl Pe {
         if errors.is_empty() {
             return Ok(None);
         }
-        let mut state = <DeviceState as bytemuck::Zeroable>::zeroed();
-        self.state.region.read(0, bytemuck::bytes_of_mut(&mut state))?;
-        let counted = state.records.word.max(errors.len() as u64);
-        self.state.region.write(0, bytemuck::bytes_of(&0u64))?;
+        let counted = self.state.take_record_count()?.max(errors.len() as u64);
         let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
         self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
         // The cause before its consequences.

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use bytemuck::Zeroable;
 use rushmem_device::abi::{DevAddr, DeviceState, PeerDesc, QpDesc, QpState, peer_flags, qp_flags, reserved};
 use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::{cq, mkey, pd, qp};
@@ -238,7 +239,9 @@ impl Queues {
                 log_depth: s.log_depth().into(),
                 log_cq: s.log_depth().into(),
                 flags: if s.collapsed { qp_flags::COLLAPSED } else { 0 },
-                reserved: [0; 9],
+                reserved: 0,
+                pe_state: state.device_state(),
+                reserved_too: [0; 6],
             }
         };
         self.pairs.iter().enumerate().map(describe).collect()
@@ -366,6 +369,25 @@ impl StateMap {
 
     pub(crate) fn device_state(&self) -> DevAddr {
         self.region.addr
+    }
+
+    /// Writes what kernels need of this PE when they wait or fail, and clears all their words.
+    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration) -> Result<()> {
+        let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
+        let state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
+        self.region.write(0, bytemuck::bytes_of(&state))
+    }
+
+    /// How many records kernels have claimed; starts again at 0. Clears the grid barrier too, which an error may
+    /// have left half entered.
+    pub(crate) fn take_record_count(&self) -> Result<u64> {
+        let mut state = DeviceState::zeroed();
+        self.region.read(0, bytemuck::bytes_of_mut(&mut state))?;
+        let count = state.records.word;
+        state.records = Zeroable::zeroed();
+        state.grid_arrived = Zeroable::zeroed();
+        self.region.write(0, bytemuck::bytes_of(&state))?;
+        Ok(count)
     }
 
     const QPS_AT: u64 = size_of::<DeviceState>() as u64;

@@ -1,6 +1,7 @@
 //! What a `build.rs` calls.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -9,6 +10,7 @@ use crate::decide::{Committed, MODE, Mode, Plan, decide};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::inspect::{self, Report};
+use crate::ptxas::PTXAS;
 use crate::source::Source;
 use crate::target::Target;
 use crate::toolchain::{CARGO, RUSTC, Search};
@@ -84,6 +86,10 @@ impl Builder {
     pub fn build(self) -> Built {
         match self.try_build() {
             Ok(built) => built,
+            Err(error @ Error::NotABuildScript(_)) => {
+                eprintln!("{error}");
+                process::exit(1)
+            }
             Err(error) => {
                 // Cargo shows these as its own errors, and fails the build.
                 for line in error.to_string().lines() {
@@ -99,11 +105,12 @@ impl Builder {
     /// # Errors
     /// See [`Error`].
     pub fn try_build(self) -> Result<Built> {
-        for name in [MODE, RUSTC, CARGO] {
-            println!("cargo::rerun-if-env-changed={name}");
-        }
         let base = folder("CARGO_MANIFEST_DIR")?;
         let out = folder("OUT_DIR")?;
+        for name in VARIABLES {
+            println!("cargo::rerun-if-env-changed={name}");
+        }
+        known_only(env::vars_os().map(|(name, _)| name))?;
         let mode = Mode::from_env()?;
 
         let source = Source::read(&base.join(&self.kernels))?;
@@ -129,6 +136,20 @@ impl Builder {
     }
 }
 
+/// The variables of this crate.
+const VARIABLES: [&str; 4] = [MODE, RUSTC, CARGO, PTXAS];
+
+/// Refuses variables that look like one of ours and are none.
+fn known_only(names: impl Iterator<Item = OsString>) -> Result<()> {
+    for name in names {
+        let name = name.to_string_lossy();
+        if name.starts_with(MODE) && !VARIABLES.contains(&&*name) {
+            return Err(Error::UnknownVariable { name: name.into_owned(), known: VARIABLES.join(", ") });
+        }
+    }
+    Ok(())
+}
+
 fn folder(name: &'static str) -> Result<PathBuf> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NotABuildScript(name))
 }
@@ -143,6 +164,17 @@ fn cache_for(out: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_that_is_none_of_ours_is_named() {
+        let check = |names: &[&str]| known_only(names.iter().map(OsString::from)).map_err(|e| e.to_string());
+        assert_eq!(check(&["PATH", "RUSHMEM_HEAP", "RUSHMEM_PTX", "RUSHMEM_PTXAS"]), Ok(()));
+        assert_eq!(
+            check(&["RUSHMEM_PTX", "RUSHMEM_PTX_RUST"]).unwrap_err(),
+            "unknown variable RUSHMEM_PTX_RUST; known are RUSHMEM_PTX, RUSHMEM_PTX_RUSTC, RUSHMEM_PTX_CARGO, \
+             RUSHMEM_PTXAS"
+        );
+    }
 
     #[test]
     fn the_cache_lies_in_the_target_folder() {

@@ -26,6 +26,15 @@ pub enum Error {
         expected: &'static str,
     },
 
+    /// A variable with our prefix that nothing reads.
+    #[error("unknown variable {name}; known are {known}")]
+    UnknownVariable {
+        /// The variable.
+        name: String,
+        /// The others.
+        known: String,
+    },
+
     /// A file could not be read or written.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {

@@ -129,7 +129,7 @@ impl Reading {
     fn instruction(&mut self, line: usize, opcode: &str, text: &str) {
         let mut parts = opcode.split('.');
         match parts.next() {
-            Some("atom" | "red") if opcode != "red.async" => {
+            Some("atom" | "red") => {
                 let has = |list: &[&str]| opcode.split('.').any(|part| list.contains(&part));
                 if !has(&SEMANTICS) || !has(&SCOPES) {
                     self.refuse(line, Rule::UnscopedAtomic(text.to_owned()));

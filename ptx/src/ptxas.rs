@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::error::{Error, Result};
 
 /// The variable that names `ptxas`.
-const PTXAS: &str = "RUSHMEM_PTXAS";
+pub(crate) const PTXAS: &str = "RUSHMEM_PTXAS";
 
 /// What one kernel uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -137,14 +137,17 @@ impl Toolchain {
             return Err(format!("{} is older than {major}.{minor}", version.line));
         }
         let sysroot = ask(rustc, &["--print", "sysroot"])?;
-        let source = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
+        let sysroot = Path::new(sysroot.trim());
+        let source = sysroot.join("lib/rustlib/src/rust");
         // Debian's is a link to a folder that could stay behind, empty, when the package goes.
         let library = source.join("library");
         if !library.join("core/src/lib.rs").exists() {
             return Err(format!("no library source at {}", source.display()));
         }
         let library = library.canonicalize().map_err(|e| e.to_string())?;
-        Ok(Self { rustc: rustc.into(), library, version })
+        // What was asked may be rustup's proxy, which stands for another compiler in another folder.
+        let own = Some(sysroot.join("bin/rustc")).filter(|path| path.exists());
+        Ok(Self { rustc: own.unwrap_or_else(|| rustc.into()), library, version })
     }
 }
 
@@ -252,6 +255,15 @@ pub(crate) mod tests {
         assert_eq!(choose(&mine).unwrap().found.unwrap().rustc, mine);
         let error = choose(&tmp.path().join("absent")).unwrap_err().to_string();
         assert!(error.starts_with("RUSHMEM_PTX_RUSTC=") && error.ends_with("absent: not there"), "{error}");
+    }
+
+    #[test]
+    fn a_proxy_is_replaced_by_what_it_stands_for() {
+        let tmp = tempfile::tempdir().unwrap();
+        let real = fake(&tmp.path().join("real"), "1.96.0", true);
+        let proxy = tmp.path().join("proxy");
+        std::os::unix::fs::symlink(&real, &proxy).unwrap();
+        assert_eq!(Toolchain::at(&proxy).unwrap().rustc, real);
     }
 
     #[test]

@@ -122,6 +122,7 @@ impl Core {
         for (due, qpn) in std::mem::take(&mut self.out.late) {
             self.arm(qpn, due);
         }
+        self.dma.settle();
         self.fire_timers();
         if let Some(fabric) = &mut self.fabric {
             fabric.flush(self.now, &mut self.out.stats);

@@ -168,6 +168,8 @@ pub(crate) struct Dma {
     /// At most one memory has unfinished copies: moving on to another waits for the first, which keeps data and the
     /// flag behind it in order when they lie in different memories.
     dirty: Option<Arc<dyn Memory>>,
+    /// A flush that nobody waited for failed; the next one who waits hears of it.
+    failed: Option<MemoryError>,
     stage: Vec<u8>,
 }
 
@@ -175,9 +177,20 @@ impl Dma {
     /// Waits until every copy has landed.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), MemoryError> {
-        match self.dirty.take() {
-            None => Ok(()),
-            Some(memory) => memory.flush(),
+        match (self.dirty.take(), self.failed.take()) {
+            (None, None) => Ok(()),
+            (dirty, failed) => {
+                let flushed = dirty.map_or(Ok(()), |memory| memory.flush());
+                failed.map_or(flushed, Err)
+            }
+        }
+    }
+
+    /// Finishes copies that no completion waits for.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if self.dirty.is_some() {
+            self.failed = self.flush().err();
         }
     }
 

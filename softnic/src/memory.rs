@@ -448,10 +448,17 @@ unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
 ///
 /// `at` is valid and aligned for `width`.
 pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
-    // SAFETY: valid and aligned by the caller.
     match width {
-        Width::Eight => atomic_u64(unsafe { AtomicU64::from_ptr(at.cast()) }, op),
-        Width::Four => u64::from(atomic_u32(unsafe { AtomicU32::from_ptr(at.cast()) }, op)),
+        Width::Eight => {
+            // SAFETY: valid and aligned by the caller.
+            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+            atomic_u64(word, op)
+        }
+        Width::Four => {
+            // SAFETY: valid and aligned by the caller.
+            let word = unsafe { AtomicU32::from_ptr(at.cast()) };
+            u64::from(atomic_u32(word, op))
+        }
     }
 }
 

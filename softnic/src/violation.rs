@@ -18,8 +18,6 @@ pub enum Clause {
     Wqe,
     /// A completion found its CQ full.
     CqOverrun,
-    /// A receive queue's record announced more than the queue holds.
-    ReceiveRange,
 }
 
 /// One broken rule.

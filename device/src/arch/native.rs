@@ -93,6 +93,11 @@ pub fn spin() {
     lane(|l| l.spin(site))
 }
 
+/// A waiting loop begins: told once, before its turns.
+pub fn wait_begins() {
+    lane(|l| l.wait_begins())
+}
+
 /// Turns of a waiting loop between two looks at the clock and the abort word.
 pub const TURNS: u32 = 16;
 

@@ -41,6 +41,10 @@ pub fn blocks() -> u32 {
 #[inline(always)]
 pub fn spin() {}
 
+/// A waiting loop begins.
+#[inline(always)]
+pub fn wait_begins() {}
+
 /// Turns of a waiting loop between two looks at the clock and the abort word (which lies in host memory).
 pub const TURNS: u32 = 256;
 

@@ -17,6 +17,8 @@ use super::wire::{Message, client_limit, frame, read_frame};
 pub enum Event {
     /// A PE of any node, or the server, is gone.
     Lost(PeerLost),
+    /// The server has heard that the process of this PE has ended; losses that came before it were told before.
+    Noted(u32),
     /// The server will not have this observer.
     Refused(String),
 }
@@ -52,6 +54,7 @@ impl Observer {
             let reason = loop {
                 match read_frame(&mut from, client_limit(n_pes)) {
                     Ok(Some(Message::Lost(lost))) => on_event(Event::Lost(lost)),
+                    Ok(Some(Message::Noted { pe })) => on_event(Event::Noted(pe)),
                     Ok(Some(Message::Refused { reason })) => return on_event(Event::Refused(reason)),
                     Ok(Some(Message::Left)) => {
                         // Nobody waits for it once the observer is dropped.
@@ -73,7 +76,7 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Reports that the process of `pe` has ended, and `how`, as part of a sentence.
+    /// Reports that the process of `pe` has ended, and `how`, as part of a sentence. [`Event::Noted`] follows.
     ///
     /// Whether that is a loss the server decides: it is none after the PE's finish. A server that is gone was an
     /// event already.
@@ -95,9 +98,17 @@ impl Observer {
         }
         match lock(&self.left).recv_timeout(within) {
             // The thread has ended: all it had to say is said.
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                self.close();
+                Ok(())
+            }
             Err(error) => Err(silent(error)),
         }
+    }
+
+    fn close(&self) {
+        // One that the server has closed needs no more.
+        let _ = lock(&self.stream).shutdown(Shutdown::Both);
     }
 
     fn send(&self, message: &Message) -> std::io::Result<()> {
@@ -108,6 +119,6 @@ impl Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         // Ends the listening thread.
-        let _ = lock(&self.stream).shutdown(Shutdown::Both);
+        self.close();
     }
 }

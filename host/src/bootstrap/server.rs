@@ -338,11 +338,12 @@ impl Shared {
         let mut from = BufReader::new(stream);
         while let Ok(Some(message)) = read_frame(&mut from, server_limit(self.options.n_pes)) {
             match message {
-                Message::Exited { pe, how } if pe < self.options.n_pes => self.exited(pe, how),
-                Message::Finish => {
-                    send(&outbox, &Message::Left);
-                    break;
+                Message::Exited { pe, how } if pe < self.options.n_pes => {
+                    self.exited(pe, how);
+                    send(&outbox, &Message::Noted { pe });
                 }
+                // It closes the connection when it has read that; until then it is not gone.
+                Message::Finish => send(&outbox, &Message::Left),
                 _ => break,
             }
         }

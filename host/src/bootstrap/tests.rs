@@ -316,11 +316,12 @@ fn an_observer_tells_how_a_process_ended_and_hears_of_losses() {
         let Failure::Lost(lost) = failure(pe.barrier("x")) else { panic!("no loss") };
         assert_eq!(lost.reason, "was killed by SIGKILL, before it had finished the job");
         assert_eq!(events.recv_timeout(LONG).unwrap(), Event::Lost(lost));
+        assert_eq!(events.recv_timeout(LONG).unwrap(), Event::Noted(1));
         pe.finish().unwrap();
     });
     observer.exited(0, "exited with code 0");
     observer.finish(LONG).unwrap();
-    assert!(events.try_recv().is_err());
+    assert_eq!(events.try_iter().collect::<Vec<_>>(), [Event::Noted(0)]);
     assert!(server.wait_for_observers(1, Some(LONG)).is_empty());
     assert_eq!(server.wait_for_observers(2, Some(Duration::from_millis(10))), vec![1]);
 

@@ -104,7 +104,7 @@ pub enum Message {
     },
     /// PE or observer: leaves in good order. Answered by `Left`.
     Finish,
-    /// Observer: the process of a PE has ended.
+    /// Observer: the process of a PE has ended. Answered by `Noted`, after all that happened before.
     Exited {
         /// The PE.
         pe: u32,
@@ -122,6 +122,11 @@ pub enum Message {
     Lost(PeerLost),
     /// Launcher: has taken note that one leaves.
     Left,
+    /// Launcher: has taken note that the process of a PE has ended.
+    Noted {
+        /// The PE.
+        pe: u32,
+    },
 }
 
 /// Bytes that are no message.
@@ -177,6 +182,7 @@ impl Message {
             }
             Message::Lost(lost) => to.kind(18).lost(lost),
             Message::Left => to.kind(19),
+            Message::Noted { pe } => to.kind(20).u32(*pe),
         };
         to.0
     }
@@ -222,6 +228,7 @@ impl Message {
             }),
             18 => Message::Lost(from.lost()?),
             19 => Message::Left,
+            20 => Message::Noted { pe: from.u32()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }

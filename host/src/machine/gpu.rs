@@ -59,7 +59,8 @@ impl Gpu {
 
     fn locked_memory(&self, bytes: u64) -> Result<Region> {
         let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
-        let locked = Locked { mapping: register(&self.device, buffer.as_ptr(), buffer.len() as usize)?, buffer };
+        let locked =
+            Locked { mapping: register(&self.device, buffer.as_ptr(), buffer.len() as usize)?, buffer };
         Ok(Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked) })
     }
 }

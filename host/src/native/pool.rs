@@ -1,4 +1,4 @@
-//! Threads that help with a launch, kept between launches: starting one costs more than a short kernel.
+//! Further threads for a launch, kept between launches: starting one costs more than a short kernel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Sender};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the end of a helper is polled for before the caller sleeps until then.
+/// How long the end of another thread's work is polled for before the caller sleeps until then.
 const POLL: Duration = Duration::from_micros(50);
 
-/// Helpers that nobody uses. A helper belongs to whoever took it out, until it is put back.
-static IDLE: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
+/// Threads that nobody uses. One belongs to whoever took it out, until it is put back.
+static IDLE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
-struct Helper {
+struct Spare {
     orders: Sender<Arc<Order>>,
 }
 
-/// A piece of work that one helper is asked to do.
+/// A piece of work that one spare thread is asked to do.
 struct Order {
     state: Mutex<State>,
     done: Condvar,
@@ -34,7 +34,7 @@ impl Order {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the helper does.
+    /// What the spare thread does.
     fn carry_out(&self) {
         let mut state = self.state();
         let State::Open(work) = *state else { return };
@@ -69,43 +69,43 @@ impl Order {
     }
 }
 
-/// Calls `work` on this thread and on up to `helpers` others, each once. Returns when all of them have returned; a
-/// helper that has not begun by the time this thread's call returns does not begin.
-pub(super) fn share_out(helpers: usize, work: &(dyn Fn() + Sync)) {
-    struct Finish(Vec<(Helper, Arc<Order>)>);
+/// Calls `work` on this thread and on up to `others` more, each once. Returns when all of them have returned; one that
+/// has not begun by the time this thread's call returns does not begin.
+pub(super) fn share_out(others: usize, work: &(dyn Fn() + Sync)) {
+    struct Finish(Vec<(Spare, Arc<Order>)>);
     impl Drop for Finish {
         fn drop(&mut self) {
             for (_, order) in &self.0 {
                 order.finish();
             }
-            idle().extend(self.0.drain(..).map(|(helper, _)| helper));
+            idle().extend(self.0.drain(..).map(|(spare, _)| spare));
         }
     }
-    // SAFETY: only the lifetime is erased. `finish` leaves each order over, so that no helper calls `work` or is in
+    // SAFETY: only the lifetime is erased. `finish` leaves each order over, so that no other thread calls `work` or is in
     // it any longer when this function returns, by a panic too.
     let erased = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work) };
-    let mut finish = Finish(Vec::with_capacity(helpers));
-    for _ in 0..helpers {
+    let mut finish = Finish(Vec::with_capacity(others));
+    for _ in 0..others {
         let kept = idle().pop();
-        let Some(helper) = kept.or_else(start) else { break };
+        let Some(spare) = kept.or_else(start) else { break };
         let order = Arc::new(Order { state: Mutex::new(State::Open(erased)), done: Condvar::new() });
-        // A helper waits for orders as long as the process lives; without it the order is simply withdrawn.
-        let _ = helper.orders.send(Arc::clone(&order));
-        finish.0.push((helper, order));
+        // A spare thread waits for orders as long as the process lives; without it the order is simply withdrawn.
+        let _ = spare.orders.send(Arc::clone(&order));
+        finish.0.push((spare, order));
     }
     work();
     drop(finish);
 }
 
-fn idle() -> MutexGuard<'static, Vec<Helper>> {
+fn idle() -> MutexGuard<'static, Vec<Spare>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn start() -> Option<Helper> {
+fn start() -> Option<Spare> {
     let (orders, inbox) = mpsc::channel::<Arc<Order>>();
     let run = move || inbox.iter().for_each(|order| order.carry_out());
     match thread::Builder::new().name("kernel".to_owned()).spawn(run) {
-        Ok(_) => Some(Helper { orders }),
+        Ok(_) => Some(Spare { orders }),
         Err(error) => {
             tracing::warn!(%error, "no further thread for kernels: their blocks share those there are");
             None
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_run_beside_the_caller() {
+    fn others_run_beside_the_caller() {
         let here = AtomicU32::new(0);
         share_out(2, &|| {
             here.fetch_add(1, AcqRel);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_caller_waits_for_the_helpers() {
+    fn a_panic_of_the_caller_waits_for_the_others() {
         let caller = thread::current().id();
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         let outcome = catch_unwind(AssertUnwindSafe(|| {

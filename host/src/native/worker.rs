@@ -101,6 +101,7 @@ impl Worker<'_> {
     fn work(&mut self) -> Result<(), Error> {
         let mut idle = Idle::default();
         let mut rounds = 0u32;
+        let mut doomed = false;
         loop {
             let wants = self.blocks.len() < self.launch.share as usize || idle.time() > TAKE_OVER;
             if self.queue.is_empty() || wants {
@@ -109,14 +110,18 @@ impl Worker<'_> {
             if self.queue.is_empty() || self.launch.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            // Whole rounds: after one, each lane has come to where it waits, so that a report is complete.
+            // Whole rounds: then each lane has come to where it waits, and a report is complete.
             let mut progress = false;
             for _ in 0..self.queue.len() {
                 let Some(turn) = self.queue.pop_front() else { break };
                 progress |= self.turn(turn)?;
             }
             if self.blocks.iter().any(|running| running.block.deadlocked()) {
-                return Err(Error::Deadlock(Report::default()));
+                if doomed || self.queue.is_empty() {
+                    return Err(Error::Deadlock(Report::default()));
+                }
+                // Lanes that had their turn before the last one went wrong get another to come to their places.
+                doomed = true;
             }
             rounds = rounds.wrapping_add(1);
             if !progress || rounds.is_multiple_of(CLOCK_EVERY) {

@@ -105,12 +105,14 @@ fn repeat(qp: &mut Qp, packet: &Packet<'_>) {
     let psn = packet.bth.psn;
     match (packet.bth.op, packet.ext) {
         (Op::ReadRequest, Ext::Reth(reth)) => {
-            let packets = qp.attrs.packets(u64::from(reth.len));
-            // Only what was asked before: a READ that reaches further is not a repetition.
-            if psn.plus(packets).since(qp.recv_psn) <= 0 {
-                qp.resp.answers.retain(|answer| answer.psn().since(psn) < 0);
-                qp.answer(Answer::Read { psn, reth, sent: 0 });
+            // The requester cuts a READ anew where it goes on, so a repetition may reach beyond what has been seen: then
+            // the requests behind got lost, and their numbers are used up here.
+            let end = psn.plus(qp.attrs.packets(u64::from(reth.len)));
+            if end.since(qp.recv_psn) > 0 {
+                qp.recv_psn = end;
             }
+            qp.resp.answers.retain(|answer| answer.psn().since(psn) < 0);
+            qp.answer(Answer::Read { psn, reth, sent: 0 });
         }
         (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
             if let Some((_, old)) = qp.resp.replays.iter().find(|(at, _)| *at == psn) {

@@ -91,7 +91,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let to = Target { peer, qpn: qp.attrs.remote_qpn, mtu_shift: qp.attrs.mtu_shift() };
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
-        Kind::Read => match read_chunk(req, message, psn, room) {
+        Kind::Read => match read_chunk(req, message, room) {
             0 => return Step::Idle,
             count => count,
         },
@@ -126,13 +126,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
 }
 
 /// How many packets the next READ request asks for; 0 to wait until more fit into the window.
-fn read_chunk(req: &Requester, message: &Message, psn: Psn, room: u32) -> u32 {
+fn read_chunk(req: &Requester, message: &Message, room: u32) -> u32 {
     let rest = message.packets - req.next_packet;
-    let again = req.highest.since(psn);
-    if again > 0 {
-        // A repeated request must not reach beyond what was asked for before.
-        return READ_CHUNK.min(room).min(rest).min(again as u32);
-    }
     let worthwhile = READ_CHUNK.min(rest).min(req.window / 2).max(1);
     if room < worthwhile && room < req.window { 0 } else { READ_CHUNK.min(room).min(rest) }
 }

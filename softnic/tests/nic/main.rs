@@ -1,4 +1,9 @@
 //! The adapter as its drivers see it: mailboxes, queues, doorbells, completions.
 
+mod commands;
+mod errors;
+mod faults;
 mod operations;
+mod queues;
 mod script;
+mod sharing;

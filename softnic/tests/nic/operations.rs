@@ -1,27 +1,8 @@
 //! Every operation, over loopback and over the wire.
 
-use crate::script::{Pe, Setup, loopback_nic, pair, pattern, wire_nic};
+use crate::script::{Pe, Setup, both, loopback_nic, pattern};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{CqeOpcode, Flags, Opcode, Wqe};
-use rushmem_softnic::{Config, Nic};
-
-/// Runs a test body on two QPs of one adapter, then on two adapters.
-fn both(setup: Setup, body: impl Fn(&mut Pe, &mut Pe)) {
-    let nic = loopback_nic();
-    let (mut a, mut b) = pair(&nic, &nic, setup.clone());
-    body(&mut a, &mut b);
-    assert_eq!(nic.violations(), []);
-
-    let (x, y) = two_nics();
-    let (mut a, mut b) = pair(&x, &y, setup);
-    body(&mut a, &mut b);
-    assert_eq!((x.violations(), y.violations()), (vec![], vec![]));
-    assert!(x.stats().packets_sent > 0, "the second run must use packets");
-}
-
-fn two_nics() -> (Nic, Nic) {
-    (wire_nic(Config::default()), wire_nic(Config::default()))
-}
 
 fn heap_word(pe: &Pe, offset: usize) -> u64 {
     pe.heap.load_u64(offset)

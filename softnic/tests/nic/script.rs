@@ -163,7 +163,7 @@ impl Pe {
         let uar = context.alloc_uar().unwrap();
         let records = Arc::new(HostBuffer::new(4096));
         let record_umem = context.umem_reg(Arc::clone(&records) as _, 0, 4096).unwrap();
-        let mut ring = |record_at: usize| {
+        let ring = |record_at: usize| {
             let bytes = CQE_BYTES << setup.log_cq;
             let memory = Arc::new(HostBuffer::new(bytes));
             memory.write(0, &vec![0xff; bytes]).unwrap();
@@ -237,7 +237,7 @@ impl Pe {
     }
 
     /// Brings the QP to RTS towards `peer`.
-    pub(crate) fn connect(&mut self, peer: &Pe) {
+    pub(crate) fn connect(&self, peer: &Pe) {
         self.to_rtr(peer);
         self.to_rts();
     }
@@ -276,7 +276,7 @@ impl Pe {
         Init2Rtr { qpn: self.qpn, context, ..Init2Rtr::default() }
     }
 
-    pub(crate) fn to_rtr(&mut self, peer: &Pe) {
+    pub(crate) fn to_rtr(&self, peer: &Pe) {
         self.to_init();
         call(&self.context, &self.init2rtr(peer)).unwrap();
     }
@@ -432,13 +432,27 @@ impl Ring {
     }
 }
 
+/// Runs a test body on two QPs of one adapter, then on two adapters.
+pub(crate) fn both(setup: Setup, body: impl Fn(&mut Pe, &mut Pe)) {
+    let nic = loopback_nic();
+    let (mut a, mut b) = pair(&nic, &nic, setup.clone());
+    body(&mut a, &mut b);
+    assert_eq!(nic.violations(), []);
+
+    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    let (mut a, mut b) = pair(&x, &y, setup);
+    body(&mut a, &mut b);
+    assert_eq!((x.violations(), y.violations()), (vec![], vec![]));
+    assert!(x.stats().packets_sent > 0, "the second run must use packets");
+}
+
 /// Two connected PEs, on one adapter or on two.
 pub(crate) fn pair(a: &Nic, b: &Nic, setup: Setup) -> (Pe, Pe) {
     pair_of(a, b, setup.clone(), setup)
 }
 
 pub(crate) fn pair_of(a: &Nic, b: &Nic, of_a: Setup, of_b: Setup) -> (Pe, Pe) {
-    let (mut x, mut y) = (Pe::new(a, of_a), Pe::new(b, of_b));
+    let (x, y) = (Pe::new(a, of_a), Pe::new(b, of_b));
     x.connect(&y);
     y.connect(&x);
     (x, y)

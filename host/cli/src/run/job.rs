@@ -206,6 +206,7 @@ impl Supervisor<'_> {
             }
             Event::Signal(signal) => self.signalled(signal),
             Event::News(bootstrap::Event::Lost(lost)) => self.lost(&lost),
+            Event::News(bootstrap::Event::Noted(pe)) => self.noted(pe),
             Event::News(bootstrap::Event::Refused(reason)) => {
                 self.fail(
                     Verdict { pe: None, code: Some(3) },
@@ -225,19 +226,22 @@ impl Supervisor<'_> {
     fn exited(&mut self, local: usize, exit: Exit) {
         let Some(pe) = self.pes.get_mut(local) else { return };
         pe.exit = Some(exit);
-        let number = pe.pe;
-        self.observer.exited(number, &exit.to_string());
-        if exit == Exit::Code(0) {
+        // Whether another PE failed first, the server knows: what follows waits for its answer.
+        self.observer.exited(pe.pe, &exit.to_string());
+    }
+
+    /// The server has heard how a PE of this node ended, and has told all that happened before.
+    fn noted(&mut self, number: u32) {
+        let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
+        let Some(exit) = pe.exit.filter(|exit| *exit != Exit::Code(0)) else { return };
+        if self.signals > 0 || self.verdict.is_some() {
+            tracing::debug!(pe = number, "{exit}");
             return;
         }
         // Its last words are most likely in the pipe already.
         pe.drained(Instant::now() + Duration::from_millis(100));
         let last = pe.last_line();
         let words = if last.is_empty() { String::new() } else { format!("; its last words: {last}") };
-        if self.signals > 0 {
-            tracing::debug!(pe = number, "{exit} after a signal");
-            return;
-        }
         self.fail(
             Verdict { pe: Some(number), code: Some(exit.code()) },
             &format!("PE {number} {exit}{words}"),
@@ -246,6 +250,10 @@ impl Supervisor<'_> {
 
     /// The server says that a PE, or the server itself, was lost.
     fn lost(&mut self, lost: &PeerLost) {
+        if let Some(pe) = lost.pe {
+            // If it is by its end that it was lost, its own words are better.
+            self.noted(pe);
+        }
         if self.signals == 0 {
             self.fail(Verdict { pe: lost.pe, code: None }, &lost.to_string());
         }

@@ -30,6 +30,7 @@ fn samples() -> Vec<Message> {
         Message::Failed(Failure::Builds { first_pe: 0, first_build: "x".into(), pe: 1, build: "y".into() }),
         Message::Lost(lost(None)),
         Message::Left,
+        Message::Noted { pe: 6 },
     ]
 }
 
@@ -50,7 +51,7 @@ fn every_kind_survives_the_wire() {
 #[test]
 fn every_kind_is_among_the_samples() {
     let kinds: Vec<u8> = samples().iter().map(|message| message.encode()[0]).collect();
-    assert_eq!(kinds, (1..=19).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=20).collect::<Vec<u8>>());
 }
 
 #[test]
@@ -110,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_never_panics(which in 0usize..19, at: usize, to: u8) {
+    fn a_changed_byte_never_panics(which in 0usize..20, at: usize, to: u8) {
         let mut bytes = samples()[which].encode();
         let at = at % bytes.len();
         bytes[at] = to;

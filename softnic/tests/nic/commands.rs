@@ -1,0 +1,336 @@
+//! The command interface: states, numbers, limits, and what is still in use.
+
+use crate::script::{Pe, Setup, call, loopback_nic, pair, wire_nic};
+use rushmem_mlx5::Wqe;
+use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
+use rushmem_mlx5::prm::cq::DestroyCq;
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext};
+use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
+use rushmem_mlx5::prm::qp::{
+    CreateQp, DestroyQp, Init2Init, Init2Rtr, Mtu, QpContext, QpState, RqType, Rst2Init, Rtr2Rts, Rts2Rts,
+    ServiceType, ToErr, ToRst, opt_param,
+};
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus};
+use rushmem_mlx5::wqe::Inline;
+use rushmem_softnic::{Config, Error, HostBuffer, reason};
+use std::sync::Arc;
+
+fn status<T: std::fmt::Debug>(result: Result<T, CmdError>) -> CmdStatus {
+    let refusal = result.expect_err("must be refused");
+    assert!(reason(refusal.syndrome).is_some(), "syndrome {:#x} has no text", refusal.syndrome);
+    refusal.status
+}
+
+#[test]
+fn capabilities_are_what_a_gpu_initiated_driver_asks_for() {
+    let nic = loopback_nic();
+    let context = nic.open();
+    let general: HcaCap = call(&context, &QueryHcaCap::current::<HcaCap>()).unwrap().page.get();
+    assert!(general.rc && general.roce && general.atomic && general.cq_oi);
+    assert_eq!((general.cqe_version, general.log_max_msg, general.num_ports), (1, 30, 1));
+    let atomics: AtomicCaps = call(&context, &QueryHcaCap::current::<AtomicCaps>()).unwrap().page.get();
+    assert_eq!((atomics.atomic_operations, atomics.atomic_size_qp), (0xf, 0xc));
+    assert_eq!(atomics.atomic_req_8b_endianness_mode, 1);
+    let odp = QueryHcaCap { cap_type: CapType::ODP, current: true, ..QueryHcaCap::default() };
+    assert_eq!(status(call(&context, &odp)), CmdStatus::BAD_PARAM);
+}
+
+#[test]
+fn the_address_table_holds_the_identity() {
+    let nic = wire_nic(Config::default());
+    let context = nic.open();
+    let address = call(&context, &QueryRoceAddress::default()).unwrap().address;
+    assert_eq!((address.source_l3_address, address.source_mac), (nic.gid(), nic.mac()));
+    assert_eq!(address.roce_version, RoceVersion::V2);
+    assert_eq!(nic.gid()[10..12], [0xff, 0xff]);
+    assert_eq!(nic.gid()[12..], nic.address().ip().octets());
+    assert_eq!(nic.mac(), [2, 0x52, 0x4d, 0, 0x12, 0xb7], "port 4791");
+    let second = QueryRoceAddress { roce_address_index: 1, ..QueryRoceAddress::default() };
+    assert_eq!(status(call(&context, &second)), CmdStatus::BAD_PARAM);
+}
+
+#[test]
+fn transitions_start_from_their_state_only() {
+    let nic = loopback_nic();
+    let (a, peer) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
+    let qpn = a.qpn;
+    type Step<'s> = (&'static str, QpState, Box<dyn Fn() -> Result<(), CmdError> + 's>);
+    let rtr = a.init2rtr(&peer);
+    let steps: [Step; 5] = [
+        (
+            "RST2INIT",
+            QpState::RST,
+            Box::new(|| call(&a.context, &Rst2Init { qpn, ..Rst2Init::default() }).map(drop)),
+        ),
+        (
+            "INIT2INIT",
+            QpState::INIT,
+            Box::new(|| call(&a.context, &Init2Init { qpn, ..Init2Init::default() }).map(drop)),
+        ),
+        ("INIT2RTR", QpState::INIT, Box::new(|| call(&a.context, &rtr).map(drop))),
+        (
+            "RTR2RTS",
+            QpState::RTR,
+            Box::new(|| call(&a.context, &Rtr2Rts { qpn, ..Rtr2Rts::default() }).map(drop)),
+        ),
+        (
+            "RTS2RTS",
+            QpState::RTS,
+            Box::new(|| call(&a.context, &Rts2Rts { qpn, ..Rts2Rts::default() }).map(drop)),
+        ),
+    ];
+    // Walk through all states; in each, everything that starts elsewhere is refused.
+    let walk: [(QpState, Option<usize>); 4] =
+        [(QpState::RST, Some(0)), (QpState::INIT, Some(2)), (QpState::RTR, Some(3)), (QpState::RTS, None)];
+    for (state, onward) in walk {
+        assert_eq!(a.query().state, state);
+        for (name, from, run) in &steps {
+            if *from != state {
+                assert_eq!(status(run()), CmdStatus::BAD_QP_STATE, "{name} in {state}");
+                assert_eq!(a.query().state, state);
+            }
+        }
+        if let Some(next) = onward {
+            steps[next].2().unwrap();
+        }
+    }
+    call(&a.context, &ToErr { qpn, ..ToErr::default() }).unwrap();
+    assert_eq!(a.query().state, QpState::ERR);
+    for (name, _, run) in &steps {
+        assert_eq!(status(run()), CmdStatus::BAD_QP_STATE, "{name} in ERR");
+    }
+    call(&a.context, &ToRst { qpn, ..ToRst::default() }).unwrap();
+    assert_eq!(a.query().state, QpState::RST);
+}
+
+#[test]
+fn a_reset_qp_starts_over() {
+    let nic = loopback_nic();
+    let (mut a, mut b) = pair(&nic, &nic, Setup::default());
+    let bad = Wqe::Write { raddr: 0, rkey: 0, laddr: 0, lkey: a.key, len: 1 };
+    a.fail(&bad);
+    for pe in [&mut a, &mut b] {
+        call(&pe.context, &ToRst { qpn: pe.qpn, ..ToRst::default() }).unwrap();
+        pe.producer = 0;
+        pe.records.store_u32(4, 0);
+    }
+    a.connect(&b);
+    b.connect(&a);
+    a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(4) });
+    assert_eq!(b.heap.load_u32(0), 4);
+}
+
+#[test]
+fn query_tells_what_was_set_and_where_it_stands() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup { psn: 0xff_fffe, ..Setup::default() });
+    for i in 0..3 {
+        a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(i) });
+    }
+    let context = a.query();
+    assert_eq!((context.state, context.remote_qpn, context.mtu), (QpState::RTS, b.qpn, Mtu::B1024));
+    assert_eq!((context.hw_sq_wqebb_counter, context.sw_sq_wqebb_counter), (3, 3));
+    assert_eq!((context.next_send_psn, b.query().next_rcv_psn), (1, 1), "packet numbers have 24 bits");
+    assert_eq!((context.pd, context.cqn_snd, context.user_index), (a.pd, a.cqn, 0x77));
+    assert!(context.rre && context.rwe && context.rae);
+    assert_eq!((context.retry_count, context.primary_address_path.ack_timeout), (7, 14));
+}
+
+#[test]
+fn optional_fields_count_only_with_their_bit() {
+    let nic = loopback_nic();
+    let (a, _) = pair(&nic, &nic, Setup::default());
+    let context = QpContext { retry_count: 3, ..QpContext::default() };
+    let change = Rts2Rts { qpn: a.qpn, context, ..Rts2Rts::default() };
+    call(&a.context, &change).unwrap();
+    assert!(a.query().rwe && a.query().retry_count == 7);
+    let opt_param_mask = opt_param::RWE | opt_param::RETRY_COUNT;
+    call(&a.context, &Rts2Rts { opt_param_mask, ..change }).unwrap();
+    let now = a.query();
+    assert!(!now.rwe && now.rre && now.retry_count == 3);
+}
+
+#[test]
+fn objects_in_use_cannot_be_destroyed() {
+    let nic = loopback_nic();
+    let a = Pe::new(&nic, Setup::default());
+    let (pd, cqn, qpn, mkey_index) = (a.pd, a.cqn, a.qpn, a.key >> 8);
+    let context = &a.context;
+    let dealloc = DeallocPd { pd, ..DeallocPd::default() };
+    let destroy_cq = DestroyCq { cqn, ..DestroyCq::default() };
+    let destroy_qp = DestroyQp { qpn, ..DestroyQp::default() };
+    let destroy_mkey = DestroyMkey { mkey_index, ..DestroyMkey::default() };
+
+    assert_eq!(status(call(context, &dealloc)), CmdStatus::RES_BUSY);
+    assert_eq!(status(call(context, &destroy_cq)), CmdStatus::RES_BUSY);
+    let used = context.umem_dereg(a.heap_umem);
+    assert!(matches!(used, Err(Error::InUse { kind: "umem", users: 1, .. })), "{used:?}");
+    assert!(matches!(context.free_uar(a.uar.page_id), Err(Error::InUse { users: 3, .. })));
+
+    call(context, &destroy_qp).unwrap();
+    assert_eq!(status(call(context, &destroy_qp)), CmdStatus::BAD_RES);
+    call(context, &destroy_cq).unwrap();
+    call(context, &DestroyCq { cqn: a.recv_cqn, ..DestroyCq::default() }).unwrap();
+    assert_eq!(status(call(context, &dealloc)), CmdStatus::RES_BUSY, "the key is still there");
+    call(context, &destroy_mkey).unwrap();
+    call(context, &dealloc).unwrap();
+    context.umem_dereg(a.heap_umem).unwrap();
+    assert!(matches!(context.umem_dereg(a.heap_umem), Err(Error::Unknown { kind: "umem", .. })));
+    context.free_uar(a.uar.page_id).unwrap();
+}
+
+#[test]
+fn objects_belong_to_their_context() {
+    let nic = loopback_nic();
+    let a = Pe::new(&nic, Setup::default());
+    let stranger = nic.open();
+    let (qpn, cqn, pd) = (a.qpn, a.cqn, a.pd);
+    assert_eq!(status(call(&stranger, &ToErr { qpn, ..ToErr::default() })), CmdStatus::BAD_RES);
+    assert_eq!(status(call(&stranger, &DestroyQp { qpn, ..DestroyQp::default() })), CmdStatus::BAD_RES);
+    assert_eq!(status(call(&stranger, &DestroyCq { cqn, ..DestroyCq::default() })), CmdStatus::BAD_RES);
+    assert_eq!(status(call(&stranger, &DeallocPd { pd, ..DeallocPd::default() })), CmdStatus::BAD_RES);
+    assert!(stranger.umem_dereg(a.heap_umem).is_err());
+    assert_eq!(a.query().state, QpState::RST);
+}
+
+#[test]
+fn a_closed_context_takes_its_objects_along() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup { ack_timeout: 10, retry_count: 0, ..Setup::default() });
+    let (key, heap) = (b.key, Arc::downgrade(&b.heap));
+    drop(b);
+    assert!(heap.upgrade().is_none(), "the adapter lets go of the memory");
+    let wqe = Wqe::WriteInline { raddr: 0, rkey: key, data: Inline::from_u32(1) };
+    assert_eq!(a.fail(&wqe), rushmem_mlx5::Syndrome::TRANSPORT_RETRY_EXC_ERR);
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let nic = loopback_nic();
+    let a = Pe::new(&nic, Setup::default());
+    let good = CreateQp {
+        wq_umem_id: a.heap_umem,
+        wq_umem_valid: true,
+        context: QpContext {
+            pd: a.pd,
+            uar_page: a.uar.page_id,
+            cqn_snd: a.cqn,
+            log_sq_size: 4,
+            rq_type: RqType::ZERO_SIZE,
+            dbr_umem_valid: true,
+            dbr_umem_id: a.heap_umem,
+            dbr_addr: 8192,
+            ..QpContext::default()
+        },
+        ..CreateQp::default()
+    };
+    call(&a.context, &good).unwrap();
+    type Change = fn(&mut CreateQp);
+    let bad: [(CmdStatus, Change); 12] = [
+        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::UD),
+        (CmdStatus::BAD_PARAM, |c| c.context.rq_type = RqType::SRQ),
+        (CmdStatus::BAD_PARAM, |c| c.context.cs_req = 0x11),
+        (CmdStatus::BAD_PARAM, |c| c.context.send_dbr_mode = 1),
+        (CmdStatus::BAD_PARAM, |c| c.wq_umem_valid = false),
+        (CmdStatus::BAD_PARAM, |c| c.wq_umem_offset = 32),
+        (CmdStatus::BAD_PARAM, |c| c.wq_umem_offset = (1 << 20) - 64),
+        (CmdStatus::BAD_PARAM, |c| c.wq_umem_offset = u64::MAX - 63),
+        (CmdStatus::BAD_RES, |c| c.context.pd += 77),
+        (CmdStatus::BAD_RES, |c| c.context.cqn_snd += 77),
+        (CmdStatus::BAD_RES, |c| c.context.uar_page += 77),
+        (CmdStatus::BAD_RES, |c| c.context.dbr_umem_id += 77),
+    ];
+    for (i, (expected, change)) in bad.into_iter().enumerate() {
+        let mut command = good;
+        change(&mut command);
+        assert_eq!(status(call(&a.context, &command)), expected, "change {i}");
+    }
+
+    let mkc = MkeyContext { pd: a.pd, len: 64, ..MkeyContext::default() };
+    let key = |mode| CreateMkey {
+        umem_valid: true,
+        umem_id: a.heap_umem,
+        context: mkc.with_access_mode(mode),
+        ..CreateMkey::default()
+    };
+    call(&a.context, &key(AccessMode::MTT)).unwrap();
+    assert_eq!(status(call(&a.context, &key(AccessMode::KSM))), CmdStatus::BAD_PARAM);
+    let mut wraps = key(AccessMode::MTT);
+    wraps.context.start_addr = u64::MAX - 10;
+    assert_eq!(status(call(&a.context, &wraps)), CmdStatus::BAD_PARAM);
+    let outside = CreateMkey { umem_offset: (1 << 20) - 63, ..key(AccessMode::MTT) };
+    assert_eq!(status(call(&a.context, &outside)), CmdStatus::BAD_PARAM);
+}
+
+#[test]
+fn paths_that_lead_nowhere_are_refused_at_once() {
+    let nic = loopback_nic();
+    let (a, peer) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
+    a.to_init();
+    let good = a.init2rtr(&peer);
+    let refused = |change: fn(&mut Init2Rtr)| {
+        let mut command = good;
+        change(&mut command);
+        reason(call(&a.context, &command).expect_err("must be refused").syndrome).unwrap()
+    };
+    assert!(refused(|c| c.context.primary_address_path.rgid_rip = [0xfe; 16]).contains("IPv4"));
+    assert!(refused(|c| c.context.primary_address_path.rgid_rip[15] ^= 1).contains("without a fabric"));
+    assert!(refused(|c| c.context.mtu = Mtu(7)).contains("MTU"));
+    assert!(refused(|c| c.context.log_msg_max = 31).contains("log_msg_max"));
+    call(&a.context, &good).unwrap();
+}
+
+#[test]
+fn unknown_commands_and_short_mailboxes() {
+    let nic = loopback_nic();
+    let context = nic.open();
+    for (input, expected) in [
+        (vec![], CmdStatus::BAD_INP_LEN),
+        (vec![4, 0, 0, 0, 0, 0, 0, 0], CmdStatus::BAD_INP_LEN),
+        (vec![0x12, 0x34, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], CmdStatus::BAD_OP),
+    ] {
+        let mut output = [0xaa; 16];
+        context.command(&input, &mut output);
+        assert_eq!(output[0], expected.0);
+        assert!(output[8..].iter().all(|byte| *byte == 0));
+    }
+    assert_eq!(CmdOpcode::CREATE_CQ.0, 0x400);
+    // A short output gets the beginning of the answer.
+    let mut output = [0xaa; 8];
+    context.command(&AllocPd::default().encode(), &mut output);
+    assert_eq!(output, [0; 8]);
+    context.command(&AllocPd::default().encode(), &mut []);
+}
+
+#[test]
+fn umems_must_lie_in_their_memory() {
+    let nic = loopback_nic();
+    let context = nic.open();
+    let memory = Arc::new(HostBuffer::new(4096));
+    let reg = |offset, len| context.umem_reg(Arc::clone(&memory) as _, offset, len);
+    assert!(reg(0, 4096).is_ok());
+    for (offset, len) in [(1, 4096), (u64::MAX, 2), (0, 0)] {
+        assert!(matches!(reg(offset, len), Err(Error::UmemRange { .. })));
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let bad = [
+        Config { mtu: 1500, ..Config::default() },
+        Config { window: 1, ..Config::default() },
+        Config { faults: rushmem_softnic::Faults { drop: 1.5, ..Default::default() }, ..Config::default() },
+    ];
+    for (config, name) in bad.into_iter().zip(["mtu", "window", "faults.drop"]) {
+        let error = rushmem_softnic::Nic::start(config).err().expect("out of range").to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_second_adapter_on_the_same_address_is_told_so() {
+    let first = wire_nic(Config::default());
+    let config = Config { ip: (*first.address().ip()).into(), ..Config::default() };
+    let error = rushmem_softnic::Nic::start(config).err().expect("taken").to_string();
+    assert!(error.contains("cannot bind"), "{error}");
+}

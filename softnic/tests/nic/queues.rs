@@ -1,0 +1,189 @@
+//! Rings: laps, wraps, doorbells, collapsed and overrun CQs.
+
+use crate::script::{Pe, Setup, both, call, loopback_nic, pair, until};
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
+use rushmem_mlx5::prm::cq::{CqStatus, QueryCq};
+use rushmem_mlx5::prm::qp::QpState;
+use rushmem_mlx5::wqe::Inline;
+use rushmem_mlx5::{Flags, Wqe};
+use rushmem_softnic::Clause;
+use std::time::Duration;
+
+fn put(b: &Pe, value: u32) -> Wqe {
+    Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(value) }
+}
+
+#[test]
+fn sixteen_bit_indices_wrap() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup { log_sq: 4, log_cq: 4, ..Setup::default() });
+    for i in 0..70_000u32 {
+        let flags = if i % 8 == 7 { Flags::SIGNALED } else { Flags::NONE };
+        let index = a.write(&put(&b, i), flags);
+        if i % 8 == 7 {
+            a.ring();
+            assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+        }
+    }
+    assert_eq!(b.heap.load_u32(0), 69_999);
+    assert_eq!(nic.violations(), []);
+}
+
+#[test]
+fn depth_two() {
+    both(Setup { log_sq: 1, log_cq: 1, ..Setup::default() }, |a, b| {
+        for i in 0..200 {
+            a.run(&put(b, i));
+            assert_eq!(b.heap.load_u32(0), i);
+        }
+    });
+}
+
+#[test]
+fn an_entry_of_two_blocks_crosses_the_ring_end() {
+    both(Setup { log_sq: 2, ..Setup::default() }, |a, b| {
+        let (raddr, rkey, laddr, lkey) = (8, b.key, 0, a.key);
+        for i in 0..20u64 {
+            // Three blocks a round against a ring of four: every alignment comes up.
+            a.run(&Wqe::Nop);
+            a.run(&Wqe::MaskedCompareSwap64 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare: i,
+                swap: i + 1,
+                compare_mask: u64::MAX,
+                swap_mask: u64::MAX,
+            });
+            assert_eq!((a.heap.load_u64(0), b.heap.load_u64(8)), (i, i + 1));
+        }
+    });
+}
+
+#[test]
+fn collapsed_cq_tells_the_latest() {
+    both(Setup { collapsed: true, log_sq: 3, log_cq: 3, ..Setup::default() }, |a, b| {
+        for i in 0..40u32 {
+            let index = a.post(&put(b, i));
+            until("completion in slot 0", || a.cq.entry(0).tail.wqe_counter.get() == index);
+            assert_eq!(a.cq.entry(0).tail.op_own.owner(), i & 8 != 0, "owner bit of lap {}", i / 8);
+            assert_eq!(a.cq.entry(64).tail.wqe_counter.get(), 0xffff, "slot 1 stays as it was");
+        }
+    });
+}
+
+#[test]
+fn a_full_cq_stops_the_qp() {
+    let nic = loopback_nic();
+    let setup = Setup { log_cq: 2, ignore_overrun: false, ..Setup::default() };
+    let (mut a, b) = pair(&nic, &nic, setup);
+    a.records.store_u64(64, 0);
+    for lap in 0..3 {
+        for _ in 0..4 {
+            a.post(&put(&b, lap));
+            a.cq.wait();
+        }
+        a.cq.report();
+    }
+    for _ in 0..5 {
+        a.write(&Wqe::Nop, Flags::SIGNALED);
+    }
+    a.ring();
+    until("overrun", || nic.violations().iter().any(|violation| violation.clause == Clause::CqOverrun));
+    let context = call(&a.context, &QueryCq { cqn: a.cqn, ..QueryCq::default() }).unwrap().context;
+    assert_eq!((context.status, context.producer_counter), (CqStatus::OVERFLOW, 16));
+    assert_eq!(a.query().state, QpState::ERR);
+}
+
+#[test]
+fn both_doorbell_styles_and_repeated_ones() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let uar = a.uar.clone();
+    // The last entry's control segment, as libmlx5 rings; on every register that may be in use.
+    for (i, register) in [0x800usize, 0x900, 0xa00, 0xb00, 0x600].into_iter().enumerate() {
+        let emitted = put(&b, i as u32).emit(a.producer, a.qpn, Flags::SIGNALED);
+        let ctrl = rushmem_mlx5::CtrlSeg::from_segment(emitted.segments()[0]);
+        let index = a.write_segments(emitted.segments());
+        a.records.store_u32(4, record_word(a.producer));
+        let value = Doorbell::last_wqe(ctrl).raw();
+        uar.memory().store_u64(register, value);
+        assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+        uar.memory().store_u64(register, value);
+    }
+    // A stale doorbell after a newer one.
+    let old = Doorbell::producer(a.qpn, a.producer).raw();
+    a.run(&put(&b, 9));
+    uar.memory().store_u64(0x800, old);
+    a.run(&put(&b, 10));
+    assert!(a.cq.poll().is_none());
+    assert_eq!(nic.violations(), []);
+}
+
+#[test]
+fn wrong_doorbells_are_noticed() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let noticed = |clause: Clause| until("violation", || nic.violations().iter().any(|v| v.clause == clause));
+    // Announced by the register, not by the record.
+    let index = a.write(&put(&b, 1), Flags::SIGNALED);
+    a.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer).raw());
+    assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+    noticed(Clause::DoorbellRecord);
+    // More than the queue holds.
+    a.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer + 65).raw());
+    noticed(Clause::DoorbellRange);
+    // Another QP's page.
+    b.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer).raw());
+    noticed(Clause::DoorbellPage);
+    // Nobody.
+    a.uar.memory().store_u64(0x800, Doorbell::producer(0xff_fff0, 1).raw());
+    noticed(Clause::DoorbellQp);
+    a.run(&put(&b, 2));
+}
+
+#[test]
+fn unsignalled_entries_leave_no_completion() {
+    both(Setup::default(), |a, b| {
+        for i in 0..10 {
+            a.write(&put(b, i), Flags::NONE);
+        }
+        let last = a.write(&Wqe::Nop, Flags::SIGNALED);
+        a.ring();
+        assert_eq!(a.cq.wait().tail.wqe_counter.get(), last);
+        assert_eq!(b.heap.load_u32(0), 9);
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(a.cq.poll().is_none());
+    });
+}
+
+#[test]
+fn wait_stalls_until_the_other_queue_is_there() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (mut c, d) = pair(&nic, &nic, Setup::default());
+    a.write(&Wqe::Wait { index: 1, cqn: c.cqn }, Flags::NONE);
+    a.post(&put(&b, 5));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(a.cq.poll().is_none());
+    c.run(&put(&d, 1));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(a.cq.poll().is_none(), "entry 1 is the second");
+    c.run(&put(&d, 2));
+    assert!(a.cq.wait().as_error().is_none());
+    assert_eq!(b.heap.load_u32(0), 5);
+}
+
+#[test]
+fn entries_posted_before_rts_wait_for_it() {
+    let nic = loopback_nic();
+    let (mut a, b) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
+    b.connect(&a);
+    a.to_rtr(&b);
+    let index = a.post(&put(&b, 3));
+    std::thread::sleep(Duration::from_millis(10));
+    assert!(a.cq.poll().is_none());
+    a.to_rts();
+    assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+}

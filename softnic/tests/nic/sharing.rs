@@ -1,0 +1,304 @@
+//! Memory that kernels use at the same time, and memory that the CPU cannot touch.
+
+use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pattern, wire_nic};
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
+use rushmem_mlx5::wqe::Inline;
+use rushmem_mlx5::{Flags, Syndrome, Wqe};
+use rushmem_softnic::{AtomicOp, Config, Memory, MemoryError, Nic, Width};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn atomics_meet_those_of_threads() {
+    const THREADS: u64 = 2;
+    const EACH: u64 = 5_000;
+    both(Setup::default(), |a, b| {
+        b.heap.store_u64(8, 0);
+        let adds = std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        b.heap.atomic(8, Width::Eight, AtomicOp::Add { add: 1, boundary: 0 }).unwrap();
+                    }
+                });
+            }
+            let mut adds = 0;
+            for _ in 0..40 {
+                for _ in 0..16 {
+                    // One add by value, one that the adapter makes by compare and swap in a loop.
+                    let wqe = Wqe::FetchAdd { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, add: 1 };
+                    a.write(&wqe, Flags::NONE);
+                    let (raddr, rkey, laddr, lkey) = (8, b.key, 0, a.key);
+                    let boundary = 1 << 63;
+                    a.write(
+                        &Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: 1, boundary },
+                        Flags::NONE,
+                    );
+                    adds += 2;
+                }
+                a.run(&Wqe::Nop);
+            }
+            adds
+        });
+        assert_eq!(b.heap.load_u64(8), THREADS * EACH + adds);
+    });
+}
+
+#[test]
+fn aligned_words_are_never_torn() {
+    both(Setup::default(), |a, b| {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut seen = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let word = b.heap.load_u64(64);
+                    let byte = word & 0xff;
+                    assert_eq!(word, byte * 0x0101_0101_0101_0101, "torn");
+                    seen += 1;
+                }
+                seen
+            });
+            for i in 0..1_000u64 {
+                let word = (i & 0xff) * 0x0101_0101_0101_0101;
+                // Inline data lies four bytes off; the second comes from an odd address.
+                a.write(
+                    &Wqe::WriteInline { raddr: 64, rkey: b.key, data: Inline::from_u64(word) },
+                    Flags::NONE,
+                );
+                a.fill(1, &word.to_le_bytes());
+                a.run(&Wqe::Write { raddr: 64, rkey: b.key, laddr: 1, lkey: a.key, len: 8 });
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(watcher.join().unwrap() > 0);
+        });
+    });
+}
+
+#[test]
+fn a_flag_follows_its_data() {
+    both(Setup::default(), |a, b| {
+        for round in 1..=300u64 {
+            a.fill(4096, &vec![round as u8; 3000]);
+            a.write(
+                &Wqe::Write { raddr: 4096, rkey: b.key, laddr: 4096, lkey: a.key, len: 3000 },
+                Flags::NONE,
+            );
+            a.write(&Wqe::WriteInline { raddr: 8, rkey: b.key, data: Inline::from_u64(round) }, Flags::NONE);
+            a.ring();
+            crate::script::until("flag", || b.heap.load_u64(8) == round);
+            assert!(b.bytes(4096, 3000).iter().all(|byte| *byte == round as u8));
+        }
+        a.run(&Wqe::Nop);
+    });
+}
+
+/// Memory like a GPU's: no pointer, and writes that land at the latest when somebody flushes.
+#[derive(Default)]
+struct FarMemory {
+    bytes: Mutex<Far>,
+    flushes: AtomicU32,
+    broken: AtomicBool,
+    /// Offers direct copies from host addresses.
+    direct: bool,
+}
+
+#[derive(Default)]
+struct Far {
+    landed: Vec<u8>,
+    under_way: VecDeque<(usize, Vec<u8>)>,
+}
+
+impl Far {
+    fn land(&mut self) {
+        for (at, data) in std::mem::take(&mut self.under_way) {
+            self.landed[at..at + data.len()].copy_from_slice(&data);
+        }
+    }
+}
+
+impl FarMemory {
+    fn new(len: usize, direct: bool) -> FarMemory {
+        let bytes = Mutex::new(Far { landed: vec![0; len], under_way: VecDeque::new() });
+        FarMemory { bytes, direct, ..FarMemory::default() }
+    }
+
+    /// What a kernel would see now.
+    fn landed(&self, at: usize, len: usize) -> Vec<u8> {
+        self.bytes.lock().unwrap().landed[at..at + len].to_vec()
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.landed(at, 8).try_into().unwrap())
+    }
+}
+
+// SAFETY: there is no host pointer.
+unsafe impl Memory for FarMemory {
+    fn len(&self) -> u64 {
+        self.bytes.lock().unwrap().landed.len() as u64
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        let mut far = self.bytes.lock().unwrap();
+        far.land();
+        buf.copy_from_slice(&far.landed[offset as usize..offset as usize + buf.len()]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.bytes.lock().unwrap().under_way.push_back((offset as usize, data.to_vec()));
+        Ok(())
+    }
+
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        let mut far = self.bytes.lock().unwrap();
+        far.land();
+        let at = offset as usize;
+        let word = &mut far.landed[at..at + width.bytes() as usize];
+        let mut old = [0; 8];
+        old[..word.len()].copy_from_slice(word);
+        let old = u64::from_le_bytes(old);
+        if let Some(new) = op.apply(old, width) {
+            let len = word.len();
+            word.copy_from_slice(&new.to_le_bytes()[..len]);
+        }
+        Ok(old)
+    }
+
+    fn copy_in(&self, offset: u64, src: u64, len: u64) -> Result<bool, MemoryError> {
+        if self.direct {
+            let mut data = vec![0u8; len as usize];
+            // SAFETY: the adapter gives addresses of host memory that it has checked.
+            unsafe { std::ptr::copy_nonoverlapping(src as *const u8, data.as_mut_ptr(), data.len()) };
+            self.write(offset, &data)?;
+        }
+        Ok(self.direct)
+    }
+
+    fn flush(&self) -> Result<(), MemoryError> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(MemoryError::Device(700));
+        }
+        self.bytes.lock().unwrap().land();
+        Ok(())
+    }
+}
+
+/// A key over `memory` in the context of `pe`.
+fn far_key(pe: &Pe, memory: &Arc<FarMemory>) -> u32 {
+    let len = memory.len();
+    let umem_id = pe.context.umem_reg(Arc::clone(memory) as _, 0, len).unwrap();
+    let context = MkeyContext {
+        a: true,
+        rw: true,
+        rr: true,
+        lw: true,
+        lr: true,
+        qpn: MkeyContext::ANY_QP,
+        pd: pe.pd,
+        len,
+        ..MkeyContext::default()
+    };
+    let context = context.with_access_mode(AccessMode::MTT);
+    let create = CreateMkey { umem_valid: true, umem_id, context, ..CreateMkey::default() };
+    key(call(&pe.context, &create).unwrap().mkey_index, 0)
+}
+
+fn with_far(direct: bool, body: impl Fn(&mut Pe, &mut Pe, &Arc<FarMemory>, &Arc<FarMemory>, [u32; 2])) {
+    let run = |x: &Nic, y: &Nic| {
+        let (mut a, mut b) = pair(x, y, Setup::default());
+        let (near, far) =
+            (Arc::new(FarMemory::new(300_000, direct)), Arc::new(FarMemory::new(300_000, direct)));
+        let keys = [far_key(&a, &near), far_key(&b, &far)];
+        body(&mut a, &mut b, &near, &far, keys);
+    };
+    let nic = loopback_nic();
+    run(&nic, &nic);
+    run(&wire_nic(Config::default()), &wire_nic(Config::default()));
+}
+
+#[test]
+fn far_memory_is_complete_when_the_completion_comes() {
+    for direct in [false, true] {
+        with_far(direct, |a, b, near, far, [lkey, rkey]| {
+            let data = pattern(200_000, 1);
+            a.fill(0, &data);
+            // Host to far, far to far, far to host.
+            a.run(&Wqe::Write { raddr: 8, rkey, laddr: 0, lkey: a.key, len: 200_000 });
+            assert!(far.landed(8, 200_000) == data);
+            a.run(&Wqe::Read { raddr: 8, rkey, laddr: 16, lkey, len: 200_000 });
+            assert!(near.landed(16, 200_000) == data);
+            a.run(&Wqe::Write { raddr: 24, rkey: b.key, laddr: 16, lkey, len: 200_000 });
+            assert!(b.bytes(24, 200_000) == data);
+            a.run(&Wqe::Read { raddr: 24, rkey: b.key, laddr: 0, lkey, len: 1000 });
+            assert!(near.landed(0, 1000) == data[..1000]);
+        });
+    }
+}
+
+#[test]
+fn far_memory_is_flushed_once_a_batch() {
+    with_far(false, |a, _, _, far, [_, rkey]| {
+        let before = far.flushes.load(Ordering::Relaxed);
+        for i in 0..32 {
+            a.write(&Wqe::WriteInline { raddr: 8 * i, rkey, data: Inline::from_u64(i) }, Flags::NONE);
+        }
+        a.run(&Wqe::Nop);
+        assert_eq!(far.word(8 * 31), 31);
+        let flushes = far.flushes.load(Ordering::Relaxed) - before;
+        assert!(flushes <= 4, "{flushes} flushes for 32 writes that nobody waits for one by one");
+    });
+}
+
+#[test]
+fn far_memory_without_a_completion_lands_all_the_same() {
+    with_far(false, |a, _, _, far, [_, rkey]| {
+        a.write(&Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u64(5) }, Flags::NONE);
+        a.ring();
+        crate::script::until("bytes in far memory", || far.word(0) == 5);
+        a.run(&Wqe::Nop);
+    });
+}
+
+#[test]
+fn atomics_on_far_memory_follow_earlier_writes() {
+    with_far(false, |a, _, near, far, [lkey, rkey]| {
+        a.write(&Wqe::WriteInline { raddr: 64, rkey, data: Inline::from_u64(40) }, Flags::NONE);
+        a.run(&Wqe::FetchAdd { raddr: 64, rkey, laddr: 0, lkey, add: 2 });
+        assert_eq!((near.word(0), far.word(64)), (40, 42));
+        a.run(&Wqe::MaskedFetchAdd32 { raddr: 68, rkey, laddr: 8, lkey, add: 7, boundary: 0 });
+        assert_eq!(far.word(64), 42 | 7 << 32);
+    });
+}
+
+#[test]
+fn data_in_one_memory_lands_before_the_flag_in_another() {
+    with_far(false, |a, b, _, far, [_, rkey]| {
+        for round in 1..50u64 {
+            a.fill(0, &[round as u8; 512]);
+            a.write(&Wqe::Write { raddr: 0, rkey, laddr: 0, lkey: a.key, len: 512 }, Flags::NONE);
+            a.write(&Wqe::WriteInline { raddr: 8, rkey: b.key, data: Inline::from_u64(round) }, Flags::NONE);
+            a.ring();
+            crate::script::until("flag", || b.heap.load_u64(8) == round);
+            assert!(far.landed(0, 512) == [round as u8; 512]);
+        }
+        a.run(&Wqe::Nop);
+    });
+}
+
+#[test]
+fn memory_that_fails_ends_in_an_error() {
+    with_far(false, |a, _, _, far, [_, rkey]| {
+        far.broken.store(true, Ordering::Relaxed);
+        let syndrome = a.fail(&Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u64(5) });
+        assert_eq!(syndrome, Syndrome::REMOTE_OP_ERR);
+    });
+}
