@@ -65,13 +65,18 @@ pub fn heat(
                 1 => mine.end,
                 _ => mine.start + i,
             };
-            for side in plate.sides(row) {
-                ctx.signal_wait_until(block, halos.at(side.received), Cmp::Ge, generation)?;
+            for side in ABOVE..BELOW + 1 {
+                if let Some(beyond) = plate.beyond(row, side) {
+                    ctx.signal_wait_until(block, halos.at(beyond.received), Cmp::Ge, generation)?;
+                }
             }
             plate.advance(block, old, new, row);
-            for side in plate.sides(row) {
-                let (halo, row) = (plate.row(new, side.halo), plate.row(new, row));
-                ctx.put_signal_nbi(block, halo, row, halos.at(side.sent), SignalOp::Add, 1, side.pe)?;
+            for side in ABOVE..BELOW + 1 {
+                if let Some(beyond) = plate.beyond(row, side) {
+                    let (dst, src) = (plate.row(new, beyond.halo), plate.row(new, row));
+                    let sent = halos.at(beyond.sent);
+                    ctx.put_signal_nbi(block, dst, src, sent, SignalOp::Add, 1, beyond.pe)?;
+                }
             }
         }
 
@@ -83,8 +88,12 @@ pub fn heat(
     ctx.quiet(block)
 }
 
-/// A neighbour, and the outermost row that it has in common with this PE.
-struct Side {
+/// Sides of a row.
+const ABOVE: u32 = 0;
+const BELOW: u32 = 1;
+
+/// A neighbouring PE, and the halo that it has in common with this one.
+struct Beyond {
     pe: u32,
     /// Where this PE's row lies in the neighbour's buffer.
     halo: usize,
@@ -115,14 +124,18 @@ impl Plate<'_> {
         Some(self.ctx.my_pe() + 1).filter(|&pe| pe < self.ctx.n_pes())
     }
 
-    /// Where the neighbours of a row are other PEs: nowhere, on one side, or on both if the band is but one row.
+    /// The PE on this side of a row, if that is not in this PE's band.
     #[inline(always)]
-    fn sides(&self, row: usize) -> impl Iterator<Item = Side> {
-        let above = self.above().filter(|_| row == 1);
-        let above = above.map(|pe| Side { pe, halo: self.rows_of(pe) + 1, received: 0, sent: 1 });
-        let below = self.below().filter(|_| row == self.rows());
-        let below = below.map(|pe| Side { pe, halo: 0, received: 1, sent: 0 });
-        [above, below].into_iter().flatten()
+    fn beyond(&self, row: usize, side: u32) -> Option<Beyond> {
+        match side {
+            ABOVE if row == 1 => {
+                self.above().map(|pe| Beyond { pe, halo: self.rows_of(pe) + 1, received: 0, sent: 1 })
+            }
+            BELOW if row == self.rows() => {
+                self.below().map(|pe| Beyond { pe, halo: 0, received: 1, sent: 0 })
+            }
+            _ => None,
+        }
     }
 
     /// Rows in the band of a PE.
