@@ -160,10 +160,8 @@ fn lanes_where(mask: u32, values: &[u64; 32], wanted: u64) -> u32 {
     (0..32).filter(|&i| mask >> i & 1 == 1 && values[i] == wanted).fold(0, |m, i| m | 1 << i)
 }
 
-/// The lanes that are here together: any set that holds this lane is a right answer.
-#[track_caller]
-pub fn converged() -> u32 {
-    let site = Location::caller();
+/// The lanes that are at `site` together: any set that holds this lane is a right answer.
+pub fn converged(site: &'static Location<'static>) -> u32 {
     lane(|l| l.converged(site))
 }
 
