@@ -44,7 +44,7 @@ impl Default for Idle {
     fn default() -> Idle {
         Idle::Shared {
             spin: Duration::from_micros(20),
-            yielding: Duration::from_micros(300),
+            yielding: Duration::from_micros(100),
             max_sleep: Duration::from_micros(80),
         }
     }

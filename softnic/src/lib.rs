@@ -29,6 +29,9 @@ mod dma;
 #[allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 mod engine;
 mod flush;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod link;
 mod loopback;
 #[allow(unsafe_code, reason = "shared memory is accessed through raw pointers, with atomics")]
