@@ -369,6 +369,8 @@ pub(crate) fn push(
         Ok(()) => out.stats.cqes += 1,
         Err(_) => {
             qp.state = State::Error;
+            // Its queues have to be flushed, whoever works on it now.
+            out.late.push((out.now, qp.qpn));
             if first {
                 let detail = format!("CQ {:#x} of {} entries is full", cqn.unwrap_or(0), 1u32 << cq.log_size);
                 out.violations.record(Clause::CqOverrun, qp.qpn, detail);

@@ -22,6 +22,8 @@
 
 mod cmd;
 mod config;
+#[allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
+mod copy;
 mod core;
 mod cq;
 #[allow(unsafe_code, reason = "copies between checked spans of registered memory")]

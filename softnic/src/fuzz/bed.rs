@@ -75,7 +75,7 @@ impl Bed {
         let (control, control_umem) = umem(CONTROL);
         let page = Arc::new(HostBuffer::new(PAGE));
         let shared: Arc<dyn Memory> = Arc::clone(&page) as _;
-        let window = Window::new(&shared, 0, PAGE, PAGE).ok().expect("a page is a page");
+        let Ok(window) = Window::new(&shared, 0, PAGE, PAGE) else { unreachable!("a page is a page") };
         let uar = UarPage { owner: context, page: window, qps: Vec::new(), users: 0 };
         let uar_page = core.uars.insert(uar).expect("numbers are left");
 
