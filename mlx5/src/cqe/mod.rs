@@ -4,8 +4,10 @@
 //! eight bytes with one load ([`CqeWord`]), and reads the rest behind an acquire barrier once the entry is its own
 //! ([`OpOwn::is_ready`]).
 
+mod op_own;
 mod syndrome;
 
+pub use op_own::{CqeOpcode, OpOwn, owner_bit};
 pub use syndrome::Syndrome;
 
 use crate::{
@@ -20,135 +22,6 @@ use core::{
 
 /// Bytes in one entry.
 pub const CQE_BYTES: usize = 64;
-
-/// The kind of an entry: bits 7:4 of its last byte.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(transparent)]
-pub struct CqeOpcode(pub u8);
-
-impl CqeOpcode {
-    /// A send work-queue entry completed.
-    pub const REQ: Self = Self(0);
-    /// RDMA WRITE with immediate arrived.
-    pub const RESP_WR_IMM: Self = Self(1);
-    /// SEND arrived.
-    pub const RESP_SEND: Self = Self(2);
-    /// SEND with immediate arrived.
-    pub const RESP_SEND_IMM: Self = Self(3);
-    /// SEND with invalidate arrived.
-    pub const RESP_SEND_INV: Self = Self(4);
-    /// The CQ was resized.
-    pub const RESIZE_CQ: Self = Self(5);
-    /// Placeholder without a packet.
-    pub const NO_PACKET: Self = Self(6);
-    /// Signature error.
-    pub const SIG_ERR: Self = Self(12);
-    /// A send work-queue entry failed.
-    pub const REQ_ERR: Self = Self(13);
-    /// A receive failed.
-    pub const RESP_ERR: Self = Self(14);
-    /// Never written by the NIC: software's mark for an empty slot.
-    pub const INVALID: Self = Self(15);
-
-    /// Whether the entry is an [`ErrCqe`].
-    #[inline(always)]
-    pub const fn is_error(self) -> bool {
-        self.0 == Self::REQ_ERR.0 || self.0 == Self::RESP_ERR.0
-    }
-
-    /// The kind's name, or nothing if it is unknown.
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::REQ => "REQ",
-            Self::RESP_WR_IMM => "RESP_WR_IMM",
-            Self::RESP_SEND => "RESP_SEND",
-            Self::RESP_SEND_IMM => "RESP_SEND_IMM",
-            Self::RESP_SEND_INV => "RESP_SEND_INV",
-            Self::RESIZE_CQ => "RESIZE_CQ",
-            Self::NO_PACKET => "NO_PACKET",
-            Self::SIG_ERR => "SIG_ERR",
-            Self::REQ_ERR => "REQ_ERR",
-            Self::RESP_ERR => "RESP_ERR",
-            Self::INVALID => "INVALID",
-            _ => return None,
-        })
-    }
-}
-
-impl fmt::Debug for CqeOpcode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "CQE opcode {}", self.0),
-        }
-    }
-}
-
-impl fmt::Display for CqeOpcode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// The last byte of an entry: kind (bits 7:4), format (3:2), solicited (1), owner (0).
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
-#[repr(transparent)]
-pub struct OpOwn(pub u8);
-
-impl OpOwn {
-    /// An empty slot of a ring whose consumer looks at the kind: INVALID, owner 0.
-    pub const EMPTY: Self = Self(0xf0);
-    /// An empty slot of a ring whose consumer looks at the owner bit only: INVALID, owner 1.
-    pub const EMPTY_OWNED_BY_NIC: Self = Self(0xf1);
-
-    /// Builds the byte, format 0.
-    #[inline(always)]
-    pub const fn new(opcode: CqeOpcode, solicited: bool, owner: bool) -> Self {
-        Self(opcode.0 << 4 | (solicited as u8) << 1 | owner as u8)
-    }
-
-    /// The kind of the entry.
-    #[inline(always)]
-    pub const fn opcode(self) -> CqeOpcode {
-        CqeOpcode(self.0 >> 4)
-    }
-
-    /// 0 plain, 1 up to 32 bytes of data within the entry, 2 up to 64 in front of it, 3 compressed.
-    #[inline(always)]
-    pub const fn format(self) -> u8 {
-        self.0 >> 2 & 3
-    }
-
-    /// Whether the sender asked for an event.
-    #[inline(always)]
-    pub const fn is_solicited(self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// The phase bit: parity of the NIC's lap around the ring.
-    #[inline(always)]
-    pub const fn owner(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    /// Whether the slot holds the entry number `consumer` of a ring of `entries` (a power of two) slots.
-    #[inline(always)]
-    pub const fn is_ready(self, consumer: u32, entries: u32) -> bool {
-        self.opcode().0 != CqeOpcode::INVALID.0 && self.owner() == owner_bit(consumer, entries)
-    }
-}
-
-impl fmt::Debug for OpOwn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} owner {}", self.opcode(), self.owner() as u8)
-    }
-}
-
-/// The owner bit that the NIC writes into entry number `index` of a ring of `entries` (a power of two) slots.
-#[inline(always)]
-pub const fn owner_bit(index: u32, entries: u32) -> bool {
-    index & entries != 0
-}
 
 /// The last eight bytes of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]

@@ -133,7 +133,7 @@ pub struct FieldInfo {
     pub width: usize,
 }
 
-macro_rules! numbers {
+macro_rules! unsigned {
     ($($ty:ty: $bits:literal, $from:expr, $to:expr;)*) => {$(
         impl Value for $ty {
             const BITS: Bits = Bits::Upto($bits);
@@ -149,7 +149,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers! {
+unsigned! {
     bool: 1, |bits| bits != 0, u32::from;
     u8: 8, |bits| bits as u8, u32::from;
     u16: 16, |bits| bits as u16, u32::from;

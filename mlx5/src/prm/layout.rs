@@ -10,7 +10,7 @@ macro_rules! layout {
         $($(#[$field_doc:meta])* $field:ident: $ty:ty = $offset:literal, $width:literal;)*
     }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Default, PartialEq, Eq)]
         pub struct $name {
             $(
                 $(#[$field_doc])*
@@ -32,6 +32,20 @@ macro_rules! layout {
             /// Writes every field of the table, cut to its width; other bits stay.
             pub fn write(&self, bytes: &mut [u8; $len]) {
                 $($crate::prm::Value::write_at(self.$field, bytes, $offset, $width);)*
+            }
+        }
+
+        /// Prints the fields that are not zero; `{:x?}` prints them in hexadecimal.
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                #[allow(unused_mut, reason = "a table may be empty")]
+                let mut shown = f.debug_struct(stringify!($name));
+                $(
+                    if self.$field != <$ty>::default() {
+                        shown.field(stringify!($field), &self.$field);
+                    }
+                )*
+                shown.finish()
             }
         }
 

@@ -25,6 +25,10 @@
 //! let refusal = CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0x1234 };
 //! refusal.write(&mut answer);
 //! assert_eq!(cq::CreateCqOut::decode(&answer), Err(DecodeError::Refused(refusal)));
+//!
+//! // Any command prints on one line, without what is zero.
+//! let line = "CreateCq { umem_id: 56, umem_valid: true }";
+//! assert_eq!(format!("{create:x?}"), line);
 //! ```
 //!
 //! Decoding never panics and is lenient: bits outside the table are ignored, as firmware mostly does. Where that matters,

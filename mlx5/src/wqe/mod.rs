@@ -11,12 +11,14 @@
 //! ```
 
 mod inline;
+mod malformed;
 mod recv;
 mod view;
 
 pub use inline::{Inline, emit_write_inline};
+pub use malformed::Malformed;
 pub use recv::{Scatter, scatter};
-pub use view::{Atomic, Data, DataIter, Malformed, View};
+pub use view::{Atomic, Data, DataIter, View};
 
 use crate::{
     be::{Be32, Be64},

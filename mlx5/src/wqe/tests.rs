@@ -320,6 +320,9 @@ fn what_is_wrong_is_named() {
     );
     assert_eq!(with(0, write, 3, Flags(0x10)), Err(Malformed::Reserved { field: "fm_ce_se", bits: 0x10 }));
     assert_eq!(with(0, write, 3, Flags(0xa0)), Err(Malformed::FenceMode(5)));
+    let mut spoilt = [CtrlSeg::new(0, write, 0, QPN, 2, Flags::NONE, 0).to_segment(), Segment::ZERO];
+    spoilt[0].0[1] |= Be32::new(0x40).raw();
+    assert_eq!(View::parse(&spoilt).unwrap_err(), Malformed::Reserved { field: "ds", bits: 0x40 });
     let masked = Opcode::ATOMIC_MASKED_CS;
     assert_eq!(with(0, masked, 4, Flags::NONE), Err(Malformed::Opmod { opcode: masked, opmod: 0 }));
     assert_eq!(with(0x0a, masked, 4, Flags::NONE), Err(Malformed::Opmod { opcode: masked, opmod: 0x0a }));

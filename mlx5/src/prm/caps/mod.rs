@@ -11,6 +11,7 @@ use super::{
     field::Bits,
     layout::{command, layout, numbers, response},
 };
+use core::fmt;
 
 numbers! {
     /// Which page of capabilities.
@@ -54,8 +55,15 @@ response! {
 }
 
 /// A page of capabilities, of whatever type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CapPage(pub [u8; 4096]);
+
+/// Prints nothing of the page, whose type it does not know; see [`CapPage::get`].
+impl fmt::Debug for CapPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CapPage(..)")
+    }
+}
 
 impl Default for CapPage {
     fn default() -> Self {

@@ -1,0 +1,223 @@
+//! What each fuzz target does with its bytes. The crate's own tests run the same functions on stable Rust.
+//!
+//! Run one with `cargo +nightly fuzz run wqe` (or `cqe`, `doorbell`, `prm`) in `mlx5/`.
+
+use rushmem_mlx5::{
+    Cqe, CqeWord, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
+    doorbell::{record_counter, record_word},
+    prm::{self, CmdOpcode, Command, Response, caps, cq, mkey, pd, qp, uar, umem},
+    seg::InlineHdr,
+    wqe::{Atomic, Data, scatter},
+};
+use std::fmt::{self, Display, Write};
+
+/// Formats to nowhere: what counts is that it ends.
+struct Nowhere;
+
+impl Write for Nowhere {
+    fn write_str(&mut self, _: &str) -> fmt::Result {
+        Ok(())
+    }
+}
+
+fn print(value: impl Display) {
+    write!(Nowhere, "{value}").expect("`Nowhere` takes everything");
+}
+
+/// A send entry and a receive entry from any bytes.
+pub fn wqe(bytes: &[u8]) {
+    let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
+    assert!(scatter(&segments).count() <= segments.len());
+    let view = match View::parse(&segments) {
+        Ok(view) => view,
+        Err(malformed) => return print(malformed),
+    };
+    print(view);
+    let ds = view.ctrl().ds();
+    assert_eq!(view.segments(), &segments[..ds as usize]);
+    assert_eq!(view.n_blocks(), ds.div_ceil(4));
+    let operands = match view.atomic() {
+        None => 0,
+        Some(Atomic::MaskedCompareSwap64 { .. }) => 2,
+        Some(_) => 1,
+    };
+    let head = 1 + view.remote().is_some() as u32 + view.wait().is_some() as u32 + operands;
+    let data: u32 = view
+        .data()
+        .map(|data| match data {
+            Data::Pointer(_) => 1,
+            Data::Inline(bytes) => InlineHdr::segments_for(bytes.len() as u32),
+        })
+        .sum();
+    if view.opcode() != Opcode::NOP {
+        assert_eq!(head + data, ds as u32, "every segment is accounted for");
+    }
+    if let Some(wqe) = view.to_wqe() {
+        print(wqe);
+        let again = wqe.emit(view.ctrl().index(), view.ctrl().qpn(), view.flags());
+        assert_eq!(again.segments(), view.segments());
+    }
+}
+
+/// A completion entry from any bytes.
+pub fn cqe(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk() else { return };
+    let cqe = Cqe::from_bytes(*bytes);
+    print(cqe);
+    assert_eq!(cqe.to_bytes(), *bytes);
+    assert_eq!(CqeWord::from(cqe.word().tail()), cqe.word());
+    assert_eq!((cqe.word().opcode(), cqe.word().qpn()), (cqe.opcode(), cqe.qpn()));
+    assert_eq!((cqe.word().wqe_counter(), cqe.word().op_own()), (cqe.wqe_counter(), cqe.op_own()));
+    let ready = [0, 64].map(|consumer| cqe.op_own().is_ready(consumer, 64));
+    assert_ne!(ready, [true; 2], "an entry belongs to one lap");
+    if let Some(error) = cqe.as_error() {
+        let again = Cqe::error(&error.failure(), cqe.op_own().owner());
+        assert_eq!(again.as_error().map(|again| again.failure()), Some(error.failure()));
+    }
+}
+
+/// A doorbell value and a record from any bytes.
+pub fn doorbell(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk() else { return };
+    let rung = Doorbell::from_raw(u64::from_le_bytes(*bytes));
+    print(rung);
+    let normal = Doorbell::producer(rung.qpn(), rung.producer_index());
+    assert_eq!((normal.qpn(), normal.producer_index()), (rung.qpn(), rung.producer_index()));
+    assert_eq!((normal.ds(), normal.index()), (0, rung.producer_index()));
+    let counter = record_counter(rung.raw() as u32);
+    assert_eq!(record_counter(record_word(counter)), counter);
+}
+
+/// Every command, by opcode: what to do with a mailbox that claims to be one.
+const COMMANDS: [(CmdOpcode, Target); 25] = [
+    command::<caps::QueryHcaCap>(),
+    command::<caps::QueryRoceAddress>(),
+    command::<pd::AllocPd>(),
+    command::<pd::DeallocPd>(),
+    command::<uar::AllocUar>(),
+    command::<uar::DeallocUar>(),
+    command::<umem::CreateUmem>(),
+    command::<umem::DestroyUmem>(),
+    command::<mkey::CreateMkey>(),
+    command::<mkey::DestroyMkey>(),
+    command::<cq::CreateCq>(),
+    command::<cq::QueryCq>(),
+    command::<cq::DestroyCq>(),
+    command::<qp::CreateQp>(),
+    command::<qp::Rst2Init>(),
+    command::<qp::Init2Rtr>(),
+    command::<qp::Rtr2Rts>(),
+    command::<qp::Sqerr2Rts>(),
+    command::<qp::Sqd2Rts>(),
+    command::<qp::Init2Init>(),
+    command::<qp::Rts2Rts>(),
+    command::<qp::ToErr>(),
+    command::<qp::ToRst>(),
+    command::<qp::QueryQp>(),
+    command::<qp::DestroyQp>(),
+];
+
+const fn command<C: Command + PartialEq + fmt::Debug>() -> (CmdOpcode, Target) {
+    (C::OPCODE, mailboxes::<C>)
+}
+
+/// The bytes as a command's input mailbox, then (with the status of success) as its output mailbox.
+fn mailboxes<C: Command + PartialEq + fmt::Debug>(bytes: &[u8]) {
+    print(format_args!("{:?}", C::decode_exact(bytes)));
+    if let Ok(command) = C::decode(bytes) {
+        let again = command.encode();
+        assert_eq!(C::decode_exact(again.as_ref()), Ok(command));
+        assert!(again.as_ref().len() <= bytes.len());
+    }
+    let mut answer = bytes.to_vec();
+    for status in [answer.first().copied().unwrap_or(0), 0] {
+        answer.iter_mut().take(1).for_each(|byte| *byte = status);
+        match C::Output::decode(&answer) {
+            Ok(response) => assert!(C::Output::decode(response.encode().as_ref()).is_ok()),
+            Err(error) => print(error),
+        }
+    }
+}
+
+/// A PRM command from any bytes.
+pub fn prm(bytes: &[u8]) {
+    let Ok(header) = prm::Header::decode(bytes) else { return };
+    print(header.opcode);
+    for (opcode, mailboxes) in COMMANDS {
+        if opcode == header.opcode {
+            mailboxes(bytes);
+        }
+    }
+    prm::list_entries(bytes, qp::CreateQp::LEN).map(umem::Mtt::decode).for_each(|entry| {
+        assert_eq!(umem::Mtt::decode(u64::from_be_bytes(entry.encode())), entry);
+    });
+}
+
+/// What libFuzzer calls with its bytes.
+pub type Target = fn(&[u8]);
+
+/// Every target with its name and valid inputs to mutate.
+pub fn targets() -> [(&'static str, Target, Vec<Vec<u8>>); 4] {
+    [
+        ("wqe", wqe, wqe_seeds()),
+        ("cqe", cqe, vec![Cqe::requester(&Default::default(), false).to_bytes().to_vec()]),
+        ("doorbell", doorbell, vec![vec![0; 8]]),
+        ("prm", prm, COMMANDS.map(|(opcode, _)| mailbox(opcode)).to_vec()),
+    ]
+}
+
+/// A mailbox of zeros, as long as the opcode's own ones.
+fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
+    let len = if opcode == CmdOpcode::QUERY_HCA_CAP { caps::QueryHcaCapOut::LEN } else { 512 };
+    let mut bytes = vec![0; len];
+    bytes[..2].copy_from_slice(&opcode.0.to_be_bytes());
+    bytes
+}
+
+fn wqe_seeds() -> Vec<Vec<u8>> {
+    let (raddr, rkey, laddr, lkey, len) = (0x1000, 0x42, 0x2000, 0x43, 64);
+    let entries = [
+        Wqe::Nop,
+        Wqe::Write { raddr, rkey, laddr, lkey, len },
+        Wqe::WriteInline { raddr, rkey, data: Inline::from_u64(7) },
+        Wqe::WriteImm { raddr, rkey, laddr, lkey, len, imm: 9 },
+        Wqe::Read { raddr, rkey, laddr, lkey, len },
+        Wqe::Send { laddr, lkey, len },
+        Wqe::SendInline { data: Inline::from_u64(7) },
+        Wqe::SendImm { laddr, lkey, len, imm: 9 },
+        Wqe::SendInval { laddr, lkey, len, inv_rkey: 9 },
+        Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 1 },
+        Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare: 1, swap: 2 },
+        Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: 1, boundary: 2 },
+        Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: 1, boundary: 2 },
+        Wqe::MaskedCompareSwap32 {
+            raddr,
+            rkey,
+            laddr,
+            lkey,
+            compare: 1,
+            swap: 2,
+            compare_mask: 3,
+            swap_mask: 4,
+        },
+        Wqe::MaskedCompareSwap64 {
+            raddr,
+            rkey,
+            laddr,
+            lkey,
+            compare: 1,
+            swap: 2,
+            compare_mask: 3,
+            swap_mask: 4,
+        },
+        Wqe::Dump { laddr, lkey, len },
+        Wqe::Wait { index: 3, cqn: 4 },
+    ];
+    entries
+        .iter()
+        .map(|entry| {
+            let emitted = entry.emit(1, 2, Flags::SIGNALED);
+            emitted.blocks.iter().flat_map(|block| block.to_bytes()).collect()
+        })
+        .collect()
+}

@@ -1,0 +1,79 @@
+//! What can be wrong with an entry.
+
+use crate::ctrl::Opcode;
+use core::fmt;
+
+/// Why bytes are no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Fewer segments were handed over than `ds` says (or none at all).
+    Short {
+        /// Segments that `ds` calls for.
+        need: u8,
+        /// Segments at hand.
+        have: usize,
+    },
+    /// `ds` does not fit the opcode.
+    Ds {
+        /// The operation.
+        opcode: Opcode,
+        /// The field's value.
+        ds: u8,
+        /// The least that the opcode takes.
+        least: u8,
+        /// The most that the opcode takes.
+        most: u8,
+    },
+    /// No operation has this number.
+    UnknownOpcode(Opcode),
+    /// The operation exists, but not in this crate.
+    Unsupported(Opcode),
+    /// The opcode has no such variant (a masked atomic: no such operand size).
+    Opmod {
+        /// The operation.
+        opcode: Opcode,
+        /// The field's value.
+        opmod: u8,
+    },
+    /// Bits that must be zero are not.
+    Reserved {
+        /// Name of the field that they surround.
+        field: &'static str,
+        /// The bits.
+        bits: u32,
+    },
+    /// The fence mode is none of the five that exist.
+    FenceMode(u8),
+    /// Inline data runs past the end of the entry.
+    InlineLength {
+        /// The length in the header, bytes.
+        len: u32,
+        /// Bytes left in the entry.
+        room: u32,
+    },
+    /// The opcode takes no inline data.
+    InlineNotAllowed(Opcode),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Short { need, have } => write!(f, "entry of {need} segments cut short at {have}"),
+            Self::Ds { opcode, ds, least, most } => {
+                write!(f, "ds {ds} does not fit {opcode}, which takes {least} to {most}")
+            }
+            Self::UnknownOpcode(opcode) => write!(f, "unknown {opcode}"),
+            Self::Unsupported(opcode) => write!(f, "{opcode} is not supported"),
+            Self::Opmod { opcode, opmod } => write!(f, "{opcode} has no opmod {opmod:#04x}"),
+            Self::Reserved { field, bits } => write!(f, "reserved bits {bits:#x} set next to {field}"),
+            Self::FenceMode(mode) => write!(f, "fence mode {mode} does not exist"),
+            Self::InlineLength { len, room } => {
+                write!(f, "inline data of {len} bytes where {room} are left in the entry")
+            }
+            Self::InlineNotAllowed(opcode) => write!(f, "{opcode} takes no inline data"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}

@@ -1,0 +1,272 @@
+//! Any value survives its bytes.
+
+use proptest::{collection::vec, prelude::*};
+use rushmem_mlx5::{
+    Cqe, CqeOpcode, CtrlSeg, Doorbell, Flags, Inline, Opcode, Segment, Syndrome, View, Wqe,
+    cqe::{Completion, Failure, Reception},
+    prm::{CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, cq, mkey, pd, qp, uar, umem},
+    seg::{DataSeg, InlineHdr, RaddrSeg},
+    wqe::{Data, emit_write_inline},
+};
+
+/// Raw material for an entry's fields.
+#[derive(Clone, Debug)]
+struct Fields {
+    raddr: u64,
+    rkey: u32,
+    laddr: u64,
+    lkey: u32,
+    len: u32,
+    imm: u32,
+    operands: [u64; 4],
+    data: Inline,
+}
+
+fn fields() -> impl Strategy<Value = Fields> {
+    let keys = (any::<u64>(), any::<u32>(), any::<u64>(), any::<u32>());
+    let rest = (1..1_u32 << 31, any::<u32>(), any::<[u64; 4]>(), vec(any::<u8>(), 0..=Inline::MAX));
+    (keys, rest).prop_map(|((raddr, rkey, laddr, lkey), (len, imm, operands, data))| {
+        let data = Inline::new(&data).expect("at most Inline::MAX bytes");
+        Fields { raddr, rkey, laddr, lkey, len, imm, operands, data }
+    })
+}
+
+fn wqe() -> impl Strategy<Value = Wqe> {
+    (0..17, fields()).prop_map(|(variant, fields)| {
+        let Fields { raddr, rkey, laddr, lkey, len, imm, operands: [a, b, c, d], data } = fields;
+        match variant {
+            0 => Wqe::Nop,
+            1 => Wqe::Write { raddr, rkey, laddr, lkey, len },
+            2 => Wqe::WriteInline { raddr, rkey, data },
+            3 => Wqe::WriteImm { raddr, rkey, laddr, lkey, len, imm },
+            4 => Wqe::Read { raddr, rkey, laddr, lkey, len },
+            5 => Wqe::Send { laddr, lkey, len },
+            6 => Wqe::SendInline { data },
+            7 => Wqe::SendImm { laddr, lkey, len, imm },
+            8 => Wqe::SendInval { laddr, lkey, len, inv_rkey: imm },
+            9 => Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: a },
+            10 => Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare: a, swap: b },
+            11 => Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: a as u32, boundary: b as u32 },
+            12 => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: a, boundary: b },
+            13 => Wqe::MaskedCompareSwap32 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare: a as u32,
+                swap: b as u32,
+                compare_mask: c as u32,
+                swap_mask: d as u32,
+            },
+            14 => Wqe::MaskedCompareSwap64 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare: a,
+                swap: b,
+                compare_mask: c,
+                swap_mask: d,
+            },
+            15 => Wqe::Dump { laddr, lkey, len },
+            _ => Wqe::Wait { index: a as u32, cqn: b as u32 },
+        }
+    })
+}
+
+fn flags() -> impl Strategy<Value = Flags> {
+    (0..5_u8, 0..4_u8, any::<bool>()).prop_map(|(fm, ce, se)| Flags(fm << 5 | ce << 2 | (se as u8) << 1))
+}
+
+/// A data segment: a pointer, or inline bytes.
+fn data() -> impl Strategy<Value = Result<(u64, u32, u32), Vec<u8>>> {
+    prop_oneof![
+        (any::<u64>(), any::<u32>(), 0..1_u32 << 31).prop_map(Ok),
+        vec(any::<u8>(), 0..60).prop_map(Err),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn an_entry_says_what_it_was_told(
+        wqe in wqe(), flags in flags(), index: u16, qpn in 0..1_u32 << 24,
+    ) {
+        let emitted = wqe.emit(index, qpn, flags);
+        let view = View::parse(emitted.segments()).unwrap();
+        prop_assert_eq!(view.to_wqe(), Some(wqe));
+        let ctrl = view.ctrl();
+        prop_assert_eq!((ctrl.index(), ctrl.qpn(), ctrl.flags()), (index, qpn, flags));
+        prop_assert_eq!((ctrl.ds(), view.n_blocks()), (emitted.ds, emitted.n_blocks()));
+        let unused = rushmem_mlx5::Wqebb::segments_of(&emitted.blocks);
+        prop_assert!(unused[emitted.ds as usize..].iter().all(|segment| *segment == Segment::ZERO));
+
+        let next = index.wrapping_add(emitted.n_blocks() as u16);
+        for rung in [Doorbell::last_wqe(ctrl), Doorbell::producer(qpn, next)] {
+            prop_assert_eq!((rung.qpn(), rung.producer_index()), (qpn, next));
+        }
+    }
+
+    #[test]
+    fn gather_lists_keep_order_and_bytes(list in vec(data(), 0..12), qpn in 0..1_u32 << 24) {
+        let mut segments = vec![Segment::ZERO, RaddrSeg::new(1, 2).to_segment()];
+        for entry in &list {
+            match entry {
+                Ok((addr, lkey, len)) => segments.push(DataSeg::new(*addr, *lkey, *len).to_segment()),
+                Err(payload) => {
+                    let mut bytes = bytemuck::bytes_of(&InlineHdr::new(payload.len() as u32)).to_vec();
+                    bytes.extend(payload);
+                    bytes.resize(bytes.len().next_multiple_of(16), 0);
+                    segments.extend(bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)));
+                }
+            }
+        }
+        prop_assume!(segments.len() <= 63);
+        let ds = segments.len() as u8;
+        segments[0] = CtrlSeg::new(0, Opcode::RDMA_WRITE, 7, qpn, ds, Flags::NONE, 0).to_segment();
+        let view = View::parse(&segments).unwrap();
+        let read: Vec<_> = view
+            .data()
+            .map(|data| match data {
+                Data::Pointer(at) => Ok((at.addr.get(), at.lkey.get(), at.len.get())),
+                Data::Inline(bytes) => Err(bytes.to_vec()),
+            })
+            .collect();
+        prop_assert_eq!(read, list);
+    }
+
+    #[test]
+    fn long_inline_payloads_arrive(payload in vec(any::<u8>(), 0..=972), index: u16) {
+        let mut out = [Segment([0xa5a5_a5a5; 4]); 63];
+        let ds = emit_write_inline(&mut out, index, 1, Flags::NONE, 2, 3, &payload).unwrap();
+        let view = View::parse(&out).unwrap();
+        prop_assert_eq!(view.ctrl().ds(), ds);
+        prop_assert_eq!(view.data().collect::<Vec<_>>(), [Data::Inline(&payload)]);
+    }
+
+    #[test]
+    fn completions_say_what_they_were_told(
+        opcode: u8, qpn in 0..1_u32 << 24, wqe_counter: u16, user_index in 0..1_u32 << 24, byte_cnt: u32,
+        timestamp: u64, owner: bool, solicited: bool, imm: u32, code: u8, kind in 1..5_u8,
+    ) {
+        let done = Completion { opcode: Opcode(opcode), qpn, wqe_counter, user_index, byte_cnt, timestamp };
+        let cqe = Cqe::requester(&done, owner);
+        prop_assert_eq!((cqe.opcode(), cqe.qpn(), cqe.wqe_counter()), (done.opcode, qpn, wqe_counter));
+        prop_assert_eq!((cqe.user_index(), cqe.byte_cnt(), cqe.timestamp()), (user_index, byte_cnt, timestamp));
+        prop_assert_eq!((cqe.op_own().opcode(), cqe.op_own().owner()), (CqeOpcode::REQ, owner));
+
+        let kind = CqeOpcode(kind);
+        let srqn_uidx = user_index;
+        let got =
+            Reception { kind, qpn, wqe_counter, srqn_uidx, remote_qpn: 5, imm, byte_cnt, timestamp, solicited };
+        let cqe = Cqe::responder(&got, owner);
+        prop_assert_eq!((cqe.imm(), cqe.qpn(), cqe.wqe_counter()), (imm, qpn, wqe_counter));
+        prop_assert_eq!((cqe.op_own().opcode(), cqe.op_own().is_solicited()), (kind, solicited));
+
+        for kind in [CqeOpcode::REQ_ERR, CqeOpcode::RESP_ERR] {
+            let opcode = Opcode(opcode);
+            let (syndrome, vendor_syndrome) = (Syndrome(code), !code);
+            let failure = Failure { kind, opcode, qpn, wqe_counter, srqn_uidx, syndrome, vendor_syndrome };
+            let cqe = Cqe::error(&failure, owner);
+            prop_assert_eq!(cqe.as_error().unwrap().failure(), failure);
+            prop_assert_eq!(cqe.op_own().owner(), owner);
+        }
+    }
+
+    #[test]
+    fn refusals_arrive_whole(status in 1..=0xff_u8, syndrome: u32, len in 8..300_usize) {
+        let refusal = CmdError { status: CmdStatus(status), syndrome };
+        let mut out = vec![0xa5; len];
+        refusal.write(&mut out);
+        prop_assert_eq!(CmdError::check(&out), Err(DecodeError::Refused(refusal)));
+        prop_assert!(out[8..].iter().all(|byte| *byte == 0));
+    }
+}
+
+/// Each field alone, all ones: encoding gives back the very bit pattern, so no field is lost, moved or doubled.
+fn each_field_alone<T, M>(
+    encode: impl Fn(&T) -> M,
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+    head: &[u8],
+) where
+    T: Layout + PartialEq + std::fmt::Debug,
+    M: AsRef<[u8]>,
+{
+    let mut empty = vec![0; T::LEN];
+    empty[..head.len()].copy_from_slice(head);
+    let zero = decode(&empty).unwrap();
+    assert_eq!(encode(&zero).as_ref(), empty);
+    for field in T::FIELDS {
+        let mut bytes = empty.clone();
+        for bit in field.offset..field.offset + field.width {
+            bytes[bit / 8] |= 0x80 >> (bit % 8);
+        }
+        let value = decode(&bytes).unwrap();
+        assert_ne!(value, zero, "{field:?} is not read");
+        let again = encode(&value);
+        // A structure within a structure has gaps of its own; everything it does have must come back.
+        let lost = again.as_ref().iter().zip(&bytes).any(|(ours, theirs)| ours & !theirs != 0);
+        assert!(!lost, "{field:?} spills");
+        if field.width <= 64 {
+            assert_eq!(again.as_ref(), bytes, "{field:?}");
+        }
+        assert_eq!(decode(again.as_ref()), Ok(value), "{field:?}");
+    }
+}
+
+fn command<C>()
+where
+    C: Command + Layout + PartialEq + std::fmt::Debug,
+    C::Output: Layout + PartialEq + std::fmt::Debug,
+{
+    each_field_alone::<C, _>(C::encode, C::decode, &C::OPCODE.0.to_be_bytes());
+    each_field_alone::<C::Output, _>(C::Output::encode, C::Output::decode, &[]);
+}
+
+#[test]
+fn every_field_of_every_command_has_its_own_bits() {
+    command::<caps::QueryHcaCap>();
+    command::<caps::QueryRoceAddress>();
+    command::<pd::AllocPd>();
+    command::<pd::DeallocPd>();
+    command::<uar::AllocUar>();
+    command::<uar::DeallocUar>();
+    command::<umem::CreateUmem>();
+    command::<umem::DestroyUmem>();
+    command::<mkey::CreateMkey>();
+    command::<mkey::DestroyMkey>();
+    command::<cq::CreateCq>();
+    command::<cq::QueryCq>();
+    command::<cq::DestroyCq>();
+    command::<qp::CreateQp>();
+    command::<qp::Rst2Init>();
+    command::<qp::Init2Rtr>();
+    command::<qp::Rtr2Rts>();
+    command::<qp::Sqerr2Rts>();
+    command::<qp::Sqd2Rts>();
+    command::<qp::Init2Init>();
+    command::<qp::Rts2Rts>();
+    command::<qp::ToErr>();
+    command::<qp::ToRst>();
+    command::<qp::QueryQp>();
+    command::<qp::DestroyQp>();
+}
+
+/// The structures within commands, field by field.
+#[test]
+fn every_field_of_every_structure_has_its_own_bits() {
+    macro_rules! structure {
+        ($($ty:ty),*) => {$(
+            each_field_alone::<$ty, _>(
+                |value| {
+                    let mut bytes = [0; <$ty>::LEN];
+                    value.write(&mut bytes);
+                    bytes
+                },
+                |bytes| Ok(<$ty>::read(bytes.first_chunk().unwrap())),
+                &[],
+            );
+        )*};
+    }
+    structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, umem::Umem);
+    structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
+}
