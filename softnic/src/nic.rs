@@ -107,10 +107,10 @@ impl Nic {
             Some(fabric) => fabric.local(),
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
         };
-        let mtu = config.mtu;
+        let (mtu, name) = (config.mtu, config.name.clone());
         let shared = Arc::new(Shared::new(Core::new(config, address, fabric)));
         let engine = std::thread::Builder::new()
-            .name("softnic".into())
+            .name(name)
             .spawn({
                 let shared = Arc::clone(&shared);
                 move || engine::run(&shared)
