@@ -50,7 +50,8 @@ impl Default for Idle {
     }
 }
 
-/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1.
+/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1. QPs of the same
+/// adapter exchange no packets, so that packet faults do not concern them.
 ///
 /// The same seed and the same order of events give the same faults.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,6 +128,9 @@ impl Config {
         let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
         if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {
             return setting("mtu", self.mtu.to_string(), "256, 512, 1024, 2048 or 4096");
+        }
+        if self.ip == Ip::Addr(Ipv4Addr::UNSPECIFIED) {
+            return setting("ip", "0.0.0.0".into(), "one address: it is the adapter's identity");
         }
         if self.name.contains('\0') {
             return setting("name", self.name.escape_debug().to_string(), "a name without NUL");

@@ -187,6 +187,12 @@ impl Dma {
         }
     }
 
+    /// Whether nothing is under way, and nothing has failed.
+    #[inline]
+    pub(crate) fn has_landed(&self) -> bool {
+        self.dirty.is_none() && self.failed.is_none()
+    }
+
     /// Finishes copies that no completion waits for.
     #[inline]
     pub(crate) fn settle(&mut self) {
