@@ -28,6 +28,7 @@ mod cq;
 mod dma;
 #[allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 mod engine;
+mod fault_text;
 mod flush;
 mod link;
 mod loopback;
@@ -52,6 +53,7 @@ mod work;
 
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Ip};
+pub use fault_text::FaultError;
 pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};
 pub use nic::{Context, Error, Nic, Uar};
 pub use stats::Stats;

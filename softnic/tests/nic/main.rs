@@ -1,5 +1,6 @@
 //! The adapter as its drivers see it: mailboxes, queues, doorbells, completions.
 
+mod capture;
 mod commands;
 mod errors;
 mod faults;
