@@ -170,7 +170,7 @@ impl Pe {
     /// did not come.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
         const { assert!(align_of::<T>() <= 128, "objects of the symmetric heap are aligned to 128 bytes") };
-        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).unwrap_or(u64::MAX);
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
         let offset = self.allocator().alloc(bytes)?;
         self.fill_zero(offset, bytes)?;

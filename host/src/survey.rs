@@ -80,7 +80,7 @@ fn gpus(cuda: Cuda) -> Vec<FoundGpu> {
             name: a.name.clone(),
             compute_capability: a.compute_capability,
             multiprocessors: a.multiprocessors,
-            memory: (a.memory as u64, device.free_memory().unwrap_or(0)),
+            memory: (a.memory, device.free_memory().unwrap_or(0)),
         })
     };
     (0..cuda.device_count().unwrap_or(0)).filter_map(found).collect()

@@ -3,6 +3,7 @@
 //! This file knows nothing of how lanes are scheduled. An executor (the host runtime has one) installs itself
 //! with [`enter`] before it resumes a lane; every primitive asks the installed lane.
 #![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
+#![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing)] // and so is a panic
 
 use core::cell::Cell;
 use core::panic::Location;
