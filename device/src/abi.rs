@@ -272,6 +272,7 @@ pub struct ErrorRecord {
     pub file: [u8; 32],
 }
 
+#[allow(clippy::indexing_slicing)] // runs in the compiler only
 const fn layout_hash() -> u64 {
     let facts = [
         size_of::<CtxParts>(),

@@ -6,13 +6,15 @@
 //!
 //! On a NIC: FETCH_ADD, CMP_SWAP and the extended (masked) atomics.
 
+use core::panic::Location;
+
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
 use crate::abi::{qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
-use crate::error::Result;
+use crate::error::{Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
 use crate::post::post;
@@ -298,24 +300,24 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         let qp = self.qp(pe);
-        post_atomic(Thread, &qp, word, op).map(|_| ())
+        post_atomic(Thread, &qp, word.offset(), op, Location::caller()).map(|_| ())
     }
 }
 
-/// Posts an atomic whose result nobody wants.
+/// Posts an atomic on the word at a heap offset, whose result nobody wants.
 #[inline(always)]
-#[track_caller]
 pub(crate) fn post_atomic<G: Group, S: Sharing, T: Amo>(
     group: G,
     qp: &Qp<'_, S>,
-    word: Sym<T>,
+    word: u64,
     op: Op<T>,
+    site: Site,
 ) -> Result<Ticket> {
-    post(group, qp, op.blocks(), &unwanted(qp, word, op))
+    post(group, qp, op.blocks(), &unwanted(qp, word, op), site)
 }
 
 /// The WQE of an atomic whose result goes to the sink.
 #[inline(always)]
-pub(crate) fn unwanted<S: Sharing, T: Amo>(qp: &Qp<'_, S>, word: Sym<T>, op: Op<T>) -> Wqe {
-    op.wqe(word.offset(), qp.desc().rkey, reserved::SINK, qp.desc().lkey)
+pub(crate) fn unwanted<S: Sharing, T: Amo>(qp: &Qp<'_, S>, word: u64, op: Op<T>) -> Wqe {
+    op.wqe(word, qp.desc().rkey, reserved::SINK, qp.desc().lkey)
 }

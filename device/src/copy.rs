@@ -14,7 +14,7 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T
     let (rank, size) = (group.rank() as usize, group.size() as usize);
     let per_chunk =
         const { if size_of::<T>() > 0 && 16 % size_of::<T>() == 0 { 16 / size_of::<T>() } else { 0 } };
-    let wide = per_chunk != 0 && (to.addr() | from.addr()) % 16 == 0;
+    let wide = per_chunk != 0 && (to.addr() | from.addr()).is_multiple_of(16);
     let chunks = if wide { len.checked_div(per_chunk).unwrap_or(0) } else { 0 };
     let mut i = rank;
     while i < chunks {

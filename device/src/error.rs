@@ -11,6 +11,9 @@ use crate::arch::{self, Gpu, Scope, SysWord};
 /// What a device call returns.
 pub type Result<T = ()> = core::result::Result<T, Error>;
 
+/// Where a call was made.
+pub(crate) type Site = &'static Location<'static>;
+
 /// Why a device call failed. The host-side record has the details.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +114,7 @@ impl Completion {
 /// Writes the record of `error` for the PE whose state this is, and returns it.
 #[cold]
 #[inline(always)]
-pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: &'static Location<'static>) -> Error {
+pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Error {
     let qp = (d.peer as u64) << 32 | d.qpn as u64;
     record_words(state, error as u32, qp, d.completion, d.found, d.wanted, d.offset, site);
     error
@@ -128,7 +131,7 @@ fn record_words(
     found: u64,
     wanted: u64,
     offset: u64,
-    site: &'static Location<'static>,
+    site: Site,
 ) {
     // SAFETY: the host made the state; the words that kernels update are only touched by atomics.
     let (control, pe, place) = unsafe {
@@ -153,7 +156,7 @@ pub(crate) fn write_record(
     found: u64,
     wanted: u64,
     offset: u64,
-    site: &'static Location<'static>,
+    site: Site,
 ) {
     // SAFETY: the control page has RECORDS records; this thread alone has `place`.
     unsafe {

@@ -5,6 +5,8 @@
 //! | `fence` | nothing to do while one QP serves a peer: it delivers in order; with several, waits for all of them | a fence at system scope |
 //! | `quiet` | waits until the CQ has passed everything posted | the same fence |
 
+use core::panic::Location;
+
 use crate::arch::{Scope, Sys};
 use crate::ctx::Ctx;
 use crate::error::Result;
@@ -40,14 +42,14 @@ impl<S: Sharing> Ctx<S> {
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
         Sys::fence();
-        let p = self.parts_ref();
+        let (p, site) = (self.parts_ref(), Location::caller());
         let mut mine = Ok(());
         let mut pe = group.rank();
         while pe < p.n_pes {
             let mut set = p.first_set;
             while set < p.first_set + p.n_sets {
                 let qp = self.qp_of_set(set, pe);
-                mine = mine.and(qp.wait(qp.last()));
+                mine = mine.and(qp.wait(qp.last(), site));
                 set += 1;
             }
             pe += group.size();

@@ -3,7 +3,7 @@
 use rushmem_mlx5::{Flags, Wqe};
 
 use crate::arch;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Site};
 use crate::group::Group;
 use crate::qp::{Qp, Reservation, Ticket};
 use crate::sharing::Sharing;
@@ -22,10 +22,9 @@ impl Lanes {
 
     /// Who posts `blocks` blocks to `qp` with the leader of `group`.
     #[inline(always)]
-    #[track_caller]
-    pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64) -> Self {
+    pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64, site: Site) -> Self {
         if G::TOGETHER && S::SHARED {
-            Self::together(qp.desc().qpn as u64 | blocks << 32)
+            Self::together(qp.desc().qpn as u64 | blocks << 32, site)
         } else {
             Self::ALONE
         }
@@ -33,9 +32,8 @@ impl Lanes {
 
     /// The lanes that are here together with the same `key`.
     #[inline(always)]
-    #[track_caller]
-    fn together(key: u64) -> Self {
-        let here = arch::converged();
+    fn together(key: u64, site: Site) -> Self {
+        let here = arch::converged(site);
         let mask = if here.is_power_of_two() { here } else { arch::match_any(here, key) };
         let below = mask & ((1u32 << (arch::thread() & 31)) - 1);
         Self { mask, rank: below.count_ones(), count: mask.count_ones() }
@@ -43,14 +41,12 @@ impl Lanes {
 
     /// What the first of them gave.
     #[inline(always)]
-    #[track_caller]
     fn first(self, value: u64) -> u64 {
         if self.count == 1 { value } else { arch::shuffle(self.mask, value, self.mask.trailing_zeros()) }
     }
 
     /// True if any of them voted so; orders memory among them.
     #[inline(always)]
-    #[track_caller]
     fn any(self, vote: bool) -> bool {
         if self.count == 1 {
             return vote;
@@ -77,8 +73,7 @@ pub(crate) struct Posting {
 /// # Errors
 /// Those of a full queue.
 #[inline(always)]
-#[track_caller]
-pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64) -> Result<Posting> {
+pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site: Site) -> Result<Posting> {
     const FAILED: u64 = u64::MAX;
     let lanes = if lanes.count as u64 * blocks > qp.depth() { Lanes::ALONE } else { lanes };
     let all = lanes.count as u64 * blocks;
@@ -86,7 +81,7 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64) -> Re
     let mut why = Ok(());
     let mut first = FAILED;
     if lanes.rank == 0 {
-        match qp.reserve(all) {
+        match qp.reserve(all, site) {
             Ok(r) => first = r.first,
             Err(e) => why = Err(e),
         }
@@ -108,7 +103,6 @@ impl Posting {
     /// Makes the blocks the NIC's. `written` says whether the calling lane could write its own; if one could not, it
     /// has poisoned the QP, and nothing is posted. The ticket covers the WQEs of all the lanes.
     #[inline(always)]
-    #[track_caller]
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<Ticket> {
         if self.lanes.any(written.is_err()) {
             written?;
@@ -126,9 +120,14 @@ impl Posting {
 /// # Errors
 /// Those of a full queue.
 #[inline(always)]
-#[track_caller]
-pub(crate) fn post<G: Group, S: Sharing>(group: G, qp: &Qp<'_, S>, blocks: u64, wqe: &Wqe) -> Result<Ticket> {
-    let posting = begin(qp, Lanes::of(group, qp, blocks), blocks)?;
+pub(crate) fn post<G: Group, S: Sharing>(
+    group: G,
+    qp: &Qp<'_, S>,
+    blocks: u64,
+    wqe: &Wqe,
+    site: Site,
+) -> Result<Ticket> {
+    let posting = begin(qp, Lanes::of(group, qp, blocks, site), blocks, site)?;
     qp.write(posting.first, wqe, posting.last);
     posting.commit(qp, Ok(()))
 }

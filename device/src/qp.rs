@@ -2,14 +2,13 @@
 
 use core::marker::PhantomData;
 use core::mem::offset_of;
-use core::panic::Location;
 
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe, Wqebb};
 
 use crate::abi::{DevAddr, QpDesc, QpState, qp_flags};
 use crate::arch::{self, Gpu, Scope, Sys};
-use crate::error::{Completion, Detail, Error, Result, record};
+use crate::error::{Completion, Detail, Error, Result, Site, record};
 use crate::sharing::{Exclusive, Sharing};
 use crate::sq::{self, Words};
 use crate::wait::Watch;
@@ -60,12 +59,11 @@ impl<'a, S: Sharing> Qp<'a, S> {
 
     /// Hands out `blocks` blocks (at most the depth), and waits until they may be written.
     #[inline(always)]
-    #[track_caller]
-    pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation> {
+    pub(crate) fn reserve(&self, blocks: u64, site: Site) -> Result<Reservation> {
         let first = Words::reserve(self, blocks);
         let end = first + blocks;
         if end > self.depth() {
-            self.wait(Ticket(end - self.depth()))?;
+            self.wait(Ticket(end - self.depth()), site)?;
         }
         Ok(Reservation { first, end })
     }
@@ -131,14 +129,13 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// # Errors
     /// The error CQE that ended the QP, or that it had been ended, or the deadline.
     #[inline(always)]
-    #[track_caller]
-    pub(crate) fn wait(&self, t: Ticket) -> Result {
-        if self.done() >= t.0 { Ok(()) } else { wait_slow::<S>(self.desc, t.0, Location::caller()) }
+    pub(crate) fn wait(&self, t: Ticket, site: Site) -> Result {
+        if self.done() >= t.0 { Ok(()) } else { wait_slow::<S>(self.desc, t.0, site) }
     }
 
     /// Looks at the completion queue once; true if it held something new.
     #[inline(always)]
-    fn poll(&self, done: u64, site: &'static Location<'static>) -> Result<bool> {
+    fn poll(&self, done: u64, site: Site) -> Result<bool> {
         let d = self.desc;
         let collapsed = d.flags & qp_flags::COLLAPSED != 0;
         // SAFETY: a word of the QP's state.
@@ -199,7 +196,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Reports the error CQE at `entry`, once, and ends the QP.
     #[cold]
     #[inline(always)]
-    fn failed(&self, entry: DevAddr, word: CqeWord, site: &'static Location<'static>) -> Error {
+    fn failed(&self, entry: DevAddr, word: CqeWord, site: Site) -> Error {
         // SAFETY: the entry is written, and stays while the QP is in error.
         let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
         let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
@@ -216,7 +213,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Ends the QP: the first thread to say so writes the record, all others learn that it is over.
     #[cold]
     #[inline(always)]
-    fn poison(&self, error: Error, detail: Detail, site: &'static Location<'static>) -> Error {
+    fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
         // SAFETY: a word of the QP's state.
         match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
             0 => record(self.desc.pe_state, error, detail, site),
@@ -278,13 +275,12 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// # Errors
     /// The deadline or an abort; the QP is poisoned then, since the block cannot be posted.
     #[inline(always)]
-    #[track_caller]
-    pub(crate) fn take_fetch_slot(&self, index: u64) -> Result {
+    pub(crate) fn take_fetch_slot(&self, index: u64, site: Site) -> Result {
         // SAFETY: a busy word of this QP.
         if unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } == 0 {
             Ok(())
         } else {
-            take_fetch_slot_slow::<S>(self.desc, index, Location::caller())
+            take_fetch_slot_slow::<S>(self.desc, index, site)
         }
     }
 
@@ -354,7 +350,7 @@ impl<S: Sharing> Words for Qp<'_, S> {
 /// Waits until `done` has reached `target`. Not inlined: a wait is not worth the registers that it would take of
 /// every kernel.
 #[inline(never)]
-fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: &'static Location<'static>) -> Result {
+fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(desc) };
     let mut watch = Watch::new(desc.pe_state);
@@ -377,7 +373,7 @@ fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: &'static Location<'st
 /// Waits for a fetch slot that somebody has not read yet. As [`wait_slow`].
 #[cold]
 #[inline(never)]
-fn take_fetch_slot_slow<S: Sharing>(desc: &QpDesc, index: u64, site: &'static Location<'static>) -> Result {
+fn take_fetch_slot_slow<S: Sharing>(desc: &QpDesc, index: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(desc) };
     let mut watch = Watch::new(desc.pe_state);

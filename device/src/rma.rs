@@ -10,12 +10,15 @@
 //!
 //! Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
 
+use core::panic::Location;
+
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
+use crate::abi::QpDesc;
 use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};
-use crate::error::{Detail, Error, Result};
+use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread, agree};
 use crate::heap::{Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
@@ -143,7 +146,7 @@ impl<S: Sharing> Ctx<S> {
             rkey: qp.desc().rkey,
             data: sealed::Sealed::inline(value),
         };
-        post(Thread, &qp, 1, &wqe).map(|_| ())
+        post(Thread, &qp, 1, &wqe, Location::caller()).map(|_| ())
     }
 
     /// Reads one value of `pe`.
@@ -172,15 +175,16 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fetch(&self, qp: &Qp<'_, S>, blocks: u64, wqe: impl FnOnce(u64) -> Wqe) -> Result<u64> {
-        let posting = begin(qp, Lanes::of(Thread, qp, blocks), blocks)?;
+        let site = Location::caller();
+        let posting = begin(qp, Lanes::of(Thread, qp, blocks, site), blocks, site)?;
         let index = posting.first;
-        let taken = qp.take_fetch_slot(index);
+        let taken = qp.take_fetch_slot(index, site);
         let slot = qp.fetch_slot(index);
         if taken.is_ok() {
             qp.write(index, &wqe(slot), posting.last);
         }
         let ticket = posting.commit(qp, taken)?;
-        qp.wait(ticket)?;
+        qp.wait(ticket, site)?;
         // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.
         let word = unsafe { <u64 as crate::arch::SysWord>::load_acquire(self.address(slot)) };
         qp.free_fetch_slot(index);
@@ -215,42 +219,14 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
             return Ok(());
         }
-        let mine =
-            if group.leader() { self.send(group, direction, remote, local, pe, complete) } else { Ok(()) };
+        let mine = if group.leader() {
+            let (there, here, bytes) = (remote.offset(), local.offset(), local.bytes());
+            let desc = self.qp(pe).desc();
+            send::<G, S>(group, desc, direction, there, here, bytes, complete, Location::caller())
+        } else {
+            Ok(())
+        };
         agree(group, mine)
-    }
-
-    /// The leader's part of a transfer through a NIC.
-    #[inline(always)]
-    #[track_caller]
-    fn send<G: Group, T: Pod>(
-        &self,
-        group: G,
-        direction: Direction,
-        remote: SymSlice<T>,
-        local: SymSlice<T>,
-        pe: u32,
-        complete: bool,
-    ) -> Result {
-        let qp = self.qp(pe);
-        let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
-        let (mut raddr, mut laddr, mut left) = (remote.offset(), local.offset(), local.bytes());
-        let mut ticket = None;
-        while left > 0 {
-            let len = left.min(MAX_MESSAGE) as u32;
-            let wqe = match direction {
-                Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
-                Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
-            };
-            ticket = Some(post(group, &qp, 1, &wqe)?);
-            raddr += len as u64;
-            laddr += len as u64;
-            left -= len as u64;
-        }
-        match ticket {
-            Some(t) if complete => qp.wait(t),
-            _ => Ok(()),
-        }
     }
 
     /// Checks the arguments of a transfer; lengths in `found` and `wanted` of the record are elements.
@@ -265,5 +241,40 @@ impl<S: Sharing> Ctx<S> {
         }
         let d = Detail { peer: pe, found: local.len() as u64, wanted: remote.len() as u64, ..Detail::NONE };
         Err(self.fail(Error::LengthMismatch, d))
+    }
+}
+
+/// The leader's part of a transfer through a NIC: `left` bytes between the heap offsets `raddr` at the peer and
+/// `laddr` here. Not inlined, so that a kernel with many transfers stays small.
+#[inline(never)]
+#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+fn send<G: Group, S: Sharing>(
+    group: G,
+    desc: &QpDesc,
+    direction: Direction,
+    mut raddr: u64,
+    mut laddr: u64,
+    mut left: u64,
+    complete: bool,
+    site: Site,
+) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    let (rkey, lkey) = (desc.rkey, desc.lkey);
+    let mut ticket = None;
+    while left > 0 {
+        let len = left.min(MAX_MESSAGE) as u32;
+        let wqe = match direction {
+            Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
+            Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
+        };
+        ticket = Some(post(group, &qp, 1, &wqe, site)?);
+        raddr += len as u64;
+        laddr += len as u64;
+        left -= len as u64;
+    }
+    match ticket {
+        Some(t) if complete => qp.wait(t, site),
+        _ => Ok(()),
     }
 }

@@ -5,15 +5,16 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
-use crate::abi::DevAddr;
+use crate::abi::{DevAddr, QpDesc};
 use crate::amo::{Amo, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result, record};
+use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
+use crate::qp::Qp;
 use crate::rma::MAX_MESSAGE;
 use crate::sharing::Sharing;
 use crate::wait::Watch;
@@ -103,7 +104,7 @@ impl<S: Sharing> Ctx<S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.announced(group, dst, src, signal, op.op(value), pe, false)
+        self.announced(group, dst, src, signal, op, value, pe, false)
     }
 
     /// As [`Ctx::put_signal_nbi`], and returns once `src` may be reused. OpenSHMEM 1.6 section 9.8.2,
@@ -124,7 +125,7 @@ impl<S: Sharing> Ctx<S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.announced(group, dst, src, signal, op.op(value), pe, true)
+        self.announced(group, dst, src, signal, op, value, pe, true)
     }
 
     /// The value of this PE's own signal word. Acquires: what the signal announced may be read afterwards.
@@ -210,6 +211,19 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     #[track_caller]
+    fn check_announced<T: Pod>(
+        &self,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+        signal: Sym<Signal>,
+        pe: u32,
+    ) -> Result {
+        self.check(signal)?;
+        self.check_transfer(dst, src, pe)
+    }
+
+    #[inline(always)]
+    #[track_caller]
     #[allow(clippy::too_many_arguments)] // one place for both forms above
     fn announced<G: Group, T: Pod>(
         &self,
@@ -217,7 +231,8 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
         signal: Sym<Signal>,
-        op: Op<u64>,
+        op: SignalOp,
+        value: u64,
         pe: u32,
         complete: bool,
     ) -> Result {
@@ -232,75 +247,62 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
             if group.leader() {
                 Sys::fence();
-                self.posting(signal, op, pe)
+                self.posting(signal, op.op(value), pe)
             } else {
                 Ok(())
             }
         } else if group.leader() {
-            self.send_announced(group, dst, src, signal, op, pe, complete)
+            let (there, here, bytes) = (dst.offset(), src.offset(), src.bytes());
+            let (desc, word, site) = (self.qp(pe).desc(), signal.offset(), Location::caller());
+            send_announced::<G, S>(group, desc, there, here, bytes, word, op, value, complete, site)
         } else {
             Ok(())
         };
         agree(group, mine)
     }
+}
 
-    #[inline(always)]
-    #[track_caller]
-    fn check_announced<T: Pod>(
-        &self,
-        dst: SymSlice<T>,
-        src: SymSlice<T>,
-        signal: Sym<Signal>,
-        pe: u32,
-    ) -> Result {
-        self.check(signal)?;
-        self.check_transfer(dst, src, pe)
+/// The leader's part of a put with signal through a NIC: `left` bytes from the heap offset `laddr` here to `raddr` at
+/// the peer, then the word at `signal` there. Not inlined, so that a kernel with many stays small.
+#[inline(never)]
+#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+fn send_announced<G: Group, S: Sharing>(
+    group: G,
+    desc: &QpDesc,
+    mut raddr: u64,
+    mut laddr: u64,
+    mut left: u64,
+    signal: u64,
+    op: SignalOp,
+    value: u64,
+    complete: bool,
+    site: Site,
+) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    let (rkey, lkey, op) = (desc.rkey, desc.lkey, op.op(value));
+    // The QP executes in order: all but the last message are posted by themselves, the last one together with the
+    // atomic if the queue can hold both.
+    while left > MAX_MESSAGE {
+        let _ = post(group, &qp, 1, &Wqe::Write { raddr, rkey, laddr, lkey, len: MAX_MESSAGE as u32 }, site)?;
+        raddr += MAX_MESSAGE;
+        laddr += MAX_MESSAGE;
+        left -= MAX_MESSAGE;
     }
-
-    #[inline(always)]
-    #[track_caller]
-    #[allow(clippy::too_many_arguments)] // as above
-    fn send_announced<G: Group, T: Pod>(
-        &self,
-        group: G,
-        dst: SymSlice<T>,
-        src: SymSlice<T>,
-        signal: Sym<Signal>,
-        op: Op<u64>,
-        pe: u32,
-        complete: bool,
-    ) -> Result {
-        let qp = self.qp(pe);
-        let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
-        let write = |at: u64, len: u64| Wqe::Write {
-            raddr: dst.offset() + at,
-            rkey,
-            laddr: src.offset() + at,
-            lkey,
-            len: len as u32,
-        };
-        // The QP executes in order: all but the last message are posted by themselves, the last one together with
-        // the atomic if the queue can hold both.
-        let (mut at, mut left) = (0, src.bytes());
-        while left > MAX_MESSAGE {
-            let _ = post(group, &qp, 1, &write(at, MAX_MESSAGE))?;
-            at += MAX_MESSAGE;
-            left -= MAX_MESSAGE;
-        }
-        let blocks = 1 + op.blocks();
-        let ticket = if left == 0 {
-            post_atomic(group, &qp, signal, op)?
-        } else if blocks <= qp.depth() {
-            let posting = begin(&qp, Lanes::of(group, &qp, blocks), blocks)?;
-            let next = qp.write(posting.first, &write(at, left), Flags::NONE);
-            qp.write(next, &unwanted(&qp, signal, op), posting.last);
-            posting.commit(&qp, Ok(()))?
-        } else {
-            let _ = post(group, &qp, 1, &write(at, left))?;
-            post_atomic(group, &qp, signal, op)?
-        };
-        if complete { qp.wait(ticket) } else { Ok(()) }
-    }
+    let write = Wqe::Write { raddr, rkey, laddr, lkey, len: left as u32 };
+    let blocks = 1 + op.blocks();
+    let ticket = if left == 0 {
+        post_atomic(group, &qp, signal, op, site)?
+    } else if blocks <= qp.depth() {
+        let posting = begin(&qp, Lanes::of(group, &qp, blocks, site), blocks, site)?;
+        let next = qp.write(posting.first, &write, Flags::NONE);
+        qp.write(next, &unwanted(&qp, signal, op), posting.last);
+        posting.commit(&qp, Ok(()))?
+    } else {
+        let _ = post(group, &qp, 1, &write, site)?;
+        post_atomic(group, &qp, signal, op, site)?
+    };
+    if complete { qp.wait(ticket, site) } else { Ok(()) }
 }
 
 /// Polls the word at `at`, which is `offset` in the heap, until it compares so. Not inlined: a wait is not worth the
@@ -315,7 +317,7 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     offset: u64,
     cmp: Cmp,
     value: T,
-    site: &'static Location<'static>,
+    site: Site,
 ) -> Result {
     let mut watch = Watch::new(state);
     loop {

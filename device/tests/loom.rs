@@ -3,6 +3,7 @@
 //! A poster writes a slot without synchronisation of its own (loom's `UnsafeCell` panics on a race), publishes, and
 //! goes. The NIC believes the doorbell alone: what the bell has announced must be written, in order, and once
 //! everybody is done everything must have been announced.
+#![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
 
 use std::sync::atomic::AtomicUsize as Count;
 

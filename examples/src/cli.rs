@@ -36,7 +36,7 @@ impl JobArgs {
         }
         config.check()?;
         let filter = EnvFilter::try_new(&config.log).map_err(|why| format!("setting `log`: {why}"))?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
         Ok(config)
     }
 }

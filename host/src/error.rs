@@ -124,10 +124,10 @@ fn more(others: u64) -> String {
 impl Error {
     /// True if this PE only learned of an error that another one met.
     pub(crate) fn is_secondary(&self) -> bool {
-        match self {
-            Self::PeerLost(_) => true,
-            Self::Bootstrap(crate::bootstrap::Error::Failed(crate::bootstrap::Failure::Lost(_))) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::PeerLost(_)
+                | Self::Bootstrap(crate::bootstrap::Error::Failed(crate::bootstrap::Failure::Lost(_)))
+        )
     }
 }

@@ -88,12 +88,15 @@ impl Job {
         R: Send,
         E: Into<AppError>,
     {
+        // First of all: loading CUDA sets its environment, which only a process of one thread may do.
+        let on_node = self.config.local_pes.unwrap_or(self.config.pes).get();
+        let gpus = find_gpus(&self.config, &self.ptx, on_node)?;
         let found = bootstrap::from_env(&self.config, build_id())?;
         let pes: Vec<Arc<dyn Bootstrap>> = match found.job {
             bootstrap::Job::Process(pe) => vec![Arc::new(pe)],
             bootstrap::Job::Threads(pes) => pes.into_iter().map(|pe| Arc::new(pe) as _).collect(),
         };
-        let site = Site::survey(&self.config, &self.ptx, pes.len() as u32)?;
+        let site = Site::prepare(&self.config, gpus, on_node)?;
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
             let (site, app) = (&site, &app);
             let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
@@ -183,15 +186,13 @@ struct Site {
 }
 
 impl Site {
-    fn survey(config: &Config, ptx: &[Ptx], here: u32) -> Result<Self> {
+    fn prepare(config: &Config, gpus: Vec<u32>, on_node: u32) -> Result<Self> {
         if let Nic::Named(name) = &config.nic {
             return Err(Error::Unavailable {
                 what: format!("NIC {name}"),
                 why: "this build has no RDMA support; use RUSHMEM_NIC=soft, the software ConnectX".into(),
             });
         }
-        let on_node = config.local_pes.map_or(here, |n| n.get());
-        let gpus = find_gpus(config, ptx, on_node)?;
         if gpus.is_empty() && config.heap == HeapKind::Device {
             return Err(Error::Unavailable {
                 what: "a symmetric heap in GPU memory".into(),
@@ -274,7 +275,7 @@ fn check_memory(config: &Config, pes: u32) -> Result<()> {
 }
 
 /// Bytes that the system could give without swapping.
-fn available_memory() -> Option<u64> {
+pub(crate) fn available_memory() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
@@ -284,6 +285,13 @@ fn available_memory() -> Option<u64> {
 /// sleeps; native kernels need the cores themselves.
 fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
     let mut soft = softnic::Config { ip: fabric(config)?, ..Default::default() };
+    soft.faults = config.softnic_fault.parse().map_err(|error: softnic::FaultError| Error::Unavailable {
+        what: "a fault of RUSHMEM_SOFTNIC_FAULT".into(),
+        why: error.to_string(),
+    })?;
+    if !config.softnic_fault.is_empty() {
+        tracing::warn!("the software ConnectX injects faults: {:?}", soft.faults);
+    }
     if gpu {
         soft.idle = softnic::Idle::Shared {
             spin: Duration::from_millis(20),

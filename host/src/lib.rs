@@ -16,6 +16,7 @@ mod pe;
 mod provider;
 mod queues;
 mod report;
+mod survey;
 
 pub use error::{Error, Result};
 pub use job::{AppError, Job, Ptx};
@@ -23,3 +24,4 @@ pub use machine::Grid;
 pub use pe::{Launch, Path, Pe};
 pub use provider::Error as NicError;
 pub use report::DeviceError;
+pub use survey::{Choice, FoundGpu, Survey, survey};

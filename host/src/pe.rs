@@ -40,7 +40,7 @@ pub struct Pe {
 type Lost = Arc<Mutex<Option<PeerLost>>>;
 
 /// How a peer is reached, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Path {
     /// The peer.
     pub pe: u32,
@@ -48,6 +48,20 @@ pub struct Path {
     pub via: String,
     /// Why.
     pub why: &'static str,
+}
+
+/// How PE `me` of `n_pes` reaches each PE with these settings.
+pub(crate) fn paths(config: &Config, me: u32, n_pes: u32, nic: &str) -> Vec<Path> {
+    let path = |pe: u32| {
+        let (via, why) = match (pe == me, config.peer_path) {
+            (true, PeerPath::Nic) => (nic, "RUSHMEM_PEER_PATH=nic"),
+            (true, _) if n_pes == 1 => ("direct", "its own memory"),
+            (true, _) => ("direct", "its own memory; atomics through the NIC, as those of its peers"),
+            (false, _) => (nic, "no other path to another PE in this version"),
+        };
+        Path { pe, via: via.into(), why }
+    };
+    (0..n_pes).map(path).collect()
 }
 
 impl Pe {
@@ -145,22 +159,7 @@ impl Pe {
 
     /// How each PE is reached, and why.
     pub fn paths(&self) -> Vec<Path> {
-        let me = self.my_pe();
-        let nic = self.queues.nic_name();
-        let path = |pe: u32| {
-            if pe == me && self.config.peer_path != PeerPath::Nic {
-                Path {
-                    pe,
-                    via: "direct".into(),
-                    why: "its own memory (atomics through the NIC, as the peers')",
-                }
-            } else if pe == me {
-                Path { pe, via: nic.clone(), why: "RUSHMEM_PEER_PATH=nic" }
-            } else {
-                Path { pe, via: nic.clone(), why: "no other path to this PE in this version" }
-            }
-        };
-        (0..self.n_pes()).map(path).collect()
+        paths(&self.config, self.my_pe(), self.n_pes(), &self.queues.nic_name())
     }
 
     /// Allocates `len` zeroed elements in the symmetric heap of every PE. Collective. OpenSHMEM 1.6 section 9.4,
@@ -171,7 +170,7 @@ impl Pe {
     /// did not come.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
         const { assert!(align_of::<T>() <= 128, "objects of the symmetric heap are aligned to 128 bytes") };
-        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).unwrap_or(u64::MAX);
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
         let offset = self.allocator().alloc(bytes)?;
         self.fill_zero(offset, bytes)?;

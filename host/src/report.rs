@@ -41,6 +41,9 @@ impl DeviceError {
             Some(Code::WaitTimeout) => {
                 "see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT"
             }
+            Some(Code::Timeout) if self.record.qpn == 0 => {
+                "every block of the grid must call it, the same number of times"
+            }
             Some(Code::Timeout) if self.soft_nic => {
                 "the NIC did not complete in time: see whether the peer still runs, or raise RUSHMEM_TIMEOUT"
             }
@@ -85,6 +88,11 @@ impl fmt::Display for DeviceError {
                     syndrome.meaning(),
                 )?;
             }
+            Some(Code::Timeout) if r.qpn == 0 => write!(
+                f,
+                "PE {}: {} of {} blocks came to the grid barrier before the deadline",
+                r.pe, r.found, r.wanted
+            )?,
             Some(Code::Timeout) => write!(
                 f,
                 "PE {}: QP {:#x} towards PE {} completed {} of {} WQE blocks before the deadline",

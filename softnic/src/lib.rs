@@ -22,13 +22,19 @@
 
 mod cmd;
 mod config;
+#[allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
+mod copy;
 mod core;
 mod cq;
 #[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 mod dma;
 #[allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 mod engine;
+mod fault_text;
 mod flush;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod link;
 mod loopback;
 #[allow(unsafe_code, reason = "shared memory is accessed through raw pointers, with atomics")]
@@ -52,6 +58,7 @@ mod work;
 
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Ip};
+pub use fault_text::FaultError;
 pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};
 pub use nic::{Context, Error, Nic, Uar};
 pub use stats::Stats;

@@ -3,6 +3,7 @@
 //! This file knows nothing of how lanes are scheduled. An executor (the host runtime has one) installs itself
 //! with [`enter`] before it resumes a lane; every primitive asks the installed lane.
 #![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
+#![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing)] // and so is a panic
 
 use core::cell::Cell;
 use core::panic::Location;
@@ -160,10 +161,8 @@ fn lanes_where(mask: u32, values: &[u64; 32], wanted: u64) -> u32 {
     (0..32).filter(|&i| mask >> i & 1 == 1 && values[i] == wanted).fold(0, |m, i| m | 1 << i)
 }
 
-/// The lanes that are here together: any set that holds this lane is a right answer.
-#[track_caller]
-pub fn converged() -> u32 {
-    let site = Location::caller();
+/// The lanes that are at `site` together: any set that holds this lane is a right answer.
+pub fn converged(site: &'static Location<'static>) -> u32 {
     lane(|l| l.converged(site))
 }
 

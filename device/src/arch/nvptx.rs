@@ -6,6 +6,7 @@
 //! later), which stays right when it is duplicated all the same.
 
 use core::arch::{asm, nvptx};
+use core::panic::Location;
 
 use super::{Cta, Gpu, Scope, Sys, SysWord};
 
@@ -127,9 +128,9 @@ pub fn match_any(mask: u32, value: u64) -> u32 {
     unsafe { match_any_64(mask as i32, value as i64) as u32 }
 }
 
-/// The lanes that are here together: any set that holds this lane is a right answer.
+/// The lanes that are at `site` together: any set that holds this lane is a right answer.
 #[inline(always)]
-pub fn converged() -> u32 {
+pub fn converged(_: &'static Location<'static>) -> u32 {
     // SAFETY: reads a special value.
     unsafe { activemask() as u32 }
 }

@@ -56,8 +56,6 @@ pub fn heat(
     let plate = Plate { ctx, width: width as usize, height: height as usize, channels: channels as usize };
     let rows = plate.rows();
     let mine = block.share(rows);
-    let (from_above, from_below) = (halos.at(0), halos.at(1));
-
     for generation in first..first + steps {
         let (old, new) = if generation & 1 == 0 { (even, odd) } else { (odd, even) };
         for i in 0..mine.len() {
@@ -67,22 +65,18 @@ pub fn heat(
                 1 => mine.end,
                 _ => mine.start + i,
             };
-            let above = plate.above().filter(|_| row == 1);
-            let below = plate.below().filter(|_| row == rows);
-            if above.is_some() {
-                ctx.signal_wait_until(block, from_above, Cmp::Ge, generation)?;
-            }
-            if below.is_some() {
-                ctx.signal_wait_until(block, from_below, Cmp::Ge, generation)?;
+            for side in ABOVE..BELOW + 1 {
+                if let Some(beyond) = plate.beyond(row, side) {
+                    ctx.signal_wait_until(block, halos.at(beyond.received), Cmp::Ge, generation)?;
+                }
             }
             plate.advance(block, old, new, row);
-            if let Some(pe) = above {
-                let halo = plate.row(new, plate.rows_of(pe) + 1);
-                ctx.put_signal_nbi(block, halo, plate.row(new, 1), from_below, SignalOp::Add, 1, pe)?;
-            }
-            if let Some(pe) = below {
-                let halo = plate.row(new, 0);
-                ctx.put_signal_nbi(block, halo, plate.row(new, rows), from_above, SignalOp::Add, 1, pe)?;
+            for side in ABOVE..BELOW + 1 {
+                if let Some(beyond) = plate.beyond(row, side) {
+                    let (dst, src) = (plate.row(new, beyond.halo), plate.row(new, row));
+                    let sent = halos.at(beyond.sent);
+                    ctx.put_signal_nbi(block, dst, src, sent, SignalOp::Add, 1, beyond.pe)?;
+                }
             }
         }
 
@@ -92,6 +86,21 @@ pub fn heat(
 
     // The rows sent last have left.
     ctx.quiet(block)
+}
+
+/// Sides of a row.
+const ABOVE: u32 = 0;
+const BELOW: u32 = 1;
+
+/// A neighbouring PE, and the halo that it has in common with this one.
+struct Beyond {
+    pe: u32,
+    /// Where this PE's row lies in the neighbour's buffer.
+    halo: usize,
+    /// Which signal counts the rows that the neighbour sent here.
+    received: usize,
+    /// Which signal there counts the rows that this PE sent.
+    sent: usize,
 }
 
 /// The plate, as one PE sees it.
@@ -113,6 +122,20 @@ impl Plate<'_> {
     #[inline(always)]
     fn below(&self) -> Option<u32> {
         Some(self.ctx.my_pe() + 1).filter(|&pe| pe < self.ctx.n_pes())
+    }
+
+    /// The PE on this side of a row, if that is not in this PE's band.
+    #[inline(always)]
+    fn beyond(&self, row: usize, side: u32) -> Option<Beyond> {
+        match side {
+            ABOVE if row == 1 => {
+                self.above().map(|pe| Beyond { pe, halo: self.rows_of(pe) + 1, received: 0, sent: 1 })
+            }
+            BELOW if row == self.rows() => {
+                self.below().map(|pe| Beyond { pe, halo: 0, received: 1, sent: 0 })
+            }
+            _ => None,
+        }
     }
 
     /// Rows in the band of a PE.

@@ -28,6 +28,13 @@ fn main() -> ExitCode {
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
     let n_pes = n_pes(&config);
+    if args.n < n_pes {
+        return Err(format!(
+            "a matrix of {} rows is too small for {n_pes} PEs: each needs at least one",
+            args.n
+        )
+        .into());
+    }
     let tallest = u64::from(args.n.div_ceil(n_pes));
     need_heap(&mut config, 4 * 4 * u64::from(args.n) * tallest + 8 * u64::from(n_pes), 5);
     Job::with_config(config)
@@ -38,11 +45,6 @@ fn start(args: &Args) -> Result<()> {
 
 fn app(pe: &Pe, n: usize) -> Result<()> {
     let (me, n_pes) = (pe.my_pe(), pe.n_pes());
-    if n < n_pes as usize {
-        return Err(
-            format!("a matrix of {n} rows is too small for {n_pes} PEs: each needs at least one").into()
-        );
-    }
     let band = bands(n, me, n_pes);
 
     // Symmetric objects are of one size on all PEs: that of the tallest band.

@@ -51,41 +51,45 @@ fn start(args: &Args) -> Result<()> {
         )
         .into());
     }
+    let output = if config.pe.is_none_or(|pe| pe == 0) { Some(Output::new(&args.output)?) } else { None };
     let rows = image.height + 2 * (image.height.div_ceil(n_pes) + 2);
     need_heap(&mut config, (rows * image.row() * size_of::<f32>()) as u64, 5);
-    Job::with_config(config)
-        .kernels(rushmem::ptx!("rushmem_example_kernels"))
-        .run(|pe| app(pe, args, &image))?;
+    let job = Job::with_config(config).kernels(rushmem::ptx!("rushmem_example_kernels"));
+    let results = job.run(|pe| app(pe, &image, args.steps))?;
+
+    if let (Some(result), Some(output)) = (results.into_iter().flatten().next(), output) {
+        output.write(&image.with_values(result.values))?;
+        println!("PASS stencil: {}; {} written", result.report, args.output.display());
+    }
     Ok(())
 }
 
-fn app(pe: &Pe, args: &Args, image: &Image) -> Result<()> {
-    let output = if pe.my_pe() == 0 { Some(Output::new(&args.output)?) } else { None };
-    let plate = Plate::new(pe, image)?;
-    let took = plate.spread(args.steps)?;
-    let Some(found) = plate.collect(args.steps)? else { return Ok(()) };
+/// What PE 0 has in the end.
+struct Heated {
+    values: Vec<f32>,
+    report: String,
+}
 
-    let wanted = serial(image, args.steps);
-    let error = largest_difference(&found, &wanted);
+fn app(pe: &Pe, image: &Image, steps: u64) -> Result<Option<Heated>> {
+    let plate = Plate::new(pe, image)?;
+    let took = plate.spread(steps)?;
+    let Some(values) = plate.collect(steps)? else { return Ok(None) };
+
+    let error = largest_difference(&values, &serial(image, steps));
     if error > TOLERANCE {
         return Err(format!("the result differs by {error} from the serial reference").into());
     }
-    let (before, after) = (mean(&image.values), mean(&found));
-    if let Some(output) = output {
-        output.write(&image.with_values(found))?;
-    }
-    let (width, height, channels, steps) = (image.width, image.height, image.channels, args.steps);
+    let (before, after) = (mean(&image.values), mean(&values));
+    let (width, height, channels) = (image.width, image.height, image.channels);
     let rate = (image.values.len() as u64 * steps) as f64 / took.as_secs_f64() / 1e6;
-    println!(
-        "PASS stencil: {width} x {height} pixels x {channels}, {steps} steps on {} PEs ({}) in {:.2} s: {rate:.0} M \
-         cell updates/s; largest error {error:e} against the serial reference; mean {before:.6} before, {after:.6} \
-         after; {} written",
+    let report = format!(
+        "{width} x {height} pixels x {channels}, {steps} steps on {} PEs ({}) in {:.2} s: {rate:.0} M cell updates/s; \
+         largest error {error:e} against the serial reference; mean {before:.6} before, {after:.6} after",
         pe.n_pes(),
         pe.machine(),
         took.as_secs_f64(),
-        args.output.display()
     );
-    Ok(())
+    Ok(Some(Heated { values, report }))
 }
 
 /// One PE's part of the plate.

@@ -3,13 +3,14 @@
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use rushmem::Survey;
 use rushmem::bootstrap::wire::PROTOCOL;
 use rushmem::config::{Config, OTHER_VARIABLES, SETTINGS};
 use serde_json::json;
 
 use crate::error::Error;
 
-/// Print this build and every setting with its value, its source and its meaning
+/// Print what was found on this machine, what a job would use and why, and every setting
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
@@ -42,13 +43,18 @@ fn as_json(config: &Config) -> String {
             })
         })
         .collect();
-    let all =
-        json!({ "version": env!("CARGO_PKG_VERSION"), "bootstrap_protocol": PROTOCOL, "settings": settings });
+    let all = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "bootstrap_protocol": PROTOCOL,
+        "machine": rushmem::survey(config),
+        "settings": settings,
+    });
     format!("{all:#}\n")
 }
 
 fn as_text(config: &Config) -> String {
     let mut text = format!("rushmem {} (bootstrap protocol {PROTOCOL})\n", env!("CARGO_PKG_VERSION"));
+    text += &machine(&rushmem::survey(config));
     for (title, launch) in [("Settings", false), ("Set by the launcher for each PE", true)] {
         text += &format!("\n{title}\n");
         let rows =
@@ -62,6 +68,38 @@ fn as_text(config: &Config) -> String {
     text += "\nOther variables\n";
     for (name, meaning) in OTHER_VARIABLES {
         text += &format!("  {name:<26} {meaning}\n");
+    }
+    text
+}
+
+fn machine(found: &Survey) -> String {
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let memory = found.memory_available.map_or("unknown".into(), mib);
+    let mut text = format!("\nFound\n  CPU      {} cores, {memory} available\n", found.cores);
+    match &found.cuda {
+        Ok(version) => text += &format!("  CUDA     driver for {version}, {} GPUs\n", found.gpus.len()),
+        Err(why) => text += &format!("  CUDA     none: {why}\n"),
+    }
+    for gpu in &found.gpus {
+        let (major, minor) = gpu.compute_capability;
+        let (all, free) = gpu.memory;
+        text += &format!(
+            "  GPU {:<4} {}, sm_{major}{minor}, {} SMs, {} of {} free\n",
+            gpu.ordinal,
+            gpu.name,
+            gpu.multiprocessors,
+            mib(free),
+            mib(all)
+        );
+    }
+    let rdma = if found.rdma_devices.is_empty() { "none".into() } else { found.rdma_devices.join(", ") };
+    text += &format!("  RDMA     {rdma}\n\nChosen\n");
+    for (name, choice) in [("kernels", &found.kernels), ("NIC", &found.nic)] {
+        text += &format!("  {name:<8} {} ({})\n", choice.what, choice.why);
+    }
+    for path in &found.paths {
+        let way = format!("0 -> {}", path.pe);
+        text += &format!("  PE {way:<8} {} ({})\n", path.via, path.why);
     }
     text
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -289,7 +290,7 @@ fn ending_before_joining_ends_the_wait_of_the_others() {
 
 #[test]
 fn a_pe_that_never_comes_is_named() {
-    let output = run(&["-n", "3", "--set", "bootstrap_timeout=400ms", "pe", "absent"]);
+    let output = run(&["-n", "3", "--set", "bootstrap_timeout=2s", "pe", "absent"]);
     assert_eq!(code(&output), Some(5));
     let words = "PE 1 of 3 did not arrive at joining the job within";
     assert!(err(&output).contains(words), "{}", err(&output));
@@ -340,6 +341,35 @@ fn a_reader_that_goes_ends_the_job() {
     assert_eq!(launcher.wait().unwrap().code(), Some(128 + 13));
 }
 
+/// Both ends of a new terminal: ours, and the one for a program.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let (mut ours, mut theirs) = (0, 0);
+    let null = std::ptr::null_mut();
+    // SAFETY: the two out pointers are to live local variables; name, settings and size may be null.
+    let done = unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), null.cast()) };
+    assert_eq!(done, 0, "openpty: {}", std::io::Error::last_os_error());
+    // SAFETY: openpty has just opened both, and nobody else owns them.
+    unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
+}
+
+#[test]
+fn pe_0_draws_its_progress_bar_on_a_terminal() {
+    let script = "printf '\\r10%%' >&2; printf '\\r90%%' >&2; echo $RUSHMEM_PE $RUSHMEM_PROGRESS";
+    let (ours, theirs) = terminal();
+    let mut command = rushmem();
+    command.args(["run", "-n", "2", "sh", "-c", script]).stderr(theirs).stdout(Stdio::piped());
+    let launcher = command.spawn().unwrap();
+    // The program's end of the terminal is open here, too, until `command` goes; then reading ends with an error.
+    drop(command);
+    let output = launcher.wait_with_output().unwrap();
+    assert_eq!(sorted(&out(&output)), ["[0] 0 always", "[1] 1"]);
+    let mut shown = Vec::new();
+    let _end = std::io::Read::read_to_end(&mut fs::File::from(ours), &mut shown);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("\r\x1b[K[0] 90%"), "{shown:?}");
+    assert!(shown.contains("[1] 90%") && !shown.contains("[1] 10%\r"), "{shown:?}");
+}
+
 #[test]
 fn what_cannot_be_run_is_a_usage_error() {
     let directory = tempfile::tempdir().unwrap();
@@ -379,10 +409,8 @@ fn unknown_variables_are_errors_before_anything_starts() {
 
 /// The launchers of a job of several nodes, all on this machine.
 fn nodes(n: &str, nodes: u32, rest: &[&str]) -> Vec<Output> {
-    // An address that nobody else's connections come from, so that the port stays free until node 0 takes it.
-    let probe = TcpListener::bind(format!("127.77.{}.{n}:0", std::process::id() % 250)).unwrap();
-    let rendezvous = probe.local_addr().unwrap().to_string();
-    drop(probe);
+    // Nobody else on this machine uses such an address, so that no port needs to be looked for.
+    let rendezvous = format!("127.77.{}.{n}:7000", std::process::id() % 250);
     let launchers: Vec<_> = (0..nodes)
         .rev()
         .map(|node| {
@@ -424,8 +452,7 @@ fn a_death_on_one_node_ends_the_others() {
     assert_eq!(code(&outputs[1]), Some(3));
     assert!(err(&outputs[1]).contains("rushmem: PE 3 exited with code 3"), "{}", err(&outputs[1]));
     assert_eq!(code(&outputs[0]), Some(1));
-    let words =
-        "rushmem: PE 3 was lost: exited with code 3, before it had finished the job; ending the other 2 PEs";
+    let words = "rushmem: PE 3 was lost: exited with code 3, before it had finished the job";
     assert!(err(&outputs[0]).contains(words), "{}", err(&outputs[0]));
 }
 

@@ -181,9 +181,10 @@ impl Shared {
 
     /// One connection, from its first byte to its last.
     fn serve(&self, mut stream: TcpStream) {
-        let id = self.keep(&stream);
-        let introduced = self.introduce(&mut stream);
+        let kept = self.keep(&stream);
+        let introduced = kept.map(|id| (id, self.introduce(&mut stream)));
         self.strangers.fetch_sub(1, Ordering::SeqCst);
+        let Some((id, introduced)) = introduced else { return };
         match introduced {
             Ok(Message::Join { pe, n_pes, build, whence }) => {
                 self.serve_pe(stream, pe, n_pes, &build, &whence)
@@ -195,15 +196,16 @@ impl Shared {
                 refuse(&mut stream, reason);
             }
         }
-        if let Some(id) = id {
-            lock(&self.state).streams.remove(&id);
-        }
+        lock(&self.state).streams.remove(&id);
     }
 
-    /// Remembers the connection, so that the server can close it.
+    /// Remembers the connection, so that the server can close it. `None` if it is closing all of them.
     fn keep(&self, stream: &TcpStream) -> Option<u64> {
         let copy = stream.try_clone().ok()?;
         let mut state = lock(&self.state);
+        if self.stop.load(Ordering::SeqCst) {
+            return None;
+        }
         let id = state.next_stream;
         state.next_stream += 1;
         state.streams.insert(id, copy);

@@ -387,5 +387,21 @@ pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Messa
     Message::decode(&body).map(Some).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
+/// What must hold for any bytes: they are a message that encodes to them again, or an error; as a stream of frames,
+/// too. The body of the fuzz target `wire` and of a test.
+///
+/// # Panics
+///
+/// If it does not hold.
+pub fn survive(bytes: &[u8]) {
+    if let Ok(message) = Message::decode(bytes) {
+        assert_eq!(message.encode(), bytes, "{message:?}");
+    }
+    let mut from = bytes;
+    while let Ok(Some(message)) = read_frame(&mut from, STRANGER_LIMIT) {
+        assert!(message.encode().len() <= STRANGER_LIMIT, "{message:?}");
+    }
+}
+
 #[cfg(test)]
 mod tests;

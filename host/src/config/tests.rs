@@ -58,11 +58,23 @@ fn every_setting_is_documented_and_reachable_from_the_environment() {
 }
 
 #[test]
-fn keys_are_unique() {
-    let mut keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    assert_eq!(keys.len(), SETTINGS.len());
+fn names_are_unique() {
+    let others = OTHER_VARIABLES.iter().map(|(name, _)| *name);
+    let mut names: Vec<_> = SETTINGS.iter().map(|setting| setting.env).chain(others).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
+
+#[test]
+fn variables_of_other_tools_are_known() {
+    for (name, meaning) in OTHER_VARIABLES {
+        assert!(name.starts_with(PREFIX) && meaning.ends_with('.'), "{name}");
+        if *name != "RUSHMEM_CONFIG" {
+            load(&[(name, "anything")]).unwrap();
+        }
+    }
 }
 
 #[test]

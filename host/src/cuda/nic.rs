@@ -37,7 +37,29 @@ impl CopyEngine {
     /// What the driver says.
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
         let staging = PinnedBuffer::new(device, STAGING_BYTES)?;
-        Ok(Self { stream: Stream::new(device)?, staging, state: Mutex::default() })
+        let engine = Self { stream: Stream::new(device)?, staging, state: Mutex::default() };
+        engine.warm_up()?;
+        Ok(engine)
+    }
+
+    /// Makes the driver load what each kind of copy needs: later it might wait for a kernel that waits for the copy.
+    fn warm_up(&self) -> Result<(), Error> {
+        let scratch = DeviceBuffer::new(self.stream.device(), 2 * STAGING_BYTES)?;
+        let (there, here) = (scratch.address(), self.staging.address());
+        let half = STAGING_BYTES as u64;
+        // Copies within a GPU are kernels, a different one for each alignment.
+        for skew in [0, 1, 2, 4, 8, 16] {
+            for len in [8, 4096, STAGING_BYTES - 16] {
+                for (to, from) in [(there, here), (there + half, there), (here, there)] {
+                    // SAFETY: both ranges lie in the scratch or the staging buffer, and are used by nobody else.
+                    unsafe {
+                        self.stream.copy(to + skew, from + skew, len)?;
+                        self.stream.copy(to + skew, from, len)?;
+                    }
+                }
+            }
+        }
+        self.stream.synchronize()
     }
 
     /// Waits for all copies that were started.

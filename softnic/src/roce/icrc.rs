@@ -15,13 +15,18 @@ const UDP: usize = 8;
 const PSEUDO: usize = 8 + IPV4 + UDP;
 
 /// The CRC of `packet` (BTH up to the padding, without the CRC itself) sent from `src` to `dst`.
-pub(crate) fn icrc(src: SocketAddrV4, dst: SocketAddrV4, packet: &[u8]) -> u32 {
+fn icrc(src: SocketAddrV4, dst: SocketAddrV4, packet: &[u8]) -> u32 {
+    icrc_with_id(src, dst, 0, packet)
+}
+
+/// The same for a datagram with this IPv4 identification.
+fn icrc_with_id(src: SocketAddrV4, dst: SocketAddrV4, id: u16, packet: &[u8]) -> u32 {
     let udp_len = (UDP + packet.len() + super::ICRC) as u16;
     let mut head = [0xff; PSEUDO + super::BTH];
     let ip = &mut head[8..8 + IPV4];
     ip[0] = 0x45;
     ip[2..4].copy_from_slice(&(udp_len + IPV4 as u16).to_be_bytes());
-    ip[4..6].fill(0);
+    ip[4..6].copy_from_slice(&id.to_be_bytes());
     ip[6..8].copy_from_slice(&[0x40, 0]);
     ip[9] = 17;
     ip[12..16].copy_from_slice(&src.ip().octets());
@@ -51,5 +56,52 @@ pub(crate) fn intact(src: SocketAddrV4, dst: SocketAddrV4, packet: &[u8]) -> boo
     match packet.split_last_chunk::<{ super::ICRC }>() {
         Some((body, tail)) if body.len() >= super::BTH => icrc(src, dst, body).to_le_bytes() == *tail,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(ip: [u8; 4], port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(ip.into(), port)
+    }
+
+    /// A congestion notification that a ConnectX-4 Lx sent, as published with scapy's RoCE tests.
+    #[test]
+    fn packet_captured_from_hardware() {
+        let mut packet = [0; 28];
+        packet[..8].copy_from_slice(&[0x81, 0x00, 0xff, 0xff, 0x40, 0x00, 0x01, 0x18]);
+        let crc = icrc_with_id(addr([10, 0, 17, 1], 0), addr([10, 0, 18, 1], 4791), 0x718c, &packet);
+        assert_eq!(crc.to_le_bytes(), [0x82, 0xfd, 0x00, 0x2a]);
+    }
+
+    /// UC SEND ONLY with two bytes of padding, from the same place.
+    #[test]
+    fn packet_with_payload() {
+        let packet = [
+            0x24, 0x60, 0xff, 0xff, 0x00, 0x00, 0x00, 0xd3, 0x00, 0xcf, 0x17, 0x10, 0x46, 0x30, 0x81, 0x8b,
+            0xe2, 0x89, 0x35, 0xd9, 0x0e, 0x9a, 0x95, 0x50, 0x54, 0x01, 0xbe, 0x88, 0x5e, 0x50, 0x00, 0x00,
+        ];
+        let crc = icrc_with_id(addr([192, 168, 0, 7], 49_152), addr([192, 168, 0, 7], 4791), 1144, &packet);
+        assert_eq!(crc.to_le_bytes(), [0x78, 0xf3, 0x53, 0xf3]);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed_wherever_it_is() {
+        let (src, dst) = (addr([127, 0, 0, 1], 4791), addr([127, 0, 0, 2], 4791));
+        let mut packet = [0x5a; 40];
+        seal(src, dst, &mut packet);
+        assert!(intact(src, dst, &packet));
+        assert!(!intact(dst, src, &packet) && !intact(src, dst, &packet[..36]));
+        for bit in 0..8 * packet.len() {
+            let mut broken = packet;
+            broken[bit / 8] ^= 1 << (bit % 8);
+            // The byte with FECN and BECN is the network's to change.
+            assert_eq!(intact(src, dst, &broken), bit / 8 == 4, "bit {bit}");
+        }
+        for len in 0..20 {
+            assert!(!intact(src, dst, &packet[..len]));
+        }
     }
 }

@@ -347,3 +347,6 @@ fn be32(b: &[u8], at: usize) -> u32 {
 fn be64(b: &[u8], at: usize) -> u64 {
     u64::from(be32(b, at)) << 32 | u64::from(be32(b, at + 4))
 }
+
+#[cfg(test)]
+mod tests;

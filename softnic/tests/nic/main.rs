@@ -1,5 +1,6 @@
 //! The adapter as its drivers see it: mailboxes, queues, doorbells, completions.
 
+mod capture;
 mod commands;
 mod errors;
 mod faults;
@@ -7,3 +8,4 @@ mod operations;
 mod queues;
 mod script;
 mod sharing;
+mod stress;

@@ -250,8 +250,11 @@ impl Supervisor<'_> {
 
     /// The server says that a PE, or the server itself, was lost.
     fn lost(&mut self, lost: &PeerLost) {
-        if let Some(pe) = lost.pe {
-            // If it is by its end that it was lost, its own words are better.
+        let exit = self.pes.iter().find(|pe| Some(pe.pe) == lost.pe).and_then(|pe| pe.exit);
+        if let (Some(pe), Some(exit)) = (lost.pe, exit)
+            && lost.reason.starts_with(&exit.to_string())
+        {
+            // The server has it from us, and we know its last words, too.
             self.noted(pe);
         }
         if self.signals == 0 {

@@ -42,6 +42,9 @@ impl Pe {
         events: &Sender<Event>,
     ) -> Result<Pe, Error> {
         let mut command = Command::new(&plan.program);
+        // What CUDA needs in the environment is best there before the first thread.
+        let missing = |(name, _): &(&str, &str)| std::env::var_os(name).is_none();
+        command.envs(rushmem::cuda::ENVIRONMENT.into_iter().filter(missing));
         command.args(&plan.args).envs(&plan.variables).envs(share.variables_of(local, bootstrap));
         let pe = share.first + local;
         if pe == 0 && printer.shows_progress() && !plan.progress_is_set {

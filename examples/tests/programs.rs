@@ -1,0 +1,132 @@
+//! The programs, as users run them: PEs as threads, native kernels, and what users do wrong.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rushmem_examples::{Image, Output as Png, pattern};
+
+/// Runs a program without any settings of the user's, natively.
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RUSHMEM_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("RUSHMEM_DEVICE", "native").args(arguments).output().unwrap()
+}
+
+#[track_caller]
+fn passes(program: &str, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {out}{err}");
+    let last = out.lines().last().unwrap_or_default();
+    assert!(last.starts_with("PASS "), "{arguments:?}: {out}{err}");
+    last.to_owned()
+}
+
+/// Fails with code 1 and one line on standard error, which it returns.
+#[track_caller]
+fn fails(program: &str, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {out}{err}");
+    assert_eq!(err.lines().count(), 1, "{arguments:?}: {err}");
+    assert!(!out.contains("PASS"), "{arguments:?}: {out}");
+    err.into_owned()
+}
+
+const RING: &str = env!("CARGO_BIN_EXE_ring");
+const ALLTOALL: &str = env!("CARGO_BIN_EXE_alltoall");
+const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
+
+#[test]
+fn ring_of_any_size() {
+    for (pes, count) in [("1", "1"), ("2", "1000"), ("3", "1"), ("5", "4099")] {
+        passes(RING, &["--pes", pes, "--count", count]);
+    }
+}
+
+#[test]
+fn alltoall_of_any_size() {
+    for (pes, n) in [("1", "1"), ("1", "33"), ("2", "64"), ("3", "37"), ("3", "3"), ("4", "100")] {
+        passes(ALLTOALL, &["--pes", pes, "-n", n]);
+    }
+    let error = fails(ALLTOALL, &["--pes", "3", "-n", "2"]);
+    assert!(error.contains("2 rows") && error.contains("3 PEs"), "{error}");
+}
+
+fn picture(path: &Path, width: usize, height: usize, channels: usize) -> Image {
+    let value = |i| (pattern(7, i as u64) % 256) as f32 / 255.0;
+    let image =
+        Image { width, height, channels, values: (0..width * height * channels).map(value).collect() };
+    Png::new(path).unwrap().write(&image).unwrap();
+    image
+}
+
+#[test]
+fn stencil_of_any_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
+    let (input_arg, output_arg) = (input.to_str().unwrap(), output.to_str().unwrap());
+    // One row or one column, bands of one row, bands of unequal height, each kind of pixel.
+    for (pes, width, height, channels, steps) in [
+        ("1", 1, 1, 1, "7"),
+        ("5", 1, 5, 2, "61"),
+        ("3", 33, 17, 3, "51"),
+        ("2", 40, 2, 4, "50"),
+        ("4", 9, 7, 1, "3"),
+    ] {
+        let before = picture(&input, width, height, channels);
+        passes(STENCIL, &[input_arg, "-o", output_arg, "--pes", pes, "--steps", steps]);
+        let after = Image::read(&output).unwrap();
+        assert_eq!((after.width, after.height, after.channels), (width, height, channels));
+        if before.values.len() > 1 {
+            assert_ne!(after, before, "heat has spread");
+        }
+    }
+    let before = picture(&input, 5, 6, 3);
+    passes(STENCIL, &[input_arg, "-o", output_arg, "--pes", "2", "--steps", "0"]);
+    assert_eq!(Image::read(&output).unwrap(), before, "no step changes nothing");
+}
+
+#[test]
+fn bad_input_is_named_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
+    let (input_arg, output_arg) = (input.to_str().unwrap(), output.to_str().unwrap());
+    let error = fails(STENCIL, &[input_arg, "-o", output_arg]);
+    assert!(error.contains("in.png: No such file"), "{error}");
+
+    fs::write(&input, "this is no picture").unwrap();
+    let error = fails(STENCIL, &[input_arg, "-o", output_arg]);
+    assert!(error.contains("in.png: "), "{error}");
+
+    picture(&input, 10, 3, 1);
+    let error = fails(STENCIL, &[input_arg, "-o", output_arg, "--pes", "4"]);
+    assert!(error.contains("in.png has 3 rows, too few for 4 PEs"), "{error}");
+
+    let nowhere = folder.path().join("none/out.png");
+    let error = fails(STENCIL, &[input_arg, "-o", nowhere.to_str().unwrap(), "--pes", "2"]);
+    assert!(error.contains("none/out.png: No such file"), "{error}");
+
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["in.png"]);
+}
+
+#[test]
+fn unknown_settings_and_a_small_heap_are_named() {
+    let with = |name: &str, value: &str| {
+        let output = Command::new(RING).env(name, value).args(["--pes", "2"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let error = with("RUSHMEM_PESS", "4");
+    assert!(error.contains("RUSHMEM_PESS") && error.contains("RUSHMEM_PES"), "{error}");
+    let error = with("RUSHMEM_HEAP_BYTES", "64KiB");
+    assert!(error.contains("RUSHMEM_HEAP_BYTES"), "{error}");
+    let error = with("RUSHMEM_HEAP_BYTES", "1000TiB");
+    assert!(error.contains("does not fit"), "{error}");
+}

@@ -1,0 +1,130 @@
+//! What this machine has, what a job on it would use, and why: the content of `rushmem info`.
+
+use serde::Serialize;
+
+use crate::config::{Config, DeviceKind, Nic};
+use crate::cuda::Cuda;
+use crate::pe::{Path, paths};
+
+/// A GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundGpu {
+    /// Its number.
+    pub ordinal: u32,
+    /// Its name.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of memory, all and free.
+    pub memory: (u64, u64),
+}
+
+/// A choice that a job would make, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Choice {
+    /// What is chosen.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What was found, and what would be used with given settings.
+#[derive(Clone, Debug, Serialize)]
+pub struct Survey {
+    /// CPU cores.
+    pub cores: usize,
+    /// Bytes of host memory available.
+    pub memory_available: Option<u64>,
+    /// The CUDA driver's version, or why there is none.
+    pub cuda: Result<String, String>,
+    /// The GPUs.
+    pub gpus: Vec<FoundGpu>,
+    /// RDMA devices of the kernel.
+    pub rdma_devices: Vec<String>,
+    /// What kernels would run on.
+    pub kernels: Choice,
+    /// What NIC would carry what does not go directly.
+    pub nic: Choice,
+    /// How PE 0 of a job of `pes` would reach each PE.
+    pub paths: Vec<Path>,
+}
+
+/// Looks at this machine with these settings.
+pub fn survey(config: &Config) -> Survey {
+    let cuda = Cuda::load();
+    let gpus = cuda.as_ref().map(|&cuda| gpus(cuda)).unwrap_or_default();
+    let rdma_devices = rdma_devices();
+    let n_pes = config.n_pes.unwrap_or(config.pes).get();
+    Survey {
+        cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        memory_available: crate::job::available_memory(),
+        kernels: kernels(config, &gpus, cuda.as_ref().err().map(ToString::to_string)),
+        cuda: cuda
+            .map(|cuda| format!("{}.{}", cuda.version().0, cuda.version().1))
+            .map_err(|e| e.to_string()),
+        nic: nic(config, &rdma_devices),
+        paths: paths(config, 0, n_pes, "software ConnectX"),
+        gpus,
+        rdma_devices,
+    }
+}
+
+fn gpus(cuda: Cuda) -> Vec<FoundGpu> {
+    let found = |ordinal| {
+        let device = cuda.device(ordinal).ok()?;
+        let a = device.attributes();
+        Some(FoundGpu {
+            ordinal,
+            name: a.name.clone(),
+            compute_capability: a.compute_capability,
+            multiprocessors: a.multiprocessors,
+            memory: (a.memory, device.free_memory().unwrap_or(0)),
+        })
+    };
+    (0..cuda.device_count().unwrap_or(0)).filter_map(found).collect()
+}
+
+/// Names in the kernel's list of RDMA devices.
+fn rdma_devices() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/sys/class/infiniband") else { return Vec::new() };
+    let mut names: Vec<_> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn kernels(config: &Config, gpus: &[FoundGpu], no_cuda: Option<String>) -> Choice {
+    let native = |why: String| Choice { what: "native code on the CPU".into(), why };
+    match (config.device, gpus.first(), no_cuda) {
+        (DeviceKind::Native, _, _) => native("RUSHMEM_DEVICE=native".into()),
+        (_, Some(gpu), _) => {
+            let what = format!("GPUs, {} first", gpu.name);
+            Choice { what, why: "found, for applications that bring PTX (Job::kernels)".into() }
+        }
+        (DeviceKind::Gpu, None, why) => {
+            let why = why.unwrap_or_else(|| "the driver reports none".into());
+            Choice { what: "nothing: RUSHMEM_DEVICE=gpu asks for a GPU".into(), why }
+        }
+        (DeviceKind::Auto, None, Some(_)) => native("there is no CUDA driver".into()),
+        (DeviceKind::Auto, None, None) => native("the CUDA driver reports no GPU".into()),
+    }
+}
+
+fn nic(config: &Config, rdma_devices: &[String]) -> Choice {
+    match &config.nic {
+        Nic::Named(name) => Choice {
+            what: format!("nothing: RUSHMEM_NIC={name} asks for hardware"),
+            why: "this build has no RDMA support".into(),
+        },
+        Nic::Soft => Choice { what: "software ConnectX".into(), why: "RUSHMEM_NIC=soft".into() },
+        Nic::Auto if rdma_devices.is_empty() => {
+            Choice { what: "software ConnectX".into(), why: "there is no RDMA device".into() }
+        }
+        Nic::Auto => Choice {
+            what: "software ConnectX".into(),
+            why: format!("this build has no RDMA support, though there is {}", rdma_devices.join(", ")),
+        },
+    }
+}

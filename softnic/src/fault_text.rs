@@ -1,0 +1,96 @@
+//! Faults as text: `drop=0.01 seed=7 black_hole=10.0.0.2`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::Faults;
+
+/// A fault that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` is no fault: {expected}")]
+pub struct FaultError {
+    /// The word at fault.
+    pub word: String,
+    /// What would be right.
+    pub expected: &'static str,
+}
+
+const NAMES: &str = "give words name=value of seed, drop, duplicate, reorder, corrupt, delay, delay_us, black_hole, \
+                     completion_delay, completion_delay_us, skip_qp";
+
+/// Words `name=value`, separated by blanks or commas; those not named keep their default. Probabilities are 0 to 1,
+/// times are microseconds, `black_hole` may be given several times.
+///
+/// ```
+/// let faults: rushmem_softnic::Faults = "seed=7, drop=0.01 delay_us=50".parse().unwrap();
+/// assert_eq!((faults.seed, faults.drop), (7, 0.01));
+/// assert!("dorp=0.01".parse::<rushmem_softnic::Faults>().is_err());
+/// ```
+impl FromStr for Faults {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let mut faults = Faults::default();
+        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+            let wrong = |expected| FaultError { word: word.into(), expected };
+            let (name, value) = word.split_once('=').ok_or_else(|| wrong(NAMES))?;
+            let probability = || match value.parse::<f64>() {
+                Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
+                _ => Err(wrong("a probability from 0 to 1 is wanted")),
+            };
+            let micros = || {
+                value.parse().map(Duration::from_micros).map_err(|_| wrong("whole microseconds are wanted"))
+            };
+            match name {
+                "seed" => faults.seed = value.parse().map_err(|_| wrong("a whole number is wanted"))?,
+                "drop" => faults.drop = probability()?,
+                "duplicate" => faults.duplicate = probability()?,
+                "reorder" => faults.reorder = probability()?,
+                "corrupt" => faults.corrupt = probability()?,
+                "delay" => faults.delay = probability()?,
+                "delay_us" => faults.delay_time = micros()?,
+                "black_hole" => {
+                    faults.black_hole.push(value.parse().map_err(|_| wrong("an IPv4 address is wanted"))?);
+                }
+                "completion_delay" => faults.completion_delay = probability()?,
+                "completion_delay_us" => faults.completion_delay_time = micros()?,
+                "skip_qp" => faults.skip_qp = probability()?,
+                _ => return Err(wrong(NAMES)),
+            }
+        }
+        Ok(faults)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_word() {
+        let text = "seed=9 drop=0.1 duplicate=0.2 reorder=0.3 corrupt=0.4 delay=0.5 delay_us=6 black_hole=10.0.0.7 \
+                    completion_delay=0.8 completion_delay_us=9 skip_qp=1";
+        let expected = Faults {
+            seed: 9,
+            drop: 0.1,
+            duplicate: 0.2,
+            reorder: 0.3,
+            corrupt: 0.4,
+            delay: 0.5,
+            delay_time: Duration::from_micros(6),
+            black_hole: vec![[10, 0, 0, 7].into()],
+            completion_delay: 0.8,
+            completion_delay_time: Duration::from_micros(9),
+            skip_qp: 1.0,
+        };
+        assert_eq!(text.parse(), Ok(expected));
+        assert_eq!("".parse(), Ok(Faults::default()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, word) in [("drop=2", "drop=2"), ("drop=0.1 loss=1", "loss=1"), ("seed", "seed")] {
+            assert_eq!(text.parse::<Faults>().unwrap_err().word, word);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+use super::*;
+use proptest::prelude::*;
+
+/// WRITE ONLY of five bytes, put together by hand from the header tables of the specification.
+#[test]
+fn write_only_by_hand() {
+    let bth =
+        Bth { op: Op::WriteOnly, solicited: false, ack_req: true, dest_qpn: 0x1a7, psn: Psn::new(0x12_3456) };
+    let ext = Ext::Reth(Reth { addr: 0x7f4a_2000_1000, rkey: 0x18_1ef0, len: 5 });
+    let mut packet = vec![0xa5; packet_len(&ext, 5)];
+    emit(&bth, &ext, 5, &mut packet).copy_from_slice(b"hello");
+    let expected = [
+        0x0a, 0x70, 0xff, 0xff, 0x00, 0x00, 0x01, 0xa7, 0x80, 0x12, 0x34,
+        0x56, // BTH, three bytes of padding
+        0x00, 0x00, 0x7f, 0x4a, 0x20, 0x00, 0x10, 0x00, 0x00, 0x18, 0x1e, 0xf0, 0x00, 0x00, 0x00,
+        0x05, // RETH
+        b'h', b'e', b'l', b'l', b'o', 0, 0, 0,
+    ];
+    assert_eq!(packet[..packet.len() - ICRC], expected);
+    assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hello" }));
+}
+
+#[test]
+fn acknowledgements_by_hand() {
+    let cases = [
+        (Syndrome::Ack, 0x1f),
+        (Syndrome::Rnr(12), 0x2c),
+        (Syndrome::Nak(Nak::Sequence), 0x60),
+        (Syndrome::Nak(Nak::InvalidRequest), 0x61),
+        (Syndrome::Nak(Nak::RemoteAccess), 0x62),
+        (Syndrome::Nak(Nak::RemoteOperational), 0x63),
+    ];
+    for (syndrome, byte) in cases {
+        assert_eq!(syndrome.to_byte(), byte);
+        assert_eq!(Syndrome::from_byte(byte), syndrome);
+    }
+}
+
+#[test]
+fn packet_numbers_compare_across_the_wrap() {
+    let (last, first) = (Psn::new(0xff_ffff), Psn::new(0));
+    assert_eq!(last.plus(1), first);
+    assert_eq!((first.since(last), last.since(first)), (1, -1));
+    assert_eq!(first.plus(0x7f_ffff).since(first), 0x7f_ffff);
+}
+
+#[test]
+fn what_cannot_be_a_packet_is_named() {
+    let bth = Bth { op: Op::Ack, solicited: false, ack_req: false, dest_qpn: 1, psn: Psn::new(0) };
+    let ext = Ext::Aeth(Aeth { syndrome: Syndrome::Ack, msn: 0 });
+    let mut packet = vec![0; packet_len(&ext, 0)];
+    emit(&bth, &ext, 0, &mut packet);
+    assert!(parse(&packet).is_ok());
+    assert_eq!(parse(&packet[..15]), Err(BadPacket::Short));
+    assert_eq!(parse(&packet[..16]), Err(BadPacket::Short), "no room for the AETH");
+    let changed = |at: usize, value: u8| {
+        let mut other = packet.clone();
+        other[at] = value;
+        parse(&other).err()
+    };
+    assert_eq!(changed(1, 0x41), Some(BadPacket::Version));
+    assert_eq!(changed(0, 0xff), Some(BadPacket::Opcode(0xff)));
+    assert_eq!(changed(1, 0x50), Some(BadPacket::Padding));
+}
+
+fn any_ext(op: Op) -> BoxedStrategy<Ext> {
+    let reth =
+        || (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(addr, rkey, len)| Reth { addr, rkey, len });
+    let aeth = || {
+        (any::<u8>(), 0..1u32 << 24)
+            .prop_map(|(byte, msn)| Aeth { syndrome: Syndrome::from_byte(byte), msn })
+            // An acknowledgement with credits is read, but never written.
+            .prop_filter("credits", |aeth| Syndrome::from_byte(aeth.syndrome.to_byte()) == aeth.syndrome)
+    };
+    match op.shape() {
+        Shape::None => Just(Ext::None).boxed(),
+        Shape::Imm => any::<u32>().prop_map(Ext::Imm).boxed(),
+        Shape::Reth => reth().prop_map(Ext::Reth).boxed(),
+        Shape::RethImm => (reth(), any::<u32>()).prop_map(|(reth, imm)| Ext::RethImm(reth, imm)).boxed(),
+        Shape::Aeth => aeth().prop_map(Ext::Aeth).boxed(),
+        Shape::AtomicAck => (aeth(), any::<u64>()).prop_map(|(aeth, old)| Ext::AtomicAck(aeth, old)).boxed(),
+        Shape::Atomic => (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>())
+            .prop_map(|(addr, rkey, swap_add, compare)| Ext::Atomic { addr, rkey, swap_add, compare })
+            .boxed(),
+        Shape::Masked => (any::<u64>(), any::<u32>(), any::<u32>(), any::<[u64; 4]>())
+            .prop_map(|(addr, rkey, width, operands)| Ext::Masked { addr, rkey, width, operands })
+            .boxed(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_packet_survives(
+        (op, ext) in (0u8..=0xff).prop_filter_map("no opcode", Op::from_byte).prop_flat_map(|op| (Just(op), any_ext(op))),
+        (solicited, ack_req) in any::<(bool, bool)>(),
+        (dest_qpn, psn) in (0..1u32 << 24, any::<u32>()),
+        payload in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let bth = Bth { op, solicited, ack_req, dest_qpn, psn: Psn::new(psn) };
+        let mut packet = vec![0xa5; packet_len(&ext, payload.len())];
+        emit(&bth, &ext, payload.len(), &mut packet).copy_from_slice(&payload);
+        prop_assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: &payload }));
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        if let Ok(packet) = parse(&bytes) {
+            prop_assert!(packet.payload.len() + BTH + ICRC + packet.ext.len() <= bytes.len());
+        }
+    }
+}
