@@ -170,3 +170,17 @@ fn the_quick_start_is_two_commands() {
         assert!(root().join(word).is_file(), "{word} is not there");
     }
 }
+
+/// Lines of code, without comments.
+fn code(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("//")).collect()
+}
+
+#[test]
+fn the_kernel_in_the_readme_is_the_ring() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let ring = fs::read_to_string(root().join("examples/kernels/src/ring.rs")).unwrap();
+    let (_, rest) = readme.split_once("\n```rust\n").expect("README.md shows a kernel");
+    let (shown, _) = rest.split_once("\n```").unwrap();
+    assert_eq!(code(shown), code(&ring));
+}
