@@ -174,17 +174,23 @@ impl<'a, S: Sharing> Qp<'a, S> {
 
     /// Blocks of the WQE that a CQE completes. All that this crate signals are one block long, but for the 64-bit
     /// masked compare and swap; the queue itself tells which masked ones are of 64 bits.
+    ///
+    /// The CQE may be one that was seen before, or that another thread is about to count, so the slot may have been
+    /// given out again and hold anything, the second half of another WQE included. Only an entry that says this very
+    /// index and opcode is believed; if it does not, `done` has passed the CQE's WQE, and the answer does not matter as
+    /// long as it is not too large. (A second half begins with a byte count of 8, which is no atomic's opcode.)
     #[inline(always)]
     fn blocks_of(&self, word: CqeWord) -> u16 {
         if word.opcode() != Opcode::ATOMIC_MASKED_CS {
             return 1;
         }
         let slot = word.wqe_counter() as u64 & (self.depth() - 1);
-        // SAFETY: a slot of the queue. If it has been given out again meanwhile, `done` has passed its new end,
-        // and the answer does not matter.
-        let ctrl = unsafe { Sys::load_relaxed(self.desc.sq.add(slot * 64).ptr()) };
-        let ds = (ctrl >> 56) as u8 & 0x3f;
-        if ds > 4 { 2 } else { 1 }
+        // SAFETY: a slot of the queue.
+        let ctrl: u64 = unsafe { Sys::load_relaxed(self.desc.sq.add(slot * 64).ptr()) };
+        let [_, high, low, opcode, _, _, _, ds] = ctrl.to_le_bytes();
+        let still_there =
+            opcode == Opcode::ATOMIC_MASKED_CS.0 && u16::from_be_bytes([high, low]) == word.wqe_counter();
+        if still_there && ds & 0x3f > 4 { 2 } else { 1 }
     }
 
     /// Reports the error CQE at `entry`, once, and ends the QP.

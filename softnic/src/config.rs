@@ -44,13 +44,14 @@ impl Default for Idle {
     fn default() -> Idle {
         Idle::Shared {
             spin: Duration::from_micros(20),
-            yielding: Duration::from_micros(300),
+            yielding: Duration::from_micros(100),
             max_sleep: Duration::from_micros(80),
         }
     }
 }
 
-/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1.
+/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1. QPs of the same
+/// adapter exchange no packets, so that packet faults do not concern them.
 ///
 /// The same seed and the same order of events give the same faults.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +101,8 @@ impl Default for Faults {
 /// Settings of one adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// Name of the engine thread, for debuggers and profilers; the system keeps its first 15 bytes.
+    pub name: String,
     /// Where the UDP fabric binds.
     pub ip: Ip,
     /// UDP port. Where it is taken the next free one is used, except on 127/8, where another address does better.
@@ -125,6 +128,12 @@ impl Config {
         let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
         if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {
             return setting("mtu", self.mtu.to_string(), "256, 512, 1024, 2048 or 4096");
+        }
+        if self.ip == Ip::Addr(Ipv4Addr::UNSPECIFIED) {
+            return setting("ip", "0.0.0.0".into(), "one address: it is the adapter's identity");
+        }
+        if self.name.contains('\0') {
+            return setting("name", self.name.escape_debug().to_string(), "a name without NUL");
         }
         if !(2..=4096).contains(&self.window) {
             return setting("window", self.window.to_string(), "2 to 4096 packets");
@@ -152,6 +161,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            name: "softnic".into(),
             ip: Ip::LoopbackOnly,
             port: roce::PORT,
             idle: Idle::default(),

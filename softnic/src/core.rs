@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) timers: BinaryHeap<Reverse<(Instant, u32)>>,
     pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
     pub(crate) now: Instant,
+    /// Entries of the QP at work whose completions wait for their data.
+    pub(crate) finished: Vec<Done>,
     rung: Vec<u64>,
     /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
     pub(crate) retired: Vec<UarPage>,
@@ -99,6 +101,7 @@ impl Core {
             timers: BinaryHeap::new(),
             scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
             now,
+            finished: Vec::new(),
             rung: Vec::new(),
             retired: Vec::new(),
         }
@@ -161,6 +164,20 @@ impl Core {
             && !std::mem::replace(&mut qp.queued, true)
         {
             self.ready.push_back(qpn);
+        }
+    }
+
+    /// Ends every connection: the engine has failed, and nobody shall wait for it in vain.
+    pub(crate) fn give_up(&mut self, why: &str) {
+        self.out.violations.record(Clause::Engine, 0, why.to_owned());
+        self.finished.clear();
+        self.rung.clear();
+        let numbers: Vec<u32> = self.qps.iter().map(|(qpn, _)| qpn).collect();
+        for qpn in numbers {
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                (qp.state, qp.queued) = (State::Error, false);
+            }
+            self.enqueue(qpn);
         }
     }
 
@@ -369,6 +386,8 @@ pub(crate) fn push(
         Ok(()) => out.stats.cqes += 1,
         Err(_) => {
             qp.state = State::Error;
+            // Its queues have to be flushed, whoever works on it now.
+            out.late.push((out.now, qp.qpn));
             if first {
                 let detail = format!("CQ {:#x} of {} entries is full", cqn.unwrap_or(0), 1u32 << cq.log_size);
                 out.violations.record(Clause::CqOverrun, qp.qpn, detail);

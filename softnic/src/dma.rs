@@ -1,6 +1,7 @@
 //! Memory keys and the copies made under them.
 
-use crate::memory::{self, AtomicOp, Memory, MemoryError, Width};
+use crate::copy;
+use crate::memory::{AtomicOp, Memory, MemoryError, Width};
 use crate::table::Table;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -186,6 +187,12 @@ impl Dma {
         }
     }
 
+    /// Whether nothing is under way, and nothing has failed.
+    #[inline]
+    pub(crate) fn has_landed(&self) -> bool {
+        self.dirty.is_none() && self.failed.is_none()
+    }
+
     /// Finishes copies that no completion waits for.
     #[inline]
     pub(crate) fn settle(&mut self) {
@@ -214,7 +221,7 @@ impl Dma {
                 self.flush()?;
                 publish();
                 // SAFETY: both spans were checked against their keys, whose memory outlives this borrow.
-                unsafe { memory::copy(to, from, len as usize) };
+                unsafe { copy::bytes(to, from, len as usize) };
                 Ok(())
             }
             _ => self.copy_slow(dst, src, len),
@@ -263,7 +270,7 @@ impl Dma {
             Some(from) => {
                 self.flush()?;
                 // SAFETY: the span was checked against its key; `buf` has `len` bytes.
-                unsafe { memory::copy(buf.as_mut_ptr(), from, len) };
+                unsafe { copy::bytes(buf.as_mut_ptr(), from, len) };
                 Ok(())
             }
             None => {
@@ -282,7 +289,7 @@ impl Dma {
                 self.flush()?;
                 publish();
                 // SAFETY: the span was checked against its key; `data` has `len` bytes.
-                unsafe { memory::copy(to, data.as_ptr(), len) };
+                unsafe { copy::bytes(to, data.as_ptr(), len) };
                 Ok(())
             }
             None => {
@@ -298,7 +305,7 @@ impl Dma {
         match at.host {
             Some(word) if (word as u64).is_multiple_of(width.bytes()) && at.len >= width.bytes() => {
                 // SAFETY: checked against its key, long enough and aligned.
-                Ok(unsafe { memory::atomic(word, width, op) })
+                Ok(unsafe { copy::atomic(word, width, op) })
             }
             Some(_) => Err(MemoryError::Misaligned { offset: at.offset }),
             None => at.memory.atomic(at.offset, width, op),

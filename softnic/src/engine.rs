@@ -2,6 +2,7 @@
 
 use crate::config::Idle;
 use crate::core::Core;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,9 +37,23 @@ impl Shared {
 /// Shortest sleep of an idle engine.
 const FIRST_SLEEP: Duration = Duration::from_micros(5);
 
-/// Runs until told to stop.
+/// Panics after which the engine gives up for good.
+const PANICS: usize = 3;
+
+/// Runs until told to stop. A panic, which may come from memory that others implement, ends all connections with
+/// error completions instead of silence.
 pub(crate) fn run(shared: &Arc<Shared>) {
     fine_timers();
+    for _ in 0..PANICS {
+        // What a panic can leave half done is the state of QPs, which all go into error.
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) else { return };
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        shared.core().give_up(&format!("the engine panicked: {text}"));
+    }
+}
+
+fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
     let mut pause = Pause { idle, since: None, sleep: FIRST_SLEEP };
     while !shared.stop.load(Ordering::Relaxed) {

@@ -22,6 +22,8 @@
 
 mod cmd;
 mod config;
+#[allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
+mod copy;
 mod core;
 mod cq;
 #[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
@@ -30,6 +32,9 @@ mod dma;
 mod engine;
 mod fault_text;
 mod flush;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod link;
 mod loopback;
 #[allow(unsafe_code, reason = "shared memory is accessed through raw pointers, with atomics")]

@@ -73,17 +73,44 @@ impl From<MemoryError> for Outcome {
 /// Executes some entries of a QP. Returns whether there are more to execute at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let mut bytes = 0;
+    let mut more = true;
     for _ in 0..BURST {
         match step(core, qpn) {
             Step::Moved(moved) => bytes += moved,
-            Step::Idle => return false,
-            Step::Failed => return true,
+            Step::Idle => {
+                more = false;
+                break;
+            }
+            Step::Failed => break,
         }
         if bytes >= BURST_BYTES {
             break;
         }
     }
-    true
+    if !core.finished.is_empty() {
+        announce(core, qpn);
+    }
+    more
+}
+
+/// Completes the entries whose data was still on its way: one wait for all of them.
+#[cold]
+fn announce(core: &mut Core, qpn: u32) {
+    let Core { qps, cqs, dma, out, finished, .. } = core;
+    let Some(qp) = qps.get_mut(qpn) else { return finished.clear() };
+    announce_on(qp, cqs, dma, out, finished);
+}
+
+fn announce_on(qp: &mut Qp, cqs: &mut Table<Cq>, dma: &mut Dma, out: &mut Output, finished: &mut Vec<Done>) {
+    let landed = dma.flush();
+    for done in finished.drain(..) {
+        match landed {
+            Ok(()) => complete(qp, cqs, out, done),
+            Err(_) if qp.state == State::Error => fail(qp, cqs, out, done, Syndrome::WR_FLUSH_ERR, 0),
+            // Which of them it was, nobody knows: the first takes the blame, as it may not have landed.
+            Err(_) => fail(qp, cqs, out, done, Syndrome::REMOTE_OP_ERR, 0),
+        }
+    }
 }
 
 /// The requester's side of one entry.
@@ -97,7 +124,7 @@ struct Source {
 
 #[inline]
 fn step(core: &mut Core, qpn: u32) -> Step {
-    let Core { qps, cqs, mkeys, dma, scratch, out, now, .. } = core;
+    let Core { qps, cqs, mkeys, dma, scratch, out, now, finished, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
     if qp.stall.is_some_and(|stall| stall.until > *now) || qp.state != State::Rts {
         return Step::Idle;
@@ -107,7 +134,10 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let view = match sq::fetch(sq, qpn, index, scratch) {
         Ok(view) => view,
         Err(bad) => {
-            malformed(qp, cqs, out, index, bad);
+            announce_on(qp, cqs, dma, out, finished);
+            if qp.state == State::Rts {
+                malformed(qp, cqs, out, index, bad);
+            }
             return Step::Failed;
         }
     };
@@ -127,7 +157,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let (syndrome, vendor) = match outcome {
         Outcome::Done => {
             let moved = len - qp.progress.min(len);
-            finish(qp, cqs, dma, out, &view, done);
+            finish(qp, Finish { cqs, dma, out, finished }, &view, done);
             return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
         }
         Outcome::Partly(progress) => {
@@ -160,6 +190,11 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Outcome::Local(refused) => refused.syndrome(),
         Outcome::Remote(refusal) => refusal.syndrome(),
     };
+    announce_on(qp, cqs, dma, out, finished);
+    if qp.state != State::Rts {
+        // An earlier entry has failed: this one is flushed.
+        return Step::Failed;
+    }
     consume(qp, view.n_blocks());
     out.stats.wqes += 1;
     fail(qp, cqs, out, done, syndrome, vendor);
@@ -181,15 +216,17 @@ fn wait(qp: &mut Qp, now: Instant, again: Duration) -> Duration {
     now - since
 }
 
+/// What finishing an entry touches.
+struct Finish<'c> {
+    cqs: &'c mut Table<Cq>,
+    dma: &'c mut Dma,
+    out: &'c mut Output,
+    finished: &'c mut Vec<Done>,
+}
+
 #[inline]
-fn finish(
-    qp: &mut Qp,
-    cqs: &mut Table<Cq>,
-    dma: &mut Dma,
-    out: &mut Output,
-    view: &View<'_>,
-    mut done: Done,
-) {
+fn finish(qp: &mut Qp, parts: Finish<'_>, view: &View<'_>, mut done: Done) {
+    let Finish { cqs, dma, out, finished } = parts;
     consume(qp, view.n_blocks());
     (qp.progress, qp.stall, qp.rnr_tries) = (0, None, 0);
     out.stats.wqes += 1;
@@ -197,13 +234,13 @@ fn finish(
     if !view.flags().is_signaled() {
         return;
     }
-    // The completion announces the data: everything has to be in place before it.
-    if dma.flush().is_err() {
-        fail(qp, cqs, out, done, Syndrome::REMOTE_OP_ERR, 0);
-        return;
-    }
     done.byte_cnt = work::returned_bytes(view);
-    complete(qp, cqs, out, done);
+    // The completion announces the data, so it waits for data that has not landed, and for its predecessors.
+    if finished.is_empty() && dma.has_landed() {
+        complete(qp, cqs, out, done);
+    } else {
+        finished.push(done);
+    }
 }
 
 fn consume(qp: &mut Qp, blocks: u8) {

@@ -4,9 +4,10 @@
 //! relaxed atomics, because kernels read and write the same words at the same time; anything else (GPU memory)
 //! implements [`Memory`] with its own copies, which may be asynchronous until [`Memory::flush`].
 
+use crate::copy;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Why an access to a [`Memory`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,14 +205,14 @@ unsafe impl Memory for HostMemory {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         let src = self.at(offset, buf.len() as u64)?;
         // SAFETY: `at` checked the range, `new` promises that it is mapped; `buf` is exclusive.
-        unsafe { copy(buf.as_mut_ptr(), src, buf.len()) };
+        unsafe { copy::bytes(buf.as_mut_ptr(), src, buf.len()) };
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
         let dst = self.at(offset, data.len() as u64)?;
         // SAFETY: `at` checked the range, `new` promises that it is mapped.
-        unsafe { copy(dst, data.as_ptr(), data.len()) };
+        unsafe { copy::bytes(dst, data.as_ptr(), data.len()) };
         Ok(())
     }
 
@@ -221,7 +222,7 @@ unsafe impl Memory for HostMemory {
             return Err(MemoryError::Misaligned { offset });
         }
         // SAFETY: the range is mapped (`new`), inside (`at`) and aligned (checked above).
-        Ok(unsafe { atomic(at, width, op) })
+        Ok(unsafe { copy::atomic(at, width, op) })
     }
 }
 
@@ -317,200 +318,9 @@ unsafe impl Memory for HostBuffer {
     }
 }
 
-/// Copies bytes between places that others may access at the same time.
-///
-/// Every naturally aligned 8-, 4- or 2-byte piece of the destination is stored whole, whatever the source's
-/// alignment, so nobody sees a torn aligned word. Relaxed: the caller's fence or release store publishes the bytes.
-///
-/// # Safety
-///
-/// `dst` and `src` are valid for `len` bytes; concurrent accesses by others are atomic or come from outside Rust.
-pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-    let mut at = 0;
-    while at < len {
-        let left = len - at;
-        // SAFETY: `at < len`; each arm stays within `left` bytes, and `piece` made the destination aligned for it.
-        unsafe {
-            let (d, s) = (dst.add(at), src.add(at).cast_mut());
-            at += match piece(d as usize, left) {
-                8 => copy_bulk(d.cast(), s, left / 8) * 8,
-                4 => {
-                    AtomicU32::from_ptr(d.cast()).store(u32::from_ne_bytes(load(s)), Ordering::Relaxed);
-                    4
-                }
-                2 => {
-                    AtomicU16::from_ptr(d.cast()).store(u16::from_ne_bytes(load(s)), Ordering::Relaxed);
-                    2
-                }
-                _ => {
-                    AtomicU8::from_ptr(d).store(u8::from_ne_bytes(load(s)), Ordering::Relaxed);
-                    1
-                }
-            };
-        }
-    }
-}
-
-/// The widest store that the destination's alignment and the rest allow.
-fn piece(dst: usize, left: usize) -> usize {
-    let aligned = 1 << dst.trailing_zeros().min(3);
-    aligned.min(1 << left.ilog2().min(3))
-}
-
-/// `N` bytes from any address, by one load where it is aligned.
-///
-/// # Safety
-///
-/// `src` is valid for `N` bytes.
-unsafe fn load<const N: usize>(src: *mut u8) -> [u8; N] {
-    let mut bytes = [0; N];
-    // SAFETY: within the `N` bytes; the wide loads only where aligned.
-    unsafe {
-        if N == 8 && (src as usize).is_multiple_of(8) {
-            bytes.copy_from_slice(&AtomicU64::from_ptr(src.cast()).load(Ordering::Relaxed).to_ne_bytes());
-        } else if N >= 4 && (src as usize).is_multiple_of(4) {
-            for i in (0..N).step_by(4) {
-                let word = AtomicU32::from_ptr(src.add(i).cast()).load(Ordering::Relaxed);
-                bytes[i..i + 4].copy_from_slice(&word.to_ne_bytes());
-            }
-        } else {
-            for (i, byte) in bytes.iter_mut().enumerate() {
-                *byte = AtomicU8::from_ptr(src.add(i)).load(Ordering::Relaxed);
-            }
-        }
-    }
-    bytes
-}
-
-/// Copies up to `words` whole words, at least one, and returns how many.
-///
-/// # Safety
-///
-/// `dst` is aligned; both are valid for `words` words, and `words` is not 0.
-unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
-    // SAFETY: as the caller; `copy_shifted` gets one word less than there is, as it asks.
-    unsafe {
-        if (src as usize).is_multiple_of(8) {
-            copy_words(dst, src.cast(), words);
-            words
-        } else if words > 2 {
-            copy_shifted(dst, src, words - 1);
-            words - 1
-        } else {
-            AtomicU64::from_ptr(dst).store(u64::from_ne_bytes(load(src)), Ordering::Relaxed);
-            1
-        }
-    }
-}
-
-/// # Safety
-///
-/// Both sides are 8-byte aligned and valid for `words` words.
-unsafe fn copy_words(dst: *mut u64, src: *mut u64, words: usize) {
-    for i in 0..words {
-        // SAFETY: `i < words`, aligned by the caller.
-        unsafe {
-            AtomicU64::from_ptr(dst.add(i))
-                .store(AtomicU64::from_ptr(src.add(i)).load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-}
-
-/// Whole-word stores from a source that is not 8-byte aligned: each word is put together from two aligned loads.
-///
-/// # Safety
-///
-/// `dst` is aligned and valid for `words` words, `src` is not aligned and valid for `words * 8 + 8` bytes, so that
-/// the aligned words around it can be read: the first begins less than 8 bytes before `src`, in the same word.
-unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
-    let skew = src as usize % 8;
-    let (down, up) = (8 * skew as u32, 64 - 8 * skew as u32);
-    // The first partial word is read byte by byte, so that nothing before `src` is touched.
-    let mut low = 0u64;
-    for i in 0..8 - skew {
-        // SAFETY: `i < 8`, and the source is valid for at least 16 bytes.
-        let byte = unsafe { AtomicU8::from_ptr(src.add(i)) }.load(Ordering::Relaxed);
-        low |= u64::from(byte) << (8 * i as u32 + down);
-    }
-    let base = src.wrapping_sub(skew).cast::<u64>();
-    for i in 0..words {
-        // SAFETY: word `i + 1` from `base` ends at most `8 * words + 8 - skew` bytes after `src`.
-        let high = unsafe { AtomicU64::from_ptr(base.add(i + 1)) }.load(Ordering::Relaxed);
-        // SAFETY: `i < words`.
-        unsafe { AtomicU64::from_ptr(dst.add(i)) }.store((low >> down) | (high << up), Ordering::Relaxed);
-        low = high;
-    }
-}
-
-/// A real CPU atomic: kernels operate on the same word.
-///
-/// # Safety
-///
-/// `at` is valid and aligned for `width`.
-pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
-    match width {
-        Width::Eight => {
-            // SAFETY: valid and aligned by the caller.
-            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-            atomic_u64(word, op)
-        }
-        Width::Four => {
-            // SAFETY: valid and aligned by the caller.
-            let word = unsafe { AtomicU32::from_ptr(at.cast()) };
-            u64::from(atomic_u32(word, op))
-        }
-    }
-}
-
-// AcqRel throughout: the atomic publishes the writes before it on its QP, and a fetched value orders what follows.
-fn atomic_u64(word: &AtomicU64, op: AtomicOp) -> u64 {
-    match op {
-        AtomicOp::Add { add, boundary: 0 } => word.fetch_add(add, Ordering::AcqRel),
-        AtomicOp::Add { add, boundary: u64::MAX } => word.fetch_xor(add, Ordering::AcqRel),
-        AtomicOp::CompareSwap { swap, compare_mask: 0, swap_mask: u64::MAX, .. } => {
-            word.swap(swap, Ordering::AcqRel)
-        }
-        _ => {
-            let step = |old| op.apply(old, Width::Eight);
-            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, step).unwrap_or_else(|old| old)
-        }
-    }
-}
-
-fn atomic_u32(word: &AtomicU32, op: AtomicOp) -> u32 {
-    let step = |old: u32| op.apply(u64::from(old), Width::Four).map(|new| new as u32);
-    match op {
-        AtomicOp::Add { add, boundary } if boundary as u32 == 0 => {
-            word.fetch_add(add as u32, Ordering::AcqRel)
-        }
-        _ => word.fetch_update(Ordering::AcqRel, Ordering::Acquire, step).unwrap_or_else(|old| old),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn copy_is_exact_at_every_alignment() {
-        let from = HostBuffer::new(256);
-        let pattern: Vec<u8> = (0..256).map(|i| (i * 7 + 3) as u8).collect();
-        from.write(0, &pattern).unwrap();
-        for src in 0..9usize {
-            for dst in 0..9usize {
-                for len in 0..70usize {
-                    let to = HostBuffer::new(128);
-                    // SAFETY: both buffers are larger than offset plus length.
-                    unsafe { copy(to.as_ptr().add(dst), from.as_ptr().add(src), len) };
-                    let mut got = [0; 128];
-                    to.read(0, &mut got).unwrap();
-                    let mut want = [0; 128];
-                    want[dst..dst + len].copy_from_slice(&pattern[src..src + len]);
-                    assert_eq!(got, want, "src {src} dst {dst} len {len}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn field_add_keeps_carries_inside_their_field() {

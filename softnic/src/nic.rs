@@ -4,6 +4,7 @@ use crate::config::{Config, Ip};
 use crate::core::Core;
 use crate::engine::{self, Shared};
 use crate::link::Fabric;
+use crate::link::udp::path_mtu;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::stats::Stats;
 use crate::uar::UarPage;
@@ -89,6 +90,7 @@ pub struct Nic {
     shared: Arc<Shared>,
     engine: Option<JoinHandle<()>>,
     address: SocketAddrV4,
+    mtu: u32,
 }
 
 impl Nic {
@@ -105,16 +107,17 @@ impl Nic {
             Some(fabric) => fabric.local(),
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
         };
+        let (mtu, name) = (config.mtu, config.name.clone());
         let shared = Arc::new(Shared::new(Core::new(config, address, fabric)));
         let engine = std::thread::Builder::new()
-            .name("softnic".into())
+            .name(name)
             .spawn({
                 let shared = Arc::clone(&shared);
                 move || engine::run(&shared)
             })
             .map_err(Error::Thread)?;
         tracing::debug!(%address, "software ConnectX started");
-        Ok(Nic { shared, engine: Some(engine), address })
+        Ok(Nic { shared, engine: Some(engine), address, mtu })
     }
 
     /// The adapter's GID: its IPv4 address, mapped into IPv6.
@@ -133,6 +136,16 @@ impl Nic {
     #[must_use]
     pub fn address(&self) -> SocketAddrV4 {
         self.address
+    }
+
+    /// Largest path MTU in bytes that QPs towards an adapter at `peer` may use: what fits the link without fragments, at
+    /// most [`Config::mtu`]. `None` where there is no way to it.
+    #[must_use]
+    pub fn path_mtu(&self, peer: Ipv4Addr) -> Option<u32> {
+        let own = *self.address.ip();
+        let fits =
+            if peer == own { self.mtu } else { path_mtu(own, SocketAddrV4::new(peer, self.address.port()))? };
+        Some(fits.min(self.mtu))
     }
 
     /// A new user of the adapter, as an opened device is.

@@ -18,6 +18,8 @@ pub enum Clause {
     Wqe,
     /// A completion found its CQ full.
     CqOverrun,
+    /// The adapter itself, or memory that it was given, panicked; all its connections were ended.
+    Engine,
 }
 
 /// One broken rule.

@@ -110,7 +110,7 @@ settings! {
             "Deadline of every collective call among the PEs of a job on the host, joining it included.";
         native_workers: u32, "RUSHMEM_NATIVE_WORKERS", "0", "threads",
             "Threads that run native kernels; 0 for one per core.";
-        native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "256KiB", "bytes",
+        native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "1MiB", "bytes",
             "Stack of each thread of a native kernel.";
         softnic_ip: IpAddr, "RUSHMEM_SOFTNIC_IP", "127.0.0.1", "",
             "Address of the software ConnectX, where PEs are processes.";

@@ -46,10 +46,17 @@ impl CopyEngine {
     fn warm_up(&self) -> Result<(), Error> {
         let scratch = DeviceBuffer::new(self.stream.device(), 2 * STAGING_BYTES)?;
         let (there, here) = (scratch.address(), self.staging.address());
-        for len in [8, 4096, STAGING_BYTES] {
-            for (to, from) in [(there, here), (there + STAGING_BYTES as u64, there), (here, there)] {
-                // SAFETY: both ranges lie in the scratch or the staging buffer, and are used by nobody else.
-                unsafe { self.stream.copy(to, from, len)? };
+        let half = STAGING_BYTES as u64;
+        // Copies within a GPU are kernels, a different one for each alignment.
+        for skew in [0, 1, 2, 4, 8, 16] {
+            for len in [8, 4096, STAGING_BYTES - 16] {
+                for (to, from) in [(there, here), (there + half, there), (here, there)] {
+                    // SAFETY: both ranges lie in the scratch or the staging buffer, and are used by nobody else.
+                    unsafe {
+                        self.stream.copy(to + skew, from + skew, len)?;
+                        self.stream.copy(to + skew, from, len)?;
+                    }
+                }
             }
         }
         self.stream.synchronize()

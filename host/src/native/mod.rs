@@ -65,7 +65,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stack_bytes: 256 * 1024, workers: None, time_limit: None }
+        Self { stack_bytes: 1024 * 1024, workers: None, time_limit: None }
     }
 }
 

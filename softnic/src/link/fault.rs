@@ -101,3 +101,68 @@ impl FaultStage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    /// What becomes of 500 numbered datagrams, flushed in batches of ten.
+    fn history(faults: Faults) -> (Vec<Vec<u8>>, u64) {
+        let mut stage = FaultStage::new(faults);
+        let (start, mut stats) = (Instant::now(), Stats::default());
+        let mut sent = Vec::new();
+        for round in 0..50u8 {
+            let mut batch = Batch::default();
+            for i in 0..10 {
+                let peer = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+                batch.push(peer, 3).copy_from_slice(&[round, i, 0]);
+            }
+            // The clock is the test's own, so that delays are the same each time.
+            let now = start + Duration::from_millis(round.into());
+            stage.apply(&mut batch, 0, now, &mut stats);
+            sent.extend(batch.entries.iter().map(|entry| batch.arena[entry.bytes.clone()].to_vec()));
+        }
+        (sent, stats.faults)
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults() {
+        let faults = |seed| Faults {
+            seed,
+            drop: 0.1,
+            duplicate: 0.1,
+            reorder: 0.1,
+            corrupt: 0.1,
+            delay: 0.1,
+            ..Faults::default()
+        };
+        let first = history(faults(7));
+        assert_eq!(first, history(faults(7)));
+        assert_ne!(first, history(faults(8)));
+        assert!(first.1 > 150, "{} faults", first.1);
+    }
+
+    #[test]
+    fn each_fault_does_what_its_name_says() {
+        let clean = history(Faults::default()).0;
+        assert_eq!(clean.len(), 500);
+        assert_eq!(history(Faults { drop: 1.0, ..Faults::default() }), (vec![], 500));
+        let twice = history(Faults { duplicate: 1.0, ..Faults::default() }).0;
+        assert!(twice.chunks(2).zip(&clean).all(|(pair, one)| pair == [one.clone(), one.clone()]));
+        let broken = history(Faults { corrupt: 1.0, ..Faults::default() }).0;
+        let flipped =
+            |(a, b): (&Vec<u8>, &Vec<u8>)| a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum::<u32>();
+        assert!(broken.iter().zip(&clean).map(flipped).all(|bits| bits == 1));
+        let mut mixed = history(Faults { reorder: 0.5, ..Faults::default() }).0;
+        assert_ne!(mixed, clean);
+        mixed.sort();
+        assert_eq!(mixed, clean, "nothing is lost by changing places");
+        let late =
+            history(Faults { delay: 1.0, delay_time: Duration::from_millis(3), ..Faults::default() }).0;
+        assert_eq!(late, clean[..470], "three rounds are still under way");
+        let hole = Faults { black_hole: vec![Ipv4Addr::LOCALHOST], ..Faults::default() };
+        assert_eq!(history(hole).0.len(), 0);
+    }
+}

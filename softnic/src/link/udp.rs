@@ -16,14 +16,50 @@ const BURST: usize = 64;
 const SOCKET_BUFFER: usize = 8 << 20;
 /// Room for one incoming datagram.
 const SLOT: usize = MAX_PACKET.next_multiple_of(64);
-/// Bytes of the IPv4 and UDP headers.
-const HEADERS: u32 = 28;
+/// Bytes of the address that goes with a datagram.
+const NAME_LEN: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+/// Bytes that the largest packet has besides its payload: IPv4, UDP and base transport header, RDMA header, immediate,
+/// CRC.
+const OVERHEAD: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 
-/// A bound socket and its receive buffers.
+/// A bound socket and its buffers.
 pub(crate) struct UdpLink {
     socket: Socket,
     local: SocketAddrV4,
     slots: Vec<u8>,
+    incoming: Messages,
+    outgoing: Messages,
+}
+
+/// The arrays that `sendmmsg` and `recvmmsg` take: each header points at its name and its vector.
+struct Messages {
+    names: Box<[libc::sockaddr_in]>,
+    vectors: Box<[libc::iovec]>,
+    headers: Box<[libc::mmsghdr]>,
+}
+
+// SAFETY: the pointers lead to heap memory of the same object, or to buffers that a call sets just before it uses them.
+unsafe impl Send for Messages {}
+
+impl Messages {
+    fn new() -> Messages {
+        // SAFETY: these are plain C structs for which all zeroes is a value.
+        let (name, vector, header): (libc::sockaddr_in, libc::iovec, libc::mmsghdr) =
+            unsafe { (zeroed(), zeroed(), zeroed()) };
+        let mut messages = Messages {
+            names: vec![name; BURST].into(),
+            vectors: vec![vector; BURST].into(),
+            headers: vec![header; BURST].into(),
+        };
+        for i in 0..BURST {
+            let header = &mut messages.headers[i].msg_hdr;
+            header.msg_name = (&raw mut messages.names[i]).cast();
+            header.msg_namelen = NAME_LEN;
+            header.msg_iov = &raw mut messages.vectors[i];
+            header.msg_iovlen = 1;
+        }
+        messages
+    }
 }
 
 impl UdpLink {
@@ -34,7 +70,8 @@ impl UdpLink {
             Ip::Addr(ip) => bind_addr(ip, port)?,
             Ip::AnyLoopback => bind_any_loopback(port)?,
         };
-        Ok(Some(UdpLink { socket, local, slots: vec![0; BURST * SLOT] }))
+        let (incoming, outgoing) = (Messages::new(), Messages::new());
+        Ok(Some(UdpLink { socket, local, slots: vec![0; BURST * SLOT], incoming, outgoing }))
     }
 
     pub(crate) fn local(&self) -> SocketAddrV4 {
@@ -62,27 +99,16 @@ impl UdpLink {
         failed
     }
 
-    fn send_some(&self, batch: &mut Batch) -> io::Result<usize> {
+    fn send_some(&mut self, batch: &mut Batch) -> io::Result<usize> {
         let count = batch.len().min(BURST);
-        // SAFETY: these are plain C structs for which all zeroes is a value.
-        let (mut names, mut vectors, mut headers): (
-            [libc::sockaddr_in; BURST],
-            [libc::iovec; BURST],
-            [libc::mmsghdr; BURST],
-        ) = unsafe { (zeroed(), zeroed(), zeroed()) };
-        let arena = batch.arena.as_mut_ptr();
+        let Messages { names, vectors, headers } = &mut self.outgoing;
         for (i, entry) in batch.entries[..count].iter().enumerate() {
+            let bytes = &mut batch.arena[entry.bytes.clone()];
             names[i] = sockaddr(entry.peer);
-            debug_assert!(entry.bytes.end <= batch.arena.len());
-            vectors[i].iov_base = arena.wrapping_add(entry.bytes.start).cast();
-            vectors[i].iov_len = entry.bytes.len();
-            let header = &mut headers[i].msg_hdr;
-            header.msg_name = (&raw mut names[i]).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-            header.msg_iov = &raw mut vectors[i];
-            header.msg_iovlen = 1;
+            vectors[i].iov_base = bytes.as_mut_ptr().cast();
+            vectors[i].iov_len = bytes.len();
         }
-        // SAFETY: the first `count` headers point at names, vectors and arena bytes that outlive the call.
+        // SAFETY: the first `count` headers point at names and vectors of `self`, and these at bytes of the arena.
         let sent = unsafe {
             libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT)
         };
@@ -91,22 +117,11 @@ impl UdpLink {
 
     /// Receives up to one burst and hands each datagram over with its sender; returns how many came.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &[u8])) -> usize {
-        // SAFETY: these are plain C structs for which all zeroes is a value.
-        let (mut names, mut vectors, mut headers): (
-            [libc::sockaddr_in; BURST],
-            [libc::iovec; BURST],
-            [libc::mmsghdr; BURST],
-        ) = unsafe { (zeroed(), zeroed(), zeroed()) };
-        for (i, slot) in self.slots.chunks_exact_mut(SLOT).enumerate() {
-            vectors[i].iov_base = slot.as_mut_ptr().cast();
-            vectors[i].iov_len = SLOT;
-            let header = &mut headers[i].msg_hdr;
-            header.msg_name = (&raw mut names[i]).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-            header.msg_iov = &raw mut vectors[i];
-            header.msg_iovlen = 1;
+        let Messages { names, vectors, headers } = &mut self.incoming;
+        for (vector, slot) in vectors.iter_mut().zip(self.slots.chunks_exact_mut(SLOT)) {
+            *vector = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT };
         }
-        // SAFETY: every header points at a name, a vector and a slot that outlive the call.
+        // SAFETY: every header points at a name and a vector of `self`, and the vectors at slots of `self`.
         let got = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -117,9 +132,10 @@ impl UdpLink {
             )
         };
         let got = usize::try_from(got).unwrap_or(0);
-        for i in 0..got {
-            let len = (headers[i].msg_len as usize).min(SLOT);
-            let truncated = headers[i].msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        for (i, header) in headers[..got].iter_mut().enumerate() {
+            let len = (header.msg_len as usize).min(SLOT);
+            let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            header.msg_hdr.msg_namelen = NAME_LEN;
             let ip = Ipv4Addr::from(u32::from_be(names[i].sin_addr.s_addr));
             let peer = SocketAddrV4::new(ip, u16::from_be(names[i].sin_port));
             if !truncated {
@@ -171,8 +187,7 @@ pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
         )
     };
     let room = u32::try_from(mtu).ok().filter(|_| rc == 0)?;
-    let overhead = HEADERS + (MAX_PACKET - crate::roce::MAX_MTU) as u32;
-    [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| mtu + overhead <= room)
+    [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| mtu + OVERHEAD <= room)
 }
 
 fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {

@@ -104,7 +104,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
 fn repeat(qp: &mut Qp, packet: &Packet<'_>) {
     let psn = packet.bth.psn;
     match (packet.bth.op, packet.ext) {
-        (Op::ReadRequest, Ext::Reth(reth)) => {
+        (Op::ReadRequest, Ext::Reth(reth)) if u64::from(reth.len) <= longest(qp) => {
             // The requester cuts a READ anew where it goes on, so a repetition may reach beyond what has been seen: then
             // the requests behind got lost, and their numbers are used up here.
             let end = psn.plus(qp.attrs.packets(u64::from(reth.len)));
@@ -153,7 +153,7 @@ fn execute(
         (Op::ReadRequest, Ext::Reth(reth)) => {
             let at = Place { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
             target::readable(qp, mkeys, at)?;
-            if !packet.payload.is_empty() {
+            if !packet.payload.is_empty() || at.len > longest(qp) {
                 return Err(Refusal::Invalid.into());
             }
             numbers = qp.attrs.packets(reth.len.into());
@@ -177,6 +177,11 @@ fn execute(
         qp.answer(Answer::Ack { psn, syndrome: Syndrome::Ack });
     }
     Ok(())
+}
+
+/// Bytes of the longest message; longer ones would also leave too few packet numbers to tell old from new.
+fn longest(qp: &Qp) -> u64 {
+    1 << qp.attrs.log_msg_max
 }
 
 /// Whether there is room for one more answer. A peer that keeps its promise (`log_rra_max`) needs that many, and again
@@ -234,7 +239,7 @@ fn write(
     let (len, part) = (u64::from(reth.len), packet.payload.len() as u64);
     let end = done + part;
     // The last packet ends the message exactly, the others do not.
-    if (last && end != len) || (!last && end >= len) {
+    if (last && end != len) || (!last && end >= len) || len > longest(qp) {
         return Err(Refusal::Invalid.into());
     }
     // The whole message is checked, so that nothing is written where its end is out of range.

@@ -50,6 +50,16 @@ fn the_address_table_holds_the_identity() {
 }
 
 #[test]
+fn the_path_mtu_is_what_the_link_carries() {
+    let nic = wire_nic(Config::default());
+    assert_eq!(nic.path_mtu([127, 0, 0, 1].into()), Some(4096), "the loopback interface has room");
+    assert_eq!(nic.path_mtu(*nic.address().ip()), Some(4096));
+    let small = wire_nic(Config { mtu: 512, ..Config::default() });
+    assert_eq!(small.path_mtu([127, 0, 0, 1].into()), Some(512));
+    assert_eq!(nic.path_mtu([192, 0, 2, 1].into()), None, "a loopback address reaches no other machine");
+}
+
+#[test]
 fn transitions_start_from_their_state_only() {
     let nic = loopback_nic();
     let (a, peer) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));

@@ -8,3 +8,4 @@ mod operations;
 mod queues;
 mod script;
 mod sharing;
+mod stress;

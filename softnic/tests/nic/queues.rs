@@ -187,3 +187,29 @@ fn entries_posted_before_rts_wait_for_it() {
     a.to_rts();
     assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
 }
+
+#[test]
+fn queues_that_share_a_page_overwrite_each_other_without_loss() {
+    let nic = loopback_nic();
+    let target = Pe::new(&nic, Setup { heap: 4096, ..Setup::default() });
+    let first = Pe::new(&nic, Setup::default());
+    let mut pes: Vec<Pe> = (0..3).map(|_| first.sibling(&nic)).collect();
+    pes.push(first);
+    let peers: Vec<Pe> = pes.iter().map(|_| target.sibling(&nic)).collect();
+    for (a, b) in pes.iter().zip(&peers) {
+        a.connect(b);
+        b.connect(a);
+    }
+    for round in 0..500 {
+        // All ring before anyone looks: the register holds the last only.
+        for (a, b) in pes.iter_mut().zip(&peers) {
+            a.write(&put(b, round), Flags::SIGNALED);
+        }
+        pes.iter().for_each(Pe::ring);
+        for (a, b) in pes.iter_mut().zip(&peers) {
+            assert!(a.cq.wait().as_error().is_none());
+            assert_eq!(b.heap.load_u32(0), round);
+        }
+    }
+    assert_eq!(nic.violations(), []);
+}

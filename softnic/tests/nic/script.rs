@@ -93,7 +93,7 @@ impl Default for Setup {
 
 /// One user of an adapter with a heap and a QP.
 pub(crate) struct Pe {
-    pub(crate) context: Context,
+    pub(crate) context: Arc<Context>,
     pub(crate) setup: Setup,
     pub(crate) pd: u32,
     pub(crate) heap: Arc<HostBuffer>,
@@ -130,12 +130,18 @@ const RECV_CQ_RECORD: usize = 128;
 
 impl Pe {
     pub(crate) fn new(nic: &Nic, setup: Setup) -> Pe {
-        let context = nic.open();
-        let heap = Arc::new(HostBuffer::new(setup.heap));
-        Pe::with_heap(nic, context, setup, heap)
+        let context = Arc::new(nic.open());
+        let uar = context.alloc_uar().unwrap();
+        Pe::with(nic, context, uar, setup)
     }
 
-    pub(crate) fn with_heap(nic: &Nic, context: Context, setup: Setup, heap: Arc<HostBuffer>) -> Pe {
+    /// Another QP of the same user, rung on the same page.
+    pub(crate) fn sibling(&self, nic: &Nic) -> Pe {
+        Pe::with(nic, Arc::clone(&self.context), self.uar.clone(), self.setup.clone())
+    }
+
+    fn with(nic: &Nic, context: Arc<Context>, uar: Uar, setup: Setup) -> Pe {
+        let heap = Arc::new(HostBuffer::new(setup.heap));
         let pd = call(&context, &AllocPd::default()).unwrap().pd;
         let heap_umem = context.umem_reg(Arc::clone(&heap) as _, 0, setup.heap as u64).unwrap();
         let [a, rw, rr, lw, lr] = setup.rights;
@@ -160,7 +166,6 @@ impl Pe {
         };
         let key = key(call(&context, &create).unwrap().mkey_index, KEY_LOW);
 
-        let uar = context.alloc_uar().unwrap();
         let records = Arc::new(HostBuffer::new(4096));
         let record_umem = context.umem_reg(Arc::clone(&records) as _, 0, 4096).unwrap();
         let ring = |record_at: usize| {

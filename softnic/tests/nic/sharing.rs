@@ -4,7 +4,7 @@ use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pattern, wire_nic
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Syndrome, Wqe};
-use rushmem_softnic::{AtomicOp, Config, Memory, MemoryError, Nic, Width};
+use rushmem_softnic::{AtomicOp, Clause, Config, Memory, MemoryError, Nic, Width};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -259,6 +259,27 @@ fn far_memory_is_flushed_once_a_batch() {
 }
 
 #[test]
+fn signalled_entries_to_far_memory_share_a_flush() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let far = Arc::new(FarMemory::new(4096, false));
+    let rkey = far_key(&b, &far);
+    let expected: Vec<u16> = (0..32)
+        .map(|i| {
+            a.write(&Wqe::WriteInline { raddr: 8 * i, rkey, data: Inline::from_u64(i) }, Flags::SIGNALED)
+        })
+        .collect();
+    a.ring();
+    for (i, index) in expected.into_iter().enumerate() {
+        let cqe = a.cq.wait();
+        assert_eq!((cqe.as_error().is_none(), cqe.tail.wqe_counter.get()), (true, index));
+        assert_eq!(far.word(8 * i), i as u64, "landed before its completion");
+    }
+    let flushes = far.flushes.load(Ordering::Relaxed);
+    assert!(flushes <= 4, "{flushes} flushes");
+}
+
+#[test]
 fn far_memory_without_a_completion_lands_all_the_same() {
     with_far(false, |a, _, _, far, [_, rkey]| {
         a.write(&Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u64(5) }, Flags::NONE);
@@ -301,4 +322,68 @@ fn memory_that_fails_ends_in_an_error() {
         let syndrome = a.fail(&Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u64(5) });
         assert_eq!(syndrome, Syndrome::REMOTE_OP_ERR);
     });
+}
+
+#[test]
+fn entries_that_waited_for_broken_memory_fail_in_order() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let far = Arc::new(FarMemory::new(4096, false));
+    far.broken.store(true, Ordering::Relaxed);
+    let rkey = far_key(&b, &far);
+    for i in 0..3 {
+        a.write(&Wqe::WriteInline { raddr: 8 * i, rkey, data: Inline::from_u64(i) }, Flags::SIGNALED);
+    }
+    a.ring();
+    let got = [a.cq.wait(), a.cq.wait(), a.cq.wait()];
+    let syndromes = got.map(|cqe| cqe.as_error().map(|error| error.syndrome));
+    let flushed = Some(Syndrome::WR_FLUSH_ERR);
+    assert_eq!(syndromes, [Some(Syndrome::REMOTE_OP_ERR), flushed, flushed]);
+    assert_eq!(got.map(|cqe| cqe.tail.wqe_counter.get()), [0, 1, 2]);
+}
+
+/// Memory whose implementation has a bug.
+struct Panics;
+
+// SAFETY: there is no host pointer.
+unsafe impl Memory for Panics {
+    fn len(&self) -> u64 {
+        4096
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), MemoryError> {
+        panic!("this memory cannot be read")
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), MemoryError> {
+        panic!("this memory cannot be written")
+    }
+
+    fn atomic(&self, _: u64, _: Width, _: AtomicOp) -> Result<u64, MemoryError> {
+        panic!("this memory has no atomics")
+    }
+}
+
+#[test]
+fn a_panic_ends_in_error_completions() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (mut c, d) = pair(&nic, &nic, Setup::default());
+    let umem_id = b.context.umem_reg(Arc::new(Panics), 0, 4096).unwrap();
+    let context =
+        MkeyContext { rw: true, qpn: MkeyContext::ANY_QP, pd: b.pd, len: 4096, ..MkeyContext::default() };
+    let context = context.with_access_mode(AccessMode::MTT);
+    let create = CreateMkey { umem_valid: true, umem_id, context, ..CreateMkey::default() };
+    let rkey = key(call(&b.context, &create).unwrap().mkey_index, 0);
+    let wqe = Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u32(1) };
+    assert_eq!(a.fail(&wqe), Syndrome::WR_FLUSH_ERR);
+    let found = nic.violations();
+    assert!(found[0].clause == Clause::Engine && found[0].detail.contains("cannot be written"), "{found:?}");
+    // The engine goes on, so that others hear of it too.
+    let wqe = Wqe::WriteInline { raddr: 0, rkey: d.key, data: Inline::from_u32(1) };
+    assert_eq!(c.fail(&wqe), Syndrome::WR_FLUSH_ERR);
 }

@@ -1,0 +1,290 @@
+//! An adapter without a thread, one context, and two QPs in RTS.
+
+use crate::cmd;
+use crate::config::{Config, Ip};
+use crate::core::Core;
+use crate::dma::Umem;
+use crate::link::Fabric;
+use crate::memory::{HostBuffer, Memory, PAGE};
+use crate::nic::{gid_of, mac_of};
+use crate::uar::UarPage;
+use crate::window::Window;
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
+use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::qp::{
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts,
+};
+use rushmem_mlx5::prm::{CmdOpcode, Command, Response};
+use rushmem_mlx5::wqe::Inline;
+use rushmem_mlx5::{Flags, Opcode, Segment, Wqe};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+/// Another adapter, which is not there.
+pub(super) const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 77), 4791);
+/// log2 of the blocks of a send queue.
+const LOG_SQ: u8 = 5;
+/// Bytes of the memory that keys map.
+const HEAP: u64 = 64 << 10;
+/// Where the parts of the control memory lie.
+const RING: u64 = 0;
+const CQ: u64 = 32 << 10;
+const RECORD: u64 = 48 << 10;
+const CONTROL: usize = 64 << 10;
+
+pub(super) struct Bed {
+    pub(super) core: Core,
+    pub(super) context: u32,
+    control: Arc<HostBuffer>,
+    page: Arc<HostBuffer>,
+    key: u32,
+    qpn: u32,
+    peer: u32,
+    /// Numbers of every object, for commands that aim.
+    numbers: Vec<u32>,
+}
+
+/// Every command that the adapter knows, and one that it does not.
+pub(super) fn opcodes() -> Vec<u16> {
+    CmdOpcode::ALL.iter().map(|opcode| opcode.0).chain([0xfff]).collect()
+}
+
+impl Bed {
+    /// With `wire`, the first QP's peer is another adapter; else it is the second QP.
+    pub(super) fn new(wire: bool) -> Bed {
+        let config =
+            Config { ip: if wire { Ip::AnyLoopback } else { Ip::LoopbackOnly }, ..Config::default() };
+        let fabric = Fabric::open(&config).expect("127/8 is always there");
+        let address = fabric.as_ref().map_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Fabric::local);
+        let mut core = Core::new(config, address, fabric);
+        let context = core.new_context();
+        let mut umem = |len: usize| {
+            let memory = Arc::new(HostBuffer::new(len));
+            let umem = Umem {
+                owner: context,
+                memory: Arc::clone(&memory) as _,
+                offset: 0,
+                len: len as u64,
+                users: 0,
+            };
+            (memory, core.umems.insert(umem).expect("numbers are left"))
+        };
+        let (_, heap) = umem(HEAP as usize);
+        let (control, control_umem) = umem(CONTROL);
+        let page = Arc::new(HostBuffer::new(PAGE));
+        let shared: Arc<dyn Memory> = Arc::clone(&page) as _;
+        let Ok(window) = Window::new(&shared, 0, PAGE, PAGE) else { unreachable!("a page is a page") };
+        let uar = UarPage { owner: context, page: window, qps: Vec::new(), users: 0 };
+        let uar_page = core.uars.insert(uar).expect("numbers are left");
+
+        let mut bed = Bed { core, context, control, page, key: 0, qpn: 0, peer: 0, numbers: Vec::new() };
+        let pd = bed.call(&AllocPd::default()).pd;
+        let mkc = MkeyContext {
+            a: true,
+            rw: true,
+            rr: true,
+            lw: true,
+            lr: true,
+            qpn: MkeyContext::ANY_QP,
+            pd,
+            len: HEAP,
+            ..MkeyContext::default()
+        };
+        let create = CreateMkey {
+            umem_valid: true,
+            umem_id: heap,
+            context: mkc.with_access_mode(AccessMode::MTT),
+            ..CreateMkey::default()
+        };
+        let index = bed.call(&create).mkey_index;
+        bed.key = key(index, 0);
+        let cqc = CqContext {
+            dbr_umem_valid: true,
+            dbr_umem_id: control_umem,
+            dbr_addr: RECORD + 64,
+            oi: true,
+            log_cq_size: 6,
+            uar_page,
+            ..CqContext::default()
+        };
+        let create = CreateCq {
+            umem_id: control_umem,
+            umem_offset: CQ,
+            umem_valid: true,
+            context: cqc,
+            ..CreateCq::default()
+        };
+        let cqn = bed.call(&create).cqn;
+        let mut qp = |ring: u64, record: u64| {
+            let context = QpContext {
+                pd,
+                uar_page,
+                cqn_snd: cqn,
+                cqn_rcv: cqn,
+                log_sq_size: LOG_SQ,
+                rq_type: RqType::REGULAR,
+                log_rq_size: 2,
+                log_rq_stride: 2,
+                dbr_umem_valid: true,
+                dbr_umem_id: control_umem,
+                dbr_addr: record,
+                ..QpContext::default()
+            };
+            let create = CreateQp {
+                wq_umem_id: control_umem,
+                wq_umem_offset: ring,
+                wq_umem_valid: true,
+                context,
+                ..CreateQp::default()
+            };
+            bed.call(&create).qpn
+        };
+        let (qpn, peer) = (qp(RING, RECORD), qp(RING + (8 << 10), RECORD + 8));
+        bed.numbers = vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer];
+        (bed.qpn, bed.peer) = (qpn, peer);
+        let to = if wire { PEER } else { address };
+        bed.connect(qpn, peer, to);
+        bed.connect(peer, qpn, to);
+        bed
+    }
+
+    fn connect(&mut self, qpn: u32, remote_qpn: u32, to: SocketAddrV4) {
+        let context = QpContext {
+            rre: true,
+            rwe: true,
+            rae: true,
+            atomic_mode: AtomicMode::UP_TO_8B,
+            ..QpContext::default()
+        };
+        self.call(&Rst2Init { qpn, context, ..Rst2Init::default() });
+        let path =
+            AddressPath { rgid_rip: gid_of(*to.ip()), rmac: mac_of(to.port()), ..AddressPath::default() };
+        let context = QpContext {
+            mtu: Mtu::B256,
+            log_msg_max: 20,
+            remote_qpn,
+            min_rnr_nak: 1,
+            log_rra_max: 2,
+            primary_address_path: path,
+            ..QpContext::default()
+        };
+        self.call(&Init2Rtr { qpn, context, ..Init2Rtr::default() });
+        let path = AddressPath { ack_timeout: 20, ..AddressPath::default() };
+        let context =
+            QpContext { log_sra_max: 2, retry_count: 7, primary_address_path: path, ..QpContext::default() };
+        self.call(&Rtr2Rts { qpn, context, ..Rtr2Rts::default() });
+    }
+
+    fn call<C: Command>(&mut self, command: &C) -> C::Output {
+        let mut output = <C::Output as Response>::EMPTY;
+        cmd::execute(&mut self.core, self.context, command.encode().as_ref(), output.as_mut());
+        <C::Output as Response>::decode(output.as_ref()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Makes small numbers in a mailbox those of objects that exist.
+    pub(super) fn aim(&self, input: &mut [u8]) {
+        for word in input[8..].chunks_exact_mut(4) {
+            let value = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
+            if let Some(number) = self.numbers.get(value as usize & 0xff).filter(|_| value < 0x100) {
+                word.copy_from_slice(&number.to_be_bytes());
+            }
+        }
+    }
+
+    fn sq(&self) -> u64 {
+        // Four receive entries of 64 bytes come first.
+        RING + 256
+    }
+
+    /// Fills the send queue. With `plausible`, most blocks get the right index, QPN and keys, and small lengths and
+    /// addresses, so that what is wrong lies deeper.
+    pub(super) fn fill_ring(&mut self, data: &[u8], plausible: bool) {
+        let mut bytes = data[..data.len().min(64 << LOG_SQ)].to_vec();
+        if plausible {
+            for (index, block) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+                self.make_plausible(block, index as u16);
+            }
+        }
+        self.control.write(self.sq(), &bytes).expect("in range");
+    }
+
+    fn make_plausible(&self, block: &mut [u8; 64], index: u16) {
+        block[1..3].copy_from_slice(&index.to_be_bytes());
+        block[4..7].copy_from_slice(&self.qpn.to_be_bytes()[1..]);
+        // One block in sixteen keeps what the fuzzer put there.
+        if block[12] & 0xf == 0 {
+            return;
+        }
+        let key = self.key.to_be_bytes();
+        let opcode = Opcode(block[3]);
+        let atomic = matches!(
+            opcode,
+            Opcode::ATOMIC_CS | Opcode::ATOMIC_FA | Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA
+        );
+        let remote =
+            atomic || matches!(opcode, Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM | Opcode::RDMA_READ);
+        let mut data = 16;
+        if remote {
+            // Up to 64 KiB; aligned for an atomic.
+            block[16..22].fill(0);
+            block[23] &= if atomic { 0xf8 } else { 0xff };
+            block[24..28].copy_from_slice(&key);
+            data = if atomic { 48 } else { 32 };
+        }
+        for segment in (data..64).step_by(16) {
+            block[segment..segment + 2].fill(0);
+            block[segment + 2] &= 3;
+            block[segment + 4..segment + 8].copy_from_slice(&key);
+            block[segment + 8..segment + 14].fill(0);
+        }
+        if atomic {
+            block[48..52].copy_from_slice(&8u32.to_be_bytes());
+        }
+    }
+
+    /// Announces blocks.
+    pub(super) fn ring(&self, producer: u16) {
+        self.control.store_u32(RECORD as usize + 4, record_word(producer));
+        self.page.store_u64(0x800, Doorbell::producer(self.qpn, producer).raw());
+    }
+
+    /// Posts one of each operation that waits for an answer, and receives.
+    pub(super) fn post_some(&mut self) {
+        let (rkey, lkey) = (self.key, self.key);
+        let (raddr, laddr) = (0, 4096);
+        let ops = [
+            Wqe::Write { raddr, rkey, laddr, lkey, len: 1000 },
+            Wqe::Read { raddr, rkey, laddr, lkey, len: 700 },
+            Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 1 },
+            Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: 1, boundary: 0 },
+            Wqe::Send { laddr, lkey, len: 300 },
+            Wqe::WriteInline { raddr, rkey, data: Inline::from_u32(1) },
+        ];
+        for (index, op) in ops.iter().enumerate() {
+            let entry = op.emit(index as u16, self.qpn, Flags::SIGNALED);
+            self.control
+                .write(self.sq() + 64 * index as u64, Segment::bytes_of(entry.segments()))
+                .expect("in range");
+        }
+        self.control.store_u32(RECORD as usize, record_word(3));
+        self.control.store_u32(RECORD as usize + 8, record_word(3));
+        self.ring(ops.len() as u16);
+    }
+
+    /// Makes a packet likely to be looked at: the QP, the packet number, the key.
+    pub(super) fn address(&self, packet: &mut [u8], choice: u8) {
+        let Some(bth) = packet.first_chunk_mut::<{ crate::roce::BTH }>() else { return };
+        bth[1] &= 0xb0;
+        let qpn = if choice & 1 == 0 { self.qpn } else { self.peer };
+        bth[4..8].copy_from_slice(&qpn.to_be_bytes());
+        bth[9..11].fill(0);
+        bth[11] &= 0x1f;
+        if choice & 2 != 0 && packet.len() >= 28 {
+            packet[20..24].copy_from_slice(&self.key.to_be_bytes());
+            packet[12..18].fill(0);
+            packet[24..26].fill(0);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Bodies of the fuzz targets: bytes from outside, by each of the ways that lead in. None may panic, and none may leave
+//! the adapter busy for ever.
+
+mod bed;
+#[cfg(test)]
+mod tests;
+
+use crate::cmd;
+use crate::core::Core;
+use crate::wire;
+use bed::{Bed, PEER};
+
+/// Passes after which an adapter must have come to rest.
+const PASSES: usize = 4096;
+
+/// Commands: each is two bytes of opcode choice and length, then the mailbox.
+pub fn mailboxes(data: &[u8]) {
+    let mut bed = Bed::new(false);
+    let opcodes = bed::opcodes();
+    let mut rest = data;
+    while let Some(([choice, len], tail)) = rest.split_first_chunk() {
+        let len = (usize::from(*len) * 2).min(tail.len());
+        let (body, tail) = tail.split_at(len);
+        rest = tail;
+        let mut input = vec![0; 512];
+        input[..len].copy_from_slice(body);
+        let opcode = opcodes[usize::from(*choice) % opcodes.len()];
+        input[..2].copy_from_slice(&opcode.to_be_bytes());
+        if choice & 0x80 != 0 {
+            bed.aim(&mut input);
+        }
+        // The last choice bit cuts the mailbox short.
+        let input = if choice & 0x40 != 0 { &input[..len.max(2)] } else { &input[..] };
+        let mut output = [0; 272];
+        cmd::execute(&mut bed.core, bed.context, input, &mut output);
+        bed.core.pass();
+    }
+    bed.core.close_context(bed.context);
+}
+
+/// Send entries over loopback: the bytes fill the ring, its first word says how far the doorbell goes.
+pub fn loopback_entries(data: &[u8]) {
+    entries(Bed::new(false), data);
+}
+
+/// Send entries towards another adapter, with answers that are fuzz as well.
+pub fn wire_entries(data: &[u8]) {
+    entries(Bed::new(true), data);
+}
+
+fn entries(mut bed: Bed, data: &[u8]) {
+    let Some(([announced, style], data)) = data.split_first_chunk() else { return };
+    bed.fill_ring(data, style & 1 != 0);
+    bed.ring(u16::from(*announced));
+    settle(&mut bed.core);
+}
+
+/// Packets: two bytes of length and choice, then the packet without its CRC.
+pub fn packets(data: &[u8]) {
+    let mut bed = Bed::new(true);
+    bed.post_some();
+    bed.core.pass();
+    let mut rest = data;
+    while let Some(([choice, len], tail)) = rest.split_first_chunk() {
+        let (body, tail) = tail.split_at(usize::from(*len).min(tail.len()));
+        rest = tail;
+        let mut packet = body.to_vec();
+        packet.resize(packet.len() + crate::roce::ICRC, 0);
+        bed.address(&mut packet, *choice);
+        wire::packet(&mut bed.core, PEER, &packet);
+        bed.core.pass();
+    }
+}
+
+/// Runs until there is nothing left to do at once.
+fn settle(core: &mut Core) {
+    for _ in 0..PASSES {
+        if !core.pass() {
+            return;
+        }
+    }
+    panic!("still busy after {PASSES} passes");
+}

@@ -1,0 +1,126 @@
+//! Every atomic, alone and under contention.
+
+use rushmem_device::prelude::*;
+
+use crate::units::modulo;
+
+/// Words that [`atomics_u64`] and its likes use.
+pub const ATOMICS: usize = 15;
+
+/// Every atomic once on the next PE, each on its own word; what the fetching ones returned goes to `olds`.
+#[kernel]
+pub fn atomics_u32(ctx: &Ctx, words: SymSlice<u32>, olds: SymSlice<u32>, a: u32, b: u32) -> Result {
+    each(ctx, words, olds, a, b)
+}
+
+/// As [`atomics_u32`].
+#[kernel]
+pub fn atomics_i32(ctx: &Ctx, words: SymSlice<i32>, olds: SymSlice<i32>, a: i32, b: i32) -> Result {
+    each(ctx, words, olds, a, b)
+}
+
+/// As [`atomics_u32`], with queues of this thread's own.
+#[kernel]
+pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64, b: u64) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let own = ctx.exclusive(0)?;
+    each(&own, words, olds, a, b)?;
+    own.release();
+    Ok(())
+}
+
+/// As [`atomics_u32`], with the block's queues.
+#[kernel]
+pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64, b: i64) -> Result {
+    if Block::current().id() != 0 {
+        return Ok(());
+    }
+    each(&ctx.per_block()?, words, olds, a, b)
+}
+
+/// The atomics of one type stand for those of all types of its width: here are one of each kind that a NIC has.
+#[kernel]
+pub fn atomics_usize(ctx: &Ctx, words: SymSlice<usize>, olds: SymSlice<usize>, a: u64) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let (old, pe, a) = (ctx.local(olds), ctx.pe_after(1), a as usize);
+    old.store(2, ctx.atomic_swap(words.at(2), a, pe)?);
+    old.store(6, ctx.atomic_fetch_add(words.at(6), a, pe)?);
+    old.store(14, ctx.atomic_fetch_xor(words.at(14), a, pe)?);
+    Ok(())
+}
+
+#[inline(always)]
+fn each<S: Sharing, T: Amo>(ctx: &Ctx<S>, w: SymSlice<T>, olds: SymSlice<T>, a: T, b: T) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let (old, pe) = (ctx.local(olds), ctx.pe_after(1));
+    old.store(0, ctx.atomic_fetch(w.at(0), pe)?);
+    ctx.atomic_set(w.at(1), a, pe)?;
+    old.store(2, ctx.atomic_swap(w.at(2), a, pe)?);
+    old.store(3, ctx.atomic_compare_swap(w.at(3), a, b, pe)?);
+    old.store(4, ctx.atomic_compare_swap(w.at(4), b, a, pe)?);
+    ctx.atomic_add(w.at(5), a, pe)?;
+    old.store(6, ctx.atomic_fetch_add(w.at(6), a, pe)?);
+    ctx.atomic_inc(w.at(7), pe)?;
+    old.store(8, ctx.atomic_fetch_inc(w.at(8), pe)?);
+    ctx.atomic_and(w.at(9), a, pe)?;
+    old.store(10, ctx.atomic_fetch_and(w.at(10), a, pe)?);
+    ctx.atomic_or(w.at(11), a, pe)?;
+    old.store(12, ctx.atomic_fetch_or(w.at(12), a, pe)?);
+    ctx.atomic_xor(w.at(13), a, pe)?;
+    old.store(14, ctx.atomic_fetch_xor(w.at(14), a, pe)?);
+    ctx.quiet(Thread)
+}
+
+/// All threads of all PEs at the same words, `rounds` times:
+///
+/// - each draws a ticket of PE 0, and counts the place in `drawn` that the ticket names;
+/// - adds to a wide and a narrow sum of every PE;
+/// - flips and sets the bit of `bits` on PE 0 that is its own;
+/// - and one thread of each block adds 1 to `swapped` of PE 0 by compare and swap.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // one word for each kind
+pub fn contend(
+    ctx: &Ctx,
+    tickets: Sym<u64>,
+    drawn: SymSlice<u32>,
+    wide: Sym<u64>,
+    narrow: Sym<u32>,
+    bits: SymSlice<u64>,
+    swapped: Sym<u32>,
+    rounds: u32,
+) -> Result {
+    let id = ctx.my_pe() as usize * Thread::count() + Thread::index();
+    let mut round = 0;
+    while round < rounds {
+        let ticket = ctx.atomic_fetch_add(tickets, 1, 0)?;
+        ctx.atomic_inc(drawn.at(modulo(ticket as usize, drawn.len())), 0)?;
+        let mut pe = 0;
+        while pe < ctx.n_pes() {
+            ctx.atomic_add(wide, id as u64 + (1 << 33), pe)?;
+            ctx.atomic_inc(narrow, pe)?;
+            pe += 1;
+        }
+        let (word, bit) = (bits.at(id / 64), 1u64 << (id & 63));
+        ctx.atomic_xor(word, bit, 0)?;
+        ctx.atomic_and(word, !bit, 0)?;
+        ctx.atomic_or(word, bit, 0)?;
+        if Block::current().leader() {
+            let mut found = 0;
+            loop {
+                let old = ctx.atomic_compare_swap(swapped, found, found + 1, 0)?;
+                if old == found {
+                    break;
+                }
+                found = old;
+            }
+        }
+        round += 1;
+    }
+    ctx.quiet(Thread)
+}

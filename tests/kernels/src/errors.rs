@@ -1,0 +1,129 @@
+//! Calls that fail, and what a kernel learns of it.
+
+use rushmem_device::prelude::*;
+
+/// A call that must fail, as a kernel argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Misuse {
+    /// A put to a PE that is not there.
+    PutToNobody,
+    /// An atomic on a PE that is not there.
+    AtomicOnNobody,
+    /// A put from beyond the end of an object.
+    BeyondTheEnd,
+    /// A get into an element that is not there.
+    NoElement,
+    /// A put of fewer elements than there is room for.
+    LengthMismatch,
+    /// A load of an element that is not there.
+    LoadBeyond,
+    /// A store to an element that is not there.
+    StoreBeyond,
+    /// An exclusive context twice.
+    TakeTwice,
+    /// Queues of a block's own where the job has none.
+    NoBlockQueues,
+    /// Exclusive queues where the job has none.
+    NoExclusiveQueues,
+}
+
+/// Does what `which` says in thread 0, and stores the code of the error that it returned, or 1000 if it returned none.
+#[kernel]
+pub fn misuse(ctx: &Ctx, which: u32, data: SymSlice<u32>, code: Sym<u32>) {
+    if Thread::index() != 0 {
+        return;
+    }
+    let result = do_wrong(ctx, which, data);
+    ctx.local_one(code).store(0, code_of(result));
+}
+
+#[inline(always)]
+fn code_of(result: Result) -> u32 {
+    match result {
+        Ok(()) => 1000,
+        Err(error) => error as u32,
+    }
+}
+
+#[inline(always)]
+fn do_wrong(ctx: &Ctx, which: u32, data: SymSlice<u32>) -> Result {
+    let (len, half) = (data.len(), data.slice(0..data.len() / 2));
+    if which == Misuse::PutToNobody as u32 {
+        ctx.put(Thread, half, half, ctx.n_pes())
+    } else if which == Misuse::AtomicOnNobody as u32 {
+        ctx.atomic_fetch_add(data.at(0), 1, 1 << 20).map(|_| ())
+    } else if which == Misuse::BeyondTheEnd as u32 {
+        ctx.put_nbi(Thread, data.slice(1..len + 1), data.slice(1..len + 1), ctx.pe_after(1))
+    } else if which == Misuse::NoElement as u32 {
+        ctx.g(data.at(len), ctx.pe_after(1)).map(|_| ())
+    } else if which == Misuse::LengthMismatch as u32 {
+        ctx.put(Thread, data, half, ctx.pe_after(1))
+    } else if which == Misuse::LoadBeyond as u32 {
+        ctx.local(data).store(0, ctx.local(half).load(len));
+        Ok(())
+    } else if which == Misuse::StoreBeyond as u32 {
+        ctx.local(half).store(len / 2, 77);
+        Ok(())
+    } else if which == Misuse::TakeTwice as u32 {
+        let first = ctx.exclusive(0)?;
+        let second = ctx.exclusive(0).map(|_| ());
+        first.release();
+        second
+    } else if which == Misuse::NoBlockQueues as u32 {
+        ctx.per_block().map(|_| ())
+    } else {
+        ctx.exclusive(0).map(|_| ())
+    }
+}
+
+/// Block `b` puts its part of `src` to PE `b` and waits for it, three times; the codes of what the calls returned go to
+/// `codes`, three for each block.
+#[kernel]
+pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: SymSlice<u32>) {
+    let block = Block::current();
+    let (pe, me, len) = (block.id(), ctx.my_pe() as usize, src.len());
+    if pe >= ctx.n_pes() {
+        return;
+    }
+    let codes = ctx.local(codes);
+    let mut turn = 0;
+    while turn < 3 {
+        let result = ctx.put(block, dst.slice(me * len..(me + 1) * len), src, pe);
+        if block.leader() {
+            codes.store(pe as usize * 3 + turn, code_of(result));
+        }
+        turn += 1;
+    }
+}
+
+/// Every thread puts its element to every PE and waits for their delivery.
+#[kernel]
+pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+    let i = Thread::index();
+    let mut pe = 0;
+    while pe < ctx.n_pes() {
+        ctx.put(Thread, dst.slice(i..i + 1), src.slice(i..i + 1), pe)?;
+        pe += 1;
+    }
+    ctx.quiet(Thread)
+}
+
+/// Waits until `signal` is `value`, and stores the code of the error.
+#[kernel]
+pub fn wait_for_ever(ctx: &Ctx, signal: Sym<Signal>, value: u64, code: Sym<u32>) {
+    let block = Block::current();
+    let result = ctx.signal_wait_until(block, signal, Cmp::Eq, value).map(|_| ());
+    if block.leader() {
+        ctx.local_one(code).store(0, code_of(result));
+    }
+}
+
+/// All threads but the first of each block meet at a barrier.
+#[kernel]
+pub fn stray_barrier(_ctx: &Ctx) {
+    let block = Block::current();
+    if block.rank() != 0 {
+        block.sync();
+    }
+}

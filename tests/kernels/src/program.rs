@@ -1,0 +1,122 @@
+//! An interpreter: each thread carries out a list of operations that the host made up.
+
+use rushmem_device::prelude::*;
+
+/// Words of one operation: code, PE, and four operands.
+pub const OP_WORDS: usize = 6;
+
+/// What an operation does. Operands are `a`, `b`, `n` and `v`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Code {
+    /// End of the list.
+    End,
+    /// `put` of `n` bytes from `b` to `a` of the PE.
+    Put,
+    /// `put_nbi`, likewise.
+    PutNbi,
+    /// `get` of `n` bytes from `b` of the PE to `a`.
+    Get,
+    /// `get_nbi`, likewise.
+    GetNbi,
+    /// `put_signal`, likewise, adding `v` to signal 0.
+    PutSignal,
+    /// `put_signal_nbi`, likewise.
+    PutSignalNbi,
+    /// `p` of `v` to word `a`.
+    P,
+    /// `g` of word `a`; the result goes to result `b`.
+    G,
+    /// `atomic_add` of `v` to word `a`.
+    Add,
+    /// `atomic_fetch_add`; the result goes to result `b`.
+    FetchAdd,
+    /// `atomic_swap`, likewise.
+    Swap,
+    /// `atomic_compare_swap` of `n` for `v`, likewise.
+    CompareSwap,
+    /// `atomic_fetch_or`, likewise.
+    FetchOr,
+    /// `atomic_xor` of `v` to word `a`.
+    Xor,
+    /// `signal_op` Add `v` to signal 1.
+    Signal,
+    /// `fence`.
+    Fence,
+    /// `quiet`.
+    Quiet,
+}
+
+/// Each thread carries out its part of `programs`. `bytes` and `words` are the memory of the operations; `results` is
+/// written on this PE only.
+#[kernel]
+pub fn interpret(
+    ctx: &Ctx,
+    programs: SymSlice<u64>,
+    bytes: SymSlice<u8>,
+    words: SymSlice<u64>,
+    signals: SymSlice<Signal>,
+    results: SymSlice<u64>,
+) -> Result {
+    let share = programs.len().checked_div(Thread::count()).unwrap_or(0);
+    let program = ctx.local(programs);
+    let mut at = Thread::index() * share;
+    let end = at + share;
+    while at + OP_WORDS <= end && program.load(at) != Code::End as u64 {
+        let op = [0, 1, 2, 3, 4, 5].map(|i| program.load(at + i));
+        step(ctx, op, bytes, words, signals, results)?;
+        at += OP_WORDS;
+    }
+    ctx.quiet(Thread)
+}
+
+#[inline(always)]
+fn step(
+    ctx: &Ctx,
+    [code, pe, a, b, n, v]: [u64; OP_WORDS],
+    bytes: SymSlice<u8>,
+    words: SymSlice<u64>,
+    signals: SymSlice<Signal>,
+    results: SymSlice<u64>,
+) -> Result {
+    let (pe, len) = (pe as u32, n as usize);
+    let part = |from: u64| bytes.slice(from as usize..from as usize + len);
+    let word = words.at(a as usize);
+    let keep = |value: u64| ctx.local(results).store(b as usize, value);
+    if code == Code::Put as u64 {
+        ctx.put(Thread, part(a), part(b), pe)?;
+    } else if code == Code::PutNbi as u64 {
+        ctx.put_nbi(Thread, part(a), part(b), pe)?;
+    } else if code == Code::Get as u64 {
+        ctx.get(Thread, part(a), part(b), pe)?;
+    } else if code == Code::GetNbi as u64 {
+        ctx.get_nbi(Thread, part(a), part(b), pe)?;
+    } else if code == Code::PutSignal as u64 {
+        ctx.put_signal(Thread, part(a), part(b), signals.at(0), SignalOp::Add, v, pe)?;
+    } else if code == Code::PutSignalNbi as u64 {
+        ctx.put_signal_nbi(Thread, part(a), part(b), signals.at(0), SignalOp::Add, v, pe)?;
+    } else if code == Code::P as u64 {
+        ctx.p(word, v, pe)?;
+    } else if code == Code::G as u64 {
+        keep(ctx.g(word, pe)?);
+    } else if code == Code::Add as u64 {
+        ctx.atomic_add(word, v, pe)?;
+    } else if code == Code::FetchAdd as u64 {
+        keep(ctx.atomic_fetch_add(word, v, pe)?);
+    } else if code == Code::Swap as u64 {
+        keep(ctx.atomic_swap(word, v, pe)?);
+    } else if code == Code::CompareSwap as u64 {
+        keep(ctx.atomic_compare_swap(word, n, v, pe)?);
+    } else if code == Code::FetchOr as u64 {
+        keep(ctx.atomic_fetch_or(word, v, pe)?);
+    } else if code == Code::Xor as u64 {
+        ctx.atomic_xor(word, v, pe)?;
+    } else if code == Code::Signal as u64 {
+        ctx.signal_op(signals.at(1), SignalOp::Add, v, pe)?;
+    } else if code == Code::Fence as u64 {
+        ctx.fence()?;
+    } else {
+        ctx.quiet(Thread)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! Puts and gets of every kind.
+
+use rushmem_device::prelude::*;
+
+use crate::units::{Together, Unit, With, modulo};
+
+/// A call that moves an array, as a kernel argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Call {
+    /// `put`.
+    Put,
+    /// `put_nbi`.
+    PutNbi,
+    /// `get`.
+    Get,
+    /// `get_nbi`.
+    GetNbi,
+    /// `put_signal`.
+    PutSignal,
+    /// `put_signal_nbi`.
+    PutSignalNbi,
+}
+
+/// What a unit moves.
+#[derive(Clone, Copy)]
+struct Move {
+    /// A [`Call`].
+    call: u32,
+    /// `n_pes` landing places, one for each source.
+    landing: SymSlice<u8>,
+    source: SymSlice<u8>,
+    piece: usize,
+    arrived: Sym<Signal>,
+}
+
+/// Moves `source` to the landing places in pieces of `piece` bytes: piece `k` goes from PE `s` to PE `(k + s) mod n`, or
+/// from there to here with a get. The units of the grid take the pieces in turn. With a signal, each piece adds 1 to
+/// `arrived`, and the first thread waits for `expected` of them. The block's queues are used by threads and blocks with
+/// the calls of [`put_or_get`] only, a thread's own by threads: all combinations are more PTX than they are worth.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // a kernel that can do everything
+pub fn move_pieces(
+    ctx: &Ctx,
+    call: u32,
+    together: u32,
+    with: u32,
+    landing: SymSlice<u8>,
+    source: SymSlice<u8>,
+    piece: u32,
+    arrived: Sym<Signal>,
+    expected: u64,
+) -> Result {
+    let what = Move { call, landing, source, piece: piece as usize, arrived };
+    if with == With::Gpu as u32 {
+        if together == Together::Thread as u32 {
+            units(ctx, Thread, what, any_call)?;
+        } else if together == Together::Warp as u32 {
+            units(ctx, Warp::current(), what, any_call)?;
+        } else {
+            units(ctx, Block::current(), what, any_call)?;
+        }
+    } else if with == With::Block as u32 {
+        let own = ctx.per_block()?;
+        if together == Together::Thread as u32 {
+            units(&own, Thread, what, put_or_get)?;
+        } else {
+            units(&own, Block::current(), what, put_or_get)?;
+        }
+    } else {
+        let own = ctx.exclusive(Thread::index() as u32)?;
+        units(&own, Thread, what, any_call)?;
+        own.release();
+    }
+    if Thread::index() == 0 {
+        ctx.signal_wait_until(Thread, arrived, Cmp::Ge, expected)?;
+    }
+    Ok(())
+}
+
+/// One piece: where it lies at its PE and here, and where a get puts it.
+struct Piece {
+    there: SymSlice<u8>,
+    here: SymSlice<u8>,
+    back: SymSlice<u8>,
+    pe: u32,
+}
+
+/// Shares the pieces out among the groups of the grid, moves each by `one`, and completes.
+#[inline(always)]
+fn units<S: Sharing, G: Unit>(
+    ctx: &Ctx<S>,
+    group: G,
+    what: Move,
+    one: impl Fn(&Ctx<S>, G, Move, Piece) -> Result,
+) -> Result {
+    let Move { landing, source, piece, .. } = what;
+    let (n_pes, me) = (ctx.n_pes() as usize, ctx.my_pe() as usize);
+    let len = source.len();
+    let (mut k, count) = group.place();
+    while k * piece < len {
+        let (from, to) = (k * piece, (k * piece + piece).min(len));
+        let pe = modulo(k + me, n_pes);
+        let there = landing.slice(me * len + from..me * len + to);
+        let back = landing.slice(pe * len + from..pe * len + to);
+        one(ctx, group, what, Piece { there, here: source.slice(from..to), back, pe: pe as u32 })?;
+        k += count;
+    }
+    ctx.quiet(group)
+}
+
+/// All of [`Call`].
+#[inline(always)]
+fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: Piece) -> Result {
+    let Piece { there, here, back, pe } = piece;
+    let (call, arrived) = (what.call, what.arrived);
+    if call == Call::Put as u32 {
+        ctx.put(group, there, here, pe)
+    } else if call == Call::Get as u32 {
+        ctx.get(group, back, here, pe)
+    } else if call == Call::PutSignal as u32 {
+        ctx.put_signal(group, there, here, arrived, SignalOp::Add, 1, pe)
+    } else if call == Call::PutSignalNbi as u32 {
+        ctx.put_signal_nbi(group, there, here, arrived, SignalOp::Add, 1, pe)
+    } else {
+        put_or_get(ctx, group, what, Piece { there, here, back, pe })
+    }
+}
+
+/// `put_nbi` or `get_nbi`.
+#[inline(always)]
+fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: Piece) -> Result {
+    let Piece { there, here, back, pe } = piece;
+    if what.call == Call::PutNbi as u32 {
+        ctx.put_nbi(group, there, here, pe)
+    } else {
+        ctx.get_nbi(group, back, here, pe)
+    }
+}
+
+/// Every thread puts its own element `times` times to the PE `ahead` places on, all lanes at once; then `quiet`.
+#[kernel]
+pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32, ahead: u32) -> Result {
+    let i = Thread::index();
+    let pe = ctx.pe_after(ahead);
+    let mut round = 0;
+    while round < times {
+        ctx.put_nbi(Thread, dst.slice(i..i + 1), src.slice(i..i + 1), pe)?;
+        round += 1;
+    }
+    ctx.quiet(Thread)
+}
+
+/// Transfers of nothing, by every group, in every direction; the signal comes all the same.
+#[kernel]
+pub fn no_elements(ctx: &Ctx, data: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
+    let block = Block::current();
+    let (none, pe) = (data.slice(3..3), ctx.pe_after(1));
+    ctx.put(Thread, none, none, pe)?;
+    ctx.put_nbi(Warp::current(), none, none, pe)?;
+    ctx.get(block, none, none, pe)?;
+    ctx.get_nbi(Thread, none, none, pe)?;
+    ctx.put_signal(Thread, none, none, arrived, SignalOp::Add, 1, pe)?;
+    ctx.put_signal_nbi(block, none, none, arrived, SignalOp::Add, 1000, pe)?;
+    ctx.quiet(block)
+}
+
+/// `p` and `g` of every scalar: each thread puts its own value to the next PE, and gets it back.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // one for each type
+pub fn scalars(
+    ctx: &Ctx,
+    u8s: SymSlice<u8>,
+    i8s: SymSlice<i8>,
+    u16s: SymSlice<u16>,
+    i16s: SymSlice<i16>,
+    u32s: SymSlice<u32>,
+    i32s: SymSlice<i32>,
+    f32s: SymSlice<f32>,
+    u64s: SymSlice<u64>,
+    i64s: SymSlice<i64>,
+    f64s: SymSlice<f64>,
+    usizes: SymSlice<usize>,
+    isizes: SymSlice<isize>,
+) -> Result {
+    let i = Thread::index() as u32;
+    let value = i.wrapping_mul(0x9e37_79b9) ^ ctx.my_pe();
+    let wide = (value as u64) << 31 | i as u64;
+    round_trip(ctx, u8s, value as u8)?;
+    round_trip(ctx, i8s, value as i8)?;
+    round_trip(ctx, u16s, value as u16)?;
+    round_trip(ctx, i16s, value as i16)?;
+    round_trip(ctx, u32s, value)?;
+    round_trip(ctx, i32s, value as i32)?;
+    round_trip(ctx, f32s, value as f32)?;
+    round_trip(ctx, u64s, wide)?;
+    round_trip(ctx, i64s, wide as i64)?;
+    round_trip(ctx, f64s, wide as f64)?;
+    round_trip(ctx, usizes, wide as usize)?;
+    round_trip(ctx, isizes, wide as isize)
+}
+
+/// The first half of `all` takes what the previous PE puts, the second half what comes back.
+#[inline(always)]
+fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
+    let (i, half, pe) = (Thread::index(), all.len() / 2, ctx.pe_after(1));
+    ctx.p(all.at(i), value, pe)?;
+    ctx.quiet(Thread)?;
+    ctx.local(all).store(half + i, ctx.g(all.at(i), pe)?);
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! The device API, through every layer: kernels, send queues, NIC, memory.
+//!
+//! The tests run on the CPU, or, with `RUSHMEM_DEVICE=gpu`, on a GPU.
+
+mod suite;

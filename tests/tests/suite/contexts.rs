@@ -1,0 +1,100 @@
+//! Contexts with queues of their own, views, shared memory, and the field's own names.
+
+use rushmem::Grid;
+use rushmem_device::Signal;
+use rushmem_test_kernels::{NAMES, exclusive_turns, names, private_puts, reverse, swap_neighbours};
+use rushmem_tests::{Setup, grid};
+
+use super::setups;
+
+#[test]
+fn every_block_has_queues_of_its_own() {
+    for (pes, depth, cq) in [(1, 2, "ring"), (3, 8, "collapsed"), (4, 1024, "ring")] {
+        let setup = Setup::new(pes).with("sq_depth", depth).with("cq", cq).with("block_qps", 5);
+        let len = 1000;
+        let source = |pe: u32| (0..len).map(move |i| (i as u32 * 7 + pe * 1009) as u16);
+        let found = setup.run(|pe| {
+            let (dst, src) = (pe.alloc::<u16>(len * pes as usize)?, pe.alloc::<u16>(len)?);
+            pe.write(src, &source(pe.my_pe()).collect::<Vec<_>>())?;
+            pe.barrier()?;
+            pe.run(grid(5, 33), private_puts(dst, src))?;
+            pe.barrier()?;
+            pe.read(dst)
+        });
+        let wanted: Vec<u16> = (0..pes).flat_map(source).collect();
+        assert!(found.iter().all(|found| *found == wanted), "{setup}");
+    }
+}
+
+#[test]
+fn exclusive_queues_are_taken_and_given_back() {
+    for (pes, depth) in [(1, 2), (2, 8), (3, 2)] {
+        let setup = Setup::new(pes).with("sq_depth", depth).with("exclusive_qps", 8);
+        let found = setup.run(|pe| {
+            let (words, wrong) = (pe.alloc::<u64>(8)?, pe.alloc::<u32>(8)?);
+            pe.run(grid(2, 4), exclusive_turns(words, wrong, 10))?;
+            pe.barrier()?;
+            Ok((pe.read(words)?, pe.read(wrong)?))
+        });
+        assert_eq!(found, vec![(vec![10; 8], vec![0; 8]); pes as usize], "{setup}");
+    }
+}
+
+#[test]
+fn blocks_share_memory() {
+    Setup::new(2).run(|pe| {
+        for threads in [1usize, 32, 33, 256] {
+            let data = pe.alloc::<u64>(3 * threads)?;
+            let before: Vec<u64> = (0..3 * threads as u64).collect();
+            pe.write(data, &before)?;
+            let shape = Grid { shared_bytes: 8 * threads as u32, ..grid(3, threads as u32) };
+            pe.run(shape, reverse(data))?;
+            let wanted: Vec<u64> =
+                before.chunks(threads).flat_map(|block| block.iter().rev().copied()).collect();
+            assert_eq!(pe.read(data)?, wanted);
+            pe.free(data)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn views_load_and_store() {
+    Setup::new(1).run(|pe| {
+        let (data, one, lens) = (pe.alloc::<u8>(1001)?, pe.alloc_one::<f64>()?, pe.alloc::<u64>(4)?);
+        let before: Vec<u8> = (0..1001).map(|i| i as u8).collect();
+        pe.write(data, &before)?;
+        pe.write(one.as_slice(), &[0.75])?;
+        pe.run(Grid { shared_bytes: 48, ..grid(2, 33) }, swap_neighbours(data, one, lens))?;
+        let mut wanted = before;
+        wanted.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
+        assert_eq!(pe.read(data)?, wanted);
+        assert_eq!(pe.read_one(one)?, 1.5);
+        assert_eq!(pe.read(lens)?, [1001, 1, 12, 1]);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_names_of_the_field() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (n, me) = (pe.n_pes(), pe.my_pe());
+            let data = pe.alloc::<i32>(16)?;
+            let (words, signal) = (pe.alloc::<u64>(2)?, pe.alloc_one::<Signal>()?);
+            let results = pe.alloc::<u64>(NAMES)?;
+            let mut own = vec![0; 16];
+            own[..4].copy_from_slice(&[1, 2, 3, 4].map(|i| i * 10 + me as i32));
+            pe.write(data, &own)?;
+            pe.barrier()?;
+            pe.run(grid(1, 32), names(data, words, signal, results))?;
+            pe.barrier()?;
+            let of = |pe: u32| [1, 2, 3, 4].map(|i| i * 10 + pe as i32);
+            let (before, after) = (of((me + n - 1) % n), of((me + 1) % n));
+            assert_eq!(pe.read(data)?, [of(me), before, after, before].concat(), "{setup}");
+            let wanted = [me.into(), n.into(), 11, 5, 1, 14, 14, 15, 26, 25, 15, 0, 70, 71, 71, 5];
+            assert_eq!(pe.read(results)?, wanted, "{setup}, PE {me}");
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,7 @@
+//! One binary for all: linking takes longer than running.
+
+mod atomics;
+mod contexts;
+mod rma;
+mod setups;
+mod signals;

@@ -1,0 +1,33 @@
+//! The settings that the suite runs with: each value of each setting meets most of the others.
+
+use rushmem_tests::Setup;
+
+/// Depth of the send queues, form of the CQs, QPs a peer, path to oneself.
+const VARIATIONS: &[(u32, u32, &str, u32, &str)] = &[
+    (1, 1024, "ring", 1, "auto"),
+    (1, 2, "collapsed", 3, "nic"),
+    (2, 2, "ring", 1, "auto"),
+    (2, 8, "collapsed", 1, "nic"),
+    (3, 8, "ring", 3, "auto"),
+    (3, 1024, "collapsed", 3, "auto"),
+    (4, 2, "collapsed", 1, "auto"),
+    (4, 1024, "ring", 1, "nic"),
+    (5, 2, "ring", 3, "nic"),
+    (5, 8, "collapsed", 1, "auto"),
+];
+
+/// All of the suite's settings.
+pub(crate) fn all() -> impl Iterator<Item = Setup> {
+    VARIATIONS.iter().map(|&(pes, depth, cq, qps, path)| {
+        Setup::new(pes)
+            .with("sq_depth", depth)
+            .with("cq", cq)
+            .with("qps_per_peer", qps)
+            .with("peer_path", path)
+    })
+}
+
+/// Settings of jobs with an even number of PEs.
+pub(crate) fn even() -> impl Iterator<Item = Setup> {
+    all().filter(|setup| setup.pes() % 2 == 0)
+}

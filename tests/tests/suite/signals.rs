@@ -1,0 +1,109 @@
+//! Signals, waits, and the order of things.
+
+use rushmem_device::Signal;
+use rushmem_test_kernels::{
+    Together, await_all, barriers, compare_all, fence_then_flag, grid_barriers, ping_pong,
+};
+use rushmem_tests::{Setup, grid};
+
+use super::setups;
+
+#[test]
+fn a_signal_comes_after_its_data() {
+    for setup in setups::even() {
+        for (set, nbi, len, threads) in [(0, 1, 300, 64), (1, 0, 1, 1), (1, 1, 2000, 33), (0, 0, 40, 32)] {
+            let bad = setup.run(|pe| {
+                let (inbox, outbox) = (pe.alloc::<u64>(len)?, pe.alloc::<u64>(len)?);
+                let (signal, bad) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
+                pe.run(grid(1, threads), ping_pong(inbox, outbox, signal, bad, 20, set, nbi))?;
+                pe.barrier()?;
+                Ok((pe.read_one(signal)?, pe.read_one(bad)?))
+            });
+            assert_eq!(bad, vec![(20, 0); bad.len()], "{setup}, set {set}, nbi {nbi}");
+        }
+    }
+}
+
+#[test]
+fn a_fence_orders_a_put_before_a_flag() {
+    for setup in setups::even() {
+        let bad = setup.run(|pe| {
+            let (inbox, outbox) = (pe.alloc::<u64>(500)?, pe.alloc::<u64>(500)?);
+            let (flag, ack, bad) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+            pe.run(grid(1, 64), fence_then_flag(inbox, outbox, flag, ack, bad, 30))?;
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
+
+#[test]
+fn comparisons_are_those_of_the_type() {
+    let words = [-1, 0, 1];
+    let truth = Setup::new(1).run(|pe| {
+        let (signed, unsigned) = (pe.alloc::<i32>(3)?, pe.alloc::<u64>(3)?);
+        let truth = pe.alloc::<u8>(3 * 3 * 6 * 2)?;
+        pe.write(signed, &words)?;
+        pe.write(unsigned, &words.map(|w| w as u64))?;
+        pe.run(grid(1, 32), compare_all(signed, unsigned, truth))?;
+        pe.read(truth)
+    });
+    fn holds<T: PartialOrd>(found: T, wanted: T) -> [bool; 6] {
+        [found == wanted, found != wanted, found > wanted, found >= wanted, found < wanted, found <= wanted]
+    }
+    let mut expected = Vec::new();
+    for word in words {
+        for value in [-1, 0, 1] {
+            for (s, u) in holds(word, value).into_iter().zip(holds(word as u64, value as u64)) {
+                expected.extend([u8::from(s), u8::from(u)]);
+            }
+        }
+    }
+    assert_eq!(truth, [expected]);
+}
+
+#[test]
+fn waits_end_for_every_comparison_and_group() {
+    for setup in setups::all() {
+        let seen = setup.run(|pe| {
+            let (words, signals) = (pe.alloc::<i32>(6)?, pe.alloc::<Signal>(3)?);
+            let seen = pe.alloc::<u64>(4 * 40)?;
+            pe.run(grid(1, 40), await_all(words, signals, seen))?;
+            pe.read(seen)
+        });
+        let wanted = [7, u64::MAX, 1 << 40, 7].repeat(40);
+        assert!(seen.iter().all(|seen| *seen == wanted), "{setup}: {seen:?}");
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_early() {
+    for setup in setups::all() {
+        for (together, threads) in [(Together::Thread, 1), (Together::Warp, 32), (Together::Block, 70)] {
+            let bad = setup.run(|pe| {
+                let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
+                pe.run(grid(1, threads), barriers(together as u32, cells, bad, 12))?;
+                // A second launch goes on where the first one stopped.
+                pe.write(cells, &vec![0; cells.len()])?;
+                pe.barrier()?;
+                pe.run(grid(1, threads), barriers(together as u32, cells, bad, 3))?;
+                pe.barrier()?;
+                pe.read_one(bad)
+            });
+            assert_eq!(bad, vec![0; bad.len()], "{setup}, {together:?}");
+        }
+    }
+}
+
+#[test]
+fn all_blocks_meet_in_a_grid_barrier() {
+    for (pes, blocks, threads) in [(1, 1, 32), (1, 5, 33), (3, 4, 64)] {
+        let bad = Setup::new(pes).run(|pe| {
+            let (cells, bad) = (pe.alloc::<u32>((blocks * threads) as usize)?, pe.alloc_one::<u32>()?);
+            pe.run(grid(blocks, threads), grid_barriers(cells, bad, 20))?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()]);
+    }
+}
