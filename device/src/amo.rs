@@ -11,14 +11,15 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
-use crate::abi::{qp_flags, reserved};
+use crate::abi::{DevAddr, QpDesc, qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
-use crate::error::{Result, Site};
+use crate::error::{Error, Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
 use crate::post::post;
 use crate::qp::{Qp, Ticket};
+use crate::rma::fetch;
 use crate::sharing::Sharing;
 
 /// An integer that remote atomics work on: 4 or 8 bytes.
@@ -30,8 +31,8 @@ mod sealed {
     pub trait Sealed: Sized {
         /// The word of this size.
         type Word: SysWord;
-        /// The value as a word.
-        fn word(self) -> Self::Word;
+        /// The low bits as a word.
+        fn word(bits: u64) -> Self::Word;
         /// The value in the low bits.
         fn bits(self) -> u64;
         fn from_word(word: Self::Word) -> Self;
@@ -43,8 +44,8 @@ mod sealed {
             impl Sealed for $t {
                 type Word = $word;
                 #[inline(always)]
-                fn word(self) -> $word {
-                    self as $word
+                fn word(bits: u64) -> $word {
+                    bits as $word
                 }
                 #[inline(always)]
                 fn bits(self) -> u64 {
@@ -65,101 +66,107 @@ mod sealed {
     amo! { u32, u32; i32, u32; u64, u64; i64, u64; usize, u64; isize, u64; }
 }
 
-/// What to do to the word.
-#[derive(Clone, Copy)]
-pub(crate) enum Op<T> {
-    Add(T),
-    And(T),
-    Or(T),
-    Xor(T),
-    Set(T),
-    CompareSwap { compare: T, swap: T },
+/// What to do to a word.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    Add,
+    And,
+    Or,
+    Xor,
+    Set,
+    CompareSwap,
 }
 
-impl<T: Amo> Op<T> {
+/// An atomic on a word of `WIDTH` bytes (4 or 8), with its operands in the low bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Op<const WIDTH: usize> {
+    pub(crate) kind: Kind,
+    pub(crate) value: u64,
+    pub(crate) compare: u64,
+}
+
+impl<const WIDTH: usize> Op<WIDTH> {
+    #[inline(always)]
+    pub(crate) const fn new(kind: Kind, value: u64) -> Self {
+        Self { kind, value, compare: 0 }
+    }
+
     /// The WQE for the word at heap offset `raddr`; the old value goes to `laddr`.
     #[inline(always)]
-    fn wqe(self, raddr: u64, rkey: u32, laddr: u64, lkey: u32) -> Wqe {
-        if size_of::<T>() == 8 {
-            self.wqe_64(raddr, rkey, laddr, lkey)
-        } else {
-            self.wqe_32(raddr, rkey, laddr, lkey)
-        }
+    pub(crate) fn wqe(self, raddr: u64, rkey: u32, laddr: u64, lkey: u32) -> Wqe {
+        if WIDTH == 8 { self.wqe_64(raddr, rkey, laddr, lkey) } else { self.wqe_32(raddr, rkey, laddr, lkey) }
     }
 
     #[inline(always)]
     fn wqe_64(self, raddr: u64, rkey: u32, laddr: u64, lkey: u32) -> Wqe {
-        let masked_swap = |swap, swap_mask| Wqe::MaskedCompareSwap64 {
+        let Self { kind, value, compare } = self;
+        let masked_swap = |swap_mask| Wqe::MaskedCompareSwap64 {
             raddr,
             rkey,
             laddr,
             lkey,
             compare: 0,
-            swap,
+            swap: value,
             compare_mask: 0,
             swap_mask,
         };
-        match self {
-            Op::Add(v) => Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: v.bits() },
-            Op::Xor(v) => {
-                Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: v.bits(), boundary: u64::MAX }
-            }
-            Op::And(v) => masked_swap(v.bits(), !v.bits()),
-            Op::Or(v) => masked_swap(v.bits(), v.bits()),
-            Op::Set(v) => masked_swap(v.bits(), u64::MAX),
-            Op::CompareSwap { compare, swap } => {
-                Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare: compare.bits(), swap: swap.bits() }
-            }
+        match kind {
+            Kind::Add => Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: value },
+            Kind::Xor => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: value, boundary: u64::MAX },
+            Kind::And => masked_swap(!value),
+            Kind::Or => masked_swap(value),
+            Kind::Set => masked_swap(u64::MAX),
+            Kind::CompareSwap => Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare, swap: value },
         }
     }
 
     #[inline(always)]
     fn wqe_32(self, raddr: u64, rkey: u32, laddr: u64, lkey: u32) -> Wqe {
-        let add = |add, boundary| Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add, boundary };
-        let swap = |compare, compare_mask, swap, swap_mask| Wqe::MaskedCompareSwap32 {
+        let (value, compare) = (self.value as u32, self.compare as u32);
+        let add = |boundary| Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: value, boundary };
+        let swap = |compare_mask, swap_mask| Wqe::MaskedCompareSwap32 {
             raddr,
             rkey,
             laddr,
             lkey,
             compare,
-            swap,
+            swap: value,
             compare_mask,
             swap_mask,
         };
-        let low = |v: T| v.bits() as u32;
-        match self {
-            Op::Add(v) => add(low(v), 0),
-            Op::Xor(v) => add(low(v), u32::MAX),
-            Op::And(v) => swap(0, 0, low(v), !low(v)),
-            Op::Or(v) => swap(0, 0, low(v), low(v)),
-            Op::Set(v) => swap(0, 0, low(v), u32::MAX),
-            Op::CompareSwap { compare, swap: new } => swap(low(compare), u32::MAX, low(new), u32::MAX),
+        match self.kind {
+            Kind::Add => add(0),
+            Kind::Xor => add(u32::MAX),
+            Kind::And => swap(0, !value),
+            Kind::Or => swap(0, value),
+            Kind::Set => swap(0, u32::MAX),
+            Kind::CompareSwap => swap(u32::MAX, u32::MAX),
         }
     }
 
     /// Blocks of the WQE.
     #[inline(always)]
     pub(crate) fn blocks(self) -> u64 {
-        let two = size_of::<T>() == 8 && matches!(self, Op::And(_) | Op::Or(_) | Op::Set(_));
+        let two = WIDTH == 8 && matches!(self.kind, Kind::And | Kind::Or | Kind::Set);
         if two { 2 } else { 1 }
     }
 
     /// Does it with processor atomics; returns the old value.
     ///
     /// # Safety
-    /// `p` is an aligned word that is only accessed atomically.
+    /// `p` is an aligned word of `WIDTH` bytes that is only accessed atomically.
     #[inline(always)]
-    unsafe fn here(self, p: *mut T) -> T {
-        let p = p.cast::<T::Word>();
+    unsafe fn here<T: Amo>(self, p: *mut T) -> T {
+        let (p, value) = (p.cast::<T::Word>(), T::word(self.value));
         // SAFETY: the caller's promise.
         let old = unsafe {
-            match self {
-                Op::Add(v) => T::Word::fetch_add(p, v.word()),
-                Op::And(v) => T::Word::fetch_and(p, v.word()),
-                Op::Or(v) => T::Word::fetch_or(p, v.word()),
-                Op::Xor(v) => T::Word::fetch_xor(p, v.word()),
-                Op::Set(v) => T::Word::swap(p, v.word()),
-                Op::CompareSwap { compare, swap } => T::Word::compare_swap(p, compare.word(), swap.word()),
+            match self.kind {
+                Kind::Add => T::Word::fetch_add(p, value),
+                Kind::And => T::Word::fetch_and(p, value),
+                Kind::Or => T::Word::fetch_or(p, value),
+                Kind::Xor => T::Word::fetch_xor(p, value),
+                Kind::Set => T::Word::swap(p, value),
+                Kind::CompareSwap => T::Word::compare_swap(p, T::word(self.compare), value),
             }
         };
         T::from_word(old)
@@ -174,143 +181,188 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
-        self.fetching(word, Op::Add(T::zeroed()), pe)
+        self.fetching(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
     /// Sets the word. `shmem_atomic_set`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_set<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Op::Set(value), pe)
+        self.posting(word, Kind::Set, value, pe)
     }
 
     /// Sets the word; returns the old value. `shmem_atomic_swap`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_swap<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Op::Set(value), pe)
+        self.fetching(word, Kind::Set, value, T::zeroed(), pe)
     }
 
     /// Sets the word to `value` if it holds `compare`; returns the value found. `shmem_atomic_compare_swap`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_compare_swap<T: Amo>(&self, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Op::CompareSwap { compare, swap: value }, pe)
+        self.fetching(word, Kind::CompareSwap, value, compare, pe)
     }
 
     /// Adds to the word, wrapping. `shmem_atomic_add`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_add<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Op::Add(value), pe)
+        self.posting(word, Kind::Add, value, pe)
     }
 
     /// Adds to the word, wrapping; returns the old value. `shmem_atomic_fetch_add`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_add<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Op::Add(value), pe)
+        self.fetching(word, Kind::Add, value, T::zeroed(), pe)
     }
 
     /// Adds 1 to the word, wrapping. `shmem_atomic_inc`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result {
-        self.posting(word, Op::Add(T::from_bits(1)), pe)
+        self.posting(word, Kind::Add, T::from_bits(1), pe)
     }
 
     /// Adds 1 to the word, wrapping; returns the old value. `shmem_atomic_fetch_inc`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
-        self.fetching(word, Op::Add(T::from_bits(1)), pe)
+        self.fetching(word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
     /// Bitwise and. `shmem_atomic_and`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Op::And(value), pe)
+        self.posting(word, Kind::And, value, pe)
     }
 
     /// Bitwise and; returns the old value. `shmem_atomic_fetch_and`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Op::And(value), pe)
+        self.fetching(word, Kind::And, value, T::zeroed(), pe)
     }
 
     /// Bitwise or. `shmem_atomic_or`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Op::Or(value), pe)
+        self.posting(word, Kind::Or, value, pe)
     }
 
     /// Bitwise or; returns the old value. `shmem_atomic_fetch_or`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Op::Or(value), pe)
+        self.fetching(word, Kind::Or, value, T::zeroed(), pe)
     }
 
     /// Bitwise exclusive or. `shmem_atomic_xor`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Op::Xor(value), pe)
+        self.posting(word, Kind::Xor, value, pe)
     }
 
     /// Bitwise exclusive or; returns the old value. `shmem_atomic_fetch_xor`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Op::Xor(value), pe)
+        self.fetching(word, Kind::Xor, value, T::zeroed(), pe)
     }
 
     #[inline(always)]
     #[track_caller]
-    fn fetching<T: Amo>(&self, word: Sym<T>, op: Op<T>, pe: u32) -> Result<T> {
+    fn fetching<T: Amo>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
         let peer = self.peer(pe)?;
         self.check(word)?;
+        let (value, compare) = (value.bits(), compare.bits());
         if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
+            let op = Op::<8> { kind, value, compare };
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
         }
-        let qp = self.qp(pe);
-        let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
-        let found = self.fetch(&qp, op.blocks(), |laddr| op.wqe(word.offset(), rkey, laddr, lkey))?;
-        // 4-byte results are big-endian always, 8-byte results as the device says.
-        let swapped = size_of::<T>() == 4 || qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0;
-        Ok(T::from_bits(match (size_of::<T>(), swapped) {
-            (4, _) => (found as u32).swap_bytes() as u64,
-            (_, true) => found.swap_bytes(),
-            _ => found,
-        }))
+        let (desc, heap, site) = (self.qp(pe).desc(), self.parts_ref().heap, Location::caller());
+        let (error, found) = if size_of::<T>() == 8 {
+            fetch_atomic::<S, 8>(desc, heap, word.offset(), kind, value, compare, site)
+        } else {
+            fetch_atomic::<S, 4>(desc, heap, word.offset(), kind, value, compare, site)
+        };
+        match Error::from_code(error) {
+            Some(error) => Err(error),
+            None => Ok(T::from_bits(found)),
+        }
     }
 
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn posting<T: Amo>(&self, word: Sym<T>, op: Op<T>, pe: u32) -> Result {
+    pub(crate) fn posting<T: Amo>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let peer = self.peer(pe)?;
         self.check(word)?;
         if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
-            unsafe { op.here(p) };
+            unsafe { Op::<8>::new(kind, value.bits()).here(p) };
             return Ok(());
         }
-        let qp = self.qp(pe);
-        post_atomic(Thread, &qp, word.offset(), op, Location::caller()).map(|_| ())
+        let (desc, site) = (self.qp(pe).desc(), Location::caller());
+        if size_of::<T>() == 8 {
+            send_atomic::<S, 8>(desc, word.offset(), kind, value.bits(), site)
+        } else {
+            send_atomic::<S, 4>(desc, word.offset(), kind, value.bits(), site)
+        }
+    }
+}
+
+/// Posts an atomic whose result nobody wants, for a thread. Not inlined, so that a kernel with many stays small.
+#[inline(never)]
+fn send_atomic<S: Sharing, const WIDTH: usize>(
+    desc: &QpDesc,
+    word: u64,
+    kind: Kind,
+    value: u64,
+    site: Site,
+) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    post_atomic(Thread, &qp, word, Op::<WIDTH>::new(kind, value), site).map(|_| ())
+}
+
+/// Posts an atomic and waits for the old value, for a thread. Returns an error's code, or 0 and the value: plain
+/// words, or every kernel would get a stack.
+#[inline(never)]
+fn fetch_atomic<S: Sharing, const WIDTH: usize>(
+    desc: &QpDesc,
+    heap: DevAddr,
+    word: u64,
+    kind: Kind,
+    value: u64,
+    compare: u64,
+    site: Site,
+) -> (u32, u64) {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    let op = Op::<WIDTH> { kind, value, compare };
+    let wqe = |laddr| op.wqe(word, desc.rkey, laddr, desc.lkey);
+    match fetch(&qp, heap, op.blocks(), wqe, site) {
+        // 4-byte results are big-endian always, 8-byte results as the device says.
+        Ok(found) if WIDTH == 4 => (0, (found as u32).swap_bytes() as u64),
+        Ok(found) if desc.flags & qp_flags::BIG_ENDIAN_8 != 0 => (0, found.swap_bytes()),
+        Ok(found) => (0, found),
+        Err(error) => (error as u32, 0),
     }
 }
 
 /// Posts an atomic on the word at a heap offset, whose result nobody wants.
 #[inline(always)]
-pub(crate) fn post_atomic<G: Group, S: Sharing, T: Amo>(
+pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     group: G,
     qp: &Qp<'_, S>,
     word: u64,
-    op: Op<T>,
+    op: Op<WIDTH>,
     site: Site,
 ) -> Result<Ticket> {
     post(group, qp, op.blocks(), &unwanted(qp, word, op), site)
@@ -318,6 +370,6 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, T: Amo>(
 
 /// The WQE of an atomic whose result goes to the sink.
 #[inline(always)]
-pub(crate) fn unwanted<S: Sharing, T: Amo>(qp: &Qp<'_, S>, word: u64, op: Op<T>) -> Wqe {
+pub(crate) fn unwanted<S: Sharing, const WIDTH: usize>(qp: &Qp<'_, S>, word: u64, op: Op<WIDTH>) -> Wqe {
     op.wqe(word, qp.desc().rkey, reserved::SINK, qp.desc().lkey)
 }

@@ -1,7 +1,7 @@
 //! Collective calls over all PEs.
 
 use crate::abi::{DeviceState, reserved};
-use crate::amo::Op;
+use crate::amo::Kind;
 use crate::arch::{Gpu, Scope};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
@@ -107,7 +107,7 @@ impl<S: Sharing> Ctx<S> {
         while round < reserved::SYNC_ROUNDS && 1u64 << round < p.n_pes as u64 {
             // SAFETY: the runtime's own words, at the head of every heap.
             let word = unsafe { Sym::<Signal>::from_raw(reserved::SYNC + 8 * round as u64) };
-            self.posting(word, Op::Add(1), self.pe_after(1 << round))?;
+            self.posting(word, Kind::Add, 1, self.pe_after(1 << round))?;
             self.await_word(word, Cmp::Ge, epoch)?;
             round += 1;
         }

@@ -15,7 +15,8 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
-use crate::abi::QpDesc;
+use crate::abi::{DevAddr, QpDesc};
+use crate::arch::SysWord;
 use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};
 use crate::error::{Detail, Error, Result, Site};
@@ -164,31 +165,12 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: checked to be inside of the peer's heap, which is mapped.
             return Ok(unsafe { crate::arch::read(from) });
         }
-        let qp = self.qp(pe);
-        let (raddr, rkey, lkey) = (src.offset(), qp.desc().rkey, qp.desc().lkey);
-        let len = size_of::<T>() as u32;
-        let word = self.fetch(&qp, 1, |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len })?;
-        Ok(sealed::Sealed::from_word(word))
-    }
-
-    /// Posts a WQE whose result goes to a fetch slot, and waits for it. The word is what lies in the slot.
-    #[inline(always)]
-    #[track_caller]
-    pub(crate) fn fetch(&self, qp: &Qp<'_, S>, blocks: u64, wqe: impl FnOnce(u64) -> Wqe) -> Result<u64> {
-        let site = Location::caller();
-        let posting = begin(qp, Lanes::of(Thread, qp, blocks, site), blocks, site)?;
-        let index = posting.first;
-        let taken = qp.take_fetch_slot(index, site);
-        let slot = qp.fetch_slot(index);
-        if taken.is_ok() {
-            qp.write(index, &wqe(slot), posting.last);
+        let (desc, heap, site) = (self.qp(pe).desc(), self.parts_ref().heap, Location::caller());
+        let (error, word) = fetch_value::<S>(desc, heap, src.offset(), size_of::<T>() as u32, site);
+        match Error::from_code(error) {
+            Some(error) => Err(error),
+            None => Ok(sealed::Sealed::from_word(word)),
         }
-        let ticket = posting.commit(qp, taken)?;
-        qp.wait(ticket, site)?;
-        // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.
-        let word = unsafe { <u64 as crate::arch::SysWord>::load_acquire(self.address(slot)) };
-        qp.free_fetch_slot(index);
-        Ok(word)
     }
 
     /// A put or a get: `remote` lies at `pe`, `local` here.
@@ -277,4 +259,40 @@ fn send<G: Group, S: Sharing>(
         Some(t) if complete => qp.wait(t, site),
         _ => Ok(()),
     }
+}
+
+/// Reads `len` bytes, at most 8, of the peer. As [`send`]; returns an error's code, or 0 and the bytes.
+#[inline(never)]
+fn fetch_value<S: Sharing>(desc: &QpDesc, heap: DevAddr, raddr: u64, len: u32, site: Site) -> (u32, u64) {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    let (rkey, lkey) = (desc.rkey, desc.lkey);
+    match fetch(&qp, heap, 1, |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len }, site) {
+        Ok(word) => (0, word),
+        Err(error) => (error as u32, 0),
+    }
+}
+
+/// Posts a WQE whose result goes to a fetch slot, and waits for it. The word is what lies in the slot.
+#[inline(always)]
+pub(crate) fn fetch<S: Sharing>(
+    qp: &Qp<'_, S>,
+    heap: DevAddr,
+    blocks: u64,
+    wqe: impl FnOnce(u64) -> Wqe,
+    site: Site,
+) -> Result<u64> {
+    let posting = begin(qp, Lanes::of(Thread, qp, blocks, site), blocks, site)?;
+    let index = posting.first;
+    let taken = qp.take_fetch_slot(index, site);
+    let slot = qp.fetch_slot(index);
+    if taken.is_ok() {
+        qp.write(index, &wqe(slot), posting.last);
+    }
+    let ticket = posting.commit(qp, taken)?;
+    qp.wait(ticket, site)?;
+    // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.
+    let word = unsafe { <u64 as SysWord>::load_acquire(heap.add(slot).ptr()) };
+    qp.free_fetch_slot(index);
+    Ok(word)
 }

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
 use crate::abi::{DevAddr, QpDesc};
-use crate::amo::{Amo, Op, post_atomic, unwanted};
+use crate::amo::{Amo, Kind, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
@@ -30,10 +30,10 @@ pub enum SignalOp {
 
 impl SignalOp {
     #[inline(always)]
-    fn op(self, value: u64) -> Op<u64> {
+    fn kind(self) -> Kind {
         match self {
-            Self::Set => Op::Set(value),
-            Self::Add => Op::Add(value),
+            Self::Set => Kind::Set,
+            Self::Add => Kind::Add,
         }
     }
 }
@@ -80,7 +80,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
-        self.posting(signal, op.op(value), pe)
+        self.posting(signal, op.kind(), value, pe)
     }
 
     /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there: whoever sees the signal's new value
@@ -247,7 +247,7 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
             if group.leader() {
                 Sys::fence();
-                self.posting(signal, op.op(value), pe)
+                self.posting(signal, op.kind(), value, pe)
             } else {
                 Ok(())
             }
@@ -280,7 +280,7 @@ fn send_announced<G: Group, S: Sharing>(
 ) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(desc) };
-    let (rkey, lkey, op) = (desc.rkey, desc.lkey, op.op(value));
+    let (rkey, lkey, op) = (desc.rkey, desc.lkey, Op::<8>::new(op.kind(), value));
     // The QP executes in order: all but the last message are posted by themselves, the last one together with the
     // atomic if the queue can hold both.
     while left > MAX_MESSAGE {

@@ -28,7 +28,7 @@ impl Progress {
             config::Progress::Never => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(Some(steps), target);
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {msg}, {eta} left");
+        let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {msg}, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let lines = how == config::Progress::Auto && bar.is_hidden();
         let start = Instant::now();
@@ -65,8 +65,9 @@ impl Progress {
 struct Line;
 
 impl TermLike for Line {
+    /// Less than the narrowest terminal: the launcher puts a label before it.
     fn width(&self) -> u16 {
-        100
+        74
     }
     fn move_cursor_up(&self, _: usize) -> io::Result<()> {
         Ok(())

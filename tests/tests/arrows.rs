@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-example-kernels", &["rushmem-device"]),
     ("rushmem-examples", &["rushmem", "rushmem-device", "rushmem-example-kernels"]),
     ("rushmem-test-kernels", &["rushmem-device"]),
+    ("rushmem-bench-kernels", &["rushmem-device"]),
 ];
 
 /// The rooms at the end of all arrows: they may use everything, and nothing uses them.
@@ -31,6 +32,7 @@ const FRUGAL: &[(&str, &[&str])] = &[
     ("rushmem-macros", &["proc-macro2", "quote", "syn"]),
     ("rushmem-example-kernels", &[]),
     ("rushmem-test-kernels", &[]),
+    ("rushmem-bench-kernels", &[]),
 ];
 
 /// No file of source has more lines.
@@ -169,4 +171,18 @@ fn the_quick_start_is_two_commands() {
     for word in commands[0].split_whitespace().filter(|word| word.ends_with(".png") && word.contains('/')) {
         assert!(root().join(word).is_file(), "{word} is not there");
     }
+}
+
+/// Lines of code, without comments.
+fn code(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("//")).collect()
+}
+
+#[test]
+fn the_kernel_in_the_readme_is_the_ring() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let ring = fs::read_to_string(root().join("examples/kernels/src/ring.rs")).unwrap();
+    let (_, rest) = readme.split_once("\n```rust\n").expect("README.md shows a kernel");
+    let (shown, _) = rest.split_once("\n```").unwrap();
+    assert_eq!(code(shown), code(&ring));
 }

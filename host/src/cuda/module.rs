@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct Module {
     device: Arc<Device>,
     name: String,
     raw: CUmodule,
+    /// Its kernels, with how many parameters each has.
+    kernels: HashMap<String, usize>,
 }
 
 // SAFETY: the driver's modules may be used by any thread, and it locks for itself.
@@ -56,7 +59,12 @@ impl Module {
             let log = String::from_utf8_lossy(&log[..end]).trim_end().to_owned();
             return Err(Error::Ptx { module: name.to_owned(), cause, log });
         }
-        Ok(Arc::new(Self { device: Arc::clone(device), name: name.to_owned(), raw }))
+        Ok(Arc::new(Self { device: Arc::clone(device), name: name.to_owned(), raw, kernels: kernels(ptx) }))
+    }
+
+    /// Names of its kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.kernels.keys().map(String::as_str)
     }
 
     /// A kernel of it, loaded to the GPU for good, so that launching it loads nothing.
@@ -79,7 +87,7 @@ impl Module {
                 // SAFETY: a function of this context; the driver is new enough for the call.
                 let result = unsafe { sys::cuFuncLoad(raw) };
                 check_about("cuFuncLoad", result, || format!("of {name}"))?;
-                Some(parameters(raw)?)
+                Some(parameters(raw, self.kernels.get(name).copied().unwrap_or(0))?)
             }
             false => None,
         };
@@ -254,18 +262,26 @@ fn pointers(arguments: &[&[u8]]) -> Vec<*mut c_void> {
 }
 
 /// Sizes of the parameters of a function.
-fn parameters(function: CUfunction) -> Result<Vec<usize>, Error> {
-    let mut sizes = Vec::new();
-    loop {
+fn parameters(function: CUfunction, count: usize) -> Result<Vec<usize>, Error> {
+    let size = |i| {
         let (mut offset, mut size) = (0, 0);
         // SAFETY: a function of the current context, and live variables.
-        match unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) } {
-            // This is how the driver says that there are no more.
-            CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(sizes),
-            result => check("cuFuncGetParamInfo", result)?,
-        }
-        sizes.push(size);
-    }
+        let result = unsafe { sys::cuFuncGetParamInfo(function, i, &mut offset, &mut size) };
+        check("cuFuncGetParamInfo", result).map(|()| size)
+    };
+    (0..count).map(size).collect()
+}
+
+/// The kernels of a PTX text, with how many parameters each has.
+fn kernels(ptx: &str) -> HashMap<String, usize> {
+    ptx.split(".visible .entry ")
+        .skip(1)
+        .filter_map(|text| {
+            let (name, rest) = text.split_once('(')?;
+            let (parameters, _) = rest.split_once(')')?;
+            Some((name.trim().to_owned(), parameters.matches(".param").count()))
+        })
+        .collect()
 }
 
 fn c_string(text: &str, what: impl FnOnce() -> String) -> Result<CString, Error> {
@@ -275,6 +291,14 @@ fn c_string(text: &str, what: impl FnOnce() -> String) -> Result<CString, Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_are_found_with_their_parameters() {
+        let ptx = ".visible .func f(.param .b32 x)\n.visible .entry a()\n{}\n.visible .entry b (\n\t.param .align 8 .b8 \
+                   b_param_0[88],\n\t.param .u32 b_param_1\n)\n{}";
+        let found = kernels(ptx);
+        assert_eq!((found.len(), found["a"], found["b"]), (2, 0, 2));
+    }
 
     #[test]
     fn each_argument_is_passed_by_its_address() {

@@ -42,7 +42,7 @@ impl Gpu {
         let mut kernels = HashMap::new();
         for ptx in ptx {
             let module = Module::load(&device, ptx.name, ptx.image)?;
-            for name in entries(ptx.image) {
+            for name in module.kernels() {
                 kernels.insert(name.to_string(), module.function(name)?);
             }
         }
@@ -63,11 +63,6 @@ impl Gpu {
             Locked { mapping: register(&self.device, buffer.as_ptr(), buffer.len() as usize)?, buffer };
         Ok(Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked) })
     }
-}
-
-/// Names of the kernels in a PTX text.
-fn entries(ptx: &str) -> impl Iterator<Item = &str> {
-    ptx.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.split(['(', ' ']).next())
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize) -> Result<RegisteredHost> {
@@ -183,14 +178,5 @@ unsafe impl Memory for Locked {
     }
     fn flush(&self) -> Result<(), MemoryError> {
         self.buffer.flush()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn entries_are_the_kernels() {
-        let ptx = ".version 8.6\n.visible .entry ring(\n.func helper(\n.visible .entry b (\n// .visible .entry no(\n";
-        assert_eq!(super::entries(ptx).collect::<Vec<_>>(), ["ring", "b"]);
     }
 }
