@@ -141,7 +141,6 @@ fn two_hosts_talk_rocev2() {
     assert_eq!(lines, ring_lines(4));
 
     let count = |filter| packets(&file, filter).len();
-    let count = |filter| packets(&file, filter).len();
     let rdma = count("infiniband && udp.dstport == 4791");
     let (writes, acks) = (count("infiniband.bth.opcode == 10"), count("infiniband.bth.opcode == 17"));
     assert!(
