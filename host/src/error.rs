@@ -122,12 +122,14 @@ fn more(others: u64) -> String {
 }
 
 impl Error {
-    /// True if this PE only learned of an error that another one met.
-    pub(crate) fn is_secondary(&self) -> bool {
-        matches!(
-            self,
-            Self::PeerLost(_)
-                | Self::Bootstrap(crate::bootstrap::Error::Failed(crate::bootstrap::Failure::Lost(_)))
-        )
+    /// How far this is from the cause of a job's end: 0 for what may be the cause, 1 for the end of a QP whose other end
+    /// failed, 2 if this PE only learned of an error that another one met.
+    pub(crate) fn distance(&self) -> u8 {
+        use crate::bootstrap::{Error as Bootstrap, Failure};
+        match self {
+            Self::PeerLost(_) | Self::Bootstrap(Bootstrap::Failed(Failure::Lost(_))) => 2,
+            Self::Device { first, .. } if first.is_flush() => 1,
+            _ => 0,
+        }
     }
 }

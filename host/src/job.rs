@@ -114,9 +114,9 @@ impl Job {
                 })
                 .collect()
         });
-        let cause = results.iter().position(|r| r.as_ref().is_err_and(|e| !e.is_secondary()));
-        match cause {
-            Some(i) => results.into_iter().nth(i).into_iter().collect(),
+        let failed = |(i, result): (usize, &Result<R>)| result.as_ref().err().map(|e| (e.distance(), i));
+        match results.iter().enumerate().filter_map(failed).min() {
+            Some((_, cause)) => results.into_iter().nth(cause).into_iter().collect(),
             None => results.into_iter().collect(),
         }
     }

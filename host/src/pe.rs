@@ -390,11 +390,16 @@ impl Launch<'_> {
         let Some(running) = self.running.take() else { return Ok(()) };
         let ran = running.wait(patience(self.pe.config.timeout));
         match (self.pe.take_errors()?, self.pe.lost()) {
+            // What this kernel met by itself may be why the other PE has given up.
+            (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
             (_, Some(lost)) => Err(Error::PeerLost(lost)),
-            (Some(error), None) => Err(error),
-            (None, None) => ran,
+            _ => ran,
         }
     }
+}
+
+fn is_explained_by_loss(error: &Error) -> bool {
+    matches!(error, Error::Device { first, .. } if first.is_explained_by_loss())
 }
 
 impl Drop for Launch<'_> {

@@ -30,6 +30,19 @@ impl DeviceError {
         (self.code() == Some(Code::Completion)).then_some(Syndrome(self.record.syndrome as u8))
     }
 
+    /// True if the QP ended because its other end did.
+    pub(crate) fn is_flush(&self) -> bool {
+        self.syndrome() == Some(Syndrome::WR_FLUSH_ERR)
+    }
+
+    /// True for what happens to a kernel whose peer has died.
+    pub(crate) fn is_explained_by_loss(&self) -> bool {
+        match self.code() {
+            Some(Code::Aborted | Code::Timeout | Code::WaitTimeout) => true,
+            _ => self.is_flush() || self.syndrome() == Some(Syndrome::TRANSPORT_RETRY_EXC_ERR),
+        }
+    }
+
     fn site(&self) -> String {
         let r = &self.record;
         let file = String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default());

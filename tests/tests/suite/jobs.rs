@@ -133,7 +133,7 @@ fn a_grid_that_cannot_run_is_refused() {
             let error = pe.run(bad, wait_for_ever(signal, 0, seen)).expect_err("no GPU launches that");
             assert!(!matches!(error, Error::Device { .. }), "{error}");
         }
-        pe.run(grid(1, 1024), wait_for_ever(signal, 0, seen))
+        pe.run(grid(1, 512), wait_for_ever(signal, 0, seen))
     });
 }
 
