@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-example-kernels", &["rushmem-device"]),
     ("rushmem-examples", &["rushmem", "rushmem-device", "rushmem-example-kernels"]),
     ("rushmem-test-kernels", &["rushmem-device"]),
+    ("rushmem-bench-kernels", &["rushmem-device"]),
 ];
 
 /// The rooms at the end of all arrows: they may use everything, and nothing uses them.
@@ -31,6 +32,7 @@ const FRUGAL: &[(&str, &[&str])] = &[
     ("rushmem-macros", &["proc-macro2", "quote", "syn"]),
     ("rushmem-example-kernels", &[]),
     ("rushmem-test-kernels", &[]),
+    ("rushmem-bench-kernels", &[]),
 ];
 
 /// No file of source has more lines.
