@@ -5,7 +5,7 @@ use crate::amo::Kind;
 use crate::arch::{Gpu, Scope};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
-use crate::group::{Block, Group, agree, by_leader};
+use crate::group::{Block, Group, agree};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
 use crate::signal::Cmp;
@@ -52,37 +52,44 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn sync_grid(&self, block: Block) -> Result {
-        by_leader(block, || {
-            let state = self.parts_ref().state.ptr::<DeviceState>();
-            // SAFETY: the host made the state, and only atomics touch its words.
-            let (arrived, generation) =
-                unsafe { (&raw mut (*state).grid_arrived.word, &raw mut (*state).grid_generation.word) };
-            // SAFETY: as above.
-            unsafe {
-                let before = Gpu::load_relaxed(generation);
+        block.sync();
+        let mine = if block.leader() { self.await_blocks(block) } else { Ok(()) };
+        agree(block, mine)
+    }
+
+    /// The leader's part of [`Ctx::sync_grid`].
+    #[inline(always)]
+    #[track_caller]
+    fn await_blocks(&self, block: Block) -> Result {
+        let state = self.parts_ref().state.ptr::<DeviceState>();
+        // SAFETY: the host made the state, and only atomics touch its words.
+        let (arrived, generation) =
+            unsafe { (&raw mut (*state).grid_arrived.word, &raw mut (*state).grid_generation.word) };
+        // SAFETY: as above.
+        unsafe {
+            let before = Gpu::load_relaxed(generation);
+            Gpu::fence();
+            let place = Gpu::fetch_add_relaxed(arrived, 1) + 1;
+            if place == block.count() as u64 {
+                Gpu::store_relaxed(arrived, 0);
                 Gpu::fence();
-                let place = Gpu::fetch_add_relaxed(arrived, 1) + 1;
-                if place == block.count() as u64 {
-                    Gpu::store_relaxed(arrived, 0);
-                    Gpu::fence();
-                    Gpu::store_release(generation, before + 1);
-                    return Ok(());
-                }
-                let mut watch = Watch::new(self.parts_ref().state);
-                while Gpu::load_acquire(generation) == before {
-                    match watch.turn() {
-                        Ok(()) => {}
-                        Err(Error::Timeout) => {
-                            let wanted = block.count() as u64;
-                            let d = Detail { found: place, wanted, ..Detail::NONE };
-                            return Err(self.fail(Error::Timeout, d));
-                        }
-                        Err(other) => return Err(other),
+                Gpu::store_release(generation, before + 1);
+                return Ok(());
+            }
+            let mut watch = Watch::new(self.parts_ref().state);
+            while Gpu::load_acquire(generation) == before {
+                match watch.turn() {
+                    Ok(()) => {}
+                    Err(Error::Timeout) => {
+                        let wanted = block.count() as u64;
+                        let d = Detail { found: place, wanted, ..Detail::NONE };
+                        return Err(self.fail(Error::Timeout, d));
                     }
+                    Err(other) => return Err(other),
                 }
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     #[inline(always)]

@@ -58,15 +58,6 @@ pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// Runs `step` in the group's leader, after a barrier, and agrees on its result.
-#[inline(always)]
-#[track_caller]
-pub(crate) fn by_leader<G: Group>(group: G, step: impl FnOnce() -> Result) -> Result {
-    group.sync();
-    let mine = if group.leader() { step() } else { Ok(()) };
-    agree(group, mine)
-}
-
 impl Thread {
     /// Index of the calling thread in the whole grid.
     #[inline(always)]

@@ -20,7 +20,7 @@ use crate::arch::SysWord;
 use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};
 use crate::error::{Detail, Error, Result, Site};
-use crate::group::{Group, Thread, agree, by_leader};
+use crate::group::{Group, Thread, agree};
 use crate::heap::{Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
@@ -185,7 +185,9 @@ impl<S: Sharing> Ctx<S> {
         pe: u32,
         complete: bool,
     ) -> Result {
-        by_leader(group, || self.check_transfer(remote, local, pe))?;
+        group.sync();
+        let checked = if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) };
+        agree(group, checked)?;
         let peer = self.peer(pe)?;
         if let Some(there) = peer.mapped::<T>(remote.offset()) {
             let here = self.address::<T>(local.offset());

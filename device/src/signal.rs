@@ -11,7 +11,7 @@ use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, record};
-use crate::group::{Group, agree, by_leader};
+use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
@@ -211,6 +211,19 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     #[track_caller]
+    fn check_announced<T: Pod>(
+        &self,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+        signal: Sym<Signal>,
+        pe: u32,
+    ) -> Result {
+        self.check(signal)?;
+        self.check_transfer(dst, src, pe)
+    }
+
+    #[inline(always)]
+    #[track_caller]
     #[allow(clippy::too_many_arguments)] // one place for both forms above
     fn announced<G: Group, T: Pod>(
         &self,
@@ -223,10 +236,9 @@ impl<S: Sharing> Ctx<S> {
         pe: u32,
         complete: bool,
     ) -> Result {
-        by_leader(group, || {
-            self.check(signal)?;
-            self.check_transfer(dst, src, pe)
-        })?;
+        group.sync();
+        let checked = if group.leader() { self.check_announced(dst, src, signal, pe) } else { Ok(()) };
+        agree(group, checked)?;
         let peer = self.peer(pe)?;
         let mine = if let Some(there) = peer.mapped::<T>(dst.offset()) {
             let here = self.address::<T>(src.offset());

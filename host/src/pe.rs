@@ -238,8 +238,14 @@ impl Pe {
     /// If the machine cannot launch it: no such kernel in the PTX given to the job, a grid that is too large to run
     /// at once.
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        self.launch_as(self.ctx, grid, call)
+    }
+
+    /// [`Pe::launch`] with a context other than the PE's own, for tests.
+    #[doc(hidden)]
+    pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let name = call.name;
-        let running = self.machine.launch(self.ctx, grid, call)?;
+        let running = self.machine.launch(ctx, grid, call)?;
         tracing::debug!(pe = self.my_pe(), kernel = name, ?grid, "launched");
         Ok(Launch { pe: self, running: Some(running) })
     }
@@ -273,6 +279,12 @@ impl Pe {
     #[doc(hidden)]
     pub fn ctx(&self) -> Ctx {
         self.ctx
+    }
+
+    /// Makes kernels use a wrong key for the heap of `pe`, for tests.
+    #[doc(hidden)]
+    pub fn corrupt_rkey(&self, pe: u32) -> Result<()> {
+        self.state.corrupt_rkey(pe)
     }
 
     fn allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {

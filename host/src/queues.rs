@@ -419,6 +419,17 @@ impl StateMap {
         self.region.write(at + size_of_val(qps) as u64, bytemuck::cast_slice(peers))
     }
 
+    /// Changes the key of `pe`'s heap in the descriptors.
+    pub(crate) fn corrupt_rkey(&self, pe: u32) -> Result<()> {
+        let n = u64::from(self.shape.n_pes);
+        for i in (u64::from(pe)..self.shape.qps()).step_by(n as usize) {
+            let desc = Self::descriptors_at(&self.shape) + i * size_of::<QpDesc>() as u64;
+            let key = desc + std::mem::offset_of!(QpDesc, rkey) as u64;
+            self.region.write(key, bytemuck::bytes_of(&0xbad_0e11u32))?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn qp_table(&self) -> DevAddr {
         self.region.addr.add(Self::descriptors_at(&self.shape))
     }

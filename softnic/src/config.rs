@@ -111,7 +111,8 @@ pub struct Config {
     pub idle: Idle,
     /// Faults to inject.
     pub faults: Faults,
-    /// Largest path MTU in bytes that a QP may use, 256 to 4096.
+    /// Largest path MTU in bytes that a QP may ask for, 256 to 4096. A QP gets less where the link to its peer carries
+    /// less without fragments; QUERY_QP tells.
     pub mtu: u32,
     /// First wait before unacknowledged packets are sent again. Later waits double, up to the QP's `ack_timeout`. The
     /// QP fails after `ack_timeout * (retry_count + 1)` without progress, as on hardware, however often it resent.

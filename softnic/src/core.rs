@@ -232,7 +232,7 @@ impl Core {
         }
         // A page has one register for all its QPs: the last doorbell may have covered others, whose records tell.
         for qpn in shared {
-            if let Some(qp) = self.qps.get_mut(qpn) {
+            if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
                 let producer = qp.record_producer();
                 if advance(qp, producer).is_some() {
                     self.enqueue(qpn);

@@ -46,7 +46,9 @@ impl Cq {
             }
         }
         let slot = if self.collapsed { 0 } else { index & (entries - 1) };
-        self.ring.store_cqe(slot as usize, &make(owner_bit(index, entries)));
+        let cqe = make(owner_bit(index, entries));
+        tracing::trace!(slot, %cqe, "completion");
+        self.ring.store_cqe(slot as usize, &cqe);
         self.produced += 1;
         Ok(())
     }

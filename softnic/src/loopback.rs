@@ -274,7 +274,8 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
     match view.opcode() {
         Opcode::NOP => return Ok(Outcome::Done),
         Opcode::DUMP => return dump(view, source, parts),
-        Opcode::WAIT => return Ok(wait_for_cq(view, parts.cqs)),
+        Opcode::WAIT if cq_reached(view, parts.cqs)? => return Ok(Outcome::Done),
+        Opcode::WAIT => return Ok(Outcome::Waits),
         _ => {}
     }
     let Parts { qps, cqs, mkeys, dma, out } = parts;
@@ -504,14 +505,9 @@ pub(crate) fn check_dump(view: &View<'_>, user: User, mkeys: &Mkeys) -> Result<(
     pieces(view, mkeys, user, Rights::LOCAL_READ, 0, view.data_len(), |_, _| Ok(()))
 }
 
-/// Whether the awaited CQ has produced the entry whose index is named, in 16-bit arithmetic.
-fn wait_for_cq(view: &View<'_>, cqs: &Table<Cq>) -> Outcome {
-    if cq_reached(view, cqs) { Outcome::Done } else { Outcome::Waits }
-}
-
-/// As `wait_for_cq`, for packets.
-pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> bool {
-    let Some(wait) = view.wait() else { return true };
-    let Some(cq) = cqs.get(wait.cqn.get() & 0xff_ffff) else { return false };
-    (cq.produced as u16).wrapping_sub(wait.index.get() as u16).wrapping_sub(1) < 0x8000
+/// Whether the CQ that a WAIT names has produced the entry that it names, in 16-bit arithmetic.
+pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> Result<bool, Refused> {
+    let Some(wait) = view.wait() else { return Ok(true) };
+    let cq = cqs.get(wait.cqn.get()).ok_or(Refused::Operation)?;
+    Ok((cq.produced as u16).wrapping_sub(wait.index.get() as u16).wrapping_sub(1) < 0x8000)
 }

@@ -54,11 +54,13 @@ pub(crate) fn fetch<'a>(
         let at = usize::from(block) * PER_BLOCK;
         sq.ring.load_block(usize::from(index.wrapping_add(block)), &mut scratch[at..at + PER_BLOCK]);
     }
-    View::parse(&scratch[..usize::from(ds).max(1)]).map_err(|error| BadWqe {
+    let view = View::parse(&scratch[..usize::from(ds).max(1)]).map_err(|error| BadWqe {
         opcode: ctrl.opcode(),
         blocks,
         detail: format!("entry {index:#06x}: {error}"),
-    })
+    })?;
+    tracing::trace!(entry = %view, "send entry");
+    Ok(view)
 }
 
 #[cold]

@@ -19,6 +19,8 @@ pub(crate) enum Refused {
     /// Longer than `log_msg_max`, or a result that does not fit its scatter list.
     Length,
     Memory,
+    /// Names an object that does not exist.
+    Operation,
 }
 
 impl Refused {
@@ -27,6 +29,7 @@ impl Refused {
             Refused::Key(fault) => (Syndrome::LOCAL_PROT_ERR, fault.vendor()),
             Refused::Length => (Syndrome::LOCAL_LENGTH_ERR, 0),
             Refused::Memory => (Syndrome::LOCAL_PROT_ERR, 0),
+            Refused::Operation => (Syndrome::LOCAL_QP_OP_ERR, 0),
         }
     }
 }

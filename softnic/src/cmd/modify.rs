@@ -14,7 +14,7 @@ use crate::roce::{self, Psn};
 use crate::wire::sender;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
-    AddressPath, Init2Init, Init2Rtr, ModifyQpOut, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ToErr, ToRst,
+    AddressPath, Init2Init, Init2Rtr, ModifyQpOut, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ToErr, ToRst,
     opt_param,
 };
 use std::net::{Ipv6Addr, SocketAddrV4};
@@ -42,22 +42,27 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done
     let has_fabric = core.fabric.is_some();
     let qp = in_state(core, context, command.qpn, State::Init)?;
     let given = command.context;
-    let mtu = given.mtu.bytes().filter(|mtu| *mtu <= mtu_limit);
-    let mtu = mtu.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Mtu))?;
+    let asked = given.mtu.bytes().filter(|mtu| *mtu <= mtu_limit);
+    let asked = asked.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Mtu))?;
     require(given.log_msg_max <= LOG_MAX_MSG, Why::MsgMax)?;
     require(given.log_rra_max <= LOG_MAX_READS, Why::Retries)?;
     let route = route(&given.primary_address_path, address)?;
+    let mut mtu = given.mtu;
     if let Route::Peer(peer) = route {
         require(has_fabric, Why::NoFabric)?;
         let fits = path_mtu(*address.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Why::NoPath))?;
-        require(mtu <= fits, Why::PathMtu)?;
+        if fits < asked {
+            // Both ends of a link come to the same result. QUERY_QP tells it.
+            tracing::debug!(qpn = command.qpn, %peer, asked, fits, "path MTU cut to what the link carries");
+            mtu = Mtu((fits / 128).ilog2() as u8);
+        }
     }
 
     qp.route = route;
     qp.recv_psn = Psn::new(given.next_rcv_psn);
     qp.attrs = Attrs {
         remote_qpn: given.remote_qpn,
-        mtu: given.mtu.0,
+        mtu: mtu.0,
         log_msg_max: given.log_msg_max,
         min_rnr_nak: given.min_rnr_nak,
         log_rra_max: given.log_rra_max,
@@ -66,7 +71,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done
     access(qp, &given, command.opt_param_mask);
     let old = qp.context;
     qp.context = QpContext {
-        mtu: given.mtu,
+        mtu,
         log_msg_max: given.log_msg_max,
         remote_qpn: given.remote_qpn,
         log_rra_max: given.log_rra_max,

@@ -52,8 +52,7 @@ reasons! {
     Signature = 0x5f_0065, "signatures of work-queue entries are not supported";
     PageOffset = 0x5f_0066, "page_offset must be 0 with a umem";
     Mtu = 0x5f_0070, "the path MTU is no MTU, or larger than this adapter's";
-    PathMtu = 0x5f_0071, "packets of this path MTU do not fit the link to the peer: choose a smaller one";
-    NoPath = 0x5f_0072, "there is no way to the peer's address";
+    NoPath = 0x5f_0072, "there is no way to the peer's address, or its link carries not even packets of 256 bytes";
     Gid = 0x5f_0073, "the peer's GID is no IPv4-mapped address";
     NoFabric = 0x5f_0074, "the peer is another adapter, and this one was started without a fabric";
     MsgMax = 0x5f_0075, "log_msg_max is larger than 30";

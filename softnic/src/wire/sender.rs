@@ -175,7 +175,8 @@ fn start(
     if waits_for_all(view.flags()) && !qp.req.messages.is_empty() {
         return Start::Nothing;
     }
-    if view.opcode() == Opcode::WAIT && !cq_reached(&view, cqs) {
+    let reached = cq_reached(&view, cqs).map_err(Refused::syndrome);
+    if reached == Ok(false) {
         return Start::Poll;
     }
     let user = User { pd: qp.pd, qpn: qp.qpn };
@@ -192,7 +193,8 @@ fn start(
         _ => qp.attrs.packets(view.data_len()),
     };
     let mut message = Message::new(&view, kind, psn, packets);
-    let checked = check(&view, kind, mkeys, user, qp.attrs.log_msg_max).and_then(|()| match view.opcode() {
+    let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp.attrs.log_msg_max));
+    let checked = checked.and_then(|()| match view.opcode() {
         // The completion of a DUMP says that earlier writes are in place.
         Opcode::DUMP => dma.flush().map_err(|_| (Syndrome::LOCAL_PROT_ERR, 0)),
         _ => Ok(()),

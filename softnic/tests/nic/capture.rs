@@ -74,6 +74,9 @@ fn tshark_or_skip(test: &str) -> bool {
 fn tshark(capture: &Capture, fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(&capture.0).args(["-o", "udp.check_checksum:TRUE", "-T", "fields"]);
+    // Nobody's preferences.
+    let nowhere = std::env::temp_dir().join("no-preferences");
+    command.env("HOME", &nowhere).env("XDG_CONFIG_HOME", &nowhere);
     // The payload is ours, whatever it looks like.
     command.args(["-E", "separator=|", "--disable-protocol", "rpcordma"]);
     for field in fields {

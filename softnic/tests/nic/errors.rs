@@ -162,6 +162,11 @@ fn operations_that_the_target_qp_does_not_allow() {
 }
 
 #[test]
+fn waiting_for_a_cq_that_does_not_exist() {
+    fails(Setup::default(), Syndrome::LOCAL_QP_OP_ERR, |_, _| Wqe::Wait { index: 0, cqn: 0xff_ffff });
+}
+
+#[test]
 fn misaligned_atomics() {
     let expected = Syndrome::REMOTE_INVAL_REQ_ERR;
     fails(Setup::default(), expected, |a, b| Wqe::FetchAdd {

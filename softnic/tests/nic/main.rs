@@ -4,6 +4,7 @@ mod capture;
 mod commands;
 mod errors;
 mod faults;
+mod links;
 mod operations;
 mod queues;
 mod script;

@@ -2,6 +2,8 @@
 
 mod atomics;
 mod contexts;
+mod errors;
+mod jobs;
 mod rma;
 mod setups;
 mod signals;

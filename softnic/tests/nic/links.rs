@@ -1,0 +1,62 @@
+//! A link that carries less than the path MTU that drivers ask for, and adapters that share an address, in a network
+//! namespace of the test's own.
+
+use crate::script::{Setup, pair, pattern, wire_nic};
+use rushmem_mlx5::Wqe;
+use rushmem_mlx5::prm::qp::Mtu;
+use rushmem_mlx5::wqe::Inline;
+use rushmem_softnic::{Config, Ip, Nic};
+use std::process::Command;
+
+/// Tells the test that it runs within the namespace.
+const INSIDE: &str = "SOFTNIC_TEST_INSIDE";
+
+#[test]
+fn links_and_addresses_of_our_own() {
+    if std::env::var_os(INSIDE).is_some() {
+        short_link();
+        return shared_address();
+    }
+    let test = "links::links_and_addresses_of_our_own";
+    let program = std::env::current_exe().expect("a test has a program");
+    let namespace = |script: &str| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--map-root-user", "--net", "sh", "-c", script]).arg(&program).arg(test);
+        unshare.env(INSIDE, "1").output()
+    };
+    let short = "ip link set lo mtu 1500 up && ip addr add 10.9.9.1/32 dev lo";
+    if !namespace(short).is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("RUSHMEM_CI_REQUIRE").is_none(), "network namespaces are required here");
+        println!("SKIPPED {test}: no network namespace can be made (unshare, ip)");
+        return;
+    }
+    let output = namespace(&format!("{short} && exec \"$0\" --exact \"$1\"")).expect("it worked just now");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+fn short_link() {
+    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    assert_eq!(x.path_mtu(*y.address().ip()), Some(1024));
+    let (mut a, b) = pair(&x, &y, Setup { mtu: Mtu::B4096, ..Setup::default() });
+    assert_eq!((a.query().mtu, b.query().mtu), (Mtu::B1024, Mtu::B1024));
+    let data = pattern(100_000, 1);
+    a.fill(0, &data);
+    a.run(&Wqe::Write { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, len: 100_000 });
+    assert!(b.bytes(8, 100_000) == data);
+    a.run(&Wqe::Read { raddr: 8, rkey: b.key, laddr: 200_000, lkey: a.key, len: 100_000 });
+    assert!(a.bytes(200_000, 100_000) == data);
+    assert_eq!((x.stats().send_failures, y.stats().send_failures), (0, 0));
+}
+
+/// Outside of 127/8 the second adapter takes the next port, and its MAC address tells.
+fn shared_address() {
+    let nic = || Nic::start(Config { ip: Ip::Addr([10, 9, 9, 1].into()), ..Config::default() }).unwrap();
+    let (x, y) = (nic(), nic());
+    assert_eq!([x.address().port(), y.address().port()], [4791, 4792]);
+    assert_eq!((x.gid(), x.mac()[5].wrapping_add(1)), (y.gid(), y.mac()[5]));
+    let (mut a, mut b) = pair(&x, &y, Setup::default());
+    a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(7) });
+    b.run(&Wqe::WriteInline { raddr: 0, rkey: a.key, data: Inline::from_u32(8) });
+    assert_eq!((a.heap.load_u32(0), b.heap.load_u32(0)), (8, 7));
+}

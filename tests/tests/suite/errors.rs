@@ -1,0 +1,267 @@
+//! Errors that kernels meet: each ends the call, and is told by one line that names the cause.
+
+use std::time::{Duration, Instant};
+
+use rushmem::{Error, Pe};
+use rushmem_device::abi::CtxParts;
+use rushmem_device::{Ctx, Error as Code, Signal};
+use rushmem_mlx5::Syndrome;
+use rushmem_test_kernels::{Misuse, misuse, report_puts, send_to_all, stray_barrier, wait_for_ever};
+use rushmem_tests::{Setup, grid, skip};
+
+/// The line of an error, without what differs from run to run: QP numbers, heap offsets, source lines, folders.
+fn line(error: &Error) -> String {
+    let mut words: Vec<String> = error.to_string().split(' ').map(str::to_owned).collect();
+    for i in 0..words.len() {
+        let word = words[i].clone();
+        if let Some((path, rest)) = word.split_once(".rs:") {
+            let tail = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            words[i] = format!("{}.rs:N{tail}", path.rsplit('/').next().unwrap_or(path));
+        } else if word.starts_with("0x") && i > 0 && ["QP", "offset"].contains(&&*words[i - 1]) {
+            let tail = word[2..].trim_start_matches(|c: char| c.is_ascii_hexdigit());
+            words[i] = format!("0x*{tail}");
+        }
+    }
+    words.join(" ")
+}
+
+/// The code of the first error that a kernel recorded.
+fn code(error: &Error) -> Option<Code> {
+    match error {
+        Error::Device { first, .. } => first.code(),
+        _ => None,
+    }
+}
+
+/// Runs one misuse; what the kernel saw, and what the host was told.
+fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
+    let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
+    let told = pe.run(grid(1, 32), misuse(which as u32, data, seen));
+    pe.barrier()?;
+    assert_eq!(pe.read(data)?, [0; 8], "{which:?} wrote something");
+    let error = told.expect_err("a misuse is no success");
+    let seen_there = pe.read_one(seen)?;
+    // The error was that launch's: the next one is good.
+    let signal = pe.alloc_one::<Signal>()?;
+    pe.run(grid(1, 32), wait_for_ever(signal, 0, seen))?;
+    Ok((seen_there, error))
+}
+
+#[test]
+fn a_misuse_is_named() {
+    const SITE: &str = "at errors.rs:N (block 0, thread 0)";
+    let cases = [
+        (Misuse::PutToNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
+        (Misuse::AtomicOnNobody, Code::BadPe, "there is no PE 1048576: the job has 2, SITE"),
+        (
+            Misuse::BeyondTheEnd,
+            Code::OutOfRange,
+            "an object outside of its slice or of the heap was used, SITE",
+        ),
+        (Misuse::NoElement, Code::OutOfRange, "an object outside of its slice or of the heap was used, SITE"),
+        (
+            Misuse::LengthMismatch,
+            Code::LengthMismatch,
+            "a transfer with PE 0 of 4 elements here and 8 there, SITE",
+        ),
+        (Misuse::LoadBeyond, Code::OutOfRange, "index 8 of an object of 4 elements, SITE"),
+        (Misuse::StoreBeyond, Code::OutOfRange, "index 4 of an object of 4 elements, SITE"),
+        (
+            Misuse::TakeTwice,
+            Code::NoQp,
+            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS or \
+             RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
+        ),
+        (
+            Misuse::NoBlockQueues,
+            Code::NoQp,
+            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS or \
+             RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
+        ),
+    ];
+    for (which, wanted, text) in cases {
+        let told = Setup::new(2).run(|pe| {
+            let (seen, error) = do_wrong(pe, which)?;
+            let views = matches!(which, Misuse::LoadBeyond | Misuse::StoreBeyond);
+            if !views {
+                assert_eq!(Code::from_code(seen), Some(wanted), "{which:?}");
+            }
+            assert_eq!(code(&error), Some(wanted), "{which:?}");
+            Ok(line(&error))
+        });
+        assert_eq!(told[1], format!("PE 1: {}", text.replace("SITE", SITE)), "{which:?}");
+    }
+}
+
+#[test]
+fn an_exclusive_context_has_one_owner() {
+    let told = Setup::new(1).with("exclusive_qps", 1).run(|pe| {
+        let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
+        let error = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, seen)).unwrap_err();
+        assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::Busy));
+        // It was given back: the same again ends the same way, and not at the first take.
+        let again = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, seen)).unwrap_err();
+        assert_eq!(line(&again), line(&error));
+        Ok(line(&error))
+    });
+    let wanted = "PE 0: the exclusive context is in use, at errors.rs:N (block 0, thread 0); take each exclusive \
+                  context from one thread only, and release it";
+    assert_eq!(told, [wanted]);
+}
+
+#[test]
+fn a_signal_that_never_comes_ends_the_wait() {
+    let begin = Instant::now();
+    let told = Setup::new(2).with("timeout", "300ms").run(|pe| {
+        let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+        pe.write(signal.as_slice(), &[3])?;
+        let error = pe.run(grid(1, 64), wait_for_ever(signal, 77, seen)).unwrap_err();
+        assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::WaitTimeout));
+        let Error::Device { first, others } = &error else { panic!("{error}") };
+        let r = first.record();
+        assert_eq!((r.pe, r.offset, r.found, r.wanted, *others), (pe.my_pe(), signal.offset(), 3, 77, 0));
+        Ok(line(&error))
+    });
+    let wanted = "PE 0: the word at heap offset 0x* was 3 at the deadline, wanted 77, at errors.rs:N (block 0, \
+                  thread 0); see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
+    assert_eq!(told[0], wanted);
+    assert!(begin.elapsed() >= Duration::from_millis(300) && begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_wrong_key_ends_one_queue_pair_and_nothing_else() {
+    for (cq, depth) in [("ring", 1024), ("ring", 2), ("collapsed", 8)] {
+        let setup = Setup::new(3).with("cq", cq).with("sq_depth", depth);
+        let told = setup.run(|pe| {
+            let (n, me) = (pe.n_pes(), pe.my_pe());
+            let (dst, src) = (pe.alloc::<u64>(4 * n as usize)?, pe.alloc::<u64>(4)?);
+            let codes = pe.alloc::<u32>(3 * n as usize)?;
+            pe.write(src, &[u64::from(me) + 1; 4])?;
+            pe.barrier()?;
+            if me == 0 {
+                pe.corrupt_rkey(2)?;
+            }
+            let told = pe.run(grid(n, 32), report_puts(dst, src, codes));
+            pe.barrier()?;
+            let (codes, dst) = (pe.read(codes)?, pe.read(dst)?);
+            // All that was sent with the right key came; nothing else did. The NIC ends both ends of the pair: what PE 2
+            // sends to PE 0 may have come before that, or not.
+            let parts: Vec<&[u64]> = dst.chunks(4).collect();
+            for (from, part) in (0..n).zip(parts) {
+                let whole = [u64::from(from) + 1; 4];
+                match (from, me) {
+                    (0, 2) => assert_eq!(part, [0; 4], "{setup}"),
+                    (2, 0) => assert!(part == [0; 4] || part == whole, "{setup}"),
+                    _ => assert_eq!(part, whole, "{setup}: PE {from} to {me}"),
+                }
+            }
+            if me != 0 {
+                let unaffected = if me == 2 { 3.. } else { 0.. };
+                assert!(told.is_ok() || me == 2, "PE {me}: {told:?}");
+                assert!(codes[unaffected].iter().all(|&code| code == 1000), "PE {me}: {codes:?}");
+                return Ok(String::new());
+            }
+            let (good, bad) = codes.split_at(6);
+            assert_eq!(good, [1000; 6]);
+            let poisoned = Code::Poisoned as u32;
+            assert_eq!(bad, [Code::Completion as u32, poisoned, poisoned]);
+            let error = told.expect_err("the put with a wrong key");
+            let Error::Device { first, .. } = &error else { panic!("{error}") };
+            assert_eq!(first.syndrome(), Some(Syndrome::REMOTE_ACCESS_ERR));
+            let r = first.record();
+            assert_eq!((r.pe, r.peer, r.block), (0, 2, 2));
+            assert_ne!(r.qpn, 0);
+            Ok(line(&error))
+        });
+        let wanted =
+            "PE 0: RDMA_WRITE towards PE 2 failed on QP 0x*: REMOTE_ACCESS_ERR (syndrome 0x13, vendor ";
+        assert!(told[0].starts_with(wanted), "{setup}: {}", told[0]);
+        assert!(told[0].ends_with(", at errors.rs:N (block 2, thread 0)"), "{}", told[0]);
+        // Another job of this process, after it and beside nothing of it.
+        works(3);
+    }
+}
+
+/// A job that must work.
+fn works(pes: u32) {
+    let found = Setup::new(pes).run(|pe| {
+        let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
+        pe.write(src, &[7; 64])?;
+        pe.barrier()?;
+        pe.run(grid(2, 32), send_to_all(dst, src))?;
+        pe.barrier()?;
+        pe.read(dst)
+    });
+    assert_eq!(found, vec![vec![7; 64]; pes as usize]);
+}
+
+#[test]
+fn a_job_beside_a_failing_one_works() {
+    std::thread::scope(|scope| {
+        let failing = scope.spawn(|| {
+            Setup::new(2).try_run(|pe| {
+                let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
+                pe.corrupt_rkey(1)?;
+                pe.run(grid(1, 32), send_to_all(dst, src))
+            })
+        });
+        for _ in 0..3 {
+            works(2);
+        }
+        let error = failing.join().expect("the job does not panic").unwrap_err();
+        assert!(error.to_string().contains("REMOTE_ACCESS_ERR"), "{error}");
+    });
+}
+
+#[test]
+fn another_layout_is_refused_before_anything_is_touched() {
+    let told = Setup::new(1).run(|pe| {
+        let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
+        let parts: CtxParts = *pe.ctx().parts();
+        let mut forged = parts;
+        forged.header.layout ^= 1;
+        // What a kernel of another build would misunderstand.
+        forged.heap = rushmem_device::abi::DevAddr(8);
+        // SAFETY: the kernel finds the layout to differ, and touches nothing but the control page, which is right.
+        let ctx = unsafe { Ctx::from_parts(forged) };
+        let call = misuse(Misuse::PutToNobody as u32, data, seen);
+        let error = pe.launch_as(ctx, grid(1, 32), call)?.wait().unwrap_err();
+        assert_eq!(code(&error), Some(Code::Layout));
+        assert_eq!(pe.read_one(seen)?, 0);
+        let text = error.to_string();
+        for layout in [parts.header.layout, forged.header.layout] {
+            assert!(text.contains(&format!("{layout:#018x}")), "{text}");
+        }
+        Ok(text)
+    });
+    assert!(
+        told[0].starts_with("kernel and host were built from different layouts (kernel 0x"),
+        "{}",
+        told[0]
+    );
+    assert!(
+        told[0].ends_with("rebuild the kernels with the version of rushmem that the host uses"),
+        "{}",
+        told[0]
+    );
+}
+
+#[test]
+fn a_deadlock_of_native_lanes_is_named() {
+    if Setup::on_gpu() {
+        return skip(
+            "a_deadlock_of_native_lanes_is_named",
+            "kernels run on a GPU here, which does not look for them",
+        );
+    }
+    let told = Setup::new(1).run(|pe| {
+        let error = pe.run(grid(1, 64), stray_barrier()).unwrap_err();
+        assert!(matches!(error, Error::Native(_)), "{error}");
+        Ok(error.to_string())
+    });
+    let lines: Vec<&str> = told[0].lines().collect();
+    assert_eq!(lines[0], "kernel deadlock: lanes wait for others that will not come");
+    assert_eq!(lines.len(), 2, "{}", told[0]);
+    assert!(lines[1].starts_with("  block 0: lane 0 exited, lanes 1-63 at "), "{}", lines[1]);
+    assert!(lines[1].ends_with("(block barrier)") && lines[1].contains("errors.rs:"), "{}", lines[1]);
+}

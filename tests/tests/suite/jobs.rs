@@ -1,0 +1,149 @@
+//! Errors of the host's calls, and jobs that end before their time.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rushmem::{Error, Pe};
+use rushmem_device::Signal;
+use rushmem_test_kernels::wait_for_ever;
+use rushmem_tests::{Setup, grid};
+
+/// Much less than the deadline of a wait.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Waits in a kernel for what never comes.
+fn wait(pe: &Pe) -> Result<(), Error> {
+    let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+    pe.barrier()?;
+    pe.run(grid(2, 32), wait_for_ever(signal, 1, seen))
+}
+
+/// A job in which PE 1 does `leave` while the others wait in a kernel; its error, and what the others were told.
+fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
+    let begin = Instant::now();
+    let told = Mutex::new(Vec::new());
+    let error = Setup::new(3)
+        .try_run(|pe| {
+            if pe.my_pe() == 1 {
+                pe.alloc_one::<Signal>()?;
+                pe.alloc_one::<u32>()?;
+                pe.barrier()?;
+                // The others wait by now, or soon.
+                std::thread::sleep(Duration::from_millis(50));
+                return Err(leave());
+            }
+            let error = wait(pe).expect_err("nobody signals");
+            told.lock().unwrap().push(error.to_string());
+            Err(error)
+        })
+        .map(|_: Vec<()>| ())
+        .expect_err("a PE left");
+    assert!(begin.elapsed() < SOON, "the others waited for their deadline");
+    (error, told.into_inner().unwrap())
+}
+
+#[test]
+fn an_error_of_one_pe_ends_the_waits_of_all() {
+    let (error, told) = left_by(|| Error::Misuse { call: "the solver", what: "does not converge".into() });
+    assert_eq!(error.to_string(), "the solver: does not converge");
+    assert_eq!(told, ["PE 1 was lost: aborted: the solver: does not converge"; 2]);
+}
+
+#[test]
+fn a_panic_of_one_pe_ends_the_waits_of_all() {
+    let (error, told) = left_by(|| panic!("out of ideas"));
+    assert!(matches!(&error, Error::Panic(text) if text == "out of ideas"), "{error}");
+    assert_eq!(told, ["PE 1 was lost: aborted: panic: out of ideas"; 2]);
+}
+
+#[test]
+fn a_full_heap_says_how_full() {
+    let told = Setup::new(2).with("heap_bytes", "64KiB").run(|pe| {
+        let kept = pe.alloc::<u8>(16 << 10)?;
+        let error = pe.alloc::<u64>(10_000).unwrap_err();
+        // The heap is as it was.
+        let rest = pe.alloc::<u8>(48 << 10)?;
+        pe.free(kept)?;
+        pe.free(rest)?;
+        pe.alloc::<u8>(64 << 10)?;
+        Ok(error.to_string())
+    });
+    let wanted = "the symmetric heap has no room for 80000 bytes: 49152 of 65536 bytes are free, 49152 of them in one \
+                  piece; raise RUSHMEM_HEAP_BYTES on all PEs";
+    assert_eq!(told, [wanted; 2]);
+}
+
+#[test]
+fn a_heap_larger_than_memory_is_refused() {
+    let error = Setup::new(2).with("heap_bytes", "64TiB").try_run(|_| Ok::<_, Error>(())).unwrap_err();
+    let text = error.to_string();
+    let Error::HeapTooLarge { wanted, pes, .. } = error else { panic!("{text}") };
+    assert_eq!((wanted >> 40, pes), (64, 2));
+    assert!(text.ends_with("bytes available; lower RUSHMEM_HEAP_BYTES or run fewer PEs"), "{text}");
+}
+
+#[test]
+fn different_collective_calls_are_named() {
+    let told = Mutex::new(vec![String::new(); 3]);
+    let result = Setup::new(3).try_run(|pe| {
+        let error = pe.alloc::<u32>(if pe.my_pe() == 2 { 20 } else { 10 }).unwrap_err();
+        told.lock().unwrap()[pe.my_pe() as usize] = error.to_string();
+        Err::<(), _>(error)
+    });
+    assert!(matches!(result, Err(Error::Mismatch { .. })), "{result:?}");
+    let told = told.into_inner().unwrap();
+    let end = "all PEs must make the same collective calls in the same order";
+    let words = "PE 2 called alloc with alloc(20 x 4 bytes), this PE with alloc(10 x 4 bytes): ";
+    assert_eq!(told[0], format!("{words}{end}"));
+    assert_eq!(told[1], told[0]);
+    assert!(told[2].starts_with("PE 0 called alloc with alloc(10 x 4 bytes), this PE with"), "{}", told[2]);
+}
+
+#[test]
+fn an_object_is_freed_once_and_not_used_afterwards() {
+    let told = Setup::new(2).run(|pe| {
+        let object = pe.alloc::<u16>(100)?;
+        let size = pe.write(object, &[1; 99]).unwrap_err();
+        pe.free(object)?;
+        let twice = pe.free(object).unwrap_err();
+        let read = pe.read(object).unwrap_err();
+        let write = pe.write(object, &[1; 100]).unwrap_err();
+        let outside = pe.read(object.slice(50..101)).unwrap_err();
+        Ok([size, twice, read, write, outside].map(|error| {
+            let text = error.to_string();
+            let (before, after) = text.split_once("(+0x").unwrap_or((&text, ""));
+            format!("{before}{}", after.split_once(' ').map_or("", |(_, rest)| rest))
+        }))
+    });
+    let wanted = [
+        "write: 99 elements for an object of 100",
+        "free: SymSlice100 elements) is not an object, or has been freed",
+        "read: SymSlice100 elements) is not an object, or has been freed",
+        "write: SymSlice100 elements) is not an object, or has been freed",
+        "read: SymSlice0 elements) is not an object, or has been freed",
+    ];
+    assert_eq!(told, [wanted.map(String::from), wanted.map(String::from)]);
+}
+
+#[test]
+fn a_grid_that_cannot_run_is_refused() {
+    Setup::new(1).run(|pe| {
+        let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+        for bad in [grid(0, 32), grid(1, 0), grid(1, 1025)] {
+            let error = pe.run(bad, wait_for_ever(signal, 0, seen)).expect_err("no GPU launches that");
+            assert!(!matches!(error, Error::Device { .. }), "{error}");
+        }
+        pe.run(grid(1, 1024), wait_for_ever(signal, 0, seen))
+    });
+}
+
+#[test]
+fn many_jobs_one_after_another() {
+    for pes in [1, 2, 3, 4, 5].into_iter().cycle().take(20) {
+        let sums = Setup::new(pes).run(|pe| {
+            let all = pe.allgather(&[pe.my_pe() as u8])?;
+            Ok(all.iter().map(|part| u32::from(part[0])).sum::<u32>())
+        });
+        assert_eq!(sums, vec![pes * (pes - 1) / 2; pes as usize]);
+    }
+}
