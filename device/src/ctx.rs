@@ -225,8 +225,9 @@ impl<S> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn out_of_range(&self, offset: u64, bytes: u64) -> Error {
-        let d = Detail { found: bytes, wanted: self.parts.heap_bytes, offset, ..Detail::NONE };
-        self.fail(Error::OutOfRange, d)
+        // A part that is not inside of its object has no offset: see `SymSlice::slice`.
+        let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
+        self.fail(Error::OutOfRange, Detail { found: bytes, wanted, offset, ..Detail::NONE })
     }
 
     fn owner_qp(&self) -> Qp<'_, Exclusive> {

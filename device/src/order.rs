@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `fence` | nothing to do while one QP serves a peer: it delivers in order; with several, waits for all of them | a fence at system scope |
 //! | `quiet` | waits until the CQ has passed everything posted | the same fence |
+//!
+//! This PE's own memory is reached both ways when atomics must go through the NIC: `fence` then waits for the QP to itself.
 
 use core::panic::Location;
 
@@ -18,12 +20,19 @@ impl<S: Sharing> Ctx<S> {
     /// to that PE afterwards. Completes nothing. OpenSHMEM 1.6 section 9.11, `shmem_fence`.
     ///
     /// # Errors
-    /// Those of [`Ctx::quiet`], when several QPs serve a peer.
+    /// Those of [`Ctx::quiet`], when it has to wait: several QPs serve a peer, or atomics on this PE's own memory
+    /// go through the NIC.
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Result {
-        if self.parts_ref().n_sets > 1 {
+        let p = self.parts_ref();
+        if p.n_sets > 1 {
             return self.quiet(Thread);
+        }
+        let own = self.peer(p.pe)?;
+        if own.mapped::<u8>(0).is_some() && !own.direct_atomics {
+            let qp = self.qp(p.pe);
+            qp.wait(qp.last(), Location::caller())?;
         }
         Sys::fence();
         Ok(())

@@ -312,7 +312,7 @@ fn connect(
     let rtr = qp::Init2Rtr {
         qpn: pair.qpn,
         context: qp::QpContext {
-            mtu: qp::Mtu::B4096,
+            mtu: nic.path_mtu(port),
             log_msg_max: 30,
             remote_qpn,
             log_rra_max: LOG_READS,

@@ -107,12 +107,17 @@ impl fmt::Display for DeviceError {
             Some(Code::BadPe) => {
                 write!(f, "PE {}: there is no PE {}: the job has {}", r.pe, r.found, r.wanted)?
             }
-            Some(Code::OutOfRange) if r.offset == u64::MAX && r.wanted != 0 && r.peer == u32::MAX => {
+            Some(Code::OutOfRange) if r.wanted == u64::MAX => {
+                write!(f, "PE {}: a part that is not inside of its object was used", r.pe)?
+            }
+            Some(Code::OutOfRange) if r.offset == u64::MAX => {
                 write!(f, "PE {}: index {} of an object of {} elements", r.pe, r.found, r.wanted)?
             }
-            Some(Code::OutOfRange) => {
-                write!(f, "PE {}: an object outside of its slice or of the heap was used", r.pe)?
-            }
+            Some(Code::OutOfRange) => write!(
+                f,
+                "PE {}: {} bytes at heap offset {:#x} were used, the heap has {}",
+                r.pe, r.found, r.offset, r.wanted
+            )?,
             Some(Code::LengthMismatch) => write!(
                 f,
                 "PE {}: a transfer with PE {} of {} elements here and {} there",

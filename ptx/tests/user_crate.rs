@@ -1,6 +1,6 @@
 //! An application outside of this project builds its own kernels, with two lines of `build.rs`.
 //!
-//! This compiles for the GPU. Without a compiler for it the test reports itself skipped, or fails if `RUSHMEM_CI_REQUIRE`
+//! This compiles for the GPU. Without a compiler for it the test reports itself skipped, or fails if `CI_REQUIRE_ALL`
 //! is set.
 
 use std::fs;
@@ -132,7 +132,7 @@ fn project() -> PathBuf {
 
 /// Says why a test is skipped, or fails where nothing may be.
 fn skip(test: &str, reason: &str) {
-    assert!(std::env::var_os("RUSHMEM_CI_REQUIRE").is_none(), "{test} needs what is missing: {reason}");
+    assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "{test} needs what is missing: {reason}");
     println!("SKIPPED {test}: {reason}");
 }
 

@@ -1,9 +1,11 @@
 //! What the whole-system suites share: jobs with settings, and tests that say why they were skipped.
 
+pub mod app;
+
 use std::fmt;
 
 use rushmem::config::Config;
-use rushmem::{AppError, Error, Grid, Job, Pe};
+use rushmem::{AppError, Error, Grid, Job, Pe, Ptx};
 
 /// A job of the test kernels, on whatever `RUSHMEM_DEVICE` and the machine say: CPU or GPU.
 #[derive(Clone)]
@@ -48,7 +50,7 @@ impl Setup {
 
     /// The job.
     pub fn job(&self) -> Job {
-        Job::with_config(self.config.clone()).kernels(rushmem::ptx!("rushmem_test_kernels"))
+        Job::with_config(self.config.clone()).kernels(kernels())
     }
 
     /// Runs `app` on every PE, and returns what each returned.
@@ -81,6 +83,11 @@ impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name.trim())
     }
+}
+
+/// The test kernels, for GPUs.
+pub fn kernels() -> Ptx {
+    rushmem::ptx!("rushmem_test_kernels")
 }
 
 /// A grid without shared memory.

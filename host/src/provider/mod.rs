@@ -6,6 +6,7 @@ mod soft;
 
 use std::sync::Arc;
 
+use rushmem_mlx5::prm::qp::Mtu;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Command, DecodeError, Response};
 use rushmem_softnic::Memory;
 
@@ -60,6 +61,8 @@ pub(crate) trait Provider: Send + Sync {
     fn name(&self) -> String;
     /// The address of its port.
     fn port(&self) -> PortAddress;
+    /// The largest path MTU towards that port; the smallest there is if there is no way to it, which INIT2RTR refuses.
+    fn path_mtu(&self, peer: PortAddress) -> Mtu;
     /// Executes a command that makes an object; dropping the object destroys it.
     fn create(&self, input: &[u8], output: &mut [u8]) -> Box<dyn Object>;
     /// Registers memory for queues and keys.

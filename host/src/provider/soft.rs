@@ -1,7 +1,9 @@
 //! The software ConnectX as a provider.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+use rushmem_mlx5::prm::qp::Mtu;
 use rushmem_mlx5::prm::{CmdOpcode, Header, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Memory, Nic};
 
@@ -32,6 +34,13 @@ impl Provider for Soft {
 
     fn port(&self) -> PortAddress {
         PortAddress { gid: self.nic.gid(), mac: self.nic.mac() }
+    }
+
+    fn path_mtu(&self, peer: PortAddress) -> Mtu {
+        let ip = Ipv6Addr::from(peer.gid).to_ipv4_mapped();
+        let bytes = ip.and_then(|ip| self.nic.path_mtu(ip)).unwrap_or(0);
+        let mtus = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512];
+        mtus.into_iter().find(|mtu| mtu.bytes().is_some_and(|n| n <= bytes)).unwrap_or(Mtu::B256)
     }
 
     fn create(&self, input: &[u8], output: &mut [u8]) -> Box<dyn Object> {

@@ -1,7 +1,7 @@
 //! Our bytes against those of `infiniband/mlx5dv.h`: a C program fills the header's structures and prints them.
 //!
 //! Needs a C compiler and the header (Debian: `gcc libibverbs-dev`). Without them the test says that it was skipped, and
-//! fails where `RUSHMEM_CI_REQUIRE` is set.
+//! fails where `CI_REQUIRE_ALL` is set.
 
 use rushmem_mlx5::{
     Cqe, CqeOpcode, CqeWord, ErrCqe, Flags, Inline, Opcode, Segment, Syndrome, Wqe,
@@ -51,7 +51,7 @@ fn formats_are_those_of_the_header() {
     let header = match run_program() {
         Ok(header) => header,
         Err(reason) => {
-            assert!(std::env::var_os("RUSHMEM_CI_REQUIRE").is_none(), "required, but {reason}");
+            assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "required, but {reason}");
             eprintln!("SKIPPED formats_are_those_of_the_header: {reason}");
             return;
         }

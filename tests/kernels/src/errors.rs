@@ -127,3 +127,15 @@ pub fn stray_barrier(_ctx: &Ctx) {
         block.sync();
     }
 }
+
+/// All blocks but the first meet in a grid barrier; the code of what it returned goes to `code`.
+#[kernel]
+pub fn stray_block(ctx: &Ctx, code: Sym<u32>) {
+    let block = Block::current();
+    if block.id() != 0 {
+        let result = ctx.sync_grid(block);
+        if block.leader() {
+            ctx.local_one(code).store(0, code_of(result));
+        }
+    }
+}

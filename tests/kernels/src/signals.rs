@@ -122,10 +122,8 @@ fn release_all(ctx: &Ctx, words: SymSlice<i32>, signals: SymSlice<Signal>) -> Re
         return Ok(());
     }
     let pe = ctx.pe_after(1);
-    let mut i = 0;
-    for value in [5, 1, 4, 4, -4, -4] {
+    for (i, value) in [5, 1, 4, 4, -4, -4].into_iter().enumerate() {
         ctx.atomic_set(words.at(i), value, pe)?;
-        i += 1;
     }
     ctx.signal_op(signals.at(0), SignalOp::Set, 7, pe)?;
     ctx.signal_op(signals.at(1), SignalOp::Add, u64::MAX, pe)?;

@@ -6,7 +6,10 @@ use rushmem::{Error, Pe};
 use rushmem_device::abi::CtxParts;
 use rushmem_device::{Ctx, Error as Code, Signal};
 use rushmem_mlx5::Syndrome;
-use rushmem_test_kernels::{Misuse, misuse, report_puts, send_to_all, stray_barrier, wait_for_ever};
+use rushmem_test_kernels::{
+    Misuse, Together, barriers, grid_barriers, misuse, report_puts, send_to_all, stray_barrier, stray_block,
+    wait_for_ever,
+};
 use rushmem_tests::{Setup, grid, skip};
 
 /// The line of an error, without what differs from run to run: QP numbers, heap offsets, source lines, folders.
@@ -53,12 +56,8 @@ fn a_misuse_is_named() {
     let cases = [
         (Misuse::PutToNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
         (Misuse::AtomicOnNobody, Code::BadPe, "there is no PE 1048576: the job has 2, SITE"),
-        (
-            Misuse::BeyondTheEnd,
-            Code::OutOfRange,
-            "an object outside of its slice or of the heap was used, SITE",
-        ),
-        (Misuse::NoElement, Code::OutOfRange, "an object outside of its slice or of the heap was used, SITE"),
+        (Misuse::BeyondTheEnd, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
+        (Misuse::NoElement, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
         (
             Misuse::LengthMismatch,
             Code::LengthMismatch,
@@ -126,6 +125,39 @@ fn a_signal_that_never_comes_ends_the_wait() {
                   thread 0); see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
     assert_eq!(told[0], wanted);
     assert!(begin.elapsed() >= Duration::from_millis(300) && begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_block_that_stays_away_from_the_grid_barrier_is_missed() {
+    let told = Setup::new(1).with("timeout", "300ms").run(|pe| {
+        let (seen, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u32>()?);
+        let error = pe.run(grid(2, 33), stray_block(seen)).unwrap_err();
+        assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::Timeout));
+        // The next launch's barriers begin afresh.
+        let cells = pe.alloc::<u32>(66)?;
+        pe.run(grid(2, 33), grid_barriers(cells, bad, 5))?;
+        assert_eq!(pe.read_one(bad)?, 0);
+        Ok(line(&error))
+    });
+    let wanted = "PE 0: 1 of 2 blocks came to the grid barrier before the deadline, at errors.rs:N (block 1, thread 0); \
+                  every block of the grid must call it, the same number of times";
+    assert_eq!(told, [wanted]);
+}
+
+#[test]
+fn a_pe_that_stays_away_from_a_barrier_is_missed() {
+    let told = Setup::new(2).with("timeout", "300ms").run(|pe| {
+        let (cells, bad) = (pe.alloc::<u32>(2)?, pe.alloc_one::<u32>()?);
+        let told = match pe.my_pe() {
+            0 => line(&pe.run(grid(1, 32), barriers(Together::Block as u32, cells, bad, 1)).unwrap_err()),
+            _ => String::new(),
+        };
+        pe.barrier()?;
+        Ok(told)
+    });
+    let wanted = "PE 0: the word at heap offset 0x* was 0 at the deadline, wanted 1, at order.rs:N (block 0, thread 0); \
+                  see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
+    assert_eq!(told[0], wanted);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod atomics;
 mod contexts;
 mod errors;
 mod jobs;
+mod program;
 mod rma;
 mod setups;
 mod signals;

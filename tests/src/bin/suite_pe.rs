@@ -1,0 +1,5 @@
+//! A PE of the tests with several processes.
+
+fn main() -> std::process::ExitCode {
+    rushmem_tests::app::main()
+}

@@ -1,0 +1,5 @@
+//! As `suite_pe`, but another build: no PE of the one may be in a job with PEs of the other.
+
+fn main() -> std::process::ExitCode {
+    rushmem_tests::app::main()
+}

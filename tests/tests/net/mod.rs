@@ -1,0 +1,158 @@
+//! Two hosts, as two network namespaces joined by a cable.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rushmem_tests::skip;
+
+use super::{PE, all, clean, launcher, ring_lines, sorted, text};
+
+/// Runs a tool; what it printed, or what went wrong.
+fn tool(program: &str, args: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(format!("{program} {}: {}", args.join(" "), text(&output.stderr).trim())),
+    }
+}
+
+fn ip(args: &str) -> Result<String, String> {
+    tool("ip", &args.split(' ').collect::<Vec<_>>())
+}
+
+/// Two namespaces, with the addresses 10.83.0.1 and 10.83.0.2, joined by a veth pair. Both go with it.
+struct Hosts([String; 2]);
+
+impl Hosts {
+    fn new() -> Result<Hosts, String> {
+        let id = std::process::id();
+        let hosts = Hosts([format!("rushmem{id}a"), format!("rushmem{id}b")]);
+        let [a, b] = &hosts.0;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        ip(&format!("-n {a} link add cable type veth peer name cable netns {b}"))?;
+        for (name, address) in [(a, 1), (b, 2)] {
+            ip(&format!("-n {name} addr add 10.83.0.{address}/24 dev cable"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set cable up"))?;
+        }
+        Ok(hosts)
+    }
+
+    /// The command in host `i`.
+    fn command(&self, i: usize, program: &Path) -> Command {
+        let mut command = clean(Path::new("ip"));
+        command.args(["netns", "exec", &self.0[i]]).arg(program);
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            // One that was not made cannot be taken down: the error of making it is what counts.
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// A capture of everything on host 0's cable.
+struct Capture {
+    tshark: Child,
+}
+
+impl Capture {
+    /// Starts it, and waits until it sees packets.
+    fn start(hosts: &Hosts, file: &Path) -> Result<Capture, String> {
+        let mut command = hosts.command(0, Path::new("tshark"));
+        command.args(["-q", "-i", "cable", "-w"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut tshark = command.spawn().map_err(|error| format!("tshark: {error}"))?;
+        let begin = Instant::now();
+        // The file begins to grow with the first packet; a ping makes one.
+        while std::fs::metadata(file).map_or(0, |meta| meta.len()) < 500 {
+            if let Ok(Some(status)) = tshark.try_wait() {
+                return Err(format!("tshark: {status}"));
+            }
+            if begin.elapsed() > Duration::from_secs(20) {
+                return Err("tshark captures nothing".into());
+            }
+            let _ =
+                hosts.command(1, Path::new("bash")).args(["-c", "echo > /dev/udp/10.83.0.1/40404"]).output();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(Capture { tshark })
+    }
+
+    /// Ends it in good order.
+    fn stop(mut self) {
+        // What lies in its buffers is written first.
+        std::thread::sleep(Duration::from_millis(500));
+        let _ = tool("kill", &["-INT", &self.tshark.id().to_string()]);
+        let _ = self.tshark.wait();
+    }
+}
+
+/// Packets of the capture that the filter takes, a line for each.
+fn packets(file: &Path, filter: &str) -> Vec<String> {
+    let file = file.to_str().unwrap_or_default();
+    // The second PE of a host has the next port, which Wireshark does not know by itself.
+    let ports = ["-d", "udp.port==4791,infiniband", "-d", "udp.port==4792,infiniband"];
+    let lines = tool("tshark", &[&["-r", file, "-Y", filter], &ports[..]].concat());
+    lines.unwrap_or_else(|error| panic!("{error}")).lines().map(str::to_owned).collect()
+}
+
+/// `rushmem run` on both hosts at once.
+fn run(hosts: &Hosts, launcher: &Path, args: &[&str]) -> [Output; 2] {
+    let start = |node: usize| {
+        let mut command = hosts.command(node, launcher);
+        command.args(["run", "-n", "4", "--nodes", "2", "--node", &node.to_string()]);
+        command.args(["--rendezvous", "10.83.0.1:7000"]).args(args);
+        command.env("RUSHMEM_TOKEN", "5a".repeat(32)).spawn().unwrap()
+    };
+    let launchers = [start(0), start(1)];
+    launchers.map(|launcher| launcher.wait_with_output().unwrap())
+}
+
+#[test]
+fn two_hosts_talk_rocev2() {
+    const TEST: &str = "two_hosts_talk_rocev2";
+    let Some(launcher) = launcher() else {
+        return skip(TEST, "the launcher is not built: cargo build -p rushmem-cli");
+    };
+    let hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(reason) => return skip(TEST, &format!("network namespaces need root and iproute2: {reason}")),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wire.pcapng");
+    let capture = match Capture::start(&hosts, &file) {
+        Ok(capture) => capture,
+        Err(reason) => return skip(TEST, &format!("packets are captured by tshark: {reason}")),
+    };
+    let outputs = run(&hosts, &launcher, &[PE, "ring"]);
+    capture.stop();
+    let mut lines = Vec::new();
+    for output in &outputs {
+        assert!(output.status.success(), "{}", all(output));
+        lines.extend(sorted(&output.stdout));
+    }
+    lines.sort();
+    assert_eq!(lines, ring_lines(4));
+
+    let count = |filter| packets(&file, filter).len();
+    let rdma = count("infiniband && udp.dstport == 4791");
+    let (writes, acks) = (count("infiniband.bth.opcode == 10"), count("infiniband.bth.opcode == 17"));
+    assert!(
+        rdma > 0 && writes > 0 && acks > 0,
+        "{rdma} RDMA packets, {writes} writes, {acks} acknowledgements"
+    );
+    for bad in [
+        "udp.port in {4791, 4792} && !infiniband",
+        "_ws.malformed",
+        "infiniband && _ws.expert.severity == error",
+    ] {
+        let found = packets(&file, bad);
+        assert!(found.is_empty(), "{bad}: {} packets, such as\n{}", found.len(), found[0]);
+    }
+}
