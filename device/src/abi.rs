@@ -158,7 +158,9 @@ pub struct QpState {
     pub bell: Line,
     /// Blocks announced to the NIC; belongs to the holder of `bell`.
     pub rung: Line,
-    /// CQ entries consumed.
+    /// 1 while some thread polls the CQ for all that wait.
+    pub poller: Line,
+    /// CQ entries consumed; belongs to the holder of `poller`, as `done` does.
     pub cq_next: Line,
     /// The [`Error`](crate::Error) code that ended this QP; 0 while it lives.
     pub poison: Line,
@@ -287,6 +289,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpDesc, flags),
         size_of::<QpState>(),
         offset_of!(QpState, bell),
+        offset_of!(QpState, poller),
         offset_of!(QpState, owner),
         offset_of!(QpDesc, pe_state),
         size_of::<DeviceState>(),

@@ -133,13 +133,13 @@ impl<'a, S: Sharing> Qp<'a, S> {
         if self.done() >= t.0 { Ok(()) } else { wait_slow::<S>(self.desc, t.0, site) }
     }
 
-    /// Looks at the completion queue once; true if it held something new.
+    /// Looks at the completion queue once; true if it held something new. For the holder of the poller word only.
     #[inline(always)]
     fn poll(&self, done: u64, site: Site) -> Result<bool> {
         let d = self.desc;
         let collapsed = d.flags & qp_flags::COLLAPSED != 0;
         // SAFETY: a word of the QP's state.
-        let next = if collapsed { 0 } else { unsafe { S::Scope::load_acquire(self.cq_next()) } };
+        let next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(self.cq_next()) } };
         let entry = d.cq.add((next & ((1 << (d.log_cq & 31)) - 1)) * 64);
         // SAFETY: an entry of the CQ; the NIC writes its last 8 bytes at once, after the rest.
         let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
@@ -150,26 +150,45 @@ impl<'a, S: Sharing> Qp<'a, S> {
             kind.is_ready(next as u32, 1 << (d.log_cq & 31))
         };
         if !fresh {
-            // SAFETY: a word of the QP's state.
-            return match unsafe { S::Scope::load_relaxed(self.poison_word()) } {
-                0 => Ok(false),
-                _ => Err(Error::Poisoned),
-            };
+            return Ok(false);
         }
         if kind.opcode() != CqeOpcode::REQ {
             return Err(self.failed(entry, word, site));
         }
         let news = sq::completed(done, word.wqe_counter().wrapping_add(self.blocks_of(word)), self.depth());
-        // SAFETY: words of the QP's state.
+        // SAFETY: words of the QP's state, which the poller alone writes.
         unsafe {
-            if let Some(now) = news {
-                self.raise(self.word(offset_of!(QpState, done)), now);
-            }
             if !collapsed {
-                self.raise(self.cq_next(), next + 1);
+                S::Scope::store_relaxed(self.cq_next(), next + 1);
+            }
+            if let Some(now) = news {
+                S::Scope::store_release(self.word(offset_of!(QpState, done)), now);
             }
         }
         Ok(news.is_some() || !collapsed)
+    }
+
+    /// Becomes the poller, unless another thread is. With many threads that wait, one of them reads the CQ, which may
+    /// lie in host memory, and the others read `done`.
+    #[inline(always)]
+    fn take_poller(&self) -> bool {
+        let word = self.word(offset_of!(QpState, poller));
+        // SAFETY: a word of the QP's state.
+        !S::SHARED || unsafe { S::Scope::load_relaxed(word) == 0 && S::Scope::swap_acq_rel(word, 1) == 0 }
+    }
+
+    #[inline(always)]
+    fn free_poller(&self) {
+        if S::SHARED {
+            // SAFETY: a word of the QP's state, taken by this thread.
+            unsafe { S::Scope::store_release(self.word(offset_of!(QpState, poller)), 0) }
+        }
+    }
+
+    #[inline(always)]
+    fn is_poisoned(&self) -> bool {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::load_relaxed(self.poison_word()) != 0 }
     }
 
     /// Blocks of the WQE that a CQE completes. All that this crate signals are one block long, but for the 64-bit
@@ -235,22 +254,6 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     fn poison_word(&self) -> *mut u64 {
         self.word(offset_of!(QpState, poison))
-    }
-
-    /// Raises a counter to at least `to`.
-    ///
-    /// # Safety
-    /// `p` is a counter of the QP's state.
-    #[inline(always)]
-    unsafe fn raise(&self, p: *mut u64, to: u64) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if S::SHARED {
-                S::Scope::fetch_max_acq_rel(p, to);
-            } else {
-                S::Scope::store_release(p, to);
-            }
-        }
     }
 
     #[inline(always)]
@@ -354,20 +357,36 @@ fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(desc) };
     let mut watch = Watch::new(desc.pe_state);
-    loop {
+    let mut poller = false;
+    let outcome = loop {
         let done = qp.done();
         if done >= target {
-            return Ok(());
+            break Ok(());
         }
-        if qp.poll(done, site)? {
-            continue;
+        if qp.is_poisoned() {
+            break Err(Error::Poisoned);
+        }
+        if !poller && qp.take_poller() {
+            poller = true;
+            continue; // the poller before this one has counted further
+        }
+        if poller {
+            match qp.poll(done, site) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
         }
         match watch.turn() {
             Ok(()) => {}
-            Err(Error::Timeout) => return Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
-            Err(other) => return Err(other),
+            Err(Error::Timeout) => break Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
+            Err(other) => break Err(other),
         }
+    };
+    if poller {
+        qp.free_poller();
     }
+    outcome
 }
 
 /// Waits for a fetch slot that somebody has not read yet. As [`wait_slow`].

@@ -73,12 +73,11 @@ fn published<W: Words>(words: &W, depth: u64, at: u64) -> Option<u64> {
     if end > at { Some(end) } else { None }
 }
 
-/// The 64-bit count of completed blocks that a CQE tells, given its 16-bit index past the last block and a count
-/// `done` that was read before the CQE. `None` if the CQE tells nothing new.
+/// The 64-bit count of completed blocks that a CQE tells, given its 16-bit index past the last block and the count
+/// `done` before it. `None` if the CQE tells nothing new, as one that was seen before.
 ///
-/// A CQE that is older than `done` lies behind it, by less than a lap; one that is newer lies ahead by at most the
-/// blocks outstanding, which is at most `depth`, a power of two of at most 2^14. If the NIC ran more than 2^16
-/// blocks ahead of an outdated `done`, the answer is too small, never too large.
+/// A CQE that was seen before lies at or behind `done`, by less than a lap; a new one lies ahead by at most the blocks
+/// outstanding, which is at most `depth`, a power of two of at most 2^14.
 #[inline(always)]
 pub fn completed(done: u64, end16: u16, depth: u64) -> Option<u64> {
     let ahead = end16.wrapping_sub(done as u16) as u64;

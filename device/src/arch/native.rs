@@ -291,7 +291,6 @@ macro_rules! scope {
             access!(store u64, AtomicU64, store_relaxed, Relaxed);
             access!(store u64, AtomicU64, store_release, Release);
             access!(rmw u64, AtomicU64, fetch_add_relaxed, fetch_add, Relaxed);
-            access!(rmw u64, AtomicU64, fetch_max_acq_rel, fetch_max, AcqRel);
             access!(rmw u64, AtomicU64, swap_acq_rel, swap, AcqRel);
         }
     };

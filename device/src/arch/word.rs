@@ -19,8 +19,6 @@ pub trait Scope: Copy + 'static {
     unsafe fn store_release(p: *mut u64, v: u64);
     /// Adds, wrapping; returns the old value.
     unsafe fn fetch_add_relaxed(p: *mut u64, v: u64) -> u64;
-    /// Unsigned maximum; returns the old value.
-    unsafe fn fetch_max_acq_rel(p: *mut u64, v: u64) -> u64;
     /// Exchanges; returns the old value.
     unsafe fn swap_acq_rel(p: *mut u64, v: u64) -> u64;
 }
