@@ -63,6 +63,9 @@ impl DeviceError {
             Some(Code::Timeout) => {
                 "the NIC did not complete in time: check the doorbell mapping and the link with `rushmem info`"
             }
+            Some(Code::Completion) if self.syndrome() == Some(Syndrome::WR_FLUSH_ERR) => {
+                "the completion that told the cause was overwritten: run with RUSHMEM_CQ=ring to see it"
+            }
             Some(Code::NoQp) => "raise RUSHMEM_BLOCK_QPS or RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
             Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
             Some(Code::Layout) | None => "rebuild the kernels with the version of rushmem that the host uses",
