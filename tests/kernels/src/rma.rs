@@ -37,7 +37,7 @@ struct Move {
 /// Moves `source` to the landing places in pieces of `piece` bytes: piece `k` goes from PE `s` to PE `(k + s) mod n`, or
 /// from there to here with a get. The units of the grid take the pieces in turn. With a signal, each piece adds 1 to
 /// `arrived`, and the first thread waits for `expected` of them. The block's queues are used by threads and blocks with
-/// the calls of [`put_or_get`] only, a thread's own by threads: all combinations are more PTX than they are worth.
+/// the calls of `put_or_get` only, a thread's own by threads: all combinations are more PTX than they are worth.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel that can do everything
 pub fn move_pieces(
