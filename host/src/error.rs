@@ -59,11 +59,11 @@ pub enum Error {
     },
     /// The heap is larger than what the machine has.
     #[error(
-        "a symmetric heap of {wanted} bytes for each of {pes} PEs does not fit: {place} has {available} bytes \
-         available; lower RUSHMEM_HEAP_BYTES or run fewer PEs"
+        "what {pes} PEs want does not fit: each needs {wanted} bytes for its symmetric heap and queues, and {place} \
+         has {available} bytes available; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"
     )]
     HeapTooLarge {
-        /// Bytes asked for each PE.
+        /// Bytes for each PE.
         wanted: u64,
         /// PEs that share the memory.
         pes: u32,

@@ -12,6 +12,7 @@ use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind, Nic};
 use crate::cuda::Cuda;
 use crate::machine::{Gpu, Machine, Native};
+use crate::queues::Shape;
 use crate::{Error, Pe, Result, native};
 
 /// The PTX of a kernel crate, as `rushmem-ptx` built it. Made by [`ptx!`](crate::ptx).
@@ -264,10 +265,11 @@ fn find_gpus(config: &Config, ptx: &[Ptx], on_node: u32) -> Result<Vec<u32>> {
     (0..on_node).map(gpu_of).collect()
 }
 
-/// Refuses heaps that the machine's memory cannot hold.
+/// Refuses heaps and queues that the machine's memory cannot hold.
 fn check_memory(config: &Config, pes: u32) -> Result<()> {
     let Some(available) = available_memory() else { return Ok(()) };
-    let wanted = config.heap_bytes.0;
+    let n_pes = config.n_pes.unwrap_or(config.pes).get();
+    let wanted = config.heap_bytes.0.saturating_add(Shape::new(config, n_pes).memory());
     if wanted.saturating_mul(pes.into()) > available {
         return Err(Error::HeapTooLarge { wanted, pes, place: "this machine's memory".into(), available });
     }

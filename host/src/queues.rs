@@ -59,6 +59,12 @@ impl Shape {
         self.depth.trailing_zeros() as u8
     }
 
+    /// Bytes of host memory that the queues of a PE need, words that kernels update included.
+    pub(crate) fn memory(&self) -> u64 {
+        let words = size_of::<QpState>() as u64 + size_of::<QpDesc>() as u64 + 2 * 8 * self.depth;
+        self.qps().saturating_mul(self.queue_bytes() + words).saturating_add(self.reserved())
+    }
+
     /// Bytes of queue memory that one QP needs: SQ, CQ, and a line for each doorbell record.
     fn queue_bytes(&self) -> u64 {
         self.depth * (WQEBB_BYTES + CQE_BYTES) + 2 * RECORD_BYTES
