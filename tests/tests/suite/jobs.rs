@@ -79,7 +79,7 @@ fn a_heap_larger_than_memory_is_refused() {
     let text = error.to_string();
     let Error::HeapTooLarge { wanted, pes, .. } = error else { panic!("{text}") };
     assert_eq!((wanted >> 40, pes), (64, 2));
-    assert!(text.ends_with("bytes available; lower RUSHMEM_HEAP_BYTES or run fewer PEs"), "{text}");
+    assert!(text.ends_with("lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"), "{text}");
 }
 
 #[test]
