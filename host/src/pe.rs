@@ -418,13 +418,14 @@ fn patience(timeout: Duration) -> Duration {
 /// Sets the control page's abort word when a PE is lost, and remembers which.
 fn watch(bootstrap: &dyn Bootstrap, control: &Region) -> Result<Lost> {
     let lost = Lost::default();
-    let (slot, page) = (Arc::clone(&lost), control.clone());
+    // Weakly: the bootstrap's thread may keep the callback for longer than the PE has its memory.
+    let (slot, page) = (Arc::clone(&lost), Arc::downgrade(&control.memory));
     bootstrap.on_peer_lost(Box::new(move |peer| {
         tracing::warn!("{peer}");
         slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(peer);
-        if let Err(error) =
-            page.write(std::mem::offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32))
-        {
+        let Some(page) = page.upgrade() else { return };
+        let abort = std::mem::offset_of!(ControlPage, abort) as u64;
+        if let Err(error) = page.write(abort, bytemuck::bytes_of(&1u32)).and_then(|()| page.flush()) {
             tracing::error!("the kernels cannot be told: {error}");
         }
     }))?;
