@@ -44,19 +44,12 @@ impl CopyEngine {
 
     /// Makes the driver load what each kind of copy needs: later it might wait for a kernel that waits for the copy.
     fn warm_up(&self) -> Result<(), Error> {
-        let scratch = DeviceBuffer::new(self.stream.device(), 2 * STAGING_BYTES)?;
+        let scratch = DeviceBuffer::new(self.stream.device(), STAGING_BYTES)?;
         let (there, here) = (scratch.address(), self.staging.address());
-        let half = STAGING_BYTES as u64;
-        // Copies within a GPU are kernels, a different one for each alignment.
-        for skew in [0, 1, 2, 4, 8, 16] {
-            for len in [8, 4096, STAGING_BYTES - 16] {
-                for (to, from) in [(there, here), (there + half, there), (here, there)] {
-                    // SAFETY: both ranges lie in the scratch or the staging buffer, and are used by nobody else.
-                    unsafe {
-                        self.stream.copy(to + skew, from + skew, len)?;
-                        self.stream.copy(to + skew, from, len)?;
-                    }
-                }
+        for len in [8, 4096, STAGING_BYTES] {
+            for (to, from) in [(there, here), (here, there)] {
+                // SAFETY: both ranges lie in the scratch or the staging buffer, and are used by nobody else.
+                unsafe { self.stream.copy(to, from, len)? };
             }
         }
         self.stream.synchronize()
@@ -279,9 +272,8 @@ unsafe impl Memory for CudaMemory {
         None
     }
 
-    fn unified_addr(&self) -> Option<u64> {
-        Some(self.address())
-    }
+    // No `unified_addr`: a copy within a GPU runs on its multiprocessors, so a kernel that fills them and waits for
+    // the copy would wait for ever. Copies through the staging buffer use the copy engines alone.
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         CudaMemory::read(self, offset, buf).map_err(memory_error)
