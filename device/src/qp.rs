@@ -194,10 +194,10 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Blocks of the WQE that a CQE completes. All that this crate signals are one block long, but for the 64-bit
     /// masked compare and swap; the queue itself tells which masked ones are of 64 bits.
     ///
-    /// The CQE may be one that was seen before, or that another thread is about to count, so the slot may have been
-    /// given out again and hold anything, the second half of another WQE included. Only an entry that says this very
-    /// index and opcode is believed; if it does not, `done` has passed the CQE's WQE, and the answer does not matter as
-    /// long as it is not too large. (A second half begins with a byte count of 8, which is no atomic's opcode.)
+    /// The CQE of a collapsed CQ may be one that was seen before, so the slot may have been given out again and hold
+    /// anything, the second half of another WQE included. Only an entry that says this very index and opcode is
+    /// believed; if it does not, `done` has passed the CQE's WQE, and the answer does not matter as long as it is not
+    /// too large. (A second half begins with a byte count of 8, which is no atomic's opcode.)
     #[inline(always)]
     fn blocks_of(&self, word: CqeWord) -> u16 {
         if word.opcode() != Opcode::ATOMIC_MASKED_CS {
