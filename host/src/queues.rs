@@ -10,12 +10,15 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use rushmem_device::abi::{DevAddr, DeviceState, PeerDesc, QpDesc, QpState, peer_flags, qp_flags, reserved};
 use rushmem_mlx5::doorbell::Record;
-use rushmem_mlx5::prm::{cq, mkey, pd, qp};
+use rushmem_mlx5::prm::caps::AtomicCaps;
+use rushmem_mlx5::prm::{cq, qp};
 
 use crate::Result;
 use crate::config::{Config, CqKind};
-use crate::machine::{Machine, Mapping, Region};
-use crate::provider::{self, Object, PortAddress, Provider, Uar, Umem, create, execute};
+use crate::machine::{Machine, Region};
+use crate::provider::{
+    self, Key, Object, Pd, PortAddress, Provider, QUEUE_ALIGN, Uar, Umem, create, execute,
+};
 
 const WQEBB_BYTES: u64 = 64;
 const CQE_BYTES: u64 = 64;
@@ -67,7 +70,8 @@ impl Shape {
 
     /// Bytes of queue memory that one QP needs: SQ, CQ, and a line for each doorbell record.
     fn queue_bytes(&self) -> u64 {
-        self.depth * (WQEBB_BYTES + CQE_BYTES) + 2 * RECORD_BYTES
+        (self.depth * WQEBB_BYTES).next_multiple_of(QUEUE_ALIGN)
+            + (self.depth * CQE_BYTES + 2 * RECORD_BYTES).next_multiple_of(QUEUE_ALIGN)
     }
 }
 
@@ -83,7 +87,6 @@ pub(crate) struct Card {
 struct Pair {
     object: Box<dyn Object>,
     _cq: Box<dyn Object>,
-    mapping: Box<dyn Mapping>,
     uar: Box<dyn Uar>,
     qpn: u32,
 }
@@ -91,14 +94,15 @@ struct Pair {
 /// The queue pairs of a PE. Fields drop in order: pairs, then keys, then memory.
 pub(crate) struct Queues {
     pairs: Vec<Pair>,
-    _key: Box<dyn Object>,
-    _pd: Box<dyn Object>,
-    _umems: Vec<Box<dyn Umem>>,
+    key: Box<dyn Key>,
+    pd: Box<dyn Pd>,
+    umem: Box<dyn Umem>,
     nic: Box<dyn Provider>,
     queues: Region,
     shape: Shape,
-    lkey: u32,
-    key: u32,
+    eqn: u8,
+    /// Bits of [`qp_flags`] that this NIC makes necessary.
+    flags: u32,
 }
 
 impl Queues {
@@ -112,39 +116,28 @@ impl Queues {
         heap: &Region,
         shape: Shape,
     ) -> Result<Self> {
-        let queues = machine.shared(shape.qps() * shape.queue_bytes())?;
-        let heap_umem = nic.umem_reg(heap.memory.clone())?;
-        let queue_umem = nic.umem_reg(queues.memory.clone())?;
-        let (pd_object, out) = create(&*nic, &pd::AllocPd::default())?;
-        let pd = out.pd;
-        let (key_object, key) = heap_key(&*nic, &*heap_umem, heap.memory.len(), pd)?;
-        let mut this = Self {
-            pairs: Vec::new(),
-            _key: key_object,
-            _pd: pd_object,
-            _umems: vec![heap_umem],
-            nic,
-            queues,
-            shape,
-            lkey: key,
-            key,
-        };
+        let eqn = nic.eqn()?;
+        let atomics: AtomicCaps = provider::capabilities(&*nic)?;
+        let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
+        let (queues, umem) = provider::queue_memory(&*nic, machine, shape.qps() * shape.queue_bytes())?;
+        let pd = nic.alloc_pd()?;
+        let key = pd.register(heap)?;
+        let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
+        flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
+        let mut this = Self { pairs: Vec::new(), key, pd, umem, nic, queues, shape, eqn, flags };
         for i in 0..shape.qps() {
-            let pair = this.pair(machine, queue_umem.id(), pd, i)?;
+            let pair = this.pair(machine, i)?;
             this.pairs.push(pair);
         }
-        this._umems.push(queue_umem);
         Ok(this)
     }
 
     /// CREATE_CQ and CREATE_QP of pair number `i`.
-    fn pair(&self, machine: &dyn Machine, umem: u32, pd: u32, i: u64) -> Result<Pair> {
-        let s = &self.shape;
+    fn pair(&self, machine: &dyn Machine, i: u64) -> Result<Pair> {
+        let (s, umem) = (&self.shape, self.umem.id());
         let at = self.place(i);
         self.queues.write(at.cq, &vec![0xff; (s.depth * CQE_BYTES) as usize])?;
-        let uar = self.nic.alloc_uar()?;
-        // SAFETY: the page lives as long as `uar`, which the pair keeps until after the mapping.
-        let mapping = unsafe { machine.map_page(uar.page()) }?;
+        let uar = self.nic.alloc_uar(machine)?;
         let (cq_object, out) = create(
             &*self.nic,
             &cq::CreateCq {
@@ -154,6 +147,7 @@ impl Queues {
                     dbr_addr: at.cq_record,
                     cc: s.collapsed,
                     oi: true,
+                    c_eqn: self.eqn,
                     log_cq_size: s.log_depth(),
                     uar_page: uar.page_id(),
                     ..Default::default()
@@ -170,7 +164,7 @@ impl Queues {
                 context: qp::QpContext {
                     st: qp::ServiceType::RC,
                     pm_state: qp::PmState::MIGRATED,
-                    pd,
+                    pd: self.pd.number(),
                     log_sq_size: s.log_depth(),
                     rq_type: qp::RqType::ZERO_SIZE,
                     uar_page: uar.page_id(),
@@ -187,13 +181,13 @@ impl Queues {
                 ..Default::default()
             },
         )?;
-        Ok(Pair { object, _cq: cq_object, mapping, uar, qpn: created.qpn })
+        Ok(Pair { object, _cq: cq_object, uar, qpn: created.qpn })
     }
 
     /// Where the queues of pair `i` lie in the queue memory.
     fn place(&self, i: u64) -> Place {
         let sq = i * self.shape.queue_bytes();
-        let cq = sq + self.shape.depth * WQEBB_BYTES;
+        let cq = sq + (self.shape.depth * WQEBB_BYTES).next_multiple_of(QUEUE_ALIGN);
         let sq_record = cq + self.shape.depth * CQE_BYTES;
         Place { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
     }
@@ -205,7 +199,11 @@ impl Queues {
 
     /// What the others must know.
     pub(crate) fn card(&self) -> Card {
-        Card { port: self.nic.port(), rkey: self.key, qpns: self.pairs.iter().map(|p| p.qpn).collect() }
+        Card {
+            port: self.nic.port(),
+            rkey: self.key.rkey(),
+            qpns: self.pairs.iter().map(|p| p.qpn).collect(),
+        }
     }
 
     /// Connects every pair: number `(set, pe)` of this PE `me` with number `(set, me)` of that one.
@@ -218,7 +216,7 @@ impl Queues {
             let (set, pe) = (i / n, i % n);
             let card = &cards[pe];
             let remote_qpn = card.qpns[set * n + me as usize];
-            connect(&*self.nic, pair, card.port, remote_qpn, ack_timeout(timeout))?;
+            connect(&*self.nic, pair, &card.port, remote_qpn, ack_timeout(timeout))?;
         }
         Ok(())
     }
@@ -232,19 +230,19 @@ impl Queues {
             QpDesc {
                 sq: self.queues.addr.add(at.sq),
                 dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
-                uar: pair.mapping.addr().add(pair.uar.register_offset() as u64),
+                uar: pair.uar.register(),
                 cq: self.queues.addr.add(at.cq),
                 state: state.qp(i),
                 ends: state.ends(i),
                 fetch_busy: state.fetch_busy(i),
                 fetch: reserved::FETCH + i * s.depth * 8,
-                lkey: self.lkey,
+                lkey: self.key.lkey(),
                 rkey: cards[peer].rkey,
                 qpn: pair.qpn,
                 peer: peer as u32,
                 log_depth: s.log_depth().into(),
                 log_cq: s.log_depth().into(),
-                flags: if s.collapsed { qp_flags::COLLAPSED } else { 0 },
+                flags: self.flags,
                 reserved: 0,
                 pe_state: state.device_state(),
                 reserved_too: [0; 6],
@@ -261,52 +259,22 @@ struct Place {
     cq_record: u64,
 }
 
-/// A zero-based key over the whole heap: an address on the wire is an offset in the heap.
-fn heap_key(nic: &dyn Provider, umem: &dyn Umem, len: u64, pd: u32) -> Result<(Box<dyn Object>, u32)> {
-    const LOW: u8 = 0x52;
-    const LOG_PAGE: u8 = 12;
-    let octwords = (len.div_ceil(1 << LOG_PAGE)).div_ceil(2) as u32;
-    let command = mkey::CreateMkey {
-        umem_valid: true,
-        umem_id: umem.id(),
-        translations_octword_actual_size: octwords,
-        context: mkey::MkeyContext {
-            a: true,
-            rw: true,
-            rr: true,
-            lw: true,
-            lr: true,
-            qpn: mkey::MkeyContext::ANY_QP,
-            mkey_7_0: LOW,
-            pd,
-            start_addr: 0,
-            len,
-            translations_octword_size: octwords,
-            log_page_size: LOG_PAGE,
-            ..Default::default()
-        }
-        .with_access_mode(mkey::AccessMode::MTT),
-        ..Default::default()
-    };
-    let (object, out) = create(nic, &command)?;
-    Ok((object, mkey::key(out.mkey_index, LOW)))
-}
-
 fn connect(
     nic: &dyn Provider,
     pair: &Pair,
-    port: PortAddress,
+    peer: &PortAddress,
     remote_qpn: u32,
     ack_timeout: u8,
 ) -> Result<(), provider::Error> {
-    const PORT: u8 = 1;
     /// log2 of the READs and atomics in flight.
     const LOG_READS: u8 = 4;
+    let vhca_port_num = nic.port().number;
+    let (primary_address_path, mtu) = nic.path(peer)?;
     let init = qp::Rst2Init {
         qpn: pair.qpn,
         context: qp::QpContext {
             pm_state: qp::PmState::MIGRATED,
-            primary_address_path: qp::AddressPath { vhca_port_num: PORT, ..Default::default() },
+            primary_address_path: qp::AddressPath { vhca_port_num, ..Default::default() },
             atomic_mode: qp::AtomicMode::UP_TO_8B,
             rre: true,
             rwe: true,
@@ -318,19 +286,12 @@ fn connect(
     let rtr = qp::Init2Rtr {
         qpn: pair.qpn,
         context: qp::QpContext {
-            mtu: nic.path_mtu(port),
+            mtu,
             log_msg_max: 30,
             remote_qpn,
             log_rra_max: LOG_READS,
             min_rnr_nak: 12,
-            primary_address_path: qp::AddressPath {
-                rgid_rip: port.gid,
-                rmac: port.mac,
-                hop_limit: 64,
-                udp_sport: 0xc000,
-                vhca_port_num: PORT,
-                ..Default::default()
-            },
+            primary_address_path,
             ..Default::default()
         },
         ..Default::default()
