@@ -87,7 +87,7 @@ impl Pe {
         let state = StateMap::new(&*machine, shape)?;
         let none = || Error::Unavailable { what: "a NIC".into(), why: "the job gave this PE none".into() };
         let nic = nics.into_iter().next().ok_or_else(none)?;
-        let queues = Queues::prepare(nic, &*machine, &heap, shape)?;
+        let queues = Queues::prepare(nic, &*machine, &heap, shape, config.queues)?;
 
         let cards = exchange(&*bootstrap, &queues.card(), &config)?;
         queues.connect(me, &cards, config.timeout)?;

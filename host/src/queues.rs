@@ -14,7 +14,7 @@ use rushmem_mlx5::prm::caps::AtomicCaps;
 use rushmem_mlx5::prm::{cq, qp};
 
 use crate::Result;
-use crate::config::{Config, CqKind};
+use crate::config::{Config, CqKind, QueuePlace};
 use crate::machine::{Machine, Region};
 use crate::provider::{
     self, Key, Object, Pd, PortAddress, Provider, QUEUE_ALIGN, Uar, Umem, create, execute,
@@ -115,11 +115,13 @@ impl Queues {
         machine: &dyn Machine,
         heap: &Region,
         shape: Shape,
+        place: QueuePlace,
     ) -> Result<Self> {
         let eqn = nic.eqn()?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
-        let (queues, umem) = provider::queue_memory(&*nic, machine, shape.qps() * shape.queue_bytes())?;
+        let (queues, umem) =
+            provider::queue_memory(&*nic, machine, place, shape.qps() * shape.queue_bytes())?;
         let pd = nic.alloc_pd()?;
         let key = pd.register(heap)?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
