@@ -198,11 +198,11 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     consume(qp, view.n_blocks());
     out.stats.wqes += 1;
     fail(qp, cqs, out, done, syndrome, vendor);
-    if let Outcome::Remote(_) = outcome {
+    if let Outcome::Remote(refusal) = outcome {
         // The responder fails with the requester: no more traffic on this connection.
         let peer = source.peer;
         if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
-            target.state = State::Error;
+            core.out.broken(target, refusal.syndrome().0);
             core.enqueue(peer);
         }
     }

@@ -526,9 +526,6 @@ mod tests {
     }
 
     #[test]
-    fn nics() {}
-
-    #[test]
     fn secrets_stay_secret() {
         let secret = Secret::parse(&"aB".repeat(32)).unwrap();
         assert_eq!(secret.reveal(), "ab".repeat(32));

@@ -8,7 +8,7 @@ use super::refuse::{Why, refuse};
 use super::{Answer, require};
 use crate::core::Core;
 use crate::link::udp::path_mtu;
-use crate::nic::{gid_of, mac_of};
+use crate::nic::{gid_of, ip_of_lid, mac_of};
 use crate::qp::{Attrs, Qp, Route, State};
 use crate::roce::{self, Psn};
 use crate::wire::sender;
@@ -165,8 +165,14 @@ fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-/// Where the address path leads: GID and MAC address of a peer give its IPv4 address and UDP port.
+/// Where the address path leads: GID and MAC address of a peer give its IPv4 address and UDP port; without a GID, its
+/// LID gives the address of an adapter of this machine with the same port.
 fn route(path: &AddressPath, own: SocketAddrV4) -> Answer<Route> {
+    if path.rgid_rip == [0; 16] && path.rlid != 0 && !path.fl {
+        let ip = ip_of_lid(path.rlid).ok_or(refuse(CmdStatus::BAD_PARAM, Why::Lid))?;
+        let peer = SocketAddrV4::new(ip, own.port());
+        return Ok(if peer == own { Route::Own } else { Route::Peer(peer) });
+    }
     let is_own = path.rgid_rip == gid_of(*own.ip()) && path.rmac == mac_of(own.port());
     if path.fl || is_own {
         return Ok(Route::Own);

@@ -8,7 +8,6 @@ use crate::link::Fabric;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::nic::{gid_of, mac_of};
 use crate::uar::UarPage;
-use crate::window::Window;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
@@ -75,8 +74,7 @@ impl Bed {
         let (control, control_umem) = umem(CONTROL);
         let page = Arc::new(HostBuffer::new(PAGE));
         let shared: Arc<dyn Memory> = Arc::clone(&page) as _;
-        let Ok(window) = Window::new(&shared, 0, PAGE, PAGE) else { unreachable!("a page is a page") };
-        let uar = UarPage { owner: context, page: window, qps: Vec::new(), users: 0 };
+        let Ok(uar) = UarPage::new(context, &shared, 0) else { unreachable!("a page is a page") };
         let uar_page = core.uars.insert(uar).expect("numbers are left");
 
         let mut bed = Bed { core, context, control, page, key: 0, qpn: 0, peer: 0, numbers: Vec::new() };

@@ -95,7 +95,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
             qp.resp.last_word = Some((packet.bth.psn, syndrome));
             qp.resp.message = None;
             qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
-            qp.state = State::Error;
+            out.broken(qp, refusal.syndrome().0);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod capture;
 mod commands;
 mod errors;
+mod events;
 mod faults;
 mod links;
 mod operations;

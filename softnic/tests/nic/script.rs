@@ -1,12 +1,12 @@
 //! A driver in a few lines: brings QPs up by mailboxes, posts entries, polls completions.
 
 use rushmem_mlx5::cqe::{CQE_BYTES, OpOwn};
-use rushmem_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
+use rushmem_mlx5::doorbell::{ArmWord, CqRecord, Doorbell, record_word, set_ci_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
-    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts,
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts, ToErr,
 };
 use rushmem_mlx5::prm::{CmdError, Command, DecodeError, Response};
 use rushmem_mlx5::seg::{DataSeg, blocks_for};
@@ -50,6 +50,10 @@ pub(crate) struct Setup {
     pub(crate) rights: [bool; 5],
     pub(crate) log_sq: u8,
     pub(crate) log_cq: u8,
+    /// log2 of a completion's slot, less 6.
+    pub(crate) cqe_sz: u8,
+    /// A doorbell page other than the user's own.
+    pub(crate) page: Option<u32>,
     pub(crate) collapsed: bool,
     pub(crate) ignore_overrun: bool,
     /// log2 of receive entries of 64 bytes.
@@ -74,6 +78,8 @@ impl Default for Setup {
             rights: [true; 5],
             log_sq: 6,
             log_cq: 6,
+            cqe_sz: 0,
+            page: None,
             collapsed: false,
             ignore_overrun: true,
             log_rq: None,
@@ -118,6 +124,7 @@ pub(crate) struct Pe {
 pub(crate) struct Ring {
     pub(crate) memory: Arc<HostBuffer>,
     log: u8,
+    slot: usize,
     pub(crate) consumer: u32,
     record: Arc<HostBuffer>,
     record_at: usize,
@@ -130,9 +137,13 @@ const RECV_CQ_RECORD: usize = 128;
 
 impl Pe {
     pub(crate) fn new(nic: &Nic, setup: Setup) -> Pe {
-        let context = Arc::new(nic.open());
+        Pe::of(nic, nic.open(), setup)
+    }
+
+    /// The first QP of a user.
+    pub(crate) fn of(nic: &Nic, context: Context, setup: Setup) -> Pe {
         let uar = context.alloc_uar().unwrap();
-        Pe::with(nic, context, uar, setup)
+        Pe::with(nic, Arc::new(context), uar, setup)
     }
 
     /// Another QP of the same user, rung on the same page.
@@ -166,10 +177,11 @@ impl Pe {
         };
         let key = key(call(&context, &create).unwrap().mkey_index, KEY_LOW);
 
+        let uar_page = setup.page.unwrap_or(uar.page_id);
         let records = Arc::new(HostBuffer::new(4096));
         let record_umem = context.umem_reg(Arc::clone(&records) as _, 0, 4096).unwrap();
         let ring = |record_at: usize| {
-            let bytes = CQE_BYTES << setup.log_cq;
+            let bytes = CQE_BYTES << (setup.log_cq + setup.cqe_sz);
             let memory = Arc::new(HostBuffer::new(bytes));
             memory.write(0, &vec![0xff; bytes]).unwrap();
             let umem = context.umem_reg(Arc::clone(&memory) as _, 0, bytes as u64).unwrap();
@@ -182,14 +194,17 @@ impl Pe {
                     dbr_addr: record_at as u64,
                     cc: setup.collapsed,
                     oi: setup.ignore_overrun,
+                    cqe_sz: setup.cqe_sz,
                     log_cq_size: setup.log_cq,
-                    uar_page: uar.page_id,
+                    uar_page,
                     ..CqContext::default()
                 },
                 ..CreateCq::default()
             };
             let cqn = call(&context, &create).unwrap().cqn;
-            (cqn, Ring { memory, log: setup.log_cq, consumer: 0, record: Arc::clone(&records), record_at })
+            let record = Arc::clone(&records);
+            let slot = CQE_BYTES << setup.cqe_sz;
+            (cqn, Ring { memory, log: setup.log_cq, slot, consumer: 0, record, record_at })
         };
         let (cqn, cq) = ring(CQ_RECORD);
         let (recv_cqn, recv_cq) = ring(RECV_CQ_RECORD);
@@ -202,7 +217,7 @@ impl Pe {
             wq_umem_valid: true,
             context: QpContext {
                 pd,
-                uar_page: uar.page_id,
+                uar_page,
                 user_index: 0x77,
                 cqn_snd: cqn,
                 cqn_rcv: recv_cqn,
@@ -245,6 +260,16 @@ impl Pe {
     pub(crate) fn connect(&self, peer: &Pe) {
         self.to_rtr(peer);
         self.to_rts();
+    }
+
+    /// Brings the QP to RTS towards itself.
+    pub(crate) fn connect_to_itself(&self) {
+        self.connect(self);
+    }
+
+    /// Puts the QP into error.
+    pub(crate) fn fail_now(&self) {
+        call(&self.context, &ToErr { qpn: self.qpn, ..ToErr::default() }).unwrap();
     }
 
     pub(crate) fn to_init(&self) {
@@ -402,7 +427,7 @@ impl Ring {
     /// The next completion, if it is there.
     pub(crate) fn poll(&mut self) -> Option<Cqe> {
         let entries = 1u32 << self.log;
-        let at = (self.consumer & (entries - 1)) as usize * CQE_BYTES;
+        let at = ((self.consumer & (entries - 1)) as usize + 1) * self.slot - CQE_BYTES;
         let own = OpOwn((self.memory.load_u64(at + 0x38) >> 56) as u8);
         if !own.is_ready(self.consumer, entries) {
             return None;
@@ -422,6 +447,13 @@ impl Ring {
     /// Tells the adapter how far the consumer is.
     pub(crate) fn report(&self) {
         self.record.store_u32(self.record_at, set_ci_word(self.consumer));
+    }
+
+    /// What an arm request for the entries beyond `consumer` writes into the record; gives the request.
+    pub(crate) fn request(&self, sequence: u8, solicited_only: bool, consumer: u32) -> ArmWord {
+        let request = ArmWord::new(sequence, solicited_only, consumer);
+        self.record.store_u32(self.record_at + CqRecord::ARM_OFFSET, request.0.raw());
+        request
     }
 
     /// Waits for the next completion.
