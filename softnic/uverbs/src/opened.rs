@@ -54,6 +54,7 @@ impl Opened {
             (object::CQ, 1) => verbs::cq::destroy(self, call),
             (object::QP, 0) => verbs::qp::create(self, call),
             (object::QP, 1) => verbs::qp::destroy(self, call),
+            (object::AH, 0) => verbs::ah::destroy(self, call),
             (object::MR, 1) => verbs::mr::destroy(self, call),
             (object::MR, 4) => verbs::mr::register_dma_buf(self, call),
             (object::ASYNC_EVENT, 0) => verbs::device::async_event_file(self, call),

@@ -142,9 +142,10 @@ impl Paths {
     }
 }
 
-/// Whether `peer` lies in a network of the interface that has the address `own`.
+/// Whether `own` and `peer` lie in a network of one of this machine's interfaces.
 fn on_link(own: Ipv6Addr, peer: Ipv6Addr) -> bool {
-    interfaces().iter().any(|(address, mask)| *address == own && same_network(own, peer, *mask))
+    let both = |&(address, mask)| same_network(own, address, mask) && same_network(own, peer, mask);
+    interfaces().iter().any(both)
 }
 
 fn same_network(a: Ipv6Addr, b: Ipv6Addr, mask: Ipv6Addr) -> bool {
@@ -238,8 +239,8 @@ mod tests {
         let ip = |text: &str| text.parse::<Ipv6Addr>().unwrap();
         assert!(same_network(ip("::ffff:10.0.0.1"), ip("::ffff:10.0.0.200"), mask));
         assert!(!same_network(ip("::ffff:10.0.0.1"), ip("::ffff:10.0.1.1"), mask));
-        assert!(on_link(ip("::ffff:127.0.0.1"), ip("::ffff:127.0.0.9")), "{:?}", interfaces());
+        assert!(on_link(ip("::ffff:127.0.0.3"), ip("::ffff:127.0.0.9")), "{:?}", interfaces());
         assert!(!on_link(ip("::ffff:127.0.0.1"), ip("::ffff:128.0.0.1")));
-        assert!(!on_link(ip("::ffff:192.0.2.77"), ip("::ffff:192.0.2.78")), "not an address of this machine");
+        assert!(!on_link(ip("::ffff:192.0.2.77"), ip("::ffff:192.0.2.78")), "no network of this machine");
     }
 }

@@ -172,15 +172,16 @@ fn reach(gid: Ipv6Addr) -> Option<u8> {
     if let Some(ip) = gid.to_ipv4_mapped() {
         return match () {
             () if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() => None,
-            () if ip.is_loopback() => Some(3),
-            () if ip.is_link_local() => Some(2),
+            // Of a software device: others of this machine.
+            () if ip.is_loopback() => Some(2),
+            () if ip.is_link_local() => Some(3),
             () => Some(0),
         };
     }
     match () {
         () if gid.is_unspecified() || gid.is_multicast() => None,
-        () if gid.is_loopback() => Some(3),
-        () if gid.is_unicast_link_local() => Some(2),
+        () if gid.is_loopback() => Some(2),
+        () if gid.is_unicast_link_local() => Some(3),
         () => Some(1),
     }
 }
@@ -268,8 +269,8 @@ mod tests {
         let index = |entries: &[Gid]| best(Link::Ethernet, entries).map(|gid| gid.index);
         assert_eq!(index(&table), Some(7));
         assert_eq!(index(&table[..7]), Some(4));
-        assert_eq!(index(&table[..4]), Some(1));
-        assert_eq!(index(&table[2..4]), Some(3), "a loopback address is better than none");
+        assert_eq!(index(&table[..4]), Some(3));
+        assert_eq!(index(&table[..3]), Some(1));
         assert_eq!(index(&table[..1]), None, "RoCE v1 is not routable");
         let mut backwards = table;
         backwards.reverse();

@@ -1,6 +1,6 @@
 //! The device itself: contexts, attributes, ports, GIDs.
 
-use super::{core_out, cq, modify, mr, pd, qp, write};
+use super::{ah, core_out, cq, modify, mr, pd, qp, write};
 use crate::abi::{self, command, driver_data};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -44,6 +44,7 @@ fn invoke_write(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
         command::QUERY_DEVICE => core_out(call, &opened.device.attributes()),
         command::EX_QUERY_DEVICE => extended_query_device(opened, call),
         command::ALLOC_PD => pd::alloc(opened, call),
+        command::CREATE_AH => ah::create(opened, call),
         command::REG_MR => mr::register(opened, call),
         command::CREATE_COMP_CHANNEL => cq::create_channel(opened, call),
         command::QUERY_QP => qp::query(opened, call),
