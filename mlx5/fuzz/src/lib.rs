@@ -28,11 +28,24 @@ fn print(value: impl Display) {
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
-    let view = match View::parse(&segments) {
-        Ok(view) => view,
-        Err(malformed) => return print(malformed),
-    };
+    for view in [View::parse(&segments), View::parse_datagram(&segments)] {
+        match view {
+            Ok(view) => entry(view, &segments),
+            Err(malformed) => print(malformed),
+        }
+    }
+}
+
+/// What holds for every entry.
+fn entry(view: View<'_>, segments: &[Segment]) {
     print(view);
+    let mut again = [Segment::ZERO; 63];
+    assert_eq!(view.emit(&mut again), Some(view.ctrl().ds()), "its size stays");
+    let again = &again[..view.segments().len()];
+    let parse = if view.av().is_some() { View::parse_datagram } else { View::parse };
+    let mut third = [Segment::ZERO; 63];
+    parse(again).expect("it was one before").emit(&mut third).expect("63 segments are enough");
+    assert_eq!(&third[..again.len()], again, "what is written once is written the same way twice");
     let ds = view.ctrl().ds();
     assert_eq!(view.segments(), &segments[..ds as usize]);
     assert_eq!(view.n_blocks(), ds.div_ceil(4));
@@ -41,7 +54,8 @@ pub fn wqe(bytes: &[u8]) {
         Some(Atomic::MaskedCompareSwap64 { .. }) => 2,
         Some(_) => 1,
     };
-    let head = 1 + view.remote().is_some() as u32 + view.wait().is_some() as u32 + operands;
+    let vector = view.av().map_or(0, |av| if av.is_extended() { 3 } else { 1 });
+    let head = 1 + vector + view.remote().is_some() as u32 + view.wait().is_some() as u32 + operands;
     let data: u32 = view
         .data()
         .map(|data| match data {
