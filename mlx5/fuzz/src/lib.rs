@@ -3,10 +3,11 @@
 //! Run one with `cargo +nightly fuzz run wqe` (or `cqe`, `doorbell`, `prm`) in `mlx5/`.
 
 use rushmem_mlx5::{
-    Cqe, CqeWord, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
+    Cqe, CqeWord, CtrlSeg, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
+    av::AvSeg,
     doorbell::{record_counter, record_word},
     prm::{self, CmdOpcode, Command, Response, caps, cq, mkey, pd, qp, uar, umem},
-    seg::InlineHdr,
+    seg::{DataSeg, InlineHdr},
     wqe::{Atomic, Data, scatter},
 };
 use std::fmt::{self, Display, Write};
@@ -188,6 +189,15 @@ fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     bytes
 }
 
+/// A datagram with a whole address vector.
+fn datagram() -> Vec<u8> {
+    let av = AvSeg { dqpn: (AvSeg::EXTENDED | 5).into(), ..AvSeg::default() };
+    let mut entry = vec![CtrlSeg::new(0, Opcode::SEND, 1, 2, 5, Flags::SIGNALED, 0).to_segment()];
+    entry.extend(av.to_segments());
+    entry.push(DataSeg::new(0x2000, 0x43, 64).to_segment());
+    Segment::bytes_of(&entry).to_vec()
+}
+
 fn wqe_seeds() -> Vec<Vec<u8>> {
     let (raddr, rkey, laddr, lkey, len) = (0x1000, 0x42, 0x2000, 0x43, 64);
     let entries = [
@@ -233,5 +243,6 @@ fn wqe_seeds() -> Vec<Vec<u8>> {
             let emitted = entry.emit(1, 2, Flags::SIGNALED);
             emitted.blocks.iter().flat_map(|block| block.to_bytes()).collect()
         })
+        .chain([datagram()])
         .collect()
 }

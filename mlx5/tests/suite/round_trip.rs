@@ -80,8 +80,10 @@ fn flags() -> impl Strategy<Value = Flags> {
     (0..5_u8, 0..4_u8, any::<bool>()).prop_map(|(fm, ce, se)| Flags(fm << 5 | ce << 2 | (se as u8) << 1))
 }
 
-/// A data segment: a pointer, or inline bytes.
-fn data() -> impl Strategy<Value = Result<(u64, u32, u32), Vec<u8>>> {
+/// A data segment: a pointer (address, lkey, length), or inline bytes.
+type Piece = Result<(u64, u32, u32), Vec<u8>>;
+
+fn data() -> impl Strategy<Value = Piece> {
     prop_oneof![
         (any::<u64>(), any::<u32>(), 0..1_u32 << 31).prop_map(Ok),
         vec(any::<u8>(), 0..60).prop_map(Err),
@@ -89,7 +91,7 @@ fn data() -> impl Strategy<Value = Result<(u64, u32, u32), Vec<u8>>> {
 }
 
 /// The segments of a list of data segments.
-fn data_segments(list: &[Result<(u64, u32, u32), Vec<u8>>]) -> Vec<Segment> {
+fn data_segments(list: &[Piece]) -> Vec<Segment> {
     let mut segments = Vec::new();
     for entry in list {
         match entry {
