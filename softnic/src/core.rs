@@ -46,6 +46,8 @@ pub(crate) struct Core {
     /// Entries of the QP at work whose completions wait for their data.
     pub(crate) finished: Vec<Done>,
     pub(crate) rung: Vec<u64>,
+    /// The payload of a datagram on its way.
+    pub(crate) payload: Vec<u8>,
     /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
     pub(crate) retired: Vec<UarPage>,
 }
@@ -106,6 +108,7 @@ impl Core {
             now,
             finished: Vec::new(),
             rung: Vec::new(),
+            payload: Vec::new(),
             retired: Vec::new(),
         }
     }
@@ -305,8 +308,6 @@ pub(crate) fn push(
         }
         Err(_) => {
             out.broken(qp, Syndrome::LOCAL_QP_OP_ERR);
-            // Its queues have to be flushed, whoever works on it now.
-            out.late.push((out.now, qp.qpn));
             if first {
                 let detail = format!("CQ {:#x} of {} entries is full", cqn.unwrap_or(0), 1u32 << cq.log_size);
                 out.violations.record(Clause::CqOverrun, qp.qpn, detail);
@@ -328,6 +329,8 @@ impl Output {
     pub(crate) fn broken(&mut self, qp: &mut Qp, syndrome: Syndrome) {
         if std::mem::replace(&mut qp.state, State::Error) != State::Error {
             self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
+            // Its queues have to be flushed, whoever works on it now.
+            self.late.push((self.now, qp.qpn));
         }
     }
 

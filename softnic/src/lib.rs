@@ -15,10 +15,11 @@
 //! | learn what a driver did wrong | [`Nic::violations`] |
 //! | make it misbehave | [`Faults`] |
 //!
-//! What it has: reliable connections; WRITE, WRITE with immediate, READ, SEND, fetch and add, compare and swap, the
-//! masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT; inline data and lists of segments; fences, solicited bits; CQs as
-//! rings and collapsed, with entries of 64 and 128 bytes, armed, overrun; loss recovery. What it does not have is refused by name: other services, shared
-//! receive queues, memory windows, indirect keys. BlueFlame registers are taken as doorbells.
+//! What it has: reliable connections, unreliable ones, datagrams; WRITE, WRITE with immediate, READ, SEND, fetch and add,
+//! compare and swap, the masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT; inline data and lists of segments; fences,
+//! solicited bits; CQs as rings and collapsed, with entries of 64 and 128 bytes, armed, overrun; loss recovery.
+//! BlueFlame registers are taken as doorbells. What it does not have is refused by name: extended and dynamic
+//! connections, multicast, shared receive queues, memory windows, indirect keys.
 #![deny(unsafe_code)]
 
 mod cmd;
@@ -27,6 +28,7 @@ mod config;
 mod copy;
 mod core;
 mod cq;
+mod datagram;
 #[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 mod dma;
 mod doorbells;
@@ -48,6 +50,7 @@ mod objects;
 mod qp;
 mod rng;
 mod roce;
+mod route;
 mod sq;
 mod stats;
 mod table;

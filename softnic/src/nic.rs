@@ -219,7 +219,7 @@ pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
 }
 
 /// The LID behind an IPv4 address.
-fn lid_of(ip: Ipv4Addr) -> Option<u16> {
+pub(crate) fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     let [.., high, low] = ip.octets();
     let lid = u16::from_be_bytes([high, low]);
     ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)

@@ -44,7 +44,7 @@ reasons! {
     KeyRange = 0x5f_0042, "the key's addresses wrap around, or it has no bytes";
     CqeSize = 0x5f_0050, "only completion entries of 64 or 128 bytes, uncompressed, are supported";
     CqSize = 0x5f_0051, "the completion queue is too large";
-    Service = 0x5f_0060, "only the reliable connected service is supported";
+    Service = 0x5f_0060, "only reliable and unreliable connections and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with their own receive queue, or with none, are supported";
     DbrMode = 0x5f_0063, "queue pairs without doorbell record are not supported";

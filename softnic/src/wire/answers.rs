@@ -1,8 +1,9 @@
 //! Sending what the responder answers, in order and in portions.
 
 use crate::core::{Core, Output};
-use crate::qp::{Qp, Route};
-use crate::roce::{Aeth, Bth, Ext, Op, Psn, Reth, Syndrome};
+use crate::qp::Qp;
+use crate::roce::{Aeth, Bth, Ext, Op, Psn, Reth, Service, Syndrome};
+use crate::route::Route;
 use crate::target::{self, Place, Refusal};
 
 /// Packets sent in one visit.
@@ -51,6 +52,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             continue;
         }
         let mut bth = Bth {
+            service: Service::Rc,
             op: Op::Ack,
             solicited: false,
             ack_req: false,

@@ -8,6 +8,8 @@ mod faults;
 mod links;
 mod operations;
 mod queues;
+mod ring;
 mod script;
+mod services;
 mod sharing;
 mod stress;

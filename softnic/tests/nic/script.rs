@@ -1,12 +1,14 @@
 //! A driver in a few lines: brings QPs up by mailboxes, posts entries, polls completions.
 
-use rushmem_mlx5::cqe::{CQE_BYTES, OpOwn};
-use rushmem_mlx5::doorbell::{ArmWord, CqRecord, Doorbell, record_word, set_ci_word};
+use crate::ring::Ring;
+use rushmem_mlx5::cqe::CQE_BYTES;
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
-    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts, ToErr,
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts,
+    ServiceType, ToErr,
 };
 use rushmem_mlx5::prm::{CmdError, Command, DecodeError, Response};
 use rushmem_mlx5::seg::{DataSeg, blocks_for};
@@ -16,7 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a completion may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The key to every datagram QP.
+pub(crate) const QKEY: u32 = 0x1234_5678;
 /// Low byte of every key.
 const KEY_LOW: u8 = 0x5a;
 
@@ -43,6 +47,7 @@ pub(crate) fn call<C: Command>(context: &Context, command: &C) -> Result<C::Outp
 /// Rights of the heap's key, and everything about a QP that tests vary.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    pub(crate) service: ServiceType,
     pub(crate) heap: usize,
     /// First address of the heap's key.
     pub(crate) start: u64,
@@ -73,6 +78,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Setup {
         Setup {
+            service: ServiceType::RC,
             heap: 1 << 20,
             start: 0,
             rights: [true; 5],
@@ -116,18 +122,8 @@ pub(crate) struct Pe {
     /// Producer counter.
     pub(crate) producer: u16,
     pub(crate) receives: u16,
-    gid: [u8; 16],
-    mac: [u8; 6],
-}
-
-/// A completion queue as its consumer sees it.
-pub(crate) struct Ring {
-    pub(crate) memory: Arc<HostBuffer>,
-    log: u8,
-    slot: usize,
-    pub(crate) consumer: u32,
-    record: Arc<HostBuffer>,
-    record_at: usize,
+    pub(crate) gid: [u8; 16],
+    pub(crate) mac: [u8; 6],
 }
 
 // Where records lie in their buffer.
@@ -216,6 +212,7 @@ impl Pe {
             wq_umem_id: wq_umem,
             wq_umem_valid: true,
             context: QpContext {
+                st: setup.service,
                 pd,
                 uar_page,
                 user_index: 0x77,
@@ -279,6 +276,7 @@ impl Pe {
             rwe,
             rae,
             atomic_mode: self.setup.atomic_mode,
+            q_key: QKEY,
             primary_address_path: AddressPath { vhca_port_num: 1, ..AddressPath::default() },
             ..QpContext::default()
         };
@@ -420,52 +418,6 @@ impl Pe {
         let mut bytes = vec![0; len];
         self.heap.read(offset, &mut bytes).unwrap();
         bytes
-    }
-}
-
-impl Ring {
-    /// The next completion, if it is there.
-    pub(crate) fn poll(&mut self) -> Option<Cqe> {
-        let entries = 1u32 << self.log;
-        let at = ((self.consumer & (entries - 1)) as usize + 1) * self.slot - CQE_BYTES;
-        let own = OpOwn((self.memory.load_u64(at + 0x38) >> 56) as u8);
-        if !own.is_ready(self.consumer, entries) {
-            return None;
-        }
-        let cqe = self.entry(at);
-        self.consumer += 1;
-        Some(cqe)
-    }
-
-    /// The entry at a byte offset, whatever it is.
-    pub(crate) fn entry(&self, at: usize) -> Cqe {
-        let mut bytes = [0; CQE_BYTES];
-        self.memory.read(at as u64, &mut bytes).unwrap();
-        bytemuck::cast(bytes)
-    }
-
-    /// Tells the adapter how far the consumer is.
-    pub(crate) fn report(&self) {
-        self.record.store_u32(self.record_at, set_ci_word(self.consumer));
-    }
-
-    /// What an arm request for the entries beyond `consumer` writes into the record; gives the request.
-    pub(crate) fn request(&self, sequence: u8, solicited_only: bool, consumer: u32) -> ArmWord {
-        let request = ArmWord::new(sequence, solicited_only, consumer);
-        self.record.store_u32(self.record_at + CqRecord::ARM_OFFSET, request.0.raw());
-        request
-    }
-
-    /// Waits for the next completion.
-    pub(crate) fn wait(&mut self) -> Cqe {
-        let start = Instant::now();
-        loop {
-            if let Some(cqe) = self.poll() {
-                return cqe;
-            }
-            assert!(start.elapsed() < PATIENCE, "no completion {} in time", self.consumer);
-            std::thread::yield_now();
-        }
     }
 }
 
