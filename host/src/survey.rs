@@ -113,8 +113,8 @@ fn nic(config: &Config, gpus: &[FoundGpu]) -> (Choice, Vec<String>) {
     let soft = |why| (Choice { what: "software ConnectX".into(), why }, Vec::new());
     match decide(config) {
         Err(error) => (Choice { what: "nothing".into(), why: error.to_string() }, Vec::new()),
-        Ok(Decision { hardware: None, why }) => soft(why),
-        Ok(Decision { hardware: Some(hardware), why }) => of_hardware(&hardware, why, config, gpus),
+        Ok(Decision { hardware: None, why, .. }) => soft(why),
+        Ok(Decision { hardware: Some(hardware), why, .. }) => of_hardware(&hardware, why, config, gpus),
     }
 }
 

@@ -159,16 +159,6 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_PTX", "When kernels are built: auto, build (always compile them) or committed (never)."),
     ("RUSHMEM_PTX_RUSTC", "When kernels are built: path of the rustc that compiles them."),
     ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives it."),
-    (
-        "RUSHMEM_UVERBS_DEVICES",
-        "Set by `rushmem softnic`: how many RDMA devices the software ConnectX shows.",
-    ),
-    ("RUSHMEM_UVERBS_LINK", "Set by `rushmem softnic`: what their ports speak, ethernet or ib."),
-    ("RUSHMEM_UVERBS_IP", "Set by `rushmem softnic`: the address of each device."),
-    ("RUSHMEM_UVERBS_FAULT", "Set by `rushmem softnic`: faults to inject."),
-    ("RUSHMEM_UVERBS_CAPTURE", "Set by `rushmem softnic`: the file that gets all packets."),
-    ("RUSHMEM_UVERBS_LOG", "What the library behind `rushmem softnic` logs to standard error."),
-    ("RUSHMEM_UVERBS_LIBRARY", "Where `rushmem softnic` finds that library."),
     ("RUSHMEM_PTXAS", "Path of the ptxas that checks PTX."),
     (
         "RUSHMEM_UVERBS_DEVICES",

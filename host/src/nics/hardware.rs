@@ -27,15 +27,17 @@ pub(super) fn look(nic: &Nic) -> Result<Decision> {
     };
     let (candidates, mut refused) = rdma::find(named).map_err(NicError::from)?;
     if candidates.is_empty() {
-        let why = if refused.is_empty() { "there is no ConnectX".into() } else { refused.join("; ") };
-        return Ok(Decision { hardware: None, why });
+        let left_out = !refused.is_empty();
+        let why = if left_out { refused.join("; ") } else { "there is no ConnectX".into() };
+        return Ok(Decision { left_out, ..Decision::soft(why) });
     }
     let candidates = of_one_link(candidates, &mut refused, named.is_some())?;
     let why = match named {
         Some(_) => "RUSHMEM_NIC names it".into(),
         None => format!("found, with {} active", if candidates.len() == 1 { "a port" } else { "ports" }),
     };
-    Ok(Decision { hardware: Some(Hardware { candidates, refused }), why })
+    let left_out = !refused.is_empty();
+    Ok(Decision { hardware: Some(Hardware { candidates, refused }), why, left_out })
 }
 
 /// PEs can only talk over links of one kind: of devices found, those of the kind that more of them have.

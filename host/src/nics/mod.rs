@@ -29,11 +29,13 @@ pub(crate) struct Decision {
     pub(crate) hardware: Option<Hardware>,
     /// Why.
     pub(crate) why: String,
+    /// There is an RDMA device that is not used, which its owner might not expect.
+    pub(crate) left_out: bool,
 }
 
 impl Decision {
     fn soft(why: impl Into<String>) -> Self {
-        Self { hardware: None, why: why.into() }
+        Self { hardware: None, why: why.into(), left_out: false }
     }
 }
 
@@ -66,11 +68,12 @@ fn look(nic: &Nic) -> Result<Decision> {
     }
     let connectx: Vec<_> =
         found.iter().filter(|(_, connectx)| *connectx).map(|(name, _)| name.as_str()).collect();
-    Ok(Decision::soft(match (connectx.is_empty(), found.is_empty()) {
+    let why = match (connectx.is_empty(), found.is_empty()) {
         (false, _) => format!("there is {}, but {BUILD}", connectx.join(", ")),
         (true, false) => "none of the RDMA devices is a ConnectX".into(),
         (true, true) => "there is no RDMA device".into(),
-    }))
+    };
+    Ok(Decision { left_out: !connectx.is_empty(), ..Decision::soft(why) })
 }
 
 /// The NICs of the PEs of this process.
@@ -90,7 +93,7 @@ impl Nics {
     pub(crate) fn prepare(config: &Config, gpus: &[u32], on_node: u32) -> Result<Self> {
         let decision = decide(config)?;
         let Some(hardware) = decision.hardware else {
-            if cfg!(not(feature = "rdma")) && decision.why.contains("--features rdma") {
+            if decision.left_out {
                 tracing::warn!("traffic goes through the software ConnectX: {}", decision.why);
             } else {
                 tracing::info!("traffic goes through the software ConnectX: {}", decision.why);

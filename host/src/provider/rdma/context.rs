@@ -1,6 +1,6 @@
 //! Devices, opened for DevX; DevX commands and objects.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -94,32 +94,50 @@ impl Device<'_> {
         }
     }
 
-    /// Why it did not open: DevX, if it opens without.
+    /// Why it did not open: DevX, if it opens without; else what its node says, since libibverbs looks for the node
+    /// elsewhere before it gives up.
     fn not_opened(&self, errno: i32) -> RdmaError {
         // SAFETY: a device of a live list.
         let plain = unsafe { ibv_open_device(self.raw) };
         let (call, errno, remedy) = if plain.is_null() {
-            let remedy = match last_errno() {
+            let errno = self.open_node().err().unwrap_or(errno);
+            let remedy = match errno {
                 libc::EACCES | libc::EPERM => format!(
-                    "This user may not open {0}: give it the right to read and write (a udev rule, or chmod 666 {0}), \
-                     or pass the node into the container (--device {0})",
+                    "This user may not: give it the right to read and write {0} (a udev rule, or chmod 666 {0}), or pass \
+                     the node into the container (--device {0})",
                     self.node
                 ),
-                libc::ENOENT | libc::ENODEV => {
-                    format!("{} is missing: load ib_uverbs, or pass the node into the container", self.node)
+                libc::ENOENT | libc::ENODEV | libc::ENXIO => {
+                    "The node is missing: load the module ib_uverbs, or pass the node into the container"
+                        .into()
                 }
-                _ => format!("Look at dmesg, and whether {} is there and may be opened", self.node),
+                _ => "See dmesg for what the mlx5_ib driver says".into(),
             };
-            ("opening the device", last_errno(), remedy)
+            (format!("opening {}", self.node), errno, remedy)
         } else {
             // SAFETY: opened above, closed once.
             unsafe { ibv_close_device(plain) };
             let remedy = "The device opens without DevX, by which queues are made: set UCTX_EN=1 in its firmware \
                           (mlxconfig), use a kernel with DevX (CONFIG_MLX5_INFINIBAND, 5.0 or newer), or take \
                           RUSHMEM_NIC=soft";
-            ("opening the device for DevX", errno, remedy.into())
+            ("opening the device for DevX".into(), errno, remedy.into())
         };
-        RdmaError::Call { nic: self.title(), call: call.into(), errno, remedy }
+        RdmaError::Call { nic: self.title(), call, errno, remedy }
+    }
+
+    /// Opens the node as libibverbs does, and closes it again.
+    fn open_node(&self) -> Result<(), i32> {
+        let path = CString::new(self.node.as_str()).map_err(|_| libc::EINVAL)?;
+        // SAFETY: a C string; what is opened is closed.
+        unsafe {
+            match libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) {
+                -1 => Err(last_errno()),
+                fd => {
+                    libc::close(fd);
+                    Ok(())
+                }
+            }
+        }
     }
 }
 

@@ -106,6 +106,9 @@ pub(super) fn memory_remedy(errno: i32) -> String {
             };
             format!("This process may lock memory up to a limit, which is {limit}")
         }
+        libc::EOPNOTSUPP => {
+            "This kernel or device has no such call: update the kernel, or use RUSHMEM_NIC=soft".into()
+        }
         _ => "See dmesg for what the mlx5_ib driver says".into(),
     }
 }
