@@ -178,3 +178,23 @@ fn a_misspelt_setting_is_not_ignored() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("RUSHMEM_SQ_DEPTH"), "{}", all(&output));
 }
+
+#[cfg(not(feature = "rdma"))]
+#[test]
+fn a_connectx_that_this_build_cannot_drive_is_mentioned() {
+    let sysfs = tempfile::tempdir().unwrap();
+    let device = sysfs.path().join("class/infiniband/mlx5_0/device");
+    std::fs::create_dir_all(&device).unwrap();
+    std::fs::write(device.join("modalias"), "pci:v000015B3d00001021sv0").unwrap();
+    let pe = |nic: &str| {
+        let mut command = clean(Path::new(PE));
+        command.arg("ring").env("SYSFS_PATH", sysfs.path()).env("RUSHMEM_NIC", nic).output().unwrap()
+    };
+    let output = pe("auto");
+    assert!(output.status.success(), "{}", all(&output));
+    let told = text(&output.stderr);
+    assert!(told.contains("there is mlx5_0, but this build") && told.contains("--features rdma"), "{told}");
+    let output = pe("mlx5_0");
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("--features rdma"), "{}", all(&output));
+}

@@ -12,8 +12,7 @@ use super::{Cuda, DeviceBuffer, Error};
 const PAGE: u64 = 4096;
 
 impl DeviceBuffer {
-    /// A dma-buf of the whole buffer, which is made for it: it starts at a page, and its length is rounded up to whole
-    /// pages.
+    /// A dma-buf of the buffer, which has pages of its own ([`DeviceBuffer::zeroed_pages`]): whole pages.
     ///
     /// # Errors
     /// What the driver says: the GPU, the driver or the kernel may be unable to.

@@ -7,6 +7,9 @@ use cudarc::driver::sys::{self, CUdeviceptr};
 use super::error::{check, check_about, log_drop};
 use super::{Device, Error, Stream};
 
+/// Unit of a GPU's memory; smaller allocations share one.
+const GPU_PAGE: usize = 2 << 20;
+
 /// Memory of a GPU.
 ///
 /// Allocating and freeing it may wait for kernels that run on the GPU: do it before and after them.
@@ -22,11 +25,26 @@ impl DeviceBuffer {
     /// # Errors
     /// What the driver says, above all that there is not so much memory.
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
+        Self::allocate(device, len, len)
+    }
+
+    /// Allocates `len` bytes, which is not 0, in pages of their own, so that another device can be let in to them
+    /// alone; and sets them to 0 by work in `stream`, which it waits for.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn zeroed_pages(stream: &Stream, len: usize) -> Result<Self, Error> {
+        let buffer = Self::allocate(stream.device(), len, len.next_multiple_of(GPU_PAGE))?;
+        buffer.fill(stream, 0, len, 0)?;
+        Ok(buffer)
+    }
+
+    fn allocate(device: &Arc<Device>, len: usize, allocated: usize) -> Result<Self, Error> {
         let _current = device.current()?;
         let mut address: CUdeviceptr = 0;
         // SAFETY: the context is current, and the address is written to a live variable. Freed in `drop`.
-        let result = unsafe { sys::cuMemAlloc_v2(&mut address, len) };
-        check_about("cuMemAlloc", result, || format!("of {len} bytes on GPU {}", device.ordinal()))?;
+        let result = unsafe { sys::cuMemAlloc_v2(&mut address, allocated) };
+        check_about("cuMemAlloc", result, || format!("of {allocated} bytes on GPU {}", device.ordinal()))?;
         Ok(Self { device: Arc::clone(device), address, len })
     }
 

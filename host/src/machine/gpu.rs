@@ -52,7 +52,7 @@ impl Gpu {
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Region> {
-        let buffer = Arc::new(DeviceBuffer::zeroed(&self.stream, bytes as usize)?);
+        let buffer = Arc::new(DeviceBuffer::zeroed_pages(&self.stream, bytes as usize)?);
         let addr = DevAddr(buffer.address());
         let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
         Ok(Region { addr, memory, gpu: Some(buffer) })

@@ -83,18 +83,20 @@ impl RdmaPd {
     fn register_gpu(self: &Arc<Self>, region: &Region, buffer: &DeviceBuffer) -> Result<RdmaKey, RdmaError> {
         let (pd, len) = (self.raw(), region.memory.len());
         let by_dma_buf = |fd: &OwnedFd| {
+            let _offer = peer_memory::offer(region, buffer, Some(fd));
             // SAFETY: a live PD, and a dma-buf of at least this length.
             let raw = unsafe { ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), ACCESS as i32) };
             self.key(raw)
         };
         let by_address = || {
+            let _offer = peer_memory::offer(region, buffer, None);
             // SAFETY: a live PD; the kernel checks the addresses, which stay allocated: queues and keys go before the
             // memory that they lie in.
             let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, ACCESS as i32) };
             self.key(raw)
         };
         let calls = Calls { dma_buf: "ibv_reg_dmabuf_mr", address: "ibv_reg_mr_iova of the GPU's address" };
-        gpu_memory(&self.context, region, buffer, "registering GPU memory", calls, by_dma_buf, by_address)
+        gpu_memory(&self.context, buffer, "registering GPU memory", calls, by_dma_buf, by_address)
     }
 
     fn register_host(self: &Arc<Self>, start: NonNull<u8>, len: u64) -> Result<RdmaKey, RdmaError> {
@@ -197,6 +199,7 @@ impl RdmaUmem {
         }
     }
 
+    /// Not on offer to a software device, which must have its queues where the CPU is.
     fn gpu(context: &Arc<Context>, region: &Region, buffer: &DeviceBuffer) -> Result<Self, RdmaError> {
         let len = region.memory.len();
         let by_dma_buf = |fd: &OwnedFd| {
@@ -217,7 +220,7 @@ impl RdmaUmem {
             dma_buf: "mlx5dv_devx_umem_reg_ex",
             address: "mlx5dv_devx_umem_reg of the GPU's address",
         };
-        gpu_memory(context, region, buffer, "putting queues into GPU memory", calls, by_dma_buf, by_address)
+        gpu_memory(context, buffer, "putting queues into GPU memory", calls, by_dma_buf, by_address)
     }
 
     fn by_address(context: &Arc<Context>, start: *mut c_void, len: u64) -> Result<Self, i32> {
@@ -260,7 +263,6 @@ struct Calls {
 /// Registers GPU memory: by a dma-buf, or else by its address, which nvidia-peermem makes the kernel understand.
 fn gpu_memory<T>(
     context: &Context,
-    region: &Region,
     buffer: &DeviceBuffer,
     what: &str,
     calls: Calls,
@@ -272,19 +274,15 @@ fn gpu_memory<T>(
         tracing::warn!("{}: copies of GPU memory may overtake its traffic: {error}", context.title());
     }
     match buffer.dma_buf() {
-        Ok(fd) => {
-            let _offer = peer_memory::offer(region, buffer, Some(&fd));
-            match by_dma_buf(&fd) {
-                Ok(made) => {
-                    tracing::info!("{}: {what}: by dma-buf", context.title());
-                    return Ok(made);
-                }
-                Err(errno) => attempts.push(format!("{}: {}", calls.dma_buf, errno_text(errno))),
+        Ok(fd) => match by_dma_buf(&fd) {
+            Ok(made) => {
+                tracing::info!("{}: {what}: by dma-buf", context.title());
+                return Ok(made);
             }
-        }
+            Err(errno) => attempts.push(format!("{}: {}", calls.dma_buf, errno_text(errno))),
+        },
         Err(error) => attempts.push(error.to_string()),
     }
-    let _offer = peer_memory::offer(region, buffer, None);
     match by_address() {
         Ok(made) => {
             tracing::info!("{}: {what}: by address, since {}", context.title(), attempts.join("; "));
