@@ -117,7 +117,7 @@ fn run(hosts: &Hosts, launcher: &Path, args: &[&str]) -> [Output; 2] {
 #[test]
 fn two_hosts_talk_rocev2() {
     const TEST: &str = "two_hosts_talk_rocev2";
-    let Some(launcher) = launcher() else {
+    let Some(launcher) = launcher(super::PE) else {
         return skip(TEST, "the launcher is not built: cargo build -p rushmem-cli");
     };
     let hosts = match Hosts::new() {
