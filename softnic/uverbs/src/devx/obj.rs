@@ -4,10 +4,8 @@ use super::{FIRST, caps};
 use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
-use crate::fault::Fault;
 use crate::handles::Object;
 use crate::opened::Opened;
-use rushmem_mlx5::prm::caps::{AtomicCaps, CapPage, CapType, QueryHcaCap, QueryHcaCapOut};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header, cq, mkey, pd, qp};
 
 /// An object, and the command that ends it.
@@ -72,11 +70,6 @@ fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
 pub(super) fn general(opened: &Opened, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(FIRST)?;
     match opcode(&input)? {
-        CmdOpcode::QUERY_HCA_CAP if opened.device.has(Fault::NoAtomics) && asks_for_atomics(&input) => {
-            let answer = QueryHcaCapOut { page: CapPage::new(AtomicCaps::default()) }.encode();
-            let room = call.room(FIRST + 1).min(answer.len());
-            call.output_bytes(FIRST + 1, &answer[..room])
-        }
         CmdOpcode::QUERY_HCA_CAP | CmdOpcode::QUERY_ROCE_ADDRESS | CmdOpcode::QUERY_ISSI => {
             execute(opened, call, &input, FIRST + 1).map(drop)
         }
@@ -85,10 +78,6 @@ pub(super) fn general(opened: &Opened, call: &Call) -> Result<(), Errno> {
             Err(Errno::EINVAL)
         }
     }
-}
-
-fn asks_for_atomics(input: &[u8]) -> bool {
-    QueryHcaCap::decode(input).is_ok_and(|query| query.cap_type == CapType::ATOMIC)
 }
 
 /// DEVX_QUERY_EQN: the event queue behind a completion vector.
