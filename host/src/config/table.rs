@@ -150,6 +150,22 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_PTX_RUSTC", "When kernels are built: path of the rustc that compiles them."),
     ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives it."),
     ("RUSHMEM_PTXAS", "Path of the ptxas that checks PTX."),
+    (
+        "RUSHMEM_UVERBS_DEVICES",
+        "Preloaded software ConnectX: how many devices there are. `rushmem softnic` sets it.",
+    ),
+    ("RUSHMEM_UVERBS_LINK", "Preloaded software ConnectX: ethernet or ib. `rushmem softnic` sets it."),
+    (
+        "RUSHMEM_UVERBS_IP",
+        "Preloaded software ConnectX: an address for each device. `rushmem softnic` sets it.",
+    ),
+    ("RUSHMEM_UVERBS_FAULT", "Preloaded software ConnectX: faults to inject. `rushmem softnic` sets it."),
+    (
+        "RUSHMEM_UVERBS_CAPTURE",
+        "Preloaded software ConnectX: file for all packets. `rushmem softnic` sets it.",
+    ),
+    ("RUSHMEM_UVERBS_LOG", "Preloaded software ConnectX: what it logs to standard error, such as debug."),
+    ("RUSHMEM_UVERBS_LIBRARY", "Where `rushmem softnic` finds the library to preload, if not beside itself."),
 ];
 
 /// A default from the table. The test that walks the table shows that each one parses.

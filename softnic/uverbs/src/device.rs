@@ -3,12 +3,12 @@
 use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::priority;
 use crate::registry::Registry;
 use crate::settings::{Link, Settings};
 use rushmem_softnic::{Config, Idle, Ip, Nic};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 /// Slots of the table of GIDs. A device has few, so that a program that asks for each need not ask often.
 pub(crate) const GID_SLOTS: u32 = 16;
@@ -55,7 +55,7 @@ impl Device {
             return Ok(adapter);
         }
         let ip = slot.address.map_or(self.settings.ip(self.index), Ip::Addr);
-        let nic = Nic::start(self.config(ip)).map_err(|error| {
+        let nic = priority::before_all(|idle| Nic::start(self.config(ip, idle))).map_err(|error| {
             tracing::error!(device = self.name(), %error, "the software ConnectX does not start");
             Errno::from(error)
         })?;
@@ -73,17 +73,13 @@ impl Device {
         Ok(adapter)
     }
 
-    fn config(&self, ip: Ip) -> Config {
+    fn config(&self, ip: Ip, idle: Idle) -> Config {
         Config {
             name: self.name(),
             ip,
             faults: self.settings.engine_faults.clone(),
             capture: self.settings.capture_of(self.index),
-            idle: Idle::Shared {
-                spin: Duration::from_micros(5),
-                yielding: Duration::from_micros(100),
-                max_sleep: Duration::from_micros(80),
-            },
+            idle,
             ..Config::default()
         }
     }

@@ -46,10 +46,10 @@ impl Channel {
         let name = CString::new(format!("/proc/self/fd/{}", end.as_raw_fd())).map_err(|_| Errno::EIO)?;
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: a C string that lives.
-        let reader = sys::owned(unsafe { sys::open(name.as_ptr(), flags | mode, 0) })?;
+        let reader = sys::owned(unsafe { sys::open(name.as_ptr(), flags, 0) })?;
         // Programs get an end that waits, as the kernel gives it; `reader` is a description of its own.
         // SAFETY: takes numbers only.
-        if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, mode) } != 0 {
+        if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
             return Err(Errno::last());
         }
         let channel = Channel { writer, reader, kind, identity, turn: Mutex::default() };

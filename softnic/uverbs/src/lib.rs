@@ -41,6 +41,8 @@ mod opened;
 mod pages;
 #[allow(unsafe_code, reason = "functions of a client, through a table of pointers")]
 pub mod peer_memory;
+#[allow(unsafe_code, reason = "three system calls about this thread")]
+mod priority;
 #[allow(unsafe_code, reason = "one object for each process, which outlives everything")]
 mod process;
 mod registry;

@@ -26,44 +26,101 @@ pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
         return Ok(Region { memory, offset: 0 });
     }
     let base = NonNull::new(start as *mut u8).ok_or(Errno::EFAULT)?;
-    populate(start, len, write)?;
+    let writable = populate(start, len, write)?;
     // SAFETY: the range is mapped (populated above), and stays so until it is given back, as the program has promised
     // by registering it. It is not memory that Rust code of this library refers to.
     let memory = unsafe { HostMemory::new(base, len) };
-    Ok(Region { memory: Arc::new(memory), offset: 0 })
+    let memory: Arc<dyn Memory> = if writable { Arc::new(memory) } else { Arc::new(ReadOnly(memory)) };
+    Ok(Region { memory, offset: 0 })
 }
 
-/// Makes the system map all pages of a range, or tell why it does not.
-fn populate(start: u64, len: u64, write: bool) -> Result<(), Errno> {
+/// Makes the system map all pages of a range. Gives whether they may be written, which `write` demands.
+fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
     let page = PAGE as u64;
     let first = start & !(page - 1);
     let end = (start + len).checked_next_multiple_of(page).ok_or(Errno::EFAULT)?;
-    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: populating changes no contents; the kernel checks the range.
-    match unsafe { libc::madvise(first as *mut _, (end - first) as usize, advice) } {
-        0 => Ok(()),
-        _ if Errno::last() == Errno::EINVAL => resident_or_not(first, end - first),
+    let advise = |advice| {
+        // SAFETY: populating changes no contents; the kernel checks the range.
+        unsafe { libc::madvise(first as *mut _, (end - first) as usize, advice) == 0 }
+    };
+    if advise(libc::MADV_POPULATE_WRITE) {
+        return Ok(true);
+    }
+    // Not mapped, or not writable; or a system or mapping that cannot be advised.
+    match protection(first, end) {
+        Protection::Write => Ok(true),
+        Protection::Read if !write => {
+            advise(libc::MADV_POPULATE_READ);
+            Ok(false)
+        }
         _ => Err(Errno::EFAULT),
     }
 }
 
-/// For systems and mappings that do not know the advice: only whether the range is mapped.
-fn resident_or_not(first: u64, len: u64) -> Result<(), Errno> {
-    /// Pages asked about at a time.
-    const PAGES: usize = 4096;
-    let mut resident = [0u8; PAGES];
-    let step = (PAGES * PAGE) as u64;
-    let mut done = 0;
-    while done < len {
-        let now = step.min(len - done);
-        // SAFETY: `resident` has a byte for each of at most `PAGES` pages; the kernel checks the range.
-        let rc = unsafe { libc::mincore((first + done) as *mut _, now as usize, resident.as_mut_ptr()) };
-        if rc != 0 {
-            return Err(Errno::EFAULT);
+/// What a program may do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Protection {
+    None,
+    Read,
+    Write,
+}
+
+/// What this process may do with all of a range.
+fn protection(first: u64, end: u64) -> Protection {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Protection::None };
+    let (mut at, mut least) = (first, Protection::Write);
+    for line in maps.lines() {
+        let Some((from, to, protection)) = mapping(line) else { continue };
+        if from <= at && at < to {
+            (at, least) = (to, least.min(protection));
         }
-        done += now;
+        if at >= end {
+            return least;
+        }
     }
-    Ok(())
+    Protection::None
+}
+
+/// First byte, end and protection in a line such as `7f00-7f10 rw-p ...`.
+fn mapping(line: &str) -> Option<(u64, u64, Protection)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (from, to) = range.split_once('-')?;
+    let protection = match rest.get(..2)? {
+        "rw" => Protection::Write,
+        "r-" => Protection::Read,
+        _ => Protection::None,
+    };
+    Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?, protection))
+}
+
+/// Memory that nobody may write, so that it has no pointer for the adapter.
+struct ReadOnly(HostMemory);
+
+// SAFETY: it has no host pointer.
+unsafe impl Memory for ReadOnly {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn unified_addr(&self) -> Option<u64> {
+        None
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        self.0.read(offset, buf)
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), MemoryError> {
+        Err(MemoryError::Device(libc::EACCES))
+    }
+
+    fn atomic(&self, _: u64, _: Width, _: AtomicOp) -> Result<u64, MemoryError> {
+        Err(MemoryError::Device(libc::EACCES))
+    }
 }
 
 /// `len` bytes of a dma-buf from `offset`: mapped where it can be, else from a peer memory client.
@@ -162,9 +219,14 @@ mod tests {
         assert!(matches!(user(0, 100, false), Err(Errno::EFAULT)));
         assert!(matches!(user(0x1000, 100, false), Err(Errno::EFAULT)));
         let text = "constant";
-        assert!(user(text.as_ptr() as u64, 8, false).is_ok());
+        let constant = user(text.as_ptr() as u64, 8, false).unwrap().memory;
+        let mut bytes = [0; 8];
+        constant.read(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"constant");
+        assert!(constant.host_ptr().is_none() && constant.write(0, &[0]).is_err());
         assert!(matches!(user(text.as_ptr() as u64, 8, true), Err(Errno::EFAULT)));
-        assert_eq!(resident_or_not(at & !(PAGE as u64 - 1), PAGE as u64), Ok(()));
-        assert_eq!(resident_or_not(0x1000, PAGE as u64), Err(Errno::EFAULT));
+        let page = at & !(PAGE as u64 - 1);
+        assert_eq!(protection(page, page + PAGE as u64), Protection::Write);
+        assert_eq!(protection(0x1000, 0x2000), Protection::None);
     }
 }

@@ -84,7 +84,7 @@ impl Settings {
     ///
     /// [`SettingError`] for a value that makes no sense.
     pub fn from_env() -> Result<Settings, SettingError> {
-        Settings::from_variables(|name| std::env::var_os(name))
+        Settings::from_variables(std::env::var_os)
     }
 
     /// The settings in variables that `get` looks up.

@@ -47,7 +47,7 @@ fn execute(opened: &Opened, call: &Call, input: &[u8], output: u16) -> Result<Ve
 
 /// Has the adapter execute the command in `input`, with an output of `room` bytes.
 fn run(opened: &Opened, input: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
-    if room < 16 || room > LONGEST {
+    if !(16..=LONGEST).contains(&room) {
         return Err(Errno::EINVAL);
     }
     let mut mailbox = vec![0; room];
