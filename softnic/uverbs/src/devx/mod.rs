@@ -1,5 +1,6 @@
 //! DevX: a program's own commands pass through to the adapter, which knows whose objects are whose.
 
+mod caps;
 pub(crate) mod obj;
 pub(crate) mod uar;
 pub(crate) mod umem;

@@ -1,6 +1,6 @@
 //! Objects that a program makes by commands of its own.
 
-use super::FIRST;
+use super::{FIRST, caps};
 use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
@@ -51,7 +51,14 @@ fn run(opened: &Opened, input: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
         return Err(Errno::EINVAL);
     }
     let mut mailbox = vec![0; room];
-    opened.session()?.context.command(input, &mut mailbox);
+    match opcode(input)? {
+        CmdOpcode::QUERY_ROCE_ADDRESS => caps::roce_address(opened, input, &mut mailbox)?,
+        CmdOpcode::QUERY_HCA_CAP => {
+            opened.session()?.context.command(input, &mut mailbox);
+            caps::correct(opened, input, &mut mailbox);
+        }
+        _ => opened.session()?.context.command(input, &mut mailbox),
+    }
     Ok(mailbox)
 }
 

@@ -1,0 +1,72 @@
+//! What a program hears of the device's capabilities: the adapter's, as far as the device's port has them.
+
+use crate::abi::gid_type;
+use crate::device::{GID_SLOTS, address_of};
+use crate::errno::Errno;
+use crate::fault::Fault;
+use crate::opened::Opened;
+use crate::settings::Link;
+use rushmem_mlx5::prm::caps::{
+    AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut, QueryRoceAddress,
+    QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
+};
+use rushmem_mlx5::prm::{CmdError, CmdStatus};
+
+/// Corrects the answer to QUERY_HCA_CAP.
+pub(super) fn correct(opened: &Opened, input: &[u8], output: &mut [u8]) {
+    let (Ok(question), Ok(answer)) = (QueryHcaCap::decode(input), QueryHcaCapOut::decode(output)) else {
+        return;
+    };
+    let atomics = !opened.device.has(Fault::NoAtomics);
+    let ethernet = opened.device.settings.link == Link::Ethernet;
+    let page = match question.cap_type {
+        CapType::GENERAL => {
+            let caps: HcaCap = answer.page.get();
+            CapPage::new(HcaCap {
+                atomic: atomics,
+                roce: ethernet,
+                port_type: if ethernet { PortType::ETHERNET } else { PortType::IB },
+                // 16 entries, as in the table of GIDs.
+                gid_table_size: 1,
+                ..caps
+            })
+        }
+        CapType::ROCE => {
+            let caps: RoceCap = answer.page.get();
+            CapPage::new(RoceCap { roce_address_table_size: GID_SLOTS as u16, ..caps })
+        }
+        CapType::ATOMIC if !atomics => {
+            let caps: AtomicCaps = answer.page.get();
+            CapPage::new(AtomicCaps { atomic_operations: 0, ..caps })
+        }
+        _ => return,
+    };
+    let answer = QueryHcaCapOut { page }.encode();
+    output.iter_mut().zip(answer).for_each(|(to, from)| *to = from);
+}
+
+/// QUERY_ROCE_ADDRESS: entries are those of the table of GIDs.
+pub(super) fn roce_address(opened: &Opened, input: &[u8], output: &mut [u8]) -> Result<(), Errno> {
+    let question = QueryRoceAddress::decode(input).map_err(|_| Errno::EINVAL)?;
+    let nic = &opened.session()?.adapter.nic;
+    let table = opened.device.gids(nic);
+    let index = u32::from(question.roce_address_index);
+    if opened.device.settings.link != Link::Ethernet || index >= GID_SLOTS {
+        CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(output);
+        return Ok(());
+    }
+    // An entry that is not in use is all zero.
+    let address =
+        table.iter().find(|entry| entry.gid_index == index).map_or(RoceAddr::default(), |entry| RoceAddr {
+            source_l3_address: entry.gid,
+            source_mac: nic.mac(),
+            roce_l3_type: u8::from(
+                address_of(entry.gid).is_none_or(|ip| entry.gid != ip.to_ipv6_mapped().octets()),
+            ),
+            roce_version: if entry.gid_type == gid_type::ROCE_V2 { RoceVersion::V2 } else { RoceVersion::V1 },
+            ..RoceAddr::default()
+        });
+    let answer = QueryRoceAddressOut { address }.encode();
+    output.iter_mut().zip(answer).for_each(|(to, from)| *to = from);
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! Objects by commands of a program's own (DevX), through the real libmlx5.
+
+mod common;
+mod mlx5;
+
+use mlx5::{Handle, Mlx5, Uar, inside};
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
+use rushmem_mlx5::prm::caps::{
+    CapType, HcaCap, PortType, QueryHcaCap, QueryRoceAddress, RoceAddr, RoceVersion,
+};
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq, QueryCq};
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
+use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::qp::{
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QpState, QueryQp, RqType, Rst2Init, Rtr2Rts,
+};
+use rushmem_mlx5::prm::{CmdError, CmdStatus};
+use rushmem_mlx5::{CqeOpcode, Flags, Wqe};
+use rushmem_softnic::{HostBuffer, Memory};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Where things lie in a QP's memory of 64 KiB.
+const SQ: usize = 0;
+const CQ: usize = 0x1000;
+const RECORDS: usize = 0x2000;
+const HEAP: usize = 0x8000;
+const SIZE: usize = 0x10000;
+
+const LOG_DEPTH: u8 = 4;
+
+/// A QP in memory of its own, all made by commands.
+struct Pair<'a> {
+    lib: &'a Mlx5,
+    memory: &'static HostBuffer,
+    uar: &'a Uar,
+    qp: Handle,
+    cq: Handle,
+    qpn: u32,
+    cqn: u32,
+    key: u32,
+    posted: u16,
+}
+
+impl<'a> Pair<'a> {
+    fn new(lib: &'a Mlx5, context: Handle) -> Pair<'a> {
+        let memory: &HostBuffer = Box::leak(Box::new(HostBuffer::new(SIZE)));
+        memory.write(CQ as u64, &[0xff; 0x1000]).unwrap();
+        let at = memory.as_ptr() as u64;
+        let (_, umem_id) = lib.umem(context, at, SIZE).unwrap();
+        let uar = lib.alloc_uar(context, 1).unwrap();
+        assert_eq!(uar.reg_addr as usize - uar.base_addr as usize, 0x800);
+        let (_, pd) = lib.create(context, &AllocPd::default()).unwrap();
+
+        let rights =
+            MkeyContext { lr: true, lw: true, rr: true, rw: true, a: true, ..MkeyContext::default() };
+        let mkey = MkeyContext { qpn: MkeyContext::ANY_QP, pd: pd.pd, len: SIZE as u64, ..rights };
+        let context_of_key = mkey.with_access_mode(AccessMode::MTT);
+        let create = CreateMkey { umem_valid: true, umem_id, context: context_of_key, ..Default::default() };
+        let (_, mkey) = lib.create(context, &create).unwrap();
+
+        let cq_context = CqContext {
+            dbr_umem_valid: true,
+            dbr_umem_id: umem_id,
+            dbr_addr: RECORDS as u64 + 64,
+            log_cq_size: LOG_DEPTH,
+            uar_page: uar.page_id,
+            c_eqn: lib.eqn(context, 0).unwrap() as u8,
+            ..CqContext::default()
+        };
+        let create = CreateCq {
+            context: cq_context,
+            umem_offset: CQ as u64,
+            umem_id,
+            umem_valid: true,
+            ..CreateCq::default()
+        };
+        let (cq, answer) = lib.create(context, &create).unwrap();
+        let cqn = answer.cqn;
+        let qp_context = QpContext {
+            pd: pd.pd,
+            log_sq_size: LOG_DEPTH,
+            rq_type: RqType::ZERO_SIZE,
+            uar_page: uar.page_id,
+            cqn_snd: cqn,
+            dbr_umem_valid: true,
+            dbr_umem_id: umem_id,
+            dbr_addr: RECORDS as u64,
+            ..QpContext::default()
+        };
+        let create = CreateQp {
+            context: qp_context,
+            wq_umem_offset: SQ as u64,
+            wq_umem_id: umem_id,
+            wq_umem_valid: true,
+            ..CreateQp::default()
+        };
+        let (qp, answer) = lib.create(context, &create).unwrap();
+        Pair { lib, memory, uar, qp, cq, qpn: answer.qpn, cqn, key: key(mkey.mkey_index, 0), posted: 0 }
+    }
+
+    fn connect(&self, remote_qpn: u32, peer: &RoceAddr) {
+        let qpn = self.qpn;
+        let port = AddressPath { vhca_port_num: 1, ..AddressPath::default() };
+        let rights = QpContext {
+            rre: true,
+            rwe: true,
+            rae: true,
+            atomic_mode: AtomicMode::UP_TO_8B,
+            ..Default::default()
+        };
+        let context = QpContext { primary_address_path: port, ..rights };
+        self.lib.modify(self.qp, &Rst2Init { qpn, context, ..Default::default() }).unwrap();
+        let path = AddressPath {
+            src_addr_index: 3,
+            rgid_rip: peer.source_l3_address,
+            rmac: peer.source_mac,
+            hop_limit: 64,
+            ..port
+        };
+        let context = QpContext {
+            mtu: Mtu::B1024,
+            log_msg_max: 30,
+            remote_qpn,
+            log_rra_max: 3,
+            min_rnr_nak: 12,
+            primary_address_path: path,
+            ..QpContext::default()
+        };
+        self.lib.modify(self.qp, &Init2Rtr { qpn, context, ..Default::default() }).unwrap();
+        let path = AddressPath { ack_timeout: 14, ..AddressPath::default() };
+        let context = QpContext {
+            retry_count: 7,
+            rnr_retry: 7,
+            log_sra_max: 3,
+            primary_address_path: path,
+            ..QpContext::default()
+        };
+        self.lib.modify(self.qp, &Rtr2Rts { qpn, context, ..Default::default() }).unwrap();
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: inside of the buffer, aligned, and never freed.
+        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(offset).cast()) }
+    }
+
+    fn post(&mut self, wqe: &Wqe) {
+        let entry = wqe.emit(self.posted, self.qpn, Flags::SIGNALED);
+        let at = SQ + usize::from(self.posted & 0xf) * 64;
+        for (i, segment) in entry.segments().iter().enumerate() {
+            self.memory.write((at + 16 * i) as u64, bytemuck::bytes_of(segment)).unwrap();
+        }
+        self.posted += u16::from(entry.n_blocks());
+        // The record's second half is the send queue's.
+        // SAFETY: inside of the buffer, aligned, and never freed.
+        let record = unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(RECORDS + 4).cast()) };
+        record.store(record_word(self.posted), Ordering::Release);
+        fence(Ordering::SeqCst);
+        // SAFETY: the doorbell register of a mapped page.
+        let register = unsafe { AtomicU64::from_ptr(self.uar.reg_addr.cast()) };
+        register.store(Doorbell::producer(self.qpn, self.posted).raw(), Ordering::Release);
+    }
+
+    /// Waits for completion number `index`.
+    fn poll(&self, index: u32) -> CqeOpcode {
+        let begin = Instant::now();
+        let slot = CQ + (index as usize & 0xf) * 64;
+        loop {
+            let last = self.word(slot + 56).load(Ordering::Acquire).to_le_bytes();
+            let (opcode, owner) = (last[7] >> 4, last[7] & 1);
+            if opcode != 0xf && u32::from(owner) == index >> LOG_DEPTH & 1 {
+                return CqeOpcode(opcode);
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "no completion");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn own_address(lib: &Mlx5, context: Handle) -> RoceAddr {
+    let question = QueryRoceAddress { roce_address_index: 3, vhca_port_num: 1, ..Default::default() };
+    let address = lib.general(context, &question).unwrap().address;
+    assert_eq!((address.roce_version, address.roce_l3_type), (RoceVersion::V2, 0));
+    address
+}
+
+#[test]
+fn queue_pairs_made_by_commands_move_data() {
+    inside("queue_pairs_made_by_commands_move_data", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let address = own_address(lib, context);
+        let (mut a, b) = (Pair::new(lib, context), Pair::new(lib, context));
+        a.connect(b.qpn, &address);
+        b.connect(a.qpn, &address);
+
+        // More entries than the queues hold, so that all rings wrap.
+        for round in 0..40u64 {
+            let at = HEAP as u64;
+            a.word(HEAP).store(0x1000 + round, Ordering::Relaxed);
+            let write = Wqe::Write { raddr: at + 64, rkey: b.key, laddr: at, lkey: a.key, len: 8 };
+            let add = Wqe::FetchAdd { raddr: at, rkey: b.key, laddr: at + 8, lkey: a.key, add: 3 };
+            let read = Wqe::Read { raddr: at + 64, rkey: b.key, laddr: at + 16, lkey: a.key, len: 8 };
+            for (i, wqe) in (0..).zip([write, add, read]) {
+                a.post(&wqe);
+                let index = round as u32 * 3 + i;
+                assert_eq!(a.poll(index), CqeOpcode::REQ, "round {round}, entry {i}");
+                // The consumer counter, so that the ring may go on.
+                // SAFETY: inside of the buffer, aligned, and never freed.
+                let record = unsafe { AtomicU32::from_ptr(a.memory.as_ptr().add(RECORDS + 64).cast()) };
+                record.store((index + 1).to_be(), Ordering::Release);
+            }
+            assert_eq!(b.word(HEAP + 64).load(Ordering::Relaxed), 0x1000 + round);
+            assert_eq!(b.word(HEAP).load(Ordering::Relaxed), 3 * (round + 1));
+            assert_eq!(a.word(HEAP + 8).load(Ordering::Relaxed), 3 * round);
+            assert_eq!(a.word(HEAP + 16).load(Ordering::Relaxed), 0x1000 + round);
+        }
+        let state = lib.query(a.qp, &QueryQp { qpn: a.qpn, ..Default::default() }).unwrap().context.state;
+        assert_eq!(state, QpState::RTS);
+        let cq = lib.query(a.cq, &QueryCq { cqn: a.cqn, ..Default::default() }).unwrap().context;
+        assert_eq!(cq.producer_counter, 120);
+
+        // Questions about another object than the handle's are refused.
+        assert!(lib.query(a.qp, &QueryQp { qpn: b.qpn, ..Default::default() }).is_err());
+        // A CQ in use is not destroyed.
+        assert_eq!(lib.destroy(a.cq).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        lib.destroy(a.qp).unwrap();
+        lib.destroy(a.cq).unwrap();
+        // What is left goes with the context.
+        lib.close(context).unwrap();
+    });
+}
+
+#[test]
+fn a_refused_command_says_why() {
+    inside("a_refused_command_says_why", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let uar_page = lib.alloc_uar(context, 0).unwrap().page_id;
+        let cq = CqContext { dbr_umem_valid: true, uar_page, ..CqContext::default() };
+        let create = CreateCq { context: cq, umem_id: 999, umem_valid: true, ..CreateCq::default() };
+        let (error, refusal) = lib.create(context, &create).unwrap_err();
+        let CmdError { status, syndrome } = refusal.unwrap();
+        assert_eq!(status, CmdStatus::BAD_RES);
+        assert!(rushmem_softnic::reason(syndrome).is_some_and(|why| why.contains("no such umem")));
+        // libmlx5 makes a number of the status; which one depends on its version.
+        assert!(matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EREMOTEIO)), "{error}");
+        // A command that makes no object makes none.
+        let (error, _) = lib.create(context, &QueryQp::default()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    });
+}
+
+#[test]
+fn umems_are_checked() {
+    inside("umems_are_checked", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let errno =
+            |result: std::io::Result<_>| result.err().and_then(|error: std::io::Error| error.raw_os_error());
+        assert_eq!(errno(lib.umem(context, 0x1000, 4096)), Some(libc::EFAULT));
+        let buffer = HostBuffer::new(8192);
+        let (umem, _) = lib.umem(context, buffer.as_ptr() as u64 + 100, 5000).unwrap();
+        lib.umem_dereg(umem).unwrap();
+
+        // A memory file stands for a dma-buf that can be mapped, a directory for one that cannot.
+        // SAFETY: a C string and a number.
+        let file = unsafe { libc::memfd_create(c"dma-buf".as_ptr(), 0) };
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { libc::ftruncate(file, 8192) }, 0);
+        let umem = lib.umem_dmabuf(context, 0, 8192, file).unwrap();
+        lib.umem_dereg(umem).unwrap();
+        assert_eq!(
+            lib.umem_dmabuf(context, 4096, 8192, file).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
+        let pd = lib.alloc_pd(context).unwrap();
+        let mr = lib.reg_dmabuf(pd, 4096, 4096, file).unwrap();
+        assert_eq!(lib.dealloc_pd(pd).unwrap_err().raw_os_error(), Some(libc::EBUSY), "the region is in it");
+        lib.dereg_mr(mr).unwrap();
+        // SAFETY: a C string and a number.
+        let folder = unsafe { libc::open(c"/".as_ptr(), libc::O_RDONLY) };
+        assert!(lib.reg_dmabuf(pd, 0, 4096, folder).is_err());
+        lib.dealloc_pd(pd).unwrap();
+    });
+}
+
+#[test]
+fn an_infiniband_port_has_no_roce() {
+    inside("an_infiniband_port_has_no_roce", &["--link", "ib"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let question = QueryHcaCap { cap_type: CapType::GENERAL, current: true, uid: 0 };
+        let caps: HcaCap = lib.general(context, &question).unwrap().page.get();
+        assert_eq!((caps.port_type, caps.roce), (PortType::IB, false));
+        let question = QueryRoceAddress { roce_address_index: 3, vhca_port_num: 1, ..Default::default() };
+        assert!(lib.general(context, &question).is_err());
+    });
+}
+
+#[test]
+fn a_child_opens_the_device_again() {
+    inside("a_child_opens_the_device_again", &["--devices", "2"], |lib| {
+        assert_eq!(lib.names(), ["mlx5_0", "mlx5_1"]);
+        let context = lib.open(0, true).unwrap();
+        let own = own_address(lib, context).source_l3_address;
+        // SAFETY: the child makes calls that need no other thread, and ends without cleaning up.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let question = QueryRoceAddress { roce_address_index: 3, vhca_port_num: 1, ..Default::default() };
+            let inherited = lib.general(context, &question).err().and_then(|error| error.raw_os_error());
+            let again = lib.open(0, true).map(|context| own_address(lib, context).source_l3_address);
+            let good = inherited == Some(libc::ENODEV) && again.is_ok_and(|other| other != own);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!good)) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and a live local variable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child");
+        assert_eq!(own_address(lib, context).source_l3_address, own, "the parent's goes on");
+        lib.close(context).unwrap();
+    });
+}
