@@ -143,6 +143,14 @@ numbers! {
         ETHERNET = 2,
     }
 
+    /// Asynchronous events.
+    event_type: u32 {
+        CQ_ERR = 0,
+        QP_FATAL = 1,
+        QP_REQ_ERR = 2,
+        QP_ACCESS_ERR = 3,
+    }
+
     /// Types of GIDs.
     gid_type: u32 {
         IB = 0,
@@ -332,6 +340,43 @@ structs! {
         async_events_reported: u32,
     }
 
+    AhAttributes[32] {
+        dgid: [u8; 16],
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        reserved: u8,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+        reserved2: u8,
+    }
+
+    CreateAh[56] {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        reserved: u32,
+        attributes: AhAttributes,
+    }
+
+    DriverCreateAhResponse[16] {
+        response_length: u32,
+        dmac: [u8; 6],
+        reserved: [u8; 6],
+    }
+
+    /// An event in the file of asynchronous events; the element is what the program calls its object.
+    AsyncEvent[16] {
+        element: u64,
+        event_type: u32,
+        reserved: u32,
+    }
+
     QpCap[20] {
         max_send_wr: u32,
         max_recv_wr: u32,
@@ -377,32 +422,6 @@ structs! {
         static_rate: u8,
         is_global: u8,
         port_num: u8,
-    }
-
-    CreateAh[56] {
-        response: u64,
-        user_handle: u64,
-        pd_handle: u32,
-        reserved: u32,
-        dgid: [u8; 16],
-        flow_label: u32,
-        sgid_index: u8,
-        hop_limit: u8,
-        traffic_class: u8,
-        reserved_grh: u8,
-        dlid: u16,
-        sl: u8,
-        src_path_bits: u8,
-        static_rate: u8,
-        is_global: u8,
-        port_num: u8,
-        reserved_attr: u8,
-    }
-
-    CreateAhResponse[16] {
-        response_length: u32,
-        dmac: [u8; 6],
-        reserved: [u8; 6],
     }
 
     ModifyQp[112] {

@@ -4,7 +4,7 @@ use crate::process::device_number_text;
 use crate::settings::Link;
 use std::io;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What PCI says of the device: a ConnectX-7.
 const MODALIAS: &str = "pci:v000015B3d00001021sv000015B3sd00000041bc02sc00i00";
@@ -27,7 +27,8 @@ fn pci_address(index: u32) -> String {
     format!("0000:{:02x}:00.0", 0xc1 + index)
 }
 
-/// Writes the tree below `root`, which is the value of `SYSFS_PATH`. What is there already is written over.
+/// Writes the tree below `root`, which is the value of `SYSFS_PATH`. What is there already is replaced where it differs,
+/// so that those who read it meanwhile see nothing by halves.
 ///
 /// # Errors
 ///
@@ -86,18 +87,31 @@ fn write_port(folder: &Path, link: Link) -> io::Result<()> {
     put(folder, "link_layer", layer)
 }
 
+/// Writes a file whole: programs started before may be reading the tree.
 fn put(folder: &Path, name: &str, content: &str) -> io::Result<()> {
-    std::fs::write(folder.join(name), format!("{content}\n"))
+    let (path, content) = (folder.join(name), format!("{content}\n"));
+    if std::fs::read_to_string(&path).is_ok_and(|there| there == content) {
+        return Ok(());
+    }
+    let new = beside(&path);
+    std::fs::write(&new, content)?;
+    std::fs::rename(&new, &path)
 }
 
 fn replace_link(target: &str, at: &Path) -> io::Result<()> {
-    match symlink(target, at) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            std::fs::remove_file(at)?;
-            symlink(target, at)
-        }
-        done => done,
+    if std::fs::read_link(at).is_ok_and(|there| there == Path::new(target)) {
+        return Ok(());
     }
+    let new = beside(at);
+    symlink(target, &new)?;
+    std::fs::rename(&new, at)
+}
+
+/// A name next to this one that nobody else uses: of this process and thread.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}-{:?}", std::process::id(), std::thread::current().id()));
+    name.into()
 }
 
 #[cfg(test)]
