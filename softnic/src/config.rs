@@ -121,6 +121,8 @@ pub struct Config {
     pub window: u32,
     /// A file that receives every packet in both directions, as a capture that Wireshark reads.
     pub capture: Option<PathBuf>,
+    /// A file to which the bytes of executed send entries are added, one of each shape, as text: service, index, bytes.
+    pub record: Option<PathBuf>,
 }
 
 impl Config {
@@ -171,6 +173,7 @@ impl Default for Config {
             retransmit: Duration::from_millis(20),
             window: 128,
             capture: None,
+            record: None,
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::engine::Wake;
 use crate::event::Event;
 use crate::link::Fabric;
 use crate::qp::{Qp, State};
+use crate::record::Record;
 use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::table::Table;
@@ -64,6 +65,8 @@ pub(crate) struct Output {
     late: Vec<(Instant, u32)>,
     /// What has happened since the sink was last told.
     pub(crate) events: Vec<Event>,
+    /// Where executed entries are written down.
+    pub(crate) record: Option<Record>,
 }
 
 /// A protection domain.
@@ -88,6 +91,7 @@ impl Core {
             rng,
             late: Vec::new(),
             events: Vec::new(),
+            record: None,
         };
         Core {
             config,

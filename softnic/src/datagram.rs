@@ -60,7 +60,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         return Step::Full;
     }
     let index = sq.consumer;
-    let view = match sq::fetch(sq, (Service::Ud, qpn), index, scratch) {
+    let view = match sq::fetch(sq, (Service::Ud, qpn), index, scratch, out) {
         Ok(view) => view,
         Err(bad) => {
             malformed(qp, cqs, out, index, bad);

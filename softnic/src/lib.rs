@@ -48,6 +48,7 @@ mod memory;
 mod nic;
 mod objects;
 mod qp;
+mod record;
 mod rng;
 mod roce;
 mod route;

@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::memory::{HostBuffer, Memory, PAGE};
+use crate::record::Record;
 use crate::stats::Stats;
 use crate::uar::UarPage;
 use crate::violation::Violation;
@@ -34,6 +35,14 @@ pub enum Error {
     /// The capture file could not be written.
     #[error("cannot write the capture file {path:?}: {source}")]
     Capture {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file of send entries could not be written.
+    #[error("cannot write the file of send entries {path:?}: {source}")]
+    Record {
         /// The file.
         path: std::path::PathBuf,
         /// What the system said.
@@ -108,16 +117,19 @@ impl Nic {
     /// # Errors
     ///
     /// [`Error::Setting`] for a setting out of range, [`Error::Bind`] where the fabric's socket cannot be bound,
-    /// [`Error::Capture`] where the capture file cannot be made, [`Error::Thread`] where the system has no thread.
+    /// [`Error::Capture`] or [`Error::Record`] where such a file cannot be made, [`Error::Thread`] where the system has no thread.
     pub fn start(config: Config) -> Result<Nic, Error> {
         config.check()?;
         let fabric = Fabric::open(&config)?;
+        let record = config.record.as_deref().map(Record::open).transpose()?;
         let address = match &fabric {
             Some(fabric) => fabric.local(),
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
         };
         let (mtu, name) = (config.mtu, config.name.clone());
-        let shared = Arc::new(Shared::new(Core::new(config, address, fabric)));
+        let mut core = Core::new(config, address, fabric);
+        core.out.record = record;
+        let shared = Arc::new(Shared::new(core));
         let engine = std::thread::Builder::new()
             .name(name)
             .spawn({

@@ -2,7 +2,7 @@
 
 use crate::nic::{gid_of, ip_of_lid, mac_of};
 use crate::roce;
-use std::net::{Ipv6Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +16,19 @@ pub(crate) enum Route {
 /// An address that leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nowhere {
-    /// The GID is no IPv4-mapped address.
+    /// The GID has no IPv4 address in it.
     Gid,
     /// There is no GID, and the LID is none of one machine.
     Lid,
+}
+
+/// The IPv4 address in a GID: mapped into IPv6, or link-local as RFC 5214 forms it, `fe80::5efe:a.b.c.d`.
+fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
+    const LINK_LOCAL: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe];
+    match gid {
+        [prefix @ .., a, b, c, d] if prefix == LINK_LOCAL => Some(Ipv4Addr::new(a, b, c, d)),
+        _ => Ipv6Addr::from(gid).to_ipv4_mapped(),
+    }
 }
 
 /// An address, as address paths and address vectors have it.
@@ -39,7 +48,7 @@ impl Address {
         } else if self.gid == gid_of(*own.ip()) && self.mac == mac_of(own.port()) {
             own
         } else {
-            let ip = Ipv6Addr::from(self.gid).to_ipv4_mapped().ok_or(Nowhere::Gid)?;
+            let ip = ip_of_gid(self.gid).ok_or(Nowhere::Gid)?;
             let [a, b, c, d, high, low] = self.mac;
             let [oa, ob, oc, od, ..] = mac_of(0);
             // A MAC address that is none of ours belongs to an adapter on the standard port.

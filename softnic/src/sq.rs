@@ -1,6 +1,6 @@
 //! Send queues: fetching entries, and choosing who executes them.
 
-use crate::core::{Core, MAX_SEGMENTS, release};
+use crate::core::{Core, MAX_SEGMENTS, Output, release};
 use crate::qp::{Qp, Sq, State};
 use crate::roce::Service;
 use crate::route::Route;
@@ -43,6 +43,7 @@ pub(crate) fn fetch<'a>(
     (service, qpn): (Service, u32),
     index: u16,
     scratch: &'a mut [Segment; MAX_SEGMENTS],
+    out: &mut Output,
 ) -> Result<View<'a>, BadWqe> {
     let available = sq.producer.wrapping_sub(index);
     sq.ring.load_block(usize::from(index), &mut scratch[..PER_BLOCK]);
@@ -64,6 +65,9 @@ pub(crate) fn fetch<'a>(
         detail: format!("entry {index:#06x}: {error}"),
     })?;
     tracing::trace!(entry = %view, "send entry");
+    if let Some(record) = &mut out.record {
+        record.entry(service, &view);
+    }
     Ok(view)
 }
 

@@ -43,6 +43,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 
+    /// Add the send work-queue entries that are executed to this file as text, one of each shape; %p and %d as above
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -65,6 +69,7 @@ impl Args {
             (variable::IP, ips.join(",").into()),
             (variable::FAULT, self.fault.join(",").into()),
             (variable::CAPTURE, self.capture.clone().unwrap_or_default().into()),
+            (variable::RECORD, self.record.clone().unwrap_or_default().into()),
         ]
     }
 }

@@ -164,6 +164,10 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
         "RUSHMEM_UVERBS_CAPTURE",
         "Preloaded software ConnectX: file for all packets. `rushmem softnic` sets it.",
     ),
+    (
+        "RUSHMEM_UVERBS_RECORD",
+        "Preloaded software ConnectX: file for send work-queue entries. `rushmem softnic` sets it.",
+    ),
     ("RUSHMEM_UVERBS_LOG", "Preloaded software ConnectX: what it logs to standard error, such as debug."),
     ("RUSHMEM_UVERBS_LIBRARY", "Where `rushmem softnic` finds the library to preload, if not beside itself."),
 ];

@@ -53,7 +53,7 @@ reasons! {
     PageOffset = 0x5f_0066, "page_offset must be 0 with a umem";
     Mtu = 0x5f_0070, "the path MTU is no MTU, or larger than this adapter's";
     NoPath = 0x5f_0072, "there is no way to the peer's address, or its link carries not even packets of 256 bytes";
-    Gid = 0x5f_0073, "the peer's GID is no IPv4-mapped address";
+    Gid = 0x5f_0073, "the peer's GID is no IPv4 address, neither mapped nor link-local";
     NoFabric = 0x5f_0074, "the peer is another adapter, and this one was started without a fabric";
     MsgMax = 0x5f_0075, "log_msg_max is larger than 30";
     Retries = 0x5f_0076, "the number of outstanding reads is too large";

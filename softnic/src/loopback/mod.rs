@@ -149,7 +149,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     let Some(sq) = qp.sq.as_ref().filter(|sq| sq.pending() != 0) else { return Step::Idle };
     let index = sq.consumer;
-    let view = match sq::fetch(sq, (qp.service, qpn), index, scratch) {
+    let view = match sq::fetch(sq, (qp.service, qpn), index, scratch, out) {
         Ok(view) => view,
         Err(bad) => {
             announce_on(qp, cqs, dma, out, finished);

@@ -162,7 +162,7 @@ fn start(
         return Start::Nothing;
     }
     let psn = qp.send_psn;
-    let view = match sq::fetch(sq, (qp.service, qp.qpn), index, scratch) {
+    let view = match sq::fetch(sq, (qp.service, qp.qpn), index, scratch, out) {
         Ok(view) => view,
         Err(bad) => {
             out.violations.record(Clause::Wqe, qp.qpn, bad.detail);

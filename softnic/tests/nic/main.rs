@@ -8,6 +8,7 @@ mod faults;
 mod links;
 mod operations;
 mod queues;
+mod record;
 mod ring;
 mod script;
 mod services;

@@ -36,6 +36,7 @@ numbers! {
         PD = 1,
         CQ = 3,
         QP = 4,
+        AH = 6,
         MR = 7,
         ASYNC_EVENT = 16,
         DEVX = super::DRIVER,
@@ -56,6 +57,7 @@ numbers! {
     command: u64 {
         QUERY_DEVICE = 1,
         ALLOC_PD = 3,
+        CREATE_AH = 5,
         REG_MR = 9,
         CREATE_COMP_CHANNEL = 17,
         QUERY_QP = 25,
@@ -139,6 +141,14 @@ numbers! {
     link_layer: u8 {
         INFINIBAND = 1,
         ETHERNET = 2,
+    }
+
+    /// Asynchronous events.
+    event_type: u32 {
+        CQ_ERR = 0,
+        QP_FATAL = 1,
+        QP_REQ_ERR = 2,
+        QP_ACCESS_ERR = 3,
     }
 
     /// Types of GIDs.
@@ -328,6 +338,43 @@ structs! {
     DestroyCqResponse[8] {
         comp_events_reported: u32,
         async_events_reported: u32,
+    }
+
+    AhAttributes[32] {
+        dgid: [u8; 16],
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        reserved: u8,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+        reserved2: u8,
+    }
+
+    CreateAh[56] {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        reserved: u32,
+        attributes: AhAttributes,
+    }
+
+    DriverCreateAhResponse[16] {
+        response_length: u32,
+        dmac: [u8; 6],
+        reserved: [u8; 6],
+    }
+
+    /// An event in the file of asynchronous events; the element is what the program calls its object.
+    AsyncEvent[16] {
+        element: u64,
+        event_type: u32,
+        reserved: u32,
     }
 
     QpCap[20] {

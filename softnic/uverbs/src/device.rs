@@ -79,6 +79,7 @@ impl Device {
             ip,
             faults: self.settings.engine_faults.clone(),
             capture: self.settings.capture_of(self.index),
+            record: self.settings.record_of(self.index),
             idle,
             ..Config::default()
         }

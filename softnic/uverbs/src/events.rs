@@ -104,10 +104,10 @@ impl Channel {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn read(fd: RawFd, room: usize) -> Vec<u8> {
+    pub(crate) fn read(fd: RawFd, room: usize) -> Vec<u8> {
         let mut buffer = vec![0; room];
         // SAFETY: all of the buffer.
         let got = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), room) };

@@ -51,6 +51,7 @@ kinds! {
     Mr(crate::verbs::mr::Mr),
     Cq(crate::verbs::cq::Cq),
     Qp(crate::verbs::qp::Qp),
+    Ah(crate::verbs::ah::Ah),
     Devx(crate::devx::obj::Devx),
     Umem(crate::devx::umem::Umem),
     Uar(crate::devx::uar::Uar),

@@ -9,6 +9,7 @@ use crate::handles::Handles;
 use crate::memory::Region;
 use crate::pages::Pages;
 use crate::verbs::cq::Cq;
+use crate::verbs::qp::Qp;
 use crate::{devx, verbs};
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_softnic::Context;
@@ -21,6 +22,8 @@ pub(crate) struct Opened {
     pub(crate) context: Option<Session>,
     pub(crate) device: Arc<Device>,
     pub(crate) pages: Pages,
+    /// Where asynchronous events go.
+    pub(crate) asynchronous: Option<Arc<Channel>>,
     channels: Vec<Arc<Channel>>,
 }
 
@@ -41,6 +44,7 @@ impl Opened {
             context: None,
             device,
             pages: Pages::new(file),
+            asynchronous: None,
             channels: Vec::new(),
         }
     }
@@ -54,6 +58,7 @@ impl Opened {
             (object::CQ, 1) => verbs::cq::destroy(self, call),
             (object::QP, 0) => verbs::qp::create(self, call),
             (object::QP, 1) => verbs::qp::destroy(self, call),
+            (object::AH, 0) => verbs::ah::destroy(self, call),
             (object::MR, 1) => verbs::mr::destroy(self, call),
             (object::MR, 4) => verbs::mr::register_dma_buf(self, call),
             (object::ASYNC_EVENT, 0) => verbs::device::async_event_file(self, call),
@@ -100,6 +105,14 @@ impl Opened {
         Ok(fd)
     }
 
+    /// The file of asynchronous events that an object's maker names in attribute `id`, or else the device's.
+    pub(crate) fn asynchronous(&self, call: &Call, id: u16) -> Result<Option<Arc<Channel>>, Errno> {
+        match call.optional_fd(id)? {
+            Some(fd) => self.channel(fd).map(Some),
+            None => Ok(self.asynchronous.clone()),
+        }
+    }
+
     /// The event file whose program's end is `fd`.
     pub(crate) fn channel(&self, fd: RawFd) -> Result<Arc<Channel>, Errno> {
         self.channels.iter().find(|channel| channel.is(fd)).cloned().ok_or(Errno::ENOENT)
@@ -110,7 +123,10 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let Some(session) = &self.context else { return };
         for cq in self.handles.all::<Cq>() {
-            session.adapter.registry.forget(cq.cqn);
+            session.adapter.registry.forget_cq(cq.cqn);
+        }
+        for qp in self.handles.all::<Qp>() {
+            session.adapter.registry.forget_qp(qp.qpn);
         }
     }
 }

@@ -1,29 +1,39 @@
 //! Whom an adapter's events concern.
 
+use crate::abi::{self, event_type};
 use crate::events::Channel;
+use rushmem_mlx5::Syndrome;
 use rushmem_softnic::Event;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Who waits for completions of a CQ.
+/// Who is told about one object: an event file, and what the program calls the object.
 pub(crate) struct Waiter {
-    /// The completion channel.
-    pub(crate) channel: Arc<Channel>,
-    /// What the program calls the CQ.
-    pub(crate) user_handle: u64,
+    channel: Arc<Channel>,
+    user_handle: u64,
+    /// Bytes of an event in this file.
+    len: usize,
     /// Events sent so far.
     sent: AtomicU32,
 }
 
 impl Waiter {
-    pub(crate) fn new(channel: Arc<Channel>, user_handle: u64) -> Waiter {
-        Waiter { channel, user_handle, sent: AtomicU32::new(0) }
+    /// For completions of a CQ: an event is what the program calls it.
+    pub(crate) fn of_completions(channel: Arc<Channel>, user_handle: u64) -> Arc<Waiter> {
+        Arc::new(Waiter { channel, user_handle, len: 8, sent: AtomicU32::new(0) })
     }
 
-    /// Tells that the CQ has completions.
-    fn wake(&self) {
-        if self.channel.send(&self.user_handle.to_ne_bytes()) {
+    /// For asynchronous events of an object.
+    pub(crate) fn of_failures(channel: Arc<Channel>, user_handle: u64) -> Arc<Waiter> {
+        let len = size_of::<abi::AsyncEvent>();
+        Arc::new(Waiter { channel, user_handle, len, sent: AtomicU32::new(0) })
+    }
+
+    /// Adds an event to the file; `event_type` is that of an asynchronous one.
+    fn tell(&self, event_type: u32) {
+        let event = abi::AsyncEvent { element: self.user_handle, event_type, reserved: 0 };
+        if self.channel.send(&bytemuck::bytes_of(&event)[..self.len]) {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -31,41 +41,119 @@ impl Waiter {
     /// Takes back what has not been read; gives how many events have been.
     pub(crate) fn finish(&self) -> u32 {
         let own = self.user_handle.to_ne_bytes();
-        let unread = self.channel.take_back(own.len(), |event| event == own);
+        let unread = self.channel.take_back(self.len, |event| event.starts_with(&own));
         self.sent.load(Ordering::Relaxed).saturating_sub(unread)
     }
 }
 
-/// The waiters of an adapter, by CQ number.
+/// The waiters of an adapter.
 #[derive(Default)]
 pub(crate) struct Registry {
-    cqs: Mutex<HashMap<u32, Arc<Waiter>>>,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Default)]
+struct Lists {
+    completions: HashMap<u32, Arc<Waiter>>,
+    cqs: HashMap<u32, Arc<Waiter>>,
+    qps: HashMap<u32, Arc<Waiter>>,
 }
 
 impl Registry {
-    fn cqs(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<Waiter>>> {
-        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has `waiter` hear of completions of a CQ.
-    pub(crate) fn listen(&self, cqn: u32, waiter: Arc<Waiter>) {
-        self.cqs().insert(cqn, waiter);
+    pub(crate) fn listen_to_completions(&self, cqn: u32, waiter: Arc<Waiter>) {
+        self.lists().completions.insert(cqn, waiter);
     }
 
-    /// Ends that.
-    pub(crate) fn forget(&self, cqn: u32) {
-        self.cqs().remove(&cqn);
+    /// Has `waiter` hear of a CQ's failure.
+    pub(crate) fn listen_to_cq(&self, cqn: u32, waiter: Arc<Waiter>) {
+        self.lists().cqs.insert(cqn, waiter);
+    }
+
+    /// Has `waiter` hear of a QP's failures.
+    pub(crate) fn listen_to_qp(&self, qpn: u32, waiter: Arc<Waiter>) {
+        self.lists().qps.insert(qpn, waiter);
+    }
+
+    /// Nobody hears of this CQ any more.
+    pub(crate) fn forget_cq(&self, cqn: u32) {
+        let mut lists = self.lists();
+        lists.completions.remove(&cqn);
+        lists.cqs.remove(&cqn);
+    }
+
+    /// Nobody hears of this QP any more.
+    pub(crate) fn forget_qp(&self, qpn: u32) {
+        self.lists().qps.remove(&qpn);
     }
 
     /// Passes an event of the adapter on.
     pub(crate) fn event(&self, event: Event) {
-        match event {
-            Event::Completion { cqn } => {
-                if let Some(waiter) = self.cqs().get(&cqn) {
-                    waiter.wake();
-                }
-            }
-            other => tracing::debug!(?other, "event that nobody waits for"),
+        let lists = self.lists();
+        let (waiter, event_type) = match event {
+            Event::Completion { cqn } => (lists.completions.get(&cqn), 0),
+            Event::CqError { cqn } => (lists.cqs.get(&cqn), event_type::CQ_ERR),
+            Event::QpError { qpn, syndrome } => (lists.qps.get(&qpn), type_of(syndrome)),
+            _ => (None, 0),
+        };
+        match waiter {
+            Some(waiter) => waiter.tell(event_type),
+            None => tracing::debug!(?event, "event that nobody waits for"),
         }
+    }
+}
+
+/// The verbs' name of what broke a QP.
+fn type_of(syndrome: Syndrome) -> u32 {
+    match syndrome {
+        Syndrome::REMOTE_INVAL_REQ_ERR => event_type::QP_REQ_ERR,
+        Syndrome::REMOTE_ACCESS_ERR => event_type::QP_ACCESS_ERR,
+        _ => event_type::QP_FATAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Kind;
+    use crate::sys;
+
+    fn read(fd: i32) -> abi::AsyncEvent {
+        crate::user::prefix(&crate::events::tests::read(fd, 16))
+    }
+
+    #[test]
+    fn failures_reach_the_file_with_the_objects_own_name() {
+        let (channel, fd) = Channel::new(Kind::Fixed).unwrap();
+        let registry = Registry::default();
+        let waiter = |name| Waiter::of_failures(Arc::clone(&channel), name);
+        let (cq, qp) = (waiter(0x1111), waiter(0x2222));
+        registry.listen_to_cq(5, cq.clone());
+        registry.listen_to_qp(5, qp.clone());
+        registry.event(Event::Completion { cqn: 5 });
+        registry.event(Event::CqError { cqn: 5 });
+        let error = |syndrome| Event::QpError { qpn: 5, syndrome };
+        let syndromes = [
+            (Syndrome::REMOTE_INVAL_REQ_ERR, event_type::QP_REQ_ERR),
+            (Syndrome::REMOTE_ACCESS_ERR, event_type::QP_ACCESS_ERR),
+            (Syndrome::LOCAL_QP_OP_ERR, event_type::QP_FATAL),
+        ];
+        syndromes.iter().for_each(|(syndrome, _)| registry.event(error(*syndrome)));
+        let first = read(fd);
+        assert_eq!((first.element, first.event_type), (0x1111, event_type::CQ_ERR));
+        for (_, expected) in &syndromes[..2] {
+            let event = read(fd);
+            assert_eq!((event.element, event.event_type), (0x2222, *expected));
+        }
+        // The third is not read, and a program that destroys the queue need not acknowledge it.
+        assert_eq!((cq.finish(), qp.finish()), (1, 2));
+        registry.forget_qp(5);
+        registry.event(error(Syndrome::REMOTE_ACCESS_ERR));
+        assert_eq!(channel.take_back(16, |_| true), 0);
+        sys::close(fd);
     }
 }

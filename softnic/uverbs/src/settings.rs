@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use rushmem_softnic::{Faults, Ip};
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Names of the variables.
 pub mod variable {
@@ -18,6 +18,8 @@ pub mod variable {
     pub const FAULT: &str = "RUSHMEM_UVERBS_FAULT";
     /// The capture file.
     pub const CAPTURE: &str = "RUSHMEM_UVERBS_CAPTURE";
+    /// The file of send entries.
+    pub const RECORD: &str = "RUSHMEM_UVERBS_RECORD";
     /// What the library logs to standard error.
     pub const LOG: &str = "RUSHMEM_UVERBS_LOG";
     /// Where `rushmem softnic` finds the library.
@@ -52,6 +54,8 @@ pub struct Settings {
     pub engine_faults: Faults,
     /// A file that receives every packet. `%p` in its name stands for the process, `%d` for the device.
     pub capture: Option<PathBuf>,
+    /// A file to which executed send entries are added, one of each shape; its name as that of `capture`.
+    pub record: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -63,6 +67,7 @@ impl Default for Settings {
             faults: Vec::new(),
             engine_faults: Faults::default(),
             capture: None,
+            record: None,
         }
     }
 }
@@ -113,7 +118,9 @@ impl Settings {
         if let Some(value) = text(variable::IP)? {
             settings.addresses = addresses(&value, settings.devices)?;
         }
-        settings.capture = get(variable::CAPTURE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = |name| get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        settings.capture = path(variable::CAPTURE);
+        settings.record = path(variable::RECORD);
         Ok(settings)
     }
 
@@ -130,10 +137,19 @@ impl Settings {
 
     /// The capture file of a device of this process.
     pub(crate) fn capture_of(&self, device: u32) -> Option<PathBuf> {
-        let path = self.capture.as_ref()?;
-        let Some(text) = path.to_str() else { return Some(path.clone()) };
-        Some(text.replace("%p", &std::process::id().to_string()).replace("%d", &device.to_string()).into())
+        self.capture.as_deref().map(|path| file_of(path, device))
     }
+
+    /// The file of send entries of a device of this process.
+    pub(crate) fn record_of(&self, device: u32) -> Option<PathBuf> {
+        self.record.as_deref().map(|path| file_of(path, device))
+    }
+}
+
+/// The path, with this process and a device in place of `%p` and `%d`.
+fn file_of(path: &Path, device: u32) -> PathBuf {
+    let Some(text) = path.to_str() else { return path.to_owned() };
+    text.replace("%p", &std::process::id().to_string()).replace("%d", &device.to_string()).into()
 }
 
 fn devices(text: &str) -> Result<u32, SettingError> {
@@ -205,6 +221,7 @@ mod tests {
             (variable::IP, "127.0.0.2, 127.0.0.3"),
             (variable::FAULT, "devx,memlock drop=0.5"),
             (variable::CAPTURE, "/tmp/%d.pcap"),
+            (variable::RECORD, "/tmp/%d.txt"),
         ])
         .unwrap();
         assert_eq!((settings.devices, settings.link), (2, Link::InfiniBand));
@@ -212,6 +229,7 @@ mod tests {
         assert_eq!(settings.faults, [Fault::Devx, Fault::Memlock]);
         assert_eq!(settings.engine_faults.drop, 0.5);
         assert_eq!(settings.capture_of(1), Some("/tmp/1.pcap".into()));
+        assert_eq!(settings.record_of(0), Some("/tmp/0.txt".into()));
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub(crate) struct Cq {
     /// The adapter's number.
     pub(crate) cqn: u32,
     umems: [u32; 2],
-    waiter: Option<Arc<Waiter>>,
+    completions: Option<Arc<Waiter>>,
+    failures: Option<Arc<Waiter>>,
 }
 
 /// log2 of the most entries.
@@ -39,6 +40,7 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     const VECTOR: u16 = 4;
     const FLAGS: u16 = 5;
     const CQE_OUT: u16 = 6;
+    const ASYNC: u16 = 7;
 
     let entries: u32 = call.input(CQE)?;
     let user_handle: u64 = call.input(USER_HANDLE)?;
@@ -59,10 +61,12 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
         128 => 1,
         _ => return Err(Errno::EINVAL),
     };
-    let waiter = match call.optional_fd(CHANNEL)? {
-        Some(fd) => Some(Arc::new(Waiter::new(opened.channel(fd)?, user_handle))),
+    let completions = match call.optional_fd(CHANNEL)? {
+        Some(fd) => Some(Waiter::of_completions(opened.channel(fd)?, user_handle)),
         None => None,
     };
+    let failures = opened.asynchronous(call, ASYNC)?;
+    let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
 
     let bytes = u64::from(driver.cqe_size) << log;
     let ring = opened.umem(memory::user(driver.buf_addr, bytes, true)?, bytes)?;
@@ -81,10 +85,14 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     };
     let command = CreateCq { context, umem_id: ring, umem_valid: true, ..CreateCq::default() };
     let cqn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.cqn;
-    if let Some(waiter) = &waiter {
-        opened.session()?.adapter.registry.listen(cqn, Arc::clone(waiter));
+    let registry = &opened.session()?.adapter.registry;
+    if let Some(waiter) = &completions {
+        registry.listen_to_completions(cqn, Arc::clone(waiter));
     }
-    let handle = opened.handles.insert(Cq { cqn, umems, waiter })?;
+    if let Some(waiter) = &failures {
+        registry.listen_to_cq(cqn, Arc::clone(waiter));
+    }
+    let handle = opened.handles.insert(Cq { cqn, umems, completions, failures })?;
     call.return_handle(HANDLE, handle)?;
     call.output(CQE_OUT, &((1u32 << log) - 1))?;
     call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })
@@ -97,8 +105,12 @@ pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     let cqn = opened.handles.get::<Cq>(handle)?.cqn;
     opened.execute(&DestroyCq { cqn, ..DestroyCq::default() })?;
     let cq = opened.handles.remove::<Cq>(handle)?;
-    opened.session()?.adapter.registry.forget(cqn);
+    opened.session()?.adapter.registry.forget_cq(cqn);
     opened.forget_umems(&cq.umems);
-    let comp_events_reported = cq.waiter.map_or(0, |waiter| waiter.finish());
-    call.output(1, &abi::DestroyCqResponse { comp_events_reported, async_events_reported: 0 })
+    let reported = |waiter: Option<Arc<Waiter>>| waiter.map_or(0, |waiter| waiter.finish());
+    let response = abi::DestroyCqResponse {
+        comp_events_reported: reported(cq.completions),
+        async_events_reported: reported(cq.failures),
+    };
+    call.output(1, &response)
 }

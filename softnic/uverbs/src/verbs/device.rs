@@ -1,6 +1,6 @@
 //! The device itself: contexts, attributes, ports, GIDs.
 
-use super::{core_out, cq, modify, mr, pd, qp, write};
+use super::{ah, core_out, cq, modify, mr, pd, qp, write};
 use crate::abi::{self, command, driver_data};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -46,6 +46,7 @@ fn invoke_write(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
         command::ALLOC_PD => pd::alloc(opened, call),
         command::REG_MR => mr::register(opened, call),
         command::CREATE_COMP_CHANNEL => cq::create_channel(opened, call),
+        command::CREATE_AH => ah::create(opened, call),
         command::QUERY_QP => qp::query(opened, call),
         command::MODIFY_QP | command::EX_MODIFY_QP => modify::modify(opened, command, call),
         other => {
@@ -157,5 +158,6 @@ fn query_gid_entry(opened: &Opened, call: &Call) -> Result<(), Errno> {
 pub(crate) fn async_event_file(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     opened.session()?;
     let fd = opened.new_channel(Kind::Fixed)?;
+    opened.asynchronous = Some(opened.channel(fd)?);
     call.return_handle(0, fd as u32)
 }

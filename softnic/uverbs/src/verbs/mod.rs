@@ -1,5 +1,7 @@
-//! The kernel's own commands: PD, MR, CQ, QP.
+//! The kernel's own commands: PD, MR, CQ, QP, AH.
 
+mod address;
+pub(crate) mod ah;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod modify;

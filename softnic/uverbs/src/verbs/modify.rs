@@ -1,10 +1,10 @@
 //! MODIFY_QP: verbs' attributes become the adapter's transitions.
 
+use super::address::resolve;
 use super::core_in;
 use super::qp::{Qp, state};
-use crate::abi::{self, access, command, gid_type, qp_attr, qp_state};
+use crate::abi::{self, access, command, qp_attr, qp_state};
 use crate::attrs::Call;
-use crate::device::address_of;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::opened::Opened;
@@ -234,35 +234,16 @@ impl Step<'_> {
             Link::InfiniBand if dest.dlid == 0 => Err(Errno::EINVAL),
             Link::InfiniBand => Ok(AddressPath { rlid: dest.dlid, sl: dest.sl & 0xf, ..common }),
             Link::Ethernet if dest.is_global == 0 => Err(Errno::EINVAL),
-            Link::Ethernet => self.roce_path(dest, common),
+            Link::Ethernet => {
+                let peer = resolve(self.opened, dest.sgid_index, dest.dgid)?;
+                Ok(AddressPath {
+                    src_addr_index: dest.sgid_index,
+                    rgid_rip: peer.ip.to_ipv6_mapped().octets(),
+                    rmac: peer.mac,
+                    ..common
+                })
+            }
         }
-    }
-
-    /// As the kernel resolves a GID to an Ethernet address.
-    fn roce_path(&self, dest: &abi::QpDest, common: AddressPath) -> Result<AddressPath, Errno> {
-        let nic = &self.opened.session()?.adapter.nic;
-        let table = self.opened.device.gids(nic);
-        let own =
-            table.iter().find(|entry| entry.gid_index == dest.sgid_index.into()).ok_or(Errno::EINVAL)?;
-        if own.gid_type != gid_type::ROCE_V2 {
-            tracing::error!(
-                gid_index = dest.sgid_index,
-                "the software ConnectX has no RoCEv1: choose another GID"
-            );
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let peer = address_of(dest.dgid).ok_or_else(|| {
-            tracing::error!(gid = ?dest.dgid, "the peer's GID is none of a software ConnectX");
-            Errno::EINVAL
-        })?;
-        // All adapters have the same port, so that another's Ethernet address says nothing.
-        let rmac = if peer == *nic.address().ip() { nic.mac() } else { [0; 6] };
-        Ok(AddressPath {
-            src_addr_index: dest.sgid_index,
-            rgid_rip: peer.to_ipv6_mapped().octets(),
-            rmac,
-            ..common
-        })
     }
 }
 

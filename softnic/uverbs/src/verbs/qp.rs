@@ -8,7 +8,9 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::memory;
 use crate::opened::Opened;
+use crate::registry::Waiter;
 use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType};
+use std::sync::Arc;
 
 /// A queue pair.
 pub(crate) struct Qp {
@@ -16,6 +18,7 @@ pub(crate) struct Qp {
     pub(crate) qpn: u32,
     pub(crate) service: ServiceType,
     umems: [u32; 2],
+    failures: Option<Arc<Waiter>>,
     cap: abi::QpCap,
     signal_all: bool,
     /// What the program has set, for QUERY_QP.
@@ -32,9 +35,11 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     const SRQ: u16 = 3;
     const SEND_CQ: u16 = 4;
     const RECV_CQ: u16 = 5;
+    const USER_HANDLE: u16 = 7;
     const CAP: u16 = 8;
     const TYPE: u16 = 9;
     const FLAGS: u16 = 10;
+    const ASYNC: u16 = 12;
     const CAP_OUT: u16 = 13;
     const NUMBER_OUT: u16 = 14;
 
@@ -49,6 +54,9 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let cap: abi::QpCap = call.input(CAP)?;
+    let user_handle: u64 = call.input(USER_HANDLE)?;
+    let failures = opened.asynchronous(call, ASYNC)?;
+    let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
     let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
     let queues = Queues::new(&driver)?;
     let pd = opened.handles.get::<Pd>(call.handle(PD)?)?.number;
@@ -73,9 +81,12 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     };
     let command = CreateQp { context, wq_umem_id: ring, wq_umem_valid: true, ..CreateQp::default() };
     let qpn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.qpn;
+    if let Some(waiter) = &failures {
+        opened.session()?.adapter.registry.listen_to_qp(qpn, Arc::clone(waiter));
+    }
     let signal_all = flags & CREATE_SIGNAL_ALL != 0;
     let attributes = abi::ModifyQp::default();
-    let handle = opened.handles.insert(Qp { qpn, service, umems, cap, signal_all, attributes })?;
+    let handle = opened.handles.insert(Qp { qpn, service, umems, failures, cap, signal_all, attributes })?;
     call.return_handle(HANDLE, handle)?;
     call.output(CAP_OUT, &cap)?;
     call.output(NUMBER_OUT, &qpn)?;
@@ -122,8 +133,9 @@ pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     let qpn = opened.handles.get::<Qp>(handle)?.qpn;
     opened.execute(&DestroyQp { qpn, ..DestroyQp::default() })?;
     let qp = opened.handles.remove::<Qp>(handle)?;
+    opened.session()?.adapter.registry.forget_qp(qpn);
     opened.forget_umems(&qp.umems);
-    call.output(1, &0u32)
+    call.output(1, &qp.failures.map_or(0, |waiter| waiter.finish()))
 }
 
 /// The state that a queue pair is in, as verbs number it.

@@ -1,0 +1,67 @@
+//! Send entries as the software ConnectX writes them down: a line each, and what must hold for every one.
+//!
+//! Lines that begin with `#` are comments. Of the others, the first word is the service of the QP (`rc`, `uc`, `ud`), the
+//! second the entry's index in the queue (four hexadecimal digits), the third its segments' bytes in memory order.
+
+use rushmem_mlx5::{Opcode, Segment, View, seg::InlineHdr, wqe::Data};
+
+/// Reads the entry in a line, writes it again from what it says, and compares; gives what it is on one line. `None` for a
+/// comment.
+///
+/// # Panics
+///
+/// Where the bytes cannot be read, or are not written again.
+pub(crate) fn check(line: &str) -> Option<String> {
+    if line.starts_with('#') || line.is_empty() {
+        return None;
+    }
+    let mut words = line.split_whitespace();
+    let mut word = || words.next().unwrap_or_else(|| panic!("a word is missing in: {line}"));
+    let (service, index, digits) = (word(), word(), word());
+    let index = u16::from_str_radix(index, 16).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let bytes = bytes(digits).unwrap_or_else(|| panic!("no pairs of digits: {line}"));
+    assert_eq!(bytes.len() % 16, 0, "no whole segments: {line}");
+    let segments: Vec<Segment> =
+        bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
+
+    let view = match service {
+        "rc" | "uc" => View::parse(&segments),
+        "ud" => View::parse_datagram(&segments),
+        other => panic!("no service is called {other}"),
+    };
+    let view = view.unwrap_or_else(|malformed| panic!("{malformed}: {line}"));
+    assert_eq!((view.ctrl().index(), usize::from(view.ctrl().ds())), (index, segments.len()), "{line}");
+    let mut again = vec![Segment([u32::MAX; 4]); segments.len()];
+    assert_eq!(view.emit(&mut again).map(usize::from), Some(segments.len()), "{line}");
+    assert_eq!(Segment::bytes_of(&again), without_leftovers(&view, bytes), "{view}");
+    Some(format!("{service} {view}"))
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.as_bytes().chunks(2).map(pair).collect()
+}
+
+/// The bytes, with zeroes where a NIC looks at nothing and drivers leave what was there: the immediate of an opcode without
+/// one, the compare operand of a fetch and add, and what follows inline data in its last segment.
+fn without_leftovers(view: &View<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
+    if view.imm().is_none() {
+        bytes[12..16].fill(0);
+    }
+    if view.opcode() == Opcode::ATOMIC_FA {
+        bytes[40..48].fill(0);
+    }
+    let segments = |data: &Data<'_>| match data {
+        Data::Pointer(_) => 1,
+        Data::Inline(bytes) => InlineHdr::segments_for(bytes.len() as u32) as usize,
+    };
+    let mut at = bytes.len() - 16 * view.data().map(|data| segments(&data)).sum::<usize>();
+    for data in view.data() {
+        let end = at + 16 * segments(&data);
+        if let Data::Inline(payload) = data {
+            bytes[at + 4 + payload.len()..end].fill(0);
+        }
+        at = end;
+    }
+    bytes
+}

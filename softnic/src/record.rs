@@ -1,0 +1,81 @@
+//! A file of the send entries that were executed: one of each shape, so that it stays small.
+//!
+//! It is text. Lines that begin with `#` are comments; each other line is an entry: the service of its QP (`rc`, `uc`,
+//! `ud`), its index in the queue as four hexadecimal digits, and its segments' bytes in memory order, two digits each.
+
+use crate::nic::Error;
+use crate::roce::Service;
+use rushmem_mlx5::wqe::{Data, View};
+use rushmem_mlx5::{Opcode, Segment};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+/// An open file. A write error ends the recording, not the execution.
+pub(crate) struct Record {
+    file: Option<File>,
+    seen: HashSet<Shape>,
+}
+
+/// What makes two entries alike: everything but numbers and payload.
+#[derive(PartialEq, Eq, Hash)]
+struct Shape {
+    service: u8,
+    opcode: Opcode,
+    opmod: u8,
+    flags: u8,
+    ds: u8,
+    /// Bytes of each piece of inline data; nothing for a pointer.
+    data: Vec<Option<usize>>,
+}
+
+impl Record {
+    pub(crate) fn open(path: &Path) -> Result<Record, Error> {
+        let failed = |source| Error::Record { path: path.to_owned(), source };
+        // Several adapters may write to one file: each line is one write at its end.
+        let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
+        file.write_all(b"# send work-queue entries: service, index, bytes\n").map_err(failed)?;
+        Ok(Record { file: Some(file), seen: HashSet::new() })
+    }
+
+    /// Takes an entry that is about to be executed.
+    pub(crate) fn entry(&mut self, service: Service, view: &View<'_>) {
+        let Some(file) = &mut self.file else { return };
+        let ctrl = view.ctrl();
+        let shape = Shape {
+            service: service as u8,
+            opcode: ctrl.opcode(),
+            opmod: ctrl.opmod(),
+            flags: ctrl.flags().0,
+            ds: ctrl.ds(),
+            data: view
+                .data()
+                .map(|data| match data {
+                    Data::Pointer(_) => None,
+                    Data::Inline(bytes) => Some(bytes.len()),
+                })
+                .collect(),
+        };
+        if !self.seen.insert(shape) {
+            return;
+        }
+        let name = match service {
+            Service::Rc => "rc",
+            Service::Uc => "uc",
+            Service::Ud => "ud",
+        };
+        let mut line = format!("{name} {:04x} ", ctrl.index());
+        for byte in Segment::bytes_of(view.segments()) {
+            // Writing to a string cannot fail.
+            let _ = write!(line, "{byte:02x}");
+        }
+        line.push('\n');
+        // At once: programs end without asking their adapters.
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            tracing::error!(%error, "the file of entries failed");
+            self.file = None;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The file of executed send entries.
+
+use crate::script::{Setup, pair, wire_nic};
+use crate::services::{by_gid, run_to};
+use rushmem_mlx5::prm::qp::ServiceType;
+use rushmem_mlx5::wqe::Inline;
+use rushmem_mlx5::{Flags, Segment, Wqe};
+use rushmem_softnic::{Config, Error, Nic};
+
+#[test]
+fn one_entry_of_each_shape_is_written_down() {
+    let path = std::env::temp_dir().join(format!("softnic-record-{}.txt", std::process::id()));
+    let config = || Config { record: Some(path.clone()), ..Config::default() };
+    let x = wire_nic(config());
+    let peer = wire_nic(Config::default());
+    let mut expected = Vec::new();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    // Within the adapter, and over the wire: the same shapes count once.
+    for to in [&x, &peer] {
+        let (mut a, b) = pair(&x, to, Setup::default());
+        let entries = [
+            Wqe::Nop,
+            Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(1) },
+            Wqe::WriteInline { raddr: 8, rkey: b.key, data: Inline::from_u32(2) },
+            Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u64(1) },
+            Wqe::Nop,
+        ];
+        for (i, entry) in entries.iter().enumerate() {
+            let emitted = entry.emit(a.producer, a.qpn, Flags::SIGNALED);
+            if matches!(i, 0 | 1 | 3) && expected.len() < 3 {
+                let bytes = Segment::bytes_of(emitted.segments());
+                expected.push(format!("rc {:04x} {}", a.producer, hex(bytes)));
+            }
+            a.run(entry);
+        }
+    }
+    let (mut a, b) = pair(&x, &peer, Setup { service: ServiceType::UD, log_rq: Some(3), ..Setup::default() });
+    for len in [8, 9] {
+        run_to(&mut a, by_gid(&b), len, None);
+    }
+    drop(x);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines[..3], expected);
+    assert!(lines.len() == 4 && lines[3].starts_with("ud 0000 0000000a"), "{text}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let config = Config { record: Some("/no/such/folder/file".into()), ..Config::default() };
+    match Nic::start(config) {
+        Err(error @ Error::Record { .. }) => assert!(error.to_string().contains("/no/such/folder/file")),
+        other => panic!("{:?}", other.err()),
+    }
+}

@@ -1,0 +1,31 @@
+//! From GIDs to adapters, as the kernel resolves them on Ethernet.
+
+use crate::abi::gid_type;
+use crate::device::address_of;
+use crate::errno::Errno;
+use crate::opened::Opened;
+use std::net::Ipv4Addr;
+
+/// A peer on Ethernet.
+pub(super) struct Peer {
+    pub(super) ip: Ipv4Addr,
+    pub(super) mac: [u8; 6],
+}
+
+/// The peer with this GID, as it is reached from an entry of the own table.
+pub(super) fn resolve(opened: &Opened, sgid_index: u8, dgid: [u8; 16]) -> Result<Peer, Errno> {
+    let nic = &opened.session()?.adapter.nic;
+    let table = opened.device.gids(nic);
+    let own = table.iter().find(|entry| entry.gid_index == sgid_index.into()).ok_or(Errno::EINVAL)?;
+    if own.gid_type != gid_type::ROCE_V2 {
+        tracing::error!(gid_index = sgid_index, "the software ConnectX has no RoCEv1: choose another GID");
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let ip = address_of(dgid).ok_or_else(|| {
+        tracing::error!(gid = ?dgid, "the peer's GID is none of a software ConnectX");
+        Errno::EINVAL
+    })?;
+    // All adapters have the same port, so that another's Ethernet address says nothing.
+    let mac = if ip == *nic.address().ip() { nic.mac() } else { [0; 6] };
+    Ok(Peer { ip, mac })
+}

@@ -1,0 +1,37 @@
+//! Address handles: where datagrams go. libmlx5 writes the address into each entry by itself; what it asks the kernel for
+//! is that the GID can be reached, and the Ethernet address behind it.
+
+use super::address::resolve;
+use super::pd::Pd;
+use super::{core_in, core_out};
+use crate::abi::{self, driver_data};
+use crate::attrs::Call;
+use crate::errno::Errno;
+use crate::opened::Opened;
+
+/// An address handle. Nothing but its number is kept.
+pub(crate) struct Ah;
+
+/// CREATE_AH.
+pub(super) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let request: abi::CreateAh = core_in(call)?;
+    opened.handles.get::<Pd>(request.pd_handle)?;
+    let attributes = request.attributes;
+    if attributes.port_num != 1 || attributes.is_global == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let peer = resolve(opened, attributes.sgid_index, attributes.dgid)?;
+    let handle = opened.handles.insert(Ah)?;
+    let response = abi::DriverCreateAhResponse {
+        response_length: size_of::<abi::DriverCreateAhResponse>() as u32,
+        dmac: peer.mac,
+        ..abi::DriverCreateAhResponse::default()
+    };
+    call.output(driver_data::OUT, &response)?;
+    core_out(call, &handle)
+}
+
+/// AH destroy.
+pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    opened.handles.remove::<Ah>(call.handle(0)?).map(drop)
+}

@@ -1,0 +1,90 @@
+//! Every send entry that libmlx5 writes here and now is read by `rushmem-mlx5` and written again to the same bytes.
+//!
+//! With `UPDATE_CORPUS=1` the entries replace those that are kept in `mlx5/tests/data`.
+
+mod common;
+#[path = "../../../mlx5/tests/suite/entries.rs"]
+mod entries;
+
+use common::{all_there, good_pair};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Programs and arguments that between them make libmlx5 write what it can.
+const PROGRAMS: [&str; 24] = [
+    "ibv_rc_pingpong -g 3 -n 20",
+    "ibv_rc_pingpong -g 3 -n 20 -e -s 100000",
+    "ibv_uc_pingpong -g 3 -n 20",
+    "ibv_ud_pingpong -g 3 -n 20",
+    "ib_write_bw -a -n 5 -F",
+    "ib_write_bw -n 20 -q 2 -b -F",
+    "ib_write_bw -n 20 -I 200 -s 199 -l 4 -F",
+    "ib_write_bw -n 20 -c UC -F",
+    "ib_write_lat -n 20 -I 220 -s 220 -F",
+    "ib_write_lat -a -n 5 -I 180 -F",
+    "ib_write_lat -n 20 -c UC -I 64 -s 61 -F",
+    "ib_read_bw -n 20 -F",
+    "ib_read_lat -n 20 -F",
+    "ib_atomic_bw -n 20 -A FETCH_AND_ADD -F",
+    "ib_atomic_bw -n 20 -A CMP_AND_SWAP -F",
+    "ib_atomic_lat -n 20 -A FETCH_AND_ADD -F",
+    "ib_atomic_lat -n 20 -A CMP_AND_SWAP -F",
+    "ib_send_bw -n 20 -e -F",
+    "ib_send_bw -n 20 -c UC -s 4096 -F",
+    "ib_send_bw -n 20 -c UD -s 1024 -l 4 -F",
+    "ib_send_lat -a -n 5 -I 236 -F",
+    "ib_send_lat -n 20 -c UC -I 100 -s 77 -F",
+    "ib_send_lat -n 20 -c UD -I 140 -s 140 -F",
+    "ib_send_lat -a -n 5 -c UD -I 100 -F",
+];
+
+#[test]
+fn all_that_libmlx5_writes_is_read_and_written_again() {
+    let tools = ["ibv_rc_pingpong", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_bw"];
+    if !all_there("corpus", &tools, "ibverbs-utils or perftest") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Entries of the same shape, of which one is enough.
+    let mut kept = BTreeMap::new();
+    let mut count = 0;
+    for (i, program) in PROGRAMS.iter().enumerate() {
+        let file = folder.path().join(format!("{i}"));
+        let words: Vec<&str> = program.split_whitespace().collect();
+        good_pair(&["--record", file.to_str().unwrap()], &words);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut of_program = 0;
+        for line in text.lines() {
+            if let Some(entry) = entries::check(line) {
+                of_program += 1;
+                kept.entry(shape(&entry)).or_insert_with(|| line.to_owned());
+            }
+        }
+        assert!(of_program > 0, "{program} posts nothing");
+        count += of_program;
+    }
+    println!("{count} entries of {} programs, {} shapes", PROGRAMS.len(), kept.len());
+    if std::env::var_os("UPDATE_CORPUS").is_some_and(|value| value == "1") {
+        let head =
+            "# Send work-queue entries that libmlx5 wrote, one of each shape: service, index, bytes.\n";
+        let lines: String = kept.values().map(|line| format!("{line}\n")).collect();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../mlx5/tests/data/libmlx5-entries.txt");
+        std::fs::write(path, head.to_owned() + &lines).unwrap();
+    }
+}
+
+/// What is left of an entry's line without its numbers: service, opcode, sizes, flags, kinds of data.
+fn shape(entry: &str) -> String {
+    let words: Vec<&str> = entry.split_whitespace().collect();
+    let mut shape = Vec::new();
+    for (i, word) in words.iter().enumerate() {
+        let before = i.checked_sub(1).map_or("", |before| words[before]);
+        // "inline 64 B 0123..": the length counts, the bytes do not; of pointers not even the length does.
+        let payload = before == "B" && i >= 3 && words[i - 3] == "inline";
+        let number = word.starts_with("0x") || word.starts_with("[0x") || before == "data";
+        if !payload && !number && before != "gid" && before != "mac" {
+            shape.push(*word);
+        }
+    }
+    shape.join(" ")
+}

@@ -1,0 +1,120 @@
+//! Two processes of unmodified ping-pong and perftest programs on each service, with everything that they can be told to
+//! do with a queue: all message sizes, events, inline data, several queue pairs, both directions.
+//!
+//! What is looked at is that both ends come to their end and report every size. Speeds say nothing here.
+
+mod common;
+
+use common::{all_there, good_pair, said};
+
+/// Sizes of `-a`: powers of two from 2 bytes to 8 MiB.
+const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
+
+/// Runs a tool of perftest with these arguments, the first of which is the tool. Gives what the client reported: a line
+/// for each size.
+fn perftest(options: &[&str], command: &str) -> Option<Vec<String>> {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    if !all_there(command, &words[..1], "perftest") {
+        return None;
+    }
+    // The governor of the CPU's frequency is none of our business.
+    let tool = [&words[..], &["-F"]].concat();
+    let [_, client] = good_pair(options, &tool);
+    let report = said(&client);
+    // Of a report, only its lines begin with a number.
+    let number = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u64>().is_ok());
+    let lines: Vec<String> = report.lines().filter(number).map(str::to_owned).collect();
+    assert!(!lines.is_empty(), "{command} reports nothing:\n{report}");
+    Some(lines)
+}
+
+/// Runs a tool over all sizes, of which it must report each.
+fn all_sizes(options: &[&str], command: &str, sizes: std::ops::RangeInclusive<u32>) {
+    let Some(lines) = perftest(options, &format!("{command} -a")) else { return };
+    let reported: Vec<u64> =
+        lines.iter().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
+    assert_eq!(reported, sizes.map(|log| 1 << log).collect::<Vec<u64>>(), "{command}");
+}
+
+/// Runs a tool that plays ping-pong and checks every byte of what arrives.
+fn ping_pong(options: &[&str], command: &str) {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    if !all_there(command, &words[..1], "ibverbs-utils") {
+        return;
+    }
+    for output in good_pair(options, &words) {
+        let report = said(&output);
+        assert!(report.contains("iters in") && !report.contains("invalid data"), "{command}:\n{report}");
+    }
+}
+
+#[test]
+fn unreliable_ping_pong() {
+    ping_pong(&[], "ibv_uc_pingpong -g 3 -c -n 50");
+    ping_pong(&[], "ibv_uc_pingpong -g 3 -c -n 50 -e -s 20000");
+    ping_pong(&["--link", "ib"], "ibv_uc_pingpong -c -n 50");
+}
+
+#[test]
+fn datagram_ping_pong() {
+    ping_pong(&[], "ibv_ud_pingpong -g 3 -c -n 50");
+    ping_pong(&[], "ibv_ud_pingpong -g 1 -c -n 50 -e");
+    ping_pong(&["--link", "ib"], "ibv_ud_pingpong -c -n 50 -e");
+}
+
+#[test]
+fn writes() {
+    all_sizes(&[], "ib_write_bw -n 5", ALL_SIZES);
+    all_sizes(&[], "ib_write_lat -n 5", ALL_SIZES);
+    perftest(&[], "ib_write_bw -n 20 -q 2 -b");
+    perftest(&["--link", "ib"], "ib_write_bw -n 20");
+}
+
+#[test]
+fn inline_data() {
+    perftest(&[], "ib_write_lat -n 20 -I 64 -s 64");
+    perftest(&[], "ib_write_bw -n 20 -I 200 -s 199 -l 4");
+    perftest(&[], "ib_send_lat -n 20 -I 28 -s 28");
+    perftest(&[], "ib_send_lat -c UD -n 20 -I 64 -s 64");
+}
+
+#[test]
+fn reads() {
+    all_sizes(&[], "ib_read_bw -n 5", ALL_SIZES);
+    all_sizes(&[], "ib_read_lat -n 5", ALL_SIZES);
+    perftest(&[], "ib_read_bw -n 20 -q 2 -o 4");
+    perftest(&[], "ib_read_lat -n 20 -e");
+}
+
+#[test]
+fn atomics() {
+    for operation in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
+        perftest(&[], &format!("ib_atomic_bw -n 20 -A {operation}"));
+        perftest(&[], &format!("ib_atomic_lat -n 20 -A {operation}"));
+    }
+}
+
+#[test]
+fn sends() {
+    all_sizes(&[], "ib_send_bw -n 5", ALL_SIZES);
+    all_sizes(&[], "ib_send_lat -n 5", ALL_SIZES);
+    perftest(&[], "ib_send_bw -n 20 -q 2 -b");
+    perftest(&[], "ib_send_bw -n 20 -e");
+    perftest(&["--link", "ib"], "ib_send_lat -n 20");
+}
+
+#[test]
+fn writes_and_sends_of_unreliable_connections() {
+    all_sizes(&[], "ib_write_bw -c UC -n 5", ALL_SIZES);
+    perftest(&[], "ib_write_lat -c UC -n 20");
+    perftest(&[], "ib_send_bw -c UC -n 20 -s 4096");
+    perftest(&[], "ib_send_lat -c UC -n 20 -s 10000");
+}
+
+#[test]
+fn datagrams() {
+    // 2 bytes to the port's MTU.
+    all_sizes(&[], "ib_send_bw -c UD -n 20", 1..=12);
+    all_sizes(&[], "ib_send_lat -c UD -n 20", 1..=12);
+    perftest(&["--link", "ib"], "ib_send_lat -c UD -n 20");
+}
