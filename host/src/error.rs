@@ -87,6 +87,19 @@ pub enum Error {
         /// What this PE said.
         mine: String,
     },
+    /// NICs of different kinds, which cannot talk to each other.
+    #[error(
+        "PE {pe} has {theirs}, this PE has {mine}: they cannot talk to each other. Set RUSHMEM_NIC to the same kind on \
+         all nodes: soft everywhere, or RDMA devices everywhere"
+    )]
+    MixedNics {
+        /// The PE that differs.
+        pe: u32,
+        /// What NIC it has.
+        theirs: String,
+        /// What NIC this PE has.
+        mine: String,
+    },
     /// A handle is not what the call needs.
     #[error("{call}: {what}")]
     Misuse {

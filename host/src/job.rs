@@ -12,6 +12,7 @@ use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind, Nic};
 use crate::cuda::Cuda;
 use crate::machine::{Gpu, Machine, Native};
+use crate::provider::{Provider, Soft};
 use crate::queues::Shape;
 use crate::{Error, Pe, Result, native};
 
@@ -134,9 +135,8 @@ impl Job {
         E: Into<AppError>,
     {
         let machine = site.machine(&self.config, &self.ptx, local);
-        let started = machine.and_then(|machine| {
-            Pe::start(self.config, Arc::clone(&bootstrap), machine, Arc::clone(&site.nic))
-        });
+        let started =
+            machine.and_then(|machine| Pe::start(self.config, Arc::clone(&bootstrap), machine, site.nics()));
         let pe = match started {
             Ok(pe) => pe,
             Err(error) => {
@@ -205,6 +205,11 @@ impl Site {
         }
         let nic = softnic::Nic::start(softnic_config(config, !gpus.is_empty())?)?;
         Ok(Self { nic: Arc::new(nic), gpus, on_node, first: config.local_pe.unwrap_or(0) })
+    }
+
+    /// The NICs of one PE.
+    fn nics(&self) -> Vec<Box<dyn Provider>> {
+        vec![Box::new(Soft::new(Arc::clone(&self.nic)))]
     }
 
     /// What executes the kernels of this process's PE number `i`.

@@ -7,13 +7,12 @@ use bytemuck::Pod;
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
 use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
-use rushmem_softnic::Nic;
 
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::config::{Config, PeerPath};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region, Running};
-use crate::provider::Soft;
+use crate::provider::Provider;
 use crate::queues::{Card, Queues, Shape, StateMap, peers};
 use crate::report::recorded;
 use crate::{Error, Result};
@@ -70,7 +69,7 @@ impl Pe {
         config: Config,
         bootstrap: Arc<dyn Bootstrap>,
         machine: Arc<dyn Machine>,
-        nic: Arc<Nic>,
+        nics: Vec<Box<dyn Provider>>,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         if config.peer_path == PeerPath::Direct && n_pes > 1 {
@@ -86,7 +85,9 @@ impl Pe {
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
         let heap = machine.heap(bytes)?;
         let state = StateMap::new(&*machine, shape)?;
-        let queues = Queues::prepare(Box::new(Soft::new(nic)), &*machine, &heap, shape)?;
+        let none = || Error::Unavailable { what: "a NIC".into(), why: "the job gave this PE none".into() };
+        let nic = nics.into_iter().next().ok_or_else(none)?;
+        let queues = Queues::prepare(nic, &*machine, &heap, shape)?;
 
         let cards = exchange(&*bootstrap, &queues.card(), &config)?;
         queues.connect(me, &cards, config.timeout)?;
@@ -455,5 +456,12 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         let card: Card = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
         if card.qpns.len() == mine.qpns.len() { Ok(card) } else { Err(malformed(pe)) }
     };
-    cards.iter().enumerate().map(parse).collect()
+    let cards: Vec<Card> = cards.iter().enumerate().map(parse).collect::<Result<_>>()?;
+    match cards.iter().position(|card| card.port.kind != mine.port.kind) {
+        None => Ok(cards),
+        Some(pe) => {
+            let (theirs, mine) = (cards[pe].port.kind.to_string(), mine.port.kind.to_string());
+            Err(Error::MixedNics { pe: pe as u32, theirs, mine })
+        }
+    }
 }

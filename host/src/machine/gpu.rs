@@ -10,7 +10,7 @@ use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, Memory, MemoryError, Width};
 
-use super::{Machine, Mapping, Region, Running};
+use super::{Machine, Mapping, PageKind, Region, Running};
 use crate::config::HeapKind;
 use crate::cuda::{
     CopyEngine, CudaMemory, Device, DeviceBuffer, Function, HostKind, Module, RegisteredHost, Stream,
@@ -54,21 +54,22 @@ impl Gpu {
     fn device_memory(&self, bytes: u64) -> Result<Region> {
         let buffer = Arc::new(DeviceBuffer::zeroed(&self.stream, bytes as usize)?);
         let addr = DevAddr(buffer.address());
-        Ok(Region { addr, memory: Arc::new(CudaMemory::new(buffer, Arc::clone(&self.copies))) })
+        let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
+        Ok(Region { addr, memory, gpu: Some(buffer) })
     }
 
     fn locked_memory(&self, bytes: u64) -> Result<Region> {
         let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
-        let locked =
-            Locked { mapping: register(&self.device, buffer.as_ptr(), buffer.len() as usize)?, buffer };
-        Ok(Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked) })
+        let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
+        let locked = Locked { mapping: register(&self.device, start, len, HostKind::Memory)?, buffer };
+        Ok(Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None })
     }
 }
 
-fn register(device: &Arc<Device>, start: *mut u8, bytes: usize) -> Result<RegisteredHost> {
+fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
     let start = NonNull::new(start).ok_or(Error::Misuse { call: "register", what: "a null page".into() })?;
     // SAFETY: callers keep the pages mapped for longer than the registration.
-    Ok(unsafe { RegisteredHost::new(device, start, bytes, HostKind::Memory) }?)
+    Ok(unsafe { RegisteredHost::new(device, start, bytes, kind) }?)
 }
 
 impl Machine for Gpu {
@@ -108,8 +109,12 @@ impl Machine for Gpu {
         }
     }
 
-    unsafe fn map_page(&self, page: *mut u8) -> Result<Box<dyn Mapping>> {
-        Ok(Box::new(Page(register(&self.device, page, PAGE)?)))
+    unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
+        let kind = match kind {
+            PageKind::Memory => HostKind::Memory,
+            PageKind::Registers => HostKind::Io,
+        };
+        Ok(Box::new(Page(register(&self.device, page, PAGE, kind)?)))
     }
 
     fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>> {
@@ -144,7 +149,7 @@ impl Running for OnStream {
     }
 }
 
-/// A page of a software NIC's, page-locked.
+/// A page of a NIC's, mapped for the GPU.
 struct Page(RegisteredHost);
 
 impl Mapping for Page {

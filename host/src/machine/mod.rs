@@ -12,6 +12,7 @@ use rushmem_device::kernel::Call;
 use rushmem_softnic::{HostBuffer, Memory};
 
 use crate::Result;
+use crate::cuda::DeviceBuffer;
 
 pub use crate::native::Grid;
 pub(crate) use gpu::Gpu;
@@ -24,13 +25,16 @@ pub(crate) struct Region {
     pub(crate) addr: DevAddr,
     /// The memory, as the host and a software NIC reach it. Freed with the last handle.
     pub(crate) memory: Arc<dyn Memory>,
+    /// The same, if it is a GPU's: what a NIC registers.
+    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "the software ConnectX needs none of it"))]
+    pub(crate) gpu: Option<Arc<DeviceBuffer>>,
 }
 
 impl Region {
     /// Page-aligned, zeroed host memory of this process, at its own address.
     pub(crate) fn host(bytes: u64) -> Self {
         let buffer = HostBuffer::new(bytes as usize);
-        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer) }
+        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None }
     }
 
     /// Copies bytes in; they are there when it returns.
@@ -51,6 +55,16 @@ pub(crate) trait Mapping: Send + Sync {
     fn addr(&self) -> DevAddr;
 }
 
+/// What lies behind a page of the NIC's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    /// Memory, which a software NIC looks at.
+    Memory,
+    /// Registers of a device.
+    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "the software ConnectX has none"))]
+    Registers,
+}
+
 /// A kernel that runs.
 pub(crate) trait Running: Send {
     /// Waits until it has ended, or until `patience` is over.
@@ -65,7 +79,7 @@ pub(crate) trait Machine: Send + Sync {
     fn is_gpu(&self) -> bool;
     /// A grid that fills its share of the machine, all blocks of which run at once.
     fn grid(&self) -> Grid;
-    /// Host memory that kernels see too, zeroed: queues, the control page.
+    /// Host memory that kernels see too, zeroed and page-aligned: queues, the control page.
     fn shared(&self, bytes: u64) -> Result<Region>;
     /// Memory where kernels reach it fastest, zeroed: counters, descriptors.
     fn local(&self, bytes: u64) -> Result<Region>;
@@ -74,8 +88,8 @@ pub(crate) trait Machine: Send + Sync {
     /// Maps a page of the NIC's for kernels.
     ///
     /// # Safety
-    /// `page` is 4096 bytes that stay mapped while the mapping lives.
-    unsafe fn map_page(&self, page: *mut u8) -> Result<Box<dyn Mapping>>;
+    /// `page` is 4096 bytes of this kind that stay mapped while the mapping lives.
+    unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
     /// Starts a kernel.
     fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>>;
 }

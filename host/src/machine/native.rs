@@ -7,7 +7,7 @@ use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 
-use super::{Machine, Mapping, Region, Running};
+use super::{Machine, Mapping, PageKind, Region, Running};
 use crate::native::{self, Grid, Options};
 use crate::{Error, Result};
 
@@ -54,7 +54,7 @@ impl Machine for Native {
         Ok(Region::host(bytes))
     }
 
-    unsafe fn map_page(&self, page: *mut u8) -> Result<Box<dyn Mapping>> {
+    unsafe fn map_page(&self, page: *mut u8, _: PageKind) -> Result<Box<dyn Mapping>> {
         Ok(Box::new(Own(DevAddr(page as u64))))
     }
 

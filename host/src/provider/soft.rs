@@ -3,11 +3,18 @@
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-use rushmem_mlx5::prm::qp::Mtu;
-use rushmem_mlx5::prm::{CmdOpcode, Header, cq, mkey, pd, qp};
-use rushmem_softnic::{Context, Memory, Nic};
+use rushmem_device::abi::DevAddr;
+use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
+use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
+use rushmem_softnic::{Context, Nic};
 
-use super::{Error, Object, PortAddress, Provider, Uar, Umem};
+use super::{Error, Key, Link, NicKind, Object, Pd, PortAddress, Provider, Uar, Umem, mtu_within, read};
+use crate::machine::{Machine, Mapping, PageKind, Region};
+
+/// The software ConnectX has one port.
+const PORT: u8 = 1;
+
+const NAME: &str = "software ConnectX";
 
 /// One PE's handle of the process's software ConnectX.
 pub(crate) struct Soft {
@@ -20,43 +27,78 @@ impl Soft {
         let context = Arc::new(nic.open());
         Self { nic, context }
     }
+}
 
-    fn failed(&self, call: &'static str) -> impl FnOnce(rushmem_softnic::Error) -> Error {
-        let nic = self.name();
-        move |source| Error::Call { nic, call, source }
-    }
+fn failed(call: &'static str) -> impl FnOnce(rushmem_softnic::Error) -> Error {
+    move |source| Error::Call { nic: NAME.into(), call, source }
 }
 
 impl Provider for Soft {
     fn name(&self) -> String {
-        "software ConnectX".into()
+        NAME.into()
     }
 
     fn port(&self) -> PortAddress {
-        PortAddress { gid: self.nic.gid(), mac: self.nic.mac() }
+        let own = self.nic.address();
+        PortAddress {
+            kind: NicKind::Software,
+            link: Link::Ethernet,
+            number: PORT,
+            gid: self.nic.gid(),
+            mac: self.nic.mac(),
+            lid: 0,
+            mtu: self.nic.path_mtu(*own.ip()).unwrap_or(0),
+        }
     }
 
-    fn path_mtu(&self, peer: PortAddress) -> Mtu {
+    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error> {
+        if peer.kind != NicKind::Software {
+            let why = "it is an RDMA device's; give all PEs the same kind of NIC (RUSHMEM_NIC)".into();
+            return Err(Error::NoPath { nic: NAME.into(), peer: peer.to_string(), why });
+        }
+        // Where there is no way to it, INIT2RTR says so.
         let ip = Ipv6Addr::from(peer.gid).to_ipv4_mapped();
         let bytes = ip.and_then(|ip| self.nic.path_mtu(ip)).unwrap_or(0);
-        let mtus = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512];
-        mtus.into_iter().find(|mtu| mtu.bytes().is_some_and(|n| n <= bytes)).unwrap_or(Mtu::B256)
+        let path = AddressPath {
+            rgid_rip: peer.gid,
+            rmac: peer.mac,
+            hop_limit: 64,
+            udp_sport: 0xc000,
+            vhca_port_num: PORT,
+            ..Default::default()
+        };
+        Ok((path, mtu_within(bytes)))
     }
 
-    fn create(&self, input: &[u8], output: &mut [u8]) -> Box<dyn Object> {
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
         self.context.command(input, output);
-        Box::new(SoftObject { context: Arc::clone(&self.context), destroy: destroyer(input, output) })
+        Ok(())
     }
 
-    fn umem_reg(&self, memory: Arc<dyn Memory>) -> Result<Box<dyn Umem>, Error> {
-        let len = memory.len();
-        let id = self.context.umem_reg(memory, 0, len).map_err(self.failed("umem_reg"))?;
-        Ok(Box::new(SoftUmem { context: Arc::clone(&self.context), id }))
+    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, Error> {
+        Ok(Box::new(SoftObject::create(&self.context, input, output)))
     }
 
-    fn alloc_uar(&self) -> Result<Box<dyn Uar>, Error> {
-        let uar = self.context.alloc_uar().map_err(self.failed("alloc_uar"))?;
-        Ok(Box::new(SoftUar { context: Arc::clone(&self.context), uar }))
+    fn eqn(&self) -> Result<u8, Error> {
+        // It sends no events.
+        Ok(0)
+    }
+
+    fn alloc_pd(&self) -> Result<Box<dyn Pd>, Error> {
+        let (object, out) = make(&self.context, &pd::AllocPd::default())?;
+        Ok(Box::new(SoftPd { context: Arc::clone(&self.context), _object: object, number: out.pd }))
+    }
+
+    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, Error> {
+        Ok(Box::new(SoftUmem::new(&self.context, memory)?))
+    }
+
+    fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>> {
+        let uar = self.context.alloc_uar().map_err(failed("alloc_uar"))?;
+        let page = Page { context: Arc::clone(&self.context), uar };
+        // SAFETY: the page lives as long as `page`, which `SoftUar` keeps until after the mapping.
+        let mapping = unsafe { machine.map_page(page.uar.page, PageKind::Memory) }?;
+        Ok(Box::new(SoftUar { mapping, page }))
     }
 }
 
@@ -85,9 +127,24 @@ struct SoftObject {
     destroy: Option<[u8; 16]>,
 }
 
+impl SoftObject {
+    fn create(context: &Arc<Context>, input: &[u8], output: &mut [u8]) -> Self {
+        context.command(input, output);
+        Self { context: Arc::clone(context), destroy: destroyer(input, output) }
+    }
+}
+
+/// Makes an object.
+fn make<C: Command>(context: &Arc<Context>, command: &C) -> Result<(SoftObject, C::Output), Error> {
+    let mut answer = <C::Output as Response>::EMPTY;
+    let object = SoftObject::create(context, command.encode().as_ref(), answer.as_mut());
+    Ok((object, read::<C>(NAME, answer.as_ref())?))
+}
+
 impl Object for SoftObject {
-    fn execute(&self, input: &[u8], output: &mut [u8]) {
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
         self.context.command(input, output);
+        Ok(())
     }
 }
 
@@ -103,9 +160,78 @@ impl Drop for SoftObject {
     }
 }
 
+struct SoftPd {
+    context: Arc<Context>,
+    _object: SoftObject,
+    number: u32,
+}
+
+impl Pd for SoftPd {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error> {
+        const LOW: u8 = 0x52;
+        const LOG_PAGE: u8 = 12;
+        let umem = SoftUmem::new(&self.context, memory)?;
+        let len = memory.memory.len();
+        let octwords = (len.div_ceil(1 << LOG_PAGE)).div_ceil(2) as u32;
+        let command = mkey::CreateMkey {
+            umem_valid: true,
+            umem_id: umem.id,
+            translations_octword_actual_size: octwords,
+            context: mkey::MkeyContext {
+                a: true,
+                rw: true,
+                rr: true,
+                lw: true,
+                lr: true,
+                qpn: mkey::MkeyContext::ANY_QP,
+                mkey_7_0: LOW,
+                pd: self.number,
+                start_addr: 0,
+                len,
+                translations_octword_size: octwords,
+                log_page_size: LOG_PAGE,
+                ..Default::default()
+            }
+            .with_access_mode(mkey::AccessMode::MTT),
+            ..Default::default()
+        };
+        let (object, out) = make(&self.context, &command)?;
+        Ok(Box::new(SoftKey { _object: object, _umem: umem, key: mkey::key(out.mkey_index, LOW) }))
+    }
+}
+
+/// Fields drop in order: the key before the umem that it maps.
+struct SoftKey {
+    _object: SoftObject,
+    _umem: SoftUmem,
+    key: u32,
+}
+
+impl Key for SoftKey {
+    fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    fn rkey(&self) -> u32 {
+        self.key
+    }
+}
+
 struct SoftUmem {
     context: Arc<Context>,
     id: u32,
+}
+
+impl SoftUmem {
+    fn new(context: &Arc<Context>, memory: &Region) -> Result<Self, Error> {
+        let len = memory.memory.len();
+        let id = context.umem_reg(Arc::clone(&memory.memory), 0, len).map_err(failed("umem_reg"))?;
+        Ok(Self { context: Arc::clone(context), id })
+    }
 }
 
 impl Umem for SoftUmem {
@@ -122,26 +248,29 @@ impl Drop for SoftUmem {
     }
 }
 
+/// Fields drop in order: the mapping before the page.
 struct SoftUar {
-    context: Arc<Context>,
-    uar: rushmem_softnic::Uar,
+    mapping: Box<dyn Mapping>,
+    page: Page,
 }
 
 impl Uar for SoftUar {
     fn page_id(&self) -> u32 {
-        self.uar.page_id
+        self.page.uar.page_id
     }
 
-    fn page(&self) -> *mut u8 {
-        self.uar.page
-    }
-
-    fn register_offset(&self) -> usize {
-        self.uar.reg_addr as usize - self.uar.page as usize
+    fn register(&self) -> DevAddr {
+        let offset = self.page.uar.reg_addr as usize - self.page.uar.page as usize;
+        self.mapping.addr().add(offset as u64)
     }
 }
 
-impl Drop for SoftUar {
+struct Page {
+    context: Arc<Context>,
+    uar: rushmem_softnic::Uar,
+}
+
+impl Drop for Page {
     fn drop(&mut self) {
         if let Err(error) = self.context.free_uar(self.uar.page_id) {
             tracing::warn!("{error}");
