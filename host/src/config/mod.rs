@@ -19,7 +19,9 @@ use self::value::Value;
 
 pub use self::error::Error;
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
-pub use self::value::{Bytes, CqKind, DeviceKind, Gpus, HeapKind, Nic, PeerPath, Progress, Secret, SqDepth};
+pub use self::value::{
+    Bytes, ConnectKind, CqKind, DeviceKind, Gpus, HeapKind, Nic, PeerPath, Progress, Secret, SqDepth,
+};
 
 /// All environment variables with this prefix are ours.
 pub const PREFIX: &str = "RUSHMEM_";

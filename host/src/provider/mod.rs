@@ -180,6 +180,8 @@ pub(crate) trait Uar: Send + Sync {
     fn page_id(&self) -> u32;
     /// Where kernels ring: 8 bytes, write only.
     fn register(&self) -> DevAddr;
+    /// Rings from the CPU.
+    fn ring(&self, doorbell: u64);
 }
 
 /// Executes a command that makes an object.

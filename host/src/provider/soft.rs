@@ -260,14 +260,24 @@ impl Uar for SoftUar {
     }
 
     fn register(&self) -> DevAddr {
-        let offset = self.page.uar.reg_addr as usize - self.page.uar.page as usize;
-        self.mapping.addr().add(offset as u64)
+        self.mapping.addr().add(self.page.register() as u64)
+    }
+
+    fn ring(&self, doorbell: u64) {
+        self.page.uar.memory().store_u64(self.page.register(), doorbell);
     }
 }
 
 struct Page {
     context: Arc<Context>,
     uar: rushmem_softnic::Uar,
+}
+
+impl Page {
+    /// Where in the page the doorbell register lies.
+    fn register(&self) -> usize {
+        self.uar.reg_addr as usize - self.uar.page as usize
+    }
 }
 
 impl Drop for Page {

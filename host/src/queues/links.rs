@@ -148,12 +148,7 @@ impl Links {
     ///
     /// # Errors
     /// Why a QP cannot be connected; its kernels and its peer are told.
-    pub(crate) fn hear(
-        &mut self,
-        from: u32,
-        letter: Letter,
-        post: &mut dyn FnMut(Outgoing),
-    ) -> Result<()> {
+    pub(crate) fn hear(&mut self, from: u32, letter: Letter, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let i = letter.set.saturating_mul(self.shape.n_pes.into()).saturating_add(from.into()) as usize;
         if from >= self.shape.n_pes || i >= self.links.len() {
             let what = format!("PE {from} wants to connect QP set {}, which this job has not", letter.set);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytemuck::Zeroable;
 use rushmem_device::abi::{Connection, qp_flags, reserved};
 use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::caps::AtomicCaps;
@@ -85,6 +86,10 @@ impl Rail {
         self.flags
     }
 
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
     pub(super) fn queues(&self) -> &Region {
         &self.queues
     }
@@ -101,6 +106,9 @@ impl Rail {
     pub(super) fn make(&self, slot: u64, index: u64) -> Result<Pair> {
         let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
         self.queues.write(at.cq, &vec![0xff; (s.depth * CQE_BYTES) as usize])?;
+        for record in [at.sq_record, at.cq_record] {
+            self.queues.write(record, bytemuck::bytes_of(&Record::zeroed()))?;
+        }
         let uar_page = self.uar(slot).page_id();
         let (cq, out) = create(
             &*self.nic,

@@ -1,6 +1,7 @@
 //! The thread that connects QPs: for kernels that ask, and for peers that write.
 
 use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -22,6 +23,8 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 pub(crate) struct Requests {
     pub(crate) control: Region,
     pub(crate) words: Region,
+    /// How many words.
+    pub(crate) qps: usize,
 }
 
 enum Event {
@@ -162,10 +165,7 @@ impl Worker {
                 Event::Launched => (running, pause) = (running + 1, FIRST_LOOK),
                 Event::Ended => running = running.saturating_sub(1),
                 Event::Mail(mail) => self.read(mail),
-                Event::All => {
-                    let n = self.requests.words.memory.len() / 4;
-                    self.want(0..n as usize);
-                }
+                Event::All => self.want(0..self.requests.qps),
                 Event::Stop => return,
             }
         }
@@ -192,9 +192,11 @@ impl Worker {
         }
         // Cleared before the words are read: a request that comes meanwhile sets it again.
         self.requests.control.write(AT, bytemuck::bytes_of(&0u32))?;
-        let mut words = vec![0u32; (self.requests.words.memory.len() / 4) as usize];
+        fence(Ordering::SeqCst);
+        let mut words = vec![0u32; self.requests.qps];
         self.requests.words.read(0, bytemuck::cast_slice_mut(&mut words))?;
-        let asked: Vec<usize> = words.iter().enumerate().filter(|(_, word)| **word != 0).map(|(i, _)| i).collect();
+        let asked: Vec<usize> =
+            words.iter().enumerate().filter(|(_, word)| **word != 0).map(|(i, _)| i).collect();
         for &i in &asked {
             self.requests.words.write(4 * i as u64, bytemuck::bytes_of(&0u32))?;
         }
