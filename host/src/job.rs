@@ -177,7 +177,8 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// What this process has, shared by its PEs.
 struct Site {
-    nic: Arc<softnic::Nic>,
+    /// Software NICs: as many as a PE uses.
+    nics: Vec<Arc<softnic::Nic>>,
     /// The GPUs of this node that the job may use, by PE; empty when kernels run natively.
     gpus: Vec<u32>,
     /// PEs of this node.
@@ -203,13 +204,16 @@ impl Site {
         if gpus.is_empty() || config.heap == HeapKind::Host {
             check_memory(config, on_node)?;
         }
-        let nic = softnic::Nic::start(softnic_config(config, !gpus.is_empty())?)?;
-        Ok(Self { nic: Arc::new(nic), gpus, on_node, first: config.local_pe.unwrap_or(0) })
+        let soft = softnic_config(config, !gpus.is_empty())?;
+        let start = |_| softnic::Nic::start(soft.clone()).map(Arc::new);
+        let nics = (0..config.nics_per_pe.get()).map(start).collect::<Result<_, _>>()?;
+        Ok(Self { nics, gpus, on_node, first: config.local_pe.unwrap_or(0) })
     }
 
     /// The NICs of one PE.
     fn nics(&self) -> Vec<Box<dyn Provider>> {
-        vec![Box::new(Soft::new(Arc::clone(&self.nic)))]
+        let open = |nic: &Arc<softnic::Nic>| Box::new(Soft::new(Arc::clone(nic))) as Box<dyn Provider>;
+        self.nics.iter().map(open).collect()
     }
 
     /// What executes the kernels of this process's PE number `i`.
