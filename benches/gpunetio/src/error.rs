@@ -45,6 +45,9 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// Some of what was run went wrong, and has been told.
+    #[error("{0} of the runs went wrong: see above")]
+    Failed(usize),
     /// What was run did not do what it should.
     #[error("{case}: {what}")]
     Wrong {

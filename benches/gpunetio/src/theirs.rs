@@ -26,7 +26,7 @@ const HEADER: &str = "doca_gpunetio_device.h";
 /// Bytes of GPU memory for NVIDIA's queue pair, whose layout only the kernels know.
 const QP_ROOM: usize = 4096;
 /// How long a kernel waits for one completion.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a launch may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// NVIDIA's code rings the doorbell once before it writes the doorbell record, and again after.
