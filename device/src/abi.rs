@@ -117,8 +117,8 @@ pub struct QpDesc {
     pub state: DevAddr,
     /// The PE's [`DeviceState`].
     pub pe_state: DevAddr,
-    /// A word in host memory: a kernel that finds the QP without connection writes 1 to it.
-    pub request: DevAddr,
+    /// The [`Handshake`], in host memory.
+    pub handshake: DevAddr,
     /// Key of this PE's heap.
     pub lkey: u32,
     /// Key of the peer's heap.
@@ -133,8 +133,9 @@ pub struct QpDesc {
     pub reserved: [u32; 21],
 }
 
-/// The queues of a QP. The host writes it before it raises [`QpState::done`] to [`FIRST`], kernels read it after they
-/// have seen that: it has a line of its own, so that no cache holds an earlier content.
+/// The queues of a QP. The thread that fetches it from the [`Handshake`] writes it before it raises [`QpState::done`] to
+/// [`FIRST`], others read it after they have seen that: it has a line of its own, so that no cache holds an earlier
+/// content.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Connection {
@@ -168,6 +169,31 @@ pub struct QpEntry {
     pub connection: Connection,
 }
 
+/// How a kernel comes to the connection of a QP. It lies in host memory, since the host may not be able to write to a
+/// GPU's memory while a kernel waits there.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Handshake {
+    /// 1 once a kernel wants the connection. Written by kernels.
+    pub wanted: u32,
+    /// One of [`answer`]; written by the host, last.
+    pub answer: u32,
+    /// Reserved, zero.
+    pub reserved: [u32; 30],
+    /// The connection.
+    pub connection: Connection,
+}
+
+/// [`Handshake::answer`].
+pub mod answer {
+    /// None yet.
+    pub const NONE: u32 = 0;
+    /// The connection is there.
+    pub const CONNECTED: u32 = 1;
+    /// It could not be made; the host knows why.
+    pub const FAILED: u32 = 2;
+}
+
 /// Number of a QP's first basic block. A multiple of 2^16, so that WQE indices begin at 0; larger than any depth, so
 /// that a queue without connection, where [`QpState::done`] is 0, looks full to those who post.
 pub const FIRST: u64 = 1 << 16;
@@ -199,8 +225,10 @@ pub struct QpState {
     pub cq_next: Line,
     /// The [`Error`](crate::Error) code that ended this QP; 0 while it lives.
     pub poison: Line,
-    /// 1 once a kernel has asked the host for the connection.
+    /// 1 once a thread has asked the host for the connection.
     pub asked: Line,
+    /// 1 once a thread has begun to fetch it.
+    pub fetched: Line,
     /// 1 while an [`Exclusive`](crate::Exclusive) context owns the set (used in the QP to PE 0).
     pub owner: Line,
 }
@@ -323,7 +351,8 @@ const fn layout_hash() -> u64 {
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
-        offset_of!(QpDesc, request),
+        offset_of!(QpDesc, handshake),
+        offset_of!(Handshake, connection),
         offset_of!(QpDesc, lkey),
         offset_of!(QpDesc, flags),
         offset_of!(QpEntry, connection),

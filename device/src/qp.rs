@@ -6,7 +6,10 @@ use core::mem::offset_of;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe, Wqebb};
 
-use crate::abi::{Connection, ControlPage, DevAddr, DeviceState, FIRST, QpDesc, QpEntry, QpState, qp_flags};
+use crate::abi::{
+    Connection, ControlPage, DevAddr, DeviceState, FIRST, Handshake, QpDesc, QpEntry, QpState, answer,
+    qp_flags,
+};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
 use crate::sharing::{Exclusive, Sharing};
@@ -56,7 +59,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     fn connection(&self) -> &'a Connection {
         let entry = core::ptr::from_ref(self.desc).cast::<QpEntry>();
-        // SAFETY: the descriptor is part of an entry, and the host no longer writes to this connection.
+        // SAFETY: the descriptor is part of an entry, whose connection is written once, before that.
         unsafe { &(*entry).connection }
     }
 
@@ -400,34 +403,53 @@ fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: Site) -> Result {
     outcome
 }
 
-/// Asks the host for the connection, and waits until it is made. As [`wait_slow`].
+/// Asks the host for the connection, and waits until it is there. As [`wait_slow`].
 #[cold]
 #[inline(never)]
 fn connect<S: Sharing>(desc: &QpDesc, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(desc) };
-    let (asked, done) = (qp.word(offset_of!(QpState, asked)), qp.word(offset_of!(QpState, done)));
-    // SAFETY: words of the QP's state, the request word of the QP and the control page, which the host made. The
-    // host writes from outside of any scope but the system's.
-    unsafe {
-        if Gpu::swap_acq_rel(asked, 1) == 0 {
-            <u32 as SysWord>::store_release(desc.request.ptr(), 1);
+    let handshake = desc.handshake.ptr::<Handshake>();
+    let done = qp.word(offset_of!(QpState, done));
+    let first = |line| {
+        // SAFETY: a word of the QP's state.
+        unsafe { Gpu::swap_acq_rel(qp.word(line), 1) == 0 }
+    };
+    if first(offset_of!(QpState, asked)) {
+        // SAFETY: the host made handshake and control page.
+        unsafe {
+            <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, 1);
             let control = (*desc.pe_state.ptr::<DeviceState>()).control.ptr::<ControlPage>();
             <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
         }
-        let mut watch = Watch::new(desc.pe_state);
-        while Sys::load_acquire(done) == 0 {
-            if Sys::load_acquire(qp.poison_word()) != 0 {
+    }
+    let mut watch = Watch::new(desc.pe_state);
+    // Whoever uses the QP, the thread that fetches its connection may be any of the GPU's.
+    // SAFETY: a word of the QP's state.
+    while unsafe { Gpu::load_acquire(done) } == 0 {
+        // SAFETY: a word of the handshake.
+        match unsafe { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } {
+            answer::CONNECTED if first(offset_of!(QpState, fetched)) => {
+                let entry = core::ptr::from_ref(desc).cast::<QpEntry>().cast_mut();
+                // SAFETY: the host has written the answer, and this thread alone the connection, before `done`.
+                unsafe {
+                    (&raw mut (*entry).connection).write((*handshake).connection);
+                    Gpu::store_release(done, FIRST);
+                }
+            }
+            answer::FAILED => {
+                // SAFETY: a word of the QP's state.
+                unsafe { Gpu::store_release(qp.poison_word(), Error::Unconnected as u64) };
                 return Err(Error::Poisoned);
             }
-            match watch.turn() {
+            _ => match watch.turn() {
                 Ok(()) => {}
                 Err(Error::Timeout) => {
                     let detail = Detail { peer: desc.peer, ..Detail::NONE };
                     return Err(qp.poison(Error::Unconnected, detail, site));
                 }
                 Err(other) => return Err(other),
-            }
+            },
         }
     }
     Ok(())

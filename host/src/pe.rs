@@ -13,7 +13,7 @@ use crate::config::{Config, ConnectKind, PeerPath};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region, Running};
 use crate::provider::Provider;
-use crate::queues::{Card, Links, Rail, Requests, Service, Shape, StateMap, peers, probe};
+use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, peers, probe};
 use crate::report::recorded;
 use crate::{Error, Result};
 
@@ -93,13 +93,12 @@ impl Pe {
 
         let card = Card { rails: rails.iter().map(Rail::card).collect() };
         let cards = exchange(&*bootstrap, &card, &config)?;
-        let words = machine.shared(4 * shape.qps())?;
-        let links = Links::new(rails, cards, Arc::clone(&state), shape, me, config.timeout);
+        let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
+        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout);
         let direct_self = config.peer_path != PeerPath::Nic;
         state.write_pe(me, control.addr, config.timeout)?;
-        state.describe(&links.descriptors(words.addr), &peers(me, n_pes, heap.addr, direct_self))?;
-        let requests = Requests { control: control.clone(), words, qps: shape.qps() as usize };
-        let service = Service::start(links, Arc::clone(&bootstrap), requests)?;
+        state.describe(&links.descriptors(), &peers(me, n_pes, heap.addr, direct_self))?;
+        let service = Service::start(links, Arc::clone(&bootstrap), control.clone())?;
         if config.connect == ConnectKind::Eager {
             service.connect_all(config.bootstrap_timeout)?;
         }

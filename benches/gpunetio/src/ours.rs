@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use rushmem::native::{self, Grid, Options};
 use rushmem_device::abi::{
-    self, ControlPage, CtxParts, DevAddr, DeviceState, Header, PeerDesc, QpDesc, QpState, qp_flags, reserved,
+    self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST, Header, PeerDesc, QpDesc, QpEntry,
+    QpState, qp_flags, reserved,
 };
 use rushmem_device::{Ctx, Result as DeviceResult, Signal, SignalOp, Sym, SymSlice, Thread};
 use rushmem_mlx5::seg::WQEBB_BYTES;
@@ -104,7 +105,7 @@ impl Words {
             control: HostBuffer::new(size_of::<ControlPage>()),
             state: HostBuffer::new(size_of::<DeviceState>()),
             qps,
-            table: HostBuffer::new(2 * size_of::<QpDesc>() + 2 * size_of::<PeerDesc>()),
+            table: HostBuffer::new(2 * size_of::<QpEntry>() + 2 * size_of::<PeerDesc>()),
         };
         let state = DeviceState {
             control: address(&this.control, 0),
@@ -113,36 +114,42 @@ impl Words {
             ..Zeroable::zeroed()
         };
         this.state.write(0, bytemuck::bytes_of(&state))?;
-        let descriptors = [this.describe(bed, INITIATOR), this.describe(bed, TARGET)];
-        this.table.write(0, bytemuck::cast_slice(&descriptors))?;
+        let mut connected = QpState::unconnected();
+        connected.done.word = FIRST;
+        this.qps.write(0, bytemuck::cast_slice(&[connected; 2]))?;
+        let entries = [this.describe(bed, INITIATOR), this.describe(bed, TARGET)];
+        this.table.write(0, bytemuck::cast_slice(&entries))?;
         Ok(this)
     }
 
     /// The QP towards `peer`. There is one only, to the target; nothing is posted to the initiator itself, whose words
     /// are looked at alone.
-    fn describe(&self, bed: &Bed, peer: u32) -> QpDesc {
+    fn describe(&self, bed: &Bed, peer: u32) -> QpEntry {
         let (shape, from) = (bed.shape, &bed.initiator);
         let (states, depth) = (2 * size_of::<QpState>(), shape.depth());
         let ends = states + peer as usize * 2 * 8 * depth;
-        QpDesc {
+        let desc = QpDesc {
+            state: address(&self.qps, peer as usize * size_of::<QpState>()),
+            pe_state: address(&self.state, 0),
+            lkey: from.key,
+            rkey: bed.target.key,
+            peer,
+            log_depth: shape.log_depth.into(),
+            flags: if shape.collapsed { qp_flags::COLLAPSED } else { 0 },
+            ..Zeroable::zeroed()
+        };
+        let connection = Connection {
             sq: address(&from.queues, shape.sq_at()),
             dbr: address(&from.queues, shape.sq_record_at()),
             uar: DevAddr(from.uar.reg_addr as u64),
             cq: address(&from.queues, shape.cq_at()),
-            state: address(&self.qps, peer as usize * size_of::<QpState>()),
             ends: address(&self.qps, ends),
             fetch_busy: address(&self.qps, ends + 8 * depth),
             fetch: reserved::FETCH + u64::from(peer) * 8 * depth as u64,
-            lkey: from.key,
-            rkey: bed.target.key,
             qpn: from.qpn,
-            peer,
-            log_depth: shape.log_depth.into(),
-            log_cq: shape.log_depth.into(),
-            flags: if shape.collapsed { qp_flags::COLLAPSED } else { 0 },
-            pe_state: address(&self.state, 0),
             ..Zeroable::zeroed()
-        }
+        };
+        QpEntry { desc, connection }
     }
 
     fn parts(&self, bed: &Bed) -> CtxParts {
@@ -154,10 +161,11 @@ impl Words {
             heap_bytes: bed.initiator.heap.len(),
             qps: address(&self.table, 0),
             // Zeroes: no heap is mapped, so that everything goes through the NIC.
-            peers: address(&self.table, 2 * size_of::<QpDesc>()),
+            peers: address(&self.table, 2 * size_of::<QpEntry>()),
             pe: INITIATOR,
             n_pes: 2,
             n_sets: 1,
+            rails: 1,
             ..Zeroable::zeroed()
         }
     }

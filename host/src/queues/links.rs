@@ -15,10 +15,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rushmem_device::abi::{DevAddr, QpDesc};
+use rushmem_device::abi::QpDesc;
 
 use super::rail::{Pair, Rail, RailCard};
-use super::{Shape, StateMap};
+use super::{Handshakes, Shape, StateMap};
 use crate::{Error, Result};
 
 /// What a PE tells the others at start.
@@ -67,6 +67,7 @@ pub(crate) struct Links {
     used: Vec<u64>,
     cards: Vec<Card>,
     state: Arc<StateMap>,
+    handshakes: Arc<Handshakes>,
     shape: Shape,
     me: u32,
     timeout: Duration,
@@ -78,13 +79,14 @@ impl Links {
         rails: Vec<Rail>,
         cards: Vec<Card>,
         state: Arc<StateMap>,
+        handshakes: Arc<Handshakes>,
         shape: Shape,
         me: u32,
         timeout: Duration,
     ) -> Self {
         let links = (0..shape.qps()).map(|_| Link::default()).collect();
         let used = vec![0; rails.len()];
-        Self { links, rails, used, cards, state, shape, me, timeout }
+        Self { links, rails, used, cards, state, handshakes, shape, me, timeout }
     }
 
     /// The peer of QP `i`, and its set.
@@ -93,15 +95,15 @@ impl Links {
         ((i % n) as u32, (i / n) as u64)
     }
 
-    /// What kernels must know of the QPs from the start. Request words begin at `requests`.
-    pub(crate) fn descriptors(&self, requests: DevAddr) -> Vec<QpDesc> {
+    /// What kernels must know of the QPs from the start.
+    pub(crate) fn descriptors(&self) -> Vec<QpDesc> {
         let describe = |i: usize| {
             let (peer, set) = self.place(i);
             let rail = self.shape.rail(set);
             QpDesc {
                 state: self.state.qp(i as u64),
                 pe_state: self.state.device_state(),
-                request: requests.add(4 * i as u64),
+                handshake: self.handshakes.addr(i),
                 lkey: self.rails[rail].lkey(),
                 rkey: self.cards[peer as usize].rails[rail].rkey,
                 peer,
@@ -113,6 +115,11 @@ impl Links {
         (0..self.links.len()).map(describe).collect()
     }
 
+    /// QPs that kernels may want.
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
     /// True if kernels have all connections that they could use.
     pub(crate) fn complete(&self) -> bool {
         self.links.iter().all(|link| link.published)
@@ -121,6 +128,21 @@ impl Links {
     /// QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
         self.links.iter().filter(|link| link.published).count()
+    }
+
+    /// The QPs that kernels want and nobody has begun to connect.
+    ///
+    /// # Errors
+    /// If the kernels' words cannot be read.
+    pub(crate) fn wanted(&self) -> Result<Vec<usize>> {
+        let idle = self.links.iter().enumerate().filter(|(_, link)| link.pair.is_none() && !link.failed);
+        let mut wanted = Vec::new();
+        for (i, _) in idle {
+            if self.handshakes.wanted(i)? {
+                wanted.push(i);
+            }
+        }
+        Ok(wanted)
     }
 
     /// Begins to connect QP `i`, unless that has begun.
@@ -220,7 +242,7 @@ impl Links {
             && !link.published
         {
             let connection = self.rails[rail].connection(&self.state, pair, *words);
-            self.state.publish(i as u64, &connection)?;
+            self.handshakes.answer(i, Some(&connection))?;
             link.published = true;
         }
         Ok(())
@@ -230,7 +252,7 @@ impl Links {
     fn fail(&mut self, i: usize, why: &str, post: Option<&mut dyn FnMut(Outgoing)>) -> Error {
         let (peer, set) = self.place(i);
         self.links[i].failed = true;
-        if let Err(error) = self.state.poison(i as u64) {
+        if let Err(error) = self.handshakes.answer(i, None) {
             tracing::error!("the kernels cannot be told that there is no connection: {error}");
         }
         if let Some(post) = post.filter(|_| peer != self.me) {

@@ -16,6 +16,6 @@ mod state;
 pub(crate) use links::{Card, Links};
 pub(crate) use probe::probe;
 pub(crate) use rail::Rail;
-pub(crate) use service::{Requests, Service};
+pub(crate) use service::Service;
 pub(crate) use shape::Shape;
-pub(crate) use state::{StateMap, peers};
+pub(crate) use state::{Handshakes, StateMap, peers};

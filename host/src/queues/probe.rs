@@ -31,6 +31,8 @@ pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
     rail.connect(&pair, &rail.nic().port(), pair.qpn, DEADLINE)?;
     let mut probe = Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin };
     let outcome = probe.run();
+    drop(probe);
+    rail.clear(0)?;
     heap.write(SOURCE, &[0; 24])?;
     outcome?;
     tracing::debug!(nic = rail.nic().name(), took = ?begin.elapsed(), "loopback probe passed");

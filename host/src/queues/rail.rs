@@ -67,7 +67,20 @@ impl Rail {
         let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
-        Ok(Self { uars, key, pd, umem, nic, queues, shape, eqn, flags })
+        let rail = Self { uars, key, pd, umem, nic, queues, shape, eqn, flags };
+        (0..slots).try_for_each(|slot| rail.clear(slot))?;
+        Ok(rail)
+    }
+
+    /// Makes the memory of a slot what a new QP needs: CQ entries that nobody has written, doorbell records of 0. Never
+    /// done while kernels run, when the memory may be out of the host's reach.
+    pub(super) fn clear(&self, slot: u64) -> Result<()> {
+        let at = self.shape.place(slot);
+        self.queues.write(at.cq, &vec![0xff; (self.shape.depth * CQE_BYTES) as usize])?;
+        for record in [at.sq_record, at.cq_record] {
+            self.queues.write(record, bytemuck::bytes_of(&Record::zeroed()))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn nic(&self) -> &dyn Provider {
@@ -99,16 +112,12 @@ impl Rail {
         &*self.uars[(slot % self.uars.len() as u64) as usize]
     }
 
-    /// CREATE_CQ and CREATE_QP in the rail's slot `slot`, for QP number `index` of the PE.
+    /// CREATE_CQ and CREATE_QP in the rail's clear slot `slot`, for QP number `index` of the PE.
     ///
     /// # Errors
     /// What the NIC refuses.
     pub(super) fn make(&self, slot: u64, index: u64) -> Result<Pair> {
         let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
-        self.queues.write(at.cq, &vec![0xff; (s.depth * CQE_BYTES) as usize])?;
-        for record in [at.sq_record, at.cq_record] {
-            self.queues.write(record, bytemuck::bytes_of(&Record::zeroed()))?;
-        }
         let uar_page = self.uar(slot).page_id();
         let (cq, out) = create(
             &*self.nic,

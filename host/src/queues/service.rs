@@ -18,15 +18,6 @@ use crate::{Error, Result};
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// Where kernels ask: the control page's word, and one word for each QP.
-#[derive(Clone)]
-pub(crate) struct Requests {
-    pub(crate) control: Region,
-    pub(crate) words: Region,
-    /// How many words.
-    pub(crate) qps: usize,
-}
-
 enum Event {
     Mail(Mail),
     /// Connect everything.
@@ -64,14 +55,14 @@ impl Service {
     ///
     /// # Errors
     /// If there is no thread, or somebody else reads this PE's letters.
-    pub(crate) fn start(links: Links, bootstrap: Arc<dyn Bootstrap>, requests: Requests) -> Result<Self> {
+    pub(crate) fn start(links: Links, bootstrap: Arc<dyn Bootstrap>, control: Region) -> Result<Self> {
         let (events, inbox) = channel();
         let mail = events.clone();
         // A letter after the thread's end is for nobody.
         bootstrap.on_mail(Box::new(move |letter| drop(mail.send(Event::Mail(letter)))))?;
         let state = Mutex::new(State { links, failure: None });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
-        let worker = Worker { shared: Arc::clone(&shared), bootstrap, requests };
+        let worker = Worker { shared: Arc::clone(&shared), bootstrap, control };
         let name = "rushmem-connect".to_string();
         let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
         Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared })
@@ -138,7 +129,7 @@ impl Drop for Service {
 struct Worker {
     shared: Arc<Shared>,
     bootstrap: Arc<dyn Bootstrap>,
-    requests: Requests,
+    control: Region,
 }
 
 impl Worker {
@@ -165,7 +156,10 @@ impl Worker {
                 Event::Launched => (running, pause) = (running + 1, FIRST_LOOK),
                 Event::Ended => running = running.saturating_sub(1),
                 Event::Mail(mail) => self.read(mail),
-                Event::All => self.want(0..self.requests.qps),
+                Event::All => {
+                    let all = 0..self.shared.lock().links.len();
+                    self.want(all);
+                }
                 Event::Stop => return,
             }
         }
@@ -186,21 +180,14 @@ impl Worker {
     fn asked(&self) -> Result<Vec<usize>> {
         const AT: u64 = offset_of!(ControlPage, requested) as u64;
         let mut any = 0u32;
-        self.requests.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
+        self.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
         if any == 0 {
             return Ok(Vec::new());
         }
-        // Cleared before the words are read: a request that comes meanwhile sets it again.
-        self.requests.control.write(AT, bytemuck::bytes_of(&0u32))?;
+        // Cleared before the handshakes are read: a request that comes meanwhile sets it again.
+        self.control.write(AT, bytemuck::bytes_of(&0u32))?;
         fence(Ordering::SeqCst);
-        let mut words = vec![0u32; self.requests.qps];
-        self.requests.words.read(0, bytemuck::cast_slice_mut(&mut words))?;
-        let asked: Vec<usize> =
-            words.iter().enumerate().filter(|(_, word)| **word != 0).map(|(i, _)| i).collect();
-        for &i in &asked {
-            self.requests.words.write(4 * i as u64, bytemuck::bytes_of(&0u32))?;
-        }
-        Ok(asked)
+        self.shared.lock().links.wanted()
     }
 
     fn want(&self, qps: impl IntoIterator<Item = usize>) {

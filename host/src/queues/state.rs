@@ -1,12 +1,12 @@
 //! Where the words lie that kernels and host share about QPs.
 
 use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use rushmem_device::Error as Code;
 use rushmem_device::abi::{
-    Connection, DevAddr, DeviceState, FIRST, PeerDesc, QpDesc, QpEntry, QpState, peer_flags,
+    Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer, peer_flags,
 };
 
 use super::Shape;
@@ -17,6 +17,43 @@ use crate::machine::{Machine, Region};
 pub(crate) struct StateMap {
     pub(crate) region: Region,
     shape: Shape,
+}
+
+/// Where host and kernels meet about connections: one [`Handshake`] for each QP, in host memory.
+pub(crate) struct Handshakes(Region);
+
+impl Handshakes {
+    pub(crate) fn new(machine: &dyn Machine, shape: Shape) -> Result<Self> {
+        Ok(Self(machine.shared(shape.qps() * size_of::<Handshake>() as u64)?))
+    }
+
+    const fn at(i: usize) -> u64 {
+        (i * size_of::<Handshake>()) as u64
+    }
+
+    /// The handshake of QP `i`, for kernels.
+    pub(super) fn addr(&self, i: usize) -> DevAddr {
+        self.0.addr.add(Self::at(i))
+    }
+
+    /// Whether a kernel wants the connection of QP `i`.
+    pub(super) fn wanted(&self, i: usize) -> Result<bool> {
+        let mut word = 0u32;
+        self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
+        Ok(word != 0)
+    }
+
+    /// Makes the connection of QP `i` known to kernels, which may wait for it; `None` if there will be none.
+    pub(super) fn answer(&self, i: usize, connection: Option<&Connection>) -> Result<()> {
+        let at = Self::at(i);
+        if let Some(connection) = connection {
+            self.0.write(at + offset_of!(Handshake, connection) as u64, bytemuck::bytes_of(connection))?;
+        }
+        let answer = if connection.is_some() { answer::CONNECTED } else { answer::FAILED };
+        // The words are copied without order of their own: the answer must come last.
+        fence(Ordering::SeqCst);
+        self.0.write(at + offset_of!(Handshake, answer) as u64, bytemuck::bytes_of(&answer))
+    }
 }
 
 impl StateMap {
@@ -93,19 +130,6 @@ impl StateMap {
         self.region.write(Self::table_at(&self.shape), bytemuck::cast_slice(&entries))?;
         let peers_at = Self::entry_at(&self.shape, self.shape.qps());
         self.region.write(peers_at, bytemuck::cast_slice(peers))
-    }
-
-    /// Makes the connection of QP `i` known to kernels, which may wait for it.
-    pub(super) fn publish(&self, i: u64, connection: &Connection) -> Result<()> {
-        let at = Self::entry_at(&self.shape, i) + offset_of!(QpEntry, connection) as u64;
-        self.region.write(at, bytemuck::bytes_of(connection))?;
-        self.region.write(Self::qp_at(i) + offset_of!(QpState, done) as u64, bytemuck::bytes_of(&FIRST))
-    }
-
-    /// Ends QP `i`, which could not be connected.
-    pub(super) fn poison(&self, i: u64) -> Result<()> {
-        let code = Code::Unconnected as u64;
-        self.region.write(Self::qp_at(i) + offset_of!(QpState, poison) as u64, bytemuck::bytes_of(&code))
     }
 
     /// Changes the key of `pe`'s heap in the descriptors.
