@@ -1,18 +1,14 @@
 //! A job: from settings to running PEs and back.
 
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
-
-use rushmem_softnic::{self as softnic, Ip};
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::build::build_id;
-use crate::config::{Config, DeviceKind, HeapKind, Nic};
+use crate::config::{Config, DeviceKind, HeapKind};
 use crate::cuda::Cuda;
 use crate::machine::{Gpu, Machine, Native};
-use crate::provider::{Provider, Soft};
+use crate::nics::Nics;
 use crate::queues::Shape;
 use crate::{Error, Pe, Result, native};
 
@@ -135,8 +131,10 @@ impl Job {
         E: Into<AppError>,
     {
         let machine = site.machine(&self.config, &self.ptx, local);
-        let started =
-            machine.and_then(|machine| Pe::start(self.config, Arc::clone(&bootstrap), machine, site.nics()));
+        let started = machine.and_then(|machine| {
+            let nics = site.nics.of(&self.config, site.first + local)?;
+            Pe::start(self.config, Arc::clone(&bootstrap), machine, nics)
+        });
         let pe = match started {
             Ok(pe) => pe,
             Err(error) => {
@@ -177,8 +175,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// What this process has, shared by its PEs.
 struct Site {
-    /// Software NICs: as many as a PE uses.
-    nics: Vec<Arc<softnic::Nic>>,
+    nics: Nics,
     /// The GPUs of this node that the job may use, by PE; empty when kernels run natively.
     gpus: Vec<u32>,
     /// PEs of this node.
@@ -189,12 +186,6 @@ struct Site {
 
 impl Site {
     fn prepare(config: &Config, gpus: Vec<u32>, on_node: u32) -> Result<Self> {
-        if let Nic::Named(name) = &config.nic {
-            return Err(Error::Unavailable {
-                what: format!("NIC {name}"),
-                why: "this build has no RDMA support; use RUSHMEM_NIC=soft, the software ConnectX".into(),
-            });
-        }
         if gpus.is_empty() && config.heap == HeapKind::Device {
             return Err(Error::Unavailable {
                 what: "a symmetric heap in GPU memory".into(),
@@ -204,16 +195,8 @@ impl Site {
         if gpus.is_empty() || config.heap == HeapKind::Host {
             check_memory(config, on_node)?;
         }
-        let soft = softnic_config(config, !gpus.is_empty())?;
-        let start = |_| softnic::Nic::start(soft.clone()).map(Arc::new);
-        let nics = (0..config.nics_per_pe.get()).map(start).collect::<Result<_, _>>()?;
+        let nics = Nics::prepare(config, &gpus, on_node)?;
         Ok(Self { nics, gpus, on_node, first: config.local_pe.unwrap_or(0) })
-    }
-
-    /// The NICs of one PE.
-    fn nics(&self) -> Vec<Box<dyn Provider>> {
-        let open = |nic: &Arc<softnic::Nic>| Box::new(Soft::new(Arc::clone(nic))) as Box<dyn Provider>;
-        self.nics.iter().map(open).collect()
     }
 
     /// What executes the kernels of this process's PE number `i`.
@@ -221,7 +204,8 @@ impl Site {
         if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
-            return Ok(Arc::new(Gpu::new(device, ptx, config.heap, sharers)?));
+            let heap = self.nics.heap(config.heap, device.attributes())?;
+            return Ok(Arc::new(Gpu::new(device, ptx, heap, sharers)?));
         }
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,
@@ -290,59 +274,4 @@ pub(crate) fn available_memory() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
-}
-
-/// A kernel on a GPU waits for the engine with all of its threads, so the engine then polls for longer before it
-/// sleeps; native kernels need the cores themselves.
-fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
-    let mut soft = softnic::Config { ip: fabric(config)?, ..Default::default() };
-    soft.faults = config.softnic_fault.parse().map_err(|error: softnic::FaultError| Error::Unavailable {
-        what: "a fault of RUSHMEM_SOFTNIC_FAULT".into(),
-        why: error.to_string(),
-    })?;
-    if !config.softnic_fault.is_empty() {
-        tracing::warn!("the software ConnectX injects faults: {:?}", soft.faults);
-    }
-    if gpu {
-        soft.idle = softnic::Idle::Shared {
-            spin: Duration::from_millis(20),
-            yielding: Duration::from_millis(20),
-            max_sleep: Duration::from_micros(50),
-        };
-    }
-    if config.softnic_port != 0 {
-        soft.port = config.softnic_port;
-    }
-    Ok(soft)
-}
-
-/// Where the software fabric of this process binds: nowhere for a job of threads, the address that reaches the
-/// launcher otherwise, unless the user chose one.
-fn fabric(config: &Config) -> Result<Ip> {
-    let Some(server) = &config.bootstrap else { return Ok(Ip::LoopbackOnly) };
-    let chosen = match config.softnic_ip {
-        IpAddr::V4(ip) if !ip.is_loopback() => Some(ip),
-        IpAddr::V4(_) => None,
-        IpAddr::V6(ip) => {
-            return Err(Error::Unavailable {
-                what: format!("the software ConnectX on {ip}"),
-                why: "its fabric is IPv4 only; give RUSHMEM_SOFTNIC_IP an IPv4 address".into(),
-            });
-        }
-    };
-    Ok(match chosen.or_else(|| towards(server)) {
-        Some(ip) if !ip.is_loopback() => Ip::Addr(ip),
-        _ => Ip::AnyLoopback,
-    })
-}
-
-/// This machine's address on the way to `server`.
-fn towards(server: &str) -> Option<Ipv4Addr> {
-    let to = server.to_socket_addrs().ok()?.find(|a| a.is_ipv4())?;
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(to).ok()?;
-    match socket.local_addr().ok()?.ip() {
-        IpAddr::V4(ip) => Some(ip),
-        IpAddr::V6(_) => None,
-    }
 }

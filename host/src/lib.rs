@@ -12,6 +12,7 @@ mod heap;
 mod job;
 mod machine;
 pub mod native;
+mod nics;
 mod pe;
 mod provider;
 mod queues;
@@ -23,5 +24,7 @@ pub use job::{AppError, Job, Ptx};
 pub use machine::Grid;
 pub use pe::{Launch, Path, Pe};
 pub use provider::Error as NicError;
+#[cfg(feature = "rdma")]
+pub use provider::rdma::RdmaError;
 pub use report::DeviceError;
 pub use survey::{Choice, FoundGpu, Survey, survey};

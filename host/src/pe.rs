@@ -9,7 +9,7 @@ use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind, PeerPath};
+use crate::config::{Config, ConnectKind, PeerPath, QueuePlace};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region, Running};
 use crate::provider::Provider;
@@ -87,7 +87,7 @@ impl Pe {
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
         let heap = machine.heap(bytes)?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
-        let rails = rails(nics, &*machine, &heap, shape)?;
+        let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
         let names: Vec<String> = rails.iter().map(|rail| rail.nic().name()).collect();
         let nics = names.join(", ");
 
@@ -462,6 +462,7 @@ fn rails(
     machine: &dyn Machine,
     heap: &Region,
     shape: Shape,
+    place: QueuePlace,
 ) -> Result<Vec<Rail>> {
     let mut rails = Vec::new();
     let found = nics.len();
@@ -470,7 +471,7 @@ fn rails(
         if rails.len() == shape.rails as usize {
             break;
         }
-        match Rail::new(nic, machine, heap, shape).and_then(|rail| probe(&rail, heap).map(|()| rail)) {
+        match Rail::new(nic, machine, heap, shape, place).and_then(|rail| probe(&rail, heap).map(|()| rail)) {
             Ok(rail) => rails.push(rail),
             Err(error) => {
                 tracing::warn!("not used: {error}");

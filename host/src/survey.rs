@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
-use crate::config::{Config, DeviceKind, Nic};
+use crate::config::{Config, DeviceKind};
 use crate::cuda::Cuda;
+use crate::nics::{Decision, decide};
 use crate::pe::{Path, paths};
+use crate::provider::found;
 
 /// A GPU.
 #[derive(Clone, Debug, Serialize)]
@@ -43,6 +45,8 @@ pub struct Survey {
     pub gpus: Vec<FoundGpu>,
     /// RDMA devices of the kernel.
     pub rdma_devices: Vec<String>,
+    /// Of the NICs that would be used: each port, each device that is left out and why, and how doorbells are rung.
+    pub nic_details: Vec<String>,
     /// What kernels would run on.
     pub kernels: Choice,
     /// What NIC would carry what does not go directly.
@@ -55,7 +59,8 @@ pub struct Survey {
 pub fn survey(config: &Config) -> Survey {
     let cuda = Cuda::load();
     let gpus = cuda.as_ref().map(|&cuda| gpus(cuda)).unwrap_or_default();
-    let rdma_devices = rdma_devices();
+    let rdma_devices = found::devices(&found::root()).into_iter().map(|(name, _)| name).collect();
+    let (nic, nic_details) = nic(config, &gpus);
     let n_pes = config.n_pes.unwrap_or(config.pes).get();
     Survey {
         cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -64,8 +69,9 @@ pub fn survey(config: &Config) -> Survey {
         cuda: cuda
             .map(|cuda| format!("{}.{}", cuda.version().0, cuda.version().1))
             .map_err(|e| e.to_string()),
-        nic: nic(config, &rdma_devices),
-        paths: paths(config, 0, n_pes, "software ConnectX"),
+        paths: paths(config, 0, n_pes, &nic.what),
+        nic,
+        nic_details,
         gpus,
         rdma_devices,
     }
@@ -86,15 +92,6 @@ fn gpus(cuda: Cuda) -> Vec<FoundGpu> {
     (0..cuda.device_count().unwrap_or(0)).filter_map(found).collect()
 }
 
-/// Names in the kernel's list of RDMA devices.
-fn rdma_devices() -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir("/sys/class/infiniband") else { return Vec::new() };
-    let mut names: Vec<_> =
-        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
-}
-
 fn kernels(config: &Config, gpus: &[FoundGpu], no_cuda: Option<String>) -> Choice {
     let native = |why: String| Choice { what: "native code on the CPU".into(), why };
     match (config.device, gpus.first(), no_cuda) {
@@ -112,19 +109,37 @@ fn kernels(config: &Config, gpus: &[FoundGpu], no_cuda: Option<String>) -> Choic
     }
 }
 
-fn nic(config: &Config, rdma_devices: &[String]) -> Choice {
-    match &config.nic {
-        Nic::Named(name) => Choice {
-            what: format!("nothing: RUSHMEM_NIC={name} asks for hardware"),
-            why: "this build has no RDMA support".into(),
-        },
-        Nic::Soft => Choice { what: "software ConnectX".into(), why: "RUSHMEM_NIC=soft".into() },
-        Nic::Auto if rdma_devices.is_empty() => {
-            Choice { what: "software ConnectX".into(), why: "there is no RDMA device".into() }
-        }
-        Nic::Auto => Choice {
-            what: "software ConnectX".into(),
-            why: format!("this build has no RDMA support, though there is {}", rdma_devices.join(", ")),
-        },
+fn nic(config: &Config, gpus: &[FoundGpu]) -> (Choice, Vec<String>) {
+    let soft = |why| (Choice { what: "software ConnectX".into(), why }, Vec::new());
+    match decide(config) {
+        Err(error) => (Choice { what: "nothing".into(), why: error.to_string() }, Vec::new()),
+        Ok(Decision { hardware: None, why, .. }) => soft(why),
+        Ok(Decision { hardware: Some(hardware), why, .. }) => of_hardware(&hardware, why, config, gpus),
     }
+}
+
+#[cfg(feature = "rdma")]
+fn of_hardware(
+    hardware: &crate::nics::Hardware,
+    why: String,
+    config: &Config,
+    gpus: &[FoundGpu],
+) -> (Choice, Vec<String>) {
+    let gpu = gpus.first().filter(|_| config.device != DeviceKind::Native).map(|gpu| gpu.ordinal);
+    let mut details = hardware.describe();
+    details.push(match hardware.doorbells(config, gpu) {
+        Ok(how) => format!("doorbells: {how}"),
+        Err(error) => format!("doorbells: {error}"),
+    });
+    (Choice { what: hardware.names(), why }, details)
+}
+
+#[cfg(not(feature = "rdma"))]
+fn of_hardware(
+    hardware: &crate::nics::Hardware,
+    _: String,
+    _: &Config,
+    _: &[FoundGpu],
+) -> (Choice, Vec<String>) {
+    match *hardware {}
 }

@@ -50,6 +50,15 @@ impl Display for Wqe {
 }
 
 fn body(view: &View<'_>, f: &mut Formatter<'_>) -> fmt::Result {
+    if let Some(av) = view.av() {
+        write!(f, " to qp {:#x} qkey {:#x} lid {:#x}", av.qpn(), av.qkey.get(), av.rlid.get())?;
+        if av.is_extended() {
+            write!(f, " gid ")?;
+            hex(&av.rgid, f)?;
+            write!(f, " mac ")?;
+            hex(&av.rmac, f)?;
+        }
+    }
     if let Some(imm) = view.imm() {
         write!(f, " imm {imm:#x}")?;
     }

@@ -2,7 +2,7 @@
 //!
 //! | module | format | idiom |
 //! |---|---|---|
-//! | [`ctrl`], [`seg`] | the 16-byte segments of a send work-queue entry | Pod structs over [`be`] words |
+//! | [`ctrl`], [`av`], [`seg`] | the 16-byte segments of a send work-queue entry | Pod structs over [`be`] words |
 //! | [`wqe`] | a whole work-queue entry: [`Wqe`] is what it says, [`Wqebb`] are its bytes, [`View`] reads any of them | emit, parse |
 //! | [`cqe`] | completion-queue entry, error entry, owner bit, syndromes | Pod structs |
 //! | [`doorbell`] | doorbell records, the 8-byte UAR values, register offsets | words |
@@ -18,11 +18,12 @@
 //! - Nothing panics on bytes, whatever they are. Constructors mask each value to its field's width.
 //!
 //! The crate does no I/O, allocates nothing and holds no `unsafe` code; it compiles for `nvptx64-nvidia-cuda`.
-//! **It does not cover** Ethernet segments, datagram and DC address vectors, UMR and signature entries, compressed or
-//! 128-byte CQEs.
+//! **It does not cover** Ethernet segments, entries of dynamic connections, UMR and signature entries, compressed
+//! CQEs.
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod av;
 pub mod be;
 pub mod cqe;
 pub mod ctrl;

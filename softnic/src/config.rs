@@ -11,7 +11,7 @@ use std::time::Duration;
 pub enum Ip {
     /// No socket: only QPs of this adapter can be reached.
     LoopbackOnly,
-    /// A free address of 127/8, for several processes of one machine.
+    /// A free address 127.64.hi.lo of which hi.lo is a LID, for several processes of one machine.
     AnyLoopback,
     /// This address of this machine.
     Addr(Ipv4Addr),

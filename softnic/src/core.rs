@@ -4,6 +4,7 @@ use crate::config::{Config, Faults};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
+use crate::event::Event;
 use crate::link::Fabric;
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
@@ -13,7 +14,6 @@ use crate::uar::UarPage;
 use crate::violation::{Clause, Violations};
 use crate::{sq, wire};
 use rushmem_mlx5::cqe::{Completion, Failure};
-use rushmem_mlx5::doorbell::Doorbell;
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -45,7 +45,9 @@ pub(crate) struct Core {
     pub(crate) now: Instant,
     /// Entries of the QP at work whose completions wait for their data.
     pub(crate) finished: Vec<Done>,
-    rung: Vec<u64>,
+    pub(crate) rung: Vec<u64>,
+    /// The payload of a datagram on its way.
+    pub(crate) payload: Vec<u8>,
     /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
     pub(crate) retired: Vec<UarPage>,
 }
@@ -60,6 +62,8 @@ pub(crate) struct Output {
     rng: Rng,
     /// QPs with completions that are held back, and when to look.
     late: Vec<(Instant, u32)>,
+    /// What has happened since the sink was last told.
+    pub(crate) events: Vec<Event>,
 }
 
 /// A protection domain.
@@ -83,6 +87,7 @@ impl Core {
             faults,
             rng,
             late: Vec::new(),
+            events: Vec::new(),
         };
         Core {
             config,
@@ -103,6 +108,7 @@ impl Core {
             now,
             finished: Vec::new(),
             rung: Vec::new(),
+            payload: Vec::new(),
             retired: Vec::new(),
         }
     }
@@ -175,7 +181,8 @@ impl Core {
         let numbers: Vec<u32> = self.qps.iter().map(|(qpn, _)| qpn).collect();
         for qpn in numbers {
             if let Some(qp) = self.qps.get_mut(qpn) {
-                (qp.state, qp.queued) = (State::Error, false);
+                self.out.broken(qp, Syndrome::LOCAL_QP_OP_ERR);
+                qp.queued = false;
             }
             self.enqueue(qpn);
         }
@@ -204,94 +211,6 @@ impl Core {
             }
         }
     }
-
-    fn doorbells(&mut self) -> bool {
-        let mut rung = std::mem::take(&mut self.rung);
-        let mut busy = false;
-        let mut shared = Vec::new();
-        for (page, uar) in self.uars.iter() {
-            if uar.qps.is_empty() {
-                continue;
-            }
-            let before = rung.len();
-            uar.take(&mut rung);
-            if rung.len() != before && uar.qps.len() > 1 {
-                shared.extend_from_slice(&uar.qps);
-            }
-            for value in rung.drain(before..) {
-                busy = true;
-                self.out.stats.doorbells += 1;
-                let doorbell = Doorbell::from_raw(value);
-                if let Some(qpn) = announce(&mut self.qps, &mut self.out, page, doorbell) {
-                    let qp = self.qps.get_mut(qpn);
-                    if qp.is_some_and(|qp| !std::mem::replace(&mut qp.queued, true)) {
-                        self.ready.push_back(qpn);
-                    }
-                }
-            }
-        }
-        // A page has one register for all its QPs: the last doorbell may have covered others, whose records tell.
-        for qpn in shared {
-            if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
-                let producer = qp.record_producer();
-                if advance(qp, producer).is_some() {
-                    self.enqueue(qpn);
-                }
-            }
-        }
-        self.rung = rung;
-        busy
-    }
-}
-
-/// Takes a doorbell for what it says; gives the QP that has new work.
-fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doorbell) -> Option<u32> {
-    let qpn = doorbell.qpn();
-    let Some(qp) = qps.get_mut(qpn) else {
-        out.violations.record(Clause::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
-        return None;
-    };
-    if qp.uar != page {
-        let detail = format!("doorbell through UAR page {page:#x}, the QP's is {:#x}", qp.uar);
-        out.violations.record(Clause::DoorbellPage, qpn, detail);
-        return None;
-    }
-    if qp.state == State::Reset {
-        out.violations.record(Clause::DoorbellQp, qpn, "doorbell in state RST".into());
-        return None;
-    }
-    let producer = doorbell.producer_index();
-    match advance(qp, producer) {
-        Some(()) => {
-            let record = qp.record_producer();
-            if (record.wrapping_sub(producer) as i16) < 0 {
-                let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
-                out.violations.record(Clause::DoorbellRecord, qpn, detail);
-            }
-            Some(qpn)
-        }
-        None => {
-            let sq = qp.sq.as_ref()?;
-            let ahead = producer.wrapping_sub(sq.producer) as i16;
-            if ahead > 0 {
-                let detail = format!(
-                    "doorbell announces {producer:#06x}, the queue of {} blocks is at {:#06x}",
-                    sq.depth(),
-                    sq.consumer
-                );
-                out.violations.record(Clause::DoorbellRange, qpn, detail);
-            }
-            None
-        }
-    }
-}
-
-/// Moves the producer on if that is a step forward within the queue; duplicates and stale values are not.
-fn advance(qp: &mut Qp, producer: u16) -> Option<()> {
-    let sq = qp.sq.as_mut()?;
-    let step = u32::from(producer.wrapping_sub(sq.producer));
-    let room = sq.depth() - u32::from(sq.pending());
-    (1..=room).contains(&step).then(|| sq.producer = producer)
 }
 
 /// The facts of one send entry that its completion repeats.
@@ -383,14 +302,16 @@ pub(crate) fn push(
     let Some(cq) = cqn.and_then(|cqn| cqs.get_mut(cqn)) else { return };
     let first = !cq.overrun;
     match cq.push(make) {
-        Ok(()) => out.stats.cqes += 1,
+        Ok(raised) => {
+            out.stats.cqes += 1;
+            out.events.extend(raised.then_some(Event::Completion { cqn: cqn.unwrap_or(0) }));
+        }
         Err(_) => {
-            qp.state = State::Error;
-            // Its queues have to be flushed, whoever works on it now.
-            out.late.push((out.now, qp.qpn));
+            out.broken(qp, Syndrome::LOCAL_QP_OP_ERR);
             if first {
                 let detail = format!("CQ {:#x} of {} entries is full", cqn.unwrap_or(0), 1u32 << cq.log_size);
                 out.violations.record(Clause::CqOverrun, qp.qpn, detail);
+                out.events.push(Event::CqError { cqn: cqn.unwrap_or(0) });
             }
         }
     }
@@ -402,6 +323,15 @@ impl Output {
         let skips = self.rng.chance(self.faults.skip_qp);
         self.stats.faults += u64::from(skips);
         skips
+    }
+
+    /// Puts a QP into error for a reason that no completion of its send queue tells.
+    pub(crate) fn broken(&mut self, qp: &mut Qp, syndrome: Syndrome) {
+        if std::mem::replace(&mut qp.state, State::Error) != State::Error {
+            self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
+            // Its queues have to be flushed, whoever works on it now.
+            self.late.push((self.now, qp.qpn));
+        }
     }
 
     /// The adapter's clock: nanoseconds since it started.

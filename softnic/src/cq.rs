@@ -1,13 +1,17 @@
 //! Completion queues.
 
 use crate::window::Window;
-use rushmem_mlx5::{Cqe, cqe::owner_bit, doorbell::CqRecord};
+use rushmem_mlx5::be::Be32;
+use rushmem_mlx5::cqe::{CQE_BYTES, Cqe, owner_bit};
+use rushmem_mlx5::doorbell::{ArmWord, CqRecord};
 
 /// A completion queue.
 pub(crate) struct Cq {
     pub(crate) owner: u32,
     pub(crate) ring: Window,
     pub(crate) record: Window,
+    /// Bytes of one slot, of which the last 64 are the entry.
+    pub(crate) entry: usize,
     pub(crate) log_size: u8,
     /// Collapsed: every entry is written to slot 0.
     pub(crate) collapsed: bool,
@@ -19,10 +23,23 @@ pub(crate) struct Cq {
     pub(crate) overrun: bool,
     /// Entries written, ever.
     pub(crate) produced: u64,
+    pub(crate) notice: Notice,
     /// QPs that complete here, once per queue.
     pub(crate) users: u32,
     /// The umems of ring and record.
     pub(crate) umems: [u32; 2],
+}
+
+/// What a CQ is armed for, and what it has told. Counters are the CQ's, modulo 2^32.
+#[derive(Debug, Default)]
+pub(crate) struct Notice {
+    armed: Option<ArmWord>,
+    /// The last request that was taken.
+    seen: Option<ArmWord>,
+    /// One past the last entry that was solicited, or an error.
+    pub(crate) solicited: u32,
+    /// One past the entry that raised the last event.
+    pub(crate) last: u32,
 }
 
 /// The CQ was full.
@@ -30,9 +47,9 @@ pub(crate) struct Cq {
 pub(crate) struct Overrun;
 
 impl Cq {
-    /// Writes the next entry, which `make` builds for its owner bit.
+    /// Writes the next entry, which `make` builds for its owner bit. Returns whether it raises the CQ's event.
     #[inline]
-    pub(crate) fn push(&mut self, make: impl FnOnce(bool) -> Cqe) -> Result<(), Overrun> {
+    pub(crate) fn push(&mut self, make: impl FnOnce(bool) -> Cqe) -> Result<bool, Overrun> {
         if self.overrun {
             return Err(Overrun);
         }
@@ -48,13 +65,44 @@ impl Cq {
         let slot = if self.collapsed { 0 } else { index & (entries - 1) };
         let cqe = make(owner_bit(index, entries));
         tracing::trace!(slot, %cqe, "completion");
-        self.ring.store_cqe(slot as usize, &cqe);
+        self.ring.store_cqe((slot as usize + 1) * self.entry - CQE_BYTES, &cqe);
         self.produced += 1;
-        Ok(())
+        let kind = cqe.op_own();
+        if kind.is_solicited() || kind.opcode().is_error() {
+            self.notice.solicited = self.produced as u32;
+        }
+        Ok(self.notice.armed.is_some() && self.raise())
     }
 
     /// The consumer counter that the driver last wrote, 24 bits.
     pub(crate) fn consumed(&self) -> u32 {
         u32::from_be(self.record.load_u32(CqRecord::SET_CI_OFFSET)) & 0xff_ffff
+    }
+
+    /// The request in the record, if it has not been taken yet. Before the first request a record of zeroes looks like
+    /// one, and is taken for one: an event too many does no harm, one too few would.
+    pub(crate) fn unseen_request(&self) -> Option<ArmWord> {
+        let request = ArmWord(Be32::from_raw(self.record.load_u32(CqRecord::ARM_OFFSET)));
+        (self.notice.seen != Some(request)).then_some(request)
+    }
+
+    /// Asks for an event at the next entry, or the next solicited one, beyond the consumer counter in `request`. Returns
+    /// whether that entry is there already.
+    pub(crate) fn arm(&mut self, request: ArmWord) -> bool {
+        (self.notice.armed, self.notice.seen) = (Some(request), Some(request));
+        self.raise()
+    }
+
+    /// Disarms the CQ if what it waits for is there.
+    fn raise(&mut self) -> bool {
+        let Some(request) = self.notice.armed else { return false };
+        let there = if request.solicited_only() { self.notice.solicited } else { self.produced as u32 };
+        // 24 bits of the consumer counter travel; an older solicited entry is behind it.
+        let ahead = (there.wrapping_sub(request.consumer()) << 8) as i32;
+        let raised = if request.solicited_only() { ahead > 0 } else { ahead != 0 };
+        if raised {
+            (self.notice.armed, self.notice.last) = (None, self.produced as u32);
+        }
+        raised
     }
 }

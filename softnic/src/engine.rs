@@ -2,6 +2,7 @@
 
 use crate::config::Idle;
 use crate::core::Core;
+use crate::event::Sink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +14,17 @@ pub(crate) struct Shared {
     /// Callers that want the core: the engine steps back between two passes.
     waiting: AtomicU32,
     stop: AtomicBool,
+    pub(crate) sink: Sink,
 }
 
 impl Shared {
     pub(crate) fn new(core: Core) -> Shared {
-        Shared { core: Mutex::new(core), waiting: AtomicU32::new(0), stop: AtomicBool::new(false) }
+        Shared {
+            core: Mutex::new(core),
+            waiting: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            sink: Sink::default(),
+        }
     }
 
     /// The core, for a command.
@@ -57,10 +64,13 @@ fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
     let mut pause = Pause { idle, since: None, sleep: FIRST_SLEEP };
     while !shared.stop.load(Ordering::Relaxed) {
-        let (busy, wake) = {
+        let (busy, wake, events) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
-            (core.pass(), core.wake())
+            (core.pass(), core.wake(), std::mem::take(&mut core.out.events))
         };
+        if !events.is_empty() {
+            shared.sink.tell(&events);
+        }
         while shared.waiting.load(Ordering::Relaxed) != 0 && !shared.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }

@@ -10,14 +10,16 @@
 //! | start an adapter | [`Nic::start`] with a [`Config`] |
 //! | make protection domains, keys, CQs, QPs | [`Nic::open`], then [`Context::command`] with mailboxes of `rushmem_mlx5::prm` |
 //! | hand over memory | [`Context::umem_reg`] with a [`Memory`] |
-//! | ring doorbells | [`Context::alloc_uar`] |
+//! | ring doorbells | [`Context::alloc_uar`], or in memory of the driver's own [`Context::alloc_uar_in`] |
+//! | be told of completions and failures | [`Nic::on_event`], and the CQ arm register |
 //! | learn what a driver did wrong | [`Nic::violations`] |
 //! | make it misbehave | [`Faults`] |
 //!
-//! What it has: reliable connections; WRITE, WRITE with immediate, READ, SEND, fetch and add, compare and swap, the
-//! masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT; inline data and lists of segments; fences, solicited bits; CQs as
-//! rings and collapsed, overrun; loss recovery. What it does not have is refused by name: other services, shared
-//! receive queues, memory windows, indirect keys, BlueFlame, events.
+//! What it has: reliable connections, unreliable ones, datagrams; WRITE, WRITE with immediate, READ, SEND, fetch and add,
+//! compare and swap, the masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT; inline data and lists of segments; fences,
+//! solicited bits; CQs as rings and collapsed, with entries of 64 and 128 bytes, armed, overrun; loss recovery.
+//! BlueFlame registers are taken as doorbells. What it does not have is refused by name: extended and dynamic
+//! connections, multicast, shared receive queues, memory windows, indirect keys.
 #![deny(unsafe_code)]
 
 mod cmd;
@@ -26,10 +28,13 @@ mod config;
 mod copy;
 mod core;
 mod cq;
+mod datagram;
 #[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 mod dma;
+mod doorbells;
 #[allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 mod engine;
+mod event;
 mod fault_text;
 mod flush;
 #[cfg(any(test, feature = "fuzz"))]
@@ -45,6 +50,7 @@ mod objects;
 mod qp;
 mod rng;
 mod roce;
+mod route;
 mod sq;
 mod stats;
 mod table;
@@ -58,6 +64,7 @@ mod work;
 
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Ip};
+pub use event::Event;
 pub use fault_text::FaultError;
 pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};
 pub use nic::{Context, Error, Nic, Uar};

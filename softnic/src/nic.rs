@@ -3,13 +3,14 @@
 use crate::config::{Config, Ip};
 use crate::core::Core;
 use crate::engine::{self, Shared};
+use crate::event::Event;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::stats::Stats;
 use crate::uar::UarPage;
 use crate::violation::Violation;
-use crate::window::Window;
+use crate::window::BadWindow;
 use crate::{cmd, dma::Umem};
 use rushmem_mlx5::doorbell::uar;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -60,6 +61,14 @@ pub enum Error {
         len: u64,
         /// Bytes of the memory.
         size: u64,
+    },
+    /// Memory cannot be a doorbell page.
+    #[error("no doorbell page at offset {offset:#x} of this memory: {why}")]
+    UarMemory {
+        /// First byte.
+        offset: u64,
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// No object with this number belongs to this context.
     #[error("no {kind} {id:#x} in this context")]
@@ -126,6 +135,22 @@ impl Nic {
         gid_of(*self.address.ip())
     }
 
+    /// The adapter's LID, for drivers that address peers of this machine as on InfiniBand: the last two bytes of an
+    /// address 127.64.hi.lo, as [`Ip::AnyLoopback`] chooses it. `None` with any other address.
+    #[must_use]
+    pub fn lid(&self) -> Option<u16> {
+        lid_of(*self.address.ip())
+    }
+
+    /// Passes every event to `sink` from now on, and none to an earlier sink.
+    ///
+    /// It is called by the engine thread with no lock held: it may call the adapter, but all queues wait while it runs.
+    /// An event is passed on after the completion that it announces has been written; a CQ, QP or context may have been
+    /// destroyed since. The sink is dropped with the adapter.
+    pub fn on_event(&self, sink: impl Fn(Event) + Send + Sync + 'static) {
+        self.shared.sink.set(Some(Arc::new(sink)));
+    }
+
     /// The adapter's MAC address: locally administered, its last two bytes are the UDP port (0 without a fabric).
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
@@ -175,12 +200,29 @@ impl Drop for Nic {
             // A panic of the engine has been reported by its thread; there is nothing to add.
             let _ = engine.join();
         }
+        self.shared.sink.set(None);
     }
 }
+
+/// The last LID that is one port's; beyond are multicast groups.
+pub(crate) const LAST_LID: u16 = 0xbfff;
 
 /// The IPv4 address as a GID.
 pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
     ip.to_ipv6_mapped().octets()
+}
+
+/// The IPv4 address of the adapter with this LID; nothing for a LID that is not one port's.
+pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
+    let [high, low] = lid.to_be_bytes();
+    (1..=LAST_LID).contains(&lid).then(|| Ipv4Addr::new(127, 64, high, low))
+}
+
+/// The LID behind an IPv4 address.
+pub(crate) fn lid_of(ip: Ipv4Addr) -> Option<u16> {
+    let [.., high, low] = ip.octets();
+    let lid = u16::from_be_bytes([high, low]);
+    ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
 }
 
 /// The MAC address of the adapter on this port.
@@ -266,12 +308,28 @@ impl Context {
     /// [`Error::Exhausted`].
     pub fn alloc_uar(&self) -> Result<Uar, Error> {
         let memory = Arc::new(HostBuffer::new(PAGE));
-        let shared: Arc<dyn Memory> = Arc::clone(&memory) as _;
-        let window = Window::new(&shared, 0, PAGE, PAGE).map_err(|_| Error::Exhausted("UAR page"))?;
-        let uar = UarPage { owner: self.id, page: window, qps: Vec::new(), users: 0 };
-        let page_id = self.shared.core().uars.insert(uar).ok_or(Error::Exhausted("UAR page"))?;
+        let page_id = self.alloc_uar_in(Arc::clone(&memory) as _, 0)?;
         let page = memory.as_ptr();
         Ok(Uar { page_id, page, reg_addr: page.wrapping_add(uar::DB), memory })
+    }
+
+    /// Makes the 4096 bytes of `memory` from `offset` a doorbell page, and gives the number that CREATE_QP and CREATE_CQ
+    /// take. They must be page-aligned host memory, and zero until rung. Whoever maps the memory can ring: a driver may
+    /// thus hand pages of a file to other processes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UarMemory`] where the memory cannot be a doorbell page, [`Error::Exhausted`].
+    pub fn alloc_uar_in(&self, memory: Arc<dyn Memory>, offset: u64) -> Result<u32, Error> {
+        let uar = UarPage::new(self.id, &memory, offset).map_err(|bad| {
+            let why = match bad {
+                BadWindow::NotHostMemory => "it is no host memory",
+                BadWindow::Range => "its 4096 bytes leave the memory",
+                BadWindow::Alignment => "it is not aligned to 4096 bytes",
+            };
+            Error::UarMemory { offset, why }
+        })?;
+        self.shared.core().uars.insert(uar).ok_or(Error::Exhausted("UAR page"))
     }
 
     /// Gives a doorbell page back.

@@ -60,6 +60,9 @@ impl Core {
         let Some(cq) = self.cqs.remove(cqn) else { return };
         cq.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
         self.count_uar(cq.uar, -1);
+        if let Some(uar) = self.uars.get_mut(cq.uar) {
+            uar.cqs.retain(|other| *other != cqn);
+        }
     }
 
     pub(crate) fn remove_mkey(&mut self, index: u32) {

@@ -1,13 +1,13 @@
 //! Queue pairs: their attributes, their state machine and their queues.
 
-use crate::roce::Psn;
+use crate::roce::{Psn, Service};
+use crate::route::Route;
 use crate::window::Window;
 use crate::wire::{Requester, Responder};
 use rushmem_mlx5::cqe::Completion;
 use rushmem_mlx5::doorbell::{Record, record_counter};
 use rushmem_mlx5::prm::qp::QpContext;
 use std::collections::VecDeque;
-use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 /// State of a QP, with the numbers of the QP context.
@@ -44,6 +44,8 @@ pub(crate) struct Attrs {
     pub(crate) ack_timeout: u8,
     pub(crate) log_sra_max: u8,
     pub(crate) log_rra_max: u8,
+    /// What datagrams must bring along.
+    pub(crate) qkey: u32,
 }
 
 impl Attrs {
@@ -120,15 +122,6 @@ pub(crate) struct Rq {
     pub(crate) consumer: u16,
 }
 
-/// Where a QP's packets go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// To a QP of this adapter.
-    Own,
-    /// Through the fabric.
-    Peer(SocketAddrV4),
-}
-
 /// A requester that waits for its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
@@ -142,6 +135,7 @@ pub(crate) struct Stall {
 pub(crate) struct Qp {
     pub(crate) owner: u32,
     pub(crate) qpn: u32,
+    pub(crate) service: Service,
     pub(crate) pd: u32,
     pub(crate) uar: u32,
     pub(crate) user_index: u32,

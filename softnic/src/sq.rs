@@ -1,10 +1,12 @@
 //! Send queues: fetching entries, and choosing who executes them.
 
 use crate::core::{Core, MAX_SEGMENTS, release};
-use crate::qp::{Qp, Route, Sq, State};
-use crate::{flush, loopback, wire};
+use crate::qp::{Qp, Sq, State};
+use crate::roce::Service;
+use crate::route::Route;
+use crate::{datagram, flush, loopback, wire};
 use rushmem_mlx5::seg::blocks_for;
-use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{CtrlSeg, Opcode, Segment};
 
 /// Segments of one block.
@@ -16,10 +18,11 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     if !qp.held.is_empty() {
         release(qp, &mut core.cqs, &mut core.out, false);
     }
-    match (qp.state, qp.route) {
-        (_, Route::Peer(_)) => wire::run(core, qpn),
-        (State::Rts, Route::Own) => loopback::run(core, qpn),
-        (State::Error, Route::Own) => flush::run(qp, &mut core.cqs, &mut core.out),
+    match (qp.service, qp.route, qp.state) {
+        (Service::Ud, _, State::Rts) => datagram::run(core, qpn),
+        (Service::Rc | Service::Uc, Route::Peer(_), _) => wire::run(core, qpn),
+        (Service::Rc | Service::Uc, Route::Own, State::Rts) => loopback::run(core, qpn),
+        (_, _, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
         _ => false,
     }
 }
@@ -37,7 +40,7 @@ pub(crate) struct BadWqe {
 #[inline]
 pub(crate) fn fetch<'a>(
     sq: &Sq,
-    qpn: u32,
+    (service, qpn): (Service, u32),
     index: u16,
     scratch: &'a mut [Segment; MAX_SEGMENTS],
 ) -> Result<View<'a>, BadWqe> {
@@ -54,13 +57,22 @@ pub(crate) fn fetch<'a>(
         let at = usize::from(block) * PER_BLOCK;
         sq.ring.load_block(usize::from(index.wrapping_add(block)), &mut scratch[at..at + PER_BLOCK]);
     }
-    let view = View::parse(&scratch[..usize::from(ds).max(1)]).map_err(|error| BadWqe {
+    let segments = &scratch[..usize::from(ds).max(1)];
+    let view = parse(service, segments).map_err(|error| BadWqe {
         opcode: ctrl.opcode(),
         blocks,
         detail: format!("entry {index:#06x}: {error}"),
     })?;
     tracing::trace!(entry = %view, "send entry");
     Ok(view)
+}
+
+/// Reads an entry of a QP of this service.
+pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, Malformed> {
+    match service {
+        Service::Ud => View::parse_datagram(segments),
+        Service::Rc | Service::Uc => View::parse(segments),
+    }
 }
 
 #[cold]

@@ -26,6 +26,9 @@ pub struct Stats {
     pub out_of_order: u64,
     /// Packets dropped because they were broken: CRC, headers, unknown QP or sender.
     pub dropped: u64,
+    /// Messages of unreliable services that nobody took: an address that leads nowhere, no such QP, key or right, no
+    /// receive entry.
+    pub lost: u64,
     /// Packets that the kernel refused to send.
     pub send_failures: u64,
     /// Faults injected on purpose.

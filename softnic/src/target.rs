@@ -191,6 +191,15 @@ impl Receive {
     }
 }
 
+/// Where a datagram came from; on a connection the peer is known, and all is zero.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
+    pub(crate) qpn: u32,
+    pub(crate) lid: u16,
+    /// The receive buffer begins with the datagram's IPv4 header.
+    pub(crate) grh: bool,
+}
+
 /// A message that used up a receive entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
@@ -199,6 +208,7 @@ pub(crate) struct Received {
     pub(crate) byte_cnt: u32,
     pub(crate) imm: u32,
     pub(crate) solicited: bool,
+    pub(crate) origin: Origin,
 }
 
 /// Completes a receive entry.
@@ -208,7 +218,9 @@ pub(crate) fn received(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, messa
         qpn: qp.qpn,
         wqe_counter: message.index,
         srqn_uidx: qp.user_index,
-        remote_qpn: 0,
+        remote_qpn: message.origin.qpn,
+        slid: message.origin.lid,
+        grh: message.origin.grh,
         imm: message.imm,
         byte_cnt: message.byte_cnt,
         timestamp: out.timestamp(),

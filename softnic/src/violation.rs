@@ -14,6 +14,8 @@ pub enum Clause {
     DoorbellRange,
     /// A doorbell announced more than the doorbell record.
     DoorbellRecord,
+    /// A CQ was armed through a UAR page that is not its own.
+    CqArm,
     /// An entry's index or QPN is not that of its place, it runs past the producer, or it cannot be parsed.
     Wqe,
     /// A completion found its CQ full.

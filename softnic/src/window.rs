@@ -111,10 +111,9 @@ impl Window {
         let _ = offset;
     }
 
-    /// Writes entry `slot`: the last eight bytes, which consumers poll, in one store after all others.
+    /// Writes the entry at a byte offset: the last eight bytes, which consumers poll, in one store after all others.
     #[inline]
-    pub(crate) fn store_cqe(&self, slot: usize, cqe: &Cqe) {
-        let offset = slot * 64;
+    pub(crate) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         assert!(offset < self.len && self.len - offset >= 64);
         let words: [u64; 8] = bytemuck::cast(*cqe);
         // SAFETY: the 64 bytes are inside the window, whose base is 64-byte aligned for queues.

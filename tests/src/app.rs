@@ -6,6 +6,8 @@ use rushmem::{Error, Job, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::{send_to_all, small_puts, wait_for_ever};
 
+use tracing_subscriber::EnvFilter;
+
 use crate::{grid, kernels};
 
 /// Threads that send, in all.
@@ -17,7 +19,12 @@ pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
     let who = args.next().and_then(|pe| pe.parse().ok());
-    let run = || Job::new()?.kernels(kernels()).run(|pe| act(pe, &what, who));
+    let run = || {
+        let job = Job::new()?;
+        let filter = EnvFilter::new(&job.config().log);
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+        job.kernels(kernels()).run(|pe| act(pe, &what, who))
+    };
     match run() {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {

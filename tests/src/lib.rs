@@ -1,6 +1,7 @@
 //! What the whole-system suites share: jobs with settings, and tests that say why they were skipped.
 
 pub mod app;
+pub mod launch;
 
 use std::fmt;
 

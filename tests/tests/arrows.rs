@@ -13,8 +13,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-macros", &[]),
     ("rushmem-device", &["rushmem-mlx5", "rushmem-macros"]),
     ("rushmem-softnic", &["rushmem-mlx5"]),
+    ("rushmem-uverbs", &["rushmem-mlx5", "rushmem-softnic"]),
+    ("rushmem-uverbs-preload", &["rushmem-uverbs"]),
     ("rushmem", &["rushmem-device", "rushmem-mlx5", "rushmem-softnic"]),
-    ("rushmem-cli", &["rushmem"]),
+    ("rushmem-cli", &["rushmem", "rushmem-uverbs"]),
     ("rushmem-ptx", &[]),
     ("rushmem-example-kernels", &["rushmem-device"]),
     ("rushmem-examples", &["rushmem", "rushmem-device", "rushmem-example-kernels"]),
@@ -116,7 +118,7 @@ fn device_and_softnic_never_meet() {
     for (from, to) in [("rushmem-device", "rushmem-softnic"), ("rushmem-softnic", "rushmem-device")] {
         assert!(!arrows.iter().any(|a| a.from == from && a.to == to), "{from} uses {to}");
     }
-    for low in ["rushmem-mlx5", "rushmem-macros", "rushmem-device", "rushmem-softnic"] {
+    for low in ["rushmem-mlx5", "rushmem-macros", "rushmem-device", "rushmem-softnic", "rushmem-uverbs"] {
         assert!(!arrows.iter().any(|a| a.from == low && a.to == "rushmem"), "{low} uses the runtime");
     }
 }

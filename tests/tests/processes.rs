@@ -3,10 +3,11 @@
 mod net;
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
+use rushmem_tests::launch::{all, clean, launcher, text};
 use rushmem_tests::skip;
 
 /// Long enough on a busy machine, and shorter than any deadline that a test sets on purpose.
@@ -15,56 +16,15 @@ const SOON: Duration = Duration::from_secs(40);
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const OTHER_BUILD: &str = env!("CARGO_BIN_EXE_suite_pe_of_another_build");
 
-/// The launcher, which lies beside the programs of this package; cargo makes it, if cargo runs this test.
-fn launcher() -> Option<PathBuf> {
-    static BUILT: std::sync::OnceLock<()> = std::sync::OnceLock::new();
-    let path = Path::new(PE).with_file_name("rushmem");
-    BUILT.get_or_init(|| {
-        if let Some(cargo) = std::env::var_os("CARGO") {
-            let profile = match Path::new(PE).parent().and_then(Path::file_name) {
-                Some(folder) if folder == "release" => "release",
-                _ => "dev",
-            };
-            let mut build = Command::new(cargo);
-            build.args(["build", "-q", "-p", "rushmem-cli", "--profile", profile]);
-            let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
-            assert!(built.is_ok_and(|status| status.success()), "the launcher cannot be built");
-        }
-    });
-    path.exists().then_some(path)
-}
-
-/// A command without any of the user's settings, for native kernels.
-fn clean(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("RUSHMEM_") {
-            command.env_remove(name);
-        }
-    }
-    command.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_HEAP_BYTES", "2MiB");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
 /// `rushmem run` with these arguments, or nothing where there is no launcher.
 fn run(test: &str, args: &[&str]) -> Option<Command> {
-    let Some(launcher) = launcher() else {
+    let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
         return None;
     };
     let mut command = clean(&launcher);
     command.arg("run").args(args);
     Some(command)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Both streams, for messages and for searching.
-fn all(output: &Output) -> String {
-    text(&output.stdout) + &text(&output.stderr)
 }
 
 /// What `ring` prints with `n` PEs.

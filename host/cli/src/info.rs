@@ -97,6 +97,9 @@ fn machine(found: &Survey) -> String {
     for (name, choice) in [("kernels", &found.kernels), ("NIC", &found.nic)] {
         text += &format!("  {name:<8} {} ({})\n", choice.what, choice.why);
     }
+    for detail in &found.nic_details {
+        text += &format!("           {detail}\n");
+    }
     for path in &found.paths {
         let way = format!("0 -> {}", path.pe);
         text += &format!("  PE {way:<8} {} ({})\n", path.via, path.why);

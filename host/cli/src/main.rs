@@ -3,6 +3,7 @@
 mod error;
 mod info;
 mod run;
+mod softnic;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Softnic(softnic::Args),
     Info(info::Args),
 }
 
@@ -44,6 +46,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
     log_to_stderr(&config)?;
     match cli.command {
         Command::Run(args) => run::execute(args, config),
+        Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),
     }
 }

@@ -6,6 +6,7 @@
 
 mod error;
 mod nearest;
+mod nic;
 mod table;
 mod value;
 
@@ -18,9 +19,11 @@ use std::time::Duration;
 use self::value::Value;
 
 pub use self::error::Error;
+pub use self::nic::{Nic, NicPort};
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
-    Bytes, ConnectKind, CqKind, DeviceKind, Gpus, HeapKind, Nic, PeerPath, Progress, Secret, SqDepth,
+    Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress, QueuePlace,
+    Secret, SqDepth,
 };
 
 /// All environment variables with this prefix are ours.
@@ -139,11 +142,12 @@ impl Config {
 
     /// Looks for settings that contradict each other, or ask for what this build cannot do.
     pub fn check(&self) -> Result<(), Error> {
-        if let Nic::Named(name) = &self.nic {
-            let needs = format!(
-                "{name} is a hardware NIC, which needs the feature `rdma`; use nic = soft (the software ConnectX) or auto"
-            );
-            return Err(Error::NotInThisBuild { setting: self.named("nic"), needs });
+        if cfg!(not(feature = "rdma"))
+            && let Nic::Named(_) = self.nic
+        {
+            let needs = "an RDMA device needs the feature `rdma`; build with `cargo build --release --features rdma`, \
+                         or use nic = soft (the software ConnectX) or auto";
+            return Err(Error::NotInThisBuild { setting: self.named("nic"), needs: needs.into() });
         }
         if self.device == DeviceKind::Native {
             let conflict = |key, why: &str| Error::Conflict {
@@ -155,6 +159,12 @@ impl Config {
                 return Err(conflict(
                     "heap",
                     "native kernels cannot reach GPU memory; use heap = host or auto",
+                ));
+            }
+            if self.queues == QueuePlace::Device {
+                return Err(conflict(
+                    "queues",
+                    "native kernels cannot reach GPU memory; use queues = host or auto",
                 ));
             }
             if self.gpus != Gpus::Auto {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::nic::Nic;
 use super::value::{
-    self, Bytes, ConnectKind, CqKind, DeviceKind, Gpus, HeapKind, Nic, PeerPath, Progress, Secret, SqDepth,
-    Value,
+    self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress,
+    QueuePlace, Secret, SqDepth, Value,
 };
 use super::{Origin, Setting};
 
@@ -92,7 +93,15 @@ settings! {
         gpus: Gpus, "RUSHMEM_GPUS", "auto", "ordinals",
             "GPUs that PEs of this node take in turn.";
         nic: Nic, "RUSHMEM_NIC", "auto", "",
-            "NIC that carries what does not go directly to a peer.";
+            "NICs that carry what does not go directly to a peer; with several, each PE takes the nearest.";
+        doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
+            "Who writes an RDMA device's doorbell register: the kernel (gpu) or a thread for it (cpu).";
+        queues: QueuePlace, "RUSHMEM_QUEUES", "auto", "",
+            "Memory that holds the queues of an RDMA device.";
+        traffic_class: u8, "RUSHMEM_TRAFFIC_CLASS", "0", "",
+            "Traffic class of an RDMA device's packets: on Ethernet the IP header's DSCP times 4, plus ECN bits.";
+        service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",
+            "Service level of an RDMA device's packets: on Ethernet the VLAN priority.";
         peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
             "How peers are reached: direct (loads and stores) or through the NIC.";
         sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
@@ -157,6 +166,22 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_PTX_RUSTC", "When kernels are built: path of the rustc that compiles them."),
     ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives it."),
     ("RUSHMEM_PTXAS", "Path of the ptxas that checks PTX."),
+    (
+        "RUSHMEM_UVERBS_DEVICES",
+        "Preloaded software ConnectX: how many devices there are. `rushmem softnic` sets it.",
+    ),
+    ("RUSHMEM_UVERBS_LINK", "Preloaded software ConnectX: ethernet or ib. `rushmem softnic` sets it."),
+    (
+        "RUSHMEM_UVERBS_IP",
+        "Preloaded software ConnectX: an address for each device. `rushmem softnic` sets it.",
+    ),
+    ("RUSHMEM_UVERBS_FAULT", "Preloaded software ConnectX: faults to inject. `rushmem softnic` sets it."),
+    (
+        "RUSHMEM_UVERBS_CAPTURE",
+        "Preloaded software ConnectX: file for all packets. `rushmem softnic` sets it.",
+    ),
+    ("RUSHMEM_UVERBS_LOG", "Preloaded software ConnectX: what it logs to standard error, such as debug."),
+    ("RUSHMEM_UVERBS_LIBRARY", "Where `rushmem softnic` finds the library to preload, if not beside itself."),
 ];
 
 /// A default from the table. The test that walks the table shows that each one parses.

@@ -132,15 +132,26 @@ impl Gpus {
     }
 }
 
-/// Which NIC carries what does not go directly.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nic {
-    /// The nearest ConnectX if there is one and this build can drive it, the software ConnectX otherwise.
+/// Where the queues lie that kernels and an RDMA device share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePlace {
+    /// GPU memory if the NIC can reach it, host memory otherwise.
     Auto,
-    /// The software ConnectX.
-    Soft,
-    /// This RDMA device, such as `mlx5_0`.
-    Named(String),
+    /// Host memory; page-locked where kernels run on a GPU.
+    Host,
+    /// GPU memory; an error if the NIC cannot reach it.
+    Device,
+}
+
+/// Who writes an RDMA device's doorbell register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoorbellKind {
+    /// The GPU if it can reach the register, a thread of the CPU otherwise.
+    Auto,
+    /// The kernel itself; an error if it cannot.
+    Gpu,
+    /// A thread of the CPU, for the kernel.
+    Cpu,
 }
 
 /// A closed set of names.
@@ -173,6 +184,16 @@ impl Choice for PeerPath {
         &[("auto", PeerPath::Auto), ("direct", PeerPath::Direct), ("nic", PeerPath::Nic)];
 }
 
+impl Choice for QueuePlace {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", QueuePlace::Auto), ("host", QueuePlace::Host), ("device", QueuePlace::Device)];
+}
+
+impl Choice for DoorbellKind {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", DoorbellKind::Auto), ("gpu", DoorbellKind::Gpu), ("cpu", DoorbellKind::Cpu)];
+}
+
 impl Choice for Progress {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", Progress::Auto), ("always", Progress::Always), ("never", Progress::Never)];
@@ -202,6 +223,20 @@ fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {
         return Err("too large".into());
     }
     Ok(number)
+}
+
+impl Value for u8 {
+    fn accepts() -> String {
+        format!("a whole number from 0 to {}", u8::MAX)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        whole(text, 0, u8::MAX.into()).map(|n| n as u8)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
 }
 
 impl Value for u32 {
@@ -401,31 +436,6 @@ impl Value for Gpus {
     }
 }
 
-impl Value for Nic {
-    fn accepts() -> String {
-        "auto, soft, or the name of an RDMA device, such as mlx5_0".into()
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Nic::Auto),
-            "soft" => Ok(Nic::Soft),
-            name => match name.strip_prefix("mlx5_") {
-                Some(rest) if !rest.is_empty() => Ok(Nic::Named(name.into())),
-                _ => Err("no such choice".into()),
-            },
-        }
-    }
-
-    fn show(&self) -> String {
-        match self {
-            Nic::Auto => "auto".into(),
-            Nic::Soft => "soft".into(),
-            Nic::Named(name) => name.clone(),
-        }
-    }
-}
-
 /// Empty text is no value.
 impl<T: Value> Value for Option<T> {
     fn accepts() -> String {
@@ -527,13 +537,6 @@ mod tests {
         assert_eq!(Gpus::parse("2, 0").unwrap().of(3, 0), Some(0));
         assert!(Gpus::parse("").is_err());
         assert!(Gpus::parse("0,,1").is_err());
-    }
-
-    #[test]
-    fn nics() {
-        assert_eq!(Nic::parse("mlx5_0"), Ok(Nic::Named("mlx5_0".into())));
-        assert!(Nic::parse("mlx5_").is_err());
-        assert!(Nic::parse("hard").is_err());
     }
 
     #[test]

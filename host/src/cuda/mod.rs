@@ -13,6 +13,7 @@
 
 mod device;
 mod error;
+mod export;
 mod load;
 mod memory;
 mod module;

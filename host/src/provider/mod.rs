@@ -2,6 +2,11 @@
 //!
 //! Everything above these traits is the same on hardware and in software.
 
+pub(crate) mod found;
+#[cfg(feature = "rdma")]
+pub(crate) mod nearest;
+#[cfg(feature = "rdma")]
+pub(crate) mod rdma;
 mod soft;
 
 use rushmem_device::abi::DevAddr;
@@ -9,6 +14,7 @@ use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Command, DecodeError, Response};
 
+use crate::config::QueuePlace;
 use crate::machine::{Machine, Region};
 
 pub(crate) use soft::Soft;
@@ -61,6 +67,10 @@ pub enum Error {
         /// Why, and what to do.
         why: String,
     },
+    /// An RDMA device refused something.
+    #[cfg(feature = "rdma")]
+    #[error(transparent)]
+    Rdma(#[from] rdma::RdmaError),
 }
 
 /// Who executes work-queue entries.
@@ -174,14 +184,29 @@ pub(crate) trait Umem: Send + Sync {
     fn id(&self) -> u32;
 }
 
-/// A doorbell page. Given back on drop.
+/// A doorbell page, which QPs may share. Given back on drop.
 pub(crate) trait Uar: Send + Sync {
     /// Its number.
     fn page_id(&self) -> u32;
-    /// Where kernels ring: 8 bytes, write only.
-    fn register(&self) -> DevAddr;
+    /// A doorbell of one QP through this page, for kernels of `machine`.
+    fn bell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Bell>>;
     /// Rings from the CPU.
     fn ring(&self, doorbell: u64);
+}
+
+/// The doorbell of one QP.
+pub(crate) trait Bell: Send + Sync {
+    /// Where kernels ring: 8 bytes, write only.
+    fn register(&self) -> DevAddr;
+}
+
+/// A doorbell that kernels write to where it lies, on a page that lives longer.
+pub(crate) struct Register(pub(crate) DevAddr);
+
+impl Bell for Register {
+    fn register(&self) -> DevAddr {
+        self.0
+    }
 }
 
 /// Executes a command that makes an object.
@@ -225,13 +250,30 @@ pub(crate) fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, Error
 
 /// Memory for queues, and its registration.
 ///
+/// An RDMA device reads entries and writes completions where the kernel that polls them is: in GPU memory if it can.
+/// Completions are then read without a way over PCIe, and stay in order with data for the GPU. The software ConnectX is
+/// on the CPU, and so are its queues.
+///
 /// # Errors
 /// What the machine or the NIC refuses.
 pub(crate) fn queue_memory(
     nic: &dyn Provider,
     machine: &dyn Machine,
+    place: QueuePlace,
     bytes: u64,
 ) -> crate::Result<(Region, Box<dyn Umem>)> {
+    let far = nic.port().kind == NicKind::Software || !machine.is_gpu();
+    if !far && place != QueuePlace::Host {
+        let region = machine.local(bytes)?;
+        match nic.umem_reg(&region) {
+            Ok(umem) => {
+                tracing::info!("{}: queues are in GPU memory", nic.name());
+                return Ok((region, umem));
+            }
+            Err(error) if place == QueuePlace::Device => return Err(error.into()),
+            Err(error) => tracing::info!("{}: queues are in host memory: {error}", nic.name()),
+        }
+    }
     let region = machine.shared(bytes)?;
     let umem = nic.umem_reg(&region)?;
     Ok((region, umem))

@@ -11,8 +11,9 @@ use rushmem_mlx5::prm::{cq, qp};
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
+use crate::config::QueuePlace;
 use crate::machine::{Machine, Region};
-use crate::provider::{self, Key, Object, Pd, PortAddress, Provider, Uar, Umem, create, execute};
+use crate::provider::{self, Bell, Key, Object, Pd, PortAddress, Provider, Uar, Umem, create, execute};
 
 /// Doorbell pages of a rail. QPs share them in turn.
 const UARS: u64 = 16;
@@ -24,8 +25,10 @@ pub(crate) struct RailCard {
     pub(crate) rkey: u32,
 }
 
-/// A NIC as a PE uses it. Fields drop in order: key before domain, registrations before memory.
+/// A NIC as a PE uses it. Fields drop in order: bells before pages, key before domain, registrations before memory.
 pub(crate) struct Rail {
+    /// Of each slot.
+    bells: Vec<Box<dyn Bell>>,
     uars: Vec<Box<dyn Uar>>,
     key: Box<dyn Key>,
     pd: Box<dyn Pd>,
@@ -56,18 +59,21 @@ impl Rail {
         machine: &dyn Machine,
         heap: &Region,
         shape: Shape,
+        place: QueuePlace,
     ) -> Result<Self> {
         let slots = shape.rail_slots();
         let eqn = nic.eqn()?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
-        let (queues, umem) = provider::queue_memory(&*nic, machine, slots * shape.queue_bytes())?;
+        let (queues, umem) = provider::queue_memory(&*nic, machine, place, slots * shape.queue_bytes())?;
         let pd = nic.alloc_pd()?;
         let key = pd.register(heap)?;
-        let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<_>>()?;
+        let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<Vec<_>>>()?;
+        let uar = |slot| &uars[(slot % UARS) as usize];
+        let bells = (0..slots).map(|slot| uar(slot).bell(machine)).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
-        let rail = Self { uars, key, pd, umem, nic, queues, shape, eqn, flags };
+        let rail = Self { bells, uars, key, pd, umem, nic, queues, shape, eqn, flags };
         (0..slots).try_for_each(|slot| rail.clear(slot))?;
         Ok(rail)
     }
@@ -109,7 +115,7 @@ impl Rail {
 
     /// The doorbell page of a slot.
     pub(super) fn uar(&self, slot: u64) -> &dyn Uar {
-        &*self.uars[(slot % self.uars.len() as u64) as usize]
+        &*self.uars[(slot % UARS) as usize]
     }
 
     /// CREATE_CQ and CREATE_QP in the rail's clear slot `slot`, for QP number `index` of the PE.
@@ -230,7 +236,7 @@ impl Rail {
         Connection {
             sq: self.queues.addr.add(at.sq),
             dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
-            uar: self.uar(pair.slot).register(),
+            uar: self.bells[pair.slot as usize].register(),
             cq: self.queues.addr.add(at.cq),
             ends: state.ends(words),
             fetch_busy: state.fetch_busy(words),

@@ -3,10 +3,11 @@
 //! Run one with `cargo +nightly fuzz run wqe` (or `cqe`, `doorbell`, `prm`) in `mlx5/`.
 
 use rushmem_mlx5::{
-    Cqe, CqeWord, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
+    Cqe, CqeWord, CtrlSeg, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
+    av::AvSeg,
     doorbell::{record_counter, record_word},
     prm::{self, CmdOpcode, Command, Response, caps, cq, mkey, pd, qp, uar, umem},
-    seg::InlineHdr,
+    seg::{DataSeg, InlineHdr},
     wqe::{Atomic, Data, scatter},
 };
 use std::fmt::{self, Display, Write};
@@ -28,11 +29,24 @@ fn print(value: impl Display) {
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
-    let view = match View::parse(&segments) {
-        Ok(view) => view,
-        Err(malformed) => return print(malformed),
-    };
+    for view in [View::parse(&segments), View::parse_datagram(&segments)] {
+        match view {
+            Ok(view) => entry(view, &segments),
+            Err(malformed) => print(malformed),
+        }
+    }
+}
+
+/// What holds for every entry.
+fn entry(view: View<'_>, segments: &[Segment]) {
     print(view);
+    let mut again = [Segment::ZERO; 63];
+    assert_eq!(view.emit(&mut again), Some(view.ctrl().ds()), "its size stays");
+    let again = &again[..view.segments().len()];
+    let parse = if view.av().is_some() { View::parse_datagram } else { View::parse };
+    let mut third = [Segment::ZERO; 63];
+    parse(again).expect("it was one before").emit(&mut third).expect("63 segments are enough");
+    assert_eq!(&third[..again.len()], again, "what is written once is written the same way twice");
     let ds = view.ctrl().ds();
     assert_eq!(view.segments(), &segments[..ds as usize]);
     assert_eq!(view.n_blocks(), ds.div_ceil(4));
@@ -41,7 +55,8 @@ pub fn wqe(bytes: &[u8]) {
         Some(Atomic::MaskedCompareSwap64 { .. }) => 2,
         Some(_) => 1,
     };
-    let head = 1 + view.remote().is_some() as u32 + view.wait().is_some() as u32 + operands;
+    let vector = view.av().map_or(0, |av| if av.is_extended() { 3 } else { 1 });
+    let head = 1 + vector + view.remote().is_some() as u32 + view.wait().is_some() as u32 + operands;
     let data: u32 = view
         .data()
         .map(|data| match data {
@@ -174,6 +189,15 @@ fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     bytes
 }
 
+/// A datagram with a whole address vector.
+fn datagram() -> Vec<u8> {
+    let av = AvSeg { dqpn: (AvSeg::EXTENDED | 5).into(), ..AvSeg::default() };
+    let mut entry = vec![CtrlSeg::new(0, Opcode::SEND, 1, 2, 5, Flags::SIGNALED, 0).to_segment()];
+    entry.extend(av.to_segments());
+    entry.push(DataSeg::new(0x2000, 0x43, 64).to_segment());
+    Segment::bytes_of(&entry).to_vec()
+}
+
 fn wqe_seeds() -> Vec<Vec<u8>> {
     let (raddr, rkey, laddr, lkey, len) = (0x1000, 0x42, 0x2000, 0x43, 64);
     let entries = [
@@ -219,5 +243,6 @@ fn wqe_seeds() -> Vec<Vec<u8>> {
             let emitted = entry.emit(1, 2, Flags::SIGNALED);
             emitted.blocks.iter().flat_map(|block| block.to_bytes()).collect()
         })
+        .chain([datagram()])
         .collect()
 }

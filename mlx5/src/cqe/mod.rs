@@ -117,7 +117,7 @@ pub struct Cqe {
     pub reserved2: [u8; 4],
     /// Sender's LID, receive only.
     pub slid: Be16,
-    /// Receive flags and remote QPN.
+    /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only.
     pub flags_rqpn: Be32,
     /// Ethernet only.
     pub hds_ip_ext: u8,
@@ -173,6 +173,10 @@ pub struct Reception {
     pub srqn_uidx: u32,
     /// Number of the sending QP, 24 bits; zero on a connection.
     pub remote_qpn: u32,
+    /// The sender's LID; zero on a connection.
+    pub slid: u16,
+    /// Whether the receive buffer begins with the 40 bytes of a global route header (or, in their end, an IPv4 header).
+    pub grh: bool,
     /// Immediate data, or the rkey invalidated.
     pub imm: u32,
     /// Payload bytes.
@@ -229,7 +233,8 @@ impl Cqe {
     /// The entry for a message received.
     pub fn responder(got: &Reception, owner: bool) -> Self {
         Self {
-            flags_rqpn: Be32::new(got.remote_qpn & 0xff_ffff),
+            slid: Be16::new(got.slid),
+            flags_rqpn: Be32::new((got.grh as u32) << 28 | got.remote_qpn & 0xff_ffff),
             srqn_uidx: Be32::new(got.srqn_uidx & 0xff_ffff),
             imm_inval_pkey: Be32::new(got.imm),
             byte_cnt: Be32::new(got.byte_cnt),

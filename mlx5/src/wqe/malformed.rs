@@ -29,6 +29,8 @@ pub enum Malformed {
     UnknownOpcode(Opcode),
     /// The operation exists, but not in this crate.
     Unsupported(Opcode),
+    /// The operation exists, but not on a datagram QP.
+    NotOfDatagrams(Opcode),
     /// The opcode has no such variant (a masked atomic: no such operand size).
     Opmod {
         /// The operation.
@@ -65,6 +67,7 @@ impl fmt::Display for Malformed {
             }
             Self::UnknownOpcode(opcode) => write!(f, "unknown {opcode}"),
             Self::Unsupported(opcode) => write!(f, "{opcode} is not supported"),
+            Self::NotOfDatagrams(opcode) => write!(f, "{opcode} is no operation of a datagram QP"),
             Self::Opmod { opcode, opmod } => write!(f, "{opcode} has no opmod {opmod:#04x}"),
             Self::Reserved { field, bits } => write!(f, "reserved bits {bits:#x} set next to {field}"),
             Self::FenceMode(mode) => write!(f, "fence mode {mode} does not exist"),

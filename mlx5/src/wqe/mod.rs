@@ -1,5 +1,5 @@
 //! Send work-queue entries: [`Wqe`] is what an entry says, [`Wqe::emit`] turns it into bytes, [`View`] reads the bytes
-//! of any entry, its own or another driver's.
+//! of any entry, its own or another driver's, and [`View::emit`] writes them again.
 //!
 //! ```
 //! use rushmem_mlx5::{Flags, View, Wqe};
@@ -10,6 +10,7 @@
 //! assert_eq!(View::parse(entry.segments()).unwrap().to_wqe(), Some(put));
 //! ```
 
+mod emit;
 mod inline;
 mod malformed;
 mod recv;

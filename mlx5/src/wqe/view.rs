@@ -2,6 +2,7 @@
 
 use super::{Inline, Malformed, OPMOD_MASKED_4, OPMOD_MASKED_8, Wqe};
 use crate::{
+    av::AvSeg,
     ctrl::{CtrlSeg, Flags, Opcode},
     seg::{
         AtomicSeg, DataSeg, InlineHdr, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
@@ -9,15 +10,17 @@ use crate::{
     },
 };
 
-/// One well-formed send work-queue entry of a reliable connection.
+/// One well-formed send work-queue entry.
 ///
-/// [`View::parse`] is strict in what decides an entry's meaning (opcode, opmod, sizes, order of segments) and lenient
+/// What an entry is depends on the service of its QP: [`View::parse`] reads those of connections, reliable or not,
+/// [`View::parse_datagram`] those of datagram QPs, which begin with an address vector. Both are strict in what decides an entry's meaning (opcode, opmod, sizes, order of segments) and lenient
 /// in what a NIC ignores (the immediate of an opcode without one, reserved words): other drivers leave old bytes there.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     ctrl: CtrlSeg,
     /// All `ds` segments.
     segments: &'a [Segment],
+    av: Option<AvSeg>,
     remote: Option<RaddrSeg>,
     atomic: Option<Atomic>,
     wait: Option<WaitSeg>,
@@ -77,9 +80,21 @@ impl<'a> View<'a> {
     /// Reads the entry that starts with `segments[0]`. The caller has joined the parts of an entry that wraps around
     /// the ring's end; segments beyond `ds` are left alone.
     pub fn parse(segments: &'a [Segment]) -> Result<Self, Malformed> {
+        Self::parse_as(segments, false)
+    }
+
+    /// Reads an entry of a datagram QP: a SEND or a NOP.
+    pub fn parse_datagram(segments: &'a [Segment]) -> Result<Self, Malformed> {
+        Self::parse_as(segments, true)
+    }
+
+    fn parse_as(segments: &'a [Segment], datagram: bool) -> Result<Self, Malformed> {
         let Some(first) = segments.first() else { return Err(Malformed::Short { need: 1, have: 0 }) };
         let ctrl = CtrlSeg::from_segment(*first);
         let shape = Shape::of(ctrl)?;
+        if datagram && !matches!(ctrl.opcode(), Opcode::NOP | Opcode::SEND | Opcode::SEND_IMM) {
+            return Err(Malformed::NotOfDatagrams(ctrl.opcode()));
+        }
         let ds = ctrl.ds();
         if ctrl.reserved() != 0 {
             return Err(Malformed::Reserved { field: "ds", bits: ctrl.reserved() as u32 });
@@ -103,6 +118,11 @@ impl<'a> View<'a> {
             rest = tail;
             Ok(*first)
         };
+        let av = if datagram && ctrl.opcode() != Opcode::NOP {
+            Some(address_vector(ctrl, &mut take)?)
+        } else {
+            None
+        };
         let remote = if shape.remote { Some(RaddrSeg::from_segment(take()?)) } else { None };
         let (mut atomic, mut wait) = (None, None);
         if ctrl.opcode() == Opcode::WAIT {
@@ -114,7 +134,7 @@ impl<'a> View<'a> {
         }
         let data = if ctrl.opcode() == Opcode::NOP { &[] } else { rest };
         check_data(ctrl.opcode(), data, shape.inline)?;
-        Ok(Self { ctrl, segments, remote, atomic, wait, data })
+        Ok(Self { ctrl, segments, av, remote, atomic, wait, data })
     }
 
     /// The control segment.
@@ -150,6 +170,11 @@ impl<'a> View<'a> {
         self.segments
     }
 
+    /// Where the entry goes, for datagrams.
+    pub const fn av(&self) -> Option<AvSeg> {
+        self.av
+    }
+
     /// Where the entry acts at the peer, for READ, WRITE and atomics.
     pub const fn remote(&self) -> Option<RaddrSeg> {
         self.remote
@@ -181,7 +206,7 @@ impl<'a> View<'a> {
     }
 
     /// The entry as a [`Wqe`], if that says everything: emitting it with this entry's index, QPN and flags gives these
-    /// very bytes. Nothing for several data segments, for inline data beyond [`Inline::MAX`], and where ignored or
+    /// very bytes. Nothing for datagrams and several data segments, for inline data beyond [`Inline::MAX`], and where ignored or
     /// reserved bytes are set.
     pub fn to_wqe(&self) -> Option<Wqe> {
         let wqe = self.shape_of_wqe()?;
@@ -192,7 +217,7 @@ impl<'a> View<'a> {
     fn shape_of_wqe(&self) -> Option<Wqe> {
         let mut list = self.data();
         let data = list.next();
-        if list.next().is_some() {
+        if list.next().is_some() || self.av.is_some() {
             return None;
         }
         let (laddr, lkey, len, inline) = match data {
@@ -298,6 +323,22 @@ impl Shape {
         }
         Ok(shape)
     }
+}
+
+/// The whole vector, or as much of it as there is.
+fn address_vector(
+    ctrl: CtrlSeg,
+    take: &mut impl FnMut() -> Result<Segment, Malformed>,
+) -> Result<AvSeg, Malformed> {
+    let needs = |least| Malformed::Ds { opcode: ctrl.opcode(), ds: ctrl.ds(), least, most: View::MAX_DS };
+    let mut segments = [take().map_err(|_| needs(2))?, Segment::ZERO, Segment::ZERO];
+    if AvSeg::from_segments(segments).is_extended() {
+        let [_, more @ ..] = &mut segments;
+        for segment in more {
+            *segment = take().map_err(|_| needs(4))?;
+        }
+    }
+    Ok(AvSeg::from_segments(segments))
 }
 
 fn one_segment_atomic(ctrl: CtrlSeg, segment: Segment) -> Atomic {

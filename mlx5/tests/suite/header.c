@@ -124,6 +124,14 @@ static void entries(void)
 	start(MLX5_OPCODE_SEND_INVAL, 0, 0x21, on, 2, htobe32(RKEY));
 	local(64);
 	finish("send_inval");
+
+	start(MLX5_OPCODE_SEND_IMM, 0, 0x22, on, 5, htobe32(0xcafe0001));
+	uint8_t rmac[6] = { 2, 0x52, 0x4d, 0, 0x12, 0xb7 };
+	uint8_t rgid[16] = { [10] = 0xff, [11] = 0xff, 127, 64, 3, 4 };
+	mlx5dv_set_dgram_seg(take(sizeof(struct mlx5_wqe_datagram_seg)), 0x1111222200000000, 0x2b8, 1, 0x36, 0x05,
+			     0xc001, rmac, 0x68, 0x40, 1 << 30 | 3 << 20 | 0x12345, rgid);
+	local(64);
+	finish("datagram");
 }
 
 static void completions(void)
@@ -205,6 +213,7 @@ static void numbers(void)
 	NUMBER(MLX5_WQE_CTRL_FENCE);
 	NUMBER(MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
 	NUMBER(MLX5_INLINE_SEG);
+	NUMBER(MLX5_EXTENDED_UD_AV);
 	NUMBER(MLX5_INVALID_LKEY);
 	NUMBER(MLX5_SEND_WQE_BB);
 	NUMBER(MLX5_RCV_DBR);
@@ -221,6 +230,16 @@ static void layout(void)
 	SIZE("data", struct mlx5_wqe_data_seg);
 	SIZE("atomic", struct mlx5_wqe_atomic_seg);
 	SIZE("inline", struct mlx5_wqe_inl_data_seg);
+	SIZE("av", struct mlx5_wqe_av);
+	OFFSET("av.dqp_dct", struct mlx5_wqe_av, dqp_dct);
+	OFFSET("av.stat_rate_sl", struct mlx5_wqe_av, stat_rate_sl);
+	OFFSET("av.fl_mlid", struct mlx5_wqe_av, fl_mlid);
+	OFFSET("av.rlid", struct mlx5_wqe_av, rlid);
+	OFFSET("av.rmac", struct mlx5_wqe_av, rmac);
+	OFFSET("av.tclass", struct mlx5_wqe_av, tclass);
+	OFFSET("av.hop_limit", struct mlx5_wqe_av, hop_limit);
+	OFFSET("av.grh_gid_fl", struct mlx5_wqe_av, grh_gid_fl);
+	OFFSET("av.rgid", struct mlx5_wqe_av, rgid);
 	SIZE("srq_next", struct mlx5_wqe_srq_next_seg);
 	OFFSET("srq_next.next", struct mlx5_wqe_srq_next_seg, next_wqe_index);
 	OFFSET("srq_next.signature", struct mlx5_wqe_srq_next_seg, signature);

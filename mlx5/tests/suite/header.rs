@@ -4,7 +4,9 @@
 //! fails where `CI_REQUIRE_ALL` is set.
 
 use rushmem_mlx5::{
-    Cqe, CqeOpcode, CqeWord, ErrCqe, Flags, Inline, Opcode, Segment, Syndrome, Wqe,
+    Cqe, CqeOpcode, CqeWord, CtrlSeg, ErrCqe, Flags, Inline, Opcode, Segment, Syndrome, View, Wqe,
+    av::AvSeg,
+    be::{Be16, Be32},
     cqe::{CQE_BYTES, Completion, Failure, OpOwn},
     doorbell::{ArmWord, Record, uar},
     seg::{self, DataSeg, InlineHdr},
@@ -92,7 +94,38 @@ fn entries() -> Vec<(String, String)> {
         let emitted = wqe.emit(index, qpn, flags);
         (name.to_owned(), hex(Segment::bytes_of(emitted.segments())))
     };
-    entries.map(print).to_vec()
+    let mut list = entries.map(print).to_vec();
+    list.push(("datagram".to_owned(), hex(Segment::bytes_of(&datagram()))));
+    list
+}
+
+/// The address vector of the test, all fields different.
+fn vector() -> AvSeg {
+    AvSeg {
+        qkey: Be32::new(0x1111_2222),
+        dqpn: Be32::new(AvSeg::EXTENDED | 0x2b8),
+        stat_rate_sl: 0x36,
+        fl_mlid: 0x05,
+        rlid: Be16::new(0xc001),
+        rmac: [2, 0x52, 0x4d, 0, 0x12, 0xb7],
+        tclass: 0x68,
+        hop_limit: 0x40,
+        grh_gid_fl: Be32::new(AvSeg::GRH | 3 << 20 | 0x1_2345),
+        rgid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 64, 3, 4],
+        ..AvSeg::default()
+    }
+}
+
+/// A SEND with immediate of a datagram QP, put together, read and written again.
+fn datagram() -> [Segment; 5] {
+    let ctrl = CtrlSeg::new(0, Opcode::SEND_IMM, 0x22, 0x1a7, 5, Flags::SIGNALED, 0xcafe_0001);
+    let [a, b, c] = vector().to_segments();
+    let entry = [ctrl.to_segment(), a, b, c, DataSeg::new(0x7f3b_4000_2000, 0x0020_0f42, 64).to_segment()];
+    let view = View::parse_datagram(&entry).expect("it is one");
+    assert_eq!(view.av(), Some(vector()));
+    let mut again = [Segment::ZERO; 5];
+    assert_eq!(view.emit(&mut again), Some(5));
+    again
 }
 
 fn completions() -> Vec<(String, String)> {
@@ -179,6 +212,7 @@ fn numbers() -> Vec<(String, String)> {
         ("WQE_CTRL_FENCE", Flags::FENCE_AND_SMALL_FENCE.0 as usize),
         ("WQE_CTRL_INITIATOR_SMALL_FENCE", Flags::SMALL_FENCE.0 as usize),
         ("INLINE_SEG", InlineHdr::INLINE as usize),
+        ("EXTENDED_UD_AV", AvSeg::EXTENDED as usize),
         ("INVALID_LKEY", DataSeg::LIST_END_LKEY as usize),
         ("SEND_WQE_BB", seg::WQEBB_BYTES),
         ("RCV_DBR", Record::RCV_OFFSET / 4),
@@ -200,6 +234,16 @@ fn layout() -> Vec<(String, String)> {
         ("sizeof data", size_of::<seg::DataSeg>()),
         ("sizeof atomic", size_of::<seg::AtomicSeg>()),
         ("sizeof inline", size_of::<InlineHdr>()),
+        ("sizeof av", size_of::<AvSeg>()),
+        ("av.dqp_dct", offset_of!(AvSeg, dqpn)),
+        ("av.stat_rate_sl", offset_of!(AvSeg, stat_rate_sl)),
+        ("av.fl_mlid", offset_of!(AvSeg, fl_mlid)),
+        ("av.rlid", offset_of!(AvSeg, rlid)),
+        ("av.rmac", offset_of!(AvSeg, rmac)),
+        ("av.tclass", offset_of!(AvSeg, tclass)),
+        ("av.hop_limit", offset_of!(AvSeg, hop_limit)),
+        ("av.grh_gid_fl", offset_of!(AvSeg, grh_gid_fl)),
+        ("av.rgid", offset_of!(AvSeg, rgid)),
         ("sizeof srq_next", size_of::<seg::SrqNextSeg>()),
         ("srq_next.next", offset_of!(seg::SrqNextSeg, next)),
         ("srq_next.signature", offset_of!(seg::SrqNextSeg, signature)),

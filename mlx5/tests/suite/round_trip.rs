@@ -3,6 +3,8 @@
 use proptest::{collection::vec, prelude::*};
 use rushmem_mlx5::{
     Cqe, CqeOpcode, CtrlSeg, Doorbell, Flags, Inline, Opcode, Segment, Syndrome, View, Wqe,
+    av::AvSeg,
+    be::{Be16, Be32},
     cqe::{Completion, Failure, Reception},
     prm::{CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, cq, mkey, pd, qp, uar, umem},
     seg::{DataSeg, InlineHdr, RaddrSeg},
@@ -78,12 +80,81 @@ fn flags() -> impl Strategy<Value = Flags> {
     (0..5_u8, 0..4_u8, any::<bool>()).prop_map(|(fm, ce, se)| Flags(fm << 5 | ce << 2 | (se as u8) << 1))
 }
 
-/// A data segment: a pointer, or inline bytes.
-fn data() -> impl Strategy<Value = Result<(u64, u32, u32), Vec<u8>>> {
+/// A data segment: a pointer (address, lkey, length), or inline bytes.
+type Piece = Result<(u64, u32, u32), Vec<u8>>;
+
+fn data() -> impl Strategy<Value = Piece> {
     prop_oneof![
         (any::<u64>(), any::<u32>(), 0..1_u32 << 31).prop_map(Ok),
         vec(any::<u8>(), 0..60).prop_map(Err),
     ]
+}
+
+/// The segments of a list of data segments.
+fn data_segments(list: &[Piece]) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    for entry in list {
+        match entry {
+            Ok((addr, lkey, len)) => segments.push(DataSeg::new(*addr, *lkey, *len).to_segment()),
+            Err(payload) => {
+                let mut bytes = bytemuck::bytes_of(&InlineHdr::new(payload.len() as u32)).to_vec();
+                bytes.extend(payload);
+                bytes.resize(bytes.len().next_multiple_of(16), 0);
+                segments.extend(bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)));
+            }
+        }
+    }
+    segments
+}
+
+/// An address vector, whole or short.
+fn address() -> impl Strategy<Value = Vec<Segment>> {
+    let route = (any::<u8>(), any::<u8>(), any::<u16>(), any::<[u8; 6]>(), any::<[u8; 16]>());
+    (any::<u32>(), 0..1_u32 << 24, any::<bool>(), any::<u32>(), any::<[u8; 2]>(), route).prop_map(
+        |(qkey, qpn, whole, grh, [tclass, hop_limit], (rate, path, rlid, rmac, rgid))| {
+            let av = AvSeg {
+                qkey: Be32::new(qkey),
+                dqpn: Be32::new(qpn | if whole { AvSeg::EXTENDED } else { 0 }),
+                stat_rate_sl: rate,
+                fl_mlid: path,
+                rlid: Be16::new(rlid),
+                rmac,
+                tclass,
+                hop_limit,
+                grh_gid_fl: Be32::new(grh),
+                rgid,
+                ..AvSeg::default()
+            };
+            av.to_segments()[..if whole { 3 } else { 1 }].to_vec()
+        },
+    )
+}
+
+/// Any entry that a driver may write, with everything that a NIC ignores zero; and whether it is of a datagram QP.
+fn entry() -> impl Strategy<Value = (Vec<Segment>, bool)> {
+    let place = (any::<u16>(), 0..1_u32 << 24, flags(), any::<u32>());
+    let lists = vec(data(), 0..8).prop_map(|list| data_segments(&list));
+    (wqe(), any::<bool>(), address(), lists, place).prop_map(|(wqe, plain, address, list, place)| {
+        let (index, qpn, flags, imm) = place;
+        let opcode = wqe.opcode();
+        let imm =
+            if View::parse(wqe.emit(0, 0, flags).segments()).unwrap().imm().is_some() { imm } else { 0 };
+        let head = |parts: &[&[Segment]]| {
+            let mut entry = vec![Segment::ZERO];
+            parts.iter().for_each(|part| entry.extend_from_slice(part));
+            entry[0] = CtrlSeg::new(0, opcode, index, qpn, entry.len() as u8, flags, imm).to_segment();
+            entry
+        };
+        match opcode {
+            Opcode::SEND | Opcode::SEND_IMM if !plain => (head(&[&address, &list]), true),
+            Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => (head(&[&list]), false),
+            Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => {
+                (head(&[&[RaddrSeg::new(5, 6).to_segment()], &list]), false)
+            }
+            // The others have no lists of their own.
+            _ => (wqe.emit(index, qpn, flags).segments().to_vec(), false),
+        }
+    })
 }
 
 proptest! {
@@ -109,17 +180,7 @@ proptest! {
     #[test]
     fn gather_lists_keep_order_and_bytes(list in vec(data(), 0..12), qpn in 0..1_u32 << 24) {
         let mut segments = vec![Segment::ZERO, RaddrSeg::new(1, 2).to_segment()];
-        for entry in &list {
-            match entry {
-                Ok((addr, lkey, len)) => segments.push(DataSeg::new(*addr, *lkey, *len).to_segment()),
-                Err(payload) => {
-                    let mut bytes = bytemuck::bytes_of(&InlineHdr::new(payload.len() as u32)).to_vec();
-                    bytes.extend(payload);
-                    bytes.resize(bytes.len().next_multiple_of(16), 0);
-                    segments.extend(bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)));
-                }
-            }
-        }
+        segments.extend(data_segments(&list));
         prop_assume!(segments.len() <= 63);
         let ds = segments.len() as u8;
         segments[0] = CtrlSeg::new(0, Opcode::RDMA_WRITE, 7, qpn, ds, Flags::NONE, 0).to_segment();
@@ -132,6 +193,30 @@ proptest! {
             })
             .collect();
         prop_assert_eq!(read, list);
+    }
+
+    #[test]
+    fn any_entry_is_written_as_it_was_read((entry, datagram) in entry()) {
+        let view = if datagram { View::parse_datagram(&entry) } else { View::parse(&entry) }.unwrap();
+        let mut again = vec![Segment([0xa5a5_a5a5; 4]); entry.len()];
+        prop_assert_eq!(view.emit(&mut again), Some(entry.len() as u8));
+        prop_assert_eq!(&again, &entry);
+        prop_assert_eq!(view.emit(&mut again[1..]), None, "no room");
+    }
+
+    #[test]
+    fn what_a_nic_ignores_becomes_zero(wqe in wqe(), stale: u32, qpn in 0..1_u32 << 24) {
+        let clean = wqe.emit(1, qpn, Flags::SIGNALED);
+        let mut entry = clean.segments().to_vec();
+        if View::parse(&entry).unwrap().imm().is_none() {
+            entry[0].0[3] = stale;
+        }
+        if let Wqe::FetchAdd { .. } = wqe {
+            entry[2].0[2..].fill(stale);
+        }
+        let mut again = vec![Segment::ZERO; entry.len()];
+        prop_assert!(View::parse(&entry).unwrap().emit(&mut again).is_some());
+        prop_assert_eq!(&again, clean.segments());
     }
 
     #[test]
@@ -156,11 +241,24 @@ proptest! {
 
         let kind = CqeOpcode(kind);
         let srqn_uidx = user_index;
-        let got =
-            Reception { kind, qpn, wqe_counter, srqn_uidx, remote_qpn: 5, imm, byte_cnt, timestamp, solicited };
+        let got = Reception {
+            kind,
+            qpn,
+            wqe_counter,
+            srqn_uidx,
+            remote_qpn: user_index ^ 5,
+            slid: wqe_counter ^ 7,
+            grh: owner,
+            imm,
+            byte_cnt,
+            timestamp,
+            solicited,
+        };
         let cqe = Cqe::responder(&got, owner);
         prop_assert_eq!((cqe.imm(), cqe.qpn(), cqe.wqe_counter()), (imm, qpn, wqe_counter));
         prop_assert_eq!((cqe.op_own().opcode(), cqe.op_own().is_solicited()), (kind, solicited));
+        let flags = (owner as u32) << 28 | got.remote_qpn;
+        prop_assert_eq!((cqe.flags_rqpn.get(), cqe.slid.get()), (flags, got.slid));
 
         for kind in [CqeOpcode::REQ_ERR, CqeOpcode::RESP_ERR] {
             let opcode = Opcode(opcode);

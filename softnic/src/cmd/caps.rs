@@ -54,6 +54,8 @@ fn general() -> HcaCap {
         atomic: true,
         cq_oi: true,
         cd: true,
+        ud: true,
+        uc: true,
         rc: true,
         uar_4k: true,
         log_pg_sz: 12,

@@ -5,7 +5,7 @@ use super::memory::window;
 use super::refuse::{Why, refuse, unknown};
 use super::{Answer, require};
 use crate::core::Core;
-use crate::cq::Cq;
+use crate::cq::{Cq, Notice};
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::cq::{
@@ -15,11 +15,12 @@ use rushmem_mlx5::prm::cq::{
 pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> Answer<CreateCqOut> {
     let cqc = command.context;
     require(command.umem_valid && cqc.dbr_umem_valid, Why::NeedsUmem)?;
-    require(cqc.cqe_sz == 0 && !cqc.cqe_comp_en, Why::CqeSize)?;
+    require(cqc.cqe_sz <= 1 && !cqc.cqe_comp_en, Why::CqeSize)?;
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Why::CqSize)?;
     require(cqc.page_offset == 0, Why::PageOffset)?;
     core.own_uar(context, cqc.uar_page).ok_or(unknown(Why::NoUar))?;
-    let bytes = CQE_BYTES << cqc.log_cq_size;
+    let entry = CQE_BYTES << cqc.cqe_sz;
+    let bytes = entry << cqc.log_cq_size;
     let ring = window(core, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
     let record = window(core, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
     let umems = [command.umem_id, cqc.dbr_umem_id];
@@ -27,6 +28,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> Answer
         owner: context,
         ring,
         record,
+        entry,
         log_size: cqc.log_cq_size,
         collapsed: cqc.cc,
         ignore_overrun: cqc.oi,
@@ -34,12 +36,16 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> Answer
         eqn: cqc.c_eqn,
         overrun: false,
         produced: 0,
+        notice: Notice::default(),
         users: 0,
         umems,
     };
     let cqn = core.cqs.insert(cq).ok_or(refuse(CmdStatus::NO_RES, Why::Full))?;
     umems.iter().for_each(|umem| core.count_umem(*umem, 1));
     core.count_uar(cqc.uar_page, 1);
+    if let Some(uar) = core.uars.get_mut(cqc.uar_page) {
+        uar.cqs.push(cqn);
+    }
     Ok(CreateCqOut { cqn })
 }
 
@@ -48,12 +54,15 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> Answer<Q
     let context = CqContext {
         status: if cq.overrun { CqStatus::OVERFLOW } else { CqStatus::OK },
         dbr_umem_valid: true,
+        cqe_sz: u8::from(cq.entry != CQE_BYTES),
         cc: cq.collapsed,
         oi: cq.ignore_overrun,
         dbr_umem_id: cq.umems[1],
         log_cq_size: cq.log_size,
         uar_page: cq.uar,
         c_eqn: cq.eqn,
+        last_notified_index: cq.notice.last & 0xff_ffff,
+        last_solicit_index: cq.notice.solicited & 0xff_ffff,
         consumer_counter: cq.consumed(),
         producer_counter: cq.produced as u32 & 0xff_ffff,
         ..CqContext::default()

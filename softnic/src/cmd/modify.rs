@@ -8,23 +8,23 @@ use super::refuse::{Why, refuse};
 use super::{Answer, require};
 use crate::core::Core;
 use crate::link::udp::path_mtu;
-use crate::nic::{gid_of, mac_of};
-use crate::qp::{Attrs, Qp, Route, State};
-use crate::roce::{self, Psn};
+use crate::qp::{Attrs, Qp, State};
+use crate::roce::{Psn, Service};
+use crate::route::{Address, Nowhere, Route};
 use crate::wire::sender;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
     AddressPath, Init2Init, Init2Rtr, ModifyQpOut, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ToErr, ToRst,
     opt_param,
 };
-use std::net::{Ipv6Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 
 type Done = Answer<ModifyQpOut>;
 
 pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Done {
     let qp = in_state(core, context, command.qpn, State::Reset)?;
     let given = command.context;
-    access(qp, &given, opt_param::RRE | opt_param::RWE | opt_param::RAE);
+    access(qp, &given, opt_param::RRE | opt_param::RWE | opt_param::RAE | opt_param::Q_KEY);
     qp.context.primary_address_path.vhca_port_num = given.primary_address_path.vhca_port_num;
     qp.state = State::Init;
     Ok(ModifyQpOut::default())
@@ -42,6 +42,12 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done
     let has_fabric = core.fabric.is_some();
     let qp = in_state(core, context, command.qpn, State::Init)?;
     let given = command.context;
+    if qp.service == Service::Ud {
+        // Each entry has its own address.
+        access(qp, &given, command.opt_param_mask);
+        qp.state = State::Rtr;
+        return Ok(ModifyQpOut::default());
+    }
     let asked = given.mtu.bytes().filter(|mtu| *mtu <= mtu_limit);
     let asked = asked.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Mtu))?;
     require(given.log_msg_max <= LOG_MAX_MSG, Why::MsgMax)?;
@@ -133,8 +139,11 @@ fn in_state(core: &mut Core, context: u32, qpn: u32, state: State) -> Answer<&mu
     if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Why::State)) }
 }
 
-/// The access rights that `mask` selects, and the atomic mode with the right to atomics.
+/// The access rights that `mask` selects, the atomic mode with the right to atomics, and the key to datagrams.
 fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
+    if mask & opt_param::Q_KEY != 0 {
+        (qp.attrs.qkey, qp.context.q_key) = (given.q_key, given.q_key);
+    }
     if mask & opt_param::RRE != 0 {
         (qp.attrs.remote_read, qp.context.rre) = (given.rre, given.rre);
     }
@@ -165,17 +174,17 @@ fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-/// Where the address path leads: GID and MAC address of a peer give its IPv4 address and UDP port.
+/// Where the address path leads.
 fn route(path: &AddressPath, own: SocketAddrV4) -> Answer<Route> {
-    let is_own = path.rgid_rip == gid_of(*own.ip()) && path.rmac == mac_of(own.port());
-    if path.fl || is_own {
+    if path.fl {
         return Ok(Route::Own);
     }
-    let ip = Ipv6Addr::from(path.rgid_rip).to_ipv4_mapped();
-    let ip = ip.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Gid))?;
-    let [a, b, c, d, high, low] = path.rmac;
-    let [oa, ob, oc, od, ..] = mac_of(0);
-    // A MAC address that is none of ours belongs to an adapter on the standard port.
-    let port = if [a, b, c, d] == [oa, ob, oc, od] { u16::from_be_bytes([high, low]) } else { roce::PORT };
-    Ok(Route::Peer(SocketAddrV4::new(ip, port)))
+    let address = Address { gid: path.rgid_rip, mac: path.rmac, lid: path.rlid };
+    address.route(own).map_err(|nowhere| {
+        let why = match nowhere {
+            Nowhere::Gid => Why::Gid,
+            Nowhere::Lid => Why::Lid,
+        };
+        refuse(CmdStatus::BAD_PARAM, why)
+    })
 }

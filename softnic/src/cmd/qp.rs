@@ -5,8 +5,9 @@ use super::memory::{own_pd, window};
 use super::refuse::{Why, refuse, unknown};
 use super::{Answer, cq, require};
 use crate::core::Core;
-use crate::qp::{Attrs, Qp, Route, Rq, Sq, State};
-use crate::roce::Psn;
+use crate::qp::{Attrs, Qp, Rq, Sq, State};
+use crate::roce::{Psn, Service};
+use crate::route::Route;
 use crate::wire::{Requester, Responder};
 use rushmem_mlx5::doorbell::{Record, record_counter};
 use rushmem_mlx5::prm::CmdStatus;
@@ -19,7 +20,12 @@ use std::collections::VecDeque;
 
 pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer<CreateQpOut> {
     let qpc = command.context;
-    require(qpc.st == ServiceType::RC, Why::Service)?;
+    let service = match qpc.st {
+        ServiceType::RC => Service::Rc,
+        ServiceType::UC => Service::Uc,
+        ServiceType::UD => Service::Ud,
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Why::Service)),
+    };
     require(command.wq_umem_valid && qpc.dbr_umem_valid, Why::NeedsUmem)?;
     require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Why::SqSize)?;
     require(qpc.send_dbr_mode == 0, Why::DbrMode)?;
@@ -65,6 +71,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer
         Box::new(Qp {
             owner: context,
             qpn,
+            service,
             pd: qpc.pd,
             uar: qpc.uar_page,
             user_index: qpc.user_index,

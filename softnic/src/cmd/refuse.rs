@@ -42,9 +42,9 @@ reasons! {
     AccessMode = 0x5f_0040, "only keys over a umem (access mode MTT) are supported";
     KeyFree = 0x5f_0041, "keys that are made free, or changed by work-queue entries, are not supported";
     KeyRange = 0x5f_0042, "the key's addresses wrap around, or it has no bytes";
-    CqeSize = 0x5f_0050, "only completion entries of 64 bytes, uncompressed, are supported";
+    CqeSize = 0x5f_0050, "only completion entries of 64 or 128 bytes, uncompressed, are supported";
     CqSize = 0x5f_0051, "the completion queue is too large";
-    Service = 0x5f_0060, "only the reliable connected service is supported";
+    Service = 0x5f_0060, "only reliable and unreliable connections and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with their own receive queue, or with none, are supported";
     DbrMode = 0x5f_0063, "queue pairs without doorbell record are not supported";
@@ -58,6 +58,7 @@ reasons! {
     MsgMax = 0x5f_0075, "log_msg_max is larger than 30";
     Retries = 0x5f_0076, "the number of outstanding reads is too large";
     Extension = 0x5f_0077, "the QP context's extension is not supported";
+    Lid = 0x5f_0078, "the peer's LID is none of one machine: 0x0001 to 0xbfff";
     State = 0x5f_0080, "the queue pair is in another state than the transition starts from";
 }
 

@@ -1,4 +1,4 @@
-//! An adapter without a thread, one context, and two QPs in RTS.
+//! An adapter without a thread, one context, and two QPs of one service in RTS.
 
 use crate::cmd;
 use crate::config::{Config, Ip};
@@ -8,13 +8,13 @@ use crate::link::Fabric;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::nic::{gid_of, mac_of};
 use crate::uar::UarPage;
-use crate::window::Window;
+use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
-    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts,
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts, ServiceType,
 };
 use rushmem_mlx5::prm::{CmdOpcode, Command, Response};
 use rushmem_mlx5::wqe::Inline;
@@ -40,8 +40,11 @@ pub(super) struct Bed {
     control: Arc<HostBuffer>,
     page: Arc<HostBuffer>,
     key: u32,
+    service: ServiceType,
     qpn: u32,
     peer: u32,
+    /// Where the peer is.
+    to: SocketAddrV4,
     /// Numbers of every object, for commands that aim.
     numbers: Vec<u32>,
 }
@@ -52,8 +55,9 @@ pub(super) fn opcodes() -> Vec<u16> {
 }
 
 impl Bed {
-    /// With `wire`, the first QP's peer is another adapter; else it is the second QP.
-    pub(super) fn new(wire: bool) -> Bed {
+    /// With `wire`, the first QP's peer is another adapter; else it is the second QP. `choice` is the service's.
+    pub(super) fn new(wire: bool, choice: u8) -> Bed {
+        let service = [ServiceType::RC, ServiceType::UC, ServiceType::UD][usize::from(choice) % 3];
         let config =
             Config { ip: if wire { Ip::AnyLoopback } else { Ip::LoopbackOnly }, ..Config::default() };
         let fabric = Fabric::open(&config).expect("127/8 is always there");
@@ -75,11 +79,12 @@ impl Bed {
         let (control, control_umem) = umem(CONTROL);
         let page = Arc::new(HostBuffer::new(PAGE));
         let shared: Arc<dyn Memory> = Arc::clone(&page) as _;
-        let Ok(window) = Window::new(&shared, 0, PAGE, PAGE) else { unreachable!("a page is a page") };
-        let uar = UarPage { owner: context, page: window, qps: Vec::new(), users: 0 };
+        let Ok(uar) = UarPage::new(context, &shared, 0) else { unreachable!("a page is a page") };
         let uar_page = core.uars.insert(uar).expect("numbers are left");
 
-        let mut bed = Bed { core, context, control, page, key: 0, qpn: 0, peer: 0, numbers: Vec::new() };
+        let to = if wire { PEER } else { address };
+        let numbers = Vec::new();
+        let mut bed = Bed { core, context, control, page, key: 0, service, qpn: 0, peer: 0, to, numbers };
         let pd = bed.call(&AllocPd::default()).pd;
         let mkc = MkeyContext {
             a: true,
@@ -119,6 +124,7 @@ impl Bed {
         let cqn = bed.call(&create).cqn;
         let mut qp = |ring: u64, record: u64| {
             let context = QpContext {
+                st: service,
                 pd,
                 uar_page,
                 cqn_snd: cqn,
@@ -144,7 +150,6 @@ impl Bed {
         let (qpn, peer) = (qp(RING, RECORD), qp(RING + (8 << 10), RECORD + 8));
         bed.numbers = vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer];
         (bed.qpn, bed.peer) = (qpn, peer);
-        let to = if wire { PEER } else { address };
         bed.connect(qpn, peer, to);
         bed.connect(peer, qpn, to);
         bed
@@ -223,6 +228,9 @@ impl Bed {
             opcode,
             Opcode::ATOMIC_CS | Opcode::ATOMIC_FA | Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA
         );
+        if self.service == ServiceType::UD {
+            return self.make_datagram(block);
+        }
         let remote =
             atomic || matches!(opcode, Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM | Opcode::RDMA_READ);
         let mut data = 16;
@@ -241,6 +249,27 @@ impl Bed {
         }
         if atomic {
             block[48..52].copy_from_slice(&8u32.to_be_bytes());
+        }
+    }
+
+    /// The short address of the peer, and data; or the long one, of which the fuzzer writes the end.
+    fn make_datagram(&self, block: &mut [u8; 64]) {
+        let whole = block[12] & 0x20 != 0;
+        let [high, low] = if block[12] & 0x40 != 0 { [0, 1] } else { [block[30], block[31]] };
+        let dqpn = self.peer | if whole { AvSeg::EXTENDED } else { 0 };
+        block[16..24].fill(0);
+        block[24..28].copy_from_slice(&dqpn.to_be_bytes());
+        block[30..32].copy_from_slice(&[high, low]);
+        if whole {
+            block[36..42].copy_from_slice(&mac_of(self.to.port()));
+            block[48..64].copy_from_slice(&gid_of(*self.to.ip()));
+            return;
+        }
+        for segment in block[32..].chunks_exact_mut(16) {
+            segment[..2].fill(0);
+            segment[2] &= 3;
+            segment[4..8].copy_from_slice(&self.key.to_be_bytes());
+            segment[8..14].fill(0);
         }
     }
 

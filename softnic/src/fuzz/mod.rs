@@ -15,7 +15,7 @@ const PASSES: usize = 4096;
 
 /// Commands: each is two bytes of opcode choice and length, then the mailbox.
 pub fn mailboxes(data: &[u8]) {
-    let mut bed = Bed::new(false);
+    let mut bed = Bed::new(false, 0);
     let opcodes = bed::opcodes();
     let mut rest = data;
     while let Some(([choice, len], tail)) = rest.split_first_chunk() {
@@ -38,26 +38,29 @@ pub fn mailboxes(data: &[u8]) {
     bed.core.close_context(bed.context);
 }
 
-/// Send entries over loopback: the bytes fill the ring, its first word says how far the doorbell goes.
+/// Send entries over loopback: the first byte says how far the doorbell goes, the second whether entries are made
+/// plausible and which service the QP has; the others fill the ring.
 pub fn loopback_entries(data: &[u8]) {
-    entries(Bed::new(false), data);
+    entries(false, data);
 }
 
 /// Send entries towards another adapter, with answers that are fuzz as well.
 pub fn wire_entries(data: &[u8]) {
-    entries(Bed::new(true), data);
+    entries(true, data);
 }
 
-fn entries(mut bed: Bed, data: &[u8]) {
+fn entries(wire: bool, data: &[u8]) {
     let Some(([announced, style], data)) = data.split_first_chunk() else { return };
+    let mut bed = Bed::new(wire, style >> 1);
     bed.fill_ring(data, style & 1 != 0);
     bed.ring(u16::from(*announced));
     settle(&mut bed.core);
 }
 
-/// Packets: two bytes of length and choice, then the packet without its CRC.
+/// Packets: a byte for the QP's service, then for each packet a choice, its length, and itself without its CRC.
 pub fn packets(data: &[u8]) {
-    let mut bed = Bed::new(true);
+    let Some((service, data)) = data.split_first() else { return };
+    let mut bed = Bed::new(true, *service);
     bed.post_some();
     bed.core.pass();
     let mut rest = data;

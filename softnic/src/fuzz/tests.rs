@@ -48,8 +48,8 @@ fn ring() -> impl Strategy<Value = Vec<u8>> {
             block
         },
     );
-    (1u8..34, proptest::collection::vec(block, 1..32)).prop_map(|(announced, blocks)| {
-        let mut bytes = vec![announced, 1];
+    (1u8..34, 0u8..3, proptest::collection::vec(block, 1..32)).prop_map(|(announced, service, blocks)| {
+        let mut bytes = vec![announced, service << 1 | 1];
         bytes.extend(blocks.iter().flatten());
         bytes
     })
@@ -67,7 +67,8 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
             framed.append(&mut packet);
             framed
         });
-    proptest::collection::vec(packet, 1..24).prop_map(|packets| packets.concat())
+    (0u8..3, proptest::collection::vec(packet, 1..24))
+        .prop_map(|(service, packets)| [vec![service], packets.concat()].concat())
 }
 
 /// A few hundred cases, or as many as `PROPTEST_CASES` says.

@@ -2,6 +2,7 @@
 
 use super::batch::Batch;
 use crate::config::Ip;
+use crate::nic::{LAST_LID, ip_of_lid};
 use crate::roce::{MAX_PACKET, PORT};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -204,7 +205,7 @@ fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     Err(last)
 }
 
-/// An address of 127/8 that nobody else has bound, by trying some that depend on time and process.
+/// An address with a LID that nobody else has bound, by trying some that depend on time and process.
 fn bind_any_loopback(port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mut seed = crate::rng::Rng::new(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32);
@@ -212,8 +213,8 @@ fn bind_any_loopback(port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..64 {
         let bits = seed.next_u64();
-        // Neither network nor broadcast address, and not 127.0.x.x, which people use by hand.
-        let ip = Ipv4Addr::new(127, 1 + (bits % 254) as u8, (bits >> 8) as u8, 1 + (bits >> 16 & 0x7f) as u8);
+        let lid = 1 + (bits % u64::from(LAST_LID)) as u16;
+        let Some(ip) = ip_of_lid(lid) else { continue };
         match open(SocketAddrV4::new(ip, port)) {
             Ok(bound) => return Ok(bound),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,

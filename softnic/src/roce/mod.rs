@@ -7,7 +7,7 @@
 pub(crate) mod icrc;
 pub(crate) mod opcode;
 
-pub(crate) use opcode::Op;
+pub(crate) use opcode::{Op, Service};
 
 /// Bytes of the base transport header.
 pub(crate) const BTH: usize = 12;
@@ -51,6 +51,7 @@ impl Psn {
 /// Base transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bth {
+    pub(crate) service: Service,
     pub(crate) op: Op,
     pub(crate) solicited: bool,
     pub(crate) ack_req: bool,
@@ -64,6 +65,13 @@ pub(crate) struct Reth {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) len: u32,
+}
+
+/// Datagram extended transport header: who sends, and the key that lets it in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deth {
+    pub(crate) qkey: u32,
+    pub(crate) source_qpn: u32,
 }
 
 /// What an acknowledgement says.
@@ -129,6 +137,8 @@ pub(crate) enum Ext {
     Imm(u32),
     Reth(Reth),
     RethImm(Reth, u32),
+    Deth(Deth),
+    DethImm(Deth, u32),
     Aeth(Aeth),
     AtomicAck(Aeth, u64),
     /// The standard 64-bit atomics.
@@ -171,6 +181,8 @@ enum Shape {
     Imm,
     Reth,
     RethImm,
+    Deth,
+    DethImm,
     Aeth,
     AtomicAck,
     Atomic,
@@ -182,7 +194,8 @@ impl Shape {
         match self {
             Shape::None => 0,
             Shape::Imm | Shape::Aeth => 4,
-            Shape::AtomicAck => 12,
+            Shape::Deth => 8,
+            Shape::AtomicAck | Shape::DethImm => 12,
             Shape::Reth => 16,
             Shape::RethImm => 20,
             Shape::Atomic => 28,
@@ -198,6 +211,8 @@ impl Ext {
             Ext::Imm(_) => Shape::Imm,
             Ext::Reth(_) => Shape::Reth,
             Ext::RethImm(..) => Shape::RethImm,
+            Ext::Deth(_) => Shape::Deth,
+            Ext::DethImm(..) => Shape::DethImm,
             Ext::Aeth(_) => Shape::Aeth,
             Ext::AtomicAck(..) => Shape::AtomicAck,
             Ext::Atomic { .. } => Shape::Atomic,
@@ -214,6 +229,11 @@ impl Ext {
             Ext::RethImm(reth, imm) => {
                 reth.emit(out);
                 put(out, 16, imm.to_be_bytes());
+            }
+            Ext::Deth(deth) => deth.emit(out),
+            Ext::DethImm(deth, imm) => {
+                deth.emit(out);
+                put(out, 8, imm.to_be_bytes());
             }
             Ext::Aeth(aeth) => aeth.emit(out),
             Ext::AtomicAck(aeth, old) => {
@@ -243,6 +263,8 @@ impl Ext {
             Shape::Imm => Ext::Imm(be32(b, 0)),
             Shape::Reth => Ext::Reth(Reth::parse(b)),
             Shape::RethImm => Ext::RethImm(Reth::parse(b), be32(b, 16)),
+            Shape::Deth => Ext::Deth(Deth::parse(b)),
+            Shape::DethImm => Ext::DethImm(Deth::parse(b), be32(b, 8)),
             Shape::Aeth => Ext::Aeth(Aeth::parse(b)),
             Shape::AtomicAck => Ext::AtomicAck(Aeth::parse(b), be64(b, 4)),
             Shape::Atomic => Ext::Atomic {
@@ -273,6 +295,17 @@ impl Reth {
     }
 }
 
+impl Deth {
+    fn emit(&self, out: &mut [u8]) {
+        put(out, 0, self.qkey.to_be_bytes());
+        put(out, 4, (self.source_qpn & 0xff_ffff).to_be_bytes());
+    }
+
+    fn parse(b: &[u8]) -> Deth {
+        Deth { qkey: be32(b, 0), source_qpn: be32(b, 4) & 0xff_ffff }
+    }
+}
+
 impl Aeth {
     fn emit(&self, out: &mut [u8]) {
         put(out, 0, (u32::from(self.syndrome.to_byte()) << 24 | self.msn & PSN_MASK).to_be_bytes());
@@ -293,7 +326,7 @@ pub(crate) fn packet_len(ext: &Ext, payload: usize) -> usize {
 /// The CRC is left for [`icrc::seal`].
 pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) -> &'a mut [u8] {
     let pad = payload.next_multiple_of(4) - payload;
-    out[0] = bth.op.to_byte();
+    out[0] = bth.op.to_byte(bth.service);
     out[1] = u8::from(bth.solicited) << 7 | 1 << 6 | (pad as u8) << 4;
     put(out, 2, DEFAULT_PKEY.to_be_bytes());
     put(out, 4, (bth.dest_qpn & 0xff_ffff).to_be_bytes());
@@ -312,15 +345,16 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
     if bytes[1] & 0xf != 0 {
         return Err(BadPacket::Version);
     }
-    let op = Op::from_byte(bytes[0]).ok_or(BadPacket::Opcode(bytes[0]))?;
+    let (service, op) = Op::from_byte(bytes[0]).ok_or(BadPacket::Opcode(bytes[0]))?;
     let bth = Bth {
+        service,
         op,
         solicited: bytes[1] & 0x80 != 0,
         ack_req: bytes[8] & 0x80 != 0,
         dest_qpn: be32(bytes, 4) & 0xff_ffff,
         psn: Psn::new(be32(bytes, 8)),
     };
-    let shape = op.shape();
+    let shape = op.shape(service);
     let body = &bytes[BTH..bytes.len() - ICRC];
     if body.len() < shape.len() {
         return Err(BadPacket::Short);

@@ -1,4 +1,7 @@
-//! BTH opcodes of the reliable connected service.
+//! BTH opcodes: an operation, and the service that it belongs to.
+//!
+//! The three services number their operations alike; bits 7:5 of the opcode tell the service. An unreliable connection
+//! has SEND and WRITE, datagrams have SENDs of one packet.
 //!
 //! InfiniBand defines no packet for masked or 32-bit atomics. Between software adapters they travel under two
 //! opcodes of the manufacturer-specific range (0xc0 to 0xff), followed by a 48-byte header:
@@ -14,7 +17,19 @@
 
 use super::Shape;
 
-/// A BTH opcode that this adapter knows.
+/// Transport service: bits 7:5 of an opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Service {
+    /// Reliable connection.
+    Rc = 0x00,
+    /// Unreliable connection.
+    Uc = 0x20,
+    /// Unreliable datagram.
+    Ud = 0x60,
+}
+
+/// An operation that this adapter knows, by its opcode on a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Op {
@@ -70,17 +85,27 @@ const ALL: [Op; 23] = [
 ];
 
 impl Op {
-    pub(crate) fn to_byte(self) -> u8 {
-        self as u8
+    /// The opcode of the operation on a service that has it.
+    pub(crate) fn to_byte(self, service: Service) -> u8 {
+        self as u8 | service as u8
     }
 
-    pub(crate) fn from_byte(byte: u8) -> Option<Op> {
+    pub(crate) fn from_byte(byte: u8) -> Option<(Service, Op)> {
+        let op = |index: u8| ALL.get(usize::from(index)).copied();
         match byte {
-            0x00..=0x14 => ALL.get(usize::from(byte)).copied(),
-            0xd4 => Some(Op::MaskedCompareSwap),
-            0xd5 => Some(Op::MaskedFetchAdd),
+            0x00..=0x14 => Some((Service::Rc, op(byte)?)),
+            0x20..=0x2b => Some((Service::Uc, op(byte - 0x20)?)),
+            0x64..=0x65 => Some((Service::Ud, op(byte - 0x60)?)),
+            0xd4 => Some((Service::Rc, Op::MaskedCompareSwap)),
+            0xd5 => Some((Service::Rc, Op::MaskedFetchAdd)),
             _ => None,
         }
+    }
+
+    /// Whether the packet is the first of a message, or all of it.
+    pub(crate) fn begins(self) -> bool {
+        use Op::{SendFirst, SendOnly, SendOnlyImm, WriteFirst, WriteOnly, WriteOnlyImm};
+        matches!(self, SendFirst | SendOnly | SendOnlyImm | WriteFirst | WriteOnly | WriteOnlyImm)
     }
 
     /// Whether the packet answers a request.
@@ -88,8 +113,10 @@ impl Op {
         matches!(self, Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::AtomicAck)
     }
 
-    pub(super) fn shape(self) -> Shape {
+    pub(super) fn shape(self, service: Service) -> Shape {
         match self {
+            Op::SendOnly if service == Service::Ud => Shape::Deth,
+            Op::SendOnlyImm if service == Service::Ud => Shape::DethImm,
             Op::SendFirst | Op::SendMiddle | Op::SendLast | Op::SendOnly => Shape::None,
             Op::WriteMiddle | Op::WriteLast | Op::ReadMiddle => Shape::None,
             Op::SendLastImm | Op::SendOnlyImm | Op::WriteLastImm => Shape::Imm,
@@ -109,9 +136,11 @@ mod tests {
 
     #[test]
     fn every_opcode_survives_its_byte() {
-        for op in ALL {
-            assert_eq!(Op::from_byte(op.to_byte()), Some(op));
+        let known: Vec<(Service, Op)> = (0..=255).filter_map(Op::from_byte).collect();
+        for (service, op) in &known {
+            assert_eq!(Op::from_byte(op.to_byte(*service)), Some((*service, *op)));
         }
-        assert_eq!((0..=255).filter_map(Op::from_byte).count(), ALL.len());
+        let of = |wanted: Service| known.iter().filter(|(service, _)| *service == wanted).count();
+        assert_eq!((of(Service::Rc), of(Service::Uc), of(Service::Ud)), (ALL.len(), 12, 2));
     }
 }

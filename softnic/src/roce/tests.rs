@@ -4,8 +4,14 @@ use proptest::prelude::*;
 /// WRITE ONLY of five bytes, put together by hand from the header tables of the specification.
 #[test]
 fn write_only_by_hand() {
-    let bth =
-        Bth { op: Op::WriteOnly, solicited: false, ack_req: true, dest_qpn: 0x1a7, psn: Psn::new(0x12_3456) };
+    let bth = Bth {
+        service: Service::Rc,
+        op: Op::WriteOnly,
+        solicited: false,
+        ack_req: true,
+        dest_qpn: 0x1a7,
+        psn: Psn::new(0x12_3456),
+    };
     let ext = Ext::Reth(Reth { addr: 0x7f4a_2000_1000, rkey: 0x18_1ef0, len: 5 });
     let mut packet = vec![0xa5; packet_len(&ext, 5)];
     emit(&bth, &ext, 5, &mut packet).copy_from_slice(b"hello");
@@ -18,6 +24,31 @@ fn write_only_by_hand() {
     ];
     assert_eq!(packet[..packet.len() - ICRC], expected);
     assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hello" }));
+}
+
+/// UD SEND ONLY WITH IMMEDIATE of two bytes, by hand as well.
+#[test]
+fn datagram_by_hand() {
+    let bth = Bth {
+        service: Service::Ud,
+        op: Op::SendOnlyImm,
+        solicited: true,
+        ack_req: false,
+        dest_qpn: 0x1a7,
+        psn: Psn::new(7),
+    };
+    let ext = Ext::DethImm(Deth { qkey: 0x1111_2222, source_qpn: 0x2b8 }, 0xcafe_0001);
+    let mut packet = vec![0xa5; packet_len(&ext, 2)];
+    emit(&bth, &ext, 2, &mut packet).copy_from_slice(b"hi");
+    let expected = [
+        0x65, 0xe0, 0xff, 0xff, 0x00, 0x00, 0x01, 0xa7, 0x00, 0x00, 0x00,
+        0x07, // BTH, two bytes of padding
+        0x11, 0x11, 0x22, 0x22, 0x00, 0x00, 0x02, 0xb8, // DETH
+        0xca, 0xfe, 0x00, 0x01, // immediate
+        b'h', b'i', 0, 0,
+    ];
+    assert_eq!(packet[..packet.len() - ICRC], expected);
+    assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hi" }));
 }
 
 #[test]
@@ -46,7 +77,14 @@ fn packet_numbers_compare_across_the_wrap() {
 
 #[test]
 fn what_cannot_be_a_packet_is_named() {
-    let bth = Bth { op: Op::Ack, solicited: false, ack_req: false, dest_qpn: 1, psn: Psn::new(0) };
+    let bth = Bth {
+        service: Service::Rc,
+        op: Op::Ack,
+        solicited: false,
+        ack_req: false,
+        dest_qpn: 1,
+        psn: Psn::new(0),
+    };
     let ext = Ext::Aeth(Aeth { syndrome: Syndrome::Ack, msn: 0 });
     let mut packet = vec![0; packet_len(&ext, 0)];
     emit(&bth, &ext, 0, &mut packet);
@@ -63,7 +101,8 @@ fn what_cannot_be_a_packet_is_named() {
     assert_eq!(changed(1, 0x50), Some(BadPacket::Padding));
 }
 
-fn any_ext(op: Op) -> BoxedStrategy<Ext> {
+fn any_ext((service, op): (Service, Op)) -> BoxedStrategy<Ext> {
+    let deth = || (any::<u32>(), 0..1u32 << 24).prop_map(|(qkey, source_qpn)| Deth { qkey, source_qpn });
     let reth =
         || (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(addr, rkey, len)| Reth { addr, rkey, len });
     let aeth = || {
@@ -72,11 +111,13 @@ fn any_ext(op: Op) -> BoxedStrategy<Ext> {
             // An acknowledgement with credits is read, but never written.
             .prop_filter("credits", |aeth| Syndrome::from_byte(aeth.syndrome.to_byte()) == aeth.syndrome)
     };
-    match op.shape() {
+    match op.shape(service) {
         Shape::None => Just(Ext::None).boxed(),
         Shape::Imm => any::<u32>().prop_map(Ext::Imm).boxed(),
         Shape::Reth => reth().prop_map(Ext::Reth).boxed(),
         Shape::RethImm => (reth(), any::<u32>()).prop_map(|(reth, imm)| Ext::RethImm(reth, imm)).boxed(),
+        Shape::Deth => deth().prop_map(Ext::Deth).boxed(),
+        Shape::DethImm => (deth(), any::<u32>()).prop_map(|(deth, imm)| Ext::DethImm(deth, imm)).boxed(),
         Shape::Aeth => aeth().prop_map(Ext::Aeth).boxed(),
         Shape::AtomicAck => (aeth(), any::<u64>()).prop_map(|(aeth, old)| Ext::AtomicAck(aeth, old)).boxed(),
         Shape::Atomic => (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>())
@@ -91,12 +132,14 @@ fn any_ext(op: Op) -> BoxedStrategy<Ext> {
 proptest! {
     #[test]
     fn any_packet_survives(
-        (op, ext) in (0u8..=0xff).prop_filter_map("no opcode", Op::from_byte).prop_flat_map(|op| (Just(op), any_ext(op))),
+        ((service, op), ext) in (0u8..=0xff)
+            .prop_filter_map("no opcode", Op::from_byte)
+            .prop_flat_map(|known| (Just(known), any_ext(known))),
         (solicited, ack_req) in any::<(bool, bool)>(),
         (dest_qpn, psn) in (0..1u32 << 24, any::<u32>()),
         payload in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
-        let bth = Bth { op, solicited, ack_req, dest_qpn, psn: Psn::new(psn) };
+        let bth = Bth { service, op, solicited, ack_req, dest_qpn, psn: Psn::new(psn) };
         let mut packet = vec![0xa5; packet_len(&ext, payload.len())];
         emit(&bth, &ext, payload.len(), &mut packet).copy_from_slice(&payload);
         prop_assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: &payload }));

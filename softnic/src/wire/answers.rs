@@ -1,8 +1,9 @@
 //! Sending what the responder answers, in order and in portions.
 
-use crate::core::Core;
-use crate::qp::{Qp, Route, State};
-use crate::roce::{Aeth, Bth, Ext, Nak, Op, Psn, Reth, Syndrome};
+use crate::core::{Core, Output};
+use crate::qp::Qp;
+use crate::roce::{Aeth, Bth, Ext, Op, Psn, Reth, Service, Syndrome};
+use crate::route::Route;
 use crate::target::{self, Place, Refusal};
 
 /// Packets sent in one visit.
@@ -37,7 +38,7 @@ impl Answer {
 
 /// Sends answers of a QP. Returns whether there are more.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
-    let Core { qps, mkeys, dma, fabric, .. } = core;
+    let Core { qps, mkeys, dma, fabric, out, .. } = core;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric.as_mut()) else { return false };
     let Route::Peer(peer) = qp.route else { return false };
     for _ in 0..BURST {
@@ -46,11 +47,12 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             return true;
         }
         // Data first, then the word that it is there.
-        if dma.flush().is_err() {
-            refuse(qp, answer.psn(), Nak::RemoteOperational);
+        if let Err(error) = dma.flush() {
+            refuse(qp, out, answer.psn(), Refusal::Failed(error));
             continue;
         }
         let mut bth = Bth {
+            service: Service::Rc,
             op: Op::Ack,
             solicited: false,
             ack_req: false,
@@ -91,7 +93,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                 match built {
                     Err(refusal) => {
                         let refusal: Refusal = refusal;
-                        refuse(qp, bth.psn, refusal.nak());
+                        refuse(qp, out, bth.psn, refusal);
                     }
                     Ok(()) if last => {
                         qp.resp.answers.pop_front();
@@ -109,8 +111,8 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
 }
 
 /// Ends the connection with a negative acknowledgement: the memory behind an accepted request is gone.
-fn refuse(qp: &mut Qp, psn: Psn, nak: Nak) {
+fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: Refusal) {
     qp.resp.answers.clear();
-    qp.resp.answers.push_back(Answer::Ack { psn, syndrome: Syndrome::Nak(nak) });
-    qp.state = State::Error;
+    qp.resp.answers.push_back(Answer::Ack { psn, syndrome: Syndrome::Nak(refusal.nak()) });
+    out.broken(qp, refusal.syndrome().0);
 }

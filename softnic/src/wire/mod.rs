@@ -1,4 +1,4 @@
-//! Reliable connection over packets: what a QP does whose peer is another adapter.
+//! Connections over packets: what a QP does whose peer is another adapter.
 //!
 //! | file | does |
 //! |---|---|
@@ -7,6 +7,8 @@
 //! | `requester` | takes acknowledgements and responses, resends, completes |
 //! | `responder` | executes requests of the peer, and queues the answers |
 //! | `answers` | sends the queued answers |
+//!
+//! On an unreliable connection nothing is acknowledged: what has been sent is done, and what misses a packet is dropped.
 
 pub(crate) mod answers;
 pub(crate) mod message;
@@ -18,9 +20,10 @@ pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
 use crate::core::Core;
-use crate::flush;
-use crate::qp::{Route, State};
-use crate::roce;
+use crate::qp::State;
+use crate::roce::{self, Service};
+use crate::route::Route;
+use crate::{datagram, flush};
 use std::net::SocketAddrV4;
 
 /// Works on one QP. Returns whether it has more to do at once.
@@ -50,16 +53,21 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         }
     };
     let qpn = packet.bth.dest_qpn;
-    let known = core.qps.get(qpn).is_some_and(|qp| qp.route == Route::Peer(from));
+    let service = packet.bth.service;
+    let known = core
+        .qps
+        .get(qpn)
+        .is_some_and(|qp| qp.service == service && (service == Service::Ud || qp.route == Route::Peer(from)));
     if !known {
         tracing::trace!(%from, qpn, "packet from a stranger");
         core.out.stats.dropped += 1;
         return;
     }
-    if packet.bth.op.is_response() {
-        requester::response(core, qpn, &packet);
-    } else {
-        responder::request(core, qpn, &packet);
+    match service {
+        Service::Ud => datagram::receive(core, qpn, from, &packet),
+        Service::Uc => responder::unreliable(core, qpn, &packet),
+        Service::Rc if packet.bth.op.is_response() => requester::response(core, qpn, &packet),
+        Service::Rc => responder::request(core, qpn, &packet),
     }
     core.enqueue(qpn);
 }

@@ -71,7 +71,7 @@ impl Default for Requester {
 }
 
 impl Requester {
-    /// Begins a connection at this packet number.
+    /// Begins at this packet number, or goes on there: nothing before is waited for.
     pub(crate) fn start(&mut self, psn: Psn) {
         (self.acked, self.highest) = (psn, psn);
     }

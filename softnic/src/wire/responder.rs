@@ -6,9 +6,9 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
 use crate::memory::{AtomicOp, Width};
 use crate::qp::{Qp, State};
-use crate::roce::{Ext, Nak, Op, Packet, Psn, Reth, Syndrome};
+use crate::roce::{Bth, Ext, Nak, Op, Packet, Psn, Reth, Service, Syndrome};
 use crate::table::Table;
-use crate::target::{self, AtomicRequest, Place, Receive, Received, Refusal};
+use crate::target::{self, AtomicRequest, Origin, Place, Receive, Received, Refusal};
 use rushmem_mlx5::CqeOpcode;
 use std::collections::VecDeque;
 
@@ -40,6 +40,8 @@ enum Incoming {
 /// What a request leads to, other than success.
 enum Stop {
     Refused(Refusal),
+    /// The receive entry has failed, and its completion says so.
+    Receive(Refusal),
     /// No receive entry is posted.
     NotReady,
 }
@@ -89,15 +91,43 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
             let syndrome = Syndrome::Rnr(qp.attrs.min_rnr_nak);
             qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
         }
-        Err(Stop::Refused(refusal)) => {
+        Err(Stop::Refused(refusal) | Stop::Receive(refusal)) => {
             let syndrome = Syndrome::Nak(refusal.nak());
             tracing::debug!(qpn, ?refusal, "request refused");
             qp.resp.last_word = Some((packet.bth.psn, syndrome));
             qp.resp.message = None;
             qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
-            qp.state = State::Error;
+            out.broken(qp, refusal.syndrome().0);
         }
     }
+}
+
+/// Takes a packet of an unreliable connection. Nothing is answered: a message that misses a packet, or that cannot be
+/// executed, is dropped, and the next one begins afresh.
+pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
+    let Core { qps, cqs, mkeys, dma, out, .. } = core;
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state.receives()) else { return };
+    let Bth { op, psn, .. } = packet.bth;
+    let begins = op.begins();
+    if psn != qp.recv_psn {
+        out.stats.out_of_order += 1;
+    }
+    if begins || psn != qp.recv_psn {
+        out.stats.lost += u64::from(qp.abandon());
+    }
+    qp.recv_psn = psn.plus(1);
+    if !begins && qp.resp.message.is_none() {
+        // The rest of a message that has been given up.
+        return;
+    }
+    match execute(qp, cqs, mkeys, dma, out, packet) {
+        Ok(()) => return,
+        Err(Stop::Receive(refusal)) => out.broken(qp, refusal.syndrome().0),
+        Err(Stop::Refused(_) | Stop::NotReady) => {
+            qp.abandon();
+        }
+    }
+    out.stats.lost += 1;
 }
 
 /// Answers a request that was executed before.
@@ -173,7 +203,8 @@ fn execute(
     }
     qp.recv_psn = psn.plus(numbers);
     let answered = matches!(qp.resp.answers.back(), Some(Answer::Read { .. } | Answer::Atomic { .. }));
-    if packet.bth.ack_req && !(answered && packet_is_fetch(packet.bth.op)) {
+    let asked = packet.bth.ack_req && qp.service == Service::Rc;
+    if asked && !(answered && packet_is_fetch(packet.bth.op)) {
         qp.answer(Answer::Ack { psn, syndrome: Syndrome::Ack });
     }
     Ok(())
@@ -258,7 +289,8 @@ fn write(
         dma.flush().map_err(Refusal::Failed)?;
         let kind = CqeOpcode::RESP_WR_IMM;
         let solicited = packet.bth.solicited;
-        let message = Received { kind, index: receive.index, byte_cnt: reth.len, imm, solicited };
+        let (index, byte_cnt, origin) = (receive.index, reth.len, Origin::default());
+        let message = Received { kind, index, byte_cnt, imm, solicited, origin };
         target::received(qp, cqs, out, message);
     }
     Ok(())
@@ -290,7 +322,7 @@ fn send(
     });
     if let Err(bad) = spread {
         target::receive_failed(qp, cqs, out, receive.index, bad);
-        return Err(bad.refusal().into());
+        return Err(Stop::Receive(bad.refusal()));
     }
     let end = done + len;
     if !last {
@@ -304,7 +336,8 @@ fn send(
         _ => (CqeOpcode::RESP_SEND, 0),
     };
     let solicited = packet.bth.solicited;
-    let message = Received { kind, index: receive.index, byte_cnt: end as u32, imm, solicited };
+    let (index, byte_cnt, origin) = (receive.index, end as u32, Origin::default());
+    let message = Received { kind, index, byte_cnt, imm, solicited, origin };
     target::received(qp, cqs, out, message);
     Ok(())
 }
@@ -338,6 +371,15 @@ fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
 }
 
 impl Qp {
+    /// Forgets a message under way, whose receive entry the next one gets. Returns whether there was one.
+    fn abandon(&mut self) -> bool {
+        let message = self.resp.message.take();
+        if let (Some(Incoming::Send { receive, .. }), Some(rq)) = (&message, &mut self.rq) {
+            rq.consumer = receive.index;
+        }
+        message.is_some()
+    }
+
     /// Queues an answer; acknowledgements that say the same of more are merged.
     fn answer(&mut self, answer: Answer) {
         let answers = &mut self.resp.answers;

@@ -7,8 +7,9 @@ use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::link::Fabric;
 use crate::loopback::{check_dump, cq_reached};
 use crate::memory::AtomicOp;
-use crate::qp::{Qp, Route};
-use crate::roce::{Bth, Ext, Op, Psn, Reth};
+use crate::qp::Qp;
+use crate::roce::{Bth, Ext, Op, Psn, Reth, Service};
+use crate::route::Route;
 use crate::sq;
 use crate::table::Table;
 use crate::violation::Clause;
@@ -88,7 +89,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     if message.fetches() && req.reads.len() >= 1 << qp.attrs.log_sra_max {
         return Step::Idle;
     }
-    let to = Target { peer, qpn: qp.attrs.remote_qpn, mtu_shift: qp.attrs.mtu_shift() };
+    let to = Target { service: qp.service, peer, qpn: qp.attrs.remote_qpn, mtu_shift: qp.attrs.mtu_shift() };
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
         Kind::Read => match read_chunk(req, message, room) {
@@ -121,7 +122,11 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     if req.next_packet >= message.packets {
         (req.next, req.next_packet) = (req.next + 1, 0);
     }
-    req.sent(end, *now, config.retransmit);
+    match qp.service {
+        Service::Rc => req.sent(end, *now, config.retransmit),
+        // Nobody will say that it has arrived.
+        Service::Uc | Service::Ud => req.start(end),
+    }
     Step::Sent
 }
 
@@ -157,7 +162,7 @@ fn start(
         return Start::Nothing;
     }
     let psn = qp.send_psn;
-    let view = match sq::fetch(sq, qp.qpn, index, scratch) {
+    let view = match sq::fetch(sq, (qp.service, qp.qpn), index, scratch) {
         Ok(view) => view,
         Err(bad) => {
             out.violations.record(Clause::Wqe, qp.qpn, bad.detail);
@@ -193,7 +198,7 @@ fn start(
         _ => qp.attrs.packets(view.data_len()),
     };
     let mut message = Message::new(&view, kind, psn, packets);
-    let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp.attrs.log_msg_max));
+    let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp));
     let checked = checked.and_then(|()| match view.opcode() {
         // The completion of a DUMP says that earlier writes are in place.
         Opcode::DUMP => dma.flush().map_err(|_| (Syndrome::LOCAL_PROT_ERR, 0)),
@@ -210,18 +215,15 @@ fn start(
 }
 
 /// Everything that the requester can check by itself.
-fn check(
-    view: &View<'_>,
-    kind: Kind,
-    mkeys: &Mkeys,
-    user: User,
-    log_msg_max: u8,
-) -> Result<(), (Syndrome, u8)> {
+fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Result<(), (Syndrome, u8)> {
     let len = view.data_len();
+    if qp.service != Service::Rc && matches!(kind, Kind::Read | Kind::Atomic) {
+        return Err(Refused::Operation.syndrome());
+    }
     if view.opcode() == Opcode::SEND_INVAL {
         return Err((Syndrome::REMOTE_INVAL_REQ_ERR, 0));
     }
-    if len > 1 << log_msg_max {
+    if len > 1 << qp.attrs.log_msg_max {
         return Err(Refused::Length.syndrome());
     }
     let checked = match kind {
@@ -247,6 +249,7 @@ fn nothing(view: &View<'_>, user: User, mkeys: &Mkeys, need: Rights, len: u64) -
 
 /// Where packets go.
 struct Target {
+    service: Service,
     peer: SocketAddrV4,
     qpn: u32,
     mtu_shift: u32,
@@ -275,9 +278,10 @@ fn emit(
     let (addr, rkey) = remote.map_or((0, 0), |at| (at.addr.get(), at.rkey.get()));
     let last = packet + count == message.packets;
     let mut bth = Bth {
+        service: to.service,
         op: Op::ReadRequest,
         solicited: last && view.flags().is_solicited(),
-        ack_req: last || ask,
+        ack_req: to.service == Service::Rc && (last || ask),
         dest_qpn: to.qpn,
         psn: message.first.plus(packet),
     };

@@ -1,7 +1,9 @@
 //! What Wireshark makes of the packets.
 
-use crate::script::{Setup, pair, wire_nic};
+use crate::script::{Pe, QKEY, Setup, pair, wire_nic};
+use crate::services::{by_gid, run_to};
 use rushmem_mlx5::Wqe;
+use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_softnic::Config;
 use std::collections::BTreeSet;
@@ -10,6 +12,12 @@ use std::process::Command;
 
 /// A capture file that is removed again.
 struct Capture(PathBuf);
+
+impl Capture {
+    fn new(name: &str) -> Capture {
+        Capture(std::env::temp_dir().join(format!("softnic-{name}-{}.pcap", std::process::id())))
+    }
+}
 
 impl Drop for Capture {
     fn drop(&mut self) {
@@ -20,7 +28,7 @@ impl Drop for Capture {
 
 /// Runs one of everything between two adapters, and captures it.
 fn capture_everything(name: &str) -> Capture {
-    let capture = Capture(std::env::temp_dir().join(format!("softnic-{name}-{}.pcap", std::process::id())));
+    let capture = Capture::new(name);
     let x = wire_nic(Config { capture: Some(capture.0.clone()), ..Config::default() });
     let y = wire_nic(Config::default());
     let (mut a, mut b) = pair(&x, &y, Setup { log_rq: Some(3), ..Setup::default() });
@@ -125,4 +133,62 @@ fn tshark_finds_the_values_where_they_belong() {
     let requests = packets.iter().filter(|packet| !(13..=18).contains(&packet[0].parse::<u8>().unwrap()));
     let numbers: Vec<u32> = requests.map(|packet| packet[3].parse().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+}
+
+/// Runs everything that unreliable services have between two adapters, and captures it.
+fn capture_unreliable(name: &str) -> (Capture, Pe, Pe) {
+    let capture = Capture::new(name);
+    let x = wire_nic(Config { capture: Some(capture.0.clone()), ..Config::default() });
+    let y = wire_nic(Config::default());
+    let setup = |service| Setup { service, log_rq: Some(3), ..Setup::default() };
+    let (mut a, mut b) = pair(&x, &y, setup(ServiceType::UC));
+    for _ in 0..6 {
+        b.post_receive(100_000, 5000);
+    }
+    let (raddr, rkey, laddr, lkey) = (64, b.key, 64, a.key);
+    for len in [8, 3000] {
+        a.run(&Wqe::Write { raddr, rkey, laddr, lkey, len });
+        a.run(&Wqe::WriteImm { raddr, rkey, laddr, lkey, len, imm: 1 });
+        a.run(&Wqe::Send { laddr, lkey, len });
+        a.run(&Wqe::SendImm { laddr, lkey, len, imm: 1 });
+    }
+    let (mut a, mut b) = pair(&x, &y, setup(ServiceType::UD));
+    for imm in [None, Some(0xcafe_0001)] {
+        b.post_receive(0, 100);
+        run_to(&mut a, by_gid(&b), 7, imm);
+        b.recv_cq.wait();
+    }
+    (capture, a, b)
+}
+
+#[test]
+fn tshark_decodes_unreliable_services() {
+    if !tshark_or_skip("tshark_decodes_unreliable_services") {
+        return;
+    }
+    let (capture, a, b) = capture_unreliable("unreliable");
+    let fields = [
+        "infiniband.bth.opcode",
+        "_ws.malformed",
+        "_ws.expert",
+        "infiniband.bth.destqp",
+        "infiniband.deth.q_key",
+        "infiniband.deth.srcqp",
+        "infiniband.immdt",
+    ];
+    let packets = tshark(&capture, &fields);
+    let number = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).expect("hexadecimal");
+    let mut seen = BTreeSet::new();
+    for packet in &packets {
+        assert_eq!(packet[1..3], ["", ""], "{packet:?}");
+        let opcode = packet[0].parse::<u8>().expect("an opcode");
+        seen.insert(opcode);
+        if opcode >= 0x60 {
+            let expected = (b.qpn, QKEY, a.qpn);
+            assert_eq!((number(&packet[3]), number(&packet[4]), number(&packet[5])), expected);
+            assert_eq!(packet[6].contains("cafe0001"), opcode == 0x65, "{packet:?}");
+        }
+    }
+    // Nobody acknowledges anything.
+    assert_eq!(seen, (0x20..=0x2b).chain([0x64, 0x65]).collect());
 }

@@ -237,7 +237,7 @@ fn what_is_not_supported_is_refused_by_name() {
     call(&a.context, &good).unwrap();
     type Change = fn(&mut CreateQp);
     let bad: [(CmdStatus, Change); 12] = [
-        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::UD),
+        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::DCI),
         (CmdStatus::BAD_PARAM, |c| c.context.rq_type = RqType::SRQ),
         (CmdStatus::BAD_PARAM, |c| c.context.cs_req = 0x11),
         (CmdStatus::BAD_PARAM, |c| c.context.send_dbr_mode = 1),

@@ -1,11 +1,11 @@
 //! A link that carries less than the path MTU that drivers ask for, and adapters that share an address, in a network
-//! namespace of the test's own.
+//! namespace of the test's own; addresses by LID.
 
-use crate::script::{Setup, pair, pattern, wire_nic};
+use crate::script::{Pe, Setup, call, pair, pattern, wire_nic};
 use rushmem_mlx5::Wqe;
-use rushmem_mlx5::prm::qp::Mtu;
+use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::wqe::Inline;
-use rushmem_softnic::{Config, Ip, Nic};
+use rushmem_softnic::{Config, Ip, Nic, reason};
 use std::process::Command;
 
 /// Tells the test that it runs within the namespace.
@@ -59,4 +59,39 @@ fn shared_address() {
     a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(7) });
     b.run(&Wqe::WriteInline { raddr: 0, rkey: a.key, data: Inline::from_u32(8) });
     assert_eq!((a.heap.load_u32(0), b.heap.load_u32(0)), (8, 7));
+}
+
+#[test]
+fn adapters_of_one_machine_meet_by_lid() {
+    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    for to in [&x, &y] {
+        let (mut a, b) = (Pe::new(&x, Setup::default()), Pe::new(to, Setup::default()));
+        for (from, to, lid) in [(&a, &b, to.lid()), (&b, &a, x.lid())] {
+            from.to_init();
+            let mut command = from.init2rtr(to);
+            command.context.primary_address_path =
+                AddressPath { rlid: lid.expect("127/8 has LIDs"), ..AddressPath::default() };
+            call(&from.context, &command).unwrap();
+            from.to_rts();
+        }
+        a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(77) });
+        assert_eq!(b.heap.load_u32(0), 77);
+        assert_eq!(x.stats().packets_sent != 0, to.lid() != x.lid(), "its own LID needs no packets");
+    }
+    let [a, b, high, low] = x.address().ip().octets();
+    assert_eq!(([a, b], Some(u16::from_be_bytes([high, low]))), ([127, 64], x.lid()));
+}
+
+#[test]
+fn lids_of_groups_and_of_nobody_are_refused() {
+    let x = wire_nic(Config::default());
+    let a = Pe::new(&x, Setup::default());
+    a.to_init();
+    let mut command = a.init2rtr(&a);
+    for (rlid, says) in [(0xc000, "LID"), (0xffff, "LID"), (0, "GID")] {
+        command.context.primary_address_path = AddressPath { rlid, ..AddressPath::default() };
+        let refusal = call(&a.context, &command).unwrap_err();
+        assert!(reason(refusal.syndrome).unwrap().contains(says), "{refusal}");
+    }
+    assert_eq!(Nic::start(Config::default()).unwrap().lid(), None, "127.0.0.1 has no LID");
 }

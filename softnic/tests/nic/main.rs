@@ -3,10 +3,13 @@
 mod capture;
 mod commands;
 mod errors;
+mod events;
 mod faults;
 mod links;
 mod operations;
 mod queues;
+mod ring;
 mod script;
+mod services;
 mod sharing;
 mod stress;

@@ -1,12 +1,14 @@
 //! A driver in a few lines: brings QPs up by mailboxes, posts entries, polls completions.
 
-use rushmem_mlx5::cqe::{CQE_BYTES, OpOwn};
-use rushmem_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
+use crate::ring::Ring;
+use rushmem_mlx5::cqe::CQE_BYTES;
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
     AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts,
+    ServiceType, ToErr,
 };
 use rushmem_mlx5::prm::{CmdError, Command, DecodeError, Response};
 use rushmem_mlx5::seg::{DataSeg, blocks_for};
@@ -16,7 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a completion may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The key to every datagram QP.
+pub(crate) const QKEY: u32 = 0x1234_5678;
 /// Low byte of every key.
 const KEY_LOW: u8 = 0x5a;
 
@@ -43,6 +47,7 @@ pub(crate) fn call<C: Command>(context: &Context, command: &C) -> Result<C::Outp
 /// Rights of the heap's key, and everything about a QP that tests vary.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    pub(crate) service: ServiceType,
     pub(crate) heap: usize,
     /// First address of the heap's key.
     pub(crate) start: u64,
@@ -50,6 +55,10 @@ pub(crate) struct Setup {
     pub(crate) rights: [bool; 5],
     pub(crate) log_sq: u8,
     pub(crate) log_cq: u8,
+    /// log2 of a completion's slot, less 6.
+    pub(crate) cqe_sz: u8,
+    /// A doorbell page other than the user's own.
+    pub(crate) page: Option<u32>,
     pub(crate) collapsed: bool,
     pub(crate) ignore_overrun: bool,
     /// log2 of receive entries of 64 bytes.
@@ -69,11 +78,14 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Setup {
         Setup {
+            service: ServiceType::RC,
             heap: 1 << 20,
             start: 0,
             rights: [true; 5],
             log_sq: 6,
             log_cq: 6,
+            cqe_sz: 0,
+            page: None,
             collapsed: false,
             ignore_overrun: true,
             log_rq: None,
@@ -110,17 +122,8 @@ pub(crate) struct Pe {
     /// Producer counter.
     pub(crate) producer: u16,
     pub(crate) receives: u16,
-    gid: [u8; 16],
-    mac: [u8; 6],
-}
-
-/// A completion queue as its consumer sees it.
-pub(crate) struct Ring {
-    pub(crate) memory: Arc<HostBuffer>,
-    log: u8,
-    pub(crate) consumer: u32,
-    record: Arc<HostBuffer>,
-    record_at: usize,
+    pub(crate) gid: [u8; 16],
+    pub(crate) mac: [u8; 6],
 }
 
 // Where records lie in their buffer.
@@ -130,9 +133,13 @@ const RECV_CQ_RECORD: usize = 128;
 
 impl Pe {
     pub(crate) fn new(nic: &Nic, setup: Setup) -> Pe {
-        let context = Arc::new(nic.open());
+        Pe::of(nic, nic.open(), setup)
+    }
+
+    /// The first QP of a user.
+    pub(crate) fn of(nic: &Nic, context: Context, setup: Setup) -> Pe {
         let uar = context.alloc_uar().unwrap();
-        Pe::with(nic, context, uar, setup)
+        Pe::with(nic, Arc::new(context), uar, setup)
     }
 
     /// Another QP of the same user, rung on the same page.
@@ -166,10 +173,11 @@ impl Pe {
         };
         let key = key(call(&context, &create).unwrap().mkey_index, KEY_LOW);
 
+        let uar_page = setup.page.unwrap_or(uar.page_id);
         let records = Arc::new(HostBuffer::new(4096));
         let record_umem = context.umem_reg(Arc::clone(&records) as _, 0, 4096).unwrap();
         let ring = |record_at: usize| {
-            let bytes = CQE_BYTES << setup.log_cq;
+            let bytes = CQE_BYTES << (setup.log_cq + setup.cqe_sz);
             let memory = Arc::new(HostBuffer::new(bytes));
             memory.write(0, &vec![0xff; bytes]).unwrap();
             let umem = context.umem_reg(Arc::clone(&memory) as _, 0, bytes as u64).unwrap();
@@ -182,14 +190,17 @@ impl Pe {
                     dbr_addr: record_at as u64,
                     cc: setup.collapsed,
                     oi: setup.ignore_overrun,
+                    cqe_sz: setup.cqe_sz,
                     log_cq_size: setup.log_cq,
-                    uar_page: uar.page_id,
+                    uar_page,
                     ..CqContext::default()
                 },
                 ..CreateCq::default()
             };
             let cqn = call(&context, &create).unwrap().cqn;
-            (cqn, Ring { memory, log: setup.log_cq, consumer: 0, record: Arc::clone(&records), record_at })
+            let record = Arc::clone(&records);
+            let slot = CQE_BYTES << setup.cqe_sz;
+            (cqn, Ring { memory, log: setup.log_cq, slot, consumer: 0, record, record_at })
         };
         let (cqn, cq) = ring(CQ_RECORD);
         let (recv_cqn, recv_cq) = ring(RECV_CQ_RECORD);
@@ -201,8 +212,9 @@ impl Pe {
             wq_umem_id: wq_umem,
             wq_umem_valid: true,
             context: QpContext {
+                st: setup.service,
                 pd,
-                uar_page: uar.page_id,
+                uar_page,
                 user_index: 0x77,
                 cqn_snd: cqn,
                 cqn_rcv: recv_cqn,
@@ -247,6 +259,16 @@ impl Pe {
         self.to_rts();
     }
 
+    /// Brings the QP to RTS towards itself.
+    pub(crate) fn connect_to_itself(&self) {
+        self.connect(self);
+    }
+
+    /// Puts the QP into error.
+    pub(crate) fn fail_now(&self) {
+        call(&self.context, &ToErr { qpn: self.qpn, ..ToErr::default() }).unwrap();
+    }
+
     pub(crate) fn to_init(&self) {
         let [rre, rwe, rae] = self.setup.access;
         let context = QpContext {
@@ -254,6 +276,7 @@ impl Pe {
             rwe,
             rae,
             atomic_mode: self.setup.atomic_mode,
+            q_key: QKEY,
             primary_address_path: AddressPath { vhca_port_num: 1, ..AddressPath::default() },
             ..QpContext::default()
         };
@@ -395,45 +418,6 @@ impl Pe {
         let mut bytes = vec![0; len];
         self.heap.read(offset, &mut bytes).unwrap();
         bytes
-    }
-}
-
-impl Ring {
-    /// The next completion, if it is there.
-    pub(crate) fn poll(&mut self) -> Option<Cqe> {
-        let entries = 1u32 << self.log;
-        let at = (self.consumer & (entries - 1)) as usize * CQE_BYTES;
-        let own = OpOwn((self.memory.load_u64(at + 0x38) >> 56) as u8);
-        if !own.is_ready(self.consumer, entries) {
-            return None;
-        }
-        let cqe = self.entry(at);
-        self.consumer += 1;
-        Some(cqe)
-    }
-
-    /// The entry at a byte offset, whatever it is.
-    pub(crate) fn entry(&self, at: usize) -> Cqe {
-        let mut bytes = [0; CQE_BYTES];
-        self.memory.read(at as u64, &mut bytes).unwrap();
-        bytemuck::cast(bytes)
-    }
-
-    /// Tells the adapter how far the consumer is.
-    pub(crate) fn report(&self) {
-        self.record.store_u32(self.record_at, set_ci_word(self.consumer));
-    }
-
-    /// Waits for the next completion.
-    pub(crate) fn wait(&mut self) -> Cqe {
-        let start = Instant::now();
-        loop {
-            if let Some(cqe) = self.poll() {
-                return cqe;
-            }
-            assert!(start.elapsed() < PATIENCE, "no completion {} in time", self.consumer);
-            std::thread::yield_now();
-        }
     }
 }
 

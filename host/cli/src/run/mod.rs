@@ -38,6 +38,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST")]
     gpus: Option<String>,
 
+    /// NICs that carry the traffic: `auto`, `soft`, or RDMA devices such as `mlx5_0` or `mlx5_0:1,mlx5_1:1`
+    #[arg(long, value_name = "LIST")]
+    nic: Option<String>,
+
     /// Number of nodes; start this command once on each of them
     ///
     /// Node K starts its share of the N PEs, in order. All nodes need the same token, 64 hexadecimal digits, in

@@ -95,6 +95,7 @@ fn variables(args: &Args, config: &mut Config) -> Result<BTreeMap<&'static str, 
         Some("auto") => settings.push(("gpus", "auto", "--gpus auto")),
         Some(list) => settings.extend([("device", "gpu", "--gpus"), ("gpus", list, "--gpus")]),
     }
+    settings.extend(args.nic.as_deref().map(|nic| ("nic", nic, "--nic")));
     for pair in &args.set {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(Error::Usage(format!(
@@ -226,6 +227,7 @@ mod tests {
             ("-n 2 --set pe=1 sh", "set by the launcher"),
             ("-n 2 --set pes=2 sh", "--threads"),
             ("-n 2 --gpus x sh", "ordinals"),
+            ("-n 2 --nic hard sh", "auto, soft"),
             ("-n 2 --gpus none --set heap=device sh", "heap"),
             ("-n 2 --timeout 5 sh", "unit"),
             ("-n 2 --threads --timeout 5s sh", "--timeout"),
@@ -238,12 +240,18 @@ mod tests {
 
     #[test]
     fn settings_become_variables() {
-        let plan = plan("-n 3 --threads --gpus 0,1 --set heap_bytes=1g sh -c true").unwrap();
+        let plan = plan("-n 3 --threads --gpus 0,1 --nic soft --set heap_bytes=1g sh -c true").unwrap();
         let variables: Vec<_> =
             plan.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(
             variables,
-            ["RUSHMEM_DEVICE=gpu", "RUSHMEM_GPUS=0,1", "RUSHMEM_HEAP_BYTES=1g", "RUSHMEM_PES=3"]
+            [
+                "RUSHMEM_DEVICE=gpu",
+                "RUSHMEM_GPUS=0,1",
+                "RUSHMEM_HEAP_BYTES=1g",
+                "RUSHMEM_NIC=soft",
+                "RUSHMEM_PES=3"
+            ]
         );
         assert_eq!(plan.args, ["-c", "true"]);
         assert!(matches!(plan.shape, Shape::Threads));

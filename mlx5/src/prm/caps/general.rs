@@ -87,6 +87,10 @@ layout! {
         cd: bool = 0x22c, 1;
         /// Second version of DC.
         dc_v2: bool = 0x23b, 1;
+        /// Unreliable datagrams.
+        ud: bool = 0x23d, 1;
+        /// Unreliable connections.
+        uc: bool = 0x23e, 1;
         /// Reliable connections.
         rc: bool = 0x23f, 1;
         /// Doorbell pages of 4 KiB.

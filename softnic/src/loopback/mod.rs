@@ -2,22 +2,26 @@
 //!
 //! What a peer would answer by packet is answered at once, with the same checks; where it would not answer at all (it
 //! is not ready to receive yet, or expects other packet numbers), the entry waits and fails like one without
-//! acknowledgement.
+//! acknowledgement. On an unreliable connection it is lost instead.
+
+mod send;
 
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
-use crate::qp::{Attrs, Qp, Route, Stall, State, rnr_time};
-use crate::roce::Psn;
+use crate::qp::{Attrs, Qp, Stall, State, rnr_time};
+use crate::roce::{Psn, Service};
+use crate::route::Route;
 use crate::sq::{self, BadWqe};
 use crate::table::Table;
-use crate::target::{self, AtomicRequest, BadReceive, Place, Received, Refusal};
+use crate::target::{self, AtomicRequest, Place, Refusal};
 use crate::violation::Clause;
 use crate::work::{self, Piece, Refused, pieces};
 use rushmem_mlx5::seg::RaddrSeg;
 use rushmem_mlx5::wqe::View;
-use rushmem_mlx5::{CqeOpcode, Opcode, Syndrome};
+use rushmem_mlx5::{Opcode, Syndrome};
+use send::{Inbox, immediate, send};
 use std::time::{Duration, Instant};
 
 /// Entries executed in one visit.
@@ -50,6 +54,19 @@ enum Outcome {
     Waits,
     Local(Refused),
     Remote(Refusal),
+}
+
+impl Outcome {
+    /// What it means on this service: unreliable ones do not care whether anybody took the message.
+    fn on(self, service: Service, out: &mut Output) -> Outcome {
+        match (service, self) {
+            (Service::Uc, Outcome::Silent | Outcome::NotReady(_) | Outcome::Remote(_)) => {
+                out.stats.lost += 1;
+                Outcome::Done
+            }
+            (_, outcome) => outcome,
+        }
+    }
 }
 
 impl From<Refused> for Outcome {
@@ -115,6 +132,7 @@ fn announce_on(qp: &mut Qp, cqs: &mut Table<Cq>, dma: &mut Dma, out: &mut Output
 
 /// The requester's side of one entry.
 struct Source {
+    service: Service,
     user: User,
     peer: u32,
     psn: Psn,
@@ -131,7 +149,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     let Some(sq) = qp.sq.as_ref().filter(|sq| sq.pending() != 0) else { return Step::Idle };
     let index = sq.consumer;
-    let view = match sq::fetch(sq, qpn, index, scratch) {
+    let view = match sq::fetch(sq, (qp.service, qpn), index, scratch) {
         Ok(view) => view,
         Err(bad) => {
             announce_on(qp, cqs, dma, out, finished);
@@ -142,6 +160,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         }
     };
     let source = Source {
+        service: qp.service,
         user: User { pd: qp.pd, qpn },
         peer: qp.attrs.remote_qpn,
         psn: qp.send_psn,
@@ -150,6 +169,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     };
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let outcome = execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }).unwrap_or_else(|other| other);
+    let outcome = outcome.on(source.service, out);
 
     let len = view.data_len();
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
@@ -198,12 +218,11 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     consume(qp, view.n_blocks());
     out.stats.wqes += 1;
     fail(qp, cqs, out, done, syndrome, vendor);
-    if let Outcome::Remote(_) = outcome {
+    if let Outcome::Remote(refusal) = outcome {
         // The responder fails with the requester: no more traffic on this connection.
         let peer = source.peer;
         if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
-            target.state = State::Error;
-            core.enqueue(peer);
+            core.out.broken(target, refusal.syndrome().0);
         }
     }
     Step::Failed
@@ -283,13 +302,19 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
     if len > 1 << source.attrs.log_msg_max {
         return Err(Refused::Length.into());
     }
+    let reliable = source.service == Service::Rc;
+    if !reliable && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
+        return Err(Refused::Operation.into());
+    }
     let target = qps.get_mut(source.peer).filter(|target| {
         target.state.receives()
+            && target.service == source.service
             && target.route == Route::Own
             && target.attrs.remote_qpn == source.user.qpn
-            && target.recv_psn == source.psn
+            && (target.recv_psn == source.psn || !reliable)
     });
     let Some(target) = target else { return Ok(Outcome::Silent) };
+    target.recv_psn = source.psn;
     let end = len.min(source.progress + BURST_BYTES);
     let outcome = match (view.opcode(), view.remote()) {
         (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, Some(at)) => {
@@ -403,94 +428,6 @@ fn atomic(
         Ok::<(), Outcome>(())
     })?;
     Ok(view.data_len())
-}
-
-/// What completing a receive touches.
-struct Inbox<'c> {
-    cqs: &'c mut Table<Cq>,
-    out: &'c mut Output,
-}
-
-fn send(
-    view: &View<'_>,
-    source: &Source,
-    target: &mut Qp,
-    mkeys: &Mkeys,
-    dma: &mut Dma,
-    inbox: Inbox<'_>,
-) -> Result<u64, Outcome> {
-    let Inbox { cqs, out } = inbox;
-    let Some(receive) = target::take_receive(target) else {
-        return match no_receive(target) {
-            Ok(outcome) | Err(outcome) => Err(outcome),
-        };
-    };
-    let len = view.data_len();
-    let moved = receive.fits(len).map_err(Problem::Receive).and_then(|()| {
-        pieces(view, mkeys, source.user, Rights::LOCAL_READ, 0, len, |piece, at| {
-            let size = match piece {
-                Piece::Memory(from) => from.len,
-                Piece::Inline(bytes) => bytes.len() as u64,
-            };
-            let spread = receive.spread(mkeys, target, at, size, |to, within| match piece {
-                Piece::Memory(from) => dma.copy(&to, &from.part(within, to.len)),
-                Piece::Inline(bytes) => dma.write(&to, &bytes[within as usize..]),
-            });
-            spread.map_err(Problem::Receive)
-        })
-    });
-    match moved {
-        Ok(()) => {}
-        Err(Problem::Own(refused)) => return Err(refused.into()),
-        Err(Problem::Receive(bad)) => {
-            target::receive_failed(target, cqs, out, receive.index, bad);
-            return Err(bad.refusal().into());
-        }
-    }
-    dma.flush()?;
-    let kind = if view.opcode() == Opcode::SEND { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
-    let message = Received {
-        kind,
-        index: receive.index,
-        byte_cnt: len as u32,
-        imm: view.imm().unwrap_or(0),
-        solicited: view.flags().is_solicited(),
-    };
-    target::received(target, cqs, out, message);
-    Ok(len)
-}
-
-/// Whose fault a failed SEND is.
-enum Problem {
-    Own(Refused),
-    Receive(BadReceive),
-}
-
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Problem {
-        Problem::Own(refused)
-    }
-}
-
-/// The receive completion of an RDMA WRITE with immediate.
-fn immediate(
-    view: &View<'_>,
-    target: &mut Qp,
-    cqs: &mut Table<Cq>,
-    dma: &mut Dma,
-    out: &mut Output,
-) -> Result<(), Outcome> {
-    let Some(receive) = target::take_receive(target) else { return Ok(()) };
-    dma.flush()?;
-    let message = Received {
-        kind: CqeOpcode::RESP_WR_IMM,
-        index: receive.index,
-        byte_cnt: view.data_len() as u32,
-        imm: view.imm().unwrap_or(0),
-        solicited: view.flags().is_solicited(),
-    };
-    target::received(target, cqs, out, message);
-    Ok(())
 }
 
 /// Touches local memory; its completion says that earlier writes of this adapter are in place.

@@ -1,0 +1,158 @@
+//! Which NICs a PE uses: those nearest to its GPU on PCIe, shared out evenly.
+
+use std::path::{Path, PathBuf};
+
+/// How far two devices are from each other; less is nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Distance {
+    /// Below one bridge: traffic need not pass the processor.
+    Switch,
+    /// Below one root complex.
+    RootComplex,
+    /// On one NUMA node.
+    Node,
+    /// Anywhere else, or unknown.
+    Other,
+}
+
+impl Distance {
+    /// For people.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Switch => "behind the same PCIe switch",
+            Self::RootComplex => "below the same PCIe root",
+            Self::Node => "on the same NUMA node",
+            Self::Other => "elsewhere in the machine",
+        }
+    }
+}
+
+/// Where a device hangs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// Its folder in sysfs, with symbolic links followed.
+    pub(crate) sysfs: PathBuf,
+    /// Its NUMA node, if the system knows it.
+    pub(crate) node: Option<u32>,
+}
+
+impl Place {
+    /// Of the device with this folder.
+    pub(crate) fn of(sysfs: PathBuf) -> Self {
+        let text = std::fs::read_to_string(sysfs.join("numa_node")).unwrap_or_default();
+        Self { node: text.trim().parse().ok(), sysfs }
+    }
+
+    /// Of the PCI device with this address, below this root of sysfs.
+    pub(crate) fn of_pci(sysfs_root: &Path, address: &str) -> Self {
+        let link = sysfs_root.join("bus/pci/devices").join(address);
+        Self::of(link.canonicalize().unwrap_or(link))
+    }
+}
+
+/// The root complex, and the bridges below it, on the way to a device.
+fn way(place: &Place) -> Option<(&str, Vec<&str>)> {
+    let mut parts = place.sysfs.iter().filter_map(|part| part.to_str());
+    let root = parts.find(|part| part.starts_with("pci") && part.contains(':'))?;
+    let mut bridges: Vec<_> = parts.collect();
+    bridges.pop();
+    Some((root, bridges))
+}
+
+/// How far a NIC is from a GPU.
+pub(crate) fn distance(a: &Place, b: &Place) -> Distance {
+    if let (Some((root_a, way_a)), Some((root_b, way_b))) = (way(a), way(b))
+        && root_a == root_b
+    {
+        let common_bridge = way_a.first().is_some_and(|first| way_b.first() == Some(first));
+        return if common_bridge { Distance::Switch } else { Distance::RootComplex };
+    }
+    if a.node.is_some() && a.node == b.node { Distance::Node } else { Distance::Other }
+}
+
+/// The NICs of each PE of a node: `distances[pe][nic]`. A PE gets of its nearest NICs every one that falls to it when
+/// they are dealt among the PEs for which the same ones are nearest, and at least one.
+pub(crate) fn deal(distances: &[Vec<Distance>]) -> Vec<Vec<usize>> {
+    let nearest = |row: &Vec<Distance>| -> Vec<usize> {
+        let least = row.iter().min();
+        (0..row.len()).filter(|&nic| Some(&row[nic]) == least).collect()
+    };
+    let nearest: Vec<_> = distances.iter().map(nearest).collect();
+    let share = |pe: usize| {
+        let mine = &nearest[pe];
+        let sharers = nearest.iter().filter(|theirs| *theirs == mine).count();
+        let rank = nearest[..pe].iter().filter(|theirs| *theirs == mine).count();
+        if mine.len() < sharers {
+            return mine.get(rank % mine.len().max(1)).copied().into_iter().collect();
+        }
+        mine.iter().copied().skip(rank).step_by(sharers).collect()
+    };
+    (0..nearest.len()).map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree in sysfs: two sockets, each with two root complexes; a switch with GPU and NIC on one.
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let devices = [
+            ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:00.0/0000:3d:00.0", 0),
+            ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:01.0/0000:3e:00.0", 0),
+            ("pci0000:3a/0000:3a:01.0/0000:40:00.0", 0),
+            ("pci0000:5a/0000:5a:00.0/0000:5b:00.0", 0),
+            ("pci0000:9a/0000:9a:00.0/0000:9b:00.0", 1),
+            ("pci0000:9b/0000:9b:00.0/0000:ff:00.0", -1),
+        ];
+        std::fs::create_dir_all(root.path().join("bus/pci/devices")).unwrap();
+        for (path, node) in devices {
+            let folder = root.path().join("devices").join(path);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("numa_node"), format!("{node}\n")).unwrap();
+            let link = root.path().join("bus/pci/devices").join(folder.file_name().unwrap());
+            std::os::unix::fs::symlink(&folder, link).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn distances_follow_the_tree() {
+        let root = tree();
+        let gpu = Place::of_pci(root.path(), "0000:3d:00.0");
+        assert_eq!(gpu.node, Some(0));
+        for (address, wanted) in [
+            ("0000:3e:00.0", Distance::Switch),
+            ("0000:40:00.0", Distance::RootComplex),
+            ("0000:5b:00.0", Distance::Node),
+            ("0000:9b:00.0", Distance::Other),
+            ("0000:ff:00.0", Distance::Other),
+            ("0000:aa:00.0", Distance::Other),
+        ] {
+            let nic = Place::of_pci(root.path(), address);
+            assert_eq!(distance(&gpu, &nic), wanted, "{address}");
+            assert_eq!(distance(&nic, &gpu), wanted, "{address}");
+        }
+        assert!(Distance::Switch < Distance::RootComplex && Distance::Node < Distance::Other);
+        assert_eq!(distance(&Place::default(), &Place::default()), Distance::Other);
+    }
+
+    #[test]
+    fn nics_are_dealt_among_those_to_whom_they_are_nearest() {
+        use Distance::{Other, Switch};
+        let near = |n: usize, nics: usize| -> Vec<_> {
+            (0..nics).map(|i| if i == n { Switch } else { Other }).collect()
+        };
+        // One NIC beside each GPU.
+        let own: Vec<_> = (0..4).map(|pe| near(pe, 4)).collect();
+        assert_eq!(deal(&own), [[0], [1], [2], [3]]);
+        // Two GPUs and two NICs behind each switch.
+        let pairs = vec![vec![Switch, Switch, Other, Other]; 2];
+        assert_eq!(deal(&pairs), [[0], [1]]);
+        // All equally near: more NICs than PEs, and fewer.
+        assert_eq!(deal(&vec![vec![Other; 5]; 2]), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(deal(&vec![vec![Other; 2]; 5]), [[0], [1], [0], [1], [0]]);
+        assert_eq!(deal(&[vec![Other; 2]]), [[0, 1]]);
+        assert_eq!(deal(&[vec![], vec![]]), [vec![], Vec::<usize>::new()]);
+    }
+}

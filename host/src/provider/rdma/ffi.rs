@@ -1,0 +1,202 @@
+//! What is used of libmlx5 and is missing from `rdma-sys`, as `infiniband/mlx5dv.h` and `infiniband/verbs.h` of rdma-core
+//! 44 declare it. A test compares sizes and offsets with what a C compiler makes of those headers.
+
+use std::ffi::{c_int, c_void};
+
+use rdma_sys::{ibv_ah, ibv_context, ibv_device, ibv_gid_entry, ibv_pd};
+
+/// [`ContextAttr::flags`]: the context may issue DevX commands.
+pub(super) const CONTEXT_DEVX: u32 = 1;
+/// [`UmemIn::comp_mask`]: the memory is that of `dmabuf_fd`.
+pub(super) const UMEM_DMABUF: u64 = 1;
+/// Type of `mlx5dv_init_obj`: an address handle.
+pub(super) const OBJ_AH: u64 = 1 << 5;
+/// Type of `mlx5dv_init_obj`: a protection domain.
+pub(super) const OBJ_PD: u64 = 1 << 6;
+
+/// Flags of `mlx5dv_devx_alloc_uar`.
+pub(super) mod uar_type {
+    /// A page of its own, mapped for write combining.
+    pub(in super::super) const BF: u32 = 0;
+    /// The context's uncached page.
+    pub(in super::super) const NC: u32 = 1;
+    /// An uncached page of its own; rdma-core 47 and newer.
+    pub(in super::super) const NC_DEDICATED: u32 = 1 << 31;
+}
+
+/// `struct mlx5dv_context_attr`.
+#[repr(C)]
+pub(super) struct ContextAttr {
+    pub(super) flags: u32,
+    pub(super) comp_mask: u64,
+}
+
+/// `struct mlx5dv_devx_obj`, which only libmlx5 looks into.
+#[repr(C)]
+pub(super) struct DevxObj {
+    _opaque: [u8; 0],
+}
+
+/// `struct mlx5dv_devx_umem`.
+#[repr(C)]
+pub(super) struct DevxUmem {
+    pub(super) umem_id: u32,
+}
+
+/// `struct mlx5dv_devx_umem_in`.
+#[repr(C)]
+pub(super) struct UmemIn {
+    pub(super) addr: *mut c_void,
+    pub(super) size: usize,
+    pub(super) access: u32,
+    pub(super) pgsz_bitmap: u64,
+    pub(super) comp_mask: u64,
+    pub(super) dmabuf_fd: c_int,
+}
+
+/// `struct mlx5dv_devx_uar`.
+#[repr(C)]
+pub(super) struct DevxUar {
+    pub(super) reg_addr: *mut c_void,
+    pub(super) base_addr: *mut c_void,
+    pub(super) page_id: u32,
+    pub(super) mmap_off: libc::off_t,
+    pub(super) comp_mask: u64,
+}
+
+/// `struct mlx5dv_pd`.
+#[repr(C)]
+pub(super) struct DvPd {
+    pub(super) pdn: u32,
+    pub(super) comp_mask: u64,
+}
+
+/// `struct mlx5dv_ah`.
+#[repr(C)]
+pub(super) struct DvAh {
+    pub(super) av: *mut Av,
+    pub(super) comp_mask: u64,
+}
+
+/// `struct mlx5_wqe_av`, numbers big-endian.
+#[repr(C)]
+pub(super) struct Av {
+    pub(super) key: u64,
+    pub(super) dqp_dct: u32,
+    pub(super) stat_rate_sl: u8,
+    pub(super) fl_mlid: u8,
+    pub(super) rlid: u16,
+    pub(super) reserved0: [u8; 4],
+    pub(super) rmac: [u8; 6],
+    pub(super) tclass: u8,
+    pub(super) hop_limit: u8,
+    pub(super) grh_gid_fl: u32,
+    pub(super) rgid: [u8; 16],
+}
+
+/// One kind of object in `struct mlx5dv_obj`.
+#[repr(C)]
+pub(super) struct InOut {
+    pub(super) input: *mut c_void,
+    pub(super) output: *mut c_void,
+}
+
+impl InOut {
+    const NONE: Self = Self { input: std::ptr::null_mut(), output: std::ptr::null_mut() };
+}
+
+/// `struct mlx5dv_obj`.
+#[repr(C)]
+pub(super) struct DvObj {
+    pub(super) qp: InOut,
+    pub(super) cq: InOut,
+    pub(super) srq: InOut,
+    pub(super) rwq: InOut,
+    pub(super) dm: InOut,
+    pub(super) ah: InOut,
+    pub(super) pd: InOut,
+}
+
+impl DvObj {
+    /// Asks about nothing.
+    const NONE: Self = Self {
+        qp: InOut::NONE,
+        cq: InOut::NONE,
+        srq: InOut::NONE,
+        rwq: InOut::NONE,
+        dm: InOut::NONE,
+        ah: InOut::NONE,
+        pd: InOut::NONE,
+    };
+
+    /// Asks about a protection domain.
+    pub(super) fn pd(pd: *mut ibv_pd, answer: &mut DvPd) -> Self {
+        Self { pd: InOut { input: pd.cast(), output: (&raw mut *answer).cast() }, ..Self::NONE }
+    }
+
+    /// Asks about an address handle.
+    pub(super) fn ah(ah: *mut ibv_ah, answer: &mut DvAh) -> Self {
+        Self { ah: InOut { input: ah.cast(), output: (&raw mut *answer).cast() }, ..Self::NONE }
+    }
+}
+
+#[link(name = "mlx5")]
+unsafe extern "C" {
+    pub(super) fn mlx5dv_is_supported(device: *mut ibv_device) -> bool;
+    pub(super) fn mlx5dv_open_device(device: *mut ibv_device, attr: *mut ContextAttr) -> *mut ibv_context;
+    pub(super) fn mlx5dv_init_obj(obj: *mut DvObj, obj_type: u64) -> c_int;
+    pub(super) fn mlx5dv_devx_general_cmd(
+        context: *mut ibv_context,
+        input: *const c_void,
+        in_len: usize,
+        output: *mut c_void,
+        out_len: usize,
+    ) -> c_int;
+    pub(super) fn mlx5dv_devx_obj_create(
+        context: *mut ibv_context,
+        input: *const c_void,
+        in_len: usize,
+        output: *mut c_void,
+        out_len: usize,
+    ) -> *mut DevxObj;
+    pub(super) fn mlx5dv_devx_obj_modify(
+        object: *mut DevxObj,
+        input: *const c_void,
+        in_len: usize,
+        output: *mut c_void,
+        out_len: usize,
+    ) -> c_int;
+    pub(super) fn mlx5dv_devx_obj_query(
+        object: *mut DevxObj,
+        input: *const c_void,
+        in_len: usize,
+        output: *mut c_void,
+        out_len: usize,
+    ) -> c_int;
+    pub(super) fn mlx5dv_devx_obj_destroy(object: *mut DevxObj) -> c_int;
+    pub(super) fn mlx5dv_devx_umem_reg(
+        context: *mut ibv_context,
+        addr: *mut c_void,
+        size: usize,
+        access: u32,
+    ) -> *mut DevxUmem;
+    pub(super) fn mlx5dv_devx_umem_reg_ex(context: *mut ibv_context, input: *mut UmemIn) -> *mut DevxUmem;
+    pub(super) fn mlx5dv_devx_umem_dereg(umem: *mut DevxUmem) -> c_int;
+    pub(super) fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut DevxUar;
+    pub(super) fn mlx5dv_devx_free_uar(uar: *mut DevxUar);
+    pub(super) fn mlx5dv_devx_query_eqn(context: *mut ibv_context, vector: u32, eqn: *mut u32) -> c_int;
+}
+
+// Of libibverbs, which `rdma-sys` links.
+unsafe extern "C" {
+    pub(super) fn _ibv_query_gid_table(
+        context: *mut ibv_context,
+        entries: *mut ibv_gid_entry,
+        max_entries: usize,
+        flags: u32,
+        entry_size: usize,
+    ) -> isize;
+}
+
+#[cfg(test)]
+mod tests;

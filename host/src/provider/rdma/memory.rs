@@ -1,0 +1,308 @@
+//! Protection domains, memory keys, and umems for queues.
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_dmabuf_mr,
+    ibv_reg_mr_iova,
+};
+
+use super::context::Context;
+use super::error::{RdmaError, errno_text, last_errno, memory_remedy};
+use super::{ffi, peer_memory};
+use crate::cuda::DeviceBuffer;
+use crate::machine::Region;
+use crate::provider::{Error, Key, Pd, Umem};
+
+/// What the NIC and peers may do with a heap. Not among it: relaxed ordering. A signal may follow its data in the same
+/// QP and must not overtake it on the bus, or the waiting kernel reads what was there before.
+const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
+
+/// What the NIC may do with queues.
+const QUEUE_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+
+/// Page sizes that a umem may have: 4096 and above.
+const PAGE_SIZES: u64 = !0xfff;
+
+const GPU_REMEDY: &str = "For GPU memory a NIC needs the open NVIDIA kernel modules with a kernel of 5.12 or newer (dma-buf), or the module \
+     nvidia-peermem (modprobe nvidia-peermem); or use RUSHMEM_HEAP=host";
+
+/// A protection domain. Deallocated on drop, after its keys, which hold it.
+pub(super) struct RdmaPd {
+    raw: NonNull<ibv_pd>,
+    number: u32,
+    context: Arc<Context>,
+}
+
+// SAFETY: libibverbs locks for itself; any thread may use a PD.
+unsafe impl Send for RdmaPd {}
+// SAFETY: as above.
+unsafe impl Sync for RdmaPd {}
+
+impl RdmaPd {
+    /// `ibv_alloc_pd`; its number by `mlx5dv_init_obj`.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
+        // SAFETY: an open context.
+        let Some(raw) = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) }) else {
+            return Err(context.error("ibv_alloc_pd", last_errno(), "See dmesg"));
+        };
+        let mut this = Self { raw, number: 0, context: Arc::clone(context) };
+        let mut answer = ffi::DvPd { pdn: 0, comp_mask: 0 };
+        let mut question = ffi::DvObj::pd(raw.as_ptr(), &mut answer);
+        // SAFETY: the question names a live PD and a live answer.
+        let errno = unsafe { ffi::mlx5dv_init_obj(&mut question, ffi::OBJ_PD) };
+        if errno != 0 {
+            return Err(context.error("mlx5dv_init_obj", errno, "The device is not driven by libmlx5"));
+        }
+        this.number = answer.pdn;
+        Ok(Arc::new(this))
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_pd {
+        self.raw.as_ptr()
+    }
+
+    /// The device, for messages.
+    pub(super) fn title(&self) -> &str {
+        self.context.title()
+    }
+
+    fn key(self: &Arc<Self>, raw: *mut ibv_mr) -> Result<RdmaKey, i32> {
+        match NonNull::new(raw) {
+            Some(raw) => Ok(RdmaKey { raw, pd: Arc::clone(self) }),
+            None => Err(last_errno()),
+        }
+    }
+
+    fn register_gpu(self: &Arc<Self>, region: &Region, buffer: &DeviceBuffer) -> Result<RdmaKey, RdmaError> {
+        let (pd, len) = (self.raw(), region.memory.len());
+        let by_dma_buf = |fd: &OwnedFd| {
+            // SAFETY: a live PD, and a dma-buf of at least this length.
+            let raw = unsafe { ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), ACCESS as i32) };
+            self.key(raw)
+        };
+        let by_address = || {
+            // SAFETY: a live PD; the kernel checks the addresses, which stay allocated: queues and keys go before the
+            // memory that they lie in.
+            let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, ACCESS as i32) };
+            self.key(raw)
+        };
+        let calls = Calls { dma_buf: "ibv_reg_dmabuf_mr", address: "ibv_reg_mr_iova of the GPU's address" };
+        gpu_memory(&self.context, region, buffer, "registering GPU memory", calls, by_dma_buf, by_address)
+    }
+
+    fn register_host(self: &Arc<Self>, start: NonNull<u8>, len: u64) -> Result<RdmaKey, RdmaError> {
+        // SAFETY: a live PD, and memory that is mapped as long as its region, which outlives the key.
+        let raw =
+            unsafe { ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, 0, ACCESS as i32) };
+        self.key(raw).map_err(|errno| {
+            self.context.error(format!("ibv_reg_mr_iova of {} KiB", len >> 10), errno, memory_remedy(errno))
+        })
+    }
+
+    fn register(self: &Arc<Self>, region: &Region) -> Result<RdmaKey, RdmaError> {
+        match (&region.gpu, region.memory.host_ptr()) {
+            (Some(buffer), _) => self.register_gpu(region, buffer),
+            (None, Some(start)) => self.register_host(start, region.memory.len()),
+            (None, None) => Err(nowhere(&self.context)),
+        }
+    }
+}
+
+impl Drop for RdmaPd {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`, deallocated once; keys and address handles are gone.
+        let errno = unsafe { ibv_dealloc_pd(self.raw()) };
+        if errno != 0 {
+            tracing::warn!("{}: ibv_dealloc_pd: {}", self.title(), errno_text(errno));
+        }
+    }
+}
+
+/// A PE's handle of its protection domain.
+pub(super) struct SharedPd(pub(super) Arc<RdmaPd>);
+
+impl Pd for SharedPd {
+    fn number(&self) -> u32 {
+        self.0.number
+    }
+
+    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error> {
+        Ok(Box::new(self.0.register(memory)?))
+    }
+}
+
+/// A memory region. Deregistered on drop.
+struct RdmaKey {
+    raw: NonNull<ibv_mr>,
+    pd: Arc<RdmaPd>,
+}
+
+// SAFETY: as for `RdmaPd`; the region itself does not change.
+unsafe impl Send for RdmaKey {}
+// SAFETY: as above.
+unsafe impl Sync for RdmaKey {}
+
+impl Key for RdmaKey {
+    fn lkey(&self) -> u32 {
+        // SAFETY: a live region.
+        unsafe { self.raw.as_ref().lkey }
+    }
+
+    fn rkey(&self) -> u32 {
+        // SAFETY: a live region.
+        unsafe { self.raw.as_ref().rkey }
+    }
+}
+
+impl Drop for RdmaKey {
+    fn drop(&mut self) {
+        // SAFETY: registered by `ibv_reg_*`, deregistered once.
+        let errno = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
+        if errno != 0 {
+            tracing::warn!("{}: ibv_dereg_mr: {}", self.pd.title(), errno_text(errno));
+        }
+    }
+}
+
+/// Memory registered for queues. Deregistered on drop.
+pub(super) struct RdmaUmem {
+    raw: NonNull<ffi::DevxUmem>,
+    context: Arc<Context>,
+}
+
+// SAFETY: as for `Context`; the umem itself does not change.
+unsafe impl Send for RdmaUmem {}
+// SAFETY: as above.
+unsafe impl Sync for RdmaUmem {}
+
+impl RdmaUmem {
+    pub(super) fn new(context: &Arc<Context>, region: &Region) -> Result<Self, RdmaError> {
+        match (&region.gpu, region.memory.host_ptr()) {
+            (Some(buffer), _) => Self::gpu(context, region, buffer),
+            (None, Some(start)) => {
+                let len = region.memory.len();
+                Self::by_address(context, start.as_ptr().cast(), len).map_err(|errno| {
+                    let call = format!("mlx5dv_devx_umem_reg of {} KiB", len >> 10);
+                    context.error(call, errno, memory_remedy(errno))
+                })
+            }
+            (None, None) => Err(nowhere(context)),
+        }
+    }
+
+    fn gpu(context: &Arc<Context>, region: &Region, buffer: &DeviceBuffer) -> Result<Self, RdmaError> {
+        let len = region.memory.len();
+        let by_dma_buf = |fd: &OwnedFd| {
+            let mut input = ffi::UmemIn {
+                addr: std::ptr::null_mut(),
+                size: len as usize,
+                access: QUEUE_ACCESS,
+                pgsz_bitmap: PAGE_SIZES,
+                comp_mask: ffi::UMEM_DMABUF,
+                dmabuf_fd: fd.as_raw_fd(),
+            };
+            // SAFETY: an open context, and a dma-buf of at least this length.
+            let raw = unsafe { ffi::mlx5dv_devx_umem_reg_ex(context.raw(), &mut input) };
+            Self::made(context, raw)
+        };
+        let by_address = || Self::by_address(context, address(buffer), len);
+        let calls = Calls {
+            dma_buf: "mlx5dv_devx_umem_reg_ex",
+            address: "mlx5dv_devx_umem_reg of the GPU's address",
+        };
+        gpu_memory(context, region, buffer, "putting queues into GPU memory", calls, by_dma_buf, by_address)
+    }
+
+    fn by_address(context: &Arc<Context>, start: *mut c_void, len: u64) -> Result<Self, i32> {
+        // SAFETY: an open context; the kernel checks the addresses, and the memory outlives the umem.
+        let raw = unsafe { ffi::mlx5dv_devx_umem_reg(context.raw(), start, len as usize, QUEUE_ACCESS) };
+        Self::made(context, raw)
+    }
+
+    fn made(context: &Arc<Context>, raw: *mut ffi::DevxUmem) -> Result<Self, i32> {
+        match NonNull::new(raw) {
+            Some(raw) => Ok(Self { raw, context: Arc::clone(context) }),
+            None => Err(last_errno()),
+        }
+    }
+}
+
+impl Umem for RdmaUmem {
+    fn id(&self) -> u32 {
+        // SAFETY: a live umem.
+        unsafe { self.raw.as_ref().umem_id }
+    }
+}
+
+impl Drop for RdmaUmem {
+    fn drop(&mut self) {
+        // SAFETY: registered by `mlx5dv_devx_umem_reg*`, deregistered once.
+        let errno = unsafe { ffi::mlx5dv_devx_umem_dereg(self.raw.as_ptr()) };
+        if errno != 0 {
+            tracing::warn!("{}: mlx5dv_devx_umem_dereg: {}", self.context.title(), errno_text(errno));
+        }
+    }
+}
+
+/// Names of the two calls that register GPU memory, for messages.
+struct Calls {
+    dma_buf: &'static str,
+    address: &'static str,
+}
+
+/// Registers GPU memory: by a dma-buf, or else by its address, which nvidia-peermem makes the kernel understand.
+fn gpu_memory<T>(
+    context: &Context,
+    region: &Region,
+    buffer: &DeviceBuffer,
+    what: &str,
+    calls: Calls,
+    by_dma_buf: impl Fn(&OwnedFd) -> Result<T, i32>,
+    by_address: impl Fn() -> Result<T, i32>,
+) -> Result<T, RdmaError> {
+    let mut attempts = Vec::new();
+    if let Err(error) = buffer.sync_copies() {
+        tracing::warn!("{}: copies of GPU memory may overtake its traffic: {error}", context.title());
+    }
+    match buffer.dma_buf() {
+        Ok(fd) => {
+            let _offer = peer_memory::offer(region, buffer, Some(&fd));
+            match by_dma_buf(&fd) {
+                Ok(made) => {
+                    tracing::info!("{}: {what}: by dma-buf", context.title());
+                    return Ok(made);
+                }
+                Err(errno) => attempts.push(format!("{}: {}", calls.dma_buf, errno_text(errno))),
+            }
+        }
+        Err(error) => attempts.push(error.to_string()),
+    }
+    let _offer = peer_memory::offer(region, buffer, None);
+    match by_address() {
+        Ok(made) => {
+            tracing::info!("{}: {what}: by address, since {}", context.title(), attempts.join("; "));
+            Ok(made)
+        }
+        Err(errno) => {
+            attempts.push(format!("{}: {}", calls.address, errno_text(errno)));
+            let remedy = GPU_REMEDY.into();
+            Err(RdmaError::Attempts { nic: context.title().into(), what: what.into(), attempts, remedy })
+        }
+    }
+}
+
+fn address(buffer: &DeviceBuffer) -> *mut c_void {
+    buffer.address() as *mut c_void
+}
+
+fn nowhere(context: &Context) -> RdmaError {
+    let why = "memory that neither the CPU nor a GPU has an address of cannot be registered";
+    RdmaError::Unusable { nic: context.title().into(), why: why.into() }
+}

@@ -1,0 +1,246 @@
+//! The way to a peer's port, as a QP takes it.
+
+use std::mem::{MaybeUninit, zeroed};
+use std::net::Ipv6Addr;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use rdma_sys::{ibv_ah_attr, ibv_create_ah, ibv_destroy_ah};
+use rushmem_mlx5::prm::caps::RoceCap;
+use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
+
+use super::error::{errno_text, last_errno};
+use super::ffi;
+use super::memory::RdmaPd;
+use super::port::Port;
+use crate::provider::{Error, Link, NicKind, PortAddress, mtu_within};
+
+const HOP_LIMIT: u8 = 64;
+/// First UDP source port of RoCE v2 where the device does not say which it takes.
+const FIRST_UDP_PORT: u16 = 0xc000;
+
+/// What paths from one port have in common.
+pub(super) struct Paths {
+    pub(super) port: Port,
+    pub(super) traffic_class: u8,
+    pub(super) service_level: u8,
+    udp_ports: (u16, u16),
+    next_udp_port: AtomicU16,
+}
+
+impl Paths {
+    pub(super) fn new(port: Port, traffic_class: u8, service_level: u8, roce: &RoceCap) -> Self {
+        let (least, most) = (roce.r_roce_min_src_udp_port, roce.r_roce_max_src_udp_port);
+        let udp_ports = if least == 0 || most < least { (FIRST_UDP_PORT, u16::MAX) } else { (least, most) };
+        Self { port, traffic_class, service_level, udp_ports, next_udp_port: AtomicU16::new(0) }
+    }
+
+    /// The path to a peer's port, and the largest MTU on it.
+    pub(super) fn to(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error> {
+        let own = &self.port.address;
+        let no_path = |why| Error::NoPath { nic: pd.title().into(), peer: peer.to_string(), why };
+        if peer.kind != NicKind::Hardware {
+            let why = "it is a software ConnectX; give all PEs the same kind of NIC (RUSHMEM_NIC)";
+            return Err(no_path(why.into()));
+        }
+        if peer.link != own.link {
+            let why = format!("this port is {own}; choose ports of one network in RUSHMEM_NIC");
+            return Err(no_path(why));
+        }
+        let path = match own.link {
+            Link::InfiniBand => self.infiniband(peer),
+            Link::Ethernet => self.ethernet(peer, self.mac(pd, peer).map_err(no_path)?),
+        };
+        Ok((path, mtu_within(own.mtu.min(peer.mtu))))
+    }
+
+    fn infiniband(&self, peer: &PortAddress) -> AddressPath {
+        let own = &self.port.address;
+        let local = AddressPath {
+            rlid: peer.lid,
+            sl: self.service_level,
+            vhca_port_num: own.number,
+            ..Default::default()
+        };
+        if own.gid[..8] == peer.gid[..8] && !self.port.grh_required {
+            return local;
+        }
+        AddressPath {
+            grh: true,
+            rgid_rip: peer.gid,
+            src_addr_index: self.port.gid_index,
+            hop_limit: HOP_LIMIT,
+            tclass: self.traffic_class,
+            ..local
+        }
+    }
+
+    fn ethernet(&self, peer: &PortAddress, rmac: [u8; 6]) -> AddressPath {
+        AddressPath {
+            rgid_rip: peer.gid,
+            rmac,
+            src_addr_index: self.port.gid_index,
+            hop_limit: HOP_LIMIT,
+            udp_sport: self.udp_port(),
+            dscp: self.traffic_class >> 2,
+            ecn: self.traffic_class & 3,
+            eth_prio: self.service_level & 7,
+            vhca_port_num: self.port.address.number,
+            ..Default::default()
+        }
+    }
+
+    /// Another one for each QP: networks spread their load by it.
+    fn udp_port(&self) -> u16 {
+        let (least, most) = self.udp_ports;
+        let n = self.next_udp_port.fetch_add(1, Ordering::Relaxed);
+        least + (u32::from(n) % (u32::from(most - least) + 1)) as u16
+    }
+
+    /// The Ethernet address of the next hop: as the system resolves it, which knows routes and neighbours; or else, in
+    /// a network of this port's own, what the peer says of itself.
+    fn mac(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], String> {
+        let errno = match self.resolve(pd, peer) {
+            Ok(mac) => return Ok(mac),
+            Err(errno) => errno,
+        };
+        let (ours, theirs) = (Ipv6Addr::from(self.port.address.gid), Ipv6Addr::from(peer.gid));
+        if peer.mac != [0; 6] && on_link(ours, theirs) {
+            tracing::debug!("{}: {theirs} is a neighbour with a known address", pd.title());
+            return Ok(peer.mac);
+        }
+        Err(format!(
+            "its Ethernet address cannot be found (ibv_create_ah: {}); see that {theirs} answers ping from {ours}",
+            errno_text(errno)
+        ))
+    }
+
+    /// Asks by an address handle.
+    fn resolve(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], i32> {
+        // SAFETY: plain numbers, for which all zeros is a value.
+        let mut attr: ibv_ah_attr = unsafe { zeroed() };
+        attr.grh.dgid.raw = peer.gid;
+        attr.grh.sgid_index = self.port.gid_index;
+        attr.grh.hop_limit = HOP_LIMIT;
+        attr.grh.traffic_class = self.traffic_class;
+        attr.is_global = 1;
+        attr.sl = self.service_level;
+        attr.port_num = self.port.address.number;
+        // SAFETY: a live PD and a live variable.
+        let Some(handle) = NonNull::new(unsafe { ibv_create_ah(pd.raw(), &mut attr) }) else {
+            return Err(last_errno());
+        };
+        let mut answer = ffi::DvAh { av: null_mut(), comp_mask: 0 };
+        let mut question = ffi::DvObj::ah(handle.as_ptr(), &mut answer);
+        // SAFETY: the question names a live handle and a live answer; the answer points into the handle.
+        unsafe {
+            let errno = ffi::mlx5dv_init_obj(&mut question, ffi::OBJ_AH);
+            let mac = if errno == 0 && !answer.av.is_null() { Ok((*answer.av).rmac) } else { Err(errno) };
+            ibv_destroy_ah(handle.as_ptr());
+            mac
+        }
+    }
+}
+
+/// Whether `own` and `peer` lie in a network of one of this machine's interfaces.
+fn on_link(own: Ipv6Addr, peer: Ipv6Addr) -> bool {
+    let both = |&(address, mask)| same_network(own, address, mask) && same_network(own, peer, mask);
+    interfaces().iter().any(both)
+}
+
+fn same_network(a: Ipv6Addr, b: Ipv6Addr, mask: Ipv6Addr) -> bool {
+    (u128::from(a) ^ u128::from(b)) & u128::from(mask) == 0
+}
+
+/// Addresses of this machine with their masks; those of IPv4 as GIDs have them.
+fn interfaces() -> Vec<(Ipv6Addr, Ipv6Addr)> {
+    let mut list = MaybeUninit::uninit();
+    // SAFETY: the list is written to a live variable if the call succeeds.
+    if unsafe { libc::getifaddrs(list.as_mut_ptr()) } != 0 {
+        return Vec::new();
+    }
+    // SAFETY: written above.
+    let first = unsafe { list.assume_init() };
+    let (mut found, mut next) = (Vec::new(), first);
+    while let Some(entry) = NonNull::new(next) {
+        // SAFETY: a live entry of the list.
+        let entry = unsafe { entry.as_ref() };
+        if let (Some(address), Some(mask)) = (address_of(entry.ifa_addr), address_of(entry.ifa_netmask)) {
+            // A mask of IPv4, mapped as an address is, has ones only in its last four bytes and in the mapping.
+            let mask =
+                if address.to_ipv4_mapped().is_some() { u128::from(mask) | !0 << 32 } else { mask.into() };
+            found.push((address, mask.into()));
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: made above, freed once.
+    unsafe { libc::freeifaddrs(first) };
+    found
+}
+
+fn address_of(address: *const libc::sockaddr) -> Option<Ipv6Addr> {
+    // SAFETY: null, or an address of the family that it names.
+    unsafe {
+        match i32::from(address.as_ref()?.sa_family) {
+            libc::AF_INET => {
+                let ip = (*address.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                Some(std::net::Ipv4Addr::from(u32::from_be(ip)).to_ipv6_mapped())
+            }
+            libc::AF_INET6 => Some((*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr.into()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(link: Link, gid: &str) -> PortAddress {
+        let gid: Ipv6Addr = gid.parse().unwrap();
+        let kind = NicKind::Hardware;
+        PortAddress { kind, link, number: 1, gid: gid.octets(), mac: [2, 0, 0, 0, 0, 7], lid: 9, mtu: 1024 }
+    }
+
+    fn paths(link: Link, gid: &str) -> Paths {
+        let port = Port { address: port(link, gid), gid_index: 3, grh_required: false };
+        let roce =
+            RoceCap { r_roce_min_src_udp_port: 50000, r_roce_max_src_udp_port: 50001, ..Default::default() };
+        Paths::new(port, 106, 5, &roce)
+    }
+
+    #[test]
+    fn infiniband_within_a_subnet_goes_by_lid() {
+        let mut paths = paths(Link::InfiniBand, "fe80::1");
+        let near = paths.infiniband(&port(Link::InfiniBand, "fe80::2"));
+        assert_eq!((near.rlid, near.sl, near.grh, near.vhca_port_num), (9, 5, false, 1));
+        let far = paths.infiniband(&port(Link::InfiniBand, "fec0::2"));
+        assert_eq!((far.rlid, far.grh, far.src_addr_index, far.rgid_rip[0]), (9, true, 3, 0xfe));
+        assert!(far.hop_limit > 1);
+        paths.port.grh_required = true;
+        assert!(paths.infiniband(&port(Link::InfiniBand, "fe80::2")).grh);
+    }
+
+    #[test]
+    fn ethernet_goes_by_mac_and_gid() {
+        let paths = paths(Link::Ethernet, "::ffff:10.0.0.1");
+        let peer = port(Link::Ethernet, "::ffff:10.0.0.2");
+        let path = paths.ethernet(&peer, peer.mac);
+        assert_eq!((path.rgid_rip, path.rmac, path.src_addr_index), (peer.gid, peer.mac, 3));
+        assert_eq!((path.dscp, path.ecn, path.eth_prio, path.grh, path.rlid), (26, 2, 5, false, 0));
+        assert_eq!(path.udp_sport, 50000);
+        let sports: Vec<_> = (0..3).map(|_| paths.ethernet(&peer, peer.mac).udp_sport).collect();
+        assert_eq!(sports, [50001, 50000, 50001]);
+    }
+
+    #[test]
+    fn neighbours_are_in_the_same_network() {
+        let mask = Ipv6Addr::from(!0u128 << 8);
+        let ip = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+        assert!(same_network(ip("::ffff:10.0.0.1"), ip("::ffff:10.0.0.200"), mask));
+        assert!(!same_network(ip("::ffff:10.0.0.1"), ip("::ffff:10.0.1.1"), mask));
+        assert!(on_link(ip("::ffff:127.0.0.3"), ip("::ffff:127.0.0.9")), "{:?}", interfaces());
+        assert!(!on_link(ip("::ffff:127.0.0.1"), ip("::ffff:128.0.0.1")));
+        assert!(!on_link(ip("::ffff:192.0.2.77"), ip("::ffff:192.0.2.78")), "no network of this machine");
+    }
+}

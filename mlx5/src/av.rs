@@ -1,0 +1,78 @@
+//! The address vector: where an entry of a datagram QP goes. It lies between the control segment and the data.
+
+use crate::{
+    be::{Be16, Be32},
+    seg::Segment,
+};
+use bytemuck::{Pod, Zeroable, must_cast};
+use core::mem::{offset_of, size_of};
+
+/// An address vector: 48 bytes, of which an InfiniBand destination within the subnet needs but the first 16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct AvSeg {
+    /// The queue key that the receiver asks for.
+    pub qkey: Be32,
+    /// Zero.
+    pub reserved0: Be32,
+    /// Bit 31: all 48 bytes are there ([`AvSeg::EXTENDED`]). Bits 23:0: number of the receiving QP.
+    pub dqpn: Be32,
+    /// Static rate 7:4, service level 3:0 (on RoCE, the priority times two).
+    pub stat_rate_sl: u8,
+    /// Source path bits 6:0.
+    pub fl_mlid: u8,
+    /// Receiver's LID; on RoCE v2, the UDP source port.
+    pub rlid: Be16,
+    /// Zero.
+    pub reserved1: [u8; 4],
+    /// Receiver's Ethernet address.
+    pub rmac: [u8; 6],
+    /// Traffic class.
+    pub tclass: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Bit 30: there is a global route ([`AvSeg::GRH`]). Bits 27:20: index of the own GID. Bits 19:0: flow label.
+    pub grh_gid_fl: Be32,
+    /// Receiver's GID; on RoCE an IPv6 or IPv4-mapped address.
+    pub rgid: [u8; 16],
+}
+
+impl AvSeg {
+    /// The bit of [`AvSeg::dqpn`] that tells 48 bytes from 16.
+    pub const EXTENDED: u32 = 1 << 31;
+    /// The bit of [`AvSeg::grh_gid_fl`] that tells a global destination from one of the subnet.
+    pub const GRH: u32 = 1 << 30;
+    /// Segments of the whole vector.
+    pub const SEGMENTS: usize = 3;
+
+    /// Number of the receiving QP.
+    #[inline(always)]
+    pub const fn qpn(&self) -> u32 {
+        self.dqpn.get() & 0xff_ffff
+    }
+
+    /// Whether the vector has 48 bytes.
+    #[inline(always)]
+    pub const fn is_extended(&self) -> bool {
+        self.dqpn.get() & Self::EXTENDED != 0
+    }
+
+    /// The bytes as three segments, of which only the first counts unless the vector is extended.
+    #[inline(always)]
+    pub const fn to_segments(self) -> [Segment; Self::SEGMENTS] {
+        must_cast(self)
+    }
+
+    /// Reads the bytes of three segments.
+    #[inline(always)]
+    pub const fn from_segments(segments: [Segment; Self::SEGMENTS]) -> Self {
+        must_cast(segments)
+    }
+}
+
+const _: () = {
+    assert!(size_of::<AvSeg>() == 16 * AvSeg::SEGMENTS);
+    assert!(offset_of!(AvSeg, dqpn) == 0x08 && offset_of!(AvSeg, rlid) == 0x0e);
+    assert!(offset_of!(AvSeg, rmac) == 0x14 && offset_of!(AvSeg, grh_gid_fl) == 0x1c);
+    assert!(offset_of!(AvSeg, rgid) == 0x20);
+};

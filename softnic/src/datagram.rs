@@ -1,0 +1,247 @@
+//! Datagrams: SENDs of one packet, to an address that each entry has of its own.
+//!
+//! Nothing is answered. What cannot be delivered (no such address or QP, another key, no receive entry) is lost, and the
+//! sender's entry completes all the same. A receive buffer begins with 40 bytes for a global route header; RoCE leaves
+//! the first 20 of them zero, and puts the IPv4 header into the others (InfiniBand Architecture Specification, annex
+//! A17.4.5.1).
+
+use crate::core::{Core, Done, Output, complete, fail};
+use crate::cq::Cq;
+use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::loopback::malformed;
+use crate::nic::lid_of;
+use crate::qp::{Qp, State};
+use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Service};
+use crate::route::{Address, Route};
+use crate::sq;
+use crate::table::Table;
+use crate::target::{self, Origin, Received};
+use crate::work::{Piece, Refused, pieces};
+use rushmem_mlx5::CqeOpcode;
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::wqe::View;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Entries executed in one visit.
+const BURST: usize = 64;
+/// Bytes in front of the payload in every receive buffer.
+const GRH: usize = 40;
+/// Bytes of an IPv4 header without options.
+const IPV4: usize = 20;
+/// The bit of a key that makes the QP's own key count instead.
+const OWN_KEY: u32 = 1 << 31;
+
+/// What one step did.
+enum Step {
+    Sent,
+    /// Nothing to do until a doorbell.
+    Idle,
+    /// The socket's queue is full.
+    Full,
+}
+
+/// Sends entries of a QP. Returns whether there are more to send at once.
+pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    for _ in 0..BURST {
+        match step(core, qpn) {
+            Step::Sent => {}
+            Step::Idle => return false,
+            Step::Full => return true,
+        }
+    }
+    true
+}
+
+fn step(core: &mut Core, qpn: u32) -> Step {
+    let Core { qps, cqs, mkeys, dma, scratch, out, fabric, config, address, payload, .. } = core;
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
+    let Some(sq) = qp.sq.as_mut().filter(|sq| sq.pending() != 0) else { return Step::Idle };
+    if fabric.as_ref().is_some_and(|fabric| fabric.room() == 0) {
+        return Step::Full;
+    }
+    let index = sq.consumer;
+    let view = match sq::fetch(sq, (Service::Ud, qpn), index, scratch) {
+        Ok(view) => view,
+        Err(bad) => {
+            malformed(qp, cqs, out, index, bad);
+            return Step::Sent;
+        }
+    };
+    sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
+    out.stats.wqes += 1;
+    let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
+    let user = User { pd: qp.pd, qpn };
+    let gathered = gather(&view, mkeys, dma, user, config.mtu, payload);
+    if let Err(refused) = gathered {
+        let (syndrome, vendor) = refused.syndrome();
+        fail(qp, cqs, out, done, syndrome, vendor);
+        return Step::Sent;
+    }
+    if view.flags().is_signaled() {
+        complete(qp, cqs, out, done);
+    }
+    // Without an address it is a NOP.
+    let Some(av) = view.av() else { return Step::Sent };
+    out.stats.bytes += payload.len() as u64;
+    let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
+    let psn = qp.send_psn;
+    qp.send_psn = psn.plus(1);
+    let deth = Deth { qkey, source_qpn: qpn };
+    let (imm, solicited) = (view.imm(), view.flags().is_solicited());
+    match (address_of(&av).route(*address), fabric) {
+        (Ok(Route::Own), _) => {
+            let arrived = Arrived { from: *address, deth, imm, solicited, payload };
+            deliver(qps, av.qpn(), arrived, Parts { cqs, mkeys, dma, out, own: *address });
+        }
+        (Ok(Route::Peer(peer)), Some(fabric)) => {
+            let (op, ext) = match imm {
+                None => (Op::SendOnly, Ext::Deth(deth)),
+                Some(imm) => (Op::SendOnlyImm, Ext::DethImm(deth, imm)),
+            };
+            let bth = Bth { service: Service::Ud, op, solicited, ack_req: false, dest_qpn: av.qpn(), psn };
+            let Ok(()) = fabric.send(peer, &bth, &ext, payload.len(), |to| {
+                to.copy_from_slice(payload);
+                Ok::<(), std::convert::Infallible>(())
+            });
+        }
+        _ => out.stats.lost += 1,
+    }
+    Step::Sent
+}
+
+/// Brings the entry's payload together, which must fit one packet.
+fn gather(
+    view: &View<'_>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    user: User,
+    mtu: u32,
+    payload: &mut Vec<u8>,
+) -> Result<(), Refused> {
+    let len = view.data_len();
+    if len > u64::from(mtu) {
+        return Err(Refused::Length);
+    }
+    payload.clear();
+    payload.resize(len as usize, 0);
+    pieces(view, mkeys, user, Rights::LOCAL_READ, 0, len, |piece, at| {
+        let to = &mut payload[at as usize..];
+        match piece {
+            Piece::Inline(bytes) => to[..bytes.len()].copy_from_slice(bytes),
+            Piece::Memory(from) => {
+                dma.read(&from, &mut to[..from.len as usize]).map_err(|_| Refused::Memory)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn address_of(av: &AvSeg) -> Address {
+    Address { gid: av.rgid, mac: av.rmac, lid: av.rlid.get() }
+}
+
+/// Takes a packet for a datagram QP.
+pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Packet<'_>) {
+    let Core { qps, cqs, mkeys, dma, out, address, .. } = core;
+    let (deth, imm) = match packet.ext {
+        Ext::Deth(deth) => (deth, None),
+        Ext::DethImm(deth, imm) => (deth, Some(imm)),
+        _ => return,
+    };
+    let arrived = Arrived { from, deth, imm, solicited: packet.bth.solicited, payload: packet.payload };
+    deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, out, own: *address });
+}
+
+/// A datagram at its destination.
+struct Arrived<'a> {
+    from: SocketAddrV4,
+    deth: Deth,
+    imm: Option<u32>,
+    solicited: bool,
+    payload: &'a [u8],
+}
+
+/// The parts of the adapter that a delivery touches.
+struct Parts<'c> {
+    cqs: &'c mut Table<Cq>,
+    mkeys: &'c Mkeys,
+    dma: &'c mut Dma,
+    out: &'c mut Output,
+    own: SocketAddrV4,
+}
+
+fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Parts<'_>) {
+    let Parts { cqs, mkeys, dma, out, own } = parts;
+    let Arrived { from, deth, imm, solicited, payload } = arrived;
+    let open =
+        |qp: &&mut Box<Qp>| qp.service == Service::Ud && qp.state.receives() && qp.attrs.qkey == deth.qkey;
+    let qp = qps.get_mut(qpn).filter(open);
+    let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp).map(|receive| (qp, receive))) else {
+        tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram that nobody takes");
+        out.stats.lost += 1;
+        return;
+    };
+    let ext = imm.map_or(Ext::Deth(deth), |imm| Ext::DethImm(deth, imm));
+    let header = header(*from.ip(), *own.ip(), roce::packet_len(&ext, payload.len()));
+    let len = GRH + payload.len();
+    let parts = [(0, &header[..]), (GRH, payload)];
+    let placed = receive.fits(len as u64).and_then(|()| {
+        parts.into_iter().try_for_each(|(start, bytes)| {
+            receive.spread(mkeys, qp, start as u64, bytes.len() as u64, |to, at| {
+                dma.write(&to, &bytes[at as usize..][..to.len as usize])
+            })
+        })
+    });
+    let placed = placed.and_then(|()| dma.flush().map_err(target::BadReceive::Memory));
+    if let Err(bad) = placed {
+        target::receive_failed(qp, cqs, out, receive.index, bad);
+        out.broken(qp, bad.refusal().syndrome().0);
+        return;
+    }
+    let message = Received {
+        kind: if imm.is_some() { CqeOpcode::RESP_SEND_IMM } else { CqeOpcode::RESP_SEND },
+        index: receive.index,
+        byte_cnt: len as u32,
+        imm: imm.unwrap_or(0),
+        solicited,
+        origin: Origin { qpn: deth.source_qpn, lid: lid_of(*from.ip()).unwrap_or(0), grh: true },
+    };
+    target::received(qp, cqs, out, message);
+}
+
+/// What lies in front of the payload: the IPv4 header of a packet of `len` bytes within UDP, at the end of its 40 bytes.
+fn header(from: Ipv4Addr, to: Ipv4Addr, len: usize) -> [u8; GRH] {
+    const UDP: usize = 8;
+    let mut area = [0; GRH];
+    let ip = &mut area[GRH - IPV4..];
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&((IPV4 + UDP + len) as u16).to_be_bytes());
+    // Do not fragment, 64 hops, UDP.
+    (ip[6], ip[8], ip[9]) = (0x40, 64, 17);
+    ip[12..16].copy_from_slice(&from.octets());
+    ip[16..20].copy_from_slice(&to.octets());
+    let words = ip.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
+    let sum: u32 = words.sum();
+    // Carries are added back; the first addition may cause another.
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ip[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
+    area
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_header_by_hand() {
+        let area = header([127, 64, 0, 1].into(), [127, 64, 0xbf, 0xff].into(), 32);
+        assert_eq!(area[..20], [0; 20]);
+        let words = [0x4500u32, 60, 0, 0x4000, 0x4011, 0x7f40, 0x0001, 0x7f40, 0xbfff];
+        let sum: u32 = words.iter().sum();
+        let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        let expected: Vec<u8> = words.iter().flat_map(|word| (*word as u16).to_be_bytes()).collect();
+        assert_eq!((&area[20..30], &area[32..]), (&expected[..10], &expected[10..]));
+        assert_eq!(area[30..32], checksum.to_be_bytes());
+    }
+}

@@ -1,0 +1,128 @@
+//! What drivers store into their doorbell pages: new send entries, and requests for completion events.
+//!
+//! A register holds the last value only. Where several queues share one, the doorbell records in memory tell what was
+//! overwritten before anybody looked.
+
+use crate::core::{Core, Output};
+use crate::cq::Cq;
+use crate::event::Event;
+use crate::qp::{Qp, State};
+use crate::table::Table;
+use crate::violation::Clause;
+use rushmem_mlx5::be::Be64;
+use rushmem_mlx5::doorbell::{CqArm, Doorbell};
+
+impl Core {
+    /// Looks at every doorbell page in use. Returns whether any was rung.
+    pub(crate) fn doorbells(&mut self) -> bool {
+        let mut rung = std::mem::take(&mut self.rung);
+        let mut busy = false;
+        let mut shared = Vec::new();
+        for (page, uar) in self.uars.iter() {
+            if !uar.cqs.is_empty()
+                && let Some(value) = uar.take_arm()
+            {
+                busy = true;
+                let arm = CqArm(Be64::from_raw(value));
+                arm_cqs(&mut self.cqs, &mut self.out, page, &uar.cqs, arm);
+            }
+            if uar.qps.is_empty() {
+                continue;
+            }
+            let before = rung.len();
+            uar.take(&mut rung);
+            if rung.len() != before && uar.qps.len() > 1 {
+                shared.extend_from_slice(&uar.qps);
+            }
+            for value in rung.drain(before..) {
+                busy = true;
+                self.out.stats.doorbells += 1;
+                let doorbell = Doorbell::from_raw(value);
+                if let Some(qpn) = announce(&mut self.qps, &mut self.out, page, doorbell) {
+                    let qp = self.qps.get_mut(qpn);
+                    if qp.is_some_and(|qp| !std::mem::replace(&mut qp.queued, true)) {
+                        self.ready.push_back(qpn);
+                    }
+                }
+            }
+        }
+        // The last doorbell of a shared page may have covered others.
+        for qpn in shared {
+            if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
+                let producer = qp.record_producer();
+                if advance(qp, producer).is_some() {
+                    self.enqueue(qpn);
+                }
+            }
+        }
+        self.rung = rung;
+        busy
+    }
+}
+
+/// Takes an arm request for what it says, and those that it may have covered from the CQs' records.
+fn arm_cqs(cqs: &mut Table<Cq>, out: &mut Output, page: u32, of_page: &[u32], request: CqArm) {
+    let named = request.cqn();
+    if !of_page.contains(&named) {
+        let detail =
+            format!("arm request for CQ {named:#x} through UAR page {page:#x}, which is not its own");
+        out.violations.record(Clause::CqArm, 0, detail);
+    }
+    for cqn in of_page {
+        let Some(cq) = cqs.get_mut(*cqn) else { continue };
+        let request = if *cqn == named { Some(request.arm()) } else { cq.unseen_request() };
+        if request.is_some_and(|request| cq.arm(request)) {
+            out.events.push(Event::Completion { cqn: *cqn });
+        }
+    }
+}
+
+/// Takes a doorbell for what it says; gives the QP that has new work.
+fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doorbell) -> Option<u32> {
+    let qpn = doorbell.qpn();
+    let Some(qp) = qps.get_mut(qpn) else {
+        out.violations.record(Clause::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
+        return None;
+    };
+    if qp.uar != page {
+        let detail = format!("doorbell through UAR page {page:#x}, the QP's is {:#x}", qp.uar);
+        out.violations.record(Clause::DoorbellPage, qpn, detail);
+        return None;
+    }
+    if qp.state == State::Reset {
+        out.violations.record(Clause::DoorbellQp, qpn, "doorbell in state RST".into());
+        return None;
+    }
+    let producer = doorbell.producer_index();
+    match advance(qp, producer) {
+        Some(()) => {
+            let record = qp.record_producer();
+            if (record.wrapping_sub(producer) as i16) < 0 {
+                let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
+                out.violations.record(Clause::DoorbellRecord, qpn, detail);
+            }
+            Some(qpn)
+        }
+        None => {
+            let sq = qp.sq.as_ref()?;
+            let ahead = producer.wrapping_sub(sq.producer) as i16;
+            if ahead > 0 {
+                let detail = format!(
+                    "doorbell announces {producer:#06x}, the queue of {} blocks is at {:#06x}",
+                    sq.depth(),
+                    sq.consumer
+                );
+                out.violations.record(Clause::DoorbellRange, qpn, detail);
+            }
+            None
+        }
+    }
+}
+
+/// Moves the producer on if that is a step forward within the queue; duplicates and stale values are not.
+fn advance(qp: &mut Qp, producer: u16) -> Option<()> {
+    let sq = qp.sq.as_mut()?;
+    let step = u32::from(producer.wrapping_sub(sq.producer));
+    let room = sq.depth() - u32::from(sq.pending());
+    (1..=room).contains(&step).then(|| sq.producer = producer)
+}

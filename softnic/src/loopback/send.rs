@@ -1,0 +1,103 @@
+//! SEND, and the receive that a WRITE with immediate completes.
+
+use super::{Outcome, Source, no_receive};
+use crate::core::Output;
+use crate::cq::Cq;
+use crate::dma::{Dma, Mkeys, Rights};
+use crate::qp::Qp;
+use crate::table::Table;
+use crate::target::{self, BadReceive, Origin, Received};
+use crate::work::{Piece, Refused, pieces};
+use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{CqeOpcode, Opcode};
+
+/// What completing a receive touches.
+pub(super) struct Inbox<'c> {
+    pub(super) cqs: &'c mut Table<Cq>,
+    pub(super) out: &'c mut Output,
+}
+
+pub(super) fn send(
+    view: &View<'_>,
+    source: &Source,
+    target: &mut Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    inbox: Inbox<'_>,
+) -> Result<u64, Outcome> {
+    let Inbox { cqs, out } = inbox;
+    let Some(receive) = target::take_receive(target) else {
+        return match no_receive(target) {
+            Ok(outcome) | Err(outcome) => Err(outcome),
+        };
+    };
+    let len = view.data_len();
+    let moved = receive.fits(len).map_err(Problem::Receive).and_then(|()| {
+        pieces(view, mkeys, source.user, Rights::LOCAL_READ, 0, len, |piece, at| {
+            let size = match piece {
+                Piece::Memory(from) => from.len,
+                Piece::Inline(bytes) => bytes.len() as u64,
+            };
+            let spread = receive.spread(mkeys, target, at, size, |to, within| match piece {
+                Piece::Memory(from) => dma.copy(&to, &from.part(within, to.len)),
+                Piece::Inline(bytes) => dma.write(&to, &bytes[within as usize..]),
+            });
+            spread.map_err(Problem::Receive)
+        })
+    });
+    match moved {
+        Ok(()) => {}
+        Err(Problem::Own(refused)) => return Err(refused.into()),
+        Err(Problem::Receive(bad)) => {
+            target::receive_failed(target, cqs, out, receive.index, bad);
+            out.broken(target, bad.refusal().syndrome().0);
+            return Err(bad.refusal().into());
+        }
+    }
+    dma.flush()?;
+    let kind = if view.opcode() == Opcode::SEND { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
+    let message = Received {
+        kind,
+        index: receive.index,
+        byte_cnt: len as u32,
+        imm: view.imm().unwrap_or(0),
+        solicited: view.flags().is_solicited(),
+        origin: Origin::default(),
+    };
+    target::received(target, cqs, out, message);
+    Ok(len)
+}
+
+/// Whose fault a failed SEND is.
+enum Problem {
+    Own(Refused),
+    Receive(BadReceive),
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        Problem::Own(refused)
+    }
+}
+
+/// The receive completion of an RDMA WRITE with immediate.
+pub(super) fn immediate(
+    view: &View<'_>,
+    target: &mut Qp,
+    cqs: &mut Table<Cq>,
+    dma: &mut Dma,
+    out: &mut Output,
+) -> Result<(), Outcome> {
+    let Some(receive) = target::take_receive(target) else { return Ok(()) };
+    dma.flush()?;
+    let message = Received {
+        kind: CqeOpcode::RESP_WR_IMM,
+        index: receive.index,
+        byte_cnt: view.data_len() as u32,
+        imm: view.imm().unwrap_or(0),
+        solicited: view.flags().is_solicited(),
+        origin: Origin::default(),
+    };
+    target::received(target, cqs, out, message);
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! The arguments of a uverbs ioctl: a header and a list of attributes, looked up by number.
+//!
+//! An input of up to eight bytes lies in the attribute itself, a longer one behind a pointer; an output always behind
+//! a pointer. Handles and file descriptors are the attribute's value. The wire does not tell these apart, so each
+//! method asks for its attributes as what they are.
+
+use crate::errno::Errno;
+use crate::user;
+use bytemuck::{NoUninit, Pod, Zeroable};
+
+/// The ioctl's request number: magic 0x1b, number 1, both ways, 24 bytes.
+pub(crate) const REQUEST: libc::c_ulong = 0xc018_1b01;
+
+/// Most attributes of a call; the kernel has the same order of limit.
+const MAX_ATTRS: usize = 64;
+
+/// Most bytes of one input or output.
+const MAX_BYTES: usize = 64 << 10;
+
+/// The kernel has filled this output.
+const VALID_OUTPUT: u16 = 2;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Header {
+    length: u16,
+    object: u16,
+    method: u16,
+    attrs: u16,
+    reserved: u64,
+    driver: u32,
+    reserved2: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Attr {
+    id: u16,
+    len: u16,
+    flags: u16,
+    extra: u16,
+    data: u64,
+}
+
+const HEADER: usize = size_of::<Header>();
+const ATTR: usize = size_of::<Attr>();
+const _: () = assert!(HEADER == 24 && ATTR == 16);
+
+/// One call: its attributes, and where they lie.
+pub(crate) struct Call {
+    /// Kind of object.
+    pub(crate) object: u16,
+    /// What to do with it.
+    pub(crate) method: u16,
+    attrs: Vec<Attr>,
+    /// Address of the first attribute.
+    at: u64,
+}
+
+impl Call {
+    /// Reads header and attributes at address `at`.
+    pub(crate) fn read(at: u64) -> Result<Call, Errno> {
+        let header: Header = user::read_value(at)?;
+        let count = usize::from(header.attrs);
+        if header.reserved != 0 || header.reserved2 != 0 {
+            return Err(Errno::EPROTONOSUPPORT);
+        }
+        if count > MAX_ATTRS || usize::from(header.length) != HEADER + ATTR * count {
+            return Err(Errno::EINVAL);
+        }
+        let mut attrs = vec![Attr::zeroed(); count];
+        let at = at + HEADER as u64;
+        user::read(at, bytemuck::cast_slice_mut(&mut attrs))?;
+        Ok(Call { object: header.object, method: header.method, attrs, at })
+    }
+
+    fn find(&self, id: u16) -> Option<(usize, &Attr)> {
+        self.attrs.iter().enumerate().find(|(_, attr)| attr.id == id)
+    }
+
+    fn need(&self, id: u16) -> Result<(usize, &Attr), Errno> {
+        self.find(id).ok_or(Errno::EINVAL)
+    }
+
+    /// Whether the attribute was given.
+    pub(crate) fn has(&self, id: u16) -> bool {
+        self.find(id).is_some()
+    }
+
+    /// An object's handle.
+    pub(crate) fn handle(&self, id: u16) -> Result<u32, Errno> {
+        let (_, attr) = self.need(id)?;
+        u32::try_from(attr.data).map_err(|_| Errno::EINVAL)
+    }
+
+    /// A file descriptor, where one was given; a negative one stands for none.
+    pub(crate) fn optional_fd(&self, id: u16) -> Result<Option<i32>, Errno> {
+        match self.find(id) {
+            None => Ok(None),
+            Some((_, attr)) if (attr.data as i64) < 0 => Ok(None),
+            Some((_, attr)) => i32::try_from(attr.data).map(Some).map_err(|_| Errno::EINVAL),
+        }
+    }
+
+    /// A value of exactly this type, or of its beginning: a shorter input is filled up with zeroes.
+    pub(crate) fn input<T: Pod>(&self, id: u16) -> Result<T, Errno> {
+        Ok(user::prefix(&self.bytes(id)?))
+    }
+
+    /// As [`Call::input`], where it was given.
+    pub(crate) fn optional<T: Pod>(&self, id: u16) -> Result<Option<T>, Errno> {
+        if self.has(id) { self.input(id).map(Some) } else { Ok(None) }
+    }
+
+    /// All bytes of an input.
+    pub(crate) fn bytes(&self, id: u16) -> Result<Vec<u8>, Errno> {
+        let (_, attr) = self.need(id)?;
+        let len = usize::from(attr.len);
+        if len <= 8 {
+            return Ok(attr.data.to_ne_bytes()[..len].to_vec());
+        }
+        let mut bytes = vec![0; len];
+        user::read(attr.data, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Room for an output, bytes; 0 where the caller wants none.
+    pub(crate) fn room(&self, id: u16) -> usize {
+        self.find(id).map_or(0, |(_, attr)| usize::from(attr.len).min(MAX_BYTES))
+    }
+
+    /// Returns a value, or as much of it as there is room for. An output that is not wanted is left out.
+    pub(crate) fn output<T: NoUninit>(&self, id: u16, value: &T) -> Result<(), Errno> {
+        self.output_bytes(id, bytemuck::bytes_of(value))
+    }
+
+    /// As [`Call::output`], of plain bytes.
+    pub(crate) fn output_bytes(&self, id: u16, value: &[u8]) -> Result<(), Errno> {
+        let Some((index, attr)) = self.find(id) else { return Ok(()) };
+        let len = value.len().min(usize::from(attr.len));
+        user::write(attr.data, &value[..len])?;
+        self.put(index, Attr { flags: attr.flags | VALID_OUTPUT, ..*attr })
+    }
+
+    /// Returns a new object's handle or file descriptor.
+    pub(crate) fn return_handle(&self, id: u16, handle: u32) -> Result<(), Errno> {
+        let (index, attr) = self.need(id)?;
+        self.put(index, Attr { data: handle.into(), flags: attr.flags | VALID_OUTPUT, ..*attr })
+    }
+
+    fn put(&self, index: usize, attr: Attr) -> Result<(), Errno> {
+        user::write_value(self.at + (index * ATTR) as u64, &attr)
+    }
+}

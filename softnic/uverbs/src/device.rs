@@ -1,0 +1,230 @@
+//! A device: what it says that it is, and the adapter behind it.
+
+use crate::abi::{self, gid_type, link_layer, port_state};
+use crate::errno::Errno;
+use crate::fault::Fault;
+use crate::priority;
+use crate::registry::Registry;
+use crate::settings::{Link, Settings};
+use rushmem_softnic::{Config, Idle, Ip, Nic};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Slots of the table of GIDs. A device has few, so that a program that asks for each need not ask often.
+pub(crate) const GID_SLOTS: u32 = 16;
+
+/// Completion vectors.
+pub(crate) const VECTORS: u32 = 2;
+
+/// Firmware version of the model.
+const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
+
+/// A device of this process.
+pub(crate) struct Device {
+    pub(crate) index: u32,
+    pub(crate) settings: Arc<Settings>,
+    adapter: Mutex<Slot>,
+}
+
+/// The adapter runs while somebody has the device open; its address stays the same all the time.
+#[derive(Default)]
+struct Slot {
+    running: Weak<Adapter>,
+    address: Option<Ipv4Addr>,
+}
+
+/// A running adapter, and who hears its events.
+pub(crate) struct Adapter {
+    pub(crate) nic: Nic,
+    pub(crate) registry: Arc<Registry>,
+}
+
+impl Device {
+    pub(crate) fn new(index: u32, settings: Arc<Settings>) -> Device {
+        Device { index, settings, adapter: Mutex::default() }
+    }
+
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.settings.has(fault)
+    }
+
+    /// The adapter, started if it is not running.
+    pub(crate) fn adapter(&self) -> Result<Arc<Adapter>, Errno> {
+        let mut slot = self.adapter.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(adapter) = slot.running.upgrade() {
+            return Ok(adapter);
+        }
+        let ip = slot.address.map_or(self.settings.ip(self.index), Ip::Addr);
+        let nic = priority::before_all(|idle| Nic::start(self.config(ip, idle))).map_err(|error| {
+            tracing::error!(device = self.name(), %error, "the software ConnectX does not start");
+            Errno::from(error)
+        })?;
+        if self.settings.link == Link::InfiniBand && nic.lid().is_none() {
+            let address = nic.address();
+            tracing::error!(%address, "an InfiniBand port's address must be 127.64.x.y, of which x.y is its LID");
+            return Err(Errno::EINVAL);
+        }
+        slot.address = Some(*nic.address().ip());
+        let registry = Arc::new(Registry::default());
+        let listener = Arc::clone(&registry);
+        nic.on_event(move |event| listener.event(event));
+        let adapter = Arc::new(Adapter { nic, registry });
+        slot.running = Arc::downgrade(&adapter);
+        Ok(adapter)
+    }
+
+    fn config(&self, ip: Ip, idle: Idle) -> Config {
+        Config {
+            name: self.name(),
+            ip,
+            faults: self.settings.engine_faults.clone(),
+            capture: self.settings.capture_of(self.index),
+            idle,
+            ..Config::default()
+        }
+    }
+
+    /// `mlx5_0`, ...
+    pub(crate) fn name(&self) -> String {
+        format!("mlx5_{}", self.index)
+    }
+
+    /// The device's GUID, bytes in network order.
+    pub(crate) fn guid(&self) -> [u8; 8] {
+        crate::sysfs::guid(self.index)
+    }
+
+    /// What QUERY_DEVICE answers.
+    pub(crate) fn attributes(&self) -> abi::QueryDevice {
+        let (major, minor, sub) = FIRMWARE;
+        let guid = u64::from_ne_bytes(self.guid());
+        let reads = 16;
+        abi::QueryDevice {
+            fw_ver: major << 32 | minor << 16 | sub,
+            node_guid: guid,
+            sys_image_guid: guid,
+            max_mr_size: u64::MAX,
+            page_size_cap: 0xffff_ffff_ffff_f000,
+            vendor_id: 0x02c9,
+            vendor_part_id: 0x1021,
+            max_qp: 1 << 17,
+            max_qp_wr: 1 << 15,
+            max_sge: 30,
+            max_sge_rd: 30,
+            max_cq: 1 << 17,
+            max_cqe: (1 << 22) - 1,
+            max_mr: 1 << 19,
+            max_pd: 1 << 15,
+            max_qp_rd_atom: reads,
+            max_res_rd_atom: reads << 17,
+            max_qp_init_rd_atom: reads,
+            // 1: atomic among the queue pairs of this device.
+            atomic_cap: u32::from(!self.has(Fault::NoAtomics)),
+            max_ah: i32::MAX as u32,
+            max_pkeys: 1,
+            local_ca_ack_delay: 16,
+            phys_port_cnt: 1,
+            ..abi::QueryDevice::default()
+        }
+    }
+
+    /// What QUERY_PORT answers.
+    pub(crate) fn port(&self, nic: &Nic) -> abi::QueryPort {
+        let down = self.has(Fault::PortDown);
+        let (state, phys_state) = match down {
+            true => (port_state::DOWN, port_state::PHYS_DISABLED),
+            false => (port_state::ACTIVE, port_state::PHYS_LINK_UP),
+        };
+        let common = abi::QueryPort {
+            max_msg_sz: 1 << 30,
+            gid_tbl_len: GID_SLOTS,
+            pkey_tbl_len: 1,
+            state,
+            max_mtu: 5,
+            active_mtu: 5,
+            max_vl_num: 1,
+            // Four lanes of 100 Gb/s: what a ConnectX-7 says.
+            active_width: 2,
+            active_speed: 128,
+            phys_state,
+            ..abi::QueryPort::default()
+        };
+        match self.settings.link {
+            // Bit 16: connection management; bit 26: GIDs are IP addresses.
+            Link::Ethernet => abi::QueryPort {
+                port_cap_flags: 1 << 16 | 1 << 26,
+                link_layer: link_layer::ETHERNET,
+                // Peers have no LIDs, so that each needs a global route.
+                flags: 1,
+                ..common
+            },
+            Link::InfiniBand => abi::QueryPort {
+                port_cap_flags: 1 << 16,
+                link_layer: link_layer::INFINIBAND,
+                lid: if down { 0 } else { nic.lid().unwrap_or(0) },
+                sm_lid: 1,
+                ..common
+            },
+        }
+    }
+
+    /// The table of GIDs: index, GID and type of each entry.
+    pub(crate) fn gids(&self, nic: &Nic) -> Vec<abi::GidEntry> {
+        let entry = |(gid_index, (gid, gid_type))| abi::GidEntry {
+            gid,
+            gid_index,
+            port_num: 1,
+            gid_type,
+            netdev_ifindex: 0,
+        };
+        let ip = *nic.address().ip();
+        let (local, mapped) = (link_local(ip), nic.gid());
+        let table = match self.settings.link {
+            _ if self.has(Fault::NoGid) => vec![],
+            Link::InfiniBand => vec![(port_gid(self.guid()), gid_type::IB)],
+            Link::Ethernet if self.has(Fault::GidV1Only) => {
+                vec![(local, gid_type::ROCE_V1), (mapped, gid_type::ROCE_V1)]
+            }
+            Link::Ethernet => vec![
+                (local, gid_type::ROCE_V1),
+                (local, gid_type::ROCE_V2),
+                (mapped, gid_type::ROCE_V1),
+                (mapped, gid_type::ROCE_V2),
+            ],
+        };
+        (0..).zip(table).map(entry).collect()
+    }
+}
+
+/// An InfiniBand port's GID: the subnet's default prefix, and its GUID.
+fn port_gid(guid: [u8; 8]) -> [u8; 16] {
+    let mut gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    gid[8..].copy_from_slice(&guid);
+    gid
+}
+
+/// The link-local address of an adapter: `fe80::5efe:` and its IPv4 address, as RFC 5214 forms it.
+fn link_local(ip: Ipv4Addr) -> [u8; 16] {
+    let [a, b, c, d] = ip.octets();
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, a, b, c, d]
+}
+
+/// The IPv4 address of the adapter with this GID, link-local or mapped.
+pub(crate) fn address_of(gid: [u8; 16]) -> Option<Ipv4Addr> {
+    let [.., a, b, c, d] = gid;
+    let ip = Ipv4Addr::new(a, b, c, d);
+    if gid == link_local(ip) { Some(ip) } else { Ipv6Addr::from(gid).to_ipv4_mapped() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_gid_leads_to_its_address() {
+        let ip = Ipv4Addr::new(127, 64, 3, 9);
+        assert_eq!(address_of(link_local(ip)), Some(ip));
+        assert_eq!(address_of(ip.to_ipv6_mapped().octets()), Some(ip));
+        assert_eq!(address_of(port_gid([1, 2, 3, 4, 5, 6, 7, 8])), None);
+    }
+}

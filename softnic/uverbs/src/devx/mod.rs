@@ -1,0 +1,39 @@
+//! DevX: a program's own commands pass through to the adapter, which knows whose objects are whose.
+
+pub(crate) mod obj;
+pub(crate) mod uar;
+pub(crate) mod umem;
+
+use crate::abi::object;
+use crate::attrs::Call;
+use crate::errno::Errno;
+use crate::events::Kind;
+use crate::opened::Opened;
+
+/// First number of the driver's methods, and of their attributes.
+const FIRST: u16 = 0x1000;
+
+pub(crate) fn call(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    // Doorbell pages are for users of the kernel's own queues, too.
+    if call.object != object::UAR && !opened.session()?.devx {
+        return Err(Errno::EINVAL);
+    }
+    match (call.object, call.method.checked_sub(FIRST).ok_or(Errno::EPROTONOSUPPORT)?) {
+        (object::DEVX, 0) => obj::general(opened, call),
+        (object::DEVX, 2) => obj::query_eqn(call),
+        (object::DEVX_OBJ, 0) => obj::create(opened, call),
+        (object::DEVX_OBJ, 1) => obj::destroy(opened, call),
+        (object::DEVX_OBJ, 2) => obj::modify(opened, call),
+        (object::DEVX_OBJ, 3) => obj::query(opened, call),
+        (object::DEVX_OBJ, 4) => obj::query_async(opened, call),
+        (object::DEVX_UMEM, 0) => umem::register(opened, call),
+        (object::DEVX_UMEM, 1) => umem::deregister(opened, call),
+        (object::DEVX_ASYNC_CMD_FD | object::DEVX_ASYNC_EVENT_FD, 0) => {
+            let fd = opened.new_channel(Kind::Packets)?;
+            call.return_handle(FIRST, fd as u32)
+        }
+        (object::UAR, 0) => uar::allocate(opened, call),
+        (object::UAR, 1) => uar::destroy(opened, call),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}

@@ -1,0 +1,220 @@
+//! Objects that a program makes by commands of its own.
+
+use super::FIRST;
+use crate::attrs::Call;
+use crate::device::VECTORS;
+use crate::errno::Errno;
+use crate::fault::Fault;
+use crate::handles::Object;
+use crate::opened::Opened;
+use rushmem_mlx5::prm::caps::{AtomicCaps, CapPage, CapType, QueryHcaCap, QueryHcaCapOut};
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header, cq, mkey, pd, qp};
+
+/// An object, and the command that ends it.
+pub(crate) struct Devx {
+    kind: Kind,
+    number: u32,
+    destroy: [u8; 16],
+}
+
+/// What sort of object a command is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Pd,
+    Mkey,
+    Cq,
+    Qp,
+}
+
+/// Longest output mailbox.
+const LONGEST: usize = 16 << 10;
+
+const HANDLE: u16 = FIRST;
+const INPUT: u16 = FIRST + 1;
+const OUTPUT: u16 = FIRST + 2;
+
+/// Executes the command in `input`, and returns its output to the program. A refusal is `EREMOTEIO`, and its reason is
+/// in the output.
+fn execute(opened: &Opened, call: &Call, input: &[u8], output: u16) -> Result<Vec<u8>, Errno> {
+    let mailbox = run(opened, input, call.room(output))?;
+    call.output_bytes(output, &mailbox)?;
+    match CmdError::check(&mailbox) {
+        Ok(()) => Ok(mailbox),
+        Err(error) => {
+            tracing::debug!(opcode = ?Header::decode(input).map(|header| header.opcode), %error, "refused");
+            Err(Errno::EREMOTEIO)
+        }
+    }
+}
+
+/// Has the adapter execute the command in `input`, with an output of `room` bytes.
+fn run(opened: &Opened, input: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
+    if !(16..=LONGEST).contains(&room) {
+        return Err(Errno::EINVAL);
+    }
+    let mut mailbox = vec![0; room];
+    opened.session()?.context.command(input, &mut mailbox);
+    Ok(mailbox)
+}
+
+fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
+    Ok(Header::decode(input).map_err(|_| Errno::EINVAL)?.opcode)
+}
+
+/// DEVX_OTHER: commands about no object.
+pub(super) fn general(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    let input = call.bytes(FIRST)?;
+    match opcode(&input)? {
+        CmdOpcode::QUERY_HCA_CAP if opened.device.has(Fault::NoAtomics) && asks_for_atomics(&input) => {
+            let answer = QueryHcaCapOut { page: CapPage::new(AtomicCaps::default()) }.encode();
+            let room = call.room(FIRST + 1).min(answer.len());
+            call.output_bytes(FIRST + 1, &answer[..room])
+        }
+        CmdOpcode::QUERY_HCA_CAP | CmdOpcode::QUERY_ROCE_ADDRESS | CmdOpcode::QUERY_ISSI => {
+            execute(opened, call, &input, FIRST + 1).map(drop)
+        }
+        other => {
+            tracing::debug!(opcode = ?other, "no general command");
+            Err(Errno::EINVAL)
+        }
+    }
+}
+
+fn asks_for_atomics(input: &[u8]) -> bool {
+    QueryHcaCap::decode(input).is_ok_and(|query| query.cap_type == CapType::ATOMIC)
+}
+
+/// DEVX_QUERY_EQN: the event queue behind a completion vector.
+pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
+    let vector: u32 = call.input(FIRST)?;
+    if vector >= VECTORS {
+        return Err(Errno::EINVAL);
+    }
+    call.output(FIRST + 1, &(vector + 1))
+}
+
+/// DEVX_OBJ create.
+pub(super) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let input = call.bytes(INPUT)?;
+    if kind_created(opcode(&input)?).is_none() {
+        tracing::debug!(opcode = ?opcode(&input), "no command that makes an object");
+        return Err(Errno::EINVAL);
+    }
+    let output = execute(opened, call, &input, OUTPUT)?;
+    let object = created(&input, &output).ok_or(Errno::EIO)?;
+    let handle = opened.handles.insert(object)?;
+    call.return_handle(HANDLE, handle)
+}
+
+fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
+    match opcode {
+        CmdOpcode::ALLOC_PD => Some(Kind::Pd),
+        CmdOpcode::CREATE_MKEY => Some(Kind::Mkey),
+        CmdOpcode::CREATE_CQ => Some(Kind::Cq),
+        CmdOpcode::CREATE_QP => Some(Kind::Qp),
+        _ => None,
+    }
+}
+
+/// The object that a successful command has made.
+fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
+    let kind = kind_created(opcode(input).ok()?)?;
+    let (number, destroy) = match kind {
+        Kind::Pd => {
+            let pd = pd::AllocPdOut::decode(output).ok()?.pd;
+            (pd, pd::DeallocPd { pd, ..Default::default() }.encode())
+        }
+        Kind::Mkey => {
+            let mkey_index = mkey::CreateMkeyOut::decode(output).ok()?.mkey_index;
+            (mkey_index, mkey::DestroyMkey { mkey_index, ..Default::default() }.encode())
+        }
+        Kind::Cq => {
+            let cqn = cq::CreateCqOut::decode(output).ok()?.cqn;
+            (cqn, cq::DestroyCq { cqn, ..Default::default() }.encode())
+        }
+        Kind::Qp => {
+            let qpn = qp::CreateQpOut::decode(output).ok()?.qpn;
+            (qpn, qp::DestroyQp { qpn, ..Default::default() }.encode())
+        }
+    };
+    Some(Devx { kind, number, destroy })
+}
+
+/// DEVX_OBJ destroy.
+pub(super) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let handle = call.handle(HANDLE)?;
+    let destroy = opened.handles.get::<Devx>(handle)?.destroy;
+    let answer = run(opened, &destroy, 16)?;
+    match CmdError::check(&answer) {
+        Ok(()) => opened.handles.remove::<Devx>(handle).map(drop),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// DEVX_OBJ modify.
+pub(super) fn modify(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    let input = call.bytes(INPUT)?;
+    let kind = match opcode(&input)? {
+        CmdOpcode::RST2INIT_QP
+        | CmdOpcode::INIT2INIT_QP
+        | CmdOpcode::INIT2RTR_QP
+        | CmdOpcode::RTR2RTS_QP
+        | CmdOpcode::RTS2RTS_QP
+        | CmdOpcode::SQERR2RTS_QP
+        | CmdOpcode::SQD_RTS_QP
+        | CmdOpcode::MODIFY_2ERR_QP
+        | CmdOpcode::MODIFY_2RST_QP => Kind::Qp,
+        _ => return Err(Errno::EINVAL),
+    };
+    about(opened, call, kind, &input)?;
+    execute(opened, call, &input, OUTPUT).map(drop)
+}
+
+/// DEVX_OBJ query.
+pub(super) fn query(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    let input = question(opened, call)?;
+    execute(opened, call, &input, OUTPUT).map(drop)
+}
+
+/// DEVX_OBJ query, with the answer through a file.
+pub(super) fn query_async(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    const FILE: u16 = FIRST + 2;
+    const REQUEST: u16 = FIRST + 3;
+    const ROOM: u16 = FIRST + 4;
+    let input = question(opened, call)?;
+    let fd = call.optional_fd(FILE)?.ok_or(Errno::EINVAL)?;
+    let channel = opened.channel(fd)?;
+    let request: u64 = call.input(REQUEST)?;
+    let room: u16 = call.input(ROOM)?;
+    let answer = run(opened, &input, room.into())?;
+    let event = [&request.to_ne_bytes()[..], &answer].concat();
+    if channel.send(&event) { Ok(()) } else { Err(Errno::EAGAIN) }
+}
+
+/// A question about the object of the handle.
+fn question(opened: &Opened, call: &Call) -> Result<Vec<u8>, Errno> {
+    let input = call.bytes(INPUT)?;
+    let kind = match opcode(&input)? {
+        CmdOpcode::QUERY_QP => Kind::Qp,
+        CmdOpcode::QUERY_CQ => Kind::Cq,
+        _ => return Err(Errno::EINVAL),
+    };
+    about(opened, call, kind, &input)?;
+    Ok(input)
+}
+
+/// Whether the command is about the object of the handle, made by a command or not.
+fn about(opened: &Opened, call: &Call, kind: Kind, input: &[u8]) -> Result<(), Errno> {
+    // All these commands have the object's number in the same place.
+    let number = match input.get(8..12) {
+        Some(&[_, a, b, c]) => u32::from_be_bytes([0, a, b, c]),
+        _ => return Err(Errno::EINVAL),
+    };
+    let found = match opened.handles.any(call.handle(HANDLE)?)? {
+        Object::Devx(devx) => (devx.kind, devx.number),
+        Object::Qp(qp) => (Kind::Qp, qp.qpn),
+        Object::Cq(cq) => (Kind::Cq, cq.cqn),
+        _ => return Err(Errno::EINVAL),
+    };
+    if found == (kind, number) { Ok(()) } else { Err(Errno::EINVAL) }
+}

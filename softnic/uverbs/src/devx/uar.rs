@@ -1,0 +1,58 @@
+//! Doorbell pages.
+
+use super::FIRST;
+use crate::attrs::Call;
+use crate::errno::Errno;
+use crate::fault::Fault;
+use crate::opened::Opened;
+use rushmem_softnic::PAGE;
+use std::sync::Arc;
+
+/// A doorbell page.
+pub(crate) struct Uar {
+    page_id: u32,
+}
+
+/// Types of doorbell pages; to the adapter they are the same.
+const BLUE_FLAME: u64 = 0;
+const NON_CACHED: u64 = 1;
+
+/// An offset that no file can be mapped from.
+const UNMAPPABLE: u64 = 1;
+
+/// UAR alloc.
+pub(super) fn allocate(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    const HANDLE: u16 = FIRST;
+    const TYPE: u16 = FIRST + 1;
+    const OFFSET_OUT: u16 = FIRST + 2;
+    const LENGTH_OUT: u16 = FIRST + 3;
+    const PAGE_ID_OUT: u16 = FIRST + 4;
+
+    opened.session()?;
+    let kind: u64 = call.input(TYPE)?;
+    if kind > NON_CACHED {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // The first is the library's own, with which it opens the device.
+    let first = opened.handles.all::<Uar>().next().is_none();
+    let has = |fault| opened.device.has(fault);
+    if !first && has(Fault::Uar) || kind == BLUE_FLAME && has(Fault::UarBf) {
+        return Err(Errno::ENOMEM);
+    }
+    let unmappable = !first && has(Fault::UarMmap);
+    let (offset, page) = opened.pages.allocate()?;
+    let page_id = opened.session()?.context.alloc_uar_in(Arc::new(page), 0)?;
+    let handle = opened.handles.insert(Uar { page_id })?;
+    call.return_handle(HANDLE, handle)?;
+    call.output(OFFSET_OUT, &(if unmappable { UNMAPPABLE } else { offset }))?;
+    call.output(LENGTH_OUT, &(PAGE as u32))?;
+    call.output(PAGE_ID_OUT, &page_id)
+}
+
+/// UAR destroy.
+pub(super) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let handle = call.handle(FIRST)?;
+    let page_id = opened.handles.get::<Uar>(handle)?.page_id;
+    opened.session()?.context.free_uar(page_id)?;
+    opened.handles.remove::<Uar>(handle).map(drop)
+}

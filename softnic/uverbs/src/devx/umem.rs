@@ -1,0 +1,55 @@
+//! Memory for queues and keys that a program makes by commands of its own.
+
+use super::FIRST;
+use crate::abi::access;
+use crate::attrs::Call;
+use crate::errno::Errno;
+use crate::fault::Fault;
+use crate::memory;
+use crate::opened::Opened;
+
+/// Registered memory.
+pub(crate) struct Umem {
+    /// The adapter's number.
+    id: u32,
+}
+
+/// DEVX_UMEM reg.
+pub(super) fn register(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    const HANDLE: u16 = FIRST;
+    const ADDRESS: u16 = FIRST + 1;
+    const LENGTH: u16 = FIRST + 2;
+    const ACCESS: u16 = FIRST + 3;
+    const NUMBER_OUT: u16 = FIRST + 4;
+    const PAGE_SIZES: u16 = FIRST + 5;
+    const DMA_BUF: u16 = FIRST + 6;
+
+    let (address, len): (u64, u64) = (call.input(ADDRESS)?, call.input(LENGTH)?);
+    let write = call.input::<u32>(ACCESS)? & access::LOCAL_WRITE != 0;
+    // The smallest page is always right.
+    if call.optional::<u64>(PAGE_SIZES)?.is_some_and(|sizes| sizes & 1 << 12 == 0) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if opened.device.has(Fault::DevxUmem) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let region = match call.optional_fd(DMA_BUF)? {
+        Some(_) if opened.device.has(Fault::DmaBuf) => return Err(Errno::EOPNOTSUPP),
+        // The address is an offset then.
+        Some(fd) => memory::dma_buf(fd, address, len)?,
+        None if opened.device.has(Fault::Memlock) => return Err(Errno::ENOMEM),
+        None => memory::user(address, len, write)?,
+    };
+    let id = opened.umem(region, len)?;
+    let handle = opened.handles.insert(Umem { id })?;
+    call.return_handle(HANDLE, handle)?;
+    call.output(NUMBER_OUT, &id)
+}
+
+/// DEVX_UMEM dereg.
+pub(super) fn deregister(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let handle = call.handle(FIRST)?;
+    let id = opened.handles.get::<Umem>(handle)?.id;
+    opened.session()?.context.umem_dereg(id)?;
+    opened.handles.remove::<Umem>(handle).map(drop)
+}

@@ -1,0 +1,77 @@
+//! Error numbers, as the kernel returns them.
+
+use rushmem_mlx5::prm::{CmdError, CmdStatus, DecodeError};
+use std::fmt;
+
+/// An error number of the system, such as `EINVAL`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        impl Errno {
+            $(pub(crate) const $name: Errno = Errno(libc::$name);)*
+        }
+
+        impl fmt::Debug for Errno {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match *self {
+                    $(Errno::$name => f.write_str(stringify!($name)),)*
+                    Errno(other) => write!(f, "errno {other}"),
+                }
+            }
+        }
+    };
+}
+
+names! {
+    EACCES EAGAIN EBUSY EFAULT EINVAL EIO EMFILE ENODATA ENODEV ENOENT ENOMEM ENOSPC EOPNOTSUPP EPERM EPROTONOSUPPORT
+    EREMOTEIO
+}
+
+impl Errno {
+    /// What the last system call of this thread left.
+    pub(crate) fn last() -> Errno {
+        Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// The number that the kernel's driver makes of a refused command.
+impl From<CmdError> for Errno {
+    fn from(error: CmdError) -> Errno {
+        match error.status {
+            CmdStatus::INT_ERR
+            | CmdStatus::BAD_SYS_STATE
+            | CmdStatus::BAD_INP_LEN
+            | CmdStatus::BAD_OUTP_LEN => Errno::EIO,
+            CmdStatus::RES_BUSY => Errno::EBUSY,
+            CmdStatus::LIM => Errno::ENOMEM,
+            CmdStatus::NO_RES => Errno::EAGAIN,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<DecodeError> for Errno {
+    fn from(error: DecodeError) -> Errno {
+        match error {
+            DecodeError::Refused(error) => error.into(),
+            _ => Errno::EIO,
+        }
+    }
+}
+
+impl From<rushmem_softnic::Error> for Errno {
+    fn from(error: rushmem_softnic::Error) -> Errno {
+        match error {
+            rushmem_softnic::Error::InUse { .. } => Errno::EBUSY,
+            rushmem_softnic::Error::Exhausted(_) => Errno::ENOMEM,
+            rushmem_softnic::Error::Bind { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::EIO)),
+            rushmem_softnic::Error::Capture { source, .. } => {
+                Errno(source.raw_os_error().unwrap_or(libc::EIO))
+            }
+            rushmem_softnic::Error::Thread(source) => Errno(source.raw_os_error().unwrap_or(libc::EAGAIN)),
+            _ => Errno::EINVAL,
+        }
+    }
+}

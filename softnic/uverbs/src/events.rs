@@ -1,0 +1,144 @@
+//! Event files: what a program waits on, and reads events from.
+//!
+//! Each is a pipe whose reading end the program has.
+
+use crate::errno::Errno;
+use crate::sys::{self, Identity};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Longest event, bytes.
+const LONGEST: usize = 4096;
+
+/// How events are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// All events have the same length, which readers know.
+    Fixed,
+    /// A read returns one event, whatever the buffer's length.
+    Packets,
+}
+
+/// The writing side of an event file.
+pub(crate) struct Channel {
+    writer: OwnedFd,
+    /// The reading end once more, which does not wait: to take events back.
+    reader: OwnedFd,
+    kind: Kind,
+    /// Which file the program's end is.
+    identity: Identity,
+    /// Held while events are written or taken back.
+    turn: Mutex<()>,
+}
+
+impl Channel {
+    /// A new event file, and the program's end of it.
+    pub(crate) fn new(kind: Kind) -> Result<(Arc<Channel>, RawFd), Errno> {
+        let mut ends = [0; 2];
+        let mode = if kind == Kind::Packets { libc::O_DIRECT } else { 0 };
+        // SAFETY: a live array for two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK | mode) } != 0 {
+            return Err(Errno::last());
+        }
+        let (end, writer) = (sys::owned(ends[0])?, sys::owned(ends[1])?);
+        let identity = sys::identity(end.as_raw_fd()).ok_or(Errno::EIO)?;
+        let name = CString::new(format!("/proc/self/fd/{}", end.as_raw_fd())).map_err(|_| Errno::EIO)?;
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: a C string that lives.
+        let reader = sys::owned(unsafe { sys::open(name.as_ptr(), flags, 0) })?;
+        // Programs get an end that waits, as the kernel gives it; `reader` is a description of its own.
+        // SAFETY: takes numbers only.
+        if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
+            return Err(Errno::last());
+        }
+        let channel = Channel { writer, reader, kind, identity, turn: Mutex::default() };
+        Ok((Arc::new(channel), end.into_raw_fd()))
+    }
+
+    /// Whether `fd` is the program's end.
+    pub(crate) fn is(&self, fd: RawFd) -> bool {
+        sys::identity(fd) == Some(self.identity)
+    }
+
+    /// Adds an event. Gives whether there was room.
+    pub(crate) fn send(&self, event: &[u8]) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.put(event)
+    }
+
+    fn put(&self, event: &[u8]) -> bool {
+        // SAFETY: the event's own bytes.
+        let put = unsafe { libc::write(self.writer.as_raw_fd(), event.as_ptr().cast(), event.len()) };
+        let whole = usize::try_from(put) == Ok(event.len());
+        if !whole {
+            tracing::error!(bytes = event.len(), "an event file is full: the event is lost");
+        }
+        whole
+    }
+
+    /// Takes back the unread events for which `choose` says so; gives their number. `len` is an event's length.
+    pub(crate) fn take_back(&self, len: usize, choose: impl Fn(&[u8]) -> bool) -> u32 {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = [0; LONGEST];
+        let step = if self.kind == Kind::Fixed { len.min(LONGEST) } else { LONGEST };
+        let mut unread: Vec<Vec<u8>> = Vec::new();
+        loop {
+            // SAFETY: `step` bytes of the buffer.
+            let got = unsafe { libc::read(self.reader.as_raw_fd(), buffer.as_mut_ptr().cast(), step) };
+            match usize::try_from(got) {
+                Ok(got) if got > 0 => unread.push(buffer[..got].to_vec()),
+                _ => break,
+            }
+        }
+        let mut taken = 0;
+        for event in unread {
+            if choose(&event) {
+                taken += 1;
+            } else {
+                self.put(&event);
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(fd: RawFd, room: usize) -> Vec<u8> {
+        let mut buffer = vec![0; room];
+        // SAFETY: all of the buffer.
+        let got = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), room) };
+        buffer.truncate(usize::try_from(got).unwrap());
+        buffer
+    }
+
+    #[test]
+    fn events_are_read_in_order_and_can_be_taken_back() {
+        let (channel, fd) = Channel::new(Kind::Fixed).unwrap();
+        assert!(channel.is(fd) && !channel.is(0));
+        for value in [1u64, 2, 1, 3] {
+            assert!(channel.send(&value.to_ne_bytes()));
+        }
+        assert_eq!(read(fd, 8), 1u64.to_ne_bytes());
+        assert_eq!(channel.take_back(8, |event| event == 1u64.to_ne_bytes()), 1);
+        assert_eq!(channel.take_back(8, |event| event == 1u64.to_ne_bytes()), 0);
+        assert_eq!(read(fd, 8), 2u64.to_ne_bytes());
+        assert_eq!(read(fd, 8), 3u64.to_ne_bytes());
+        sys::close(fd);
+        assert!(!channel.is(fd));
+    }
+
+    #[test]
+    fn packets_stay_apart() {
+        let (channel, fd) = Channel::new(Kind::Packets).unwrap();
+        channel.send(b"one");
+        channel.send(b"three");
+        assert_eq!(read(fd, 100), b"one");
+        assert_eq!(channel.take_back(0, |event| event == b"one"), 0);
+        assert_eq!(read(fd, 100), b"three");
+        sys::close(fd);
+    }
+}

@@ -1,0 +1,69 @@
+//! Refusals to order: each makes the device behave like one that lacks something, or withholds it.
+
+use std::fmt;
+
+macro_rules! faults {
+    ($($variant:ident = $name:literal, $doc:literal;)*) => {
+        /// A refusal that the device shows on purpose.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Fault {
+            /// Every fault.
+            pub const ALL: &'static [Fault] = &[$(Fault::$variant),*];
+
+            /// The word that asks for it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Fault::$variant => $name,)*
+                }
+            }
+
+            /// What the device then does.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Fault::$variant => $doc,)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    Open = "open=EACCES", "Opening the device node fails with EACCES, as for a user without permission.";
+    Memlock = "memlock", "Registering memory fails with ENOMEM, as where RLIMIT_MEMLOCK is too small.";
+    Devx = "devx", "A context that asks for DevX is refused with EPERM, as by an old or unprivileged device.";
+    DevxUmem = "devx-umem", "Registering a DevX umem fails with EOPNOTSUPP.";
+    DmaBuf = "dmabuf", "Registering a dma-buf, as memory region or umem, fails with EOPNOTSUPP.";
+    Uar = "uar", "Doorbell pages of both types, but the library's own at open, are refused with ENOMEM.";
+    UarBf = "uar-bf", "Doorbell pages of type BlueFlame are refused with ENOMEM.";
+    UarMmap = "uar-mmap", "Doorbell pages, but the library's own at open, are made, and then cannot be mapped: EINVAL.";
+    PortDown = "port-down", "The port says that it is down, and nothing gets through.";
+    NoGid = "no-gid", "The table of GIDs is empty.";
+    GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";
+    NoAtomics = "atomics=none", "The device says that it has no atomics, and queue pairs do not grant them.";
+    PeerGone = "peer-gone", "No packet gets through to any other adapter.";
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ() {
+        let mut names: Vec<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Fault::ALL.len());
+    }
+}

@@ -1,0 +1,232 @@
+//! Memory that programs register: their own, that of dma-bufs, and that of peer memory clients.
+
+use crate::errno::Errno;
+use crate::peer_memory;
+use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, PAGE, Width};
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Memory, and where in it the registered bytes begin.
+pub(crate) struct Region {
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) offset: u64,
+}
+
+/// `len` bytes of the program at address `start`, which are faulted in as pinning would; `write` where the adapter
+/// may write there. Gives `EFAULT` where they are not mapped, or not with these rights.
+///
+/// The program keeps them mapped until it has given them back, as it must with hardware, where they would stay pinned.
+pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
+    if len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    start.checked_add(len).ok_or(Errno::EINVAL)?;
+    if let Some(memory) = peer_memory::claim_range(start, len) {
+        return Ok(Region { memory, offset: 0 });
+    }
+    let base = NonNull::new(start as *mut u8).ok_or(Errno::EFAULT)?;
+    let writable = populate(start, len, write)?;
+    // SAFETY: the range is mapped (populated above), and stays so until it is given back, as the program has promised
+    // by registering it. It is not memory that Rust code of this library refers to.
+    let memory = unsafe { HostMemory::new(base, len) };
+    let memory: Arc<dyn Memory> = if writable { Arc::new(memory) } else { Arc::new(ReadOnly(memory)) };
+    Ok(Region { memory, offset: 0 })
+}
+
+/// Makes the system map all pages of a range. Gives whether they may be written, which `write` demands.
+fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
+    let page = PAGE as u64;
+    let first = start & !(page - 1);
+    let end = (start + len).checked_next_multiple_of(page).ok_or(Errno::EFAULT)?;
+    let advise = |advice| {
+        // SAFETY: populating changes no contents; the kernel checks the range.
+        unsafe { libc::madvise(first as *mut _, (end - first) as usize, advice) == 0 }
+    };
+    if advise(libc::MADV_POPULATE_WRITE) {
+        return Ok(true);
+    }
+    // Not mapped, or not writable; or a system or mapping that cannot be advised.
+    match protection(first, end) {
+        Protection::Write => Ok(true),
+        Protection::Read if !write => {
+            advise(libc::MADV_POPULATE_READ);
+            Ok(false)
+        }
+        _ => Err(Errno::EFAULT),
+    }
+}
+
+/// What a program may do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Protection {
+    None,
+    Read,
+    Write,
+}
+
+/// What this process may do with all of a range.
+fn protection(first: u64, end: u64) -> Protection {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Protection::None };
+    let (mut at, mut least) = (first, Protection::Write);
+    for line in maps.lines() {
+        let Some((from, to, protection)) = mapping(line) else { continue };
+        if from <= at && at < to {
+            (at, least) = (to, least.min(protection));
+        }
+        if at >= end {
+            return least;
+        }
+    }
+    Protection::None
+}
+
+/// First byte, end and protection in a line such as `7f00-7f10 rw-p ...`.
+fn mapping(line: &str) -> Option<(u64, u64, Protection)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (from, to) = range.split_once('-')?;
+    let protection = match rest.get(..2)? {
+        "rw" => Protection::Write,
+        "r-" => Protection::Read,
+        _ => Protection::None,
+    };
+    Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?, protection))
+}
+
+/// Memory that nobody may write, so that it has no pointer for the adapter.
+struct ReadOnly(HostMemory);
+
+// SAFETY: it has no host pointer.
+unsafe impl Memory for ReadOnly {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn unified_addr(&self) -> Option<u64> {
+        None
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        self.0.read(offset, buf)
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), MemoryError> {
+        Err(MemoryError::Device(libc::EACCES))
+    }
+
+    fn atomic(&self, _: u64, _: Width, _: AtomicOp) -> Result<u64, MemoryError> {
+        Err(MemoryError::Device(libc::EACCES))
+    }
+}
+
+/// `len` bytes of a dma-buf from `offset`: mapped where it can be, else from a peer memory client.
+pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64) -> Result<Region, Errno> {
+    if len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let end = offset.checked_add(len).ok_or(Errno::EINVAL)?;
+    if let Some(memory) = peer_memory::claim_dma_buf(fd, offset, len) {
+        return Ok(Region { memory, offset: 0 });
+    }
+    // SAFETY: asks for the end of the file; the position of a dma-buf has no other use.
+    let size = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
+    let Ok(size) = u64::try_from(size) else { return Err(Errno::EOPNOTSUPP) };
+    if end > size {
+        return Err(Errno::EINVAL);
+    }
+    let first = offset & !(PAGE as u64 - 1);
+    match Mapping::new(fd, first, (end - first).next_multiple_of(PAGE as u64)) {
+        Ok(mapping) => Ok(Region { memory: Arc::new(mapping), offset: offset - first }),
+        Err(error) => {
+            tracing::debug!(fd, ?error, "the dma-buf cannot be mapped, and no peer memory client claims it");
+            Err(Errno::EOPNOTSUPP)
+        }
+    }
+}
+
+/// Part of a file, mapped and shared.
+pub(crate) struct Mapping {
+    memory: HostMemory,
+    base: NonNull<u8>,
+}
+
+// SAFETY: an address range that any thread may access; see `HostMemory`.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of a file from `offset`, both multiples of a page.
+    pub(crate) fn new(fd: RawFd, offset: u64, len: u64) -> Result<Mapping, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (size, offset) = (len as usize, libc::off_t::try_from(offset).map_err(|_| Errno::EINVAL)?);
+        // SAFETY: a new mapping at an address that the system chooses touches nothing that exists.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, libc::MAP_SHARED, fd, offset) };
+        if at == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let base = NonNull::new(at.cast()).ok_or(Errno::ENOMEM)?;
+        // SAFETY: the mapping lives until `drop`, and is handed out by raw pointer only.
+        Ok(Mapping { memory: unsafe { HostMemory::new(base, len) }, base })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `new` has mapped; whoever used it held this object.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.memory.len() as usize) };
+    }
+}
+
+// SAFETY: the mapping lives as long as the object, at one address, and only raw pointers to it are handed out.
+unsafe impl Memory for Mapping {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.memory.host_ptr()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        self.memory.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.memory.write(offset, data)
+    }
+
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        self.memory.atomic(offset, width, op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mapped_is_refused() {
+        let buffer = rushmem_softnic::HostBuffer::new(3 * PAGE);
+        let at = buffer.as_ptr() as u64;
+        assert!(user(at + 10, 2 * PAGE as u64, true).is_ok());
+        assert!(matches!(user(at, 0, true), Err(Errno::EINVAL)));
+        assert!(matches!(user(u64::MAX - 10, 100, true), Err(Errno::EINVAL)));
+        assert!(matches!(user(0, 100, false), Err(Errno::EFAULT)));
+        assert!(matches!(user(0x1000, 100, false), Err(Errno::EFAULT)));
+        let text = "constant";
+        let constant = user(text.as_ptr() as u64, 8, false).unwrap().memory;
+        let mut bytes = [0; 8];
+        constant.read(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"constant");
+        assert!(constant.host_ptr().is_none() && constant.write(0, &[0]).is_err());
+        assert!(matches!(user(text.as_ptr() as u64, 8, true), Err(Errno::EFAULT)));
+        let page = at & !(PAGE as u64 - 1);
+        assert_eq!(protection(page, page + PAGE as u64), Protection::Write);
+        assert_eq!(protection(0x1000, 0x2000), Protection::None);
+    }
+}

@@ -1,0 +1,117 @@
+//! An opened device: its context at the adapter, its objects, and what each ioctl does with them.
+
+use crate::abi::object;
+use crate::attrs::Call;
+use crate::device::{Adapter, Device};
+use crate::errno::Errno;
+use crate::events::{Channel, Kind};
+use crate::handles::Handles;
+use crate::memory::Region;
+use crate::pages::Pages;
+use crate::verbs::cq::Cq;
+use crate::{devx, verbs};
+use rushmem_mlx5::prm::{Command, Response};
+use rushmem_softnic::Context;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// An opened device. Dropping it destroys its objects.
+pub(crate) struct Opened {
+    pub(crate) handles: Handles,
+    pub(crate) context: Option<Session>,
+    pub(crate) device: Arc<Device>,
+    pub(crate) pages: Pages,
+    channels: Vec<Arc<Channel>>,
+}
+
+/// What GET_CONTEXT has made.
+pub(crate) struct Session {
+    // Goes before the adapter does.
+    pub(crate) context: Context,
+    pub(crate) adapter: Arc<Adapter>,
+    /// DevX was asked for and granted.
+    pub(crate) devx: bool,
+}
+
+impl Opened {
+    /// A device just opened; `file` is the memory that programs map through it.
+    pub(crate) fn new(device: Arc<Device>, file: OwnedFd) -> Opened {
+        Opened {
+            handles: Handles::default(),
+            context: None,
+            device,
+            pages: Pages::new(file),
+            channels: Vec::new(),
+        }
+    }
+
+    /// Executes a call.
+    pub(crate) fn call(&mut self, call: &Call) -> Result<(), Errno> {
+        match (call.object, call.method) {
+            (object::DEVICE, method) => verbs::device::call(self, method, call),
+            (object::PD, 0) => verbs::pd::destroy(self, call),
+            (object::CQ, 0) => verbs::cq::create(self, call),
+            (object::CQ, 1) => verbs::cq::destroy(self, call),
+            (object::QP, 0) => verbs::qp::create(self, call),
+            (object::QP, 1) => verbs::qp::destroy(self, call),
+            (object::AH, 0) => verbs::ah::destroy(self, call),
+            (object::MR, 1) => verbs::mr::destroy(self, call),
+            (object::MR, 4) => verbs::mr::register_dma_buf(self, call),
+            (object::ASYNC_EVENT, 0) => verbs::device::async_event_file(self, call),
+            (object::DEVX | object::DEVX_OBJ | object::DEVX_UMEM | object::UAR, _)
+            | (object::DEVX_ASYNC_CMD_FD | object::DEVX_ASYNC_EVENT_FD, _) => devx::call(self, call),
+            _ => Err(Errno::EPROTONOSUPPORT),
+        }
+    }
+
+    /// What GET_CONTEXT has made; before that nothing works.
+    pub(crate) fn session(&self) -> Result<&Session, Errno> {
+        self.context.as_ref().ok_or(Errno::EINVAL)
+    }
+
+    /// Has the adapter execute a command.
+    pub(crate) fn execute<C: Command>(&self, command: &C) -> Result<C::Output, Errno> {
+        let mut output = C::Output::EMPTY;
+        self.session()?.context.command(command.encode().as_ref(), output.as_mut());
+        C::Output::decode(output.as_ref()).map_err(|error| {
+            tracing::debug!(command = %C::OPCODE, %error, "the adapter refuses a command");
+            error.into()
+        })
+    }
+
+    /// Registers memory with the adapter.
+    pub(crate) fn umem(&self, region: Region, len: u64) -> Result<u32, Errno> {
+        Ok(self.session()?.context.umem_reg(region.memory, region.offset, len)?)
+    }
+
+    /// Forgets umems, of which nothing is in use any more.
+    pub(crate) fn forget_umems(&self, umems: &[u32]) {
+        for umem in umems {
+            let forgotten = self.session().map(|session| session.context.umem_dereg(*umem));
+            if let Ok(Err(error)) = forgotten {
+                tracing::warn!(%error, "a umem cannot be given back");
+            }
+        }
+    }
+
+    /// A new event file; gives the program's end.
+    pub(crate) fn new_channel(&mut self, kind: Kind) -> Result<RawFd, Errno> {
+        let (channel, fd) = Channel::new(kind)?;
+        self.channels.push(channel);
+        Ok(fd)
+    }
+
+    /// The event file whose program's end is `fd`.
+    pub(crate) fn channel(&self, fd: RawFd) -> Result<Arc<Channel>, Errno> {
+        self.channels.iter().find(|channel| channel.is(fd)).cloned().ok_or(Errno::ENOENT)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let Some(session) = &self.context else { return };
+        for cq in self.handles.all::<Cq>() {
+            session.adapter.registry.forget(cq.cqn);
+        }
+    }
+}

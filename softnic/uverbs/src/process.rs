@@ -1,0 +1,181 @@
+//! The process: its devices, and which of its file descriptors are theirs.
+
+use crate::attrs::Call;
+use crate::device::Device;
+use crate::errno::Errno;
+use crate::fault::Fault;
+use crate::opened::Opened;
+use crate::settings::Settings;
+use crate::sys::{self, Identity};
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Major number of the device nodes.
+const MAJOR: u32 = 231;
+/// Minor number of the first.
+const FIRST_MINOR: u32 = 192;
+
+/// Descriptors from here on are not handed out.
+const MAX_FD: usize = 1 << 16;
+
+/// Which descriptors may be devices: the one question that every `close` and `fstat` of a program asks.
+static DEVICES: [AtomicU64; MAX_FD / 64] = [const { AtomicU64::new(0) }; MAX_FD / 64];
+
+/// Whether `fd` may be a device.
+pub(crate) fn may_be_device(fd: RawFd) -> bool {
+    let fd = fd as usize;
+    // Relaxed: who passes a descriptor on to another thread orders that already.
+    fd < MAX_FD && DEVICES[fd / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0
+}
+
+fn mark(fd: RawFd, device: bool) {
+    let fd = fd as usize;
+    let bit = 1 << (fd % 64);
+    match device {
+        true => DEVICES[fd / 64].fetch_or(bit, Ordering::Relaxed),
+        false => DEVICES[fd / 64].fetch_and(!bit, Ordering::Relaxed),
+    };
+}
+
+/// Everything of one process. A child that was forked starts with nothing: it has no engine threads.
+pub(crate) struct Process {
+    pid: u32,
+    devices: Vec<Arc<Device>>,
+    files: Mutex<BTreeMap<Identity, File>>,
+}
+
+/// An opened device.
+#[derive(Clone)]
+struct File {
+    /// The descriptor that `open` returned; closing it closes the device.
+    fd: RawFd,
+    index: u32,
+    opened: Arc<Mutex<Opened>>,
+}
+
+/// What [`current`] returns, or the same of the parent; never freed.
+static CURRENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What [`current`] has returned in this process, if it was ever called.
+pub(crate) fn existing() -> Option<&'static Process> {
+    // SAFETY: null, or made by `Box::into_raw` in `current` and never freed.
+    let process = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
+    process.filter(|process| process.pid == std::process::id())
+}
+
+/// This process. What a parent had is left alone: its locks may be held for ever.
+pub(crate) fn current() -> &'static Process {
+    loop {
+        if let Some(process) = existing() {
+            return process;
+        }
+        let found = CURRENT.load(Ordering::Acquire);
+        let new = Box::into_raw(Box::new(Process::new()));
+        match CURRENT.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: made above, and never freed.
+            Ok(_) => return unsafe { &*new },
+            // SAFETY: made above, and shown to nobody.
+            Err(_) => drop(unsafe { Box::from_raw(new) }),
+        }
+    }
+}
+
+impl Process {
+    fn new() -> Process {
+        crate::log::start();
+        let devices = match Settings::from_env() {
+            Ok(settings) => {
+                let settings = Arc::new(settings);
+                (0..settings.devices).map(|i| Arc::new(Device::new(i, Arc::clone(&settings)))).collect()
+            }
+            Err(error) => {
+                tracing::error!(%error, "there are no devices");
+                Vec::new()
+            }
+        };
+        Process { pid: std::process::id(), devices, files: Mutex::default() }
+    }
+
+    fn files(&self) -> std::sync::MutexGuard<'_, BTreeMap<Identity, File>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is a device with this node.
+    pub(crate) fn has(&self, index: u32) -> bool {
+        (index as usize) < self.devices.len()
+    }
+
+    /// Opens a device; gives the descriptor.
+    pub(crate) fn open(&self, index: u32, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let device = self.devices.get(index as usize).ok_or(Errno::ENOENT)?;
+        if device.has(Fault::Open) {
+            return Err(Errno::EACCES);
+        }
+        let file = sys::memory_file(close_on_exec)?;
+        let own = file.try_clone().map_err(|_| Errno::EMFILE)?;
+        let identity = sys::identity(file.as_raw_fd()).ok_or(Errno::EIO)?;
+        if file.as_raw_fd() as usize >= MAX_FD {
+            return Err(Errno::EMFILE);
+        }
+        let opened = Arc::new(Mutex::new(Opened::new(Arc::clone(device), own)));
+        let fd = file.into_raw_fd();
+        self.files().insert(identity, File { fd, index, opened });
+        mark(fd, true);
+        tracing::debug!(device = device.name(), fd, "opened");
+        Ok(fd)
+    }
+
+    fn file(&self, fd: RawFd) -> Option<File> {
+        let identity = sys::identity(fd)?;
+        self.files().get(&identity).cloned()
+    }
+
+    /// The device number of an opened device.
+    pub(crate) fn device_number(&self, fd: RawFd) -> Option<libc::dev_t> {
+        self.file(fd).map(|file| device_number(file.index))
+    }
+
+    /// Executes an ioctl of request [`crate::attrs::REQUEST`]; `None` where `fd` is no device of this library.
+    pub(crate) fn ioctl(&self, fd: RawFd, at: u64) -> Option<Result<(), Errno>> {
+        let Some(file) = self.file(fd) else {
+            if sys::is_memory_file(fd) {
+                tracing::error!(fd, "the device was opened before a fork: open it again in the child");
+                return Some(Err(Errno::ENODEV));
+            }
+            return None;
+        };
+        let mut opened = file.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let call = match Call::read(at) {
+            Ok(call) => call,
+            Err(error) => return Some(Err(error)),
+        };
+        let result = opened.call(&call);
+        tracing::trace!(fd, object = call.object, method = call.method, ?result, "ioctl");
+        Some(result)
+    }
+
+    /// Destroys what an opened device has, before its descriptor is closed. Others' descriptors are no matter.
+    pub(crate) fn close(&self, fd: RawFd) {
+        let Some(identity) = sys::identity(fd) else { return };
+        let mut files = self.files();
+        if files.get(&identity).is_some_and(|file| file.fd == fd) {
+            let file = files.remove(&identity);
+            mark(fd, false);
+            drop(files);
+            tracing::debug!(fd, "closed");
+            drop(file);
+        }
+    }
+}
+
+/// The device number of a node.
+pub(crate) fn device_number(index: u32) -> libc::dev_t {
+    libc::makedev(MAJOR, FIRST_MINOR + index)
+}
+
+/// `231:192`, ...
+pub(crate) fn device_number_text(index: u32) -> String {
+    format!("{MAJOR}:{}", FIRST_MINOR + index)
+}

@@ -1,0 +1,100 @@
+//! System calls, made without the C library's names for them: those are this library's own, where it is preloaded.
+
+use crate::errno::Errno;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Which file a descriptor stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+/// `open`. The path is a C string.
+///
+/// # Safety
+///
+/// As for the system call, which checks its pointer itself.
+pub(crate) unsafe fn open(path: *const libc::c_char, flags: libc::c_int, mode: libc::mode_t) -> libc::c_int {
+    // SAFETY: the system call checks its arguments.
+    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as libc::c_int }
+}
+
+/// `close`.
+pub(crate) fn close(fd: RawFd) -> libc::c_int {
+    // SAFETY: closing any number is memory-safe; whose it is, is the caller's business as with the C library.
+    unsafe { libc::syscall(libc::SYS_close, fd) as libc::c_int }
+}
+
+/// `ioctl`.
+///
+/// # Safety
+///
+/// As for the system call.
+pub(crate) unsafe fn ioctl(fd: RawFd, request: libc::c_ulong, argument: usize) -> libc::c_int {
+    // SAFETY: passed on as it came.
+    unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as libc::c_int }
+}
+
+/// `socket`.
+pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> libc::c_int {
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as libc::c_int }
+}
+
+/// `stat` (with a path) or `fstat` (with an empty one).
+///
+/// # Safety
+///
+/// As for the system call `newfstatat`, which checks its pointers itself.
+pub(crate) unsafe fn stat(
+    at: RawFd,
+    path: *const libc::c_char,
+    to: *mut libc::stat,
+    flags: libc::c_int,
+) -> libc::c_int {
+    // SAFETY: the system call checks its arguments.
+    unsafe { libc::syscall(libc::SYS_newfstatat, at, path, to, flags) as libc::c_int }
+}
+
+/// Which file `fd` stands for, if it is open.
+pub(crate) fn identity(fd: RawFd) -> Option<Identity> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: an empty path with this flag means the descriptor itself, and `stat` is a live local variable.
+    let rc = unsafe { self::stat(fd, c"".as_ptr(), stat.as_mut_ptr(), libc::AT_EMPTY_PATH) };
+    // SAFETY: plain numbers, zeroed at first.
+    let stat = unsafe { stat.assume_init() };
+    (rc == 0).then_some(Identity { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// A file without a name, which programs may map.
+pub(crate) fn memory_file(close_on_exec: bool) -> Result<OwnedFd, Errno> {
+    let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
+    // SAFETY: takes a C string and a number.
+    owned(unsafe { libc::memfd_create(MEMORY_FILE.as_ptr(), flags) })
+}
+
+/// The name that memory files bear.
+const MEMORY_FILE: &std::ffi::CStr = c"rushmem-uverbs";
+
+/// Whether this is a memory file of this library, of whatever process.
+pub(crate) fn is_memory_file(fd: RawFd) -> bool {
+    let target = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+    target.is_ok_and(|path| path.to_string_lossy().starts_with("/memfd:rushmem-uverbs "))
+}
+
+/// Makes a file as long as this.
+pub(crate) fn set_len(file: &OwnedFd, len: u64) -> Result<(), Errno> {
+    let len = libc::off_t::try_from(len).map_err(|_| Errno::ENOSPC)?;
+    // SAFETY: takes numbers only.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), len) } == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
+/// Takes over a descriptor that a system call made.
+pub(crate) fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
+    if fd < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: a new descriptor, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

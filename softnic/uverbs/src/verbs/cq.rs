@@ -1,0 +1,104 @@
+//! Completion queues and the channels that tell of completions.
+
+use super::core_out;
+use crate::abi::{self, cq_flag, driver_data};
+use crate::attrs::Call;
+use crate::device::VECTORS;
+use crate::errno::Errno;
+use crate::events::Kind;
+use crate::memory;
+use crate::opened::Opened;
+use crate::registry::Waiter;
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq};
+use std::sync::Arc;
+
+/// A completion queue.
+pub(crate) struct Cq {
+    /// The adapter's number.
+    pub(crate) cqn: u32,
+    umems: [u32; 2],
+    waiter: Option<Arc<Waiter>>,
+}
+
+/// log2 of the most entries.
+const LOG_MAX: u32 = 22;
+
+/// CREATE_COMP_CHANNEL.
+pub(super) fn create_channel(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    opened.session()?;
+    let fd = opened.new_channel(Kind::Fixed)?;
+    core_out(call, &fd)
+}
+
+/// CQ create.
+pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    const HANDLE: u16 = 0;
+    const CQE: u16 = 1;
+    const USER_HANDLE: u16 = 2;
+    const CHANNEL: u16 = 3;
+    const VECTOR: u16 = 4;
+    const FLAGS: u16 = 5;
+    const CQE_OUT: u16 = 6;
+
+    let entries: u32 = call.input(CQE)?;
+    let user_handle: u64 = call.input(USER_HANDLE)?;
+    let vector: u32 = call.input(VECTOR)?;
+    let flags: u32 = call.optional(FLAGS)?.unwrap_or(0);
+    let driver: abi::DriverCreateCq = call.input(driver_data::IN)?;
+    // One more than asked for, as a power of two.
+    let log = entries.checked_add(1).ok_or(Errno::EINVAL)?.next_power_of_two().ilog2();
+    let by_page = u32::from(driver.flags) & cq_flag::DRIVER_UAR_PAGE_INDEX != 0;
+    if entries == 0 || log > LOG_MAX || vector >= VECTORS || !by_page {
+        return Err(Errno::EINVAL);
+    }
+    if flags & !(cq_flag::TIMESTAMP | cq_flag::IGNORE_OVERRUN) != 0 || driver.cqe_comp_en != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let cqe_sz = match driver.cqe_size {
+        64 => 0,
+        128 => 1,
+        _ => return Err(Errno::EINVAL),
+    };
+    let waiter = match call.optional_fd(CHANNEL)? {
+        Some(fd) => Some(Arc::new(Waiter::new(opened.channel(fd)?, user_handle))),
+        None => None,
+    };
+
+    let bytes = u64::from(driver.cqe_size) << log;
+    let ring = opened.umem(memory::user(driver.buf_addr, bytes, true)?, bytes)?;
+    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
+    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
+    let umems = [ring, record];
+    let context = CqContext {
+        dbr_umem_valid: true,
+        dbr_umem_id: record,
+        cqe_sz,
+        oi: flags & cq_flag::IGNORE_OVERRUN != 0,
+        log_cq_size: log as u8,
+        uar_page: driver.uar_page_index.into(),
+        c_eqn: vector as u8 + 1,
+        ..CqContext::default()
+    };
+    let command = CreateCq { context, umem_id: ring, umem_valid: true, ..CreateCq::default() };
+    let cqn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.cqn;
+    if let Some(waiter) = &waiter {
+        opened.session()?.adapter.registry.listen(cqn, Arc::clone(waiter));
+    }
+    let handle = opened.handles.insert(Cq { cqn, umems, waiter })?;
+    call.return_handle(HANDLE, handle)?;
+    call.output(CQE_OUT, &((1u32 << log) - 1))?;
+    call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })
+}
+
+/// CQ destroy. The program waits until it has acknowledged as many events as it has read, so that those which it has
+/// not read are taken back.
+pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let handle = call.handle(0)?;
+    let cqn = opened.handles.get::<Cq>(handle)?.cqn;
+    opened.execute(&DestroyCq { cqn, ..DestroyCq::default() })?;
+    let cq = opened.handles.remove::<Cq>(handle)?;
+    opened.session()?.adapter.registry.forget(cqn);
+    opened.forget_umems(&cq.umems);
+    let comp_events_reported = cq.waiter.map_or(0, |waiter| waiter.finish());
+    call.output(1, &abi::DestroyCqResponse { comp_events_reported, async_events_reported: 0 })
+}

@@ -1,0 +1,162 @@
+//! The device itself: contexts, attributes, ports, GIDs.
+
+use super::{ah, core_out, cq, modify, mr, pd, qp, write};
+use crate::abi::{self, command, driver_data};
+use crate::attrs::Call;
+use crate::device::VECTORS;
+use crate::errno::Errno;
+use crate::events::Kind;
+use crate::fault::Fault;
+use crate::opened::{Opened, Session};
+
+/// Methods of the device.
+mod method {
+    pub(super) const INVOKE_WRITE: u16 = 0;
+    pub(super) const QUERY_PORT: u16 = 2;
+    pub(super) const GET_CONTEXT: u16 = 3;
+    pub(super) const QUERY_GID_TABLE: u16 = 5;
+    pub(super) const QUERY_GID_ENTRY: u16 = 6;
+}
+
+/// The context shall be able to use DevX.
+const FLAG_DEVX: u32 = 1;
+
+pub(crate) fn call(opened: &mut Opened, method: u16, call: &Call) -> Result<(), Errno> {
+    match method {
+        method::INVOKE_WRITE => invoke_write(opened, call),
+        method::QUERY_PORT => query_port(opened, call),
+        method::GET_CONTEXT => get_context(opened, call),
+        method::QUERY_GID_TABLE => query_gid_table(opened, call),
+        method::QUERY_GID_ENTRY => query_gid_entry(opened, call),
+        _ => Err(Errno::EPROTONOSUPPORT),
+    }
+}
+
+/// Commands of the old kind. None of those not known here is refused with EPROTONOSUPPORT: the library would try it
+/// again by `write`, which succeeds on a memory file.
+fn invoke_write(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let command: u64 = call.input(write::COMMAND)?;
+    if !call.has(write::CORE_IN) && !call.has(write::CORE_OUT) {
+        // The library asks whether there is this method at all.
+        return Err(Errno::ENOSPC);
+    }
+    match command {
+        command::QUERY_DEVICE => core_out(call, &opened.device.attributes()),
+        command::EX_QUERY_DEVICE => extended_query_device(opened, call),
+        command::ALLOC_PD => pd::alloc(opened, call),
+        command::CREATE_AH => ah::create(opened, call),
+        command::REG_MR => mr::register(opened, call),
+        command::CREATE_COMP_CHANNEL => cq::create_channel(opened, call),
+        command::QUERY_QP => qp::query(opened, call),
+        command::MODIFY_QP | command::EX_MODIFY_QP => modify::modify(opened, command, call),
+        other => {
+            tracing::debug!(command = other, "command that this device does not have");
+            Err(Errno::EOPNOTSUPP)
+        }
+    }
+}
+
+fn extended_query_device(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    let base = opened.device.attributes();
+    let attributes = abi::ExQueryDevice {
+        base,
+        response_length: call.room(write::CORE_OUT).min(size_of::<abi::ExQueryDevice>()) as u32,
+        device_cap_flags_ex: base.device_cap_flags.into(),
+        ..abi::ExQueryDevice::default()
+    };
+    call.output(write::CORE_OUT, &attributes)?;
+    let driver = abi::DriverQueryDevice {
+        response_length: call.room(driver_data::OUT).min(size_of::<abi::DriverQueryDevice>()) as u32,
+        ..abi::DriverQueryDevice::default()
+    };
+    call.output(driver_data::OUT, &driver)
+}
+
+fn get_context(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    const VECTORS_OUT: u16 = 0;
+    const SUPPORT_OUT: u16 = 1;
+    /// Optional rights of memory regions are accepted.
+    const OPTIONAL_RIGHTS: u64 = 1;
+
+    if opened.context.is_some() {
+        return Err(Errno::EINVAL);
+    }
+    let request: abi::ContextRequest = call.input(driver_data::IN)?;
+    let devx = request.flags & FLAG_DEVX != 0;
+    if devx && opened.device.has(Fault::Devx) {
+        return Err(Errno::EPERM);
+    }
+    let adapter = opened.device.adapter()?;
+    opened.context = Some(Session { context: adapter.nic.open(), adapter, devx });
+
+    let response = abi::ContextResponse {
+        qp_tab_size: 1 << 17,
+        bf_reg_size: 512,
+        // None in advance: the library asks for each doorbell page.
+        tot_bfregs: 0,
+        cache_line_size: 64,
+        max_sq_desc_sz: 1024,
+        max_rq_desc_sz: 512,
+        max_send_wqebb: 1 << 15,
+        max_recv_wr: 1 << 15,
+        max_srq_recv_wr: (1 << 15) - 1,
+        num_ports: 1,
+        response_length: size_of::<abi::ContextResponse>() as u32,
+        cqe_version: 1,
+        // The driver's part of QUERY_DEVICE and CREATE_AH is answered.
+        cmds_supp_uhw: 3,
+        eth_min_inline: 1,
+        log_uar_size: 12,
+        num_uars_per_page: 1,
+        ..abi::ContextResponse::default()
+    };
+    call.output(driver_data::OUT, &response)?;
+    call.output(VECTORS_OUT, &VECTORS)?;
+    call.output(SUPPORT_OUT, &OPTIONAL_RIGHTS)
+}
+
+/// The port's number, of which 1 is the only one.
+fn port(number: u64) -> Result<(), Errno> {
+    if number == 1 { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+fn query_port(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    port(call.input::<u64>(0)? & 0xff)?;
+    let session = opened.session()?;
+    call.output(1, &opened.device.port(&session.adapter.nic))
+}
+
+fn query_gid_table(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    let entry_size = usize::try_from(call.input::<u64>(0)?).map_err(|_| Errno::EINVAL)?;
+    if call.input::<u32>(1)? != 0 || entry_size < size_of::<abi::GidEntry>() || entry_size > 4096 {
+        return Err(Errno::EINVAL);
+    }
+    let table = opened.device.gids(&opened.session()?.adapter.nic);
+    if call.room(2) / entry_size < table.len() {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = vec![0; entry_size * table.len()];
+    for (to, entry) in bytes.chunks_exact_mut(entry_size).zip(&table) {
+        to[..size_of::<abi::GidEntry>()].copy_from_slice(bytemuck::bytes_of(entry));
+    }
+    call.output_bytes(2, &bytes)?;
+    call.output(3, &(table.len() as u64))
+}
+
+fn query_gid_entry(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    port(call.input(0)?)?;
+    let index: u64 = call.input(1)?;
+    if call.input::<u32>(2)? != 0 || index >= crate::device::GID_SLOTS.into() {
+        return Err(Errno::EINVAL);
+    }
+    let table = opened.device.gids(&opened.session()?.adapter.nic);
+    let entry = table.iter().find(|entry| u64::from(entry.gid_index) == index);
+    call.output(3, entry.ok_or(Errno::ENODATA)?)
+}
+
+/// ASYNC_EVENT: the file that tells of events of the device.
+pub(crate) fn async_event_file(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    opened.session()?;
+    let fd = opened.new_channel(Kind::Fixed)?;
+    call.return_handle(0, fd as u32)
+}

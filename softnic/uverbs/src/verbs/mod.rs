@@ -1,0 +1,33 @@
+//! The kernel's own commands: PD, MR, CQ, QP, AH.
+
+pub(crate) mod ah;
+pub(crate) mod cq;
+pub(crate) mod device;
+pub(crate) mod modify;
+pub(crate) mod mr;
+pub(crate) mod pd;
+pub(crate) mod qp;
+
+use crate::attrs::Call;
+use crate::errno::Errno;
+use bytemuck::{NoUninit, Pod};
+
+/// Attributes of INVOKE_WRITE: the commands of the old kind.
+mod write {
+    pub(super) const CORE_IN: u16 = 0;
+    pub(super) const CORE_OUT: u16 = 1;
+    pub(super) const COMMAND: u16 = 2;
+}
+
+/// The input of a command of the old kind.
+fn core_in<T: Pod>(call: &Call) -> Result<T, Errno> {
+    call.input(write::CORE_IN)
+}
+
+/// The output of a command of the old kind; there must be room for it.
+fn core_out<T: NoUninit>(call: &Call, value: &T) -> Result<(), Errno> {
+    if call.room(write::CORE_OUT) < size_of::<T>() {
+        return Err(Errno::ENOSPC);
+    }
+    call.output(write::CORE_OUT, value)
+}

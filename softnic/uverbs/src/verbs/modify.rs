@@ -1,0 +1,272 @@
+//! MODIFY_QP: verbs' attributes become the adapter's transitions.
+
+use super::core_in;
+use super::qp::{Qp, state};
+use crate::abi::{self, access, command, gid_type, qp_attr, qp_state};
+use crate::attrs::Call;
+use crate::device::address_of;
+use crate::errno::Errno;
+use crate::fault::Fault;
+use crate::opened::Opened;
+use crate::settings::Link;
+use rushmem_mlx5::prm::qp::{
+    AddressPath, AtomicMode, Init2Init, Init2Rtr, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ServiceType,
+    ToErr, ToRst, opt_param,
+};
+
+/// log2 of the longest message.
+const LOG_MSG_MAX: u8 = 30;
+
+/// MODIFY_QP, plain and extended.
+pub(super) fn modify(opened: &mut Opened, number: u64, call: &Call) -> Result<(), Errno> {
+    let request: abi::ModifyQp = core_in(call)?;
+    let qp = opened.handles.get::<Qp>(request.qp_handle)?;
+    let (qpn, service, before) = (qp.qpn, qp.service, qp.attributes);
+    let mask = request.attr_mask;
+    if mask & qp_attr::PORT != 0 && request.port_num != 1
+        || mask & qp_attr::PKEY_INDEX != 0 && request.pkey_index != 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    let from = state(opened, qpn)?;
+    if mask & qp_attr::CUR_STATE != 0 && request.cur_qp_state != from {
+        return Err(Errno::EINVAL);
+    }
+    let to = if mask & qp_attr::STATE != 0 { request.qp_state } else { from };
+    if required(service, from, to)? & !mask != 0 {
+        return Err(Errno::EINVAL);
+    }
+
+    let merged = merge(&before, &request);
+    let step = Step { opened: &*opened, qpn, mask, attributes: &merged };
+    match (from, to) {
+        (_, qp_state::RESET) => step.reset()?,
+        (_, qp_state::ERR) => step.error()?,
+        (qp_state::RESET, _) => step.init()?,
+        (qp_state::INIT, qp_state::INIT) => step.change_init()?,
+        (qp_state::INIT, _) => step.ready_to_receive(service)?,
+        (qp_state::RTR, _) => step.ready_to_send()?,
+        _ => step.change_ready()?,
+    }
+    let qp = opened.handles.get_mut::<Qp>(request.qp_handle)?;
+    qp.attributes = if to == qp_state::RESET { abi::ModifyQp::default() } else { merged };
+    if number == command::EX_MODIFY_QP {
+        let response_length = size_of::<abi::ExModifyQpResponse>() as u32;
+        call.output(super::write::CORE_OUT, &abi::ExModifyQpResponse { comp_mask: 0, response_length })?;
+    }
+    Ok(())
+}
+
+/// Attributes that a transition must have; `EINVAL` for one that does not exist.
+fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
+    let connected = service != ServiceType::UD;
+    let reliable = service == ServiceType::RC;
+    Ok(match (from, to) {
+        (_, qp_state::RESET | qp_state::ERR) => 0,
+        (qp_state::RESET, qp_state::INIT) => {
+            let last = if connected { qp_attr::ACCESS_FLAGS } else { qp_attr::QKEY };
+            qp_attr::PKEY_INDEX | qp_attr::PORT | last
+        }
+        (qp_state::INIT, qp_state::RTR) if reliable => {
+            qp_attr::AV
+                | qp_attr::PATH_MTU
+                | qp_attr::DEST_QPN
+                | qp_attr::RQ_PSN
+                | qp_attr::MAX_DEST_RD_ATOMIC
+                | qp_attr::MIN_RNR_TIMER
+        }
+        (qp_state::INIT, qp_state::RTR) if connected => {
+            qp_attr::AV | qp_attr::PATH_MTU | qp_attr::DEST_QPN | qp_attr::RQ_PSN
+        }
+        (qp_state::RTR, qp_state::RTS) if reliable => {
+            qp_attr::TIMEOUT
+                | qp_attr::RETRY_CNT
+                | qp_attr::RNR_RETRY
+                | qp_attr::SQ_PSN
+                | qp_attr::MAX_QP_RD_ATOMIC
+        }
+        (qp_state::RTR, qp_state::RTS) => qp_attr::SQ_PSN,
+        (qp_state::INIT, qp_state::INIT | qp_state::RTR) | (qp_state::RTS, qp_state::RTS) => 0,
+        _ => return Err(Errno::EINVAL),
+    })
+}
+
+/// What is set after a change of the attributes in its mask.
+fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
+    let mut merged = *before;
+    macro_rules! take {
+        ($($bit:ident: $($field:ident),*;)*) => {
+            $(if change.attr_mask & qp_attr::$bit != 0 {
+                $(merged.$field = change.$field;)*
+            })*
+        };
+    }
+    take! {
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: dest;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        DEST_QPN: dest_qp_num;
+    }
+    merged
+}
+
+/// One transition.
+struct Step<'a> {
+    opened: &'a Opened,
+    qpn: u32,
+    mask: u32,
+    attributes: &'a abi::ModifyQp,
+}
+
+impl Step<'_> {
+    fn reset(&self) -> Result<(), Errno> {
+        self.opened.execute(&ToRst { qpn: self.qpn, ..ToRst::default() }).map(drop)
+    }
+
+    fn error(&self) -> Result<(), Errno> {
+        self.opened.execute(&ToErr { qpn: self.qpn, ..ToErr::default() }).map(drop)
+    }
+
+    fn init(&self) -> Result<(), Errno> {
+        let mut context = self.access();
+        context.primary_address_path.vhca_port_num = self.attributes.port_num;
+        context.q_key = self.attributes.qkey;
+        self.opened.execute(&Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).map(drop)
+    }
+
+    fn change_init(&self) -> Result<(), Errno> {
+        let (opt_param_mask, context) = self.optional();
+        let command = Init2Init { qpn: self.qpn, opt_param_mask, context, ..Init2Init::default() };
+        self.opened.execute(&command).map(drop)
+    }
+
+    fn ready_to_receive(&self, service: ServiceType) -> Result<(), Errno> {
+        let (opt_param_mask, context) = self.optional();
+        let set = self.attributes;
+        let connected = service != ServiceType::UD;
+        let context = QpContext {
+            // Datagrams are as long as the port's MTU lets them be.
+            mtu: if connected { Mtu(set.path_mtu) } else { Mtu::B4096 },
+            log_msg_max: if connected { LOG_MSG_MAX } else { 12 },
+            remote_qpn: set.dest_qp_num & 0xff_ffff,
+            next_rcv_psn: set.rq_psn & 0xff_ffff,
+            log_rra_max: log_reads(set.max_dest_rd_atomic),
+            min_rnr_nak: set.min_rnr_timer & 0x1f,
+            primary_address_path: if connected { self.path()? } else { AddressPath::default() },
+            ..context
+        };
+        let command = Init2Rtr { qpn: self.qpn, opt_param_mask, context, ..Init2Rtr::default() };
+        self.opened.execute(&command).map(drop)
+    }
+
+    fn ready_to_send(&self) -> Result<(), Errno> {
+        let (opt_param_mask, mut context) = self.optional();
+        let set = self.attributes;
+        context.next_send_psn = set.sq_psn & 0xff_ffff;
+        context.log_sra_max = log_reads(set.max_rd_atomic);
+        context.retry_count = set.retry_cnt & 7;
+        context.rnr_retry = set.rnr_retry & 7;
+        context.primary_address_path.ack_timeout = set.timeout & 0x1f;
+        let command = Rtr2Rts { qpn: self.qpn, opt_param_mask, context, ..Rtr2Rts::default() };
+        self.opened.execute(&command).map(drop)
+    }
+
+    fn change_ready(&self) -> Result<(), Errno> {
+        let (opt_param_mask, context) = self.optional();
+        let command = Rts2Rts { qpn: self.qpn, opt_param_mask, context, ..Rts2Rts::default() };
+        self.opened.execute(&command).map(drop)
+    }
+
+    /// The rights that a peer has.
+    fn access(&self) -> QpContext {
+        let set = self.attributes;
+        let has = |flag| set.qp_access_flags & flag != 0;
+        let atomics = has(access::REMOTE_ATOMIC) && !self.opened.device.has(Fault::NoAtomics);
+        QpContext {
+            rre: has(access::REMOTE_READ),
+            rwe: has(access::REMOTE_WRITE),
+            rae: atomics,
+            atomic_mode: if atomics { AtomicMode::IB_SPEC } else { AtomicMode::NONE },
+            ..QpContext::default()
+        }
+    }
+
+    /// What may change in most transitions, as far as the program has asked for it.
+    fn optional(&self) -> (u32, QpContext) {
+        let mut selected = 0;
+        let mut context = self.access();
+        if self.mask & qp_attr::ACCESS_FLAGS != 0 {
+            selected |= opt_param::RRE | opt_param::RWE | opt_param::RAE;
+        }
+        if self.mask & qp_attr::MIN_RNR_TIMER != 0 {
+            selected |= opt_param::RNR_TIMEOUT;
+            context.min_rnr_nak = self.attributes.min_rnr_timer & 0x1f;
+        }
+        if self.mask & qp_attr::QKEY != 0 {
+            selected |= opt_param::Q_KEY;
+            context.q_key = self.attributes.qkey;
+        }
+        (selected, context)
+    }
+
+    /// The way to the peer.
+    fn path(&self) -> Result<AddressPath, Errno> {
+        let dest = &self.attributes.dest;
+        let common = AddressPath {
+            vhca_port_num: self.attributes.port_num,
+            tclass: dest.traffic_class,
+            flow_label: dest.flow_label & 0xf_ffff,
+            hop_limit: dest.hop_limit,
+            ..AddressPath::default()
+        };
+        match self.opened.device.settings.link {
+            Link::InfiniBand if dest.dlid == 0 => Err(Errno::EINVAL),
+            Link::InfiniBand => Ok(AddressPath { rlid: dest.dlid, sl: dest.sl & 0xf, ..common }),
+            Link::Ethernet if dest.is_global == 0 => Err(Errno::EINVAL),
+            Link::Ethernet => self.roce_path(dest, common),
+        }
+    }
+
+    /// As the kernel resolves a GID to an Ethernet address.
+    fn roce_path(&self, dest: &abi::QpDest, common: AddressPath) -> Result<AddressPath, Errno> {
+        let nic = &self.opened.session()?.adapter.nic;
+        let table = self.opened.device.gids(nic);
+        let own =
+            table.iter().find(|entry| entry.gid_index == dest.sgid_index.into()).ok_or(Errno::EINVAL)?;
+        if own.gid_type != gid_type::ROCE_V2 {
+            tracing::error!(
+                gid_index = dest.sgid_index,
+                "the software ConnectX has no RoCEv1: choose another GID"
+            );
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let peer = address_of(dest.dgid).ok_or_else(|| {
+            tracing::error!(gid = ?dest.dgid, "the peer's GID is none of a software ConnectX");
+            Errno::EINVAL
+        })?;
+        // All adapters have the same port, so that another's Ethernet address says nothing.
+        let rmac = if peer == *nic.address().ip() { nic.mac() } else { [0; 6] };
+        Ok(AddressPath {
+            src_addr_index: dest.sgid_index,
+            rgid_rip: peer.to_ipv6_mapped().octets(),
+            rmac,
+            ..common
+        })
+    }
+}
+
+/// log2 of a number of outstanding reads, rounded up.
+fn log_reads(reads: u8) -> u8 {
+    u32::from(reads.max(1)).next_power_of_two().ilog2() as u8
+}

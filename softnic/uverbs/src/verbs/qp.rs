@@ -1,0 +1,174 @@
+//! Queue pairs.
+
+use super::cq::Cq;
+use super::pd::Pd;
+use super::{core_in, core_out};
+use crate::abi::{self, driver_data, qp_flag, qp_state, qp_type};
+use crate::attrs::Call;
+use crate::errno::Errno;
+use crate::memory;
+use crate::opened::Opened;
+use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType};
+
+/// A queue pair.
+pub(crate) struct Qp {
+    /// The adapter's number.
+    pub(crate) qpn: u32,
+    pub(crate) service: ServiceType,
+    umems: [u32; 2],
+    cap: abi::QpCap,
+    signal_all: bool,
+    /// What the program has set, for QUERY_QP.
+    pub(crate) attributes: abi::ModifyQp,
+}
+
+/// All work requests are signalled.
+const CREATE_SIGNAL_ALL: u32 = 1 << 12;
+
+/// QP create.
+pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    const HANDLE: u16 = 0;
+    const PD: u16 = 2;
+    const SRQ: u16 = 3;
+    const SEND_CQ: u16 = 4;
+    const RECV_CQ: u16 = 5;
+    const CAP: u16 = 8;
+    const TYPE: u16 = 9;
+    const FLAGS: u16 = 10;
+    const CAP_OUT: u16 = 13;
+    const NUMBER_OUT: u16 = 14;
+
+    let service = match call.input::<u64>(TYPE)? {
+        qp_type::RC => ServiceType::RC,
+        qp_type::UC => ServiceType::UC,
+        qp_type::UD => ServiceType::UD,
+        _ => return Err(Errno::EOPNOTSUPP),
+    };
+    let flags: u32 = call.optional(FLAGS)?.unwrap_or(0);
+    if call.has(SRQ) || flags & !CREATE_SIGNAL_ALL != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let cap: abi::QpCap = call.input(CAP)?;
+    let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
+    let queues = Queues::new(&driver)?;
+    let pd = opened.handles.get::<Pd>(call.handle(PD)?)?.number;
+    let cqn_snd = opened.handles.get::<Cq>(call.handle(SEND_CQ)?)?.cqn;
+    let cqn_rcv = opened.handles.get::<Cq>(call.handle(RECV_CQ)?)?.cqn;
+
+    let ring = memory::user(driver.buf_addr, queues.bytes, true)?;
+    let ring = opened.umem(ring, queues.bytes)?;
+    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
+    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
+    let umems = [ring, record];
+    let context = QpContext {
+        st: service,
+        pd,
+        cqn_snd,
+        cqn_rcv,
+        uar_page: driver.bfreg_index,
+        user_index: driver.uidx & 0xff_ffff,
+        dbr_umem_valid: true,
+        dbr_umem_id: record,
+        ..queues.context
+    };
+    let command = CreateQp { context, wq_umem_id: ring, wq_umem_valid: true, ..CreateQp::default() };
+    let qpn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.qpn;
+    let signal_all = flags & CREATE_SIGNAL_ALL != 0;
+    let attributes = abi::ModifyQp::default();
+    let handle = opened.handles.insert(Qp { qpn, service, umems, cap, signal_all, attributes })?;
+    call.return_handle(HANDLE, handle)?;
+    call.output(CAP_OUT, &cap)?;
+    call.output(NUMBER_OUT, &qpn)?;
+    call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default())
+}
+
+/// How the queues lie in their buffer: the receive queue first, then the send queue.
+struct Queues {
+    context: QpContext,
+    bytes: u64,
+}
+
+impl Queues {
+    fn new(driver: &abi::DriverCreateQp) -> Result<Queues, Errno> {
+        let abi::DriverCreateQp { sq_wqe_count, rq_wqe_count, rq_wqe_shift, flags, .. } = *driver;
+        if flags & qp_flag::SIGNATURE != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let power = |count: u32| count == 0 || count.is_power_of_two() && count <= 1 << 15;
+        let shift = if rq_wqe_count == 0 { 4 } else { rq_wqe_shift };
+        if flags & qp_flag::UAR_PAGE_INDEX == 0 || !power(sq_wqe_count) || !power(rq_wqe_count) {
+            return Err(Errno::EINVAL);
+        }
+        if !(4..=11).contains(&shift) || sq_wqe_count | rq_wqe_count == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let log = |count: u32| count.checked_ilog2().unwrap_or(0) as u8;
+        let context = QpContext {
+            no_sq: sq_wqe_count == 0,
+            log_sq_size: log(sq_wqe_count),
+            rq_type: if rq_wqe_count == 0 { RqType::ZERO_SIZE } else { RqType::REGULAR },
+            log_rq_size: log(rq_wqe_count),
+            log_rq_stride: shift as u8 - 4,
+            ..QpContext::default()
+        };
+        let bytes = (u64::from(rq_wqe_count) << shift) + u64::from(sq_wqe_count) * 64;
+        Ok(Queues { context, bytes })
+    }
+}
+
+/// QP destroy.
+pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let handle = call.handle(0)?;
+    let qpn = opened.handles.get::<Qp>(handle)?.qpn;
+    opened.execute(&DestroyQp { qpn, ..DestroyQp::default() })?;
+    let qp = opened.handles.remove::<Qp>(handle)?;
+    opened.forget_umems(&qp.umems);
+    call.output(1, &0u32)
+}
+
+/// The state that a queue pair is in, as verbs number it.
+pub(super) fn state(opened: &Opened, qpn: u32) -> Result<u8, Errno> {
+    let state = opened.execute(&QueryQp { qpn, ..QueryQp::default() })?.context.state;
+    Ok(match state {
+        QpState::RST => qp_state::RESET,
+        QpState::INIT => qp_state::INIT,
+        QpState::RTR => qp_state::RTR,
+        QpState::RTS => qp_state::RTS,
+        QpState::SQD => qp_state::SQD,
+        QpState::SQER => qp_state::SQE,
+        _ => qp_state::ERR,
+    })
+}
+
+/// QUERY_QP.
+pub(super) fn query(opened: &Opened, call: &Call) -> Result<(), Errno> {
+    let request: abi::QueryQp = core_in(call)?;
+    let qp = opened.handles.get::<Qp>(request.qp_handle)?;
+    let context = opened.execute(&QueryQp { qpn: qp.qpn, ..QueryQp::default() })?.context;
+    let state = state(opened, qp.qpn)?;
+    let set = &qp.attributes;
+    let response = abi::QueryQpResponse {
+        dest: set.dest,
+        alt_dest: set.alt_dest,
+        cap: qp.cap,
+        qkey: set.qkey,
+        rq_psn: context.next_rcv_psn,
+        sq_psn: context.next_send_psn,
+        dest_qp_num: set.dest_qp_num,
+        qp_access_flags: set.qp_access_flags,
+        pkey_index: set.pkey_index,
+        qp_state: state,
+        cur_qp_state: state,
+        path_mtu: context.mtu.0,
+        max_rd_atomic: set.max_rd_atomic,
+        max_dest_rd_atomic: set.max_dest_rd_atomic,
+        min_rnr_timer: set.min_rnr_timer,
+        port_num: set.port_num,
+        timeout: set.timeout,
+        retry_cnt: set.retry_cnt,
+        rnr_retry: set.rnr_retry,
+        sq_sig_all: qp.signal_all.into(),
+        ..abi::QueryQpResponse::default()
+    };
+    core_out(call, &response)
+}

@@ -1,0 +1,184 @@
+//! What all these suites need: the launcher with its library, and programs that may be missing.
+#![allow(dead_code, reason = "each suite uses some of it")]
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Long enough on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Reports a test skipped for something missing, or fails where nothing may be.
+pub(crate) fn skip(test: &str, missing: &str) {
+    assert!(
+        std::env::var_os("CI_REQUIRE_ALL").is_none_or(|v| v != "1"),
+        "{test} needs what is missing: {missing}"
+    );
+    eprintln!("skipped {test}: {missing}");
+}
+
+/// Whether a program is on the search path.
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Whether all these programs are there; reports the test skipped if not.
+pub(crate) fn all_there(test: &str, programs: &[&str], package: &str) -> bool {
+    let missing: Vec<_> = programs.iter().filter(|program| !has(program)).collect();
+    if !missing.is_empty() {
+        skip(test, &format!("{missing:?} of the package {package}"));
+    }
+    missing.is_empty()
+}
+
+/// The folder of built programs, in which cargo has put the launcher and the library.
+pub(crate) fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        // The test lies in `deps` of it.
+        let folder = own.parent().and_then(Path::parent).unwrap().to_owned();
+        if let Some(cargo) = std::env::var_os("CARGO") {
+            let release = folder.file_name().is_some_and(|name| name == "release");
+            let profile = if release { "release" } else { "dev" };
+            let mut build = Command::new(cargo);
+            build.args([
+                "build",
+                "-q",
+                "-p",
+                "rushmem-cli",
+                "-p",
+                "rushmem-uverbs-preload",
+                "--profile",
+                profile,
+            ]);
+            let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+            assert!(status.success(), "the launcher and the library cannot be built");
+        }
+        for file in ["rushmem", "librushmem_uverbs_preload.so"] {
+            assert!(folder.join(file).is_file(), "{file} is not built");
+        }
+        folder
+    })
+}
+
+/// `rushmem softnic OPTIONS -- PROGRAM`, without any of the user's settings.
+pub(crate) fn softnic(options: &[&str], program: &[&str]) -> Command {
+    let mut command = Command::new(built().join("rushmem"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RUSHMEM_") {
+            command.env_remove(name);
+        }
+    }
+    command.arg("softnic").args(options).arg("--").args(program);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a program said, on both streams.
+pub(crate) fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A program under way. Dropping it kills it.
+pub(crate) struct Running {
+    child: Child,
+    name: String,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Running {
+        let name = format!("{command:?}");
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
+        Running { child, name }
+    }
+
+    /// Waits for its end, which must come within [`PATIENCE`].
+    pub(crate) fn end(mut self) -> Output {
+        let drain = |pipe: Option<Box<dyn Read + Send>>| {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                if let Some(mut pipe) = pipe {
+                    pipe.read_to_end(&mut bytes).unwrap();
+                }
+                bytes
+            })
+        };
+        let stdout = drain(self.child.stdout.take().map(|pipe| Box::new(pipe) as _));
+        let stderr = drain(self.child.stderr.take().map(|pipe| Box::new(pipe) as _));
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if begin.elapsed() > PATIENCE {
+                self.child.kill().unwrap();
+                let stdout = String::from_utf8_lossy(&stdout.join().unwrap()).into_owned();
+                panic!("{} did not end:\n{stdout}", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A TCP port that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Whether somebody listens on a TCP port of this machine. Connecting would disturb the listener, so that the system's
+/// table is asked.
+fn is_listening(port: u16) -> bool {
+    let wanted = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let text = std::fs::read_to_string(table).unwrap_or_default();
+        text.lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            // 0A is LISTEN.
+            words.next().is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some("0A")
+        })
+    })
+}
+
+/// Runs a tool of the kind that takes `-p PORT [SERVER]` as server and as client; gives what both said.
+pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
+    let port = free_port();
+    let number = port.to_string();
+    let server = [tool, &["-p", &number]].concat();
+    let client = [&server[..], &["127.0.0.1"]].concat();
+    let mut server = Running::start(softnic(options, &server));
+    let begin = Instant::now();
+    while !is_listening(port) {
+        assert!(begin.elapsed() < PATIENCE, "{tool:?} does not listen");
+        if server.child.try_wait().unwrap().is_some() {
+            let output = server.end();
+            panic!("{tool:?} ended early: {}\n{}", output.status, said(&output));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let client = Running::start(softnic(options, &client)).end();
+    [server.end(), client]
+}
+
+/// As [`pair`], and both must succeed.
+pub(crate) fn good_pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
+    let outputs = pair(options, tool);
+    for (output, side) in outputs.iter().zip(["server", "client"]) {
+        assert!(output.status.success(), "{side} of {tool:?}: {}\n{}", output.status, said(output));
+    }
+    outputs
+}

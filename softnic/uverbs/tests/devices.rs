@@ -1,0 +1,91 @@
+//! What programs see of the devices before they use them.
+
+mod common;
+
+use common::{all_there, said, softnic};
+
+const TOOLS: [&str; 2] = ["ibv_devices", "ibv_devinfo"];
+
+fn run(options: &[&str], program: &[&str]) -> String {
+    let output = softnic(options, program).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    said(&output)
+}
+
+#[test]
+fn devices_are_listed() {
+    if !all_there("devices_are_listed", &TOOLS, "ibverbs-utils") {
+        return;
+    }
+    let list = run(&[], &["ibv_devices"]);
+    assert!(list.contains("mlx5_0") && list.contains("524d00fffe000000"), "{list}");
+    assert!(!list.contains("mlx5_1"), "{list}");
+    let list = run(&["--devices", "3"], &["ibv_devices"]);
+    assert!(list.contains("mlx5_2") && list.contains("524d00fffe000002"), "{list}");
+}
+
+#[test]
+fn a_roce_port_is_described() {
+    if !all_there("a_roce_port_is_described", &TOOLS, "ibverbs-utils") {
+        return;
+    }
+    let told = run(&["--devices", "2", "--ip", "127.77.0.1,127.77.0.2"], &["ibv_devinfo", "-v"]);
+    for wanted in [
+        "hca_id:\tmlx5_0",
+        "hca_id:\tmlx5_1",
+        "vendor_part_id:\t\t\t4129",
+        "PORT_ACTIVE (4)",
+        "link_layer:\t\tEthernet",
+        "ATOMIC_HCA (1)",
+        "GID[  0]:\t\tfe80:0000:0000:0000:0000:5efe:7f4d:0001, RoCE v1",
+        "GID[  3]:\t\t::ffff:127.77.0.1, RoCE v2",
+        "GID[  3]:\t\t::ffff:127.77.0.2, RoCE v2",
+    ] {
+        assert!(told.contains(wanted), "{wanted} is not in\n{told}");
+    }
+}
+
+#[test]
+fn an_infiniband_port_is_described() {
+    if !all_there("an_infiniband_port_is_described", &TOOLS, "ibverbs-utils") {
+        return;
+    }
+    let told = run(&["--link", "ib", "--ip", "127.64.1.2"], &["ibv_devinfo", "-v"]);
+    for wanted in ["port_lid:\t\t258", "link_layer:\t\tInfiniBand", "fe80:0000:0000:0000:524d:00ff:fe00:0000"]
+    {
+        assert!(told.contains(wanted), "{wanted} is not in\n{told}");
+    }
+}
+
+#[test]
+fn wrong_options_are_explained() {
+    for (options, why) in [
+        (&["--devices", "0"][..], "1..=16"),
+        (&["--link", "token-ring"], "ethernet, ib"),
+        (&["--fault", "dorp=1"], "uar-mmap"),
+        (&["--devices", "2", "--ip", "127.0.0.9"], "one for each"),
+    ] {
+        let output = softnic(options, &["true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
+        assert!(said(&output).contains(why), "{options:?}: {}", said(&output));
+    }
+    let output = softnic(&[], &["/no/such/program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("/no/such/program"), "{}", said(&output));
+}
+
+#[test]
+fn a_missing_library_is_explained() {
+    let mut command = softnic(&[], &["true"]);
+    let output = command.env("RUSHMEM_UVERBS_LIBRARY", "/no/such/library.so").output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said(&output).contains("/no/such/library.so"), "{}", said(&output));
+}
+
+#[test]
+fn an_ordinary_program_notices_nothing() {
+    let output =
+        softnic(&[], &["sh", "-c", "cat /proc/version && ls / && echo $((6 * 7))"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("Linux version") && said(&output).contains("\n42\n"), "{}", said(&output));
+}

@@ -1,0 +1,50 @@
+//! Two processes play ping-pong through unmodified libibverbs and libmlx5.
+
+mod common;
+
+use common::{all_there, good_pair, said};
+
+const TOOL: &str = "ibv_rc_pingpong";
+
+fn play(test: &str, options: &[&str], arguments: &[&str]) {
+    if !all_there(test, &[TOOL], "ibverbs-utils") {
+        return;
+    }
+    // Few rounds: on two cores, four threads that poll take their turns.
+    let tool = [&[TOOL, "-n", "100"], arguments].concat();
+    for output in good_pair(options, &tool) {
+        assert!(said(&output).contains("100 iters in"), "{}", said(&output));
+        assert!(!said(&output).contains("invalid data"), "{}", said(&output));
+    }
+}
+
+#[test]
+fn over_roce_with_checked_payload() {
+    play("over_roce_with_checked_payload", &[], &["-g", "3", "-c"]);
+}
+
+#[test]
+fn over_roce_by_link_local_addresses() {
+    play("over_roce_by_link_local_addresses", &[], &["-g", "1", "-c", "-e"]);
+}
+
+#[test]
+fn over_roce_with_events() {
+    play("over_roce_with_events", &[], &["-g", "3", "-c", "-e"]);
+}
+
+#[test]
+fn over_infiniband() {
+    play("over_infiniband", &["--link", "ib"], &["-c"]);
+}
+
+#[test]
+fn over_infiniband_with_events() {
+    play("over_infiniband_with_events", &["--link", "ib"], &["-c", "-e"]);
+}
+
+#[test]
+fn with_large_messages_on_a_lossy_link() {
+    let options = ["--fault", "drop=0.01,reorder=0.01,seed=3"];
+    play("with_large_messages_on_a_lossy_link", &options, &["-g", "3", "-c", "-e", "-s", "100000"]);
+}

@@ -1,0 +1,51 @@
+//! The launcher, for suites whose jobs are processes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The launcher, which lies beside the programs of this package, of which `program` is one; cargo makes it, and the
+/// library that it preloads, if cargo runs the test. None where it is not built.
+///
+/// # Panics
+/// If cargo cannot build it.
+pub fn launcher(program: &str) -> Option<PathBuf> {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let path = Path::new(program).with_file_name("rushmem");
+    BUILT.get_or_init(|| {
+        if let Some(cargo) = std::env::var_os("CARGO") {
+            let profile = match Path::new(program).parent().and_then(Path::file_name) {
+                Some(folder) if folder == "release" => "release",
+                _ => "dev",
+            };
+            let mut build = Command::new(cargo);
+            build.args(["build", "-q", "-p", "rushmem-cli", "-p", "rushmem-uverbs-preload"]);
+            let built = build.args(["--profile", profile]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
+            assert!(built.is_ok_and(|status| status.success()), "the launcher cannot be built");
+        }
+    });
+    path.exists().then_some(path)
+}
+
+/// A command without any of the user's settings, for native kernels.
+pub fn clean(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RUSHMEM_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_HEAP_BYTES", "2MiB");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What was written, as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Both streams, for messages and for searching.
+pub fn all(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}

@@ -1,0 +1,195 @@
+//! The RDMA path: jobs whose NIC is `mlx5_0`, driven through libibverbs and libmlx5, which here find the software
+//! ConnectX under it (`rushmem softnic`). Needs the feature `rdma`.
+#![cfg(feature = "rdma")]
+
+use std::process::{Command, Output};
+
+use rushmem::cuda::Cuda;
+use rushmem_tests::launch::{all, clean, launcher, text};
+use rushmem_tests::skip;
+
+const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
+
+/// A device as `rushmem softnic` with some options shows it, for jobs.
+struct Face {
+    command: Command,
+}
+
+impl Face {
+    /// Nothing where the launcher is not built.
+    fn new(test: &str, options: &[&str]) -> Option<Face> {
+        let Some(launcher) = launcher(PE) else {
+            skip(test, "the launcher is not built: cargo build -p rushmem-cli -p rushmem-uverbs-preload");
+            return None;
+        };
+        let mut command = clean(&launcher);
+        command.env("RUSHMEM_LOG", "info").arg("softnic").args(options).arg("--").arg(launcher);
+        Some(Face { command })
+    }
+
+    fn with(mut self, key: &str, value: &str) -> Face {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Runs `ring` on so many PEs. What the PEs are to have in their environment goes through `env`, since the
+    /// launcher may be built without the feature.
+    fn ring(mut self, pes: &str, env: &[&str]) -> Output {
+        self.command.args(["run", "-n", pes, "env"]).args(env).args([PE, "ring"]);
+        self.command.output().unwrap()
+    }
+}
+
+/// Checks that each of so many PEs got everything, through the device.
+fn passed(output: &Output, pes: usize) {
+    assert!(output.status.success(), "{}", all(output));
+    let out = text(&output.stdout);
+    let lines = |what: &str| out.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(lines("has all that PE"), pes, "{}", all(output));
+    assert_eq!(lines("has all that all sent"), pes, "{}", all(output));
+    assert!(text(&output.stderr).contains("traffic goes through mlx5_"), "{}", all(output));
+}
+
+/// Checks that the job failed, and that a PE said all these words in one line.
+fn failed(output: &Output, words: &[&str]) {
+    assert!(!output.status.success(), "{}", all(output));
+    let told = text(&output.stderr);
+    let said =
+        told.lines().any(|line| line.contains("error: ") && words.iter().all(|word| line.contains(word)));
+    assert!(said, "no line says {words:?}:\n{}", all(output));
+}
+
+#[test]
+fn rings_go_through_libmlx5() {
+    for (options, pes, env) in [
+        (&[][..], 3, &[][..]),
+        (&["--link", "ib"], 2, &[]),
+        (&[], 2, &["RUSHMEM_SQ_DEPTH=2", "RUSHMEM_CQ=collapsed", "RUSHMEM_PEER_PATH=nic"]),
+        (&["--fault", "drop=0.05,reorder=0.05,seed=3"], 2, &["RUSHMEM_NIC=mlx5_0:1"]),
+        (&[], 2, &["RUSHMEM_QUEUES=host", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]),
+    ] {
+        let Some(face) = Face::new("rings_go_through_libmlx5", options) else { return };
+        passed(&face.ring(&pes.to_string(), env), pes);
+    }
+}
+
+#[test]
+fn threads_of_a_process_open_the_device_each() {
+    let Some(mut face) = Face::new("threads_of_a_process_open_the_device_each", &[]) else { return };
+    face.command.args(["run", "--threads", "-n", "3", PE, "ring"]);
+    passed(&face.command.output().unwrap(), 3);
+}
+
+#[test]
+fn a_thread_rings_for_kernels() {
+    let Some(face) = Face::new("a_thread_rings_for_kernels", &[]) else { return };
+    let output = face.ring("2", &["RUSHMEM_DOORBELL=cpu"]);
+    passed(&output, 2);
+    let told = text(&output.stderr);
+    assert!(told.contains("a thread of the CPU writes them for kernels"), "{told}");
+    assert!(told.contains("(RUSHMEM_DOORBELL=cpu)"), "{told}");
+}
+
+#[test]
+fn devices_are_dealt_among_pes() {
+    let Some(face) = Face::new("devices_are_dealt_among_pes", &["--devices", "2"]) else { return };
+    let output = face.ring("2", &[]);
+    passed(&output, 2);
+    let told = text(&output.stderr);
+    for pe in 0..2 {
+        let line =
+            |line: &&str| line.starts_with(&format!("[{pe}]")) && line.contains(&format!("NIC mlx5_{pe} "));
+        assert!(told.lines().any(|l| line(&l)), "{told}");
+    }
+
+    let Some(face) = Face::new("devices_are_dealt_among_pes", &["--devices", "3"]) else { return };
+    let output = face.ring("2", &["RUSHMEM_NIC=mlx5_2"]);
+    passed(&output, 2);
+    assert!(!text(&output.stderr).contains("NIC mlx5_0 "), "{}", all(&output));
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
+    let test = "a_device_that_is_not_there_is_an_error_that_lists_those_that_are";
+    let Some(face) = Face::new(test, &["--devices", "2"]) else { return };
+    let output = face.ring("1", &["RUSHMEM_NIC=mlx5_7"]);
+    failed(&output, &["no RDMA device mlx5_7", "there is mlx5_0, mlx5_1", "RUSHMEM_NIC"]);
+    let Some(face) = Face::new(test, &[]) else { return };
+    failed(&face.ring("1", &["RUSHMEM_NIC=mlx5_0:2"]), &["mlx5_0", "no port 2", "ports are 1 to 1"]);
+}
+
+#[test]
+fn what_the_device_refuses_is_one_clear_error() {
+    for (fault, words) in [
+        ("open=EACCES", &["mlx5_0", "opening /dev/infiniband/uverbs0", "EACCES", "chmod"][..]),
+        ("memlock", &["mlx5_0", "ENOMEM", "lock memory up to a limit", "ulimit -l"]),
+        ("devx", &["mlx5_0", "for DevX", "EPERM", "UCTX_EN=1"]),
+        ("devx-umem", &["mlx5_0", "mlx5dv_devx_umem_reg", "EOPNOTSUPP", "RUSHMEM_NIC=soft"]),
+        ("port-down", &["mlx5_0", "port 1 is down", "ip link set"]),
+        ("no-gid", &["mlx5_0", "no usable GID", "none at all", "ip addr add"]),
+        ("gid-v1-only", &["mlx5_0", "no usable GID", "RoCE v1", "RoCE v2 address is needed"]),
+        ("atomics=none", &["mlx5_0", "no atomics", "fetch and add", "RUSHMEM_NIC=soft"]),
+        ("peer-gone", &["RDMA_WRITE towards PE ", "TRANSPORT_RETRY_EXC_ERR", "did not acknowledge"]),
+    ] {
+        let Some(face) = Face::new("what_the_device_refuses_is_one_clear_error", &["--fault", fault]) else {
+            return;
+        };
+        failed(&face.ring("2", &["RUSHMEM_NIC=mlx5_0", "RUSHMEM_TIMEOUT=3s"]), words);
+    }
+}
+
+#[test]
+fn without_doorbell_pages_of_its_own_a_job_uses_the_common_one() {
+    for fault in ["uar", "uar-bf", "uar-mmap"] {
+        let test = "without_doorbell_pages_of_its_own_a_job_uses_the_common_one";
+        let Some(face) = Face::new(test, &["--fault", fault]) else { return };
+        let output = face.ring("2", &["RUSHMEM_QPS_PER_PEER=2"]);
+        passed(&output, 2);
+        assert!(text(&output.stderr).contains("register of type NC,"), "{}", all(&output));
+    }
+}
+
+#[test]
+fn an_unfit_device_is_left_out_and_said_to_be() {
+    let test = "an_unfit_device_is_left_out_and_said_to_be";
+    let Some(face) = Face::new(test, &["--fault", "open=EACCES"]) else { return };
+    let output = face.with("RUSHMEM_LOG", "warn").ring("2", &[]);
+    assert!(output.status.success(), "{}", all(&output));
+    let told = text(&output.stderr);
+    let said = |line: &str| line.contains("software ConnectX: mlx5_0") && line.contains("EACCES");
+    assert!(told.lines().any(said), "{told}");
+}
+
+#[test]
+fn software_and_hardware_do_not_mix() {
+    let Some(mut face) = Face::new("software_and_hardware_do_not_mix", &[]) else { return };
+    let script = "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_NIC=soft; fi; exec \"$0\" ring";
+    face.command.args(["run", "-n", "2", "sh", "-c", script, PE]);
+    let output = face.command.output().unwrap();
+    failed(&output, &["PE 1 has an RDMA device, this PE has the software ConnectX", "RUSHMEM_NIC"]);
+}
+
+#[test]
+fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
+    let test = "gpu_memory_is_reached_by_dma_buf_and_by_address";
+    match Cuda::load().and_then(|cuda| cuda.device(0)) {
+        Ok(gpu) if gpu.attributes().gpu_direct_rdma => {}
+        Ok(_) => return skip(test, "a GPU with GPUDirect RDMA"),
+        Err(error) => return skip(test, &error.to_string()),
+    }
+    for (options, env, words) in [
+        (&[][..], &["RUSHMEM_HEAP=device"][..], "registering GPU memory: by dma-buf"),
+        (&["--fault", "dmabuf"], &["RUSHMEM_HEAP=device"], "registering GPU memory: by address, since "),
+        (&[], &["RUSHMEM_HEAP=host"], "traffic goes through mlx5_0"),
+        (&[], &["RUSHMEM_HEAP=host", "RUSHMEM_DOORBELL=cpu"], "a thread of the CPU writes them"),
+    ] {
+        let Some(face) = Face::new(test, options) else { return };
+        let mut env = env.to_vec();
+        env.extend(["RUSHMEM_DEVICE=gpu", "RUSHMEM_PES=2"]);
+        let mut face = face;
+        face.command.arg("run").args(["--threads", "-n", "2", "env"]).args(&env).args([PE, "ring"]);
+        let output = face.command.output().unwrap();
+        passed(&output, 2);
+        assert!(text(&output.stderr).contains(words), "{}", all(&output));
+    }
+}
