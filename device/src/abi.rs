@@ -11,7 +11,7 @@ use core::mem::{offset_of, size_of};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
 /// Counts incompatible changes of meaning that the layout hash cannot see.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A hash of the sizes and offsets below: equal on both sides when host and kernel were built from one layout.
 pub const LAYOUT: u64 = layout_hash();
@@ -20,6 +20,15 @@ pub const LAYOUT: u64 = layout_hash();
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct DevAddr(pub u64);
+
+impl QpState {
+    /// The state of a QP without connection.
+    pub fn unconnected() -> Self {
+        let mut state: Self = Zeroable::zeroed();
+        (state.reserved.word, state.rung.word) = (FIRST, FIRST);
+        state
+    }
+}
 
 impl DevAddr {
     /// The address as a pointer.
@@ -61,7 +70,7 @@ pub struct CtxParts {
     pub heap_bytes: u64,
     /// `n_pes` [`PeerDesc`]s.
     pub peers: DevAddr,
-    /// [`QpDesc`]s: `n_sets` sets of `n_pes`, the shared sets first.
+    /// [`QpEntry`]s: sets of `n_pes`, the shared sets first.
     pub qps: DevAddr,
     /// This PE.
     pub pe: u32,
@@ -69,12 +78,16 @@ pub struct CtxParts {
     pub n_pes: u32,
     /// First QP set that this context uses.
     pub first_set: u32,
-    /// QP sets that this context spreads its blocks over.
+    /// QP sets that this context spreads its blocks over, a multiple of `rails`.
     pub n_sets: u32,
-    /// QP sets for [`PerBlock`](crate::PerBlock) contexts, after the shared ones.
+    /// [`PerBlock`](crate::PerBlock) contexts; `rails` QP sets for each, after the shared ones.
     pub block_sets: u32,
-    /// QP sets for [`Exclusive`](crate::Exclusive) contexts, after those.
+    /// [`Exclusive`](crate::Exclusive) contexts; `rails` QP sets for each, after those.
     pub exclusive_sets: u32,
+    /// NICs of each PE. Set number `s` uses number `s % rails` at both ends.
+    pub rails: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
 }
 
 /// How a PE is reached.
@@ -95,47 +108,95 @@ pub mod peer_flags {
     pub const DIRECT_ATOMICS: u32 = 1;
 }
 
-/// One reliable connection: its queues, its doorbell, its keys.
+/// A QP towards a peer, which may not be there yet: what is known from the start and never changes. Its
+/// [`Connection`] follows it in memory.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpDesc {
-    /// Send queue: `1 << log_depth` WQE basic blocks of 64 bytes.
+    /// [`QpState`].
+    pub state: DevAddr,
+    /// The PE's [`DeviceState`].
+    pub pe_state: DevAddr,
+    /// The [`Handshake`], in host memory.
+    pub handshake: DevAddr,
+    /// Key of this PE's heap.
+    pub lkey: u32,
+    /// Key of the peer's heap.
+    pub rkey: u32,
+    /// The peer.
+    pub peer: u32,
+    /// log2 of the depth of send queue and completion queue, in basic blocks and entries.
+    pub log_depth: u32,
+    /// Bits of [`qp_flags`].
+    pub flags: u32,
+    /// Reserved, zero.
+    pub reserved: [u32; 21],
+}
+
+/// The queues of a QP. The thread that fetches it from the [`Handshake`] writes it before it raises [`QpState::done`] to
+/// [`FIRST`], others read it after they have seen that: it has a line of its own, so that no cache holds an earlier
+/// content.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Connection {
+    /// Send queue: basic blocks of 64 bytes.
     pub sq: DevAddr,
     /// Send doorbell record: one big-endian word.
     pub dbr: DevAddr,
     /// Doorbell register of the UAR page.
     pub uar: DevAddr,
-    /// Completion queue: `1 << log_cq` entries of 64 bytes.
+    /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
-    /// [`QpState`].
-    pub state: DevAddr,
-    /// `1 << log_depth` words: where the reservation that starts at a slot ends.
+    /// A word for each block: where the reservation that starts there ends.
     pub ends: DevAddr,
-    /// `1 << log_depth` words: 1 while the fetch slot is in use.
+    /// A word for each block: 1 while its fetch slot is in use.
     pub fetch_busy: DevAddr,
-    /// Heap offset of `1 << log_depth` 8-byte fetch slots.
+    /// Heap offset of the 8-byte fetch slots, one for each block.
     pub fetch: u64,
-    /// Key of this PE's heap.
-    pub lkey: u32,
-    /// Key of the peer's heap.
-    pub rkey: u32,
     /// QP number.
     pub qpn: u32,
-    /// The peer.
-    pub peer: u32,
-    /// log2 of the send queue's depth in basic blocks.
-    pub log_depth: u32,
-    /// log2 of the completion queue's entries.
-    pub log_cq: u32,
-    /// Bits of [`qp_flags`].
-    pub flags: u32,
     /// Reserved, zero.
-    pub reserved: u32,
-    /// The PE's [`DeviceState`].
-    pub pe_state: DevAddr,
-    /// Reserved, zero.
-    pub reserved_too: [u32; 6],
+    pub reserved: [u32; 17],
 }
+
+/// A descriptor and its connection: what tables of QPs consist of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct QpEntry {
+    /// What is known from the start.
+    pub desc: QpDesc,
+    /// What is known once it is connected.
+    pub connection: Connection,
+}
+
+/// How a kernel comes to the connection of a QP. It lies in host memory, since the host may not be able to write to a
+/// GPU's memory while a kernel waits there.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Handshake {
+    /// 1 once a kernel wants the connection. Written by kernels.
+    pub wanted: u32,
+    /// One of [`answer`]; written by the host, last.
+    pub answer: u32,
+    /// Reserved, zero.
+    pub reserved: [u32; 30],
+    /// The connection.
+    pub connection: Connection,
+}
+
+/// [`Handshake::answer`].
+pub mod answer {
+    /// None yet.
+    pub const NONE: u32 = 0;
+    /// The connection is there.
+    pub const CONNECTED: u32 = 1;
+    /// It could not be made; the host knows why.
+    pub const FAILED: u32 = 2;
+}
+
+/// Number of a QP's first basic block. A multiple of 2^16, so that WQE indices begin at 0; larger than any depth, so
+/// that a queue without connection, where [`QpState::done`] is 0, looks full to those who post.
+pub const FIRST: u64 = 1 << 16;
 
 /// [`QpDesc::flags`].
 pub mod qp_flags {
@@ -145,14 +206,14 @@ pub mod qp_flags {
     pub const BIG_ENDIAN_8: u32 = 2;
 }
 
-/// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from 0, never wrap and
+/// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from [`FIRST`], never wrap and
 /// always mean "one past the last".
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpState {
     /// Blocks handed out.
     pub reserved: Line,
-    /// Blocks known to have completed.
+    /// Blocks known to have completed; 0 while the QP is not connected.
     pub done: Line,
     /// 1 while some thread writes the doorbell.
     pub bell: Line,
@@ -164,6 +225,10 @@ pub struct QpState {
     pub cq_next: Line,
     /// The [`Error`](crate::Error) code that ended this QP; 0 while it lives.
     pub poison: Line,
+    /// 1 once a thread has asked the host for the connection.
+    pub asked: Line,
+    /// 1 once a thread has begun to fetch it.
+    pub fetched: Line,
     /// 1 while an [`Exclusive`](crate::Exclusive) context owns the set (used in the QP to PE 0).
     pub owner: Line,
 }
@@ -226,8 +291,10 @@ pub const RECORDS: usize = 16;
 pub struct ControlPage {
     /// Not 0: every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written by the host.
     pub abort: u32,
+    /// Not 0: a kernel has asked for a connection. Written by kernels, cleared by the host.
+    pub requested: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 31],
+    pub reserved: [u32; 30],
     /// What went wrong, in order of claim.
     pub records: [ErrorRecord; RECORDS],
     /// Reserved, zero.
@@ -284,14 +351,19 @@ const fn layout_hash() -> u64 {
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
-        offset_of!(QpDesc, fetch),
+        offset_of!(QpDesc, handshake),
+        offset_of!(Handshake, connection),
         offset_of!(QpDesc, lkey),
         offset_of!(QpDesc, flags),
+        offset_of!(QpEntry, connection),
+        offset_of!(Connection, fetch),
+        offset_of!(Connection, qpn),
         size_of::<QpState>(),
         offset_of!(QpState, bell),
         offset_of!(QpState, poller),
         offset_of!(QpState, owner),
-        offset_of!(QpDesc, pe_state),
+        FIRST as usize,
+        offset_of!(ControlPage, requested),
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, records),
@@ -313,8 +385,8 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 88);
-    assert!(size_of::<QpDesc>() == 128 && offset_of!(QpDesc, lkey) == 64);
+    assert!(size_of::<CtxParts>() == 96);
+    assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
     assert!(size_of::<ErrorRecord>() == 112);
     assert!(size_of::<ControlPage>() == 4096);

@@ -286,7 +286,7 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
         }
-        let (desc, heap, site) = (self.qp(pe).desc(), self.parts_ref().heap, Location::caller());
+        let (desc, heap, site) = (self.atomic_qp(pe).desc(), self.parts_ref().heap, Location::caller());
         let (error, found) = if size_of::<T>() == 8 {
             fetch_atomic::<S, 8>(desc, heap, word.offset(), kind, value, compare, site)
         } else {
@@ -308,7 +308,7 @@ impl<S: Sharing> Ctx<S> {
             unsafe { Op::<8>::new(kind, value.bits()).here(p) };
             return Ok(());
         }
-        let (desc, site) = (self.qp(pe).desc(), Location::caller());
+        let (desc, site) = (self.atomic_qp(pe).desc(), Location::caller());
         if size_of::<T>() == 8 {
             send_atomic::<S, 8>(desc, word.offset(), kind, value.bits(), site)
         } else {

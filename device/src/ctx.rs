@@ -5,7 +5,7 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
-use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpDesc, peer_flags};
+use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpDesc, QpEntry, peer_flags};
 use crate::arch;
 use crate::error::{Detail, Error, Result, record, write_record};
 use crate::heap::{Sym, SymSlice};
@@ -61,7 +61,7 @@ impl Ctx {
             let d = Detail { found: p.block_sets as u64, wanted: block as u64 + 1, ..Detail::NONE };
             return Err(self.fail(Error::NoQp, d));
         }
-        Ok(self.narrowed(p.n_sets + block))
+        Ok(self.narrowed(p.n_sets + block * p.rails))
     }
 
     /// A context with queues of the calling thread's own: set number `index` of the job's exclusive sets.
@@ -77,13 +77,14 @@ impl Ctx {
             let d = Detail { found: p.exclusive_sets as u64, wanted: index as u64 + 1, ..Detail::NONE };
             return Err(self.fail(Error::NoQp, d));
         }
-        let set = p.n_sets + p.block_sets + index;
+        let set = p.n_sets + (p.block_sets + index) * p.rails;
         let mine = self.narrowed(set);
         if mine.owner_qp().take() { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
     fn narrowed<S>(&self, set: u32) -> Ctx<S> {
-        let parts = CtxParts { first_set: set, n_sets: 1, block_sets: 0, exclusive_sets: 0, ..self.parts };
+        let n_sets = self.parts.rails;
+        let parts = CtxParts { first_set: set, n_sets, block_sets: 0, exclusive_sets: 0, ..self.parts };
         Ctx { parts, _sharing: PhantomData }
     }
 
@@ -237,7 +238,7 @@ impl<S> Ctx<S> {
 
     fn qp_desc(&self, set: u32, pe: u32) -> *const QpDesc {
         let i = set as usize * self.parts.n_pes as usize + pe as usize;
-        self.parts.qps.ptr::<QpDesc>().cast_const().wrapping_add(i)
+        self.parts.qps.ptr::<QpEntry>().cast_const().wrapping_add(i).cast()
     }
 }
 
@@ -247,6 +248,19 @@ impl<S: Sharing> Ctx<S> {
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
         let p = &self.parts;
         let spread = if p.n_sets > 1 { arch::block().checked_rem(p.n_sets).unwrap_or(0) } else { 0 };
+        self.qp_of_set(p.first_set + spread, pe)
+    }
+
+    /// The QP that this block uses for atomics on the heap of `pe`. They all go through one NIC of that PE, since those
+    /// of two NICs are not atomic with each other.
+    #[inline(always)]
+    pub(crate) fn atomic_qp(&self, pe: u32) -> Qp<'_, S> {
+        let p = &self.parts;
+        if p.rails == 1 {
+            return self.qp(pe);
+        }
+        let groups = p.n_sets.checked_div(p.rails).unwrap_or(1);
+        let spread = arch::block().checked_rem(groups).unwrap_or(0) * p.rails;
         self.qp_of_set(p.first_set + spread, pe)
     }
 

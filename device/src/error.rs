@@ -43,6 +43,8 @@ pub enum Error {
     WaitTimeout = 11,
     /// Another thread of the calling group met the error, and knows which.
     InGroup = 12,
+    /// The host did not connect the QP before the deadline.
+    Unconnected = 13,
 }
 
 impl Error {
@@ -61,6 +63,7 @@ impl Error {
             10 => Self::Busy,
             11 => Self::WaitTimeout,
             12 => Self::InGroup,
+            13 => Self::Unconnected,
             _ => return None,
         })
     }

@@ -6,8 +6,11 @@ use core::mem::offset_of;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe, Wqebb};
 
-use crate::abi::{DevAddr, QpDesc, QpState, qp_flags};
-use crate::arch::{self, Gpu, Scope, Sys};
+use crate::abi::{
+    Connection, ControlPage, DevAddr, DeviceState, FIRST, Handshake, QpDesc, QpEntry, QpState, answer,
+    qp_flags,
+};
+use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
 use crate::sharing::{Exclusive, Sharing};
 use crate::sq::{self, Words};
@@ -18,7 +21,7 @@ use crate::wait::Watch;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
-/// A queue pair, shared as `S` says.
+/// A queue pair, shared as `S` says, that may not be connected yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Qp<'a, S> {
     desc: &'a QpDesc,
@@ -52,6 +55,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
         self.desc
     }
 
+    /// The queues. Only those may look who have a reservation: with it, they have seen the connection made.
+    #[inline(always)]
+    fn connection(&self) -> &'a Connection {
+        let entry = core::ptr::from_ref(self.desc).cast::<QpEntry>();
+        // SAFETY: the descriptor is part of an entry, whose connection is written once, before that.
+        unsafe { &(*entry).connection }
+    }
+
     #[inline(always)]
     pub(crate) fn depth(&self) -> u64 {
         1 << (self.desc.log_depth & 31)
@@ -62,16 +73,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
     pub(crate) fn reserve(&self, blocks: u64, site: Site) -> Result<Reservation> {
         let first = Words::reserve(self, blocks);
         let end = first + blocks;
-        if end > self.depth() {
-            self.wait(Ticket(end - self.depth()), site)?;
-        }
+        self.wait(Ticket(end - self.depth()), site)?;
         Ok(Reservation { first, end })
     }
 
     /// Writes one WQE at block `index` of a reservation; returns the block after it.
     #[inline(always)]
     pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
-        let entry = wqe.emit(index as u16, self.desc.qpn, flags);
+        let entry = wqe.emit(index as u16, self.connection().qpn, flags);
         let [head, tail] = entry.blocks;
         self.write_block(index, head);
         if entry.n_blocks() == 1 {
@@ -83,7 +92,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
 
     #[inline(always)]
     fn write_block(&self, index: u64, block: Wqebb) {
-        let slot = self.desc.sq.add((index & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
+        let slot = self.connection().sq.add((index & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
         let [a, b, c, d] = block.0;
         // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
         unsafe {
@@ -107,7 +116,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Writes the doorbell record, then the doorbell.
     #[inline(always)]
     fn bell(&self, end: u64) {
-        let d = self.desc;
+        let d = self.connection();
         Sys::fence();
         // SAFETY: the host mapped both; the bell's holder alone writes them.
         unsafe {
@@ -117,11 +126,12 @@ impl<'a, S: Sharing> Qp<'a, S> {
         }
     }
 
-    /// The ticket of everything reserved so far.
+    /// The ticket of everything reserved so far. It waits for no connection if nothing was.
     #[inline(always)]
     pub(crate) fn last(&self) -> Ticket {
         // SAFETY: a word of the QP's state.
-        Ticket(unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, reserved))) })
+        let end = unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, reserved))) };
+        Ticket(if end == FIRST { 0 } else { end })
     }
 
     /// Waits until the ticket's blocks have completed.
@@ -136,18 +146,17 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Looks at the completion queue once; true if it held something new. For the holder of the poller word only.
     #[inline(always)]
     fn poll(&self, done: u64, site: Site) -> Result<bool> {
-        let d = self.desc;
-        let collapsed = d.flags & qp_flags::COLLAPSED != 0;
+        let collapsed = self.desc.flags & qp_flags::COLLAPSED != 0;
         // SAFETY: a word of the QP's state.
         let next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(self.cq_next()) } };
-        let entry = d.cq.add((next & ((1 << (d.log_cq & 31)) - 1)) * 64);
+        let entry = self.connection().cq.add((next & (self.depth() - 1)) * 64);
         // SAFETY: an entry of the CQ; the NIC writes its last 8 bytes at once, after the rest.
         let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
         let kind = word.op_own();
         let fresh = if collapsed {
             kind.opcode() != CqeOpcode::INVALID
         } else {
-            kind.is_ready(next as u32, 1 << (d.log_cq & 31))
+            kind.is_ready(next as u32, self.depth() as u32)
         };
         if !fresh {
             return Ok(false);
@@ -205,7 +214,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         }
         let slot = word.wqe_counter() as u64 & (self.depth() - 1);
         // SAFETY: a slot of the queue.
-        let ctrl: u64 = unsafe { Sys::load_relaxed(self.desc.sq.add(slot * 64).ptr()) };
+        let ctrl: u64 = unsafe { Sys::load_relaxed(self.connection().sq.add(slot * 64).ptr()) };
         let [_, high, low, opcode, _, _, _, ds] = ctrl.to_le_bytes();
         let still_there =
             opcode == Opcode::ATOMIC_MASKED_CS.0 && u16::from_be_bytes([high, low]) == word.wqe_counter();
@@ -220,13 +229,15 @@ impl<'a, S: Sharing> Qp<'a, S> {
         let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
         let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
         let completion = Completion { wqe: word.wqe_counter(), opcode: word.opcode().0, syndrome, vendor };
-        let detail = Detail { completion: completion.packed(), ..self.detail(0, 0) };
+        let detail = Detail { completion: completion.packed(), ..self.detail(FIRST, FIRST) };
         self.poison(Error::Completion, detail, site)
     }
 
+    /// The details of an error of a connected QP; both numbers are of blocks.
     #[inline(always)]
     fn detail(&self, found: u64, wanted: u64) -> Detail {
-        Detail { peer: self.desc.peer, qpn: self.desc.qpn, found, wanted, ..Detail::NONE }
+        let (peer, qpn) = (self.desc.peer, self.connection().qpn);
+        Detail { peer, qpn, found: found - FIRST, wanted: wanted - FIRST, ..Detail::NONE }
     }
 
     /// Ends the QP: the first thread to say so writes the record, all others learn that it is over.
@@ -264,12 +275,12 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// The fetch slot of block `index`, as a heap offset.
     #[inline(always)]
     pub(crate) fn fetch_slot(&self, index: u64) -> u64 {
-        self.desc.fetch + (index & (self.depth() - 1)) * 8
+        self.connection().fetch + (index & (self.depth() - 1)) * 8
     }
 
     #[inline(always)]
     fn fetch_busy(&self, index: u64) -> *mut u64 {
-        self.desc.fetch_busy.ptr::<u64>().wrapping_add((index & (self.depth() - 1)) as usize)
+        self.connection().fetch_busy.ptr::<u64>().wrapping_add((index & (self.depth() - 1)) as usize)
     }
 
     /// Takes the fetch slot of block `index`, which this thread has reserved: waits until whoever used it for an
@@ -314,13 +325,13 @@ impl<S: Sharing> Words for Qp<'_, S> {
     #[inline(always)]
     fn end(&self, slot: u64) -> u64 {
         // SAFETY: there is an end word for each slot.
-        unsafe { S::Scope::load_acquire(self.desc.ends.ptr::<u64>().add(slot as usize)) }
+        unsafe { S::Scope::load_acquire(self.connection().ends.ptr::<u64>().add(slot as usize)) }
     }
 
     #[inline(always)]
     fn set_end(&self, slot: u64, end: u64) {
         // SAFETY: there is an end word for each slot.
-        unsafe { S::Scope::store_release(self.desc.ends.ptr::<u64>().add(slot as usize), end) }
+        unsafe { S::Scope::store_release(self.connection().ends.ptr::<u64>().add(slot as usize), end) }
     }
 
     #[inline(always)]
@@ -356,6 +367,9 @@ impl<S: Sharing> Words for Qp<'_, S> {
 fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(desc) };
+    if qp.done() < FIRST {
+        connect::<S>(desc, site)?;
+    }
     let mut watch = Watch::new(desc.pe_state);
     let mut poller = false;
     let outcome = loop {
@@ -387,6 +401,58 @@ fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: Site) -> Result {
         qp.free_poller();
     }
     outcome
+}
+
+/// Asks the host for the connection, and waits until it is there. As [`wait_slow`].
+#[cold]
+#[inline(never)]
+fn connect<S: Sharing>(desc: &QpDesc, site: Site) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(desc) };
+    let handshake = desc.handshake.ptr::<Handshake>();
+    let done = qp.word(offset_of!(QpState, done));
+    let first = |line| {
+        // SAFETY: a word of the QP's state.
+        unsafe { Gpu::swap_acq_rel(qp.word(line), 1) == 0 }
+    };
+    if first(offset_of!(QpState, asked)) {
+        // SAFETY: the host made handshake and control page.
+        unsafe {
+            <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, 1);
+            let control = (*desc.pe_state.ptr::<DeviceState>()).control.ptr::<ControlPage>();
+            <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
+        }
+    }
+    let mut watch = Watch::new(desc.pe_state);
+    // Whoever uses the QP, the thread that fetches its connection may be any of the GPU's.
+    // SAFETY: a word of the QP's state.
+    while unsafe { Gpu::load_acquire(done) } == 0 {
+        // SAFETY: a word of the handshake.
+        match unsafe { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } {
+            answer::CONNECTED if first(offset_of!(QpState, fetched)) => {
+                let entry = core::ptr::from_ref(desc).cast::<QpEntry>().cast_mut();
+                // SAFETY: the host has written the answer, and this thread alone the connection, before `done`.
+                unsafe {
+                    (&raw mut (*entry).connection).write((*handshake).connection);
+                    Gpu::store_release(done, FIRST);
+                }
+            }
+            answer::FAILED => {
+                // SAFETY: a word of the QP's state.
+                unsafe { Gpu::store_release(qp.poison_word(), Error::Unconnected as u64) };
+                return Err(Error::Poisoned);
+            }
+            _ => match watch.turn() {
+                Ok(()) => {}
+                Err(Error::Timeout) => {
+                    let detail = Detail { peer: desc.peer, ..Detail::NONE };
+                    return Err(qp.poison(Error::Unconnected, detail, site));
+                }
+                Err(other) => return Err(other),
+            },
+        }
+    }
+    Ok(())
 }
 
 /// Waits for a fetch slot that somebody has not read yet. As [`wait_slow`].

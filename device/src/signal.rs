@@ -253,7 +253,7 @@ impl<S: Sharing> Ctx<S> {
             }
         } else if group.leader() {
             let (there, here, bytes) = (dst.offset(), src.offset(), src.bytes());
-            let (desc, word, site) = (self.qp(pe).desc(), signal.offset(), Location::caller());
+            let (desc, word, site) = (self.atomic_qp(pe).desc(), signal.offset(), Location::caller());
             send_announced::<G, S>(group, desc, there, here, bytes, word, op, value, complete, site)
         } else {
             Ok(())

@@ -100,6 +100,35 @@ pub enum Error {
         /// What NIC this PE has.
         mine: String,
     },
+    /// A NIC does not do for its own PE what it is needed for.
+    #[error("{nic} fails its loopback probe: {why}")]
+    Probe {
+        /// The NIC.
+        nic: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// A QP towards a peer could not be made or connected.
+    #[error("PE {pe} cannot be connected to PE {peer}: {why}")]
+    NoConnection {
+        /// This PE.
+        pe: u32,
+        /// The other one.
+        peer: u32,
+        /// Why.
+        why: String,
+    },
+    /// Kernels use more QPs than there is memory for.
+    #[error(
+        "the queue memory of the NIC holds {qps} QPs, and kernels may use {wanted}; raise RUSHMEM_QUEUE_MEMORY, or \
+         lower RUSHMEM_SQ_DEPTH"
+    )]
+    QueueMemory {
+        /// QPs that fit.
+        qps: u64,
+        /// QPs that kernels may use, on all NICs of the PE.
+        wanted: u64,
+    },
     /// A handle is not what the call needs.
     #[error("{call}: {what}")]
     Misuse {

@@ -9,11 +9,11 @@ use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
-use crate::config::{Config, PeerPath};
+use crate::config::{Config, ConnectKind, PeerPath, QueuePlace};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region, Running};
 use crate::provider::Provider;
-use crate::queues::{Card, Queues, Shape, StateMap, peers};
+use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, peers, probe};
 use crate::report::recorded;
 use crate::{Error, Result};
 
@@ -22,9 +22,9 @@ use crate::{Error, Result};
 /// Calls marked *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
 /// differs is named in the error of all the others.
 pub struct Pe {
-    // Fields drop in order: queues before the memory that they lie in.
-    queues: Queues,
-    state: StateMap,
+    // Fields drop in order: the QPs before the memory that they reach.
+    service: Service,
+    state: Arc<StateMap>,
     heap: Region,
     control: Region,
     allocator: Mutex<Allocator>,
@@ -34,6 +34,8 @@ pub struct Pe {
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
     config: Config,
+    /// Names of its NICs.
+    nics: String,
 }
 
 type Lost = Arc<Mutex<Option<PeerLost>>>;
@@ -84,16 +86,22 @@ impl Pe {
         let shape = Shape::new(&config, n_pes);
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
         let heap = machine.heap(bytes)?;
-        let state = StateMap::new(&*machine, shape)?;
-        let none = || Error::Unavailable { what: "a NIC".into(), why: "the job gave this PE none".into() };
-        let nic = nics.into_iter().next().ok_or_else(none)?;
-        let queues = Queues::prepare(nic, &*machine, &heap, shape, config.queues)?;
+        let state = Arc::new(StateMap::new(&*machine, shape)?);
+        let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
+        let names: Vec<String> = rails.iter().map(|rail| rail.nic().name()).collect();
+        let nics = names.join(", ");
 
-        let cards = exchange(&*bootstrap, &queues.card(), &config)?;
-        queues.connect(me, &cards, config.timeout)?;
+        let card = Card { rails: rails.iter().map(Rail::card).collect() };
+        let cards = exchange(&*bootstrap, &card, &config)?;
+        let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
+        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout);
         let direct_self = config.peer_path != PeerPath::Nic;
         state.write_pe(me, control.addr, config.timeout)?;
-        state.describe(&queues.descriptors(&state, &cards), &peers(me, n_pes, heap.addr, direct_self))?;
+        state.describe(&links.descriptors(), &peers(me, n_pes, heap.addr, direct_self))?;
+        let service = Service::start(links, Arc::clone(&bootstrap), control.clone())?;
+        if config.connect == ConnectKind::Eager {
+            service.connect_all(config.bootstrap_timeout)?;
+        }
 
         let parts = CtxParts {
             header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
@@ -105,14 +113,16 @@ impl Pe {
             pe: me,
             n_pes,
             first_set: 0,
-            n_sets: shape.shared_sets,
+            n_sets: shape.shared_sets * shape.rails,
             block_sets: shape.block_sets,
             exclusive_sets: shape.exclusive_sets,
+            rails: shape.rails,
+            reserved: 0,
         };
         bootstrap.barrier("rushmem.up")?;
-        tracing::info!(pe = me, n_pes, machine = machine.describe(), "up");
+        tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
-            queues,
+            service,
             state,
             heap,
             control,
@@ -124,6 +134,7 @@ impl Pe {
             machine,
             bootstrap,
             config,
+            nics,
         })
     }
 
@@ -160,7 +171,13 @@ impl Pe {
 
     /// How each PE is reached, and why.
     pub fn paths(&self) -> Vec<Path> {
-        paths(&self.config, self.my_pe(), self.n_pes(), &self.queues.nic_name())
+        paths(&self.config, self.my_pe(), self.n_pes(), &self.nics)
+    }
+
+    /// QPs towards peers that exist now: they are made when a kernel first posts to a peer, or all at start, as the
+    /// setting `connect` says.
+    pub fn connected_qps(&self) -> usize {
+        self.service.connected()
     }
 
     /// Allocates `len` zeroed elements in the symmetric heap of every PE. Collective. OpenSHMEM 1.6 section 9.4,
@@ -247,6 +264,7 @@ impl Pe {
     pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let name = call.name;
         let running = self.machine.launch(ctx, grid, call)?;
+        self.service.launched();
         tracing::debug!(pe = self.my_pe(), kernel = name, ?grid, "launched");
         Ok(Launch { pe: self, running: Some(running) })
     }
@@ -390,6 +408,11 @@ impl Launch<'_> {
     fn end(&mut self) -> Result<()> {
         let Some(running) = self.running.take() else { return Ok(()) };
         let ran = running.wait(patience(self.pe.config.timeout));
+        self.pe.service.ended();
+        if let Some(failure) = self.pe.service.take_failure() {
+            self.pe.take_errors()?;
+            return Err(failure);
+        }
         match (self.pe.take_errors()?, self.pe.lost()) {
             // What this kernel met by itself may be why the other PE has given up.
             (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
@@ -433,12 +456,45 @@ fn watch(bootstrap: &dyn Bootstrap, control: &Region) -> Result<Lost> {
     Ok(lost)
 }
 
+/// As many NICs as the settings ask for, each of which has passed its probe. One that has not makes room for the next.
+fn rails(
+    nics: Vec<Box<dyn Provider>>,
+    machine: &dyn Machine,
+    heap: &Region,
+    shape: Shape,
+    place: QueuePlace,
+) -> Result<Vec<Rail>> {
+    let mut rails = Vec::new();
+    let found = nics.len();
+    let mut last = None;
+    for nic in nics {
+        if rails.len() == shape.rails as usize {
+            break;
+        }
+        match Rail::new(nic, machine, heap, shape, place).and_then(|rail| probe(&rail, heap).map(|()| rail)) {
+            Ok(rail) => rails.push(rail),
+            Err(error) => {
+                tracing::warn!("not used: {error}");
+                last = Some(error);
+            }
+        }
+    }
+    if rails.len() == shape.rails as usize {
+        return Ok(rails);
+    }
+    let why =
+        || format!("there are {found} for this PE; lower RUSHMEM_NICS_PER_PE, or name more in RUSHMEM_NIC");
+    Err(last.unwrap_or_else(|| Error::Unavailable { what: format!("{} NICs", shape.rails), why: why() }))
+}
+
 /// Tells the others this PE's card, and returns all of them. Settings that must be equal travel along.
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
-        "heap_bytes={} sq_depth={} qps_per_peer={} block_qps={} exclusive_qps={}",
+        "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={}",
         config.heap_bytes.0,
         config.sq_depth.get(),
+        config.queue_memory.0,
+        config.nics_per_pe,
         config.qps_per_peer,
         config.block_qps,
         config.exclusive_qps
@@ -454,14 +510,16 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
     let cards = bootstrap.allgather("rushmem.cards", &card)?;
     let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<Card> {
         let card: Card = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
-        if card.qpns.len() == mine.qpns.len() { Ok(card) } else { Err(malformed(pe)) }
+        if card.rails.len() == mine.rails.len() { Ok(card) } else { Err(malformed(pe)) }
     };
     let cards: Vec<Card> = cards.iter().enumerate().map(parse).collect::<Result<_>>()?;
-    match cards.iter().position(|card| card.port.kind != mine.port.kind) {
+    let pairs =
+        |card: &Card| card.rails.iter().zip(&mine.rails).position(|(a, b)| a.port.kind != b.port.kind);
+    match cards.iter().enumerate().find_map(|(pe, card)| Some((pe, pairs(card)?))) {
         None => Ok(cards),
-        Some(pe) => {
-            let (theirs, mine) = (cards[pe].port.kind.to_string(), mine.port.kind.to_string());
-            Err(Error::MixedNics { pe: pe as u32, theirs, mine })
+        Some((pe, rail)) => {
+            let kind = |card: &Card| card.rails[rail].port.kind.to_string();
+            Err(Error::MixedNics { pe: pe as u32, theirs: kind(&cards[pe]), mine: kind(mine) })
         }
     }
 }

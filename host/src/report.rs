@@ -38,7 +38,7 @@ impl DeviceError {
     /// True for what happens to a kernel whose peer has died.
     pub(crate) fn is_explained_by_loss(&self) -> bool {
         match self.code() {
-            Some(Code::Aborted | Code::Timeout | Code::WaitTimeout) => true,
+            Some(Code::Aborted | Code::Timeout | Code::WaitTimeout | Code::Unconnected) => true,
             _ => self.is_flush() || self.syndrome() == Some(Syndrome::TRANSPORT_RETRY_EXC_ERR),
         }
     }
@@ -65,6 +65,9 @@ impl DeviceError {
             }
             Some(Code::Completion) if self.syndrome() == Some(Syndrome::WR_FLUSH_ERR) => {
                 "the completion that told the cause was overwritten: run with RUSHMEM_CQ=ring to see it"
+            }
+            Some(Code::Unconnected) => {
+                "see whether that PE's process still runs and answers its launcher, or raise RUSHMEM_TIMEOUT"
             }
             Some(Code::NoQp) => "raise RUSHMEM_BLOCK_QPS or RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
             Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
@@ -145,6 +148,9 @@ impl fmt::Display for DeviceError {
                 r.pe, r.wanted, r.found
             )?,
             Some(Code::Busy) => write!(f, "PE {}: the exclusive context is in use", r.pe)?,
+            Some(Code::Unconnected) => {
+                write!(f, "PE {}: no QP towards PE {} was connected before the deadline", r.pe, r.peer)?
+            }
             Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
         }
         write!(f, ", at {}", self.site())?;

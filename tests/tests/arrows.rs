@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The rooms at the end of all arrows: they may use everything, and nothing uses them.
-const ENDS: &[&str] = &["rushmem-tests", "rushmem-benches"];
+const ENDS: &[&str] = &["rushmem-tests", "rushmem-benches", "rushmem-gpunetio"];
 
 /// Crates that may use only these from outside of the workspace.
 const FRUGAL: &[(&str, &[&str])] = &[

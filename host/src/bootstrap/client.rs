@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use super::auth::Token;
 use super::dial::Dial;
 use super::error::{Error, Failure, PeerLost};
+use super::mail::{Mailbox, OnMail};
 use super::watch::{Watch, lock};
-use super::wire::{Message, client_limit, frame, part_limit, read_frame};
+use super::wire::{MAIL_LIMIT, Message, client_limit, frame, part_limit, read_frame};
 use super::{Bootstrap, OnPeerLost};
 
 /// How much longer than a PE's own deadline the launcher may take to say who is missing.
@@ -52,6 +53,7 @@ struct Shared {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
     watch: Watch,
+    mailbox: Mailbox,
 }
 
 /// What the launcher has said and nobody has taken yet.
@@ -83,8 +85,12 @@ impl Tcp {
             source,
         })?;
 
-        let shared =
-            Arc::new(Shared { inbox: Mutex::default(), arrived: Condvar::new(), watch: Watch::new() });
+        let shared = Arc::new(Shared {
+            inbox: Mutex::default(),
+            arrived: Condvar::new(),
+            watch: Watch::new(),
+            mailbox: Mailbox::new(),
+        });
         let listener = shared.clone();
         let name = "rushmem-bootstrap";
         let thread =
@@ -93,7 +99,7 @@ impl Tcp {
 
         let tcp =
             Tcp { pe, n_pes, timeout, server, stream: Mutex::new(stream), shared, calls: Mutex::new(()) };
-        tcp.send(&Message::Join { pe, n_pes, build: build_id, whence: whence() });
+        tcp.tell(&Message::Join { pe, n_pes, build: build_id, whence: whence() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
     }
@@ -113,7 +119,7 @@ impl Tcp {
                 return Err(failure.clone().into());
             }
         }
-        self.send(&Message::Gather { call: call.clone(), bytes: mine.to_vec() });
+        self.tell(&Message::Gather { call: call.clone(), bytes: mine.to_vec() });
         self.await_gathered(&call, within)
     }
 
@@ -132,14 +138,14 @@ impl Tcp {
             return answer;
         }
         // The launcher knows who is missing.
-        self.send(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
+        self.tell(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
         let silent =
             || Err(Error::Silent { server: self.server.clone(), call: call.into(), waited: within + GRACE });
         self.shared.wait(GRACE, answer).unwrap_or_else(silent)
     }
 
     /// A connection that broke is noticed by the listener, which knows more than the error of a write.
-    fn send(&self, message: &Message) {
+    fn tell(&self, message: &Message) {
         let mut stream = lock(&self.stream);
         if stream.write_all(&frame(message)).is_err() {
             // Ends the listener, if it has not ended by itself.
@@ -156,7 +162,8 @@ impl Tcp {
             }
         }
         self.shared.watch.close();
-        self.send(message);
+        self.shared.mailbox.close();
+        self.tell(message);
         let heard = self.shared.wait(within, |inbox| {
             if inbox.left {
                 return Some(Ok(()));
@@ -206,6 +213,7 @@ impl Shared {
                     inbox.failure.get_or_insert(failure);
                 }),
                 Message::Lost(lost) => self.lost(lost),
+                Message::Mail(mail) => self.mailbox.deliver(mail),
                 _ => break "it does not follow the protocol".into(),
             }
         };
@@ -267,6 +275,25 @@ impl Bootstrap for Tcp {
         self.shared.watch.on_peer_lost(callback)
     }
 
+    fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
+        let call = || format!("letter to PE {to}");
+        if bytes.len() > MAIL_LIMIT {
+            return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MAIL_LIMIT });
+        }
+        if to >= self.n_pes {
+            return Err(Error::NoPe { pe: to, n_pes: self.n_pes });
+        }
+        if lock(&self.shared.inbox).leaving {
+            return Err(Error::Left { call: call() });
+        }
+        self.tell(&Message::Send { to, bytes: bytes.to_vec() });
+        Ok(())
+    }
+
+    fn on_mail(&self, callback: OnMail) -> Result<(), Error> {
+        self.shared.mailbox.on_mail(callback)
+    }
+
     fn finish(&self) -> Result<(), Error> {
         self.leave(&Message::Finish, "finish", self.timeout)
     }
@@ -280,6 +307,7 @@ impl Drop for Tcp {
         // The launcher sees the connection closed; to ourselves that is no news.
         lock(&self.shared.inbox).leaving = true;
         self.shared.watch.close();
+        self.shared.mailbox.close();
         let _ = lock(&self.stream).shutdown(Shutdown::Both);
     }
 }

@@ -110,9 +110,17 @@ pub enum Error {
         /// The call.
         call: String,
     },
-    /// A second callback for lost peers.
-    #[error("on_peer_lost has a callback already")]
+    /// A second callback for lost peers, or for letters.
+    #[error("there is a callback for this already")]
     Watched,
+    /// A letter to a PE that does not exist.
+    #[error("there is no PE {pe}: the job has {n_pes}, numbered from 0")]
+    NoPe {
+        /// To whom it was to go.
+        pe: u32,
+        /// The PEs of the job.
+        n_pes: u32,
+    },
     /// More bytes than an allgather may carry.
     #[error("{call}: {bytes} bytes, more than the {limit} that each PE may give; exchange a handle instead")]
     TooLarge {

@@ -12,6 +12,7 @@ mod dial;
 mod discover;
 mod error;
 mod job;
+mod mail;
 mod observer;
 mod server;
 mod threads;
@@ -24,6 +25,7 @@ pub use self::auth::Token;
 pub use self::client::{Member, Tcp};
 pub use self::discover::{Found, Job, from_env};
 pub use self::error::{Error, Failure, PeerLost, Pes};
+pub use self::mail::{Mail, OnMail};
 pub use self::observer::{Event, Observer};
 pub use self::server::{Server, ServerOptions};
 pub use self::threads::Threads;
@@ -76,6 +78,23 @@ pub trait Bootstrap: Send + Sync {
     ///
     /// [`Error::Watched`] if there is a callback already.
     fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error>;
+
+    /// Sends a letter to another PE, whatever that one is doing. Letters of one PE to another arrive in order; one to a
+    /// PE that has left or was lost is not delivered.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] if it is longer than [`wire::MAIL_LIMIT`], [`Error::NoPe`] if there is no such PE,
+    /// [`Error::Left`] after this PE's own finish.
+    fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Has `callback` called with each letter to this PE, those that came before this call first. Not called after
+    /// this PE's own finish.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Watched`] if there is a callback already.
+    fn on_mail(&self, callback: OnMail) -> Result<(), Error>;
 
     /// Leaves the job in good order. Every PE must call it; it does not wait for the others. Dropping a connection
     /// without it means that this PE was lost.

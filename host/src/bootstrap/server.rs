@@ -13,8 +13,11 @@ use super::auth::{Role, Token, nonce};
 use super::dial::tune;
 use super::error::{Error, Failure, PeerLost};
 use super::job::{Job, Refusal, Step};
+use super::mail::Mail;
 use super::watch::lock;
-use super::wire::{Message, PROTOCOL, STRANGER_LIMIT, frame, read_frame, server_limit, write_frame};
+use super::wire::{
+    MAIL_LIMIT, Message, PROTOCOL, STRANGER_LIMIT, frame, read_frame, server_limit, write_frame,
+};
 
 /// How long a stranger may take to prove itself.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -288,6 +291,9 @@ impl Shared {
                     if let Some(failure) = state.job.give_up(pe, Duration::from_millis(waited_ms)) {
                         state.tell_pes(&Message::Failed(failure));
                     }
+                }
+                Message::Send { to, bytes } if to < self.options.n_pes && bytes.len() <= MAIL_LIMIT => {
+                    state.tell_pe(to, &Message::Mail(Mail { from: pe, bytes }));
                 }
                 Message::Abort { reason } => {
                     state.tell_pe(pe, &Message::Left);

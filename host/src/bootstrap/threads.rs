@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::error::{Error, PeerLost};
 use super::job::{Job, Step};
+use super::mail::{Mail, Mailbox, OnMail};
 use super::watch::{Watch, lock};
-use super::wire::part_limit;
+use super::wire::{MAIL_LIMIT, part_limit};
 use super::{Bootstrap, OnPeerLost};
 
 /// One PE of a job whose PEs are threads of this process.
@@ -26,6 +27,7 @@ pub struct Threads {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    mailboxes: Vec<Mailbox>,
 }
 
 struct State {
@@ -55,7 +57,8 @@ impl Threads {
             gathered: Arc::default(),
             watchers: watches.iter().map(|watch| Some(watch.sender())).collect(),
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let mailboxes = (0..n_pes).map(|_| Mailbox::new()).collect();
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), mailboxes });
         let pe = |(pe, watch)| Threads {
             pe,
             n_pes,
@@ -113,6 +116,7 @@ impl Threads {
     /// Leaves the job; with a reason, as one that is lost.
     fn leave(&self, reason: Option<&str>) {
         self.watch.close();
+        self.shared.mailboxes[self.pe as usize].close();
         let mut state = lock(&self.shared.state);
         if state.watchers[self.pe as usize].take().is_none() {
             return;
@@ -159,6 +163,24 @@ impl Bootstrap for Threads {
 
     fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error> {
         self.watch.on_peer_lost(callback)
+    }
+
+    fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
+        let call = || format!("letter to PE {to}");
+        if bytes.len() > MAIL_LIMIT {
+            return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MAIL_LIMIT });
+        }
+        let mailbox =
+            self.shared.mailboxes.get(to as usize).ok_or(Error::NoPe { pe: to, n_pes: self.n_pes })?;
+        if lock(&self.shared.state).watchers[self.pe as usize].is_none() {
+            return Err(Error::Left { call: call() });
+        }
+        mailbox.deliver(Mail { from: self.pe, bytes: bytes.to_vec() });
+        Ok(())
+    }
+
+    fn on_mail(&self, callback: OnMail) -> Result<(), Error> {
+        self.shared.mailboxes[self.pe as usize].on_mail(callback)
     }
 
     fn finish(&self) -> Result<(), Error> {

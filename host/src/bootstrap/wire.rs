@@ -8,9 +8,10 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use super::error::{Failure, PeerLost, Pes};
+use super::mail::Mail;
 
 /// Version of this protocol. Different versions do not talk to each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Bytes of a nonce and of a proof.
 pub const PROOF_BYTES: usize = 32;
@@ -20,6 +21,9 @@ pub const STRANGER_LIMIT: usize = 256;
 
 /// Bytes of text (names of calls, builds, reasons) in a message; longer text is cut.
 const TEXT_LIMIT: usize = 4096;
+
+/// Bytes of one letter from a PE to another.
+pub const MAIL_LIMIT: usize = 64 << 10;
 
 /// Bytes that all PEs together may give to one allgather.
 const GATHER_LIMIT: usize = 256 << 20;
@@ -111,6 +115,15 @@ pub enum Message {
         /// How, as part of a sentence.
         how: String,
     },
+    /// PE: a letter to another PE, in whatever state both are. Not answered.
+    Send {
+        /// To whom.
+        to: u32,
+        /// What it says, at most [`MAIL_LIMIT`] bytes.
+        bytes: Vec<u8>,
+    },
+    /// Launcher: a letter from another PE.
+    Mail(Mail),
     /// Launcher: all have come, and gave this.
     Gathered {
         /// In the order of the PEs.
@@ -183,6 +196,8 @@ impl Message {
             Message::Lost(lost) => to.kind(18).lost(lost),
             Message::Left => to.kind(19),
             Message::Noted { pe } => to.kind(20).u32(*pe),
+            Message::Send { to: pe, bytes } => to.kind(21).u32(*pe).bytes(bytes),
+            Message::Mail(Mail { from, bytes }) => to.kind(22).u32(*from).bytes(bytes),
         };
         to.0
     }
@@ -229,6 +244,8 @@ impl Message {
             18 => Message::Lost(from.lost()?),
             19 => Message::Left,
             20 => Message::Noted { pe: from.u32()? },
+            21 => Message::Send { to: from.u32()?, bytes: from.bytes()?.to_vec() },
+            22 => Message::Mail(Mail { from: from.u32()?, bytes: from.bytes()?.to_vec() }),
             kind => return Err(Malformed::Kind(kind)),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }

@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use super::nic::Nic;
 use super::value::{
-    self, Bytes, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress, QueuePlace, Secret,
-    SqDepth, Value,
+    self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress,
+    QueuePlace, Secret, SqDepth, Value,
 };
 use super::{Origin, Setting};
 
@@ -108,6 +108,12 @@ settings! {
             "Depth of each send queue.";
         cq: CqKind, "RUSHMEM_CQ", "ring", "",
             "Form of the completion queues.";
+        nics_per_pe: NonZeroU32, "RUSHMEM_NICS_PER_PE", "1", "NICs",
+            "NICs that each PE uses at the same time.";
+        connect: ConnectKind, "RUSHMEM_CONNECT", "lazy", "",
+            "When QPs are made: lazy (when a kernel first posts to a peer) or eager (all at start).";
+        queue_memory: Bytes, "RUSHMEM_QUEUE_MEMORY", "256MiB", "bytes",
+            "Most memory that the queues of a PE take.";
         qps_per_peer: NonZeroU32, "RUSHMEM_QPS_PER_PEER", "1", "QPs",
             "QPs to each peer that all threads of a GPU share.";
         block_qps: u32, "RUSHMEM_BLOCK_QPS", "0", "QPs",

@@ -82,6 +82,15 @@ pub enum CqKind {
     Collapsed,
 }
 
+/// When QPs are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectKind {
+    /// When a kernel first posts to a peer.
+    Lazy,
+    /// All of them, at start.
+    Eager,
+}
+
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
@@ -158,6 +167,11 @@ impl Choice for HeapKind {
 impl Choice for DeviceKind {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", DeviceKind::Auto), ("native", DeviceKind::Native), ("gpu", DeviceKind::Gpu)];
+}
+
+impl Choice for ConnectKind {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("lazy", ConnectKind::Lazy), ("eager", ConnectKind::Eager)];
 }
 
 impl Choice for CqKind {

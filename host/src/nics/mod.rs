@@ -78,8 +78,8 @@ fn look(nic: &Nic) -> Result<Decision> {
 
 /// The NICs of the PEs of this process.
 pub(crate) enum Nics {
-    /// The software ConnectX that they share.
-    Soft(Arc<softnic::Nic>),
+    /// The software NICs that they share: as many as a PE uses.
+    Soft(Vec<Arc<softnic::Nic>>),
     /// RDMA devices.
     #[cfg(feature = "rdma")]
     Hardware(hardware::Shares),
@@ -98,8 +98,9 @@ impl Nics {
             } else {
                 tracing::info!("traffic goes through the software ConnectX: {}", decision.why);
             }
-            let nic = softnic::Nic::start(softnic_config(config, !gpus.is_empty())?)?;
-            return Ok(Self::Soft(Arc::new(nic)));
+            let soft = softnic_config(config, !gpus.is_empty())?;
+            let start = |_| softnic::Nic::start(soft.clone()).map(Arc::new);
+            return Ok(Self::Soft((0..config.nics_per_pe.get()).map(start).collect::<Result<_, _>>()?));
         };
         Self::of_hardware(hardware, &decision.why, gpus, on_node)
     }
@@ -122,7 +123,11 @@ impl Nics {
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "there is one NIC for all"))]
     pub(crate) fn of(&self, config: &Config, pe_on_node: u32) -> Result<Vec<Box<dyn Provider>>> {
         match self {
-            Self::Soft(nic) => Ok(vec![Box::new(Soft::new(Arc::clone(nic)))]),
+            Self::Soft(nics) => {
+                let open =
+                    |nic: &Arc<softnic::Nic>| Box::new(Soft::new(Arc::clone(nic))) as Box<dyn Provider>;
+                Ok(nics.iter().map(open).collect())
+            }
             #[cfg(feature = "rdma")]
             Self::Hardware(shares) => shares.open(config, pe_on_node),
         }

@@ -184,12 +184,29 @@ pub(crate) trait Umem: Send + Sync {
     fn id(&self) -> u32;
 }
 
-/// A doorbell page. Given back on drop.
+/// A doorbell page, which QPs may share. Given back on drop.
 pub(crate) trait Uar: Send + Sync {
     /// Its number.
     fn page_id(&self) -> u32;
+    /// A doorbell of one QP through this page, for kernels of `machine`.
+    fn bell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Bell>>;
+    /// Rings from the CPU.
+    fn ring(&self, doorbell: u64);
+}
+
+/// The doorbell of one QP.
+pub(crate) trait Bell: Send + Sync {
     /// Where kernels ring: 8 bytes, write only.
     fn register(&self) -> DevAddr;
+}
+
+/// A doorbell that kernels write to where it lies, on a page that lives longer.
+pub(crate) struct Register(pub(crate) DevAddr);
+
+impl Bell for Register {
+    fn register(&self) -> DevAddr {
+        self.0
+    }
 }
 
 /// Executes a command that makes an object.

@@ -3,12 +3,13 @@
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-use rushmem_device::abi::DevAddr;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Nic};
 
-use super::{Error, Key, Link, NicKind, Object, Pd, PortAddress, Provider, Uar, Umem, mtu_within, read};
+use super::{
+    Bell, Error, Key, Link, NicKind, Object, Pd, PortAddress, Provider, Register, Uar, Umem, mtu_within, read,
+};
 use crate::machine::{Machine, Mapping, PageKind, Region};
 
 /// The software ConnectX has one port.
@@ -259,15 +260,25 @@ impl Uar for SoftUar {
         self.page.uar.page_id
     }
 
-    fn register(&self) -> DevAddr {
-        let offset = self.page.uar.reg_addr as usize - self.page.uar.page as usize;
-        self.mapping.addr().add(offset as u64)
+    fn bell(&self, _: &dyn Machine) -> crate::Result<Box<dyn Bell>> {
+        Ok(Box::new(Register(self.mapping.addr().add(self.page.register() as u64))))
+    }
+
+    fn ring(&self, doorbell: u64) {
+        self.page.uar.memory().store_u64(self.page.register(), doorbell);
     }
 }
 
 struct Page {
     context: Arc<Context>,
     uar: rushmem_softnic::Uar,
+}
+
+impl Page {
+    /// Where in the page the doorbell register lies.
+    fn register(&self) -> usize {
+        self.uar.reg_addr as usize - self.uar.page as usize
+    }
 }
 
 impl Drop for Page {

@@ -1,6 +1,7 @@
 //! One binary for all: linking takes longer than running.
 
 mod atomics;
+mod connect;
 mod contexts;
 mod errors;
 mod jobs;

@@ -2,28 +2,30 @@
 
 use rushmem_tests::Setup;
 
-/// Depth of the send queues, form of the CQs, QPs a peer, path to oneself.
-const VARIATIONS: &[(u32, u32, &str, u32, &str)] = &[
-    (1, 1024, "ring", 1, "auto"),
-    (1, 2, "collapsed", 3, "nic"),
-    (2, 2, "ring", 1, "auto"),
-    (2, 8, "collapsed", 1, "nic"),
-    (3, 8, "ring", 3, "auto"),
-    (3, 1024, "collapsed", 3, "auto"),
-    (4, 2, "collapsed", 1, "auto"),
-    (4, 1024, "ring", 1, "nic"),
-    (5, 2, "ring", 3, "nic"),
-    (5, 8, "collapsed", 1, "auto"),
+/// PEs, depth of the send queues, form of the CQs, QPs a peer, path to oneself, NICs a PE, when QPs are made.
+const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
+    (1, 1024, "ring", 1, "auto", 1, "lazy"),
+    (1, 2, "collapsed", 3, "nic", 2, "lazy"),
+    (2, 2, "ring", 1, "auto", 1, "eager"),
+    (2, 8, "collapsed", 1, "nic", 2, "lazy"),
+    (3, 8, "ring", 3, "auto", 1, "lazy"),
+    (3, 1024, "collapsed", 3, "auto", 1, "eager"),
+    (4, 2, "collapsed", 1, "auto", 1, "lazy"),
+    (4, 1024, "ring", 1, "nic", 1, "lazy"),
+    (5, 2, "ring", 3, "nic", 1, "eager"),
+    (5, 8, "collapsed", 1, "auto", 2, "lazy"),
 ];
 
 /// All of the suite's settings.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
-    VARIATIONS.iter().map(|&(pes, depth, cq, qps, path)| {
+    VARIATIONS.iter().map(|&(pes, depth, cq, qps, path, nics, connect)| {
         Setup::new(pes)
             .with("sq_depth", depth)
             .with("cq", cq)
             .with("qps_per_peer", qps)
             .with("peer_path", path)
+            .with("nics_per_pe", nics)
+            .with("connect", connect)
     })
 }
 

@@ -31,6 +31,8 @@ fn samples() -> Vec<Message> {
         Message::Lost(lost(None)),
         Message::Left,
         Message::Noted { pe: 6 },
+        Message::Send { to: 7, bytes: vec![1, 2] },
+        Message::Mail(Mail { from: 8, bytes: vec![3] }),
     ]
 }
 
@@ -51,7 +53,7 @@ fn every_kind_survives_the_wire() {
 #[test]
 fn every_kind_is_among_the_samples() {
     let kinds: Vec<u8> = samples().iter().map(|message| message.encode()[0]).collect();
-    assert_eq!(kinds, (1..=20).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=22).collect::<Vec<u8>>());
 }
 
 #[test]

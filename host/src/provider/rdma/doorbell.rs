@@ -60,12 +60,21 @@ impl Bell {
         }
         // What the kernel wrote before the word comes before the register, for the NIC as well.
         let value = word.swap(0, Ordering::AcqRel);
-        fence(Ordering::SeqCst);
         // SAFETY: a doorbell register, mapped as long as the bell is in the list.
-        unsafe { self.register.write_volatile(value) };
-        flush_write_combining();
+        unsafe { store_register(self.register, value) };
         true
     }
+}
+
+/// Rings a doorbell, after all that was written before.
+///
+/// # Safety
+/// `register` is a mapped doorbell register.
+pub(super) unsafe fn store_register(register: *mut u64, value: u64) {
+    fence(Ordering::SeqCst);
+    // SAFETY: the caller's promise.
+    unsafe { register.write_volatile(value) };
+    flush_write_combining();
 }
 
 /// Lets a store to a page mapped for write combining leave the processor.

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rushmem_device::abi::DevAddr;
 
 use super::context::Context;
-use super::doorbell::{Ringer, Word};
+use super::doorbell::{Ringer, Word, store_register};
 use super::error::{RdmaError, errno_text, last_errno};
 use super::ffi::{self, uar_type};
 use crate::Result;
 use crate::config::DoorbellKind;
 use crate::machine::{Machine, Mapping, PageKind};
-use crate::provider::{self, Uar};
+use crate::provider::{self, Bell, Register, Uar};
 
 const PAGE: usize = 4096;
 
@@ -109,9 +109,7 @@ impl Doorbells {
     /// A page whose register a thread of the CPU writes.
     fn proxied(&self, machine: &dyn Machine, page: Page, name: &str, why: &[String]) -> Result<Box<dyn Uar>> {
         let ringer = self.ringer(machine, name, why)?;
-        // SAFETY: the register stays mapped as long as `page`, which `Proxied` keeps until after the word.
-        let word = unsafe { ringer.word(machine, page.register()) }?;
-        Ok(Box::new(Proxied { word, _ringer: ringer, page }))
+        Ok(Box::new(Proxied { ringer, page: Arc::new(page) }))
     }
 
     fn ringer(&self, machine: &dyn Machine, name: &str, why: &[String]) -> Result<Arc<Ringer>> {
@@ -171,6 +169,12 @@ impl Page {
     fn register(&self) -> *mut u64 {
         self.raw().reg_addr.cast()
     }
+
+    /// Rings from the CPU.
+    fn ring(&self, doorbell: u64) {
+        // SAFETY: the register of a live page.
+        unsafe { store_register(self.register(), doorbell) };
+    }
 }
 
 impl Drop for Page {
@@ -194,17 +198,21 @@ impl Uar for Direct {
         self.0.page.raw().page_id
     }
 
-    fn register(&self) -> DevAddr {
+    fn bell(&self, _: &dyn Machine) -> Result<Box<dyn Bell>> {
         let page = &self.0.page;
-        self.0.mapping.addr().add((page.register() as usize - page.base() as usize) as u64)
+        let offset = page.register() as usize - page.base() as usize;
+        Ok(Box::new(Register(self.0.mapping.addr().add(offset as u64))))
+    }
+
+    fn ring(&self, doorbell: u64) {
+        self.0.page.ring(doorbell);
     }
 }
 
-/// A page that the thread writes. Fields drop in order: the word before the page.
+/// A page that the thread writes.
 struct Proxied {
-    word: Word,
-    _ringer: Arc<Ringer>,
-    page: Page,
+    ringer: Arc<Ringer>,
+    page: Arc<Page>,
 }
 
 impl Uar for Proxied {
@@ -212,6 +220,25 @@ impl Uar for Proxied {
         self.page.raw().page_id
     }
 
+    fn bell(&self, machine: &dyn Machine) -> Result<Box<dyn Bell>> {
+        // SAFETY: the register stays mapped as long as the page, which `ProxiedBell` keeps until after the word.
+        let word = unsafe { self.ringer.word(machine, self.page.register()) }?;
+        Ok(Box::new(ProxiedBell { word, _ringer: Arc::clone(&self.ringer), _page: Arc::clone(&self.page) }))
+    }
+
+    fn ring(&self, doorbell: u64) {
+        self.page.ring(doorbell);
+    }
+}
+
+/// A word of a QP's own: one that QPs shared could lose a doorbell. Fields drop in order: the word before the page.
+struct ProxiedBell {
+    word: Word,
+    _ringer: Arc<Ringer>,
+    _page: Arc<Page>,
+}
+
+impl Bell for ProxiedBell {
     fn register(&self) -> DevAddr {
         self.word.addr()
     }

@@ -1,0 +1,270 @@
+//! A fresh software ConnectX with an initiator and a target, brought up by PRM commands.
+
+use std::sync::Arc;
+
+use rushmem_mlx5::doorbell::Record;
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
+use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::qp::{
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, PmState, QpContext, RqType, Rst2Init, Rtr2Rts,
+    ServiceType,
+};
+use rushmem_mlx5::prm::{Command, Response};
+use rushmem_mlx5::seg::WQEBB_BYTES;
+use rushmem_softnic::{Config, Context, HostBuffer, Memory, Nic, Uar};
+
+use crate::{Error, Result};
+
+/// Bytes of each heap, of which the first [`HEAD`] are not for data.
+pub const HEAP_BYTES: usize = 64 << 10;
+/// The old values that atomics return go to the first word of the heap; nothing else lies before this offset.
+pub const HEAD: u64 = 8 << 10;
+/// What slots of a send queue hold before an entry is written, so that bytes that nobody writes are seen.
+pub const UNWRITTEN: u8 = 0xa5;
+
+const CQE_BYTES: usize = 64;
+/// A doorbell record, alone in its line.
+const RECORD_BYTES: usize = 64;
+/// Low byte of both keys.
+const KEY_LOW: u8 = 0x52;
+
+/// Entries of the queues, and how completions arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// log2 of the WQEBBs of the send queue, and of the entries of the completion queue.
+    pub log_depth: u8,
+    /// All completions go to entry 0.
+    pub collapsed: bool,
+}
+
+impl Shape {
+    /// WQEBBs of the send queue.
+    pub fn depth(self) -> usize {
+        1 << self.log_depth
+    }
+
+    pub(crate) fn sq_at(self) -> usize {
+        0
+    }
+
+    pub(crate) fn cq_at(self) -> usize {
+        self.depth() * WQEBB_BYTES
+    }
+
+    /// The send word of the doorbell record.
+    pub(crate) fn sq_record_at(self) -> usize {
+        self.cq_at() + self.depth() * CQE_BYTES + Record::SND_OFFSET
+    }
+
+    pub(crate) fn cq_record_at(self) -> usize {
+        self.cq_at() + self.depth() * CQE_BYTES + RECORD_BYTES
+    }
+
+    fn queue_bytes(self) -> usize {
+        self.cq_record_at() + RECORD_BYTES
+    }
+}
+
+/// An initiator and a target on an adapter of their own. The initiator's QP leads to the target's.
+pub struct Bed {
+    /// The adapter.
+    pub nic: Nic,
+    /// Who posts.
+    pub initiator: End,
+    /// Whose heap is written and read.
+    pub target: End,
+    /// The queues' shape.
+    pub shape: Shape,
+}
+
+impl Bed {
+    /// Brings both QPs up. Heaps are zeroed.
+    ///
+    /// # Errors
+    /// What the adapter refuses.
+    pub fn new(shape: Shape) -> Result<Self> {
+        let nic = Nic::start(Config::default())?;
+        // In this order, or the QP number of the initiator would read the same in either byte order.
+        let target = End::new(&nic, shape)?;
+        let initiator = End::new(&nic, shape)?;
+        initiator.connect(&nic, &target)?;
+        target.connect(&nic, &initiator)?;
+        Ok(Self { nic, initiator, target, shape })
+    }
+
+    /// The first `count` WQEBBs of the initiator's send queue.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if there are not so many.
+    pub fn wqes(&self, count: usize) -> Result<Vec<[u8; WQEBB_BYTES]>> {
+        let block = |i: usize| {
+            let mut bytes = [0; WQEBB_BYTES];
+            self.initiator.queues.read((self.shape.sq_at() + i * WQEBB_BYTES) as u64, &mut bytes)?;
+            Ok(bytes)
+        };
+        (0..count).map(block).collect()
+    }
+
+    /// The producer counter in the initiator's doorbell record.
+    pub fn posted(&self) -> u16 {
+        rushmem_mlx5::doorbell::record_counter(self.initiator.queues.load_u32(self.shape.sq_record_at()))
+    }
+}
+
+/// One user of the adapter, with a heap and a QP.
+pub struct End {
+    context: Context,
+    /// Memory that its key covers, from address 0 on.
+    pub heap: Arc<HostBuffer>,
+    /// The key of the heap.
+    pub key: u32,
+    /// The doorbell page.
+    pub uar: Uar,
+    /// Send queue, completion queue and doorbell records.
+    pub queues: Arc<HostBuffer>,
+    /// The QP.
+    pub qpn: u32,
+    /// Its completion queue.
+    pub cqn: u32,
+}
+
+impl End {
+    fn new(nic: &Nic, shape: Shape) -> Result<Self> {
+        let context = nic.open();
+        let uar = context.alloc_uar()?;
+        let pd = call(&context, &AllocPd::default())?.pd;
+
+        let heap = Arc::new(HostBuffer::new(HEAP_BYTES));
+        let heap_umem = context.umem_reg(Arc::clone(&heap) as _, 0, heap.len())?;
+        let mkey = MkeyContext {
+            a: true,
+            rw: true,
+            rr: true,
+            lw: true,
+            lr: true,
+            qpn: MkeyContext::ANY_QP,
+            mkey_7_0: KEY_LOW,
+            pd,
+            len: heap.len(),
+            ..Default::default()
+        };
+        let create = CreateMkey {
+            umem_valid: true,
+            umem_id: heap_umem,
+            context: mkey.with_access_mode(AccessMode::MTT),
+            ..Default::default()
+        };
+        let key = key(call(&context, &create)?.mkey_index, KEY_LOW);
+
+        let queues = Arc::new(HostBuffer::new(shape.queue_bytes()));
+        queues.write(shape.sq_at() as u64, &vec![UNWRITTEN; shape.depth() * WQEBB_BYTES])?;
+        queues.write(shape.cq_at() as u64, &vec![0xff; shape.depth() * CQE_BYTES])?;
+        let umem = context.umem_reg(Arc::clone(&queues) as _, 0, queues.len())?;
+        let create = CreateCq {
+            umem_id: umem,
+            umem_offset: shape.cq_at() as u64,
+            umem_valid: true,
+            context: CqContext {
+                dbr_umem_valid: true,
+                dbr_umem_id: umem,
+                dbr_addr: shape.cq_record_at() as u64,
+                cc: shape.collapsed,
+                oi: true,
+                log_cq_size: shape.log_depth,
+                uar_page: uar.page_id,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let cqn = call(&context, &create)?.cqn;
+        let create = CreateQp {
+            wq_umem_id: umem,
+            wq_umem_offset: shape.sq_at() as u64,
+            wq_umem_valid: true,
+            context: QpContext {
+                st: ServiceType::RC,
+                pm_state: PmState::MIGRATED,
+                pd,
+                uar_page: uar.page_id,
+                cqn_snd: cqn,
+                log_sq_size: shape.log_depth,
+                rq_type: RqType::ZERO_SIZE,
+                dbr_umem_valid: true,
+                dbr_umem_id: umem,
+                dbr_addr: (shape.sq_record_at() - Record::SND_OFFSET) as u64,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let qpn = call(&context, &create)?.qpn;
+        Ok(Self { context, heap, key, uar, queues, qpn, cqn })
+    }
+
+    fn connect(&self, nic: &Nic, peer: &End) -> Result {
+        /// log2 of the READs and atomics in flight.
+        const LOG_READS: u8 = 4;
+        let qpn = self.qpn;
+        let context = QpContext {
+            pm_state: PmState::MIGRATED,
+            rre: true,
+            rwe: true,
+            rae: true,
+            atomic_mode: AtomicMode::UP_TO_8B,
+            primary_address_path: AddressPath { vhca_port_num: 1, ..Default::default() },
+            ..Default::default()
+        };
+        call(&self.context, &Rst2Init { qpn, context, ..Default::default() })?;
+        let path = AddressPath {
+            rgid_rip: nic.gid(),
+            rmac: nic.mac(),
+            hop_limit: 64,
+            vhca_port_num: 1,
+            ..Default::default()
+        };
+        let context = QpContext {
+            mtu: Mtu::B1024,
+            log_msg_max: 30,
+            remote_qpn: peer.qpn,
+            log_rra_max: LOG_READS,
+            min_rnr_nak: 12,
+            primary_address_path: path,
+            ..Default::default()
+        };
+        call(&self.context, &Init2Rtr { qpn, context, ..Default::default() })?;
+        let context = QpContext {
+            log_sra_max: LOG_READS,
+            retry_count: 7,
+            rnr_retry: 7,
+            primary_address_path: AddressPath { ack_timeout: 14, ..Default::default() },
+            ..Default::default()
+        };
+        call(&self.context, &Rtr2Rts { qpn, context, ..Default::default() })?;
+        Ok(())
+    }
+
+    /// All bytes of the heap.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn image(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; HEAP_BYTES];
+        self.heap.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Sets all bytes of the heap.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn fill(&self, image: &[u8]) -> Result {
+        Ok(self.heap.write(0, image)?)
+    }
+}
+
+/// Executes a command.
+fn call<C: Command>(context: &Context, command: &C) -> Result<C::Output> {
+    let mut output = <C::Output as Response>::EMPTY;
+    context.command(command.encode().as_ref(), output.as_mut());
+    <C::Output as Response>::decode(output.as_ref()).map_err(|error| Error::Command(C::OPCODE, error))
+}

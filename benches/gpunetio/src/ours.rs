@@ -1,0 +1,176 @@
+//! Posts with `rushmem-device`, whose kernels run natively here: the code is the same that a GPU runs.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+use rushmem::native::{self, Grid, Options};
+use rushmem_device::abi::{
+    self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST, Header, PeerDesc, QpDesc, QpEntry,
+    QpState, qp_flags, reserved,
+};
+use rushmem_device::{Ctx, Result as DeviceResult, Signal, SignalOp, Sym, SymSlice, Thread};
+use rushmem_mlx5::seg::WQEBB_BYTES;
+use rushmem_softnic::{HostBuffer, Memory};
+
+use crate::bed::{Bed, HEAD, Shape};
+use crate::case::{Case, Images, LADDR, Op, RADDR, SIGNAL, VALUE};
+use crate::{Error, Result};
+
+/// The PE that posts, and the one that is written and read.
+const INITIATOR: u32 = 0;
+const TARGET: u32 = 1;
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Does a case on a fresh adapter, checks what it did, and gives the WQEs that it posted.
+///
+/// # Errors
+/// [`Error::Wrong`] if the heaps, the doorbell record or the adapter tell of a fault.
+pub fn run(case: &Case, shape: Shape) -> Result<Vec<[u8; WQEBB_BYTES]>> {
+    let bed = Bed::new(shape)?;
+    let before = Images::before();
+    bed.initiator.fill(&before.initiator)?;
+    bed.target.fill(&before.target)?;
+
+    let words = Words::new(&bed)?;
+    // SAFETY: the words and the bed, which hold all that the parts lead to, outlive the launch.
+    let ctx = unsafe { Ctx::from_parts(words.parts(&bed)) };
+    let errors = Mutex::new(Vec::new());
+    let grid = Grid { blocks: 1, threads: case.threads(), shared_bytes: 0 };
+    native::launch(grid, &Options::default(), || {
+        if let Err(error) = post(&ctx, case) {
+            errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+        }
+    })?;
+    if let Some(error) = errors.into_inner().unwrap_or_else(PoisonError::into_inner).first() {
+        return Err(Error::wrong(case, format!("our call failed: {error:?}")));
+    }
+    crate::compare::check_effects(&bed, case, case.our_wqes(), &[])?;
+    bed.wqes(case.our_wqes())
+}
+
+fn post(ctx: &Ctx, case: &Case) -> DeviceResult {
+    let place = |base: u64| base + Thread::index() as u64 * case.stride();
+    let (here, there) = (place(LADDR), place(RADDR));
+    // SAFETY: both lie in the heaps, in nobody else's place.
+    let slice = |at: u64| unsafe { SymSlice::<u8>::from_raw(at, case.bytes as usize) };
+    // SAFETY: it lies in the heap, in nobody else's place, and is aligned.
+    let signal = unsafe { Sym::<Signal>::from_raw(SIGNAL) };
+    match case.op {
+        Op::Put | Op::PutWarp => ctx.put_nbi(Thread, slice(there), slice(here), TARGET)?,
+        Op::PutValue => put_value(ctx, there, case.bytes)?,
+        Op::Signal => ctx.signal_op(signal, SignalOp::Add, VALUE, TARGET)?,
+        Op::PutSignal => {
+            let (dst, src) = (slice(there), slice(here));
+            ctx.put_signal_nbi(Thread, dst, src, signal, SignalOp::Add, VALUE, TARGET)?;
+        }
+        Op::PutValueSignal => {
+            put_value(ctx, there, case.bytes)?;
+            ctx.signal_op(signal, SignalOp::Add, VALUE, TARGET)?;
+        }
+        Op::Get | Op::GetDump | Op::GetWarp => ctx.get_nbi(Thread, slice(here), slice(there), TARGET)?,
+    }
+    ctx.quiet(Thread)
+}
+
+fn put_value(ctx: &Ctx, at: u64, bytes: u64) -> DeviceResult {
+    // SAFETY: the place lies in the heap, is this thread's own, and is aligned to 8.
+    unsafe {
+        match bytes {
+            1 => ctx.p(Sym::from_raw(at), VALUE as u8, TARGET),
+            2 => ctx.p(Sym::from_raw(at), VALUE as u16, TARGET),
+            4 => ctx.p(Sym::from_raw(at), VALUE as u32, TARGET),
+            _ => ctx.p(Sym::from_raw(at), VALUE, TARGET),
+        }
+    }
+}
+
+/// The memory that kernels use beside queues and heaps.
+struct Words {
+    control: HostBuffer,
+    state: HostBuffer,
+    /// One [`QpState`] for each PE, then end and busy words.
+    qps: HostBuffer,
+    /// The descriptors.
+    table: HostBuffer,
+}
+
+impl Words {
+    fn new(bed: &Bed) -> Result<Self> {
+        let depth = bed.shape.depth();
+        assert!(reserved::bytes(2, depth as u64) <= HEAD, "the heap's head holds the fetch slots");
+        let qps = HostBuffer::new(2 * (size_of::<QpState>() + 2 * 8 * depth));
+        let this = Self {
+            control: HostBuffer::new(size_of::<ControlPage>()),
+            state: HostBuffer::new(size_of::<DeviceState>()),
+            qps,
+            table: HostBuffer::new(2 * size_of::<QpEntry>() + 2 * size_of::<PeerDesc>()),
+        };
+        let state = DeviceState {
+            control: address(&this.control, 0),
+            deadline_ns: PATIENCE.as_nanos() as u64,
+            pe: INITIATOR,
+            ..Zeroable::zeroed()
+        };
+        this.state.write(0, bytemuck::bytes_of(&state))?;
+        let mut connected = QpState::unconnected();
+        connected.done.word = FIRST;
+        this.qps.write(0, bytemuck::cast_slice(&[connected; 2]))?;
+        let entries = [this.describe(bed, INITIATOR), this.describe(bed, TARGET)];
+        this.table.write(0, bytemuck::cast_slice(&entries))?;
+        Ok(this)
+    }
+
+    /// The QP towards `peer`. There is one only, to the target; nothing is posted to the initiator itself, whose words
+    /// are looked at alone.
+    fn describe(&self, bed: &Bed, peer: u32) -> QpEntry {
+        let (shape, from) = (bed.shape, &bed.initiator);
+        let (states, depth) = (2 * size_of::<QpState>(), shape.depth());
+        let ends = states + peer as usize * 2 * 8 * depth;
+        let desc = QpDesc {
+            state: address(&self.qps, peer as usize * size_of::<QpState>()),
+            pe_state: address(&self.state, 0),
+            lkey: from.key,
+            rkey: bed.target.key,
+            peer,
+            log_depth: shape.log_depth.into(),
+            flags: if shape.collapsed { qp_flags::COLLAPSED } else { 0 },
+            ..Zeroable::zeroed()
+        };
+        let connection = Connection {
+            sq: address(&from.queues, shape.sq_at()),
+            dbr: address(&from.queues, shape.sq_record_at()),
+            uar: DevAddr(from.uar.reg_addr as u64),
+            cq: address(&from.queues, shape.cq_at()),
+            ends: address(&self.qps, ends),
+            fetch_busy: address(&self.qps, ends + 8 * depth),
+            fetch: reserved::FETCH + u64::from(peer) * 8 * depth as u64,
+            qpn: from.qpn,
+            ..Zeroable::zeroed()
+        };
+        QpEntry { desc, connection }
+    }
+
+    fn parts(&self, bed: &Bed) -> CtxParts {
+        let control = address(&self.control, 0);
+        CtxParts {
+            header: Header { magic: abi::MAGIC, version: abi::VERSION, layout: abi::LAYOUT, control },
+            state: address(&self.state, 0),
+            heap: address(&bed.initiator.heap, 0),
+            heap_bytes: bed.initiator.heap.len(),
+            qps: address(&self.table, 0),
+            // Zeroes: no heap is mapped, so that everything goes through the NIC.
+            peers: address(&self.table, 2 * size_of::<QpEntry>()),
+            pe: INITIATOR,
+            n_pes: 2,
+            n_sets: 1,
+            rails: 1,
+            ..Zeroable::zeroed()
+        }
+    }
+}
+
+fn address(buffer: &HostBuffer, offset: usize) -> DevAddr {
+    DevAddr(buffer.as_ptr() as u64 + offset as u64)
+}

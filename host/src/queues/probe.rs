@@ -1,0 +1,161 @@
+//! A first look at a NIC: does it move bytes, for this PE alone, within a second?
+//!
+//! A QP of the NIC, connected to itself, executes what kernels will need: a put, an atomic whose returned value is
+//! checked, a signal. The CPU posts; whether kernels reach the doorbell is not seen here.
+
+use std::time::{Duration, Instant};
+
+use rushmem_device::abi::{qp_flags, reserved};
+use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Syndrome, Wqe};
+
+use super::rail::{Pair, Rail};
+use super::shape::{CQE_BYTES, Place, WQEBB_BYTES};
+use crate::machine::Region;
+use crate::{Error, Result};
+
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// Words of the heap that nobody uses yet.
+const SOURCE: u64 = reserved::FETCH;
+const TARGET: u64 = SOURCE + 8;
+const RESULT: u64 = SOURCE + 16;
+
+/// Shows that the NIC of `rail` can reach `heap`, or why it cannot.
+///
+/// # Errors
+/// [`Error::Probe`] if an operation fails, is late or has a wrong outcome; what the NIC refuses.
+pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
+    let begin = Instant::now();
+    let pair = rail.make(0, 0)?;
+    rail.connect(&pair, &rail.nic().port(), pair.qpn, DEADLINE)?;
+    let mut probe = Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin };
+    let outcome = probe.run();
+    drop(probe);
+    rail.clear(0)?;
+    heap.write(SOURCE, &[0; 24])?;
+    outcome?;
+    tracing::debug!(nic = rail.nic().name(), took = ?begin.elapsed(), "loopback probe passed");
+    Ok(())
+}
+
+struct Probe<'a> {
+    rail: &'a Rail,
+    heap: &'a Region,
+    pair: Pair,
+    at: Place,
+    /// Blocks posted, and entries of the CQ seen.
+    posted: u64,
+    completed: u64,
+    begin: Instant,
+}
+
+impl Probe<'_> {
+    fn run(&mut self) -> Result<()> {
+        const PATTERN: u64 = 0x5275_7368_6d65_6d21;
+        const SIGNAL: u64 = 0x0123_4567_89ab_cdef;
+        let key = self.rail.card().rkey;
+        let (raddr, rkey, laddr, lkey) = (TARGET, key, RESULT, self.rail.lkey());
+
+        self.set(SOURCE, PATTERN)?;
+        self.post("put", &Wqe::Write { raddr, rkey, laddr: SOURCE, lkey, len: 8 })?;
+        self.expect("put", "wrote", TARGET, PATTERN)?;
+
+        self.post("atomic fetch-and-add", &Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 })?;
+        self.expect("atomic fetch-and-add", "returned", RESULT, self.result(PATTERN))?;
+        self.expect("atomic fetch-and-add", "left", TARGET, PATTERN + 5)?;
+
+        let (compare_mask, swap_mask) = (0, u64::MAX);
+        let set = Wqe::MaskedCompareSwap64 {
+            raddr,
+            rkey,
+            laddr,
+            lkey,
+            compare: 0,
+            swap: SIGNAL,
+            compare_mask,
+            swap_mask,
+        };
+        self.post("signal", &set)?;
+        self.expect("signal", "left", TARGET, SIGNAL)
+    }
+
+    /// A value as the NIC returns it.
+    fn result(&self, value: u64) -> u64 {
+        if self.rail.flags() & qp_flags::BIG_ENDIAN_8 == 0 { value } else { value.swap_bytes() }
+    }
+
+    fn set(&self, offset: u64, value: u64) -> Result<()> {
+        self.heap.write(offset, &value.to_le_bytes())
+    }
+
+    fn expect(&self, what: &str, verb: &str, offset: u64, wanted: u64) -> Result<()> {
+        let mut found = [0; 8];
+        self.heap.read(offset, &mut found)?;
+        let found = u64::from_le_bytes(found);
+        if found == wanted {
+            return Ok(());
+        }
+        Err(self.failed(format!("the {what} {verb} {found:#x} instead of {wanted:#x}")))
+    }
+
+    fn failed(&self, why: String) -> Error {
+        Error::Probe { nic: self.rail.nic().name(), why }
+    }
+
+    /// Posts one entry and waits for its completion.
+    fn post(&mut self, what: &str, wqe: &Wqe) -> Result<()> {
+        let (queues, depth) = (self.rail.queues(), self.rail.shape().depth);
+        let index = self.posted as u16;
+        let entry = wqe.emit(index, self.pair.qpn, Flags::SIGNALED);
+        for block in &entry.blocks[..entry.n_blocks().into()] {
+            let slot = self.posted & (depth - 1);
+            queues.write(self.at.sq + slot * WQEBB_BYTES, bytemuck::bytes_of(block))?;
+            self.posted += 1;
+        }
+        let producer = self.posted as u16;
+        let record = self.at.sq_record + Record::SND_OFFSET as u64;
+        queues.write(record, &record_word(producer).to_le_bytes())?;
+        self.rail.uar(0).ring(Doorbell::producer(self.pair.qpn, producer).raw());
+        loop {
+            if let Some(outcome) = self.poll(what, index)? {
+                return outcome;
+            }
+            if self.begin.elapsed() > DEADLINE {
+                return Err(self.failed(format!("the {what} did not complete within {DEADLINE:?}")));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The outcome of the entry at `index`, if it has one.
+    fn poll(&mut self, what: &str, index: u16) -> Result<Option<Result<()>>> {
+        let (depth, collapsed) = (self.rail.shape().depth, self.rail.shape().collapsed);
+        let slot = if collapsed { 0 } else { self.completed & (depth - 1) };
+        let mut entry = [0u8; CQE_BYTES as usize];
+        self.rail.queues().read(self.at.cq + slot * CQE_BYTES, &mut entry)?;
+        let [.., vendor, syndrome, a, b, c, d, e, f, g, h] = entry;
+        let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+        let kind = word.op_own();
+        let fresh = if collapsed {
+            kind.opcode() != CqeOpcode::INVALID && word.wqe_counter() == index
+        } else {
+            kind.is_ready(self.completed as u32, depth as u32)
+        };
+        if !fresh {
+            return Ok(None);
+        }
+        self.completed += 1;
+        if kind.opcode() == CqeOpcode::REQ {
+            return Ok(Some(Ok(())));
+        }
+        let syndrome = Syndrome(syndrome);
+        let name = syndrome.name().unwrap_or("unknown syndrome");
+        let why = format!(
+            "the {what} failed: {name} (syndrome {:#04x}, vendor {vendor:#04x}): {}",
+            syndrome.0,
+            syndrome.meaning()
+        );
+        Ok(Some(Err(self.failed(why))))
+    }
+}

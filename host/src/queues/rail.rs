@@ -1,0 +1,255 @@
+//! One NIC as a PE uses it: protection domain, key of the heap, queue memory, doorbell pages; and the QPs made of these.
+
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+use rushmem_device::abi::{Connection, qp_flags, reserved};
+use rushmem_mlx5::doorbell::Record;
+use rushmem_mlx5::prm::caps::AtomicCaps;
+use rushmem_mlx5::prm::{cq, qp};
+
+use super::shape::{CQE_BYTES, Shape};
+use super::state::StateMap;
+use crate::Result;
+use crate::config::QueuePlace;
+use crate::machine::{Machine, Region};
+use crate::provider::{self, Bell, Key, Object, Pd, PortAddress, Provider, Uar, Umem, create, execute};
+
+/// Doorbell pages of a rail. QPs share them in turn.
+const UARS: u64 = 16;
+
+/// What a PE tells the others of one of its NICs.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct RailCard {
+    pub(crate) port: PortAddress,
+    pub(crate) rkey: u32,
+}
+
+/// A NIC as a PE uses it. Fields drop in order: bells before pages, key before domain, registrations before memory.
+pub(crate) struct Rail {
+    /// Of each slot.
+    bells: Vec<Box<dyn Bell>>,
+    uars: Vec<Box<dyn Uar>>,
+    key: Box<dyn Key>,
+    pd: Box<dyn Pd>,
+    umem: Box<dyn Umem>,
+    nic: Box<dyn Provider>,
+    queues: Region,
+    shape: Shape,
+    eqn: u8,
+    /// Bits of [`qp_flags`] for its QPs.
+    flags: u32,
+}
+
+/// A QP and its CQ. Fields drop in order.
+pub(crate) struct Pair {
+    qp: Box<dyn Object>,
+    _cq: Box<dyn Object>,
+    pub(super) qpn: u32,
+    slot: u64,
+}
+
+impl Rail {
+    /// Registers the heap and makes room for QPs.
+    ///
+    /// # Errors
+    /// What the machine or the NIC refuses.
+    pub(crate) fn new(
+        nic: Box<dyn Provider>,
+        machine: &dyn Machine,
+        heap: &Region,
+        shape: Shape,
+        place: QueuePlace,
+    ) -> Result<Self> {
+        let slots = shape.rail_slots();
+        let eqn = nic.eqn()?;
+        let atomics: AtomicCaps = provider::capabilities(&*nic)?;
+        let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
+        let (queues, umem) = provider::queue_memory(&*nic, machine, place, slots * shape.queue_bytes())?;
+        let pd = nic.alloc_pd()?;
+        let key = pd.register(heap)?;
+        let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<Vec<_>>>()?;
+        let uar = |slot| &uars[(slot % UARS) as usize];
+        let bells = (0..slots).map(|slot| uar(slot).bell(machine)).collect::<Result<_>>()?;
+        let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
+        flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
+        let rail = Self { bells, uars, key, pd, umem, nic, queues, shape, eqn, flags };
+        (0..slots).try_for_each(|slot| rail.clear(slot))?;
+        Ok(rail)
+    }
+
+    /// Makes the memory of a slot what a new QP needs: CQ entries that nobody has written, doorbell records of 0. Never
+    /// done while kernels run, when the memory may be out of the host's reach.
+    pub(super) fn clear(&self, slot: u64) -> Result<()> {
+        let at = self.shape.place(slot);
+        self.queues.write(at.cq, &vec![0xff; (self.shape.depth * CQE_BYTES) as usize])?;
+        for record in [at.sq_record, at.cq_record] {
+            self.queues.write(record, bytemuck::bytes_of(&Record::zeroed()))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn nic(&self) -> &dyn Provider {
+        &*self.nic
+    }
+
+    pub(crate) fn card(&self) -> RailCard {
+        RailCard { port: self.nic.port(), rkey: self.key.rkey() }
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        self.key.lkey()
+    }
+
+    pub(super) fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    pub(super) fn queues(&self) -> &Region {
+        &self.queues
+    }
+
+    /// The doorbell page of a slot.
+    pub(super) fn uar(&self, slot: u64) -> &dyn Uar {
+        &*self.uars[(slot % UARS) as usize]
+    }
+
+    /// CREATE_CQ and CREATE_QP in the rail's clear slot `slot`, for QP number `index` of the PE.
+    ///
+    /// # Errors
+    /// What the NIC refuses.
+    pub(super) fn make(&self, slot: u64, index: u64) -> Result<Pair> {
+        let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
+        let uar_page = self.uar(slot).page_id();
+        let (cq, out) = create(
+            &*self.nic,
+            &cq::CreateCq {
+                context: cq::CqContext {
+                    dbr_umem_valid: true,
+                    dbr_umem_id: umem,
+                    dbr_addr: at.cq_record,
+                    cc: s.collapsed,
+                    oi: true,
+                    c_eqn: self.eqn,
+                    log_cq_size: s.log_depth(),
+                    uar_page,
+                    ..Default::default()
+                },
+                umem_offset: at.cq,
+                umem_id: umem,
+                umem_valid: true,
+                ..Default::default()
+            },
+        )?;
+        let (qp, created) = create(
+            &*self.nic,
+            &qp::CreateQp {
+                context: qp::QpContext {
+                    st: qp::ServiceType::RC,
+                    pm_state: qp::PmState::MIGRATED,
+                    pd: self.pd.number(),
+                    log_sq_size: s.log_depth(),
+                    rq_type: qp::RqType::ZERO_SIZE,
+                    uar_page,
+                    user_index: index as u32,
+                    cqn_snd: out.cqn,
+                    dbr_umem_valid: true,
+                    dbr_umem_id: umem,
+                    dbr_addr: at.sq_record,
+                    ..Default::default()
+                },
+                wq_umem_offset: at.sq,
+                wq_umem_id: umem,
+                wq_umem_valid: true,
+                ..Default::default()
+            },
+        )?;
+        Ok(Pair { qp, _cq: cq, qpn: created.qpn, slot })
+    }
+
+    /// RST2INIT, INIT2RTR and RTR2RTS towards QP `remote_qpn` behind `peer`.
+    ///
+    /// # Errors
+    /// What the NIC refuses, or that there is no way to the peer.
+    pub(super) fn connect(
+        &self,
+        pair: &Pair,
+        peer: &PortAddress,
+        remote_qpn: u32,
+        timeout: Duration,
+    ) -> Result<(), provider::Error> {
+        /// log2 of the READs and atomics in flight.
+        const LOG_READS: u8 = 4;
+        let vhca_port_num = self.nic.port().number;
+        let (primary_address_path, mtu) = self.nic.path(peer)?;
+        let init = qp::Rst2Init {
+            qpn: pair.qpn,
+            context: qp::QpContext {
+                pm_state: qp::PmState::MIGRATED,
+                primary_address_path: qp::AddressPath { vhca_port_num, ..Default::default() },
+                atomic_mode: qp::AtomicMode::UP_TO_8B,
+                rre: true,
+                rwe: true,
+                rae: true,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let rtr = qp::Init2Rtr {
+            qpn: pair.qpn,
+            context: qp::QpContext {
+                mtu,
+                log_msg_max: 30,
+                remote_qpn,
+                log_rra_max: LOG_READS,
+                min_rnr_nak: 12,
+                primary_address_path,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let ack_timeout = ack_timeout(timeout);
+        let rts = qp::Rtr2Rts {
+            qpn: pair.qpn,
+            context: qp::QpContext {
+                log_sra_max: LOG_READS,
+                retry_count: 7,
+                rnr_retry: 7,
+                primary_address_path: qp::AddressPath { ack_timeout, ..Default::default() },
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        execute(&*self.nic, &*pair.qp, &init)?;
+        execute(&*self.nic, &*pair.qp, &rtr)?;
+        execute(&*self.nic, &*pair.qp, &rts)?;
+        Ok(())
+    }
+
+    /// What kernels must know of a connected pair, whose words are those of slot `words` of the PE.
+    pub(super) fn connection(&self, state: &StateMap, pair: &Pair, words: u64) -> Connection {
+        let at = self.shape.place(pair.slot);
+        Connection {
+            sq: self.queues.addr.add(at.sq),
+            dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
+            uar: self.bells[pair.slot as usize].register(),
+            cq: self.queues.addr.add(at.cq),
+            ends: state.ends(words),
+            fetch_busy: state.fetch_busy(words),
+            fetch: reserved::FETCH + words * self.shape.depth * 8,
+            qpn: pair.qpn,
+            reserved: [0; 17],
+        }
+    }
+}
+
+/// The QP's `ack_timeout` (4.096 us * 2^v) with which all eight tries of a WQE end in half of a kernel's deadline, so
+/// that the NIC's own verdict, which names the cause, comes first.
+fn ack_timeout(deadline: Duration) -> u8 {
+    let each = deadline.as_secs_f64() / 2.0 / 8.0;
+    (each / 4.096e-6).log2().floor().clamp(8.0, 20.0) as u8
+}

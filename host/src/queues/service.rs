@@ -1,0 +1,227 @@
+//! The thread that connects QPs: for kernels that ask, and for peers that write.
+
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rushmem_device::abi::ControlPage;
+
+use super::links::{Letter, Links, Outgoing};
+use crate::bootstrap::{Bootstrap, Mail};
+use crate::machine::Region;
+use crate::{Error, Result};
+
+/// How often the thread looks whether a kernel asks: soon after its launch often, then less and less.
+const FIRST_LOOK: Duration = Duration::from_micros(20);
+const LAST_LOOK: Duration = Duration::from_millis(1);
+
+enum Event {
+    Mail(Mail),
+    /// Connect everything.
+    All,
+    Launched,
+    Ended,
+    Stop,
+}
+
+/// The connections of a PE, and the thread that makes them. Dropping it ends the thread.
+pub(crate) struct Service {
+    events: Sender<Event>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    links: Links,
+    failure: Option<Error>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Service {
+    /// Starts the thread. Letters of peers may have come already.
+    ///
+    /// # Errors
+    /// If there is no thread, or somebody else reads this PE's letters.
+    pub(crate) fn start(links: Links, bootstrap: Arc<dyn Bootstrap>, control: Region) -> Result<Self> {
+        let (events, inbox) = channel();
+        let mail = events.clone();
+        // A letter after the thread's end is for nobody.
+        bootstrap.on_mail(Box::new(move |letter| drop(mail.send(Event::Mail(letter)))))?;
+        let state = Mutex::new(State { links, failure: None });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let worker = Worker { shared: Arc::clone(&shared), bootstrap, control };
+        let name = "rushmem-connect".to_string();
+        let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
+        Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared })
+    }
+
+    /// Makes every connection, and waits until they are there.
+    ///
+    /// # Errors
+    /// What keeps one from being made, or that the deadline has passed.
+    pub(crate) fn connect_all(&self, within: Duration) -> Result<()> {
+        self.tell(Event::All);
+        let begin = Instant::now();
+        let mut state = self.shared.lock();
+        while !state.links.complete() {
+            if let Some(failure) = state.failure.take() {
+                return Err(failure);
+            }
+            let left = within.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                let why = format!("{} connections were made within {within:?}", state.links.connected());
+                return Err(Error::Unavailable { what: "a connection to every PE".into(), why });
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    /// A kernel begins.
+    pub(crate) fn launched(&self) {
+        self.tell(Event::Launched);
+    }
+
+    /// A kernel has ended.
+    pub(crate) fn ended(&self) {
+        self.tell(Event::Ended);
+    }
+
+    /// Why a connection could not be made, once.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        self.shared.lock().failure.take()
+    }
+
+    /// QPs that kernels may use now.
+    pub(crate) fn connected(&self) -> usize {
+        self.shared.lock().links.connected()
+    }
+
+    fn tell(&self, event: Event) {
+        // The thread ends only with this object.
+        let _ = self.events.send(event);
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.tell(Event::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been reported by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    bootstrap: Arc<dyn Bootstrap>,
+    control: Region,
+}
+
+impl Worker {
+    fn run(&self, events: &Receiver<Event>) {
+        let (mut running, mut pause) = (0u32, FIRST_LOOK);
+        loop {
+            let looks = running > 0 && !self.shared.lock().links.complete();
+            let event = if looks {
+                match events.recv_timeout(pause) {
+                    Ok(event) => event,
+                    Err(RecvTimeoutError::Timeout) => {
+                        pause = if self.look() { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            } else {
+                match events.recv() {
+                    Ok(event) => event,
+                    Err(_) => return,
+                }
+            };
+            match event {
+                Event::Launched => (running, pause) = (running + 1, FIRST_LOOK),
+                Event::Ended => running = running.saturating_sub(1),
+                Event::Mail(mail) => self.read(mail),
+                Event::All => {
+                    let all = 0..self.shared.lock().links.len();
+                    self.want(all);
+                }
+                Event::Stop => return,
+            }
+        }
+    }
+
+    /// Looks whether kernels ask, and does what they ask for.
+    fn look(&self) -> bool {
+        let asked = self.asked().unwrap_or_else(|error| {
+            tracing::error!("what the kernels ask for cannot be read: {error}");
+            Vec::new()
+        });
+        let any = !asked.is_empty();
+        self.want(asked);
+        any
+    }
+
+    /// The QPs that kernels have asked for since the last look.
+    fn asked(&self) -> Result<Vec<usize>> {
+        const AT: u64 = offset_of!(ControlPage, requested) as u64;
+        let mut any = 0u32;
+        self.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
+        if any == 0 {
+            return Ok(Vec::new());
+        }
+        // Cleared before the handshakes are read: a request that comes meanwhile sets it again.
+        self.control.write(AT, bytemuck::bytes_of(&0u32))?;
+        fence(Ordering::SeqCst);
+        self.shared.lock().links.wanted()
+    }
+
+    fn want(&self, qps: impl IntoIterator<Item = usize>) {
+        for i in qps {
+            self.step(|links, post| links.want(i, post));
+        }
+    }
+
+    fn read(&self, mail: Mail) {
+        match serde_json::from_slice::<Letter>(&mail.bytes) {
+            Ok(letter) => self.step(|links, post| links.hear(mail.from, letter, post)),
+            Err(error) => tracing::error!("a letter of PE {} makes no sense: {error}", mail.from),
+        }
+    }
+
+    /// Takes a step, sends the letters that it makes necessary, and remembers the first failure.
+    fn step(&self, step: impl FnOnce(&mut Links, &mut dyn FnMut(Outgoing)) -> Result<()>) {
+        let mut letters = Vec::new();
+        {
+            let mut state = self.shared.lock();
+            let outcome = step(&mut state.links, &mut |letter| letters.push(letter));
+            if let Err(error) = outcome {
+                tracing::error!("{error}");
+                state.failure.get_or_insert(error);
+            }
+        }
+        self.shared.changed.notify_all();
+        for (to, letter) in letters {
+            let sent = serde_json::to_vec(&letter).map_err(|e| e.to_string());
+            let sent = sent.and_then(|bytes| self.bootstrap.send(to, &bytes).map_err(|e| e.to_string()));
+            if let Err(error) = sent {
+                // The peer, or this PE, has left: what waits for the connection learns that from its own watch.
+                tracing::debug!("no letter to PE {to}: {error}");
+            }
+        }
+    }
+}

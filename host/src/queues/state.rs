@@ -1,0 +1,166 @@
+//! Where the words lie that kernels and host share about QPs.
+
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+use rushmem_device::abi::{
+    Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer, peer_flags,
+};
+
+use super::Shape;
+use crate::Result;
+use crate::machine::{Machine, Region};
+
+/// Where the words that kernels update lie: one region, near the kernel.
+pub(crate) struct StateMap {
+    pub(crate) region: Region,
+    shape: Shape,
+}
+
+/// Where host and kernels meet about connections: one [`Handshake`] for each QP, in host memory.
+pub(crate) struct Handshakes(Region);
+
+impl Handshakes {
+    pub(crate) fn new(machine: &dyn Machine, shape: Shape) -> Result<Self> {
+        Ok(Self(machine.shared(shape.qps() * size_of::<Handshake>() as u64)?))
+    }
+
+    const fn at(i: usize) -> u64 {
+        (i * size_of::<Handshake>()) as u64
+    }
+
+    /// The handshake of QP `i`, for kernels.
+    pub(super) fn addr(&self, i: usize) -> DevAddr {
+        self.0.addr.add(Self::at(i))
+    }
+
+    /// Whether a kernel wants the connection of QP `i`.
+    pub(super) fn wanted(&self, i: usize) -> Result<bool> {
+        let mut word = 0u32;
+        self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
+        Ok(word != 0)
+    }
+
+    /// Makes the connection of QP `i` known to kernels, which may wait for it; `None` if there will be none.
+    pub(super) fn answer(&self, i: usize, connection: Option<&Connection>) -> Result<()> {
+        let at = Self::at(i);
+        if let Some(connection) = connection {
+            self.0.write(at + offset_of!(Handshake, connection) as u64, bytemuck::bytes_of(connection))?;
+        }
+        let answer = if connection.is_some() { answer::CONNECTED } else { answer::FAILED };
+        // The words are copied without order of their own: the answer must come last.
+        fence(Ordering::SeqCst);
+        self.0.write(at + offset_of!(Handshake, answer) as u64, bytemuck::bytes_of(&answer))
+    }
+}
+
+impl StateMap {
+    pub(crate) fn new(machine: &dyn Machine, shape: Shape) -> Result<Self> {
+        Ok(Self { region: machine.local(Self::bytes(&shape))?, shape })
+    }
+
+    /// Bytes of the whole region.
+    pub(super) fn bytes(shape: &Shape) -> u64 {
+        Self::table_at(shape)
+            + shape.qps() * size_of::<QpEntry>() as u64
+            + u64::from(shape.n_pes) * size_of::<PeerDesc>() as u64
+    }
+
+    pub(crate) fn device_state(&self) -> DevAddr {
+        self.region.addr
+    }
+
+    /// Writes what kernels need of this PE when they wait or fail, and clears all their words.
+    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration) -> Result<()> {
+        let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
+        let state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
+        self.region.write(0, bytemuck::bytes_of(&state))
+    }
+
+    /// How many records kernels have claimed; starts again at 0. Clears the grid barrier too, which an error may
+    /// have left half entered.
+    pub(crate) fn take_record_count(&self) -> Result<u64> {
+        let mut state = DeviceState::zeroed();
+        self.region.read(0, bytemuck::bytes_of_mut(&mut state))?;
+        let count = state.records.word;
+        state.records = Zeroable::zeroed();
+        state.grid_arrived = Zeroable::zeroed();
+        self.region.write(0, bytemuck::bytes_of(&state))?;
+        Ok(count)
+    }
+
+    const QPS_AT: u64 = size_of::<DeviceState>() as u64;
+
+    const fn qp_at(i: u64) -> u64 {
+        Self::QPS_AT + i * size_of::<QpState>() as u64
+    }
+
+    /// The state of QP number `i`.
+    pub(super) fn qp(&self, i: u64) -> DevAddr {
+        self.region.addr.add(Self::qp_at(i))
+    }
+
+    /// The end words of slot `slot`.
+    pub(super) fn ends(&self, slot: u64) -> DevAddr {
+        self.region.addr.add(Self::qp_at(self.shape.qps()) + 2 * slot * self.shape.depth * 8)
+    }
+
+    /// The busy words of slot `slot`.
+    pub(super) fn fetch_busy(&self, slot: u64) -> DevAddr {
+        self.ends(slot).add(self.shape.depth * 8)
+    }
+
+    fn table_at(shape: &Shape) -> u64 {
+        (Self::qp_at(shape.qps()) + 2 * shape.slots() * shape.depth * 8).next_multiple_of(128)
+    }
+
+    fn entry_at(shape: &Shape, i: u64) -> u64 {
+        Self::table_at(shape) + i * size_of::<QpEntry>() as u64
+    }
+
+    /// Writes what is known from the start: all QPs without connection, and how peers are reached. The addresses are
+    /// [`StateMap::qp_table`] and [`StateMap::peer_table`].
+    pub(crate) fn describe(&self, qps: &[QpDesc], peers: &[PeerDesc]) -> Result<()> {
+        let states = vec![QpState::unconnected(); qps.len()];
+        self.region.write(Self::QPS_AT, bytemuck::cast_slice(&states))?;
+        let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed() };
+        let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
+        self.region.write(Self::table_at(&self.shape), bytemuck::cast_slice(&entries))?;
+        let peers_at = Self::entry_at(&self.shape, self.shape.qps());
+        self.region.write(peers_at, bytemuck::cast_slice(peers))
+    }
+
+    /// Changes the key of `pe`'s heap in the descriptors.
+    pub(crate) fn corrupt_rkey(&self, pe: u32) -> Result<()> {
+        for i in (u64::from(pe)..self.shape.qps()).step_by(self.shape.n_pes as usize) {
+            let key = Self::entry_at(&self.shape, i) + offset_of!(QpDesc, rkey) as u64;
+            self.region.write(key, bytemuck::bytes_of(&0xbad_0e11u32))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn qp_table(&self) -> DevAddr {
+        self.region.addr.add(Self::table_at(&self.shape))
+    }
+
+    pub(crate) fn peer_table(&self) -> DevAddr {
+        self.region.addr.add(Self::entry_at(&self.shape, self.shape.qps()))
+    }
+}
+
+/// How each PE is reached: this PE's own memory directly, every other one through the NIC. Atomics go through the NIC
+/// as soon as there is another PE, since processor atomics and the NIC's are not atomic with each other.
+pub(crate) fn peers(me: u32, n_pes: u32, heap: DevAddr, direct_self: bool) -> Vec<PeerDesc> {
+    let alone = n_pes == 1;
+    let describe = |pe: u32| {
+        let direct = pe == me && direct_self;
+        PeerDesc {
+            direct: if direct { heap } else { DevAddr(0) },
+            flags: if direct && alone { peer_flags::DIRECT_ATOMICS } else { 0 },
+            reserved: 0,
+        }
+    };
+    (0..n_pes).map(describe).collect()
+}
