@@ -60,8 +60,8 @@ impl Doorbells {
                 Err(why) => refused.push(why),
             }
         }
-        let remedy = "The device has no doorbell page left: end other processes that use it, or use fewer QPs \
-                      (RUSHMEM_QPS_PER_PEER)";
+        let remedy = "If the device has no page left, end other processes that use it; else see dmesg for what the \
+                      mlx5_ib driver says";
         Err(self.failed("getting a doorbell page", refused, remedy))
     }
 
