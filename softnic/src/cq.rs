@@ -86,8 +86,9 @@ impl Cq {
         (self.notice.seen != Some(request)).then_some(request)
     }
 
-    /// Asks for an event at the next entry, or the next solicited one, beyond the consumer counter in `request`. Returns
-    /// whether that entry is there already.
+    /// Asks for an event at the next entry, or the next solicited one, beyond the consumer counter in `request` and beyond
+    /// what an event has told of. Returns whether that entry is there already. (Programs arm when they have heard of an
+    /// entry, before they take it: that entry is no news.)
     pub(crate) fn arm(&mut self, request: ArmWord) -> bool {
         (self.notice.armed, self.notice.seen) = (Some(request), Some(request));
         self.raise()
@@ -99,7 +100,8 @@ impl Cq {
         let there = if request.solicited_only() { self.notice.solicited } else { self.produced as u32 };
         // 24 bits of the consumer counter travel; an older solicited entry is behind it.
         let ahead = (there.wrapping_sub(request.consumer()) << 8) as i32;
-        let raised = if request.solicited_only() { ahead > 0 } else { ahead != 0 };
+        let beyond = if request.solicited_only() { ahead > 0 } else { ahead != 0 };
+        let raised = beyond && there.wrapping_sub(self.notice.last) as i32 > 0;
         if raised {
             (self.notice.armed, self.notice.last) = (None, self.produced as u32);
         }

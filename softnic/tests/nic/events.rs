@@ -74,6 +74,12 @@ fn an_armed_cq_tells_once() {
     heard.wait(&[event; 2]);
     let context =
         crate::script::call(&a.context, &QueryCq { cqn: a.cqn, ..QueryCq::default() }).unwrap().context;
+    // What an event has told of is no news, wherever the consumer is.
+    arm_send(&a, 2, 1);
+    taken(&a);
+    heard.none_but(&[event; 2]);
+    a.run(&Wqe::Nop);
+    heard.wait(&[event; 3]);
     assert_eq!(
         (context.last_notified_index, context.last_solicit_index, context.producer_counter),
         (3, 0, 3)

@@ -100,6 +100,7 @@ fn sends() {
     all_sizes(&[], "ib_send_lat -n 5", ALL_SIZES);
     perftest(&[], "ib_send_bw -n 20 -q 2 -b");
     perftest(&[], "ib_send_bw -n 20 -e");
+    perftest(&[], "ib_send_lat -n 20 -e");
     perftest(&["--link", "ib"], "ib_send_lat -n 20");
 }
 
