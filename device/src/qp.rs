@@ -439,7 +439,8 @@ fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
             answer::CONNECTED if first(offset_of!(QpState, fetched)) => {
                 // SAFETY: the host has written the answer, and this thread alone the connection, before `done`.
                 unsafe {
-                    (&raw mut (*entry).connection).write((*handshake).connection);
+                    (&raw const (*handshake).connection)
+                        .copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
                     Gpu::store_release(done, FIRST);
                 }
             }
