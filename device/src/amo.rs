@@ -11,7 +11,7 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
-use crate::abi::{DevAddr, QpDesc, qp_flags, reserved};
+use crate::abi::{DevAddr, QpEntry, qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
 use crate::error::{Error, Result, Site};
@@ -286,11 +286,11 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
         }
-        let (desc, heap, site) = (self.atomic_qp(pe).desc(), self.parts_ref().heap, Location::caller());
+        let (entry, heap, site) = (self.atomic_qp(pe).entry(), self.parts_ref().heap, Location::caller());
         let (error, found) = if size_of::<T>() == 8 {
-            fetch_atomic::<S, 8>(desc, heap, word.offset(), kind, value, compare, site)
+            fetch_atomic::<S, 8>(entry, heap, word.offset(), kind, value, compare, site)
         } else {
-            fetch_atomic::<S, 4>(desc, heap, word.offset(), kind, value, compare, site)
+            fetch_atomic::<S, 4>(entry, heap, word.offset(), kind, value, compare, site)
         };
         match Error::from_code(error) {
             Some(error) => Err(error),
@@ -308,11 +308,11 @@ impl<S: Sharing> Ctx<S> {
             unsafe { Op::<8>::new(kind, value.bits()).here(p) };
             return Ok(());
         }
-        let (desc, site) = (self.atomic_qp(pe).desc(), Location::caller());
+        let (entry, site) = (self.atomic_qp(pe).entry(), Location::caller());
         if size_of::<T>() == 8 {
-            send_atomic::<S, 8>(desc, word.offset(), kind, value.bits(), site)
+            send_atomic::<S, 8>(entry, word.offset(), kind, value.bits(), site)
         } else {
-            send_atomic::<S, 4>(desc, word.offset(), kind, value.bits(), site)
+            send_atomic::<S, 4>(entry, word.offset(), kind, value.bits(), site)
         }
     }
 }
@@ -320,14 +320,14 @@ impl<S: Sharing> Ctx<S> {
 /// Posts an atomic whose result nobody wants, for a thread. Not inlined, so that a kernel with many stays small.
 #[inline(never)]
 fn send_atomic<S: Sharing, const WIDTH: usize>(
-    desc: &QpDesc,
+    entry: *mut QpEntry,
     word: u64,
     kind: Kind,
     value: u64,
     site: Site,
 ) -> Result {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
+    let qp = unsafe { Qp::<S>::new(entry) };
     post_atomic(Thread, &qp, word, Op::<WIDTH>::new(kind, value), site).map(|_| ())
 }
 
@@ -335,7 +335,7 @@ fn send_atomic<S: Sharing, const WIDTH: usize>(
 /// words, or every kernel would get a stack.
 #[inline(never)]
 fn fetch_atomic<S: Sharing, const WIDTH: usize>(
-    desc: &QpDesc,
+    entry: *mut QpEntry,
     heap: DevAddr,
     word: u64,
     kind: Kind,
@@ -344,8 +344,9 @@ fn fetch_atomic<S: Sharing, const WIDTH: usize>(
     site: Site,
 ) -> (u32, u64) {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
+    let qp = unsafe { Qp::<S>::new(entry) };
     let op = Op::<WIDTH> { kind, value, compare };
+    let desc = qp.desc();
     let wqe = |laddr| op.wqe(word, desc.rkey, laddr, desc.lkey);
     match fetch(&qp, heap, op.blocks(), wqe, site) {
         // 4-byte results are big-endian always, 8-byte results as the device says.

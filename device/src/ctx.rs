@@ -5,7 +5,7 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
-use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpDesc, QpEntry, peer_flags};
+use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
 use crate::arch;
 use crate::error::{Detail, Error, Result, record, write_record};
 use crate::heap::{Sym, SymSlice};
@@ -233,12 +233,12 @@ impl<S> Ctx<S> {
 
     fn owner_qp(&self) -> Qp<'_, Exclusive> {
         // SAFETY: as `qp`; the set exists.
-        unsafe { Qp::new(&*self.qp_desc(self.parts.first_set, 0)) }
+        unsafe { Qp::new(self.qp_entry(self.parts.first_set, 0)) }
     }
 
-    fn qp_desc(&self, set: u32, pe: u32) -> *const QpDesc {
+    fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
         let i = set as usize * self.parts.n_pes as usize + pe as usize;
-        self.parts.qps.ptr::<QpEntry>().cast_const().wrapping_add(i).cast()
+        self.parts.qps.ptr::<QpEntry>().wrapping_add(i)
     }
 }
 
@@ -266,8 +266,8 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
-        // SAFETY: the host filled a descriptor for every set and PE, and keeps it while kernels run.
-        unsafe { Qp::new(&*self.qp_desc(set, pe)) }
+        // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
+        unsafe { Qp::new(self.qp_entry(set, pe)) }
     }
 }
 

@@ -24,7 +24,7 @@ impl Lanes {
     #[inline(always)]
     pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64, site: Site) -> Self {
         if G::TOGETHER && S::SHARED {
-            Self::together(core::ptr::from_ref(qp.desc()).addr() as u64 | blocks, site)
+            Self::together(qp.entry().addr() as u64 | blocks, site)
         } else {
             Self::ALONE
         }

@@ -24,8 +24,8 @@ pub(crate) struct Ticket(u64);
 /// A queue pair, shared as `S` says, that may not be connected yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Qp<'a, S> {
-    desc: &'a QpDesc,
-    _sharing: PhantomData<S>,
+    entry: *mut QpEntry,
+    _sharing: PhantomData<(&'a QpEntry, S)>,
 }
 
 /// Blocks `first..end` of a send queue, to be written and published.
@@ -44,28 +44,34 @@ impl Reservation {
 
 impl<'a, S: Sharing> Qp<'a, S> {
     /// # Safety
-    /// The host filled `desc`, and every address in it is valid while the kernel runs.
+    /// The host filled the entry, and every address in it is valid while the kernel runs.
     #[inline(always)]
-    pub(crate) unsafe fn new(desc: &'a QpDesc) -> Self {
-        Self { desc, _sharing: PhantomData }
+    pub(crate) unsafe fn new(entry: *mut QpEntry) -> Self {
+        Self { entry, _sharing: PhantomData }
+    }
+
+    /// What [`Qp::new`] takes: a plain word, for functions that are not inlined.
+    #[inline(always)]
+    pub(crate) fn entry(&self) -> *mut QpEntry {
+        self.entry
     }
 
     #[inline(always)]
     pub(crate) fn desc(&self) -> &'a QpDesc {
-        self.desc
+        // SAFETY: nobody changes it while kernels run.
+        unsafe { &(*self.entry).desc }
     }
 
     /// The queues. Only those may look who have a reservation: with it, they have seen the connection made.
     #[inline(always)]
     fn connection(&self) -> &'a Connection {
-        let entry = core::ptr::from_ref(self.desc).cast::<QpEntry>();
-        // SAFETY: the descriptor is part of an entry, whose connection is written once, before that.
-        unsafe { &(*entry).connection }
+        // SAFETY: it is written once, before that.
+        unsafe { &(*self.entry).connection }
     }
 
     #[inline(always)]
     pub(crate) fn depth(&self) -> u64 {
-        1 << (self.desc.log_depth & 31)
+        1 << (self.desc().log_depth & 31)
     }
 
     /// Hands out `blocks` blocks (at most the depth), and waits until they may be written.
@@ -140,13 +146,13 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// The error CQE that ended the QP, or that it had been ended, or the deadline.
     #[inline(always)]
     pub(crate) fn wait(&self, t: Ticket, site: Site) -> Result {
-        if self.done() >= t.0 { Ok(()) } else { wait_slow::<S>(self.desc, t.0, site) }
+        if self.done() >= t.0 { Ok(()) } else { wait_slow::<S>(self.entry, t.0, site) }
     }
 
     /// Looks at the completion queue once; true if it held something new. For the holder of the poller word only.
     #[inline(always)]
     fn poll(&self, done: u64, site: Site) -> Result<bool> {
-        let collapsed = self.desc.flags & qp_flags::COLLAPSED != 0;
+        let collapsed = self.desc().flags & qp_flags::COLLAPSED != 0;
         // SAFETY: a word of the QP's state.
         let next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(self.cq_next()) } };
         let entry = self.connection().cq.add((next & (self.depth() - 1)) * 64);
@@ -236,7 +242,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// The details of an error of a connected QP; both numbers are of blocks.
     #[inline(always)]
     fn detail(&self, found: u64, wanted: u64) -> Detail {
-        let (peer, qpn) = (self.desc.peer, self.connection().qpn);
+        let (peer, qpn) = (self.desc().peer, self.connection().qpn);
         Detail { peer, qpn, found: found - FIRST, wanted: wanted - FIRST, ..Detail::NONE }
     }
 
@@ -246,7 +252,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
         // SAFETY: a word of the QP's state.
         match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
-            0 => record(self.desc.pe_state, error, detail, site),
+            0 => record(self.desc().pe_state, error, detail, site),
             _ => Error::Poisoned,
         }
     }
@@ -269,7 +275,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
 
     #[inline(always)]
     fn word(&self, line: usize) -> *mut u64 {
-        self.desc.state.add(line as u64).ptr()
+        self.desc().state.add(line as u64).ptr()
     }
 
     /// The fetch slot of block `index`, as a heap offset.
@@ -294,7 +300,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         if unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } == 0 {
             Ok(())
         } else {
-            take_fetch_slot_slow::<S>(self.desc, index, site)
+            take_fetch_slot_slow::<S>(self.entry, index, site)
         }
     }
 
@@ -364,13 +370,13 @@ impl<S: Sharing> Words for Qp<'_, S> {
 /// Waits until `done` has reached `target`. Not inlined: a wait is not worth the registers that it would take of
 /// every kernel.
 #[inline(never)]
-fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: Site) -> Result {
+fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
+    let qp = unsafe { Qp::<S>::new(entry) };
     if qp.done() < FIRST {
-        connect::<S>(desc, site)?;
+        connect::<S>(entry, site)?;
     }
-    let mut watch = Watch::new(desc.pe_state);
+    let mut watch = Watch::new(qp.desc().pe_state);
     let mut poller = false;
     let outcome = loop {
         let done = qp.done();
@@ -406,9 +412,10 @@ fn wait_slow<S: Sharing>(desc: &QpDesc, target: u64, site: Site) -> Result {
 /// Asks the host for the connection, and waits until it is there. As [`wait_slow`].
 #[cold]
 #[inline(never)]
-fn connect<S: Sharing>(desc: &QpDesc, site: Site) -> Result {
+fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let desc = qp.desc();
     let handshake = desc.handshake.ptr::<Handshake>();
     let done = qp.word(offset_of!(QpState, done));
     let first = |line| {
@@ -423,17 +430,17 @@ fn connect<S: Sharing>(desc: &QpDesc, site: Site) -> Result {
             <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
         }
     }
-    let mut watch = Watch::new(desc.pe_state);
+    let mut watch = Watch::new(qp.desc().pe_state);
     // Whoever uses the QP, the thread that fetches its connection may be any of the GPU's.
     // SAFETY: a word of the QP's state.
     while unsafe { Gpu::load_acquire(done) } == 0 {
         // SAFETY: a word of the handshake.
         match unsafe { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } {
             answer::CONNECTED if first(offset_of!(QpState, fetched)) => {
-                let entry = core::ptr::from_ref(desc).cast::<QpEntry>().cast_mut();
                 // SAFETY: the host has written the answer, and this thread alone the connection, before `done`.
                 unsafe {
-                    (&raw mut (*entry).connection).write((*handshake).connection);
+                    (&raw const (*handshake).connection)
+                        .copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
                     Gpu::store_release(done, FIRST);
                 }
             }
@@ -458,10 +465,10 @@ fn connect<S: Sharing>(desc: &QpDesc, site: Site) -> Result {
 /// Waits for a fetch slot that somebody has not read yet. As [`wait_slow`].
 #[cold]
 #[inline(never)]
-fn take_fetch_slot_slow<S: Sharing>(desc: &QpDesc, index: u64, site: Site) -> Result {
+fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
-    let mut watch = Watch::new(desc.pe_state);
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let mut watch = Watch::new(qp.desc().pe_state);
     // SAFETY: a busy word of this QP.
     while unsafe { S::Scope::swap_acq_rel(qp.fetch_busy(index), 1) } != 0 {
         if let Err(why) = watch.turn() {

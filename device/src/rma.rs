@@ -15,7 +15,7 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
-use crate::abi::{DevAddr, QpDesc};
+use crate::abi::{DevAddr, QpEntry};
 use crate::arch::SysWord;
 use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};
@@ -165,8 +165,8 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: checked to be inside of the peer's heap, which is mapped.
             return Ok(unsafe { crate::arch::read(from) });
         }
-        let (desc, heap, site) = (self.qp(pe).desc(), self.parts_ref().heap, Location::caller());
-        let (error, word) = fetch_value::<S>(desc, heap, src.offset(), size_of::<T>() as u32, site);
+        let (entry, heap, site) = (self.qp(pe).entry(), self.parts_ref().heap, Location::caller());
+        let (error, word) = fetch_value::<S>(entry, heap, src.offset(), size_of::<T>() as u32, site);
         match Error::from_code(error) {
             Some(error) => Err(error),
             None => Ok(sealed::Sealed::from_word(word)),
@@ -203,8 +203,8 @@ impl<S: Sharing> Ctx<S> {
         }
         let mine = if group.leader() {
             let (there, here, bytes) = (remote.offset(), local.offset(), local.bytes());
-            let desc = self.qp(pe).desc();
-            send::<G, S>(group, desc, direction, there, here, bytes, complete, Location::caller())
+            let entry = self.qp(pe).entry();
+            send::<G, S>(group, entry, direction, there, here, bytes, complete, Location::caller())
         } else {
             Ok(())
         };
@@ -232,7 +232,7 @@ impl<S: Sharing> Ctx<S> {
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 fn send<G: Group, S: Sharing>(
     group: G,
-    desc: &QpDesc,
+    entry: *mut QpEntry,
     direction: Direction,
     mut raddr: u64,
     mut laddr: u64,
@@ -241,8 +241,8 @@ fn send<G: Group, S: Sharing>(
     site: Site,
 ) -> Result {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
-    let (rkey, lkey) = (desc.rkey, desc.lkey);
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
     let mut ticket = None;
     while left > 0 {
         let len = left.min(MAX_MESSAGE) as u32;
@@ -263,10 +263,16 @@ fn send<G: Group, S: Sharing>(
 
 /// Reads `len` bytes, at most 8, of the peer. As [`send`]; returns an error's code, or 0 and the bytes.
 #[inline(never)]
-fn fetch_value<S: Sharing>(desc: &QpDesc, heap: DevAddr, raddr: u64, len: u32, site: Site) -> (u32, u64) {
+fn fetch_value<S: Sharing>(
+    entry: *mut QpEntry,
+    heap: DevAddr,
+    raddr: u64,
+    len: u32,
+    site: Site,
+) -> (u32, u64) {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
-    let (rkey, lkey) = (desc.rkey, desc.lkey);
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
     match fetch(&qp, heap, 1, |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len }, site) {
         Ok(word) => (0, word),
         Err(error) => (error as u32, 0),

@@ -5,7 +5,7 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
-use crate::abi::{DevAddr, QpDesc};
+use crate::abi::{DevAddr, QpEntry};
 use crate::amo::{Amo, Kind, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
@@ -253,8 +253,8 @@ impl<S: Sharing> Ctx<S> {
             }
         } else if group.leader() {
             let (there, here, bytes) = (dst.offset(), src.offset(), src.bytes());
-            let (desc, word, site) = (self.atomic_qp(pe).desc(), signal.offset(), Location::caller());
-            send_announced::<G, S>(group, desc, there, here, bytes, word, op, value, complete, site)
+            let (entry, word, site) = (self.atomic_qp(pe).entry(), signal.offset(), Location::caller());
+            send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
         } else {
             Ok(())
         };
@@ -268,7 +268,7 @@ impl<S: Sharing> Ctx<S> {
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 fn send_announced<G: Group, S: Sharing>(
     group: G,
-    desc: &QpDesc,
+    entry: *mut QpEntry,
     mut raddr: u64,
     mut laddr: u64,
     mut left: u64,
@@ -279,8 +279,8 @@ fn send_announced<G: Group, S: Sharing>(
     site: Site,
 ) -> Result {
     // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(desc) };
-    let (rkey, lkey, op) = (desc.rkey, desc.lkey, Op::<8>::new(op.kind(), value));
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let (rkey, lkey, op) = (qp.desc().rkey, qp.desc().lkey, Op::<8>::new(op.kind(), value));
     // The QP executes in order: all but the last message are posted by themselves, the last one together with the
     // atomic if the queue can hold both.
     while left > MAX_MESSAGE {
