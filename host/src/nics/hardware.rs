@@ -82,8 +82,8 @@ impl Hardware {
         device.doorbells(&*machine)
     }
 
-    /// Deals the devices among the PEs of this node.
-    pub(super) fn share(self, gpus: &[u32], on_node: u32) -> Result<Shares> {
+    /// Deals the devices among the PEs of this node, `wanted` to each.
+    pub(super) fn share(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<Shares> {
         for why in &self.refused {
             tracing::info!("not used: {why}");
         }
@@ -97,7 +97,7 @@ impl Hardware {
             self.candidates.iter().map(|candidate| distance(place, &candidate.place)).collect()
         };
         let distances: Vec<Vec<Distance>> = places.iter().map(from).collect();
-        Ok(Shares { by_pe: deal(&distances), distances, candidates: self.candidates })
+        Ok(Shares { by_pe: deal(&distances, wanted as usize), distances, candidates: self.candidates })
     }
 }
 

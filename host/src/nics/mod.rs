@@ -102,17 +102,17 @@ impl Nics {
             let start = |_| softnic::Nic::start(soft.clone()).map(Arc::new);
             return Ok(Self::Soft((0..config.nics_per_pe.get()).map(start).collect::<Result<_, _>>()?));
         };
-        Self::of_hardware(hardware, &decision.why, gpus, on_node)
+        Self::of_hardware(hardware, &decision.why, gpus, on_node, config.nics_per_pe.get())
     }
 
     #[cfg(feature = "rdma")]
-    fn of_hardware(hardware: Hardware, why: &str, gpus: &[u32], on_node: u32) -> Result<Self> {
+    fn of_hardware(hardware: Hardware, why: &str, gpus: &[u32], on_node: u32, wanted: u32) -> Result<Self> {
         tracing::info!("traffic goes through {}: {why}", hardware.names());
-        Ok(Self::Hardware(hardware.share(gpus, on_node)?))
+        Ok(Self::Hardware(hardware.share(gpus, on_node, wanted)?))
     }
 
     #[cfg(not(feature = "rdma"))]
-    fn of_hardware(hardware: Hardware, _: &str, _: &[u32], _: u32) -> Result<Self> {
+    fn of_hardware(hardware: Hardware, _: &str, _: &[u32], _: u32, _: u32) -> Result<Self> {
         match hardware {}
     }
 

@@ -70,24 +70,29 @@ pub(crate) fn distance(a: &Place, b: &Place) -> Distance {
     if a.node.is_some() && a.node == b.node { Distance::Node } else { Distance::Other }
 }
 
-/// The NICs of each PE of a node: `distances[pe][nic]`. A PE gets of its nearest NICs every one that falls to it when
-/// they are dealt among the PEs for which the same ones are nearest, and at least one.
-pub(crate) fn deal(distances: &[Vec<Distance>]) -> Vec<Vec<usize>> {
-    let nearest = |row: &Vec<Distance>| -> Vec<usize> {
-        let least = row.iter().min();
-        (0..row.len()).filter(|&nic| Some(&row[nic]) == least).collect()
-    };
-    let nearest: Vec<_> = distances.iter().map(nearest).collect();
-    let share = |pe: usize| {
-        let mine = &nearest[pe];
-        let sharers = nearest.iter().filter(|theirs| *theirs == mine).count();
-        let rank = nearest[..pe].iter().filter(|theirs| *theirs == mine).count();
-        if mine.len() < sharers {
-            return mine.get(rank % mine.len().max(1)).copied().into_iter().collect();
+/// The NICs of each PE of a node, in the order in which it is to take them: `distances[pe][nic]`. Each PE gets `wanted`
+/// of them, or all if there are fewer: the nearest, and of equally near ones those that serve the fewest PEs so far. NICs
+/// that nobody got stand behind, as spares of the PE that they are nearest to.
+pub(crate) fn deal(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
+    let nics = distances.iter().map(Vec::len).max().unwrap_or(0);
+    let mut load = vec![0; nics];
+    let mut dealt: Vec<Vec<usize>> = vec![Vec::new(); distances.len()];
+    for _ in 0..wanted {
+        for (mine, row) in dealt.iter_mut().zip(distances) {
+            let others = (0..row.len()).filter(|nic| !mine.contains(nic));
+            if let Some(nic) = others.min_by_key(|&nic| (row[nic], load[nic])) {
+                mine.push(nic);
+                load[nic] += 1;
+            }
         }
-        mine.iter().copied().skip(rank).step_by(sharers).collect()
-    };
-    (0..nearest.len()).map(share).collect()
+    }
+    for nic in (0..nics).filter(|&nic| load[nic] == 0) {
+        let pes = 0..distances.len();
+        if let Some(pe) = pes.min_by_key(|&pe| (distances[pe][nic], dealt[pe].len())) {
+            dealt[pe].push(nic);
+        }
+    }
+    dealt
 }
 
 #[cfg(test)]
@@ -138,21 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn nics_are_dealt_among_those_to_whom_they_are_nearest() {
+    fn nics_are_dealt_by_distance_and_evenly() {
         use Distance::{Other, Switch};
         let near = |n: usize, nics: usize| -> Vec<_> {
             (0..nics).map(|i| if i == n { Switch } else { Other }).collect()
         };
         // One NIC beside each GPU.
         let own: Vec<_> = (0..4).map(|pe| near(pe, 4)).collect();
-        assert_eq!(deal(&own), [[0], [1], [2], [3]]);
-        // Two GPUs and two NICs behind each switch.
-        let pairs = vec![vec![Switch, Switch, Other, Other]; 2];
-        assert_eq!(deal(&pairs), [[0], [1]]);
+        assert_eq!(deal(&own, 1), [[0], [1], [2], [3]]);
+        assert_eq!(deal(&own, 2), [[0, 1], [1, 0], [2, 3], [3, 2]]);
+        // Two GPUs and two NICs behind a switch, and two NICs elsewhere, which are spares.
+        let pairs = vec![vec![Other, Switch, Other, Switch]; 2];
+        assert_eq!(deal(&pairs, 1), [[1, 0], [3, 2]]);
+        assert_eq!(deal(&pairs, 2), [[1, 3, 0], [3, 1, 2]]);
         // All equally near: more NICs than PEs, and fewer.
-        assert_eq!(deal(&vec![vec![Other; 5]; 2]), [vec![0, 2, 4], vec![1, 3]]);
-        assert_eq!(deal(&vec![vec![Other; 2]; 5]), [[0], [1], [0], [1], [0]]);
-        assert_eq!(deal(&[vec![Other; 2]]), [[0, 1]]);
-        assert_eq!(deal(&[vec![], vec![]]), [vec![], Vec::<usize>::new()]);
+        assert_eq!(deal(&vec![vec![Other; 5]; 2], 1), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(deal(&vec![vec![Other; 2]; 5], 1), [[0], [1], [0], [1], [0]]);
+        assert_eq!(deal(&vec![vec![Other; 3]; 2], 2), [[0, 2], [1, 0]]);
+        assert_eq!(deal(&[vec![Other; 2]], 5), [[0, 1]]);
+        assert_eq!(deal(&[vec![], vec![]], 1), [vec![], Vec::<usize>::new()]);
     }
 }

@@ -241,6 +241,6 @@ mod tests {
         assert!(!same_network(ip("::ffff:10.0.0.1"), ip("::ffff:10.0.1.1"), mask));
         assert!(on_link(ip("::ffff:127.0.0.3"), ip("::ffff:127.0.0.9")), "{:?}", interfaces());
         assert!(!on_link(ip("::ffff:127.0.0.1"), ip("::ffff:128.0.0.1")));
-        assert!(!on_link(ip("::ffff:192.0.2.77"), ip("::ffff:192.0.2.78")), "no network of this machine");
+        assert!(!on_link(ip("::ffff:240.1.2.3"), ip("::ffff:240.1.2.4")), "no network of this machine");
     }
 }
