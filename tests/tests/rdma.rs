@@ -3,6 +3,7 @@
 #![cfg(feature = "rdma")]
 
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rushmem::cuda::Cuda;
 use rushmem_tests::launch::{all, clean, launcher, text};
@@ -10,10 +11,14 @@ use rushmem_tests::skip;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// A device as `rushmem softnic` with some options shows it, for jobs.
+/// A device as `rushmem softnic` with some options shows it, for jobs. One job at a time: each opened device has a thread
+/// that polls.
 struct Face {
     command: Command,
+    _turn: MutexGuard<'static, ()>,
 }
+
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Face {
     /// Nothing where the launcher is not built.
@@ -22,9 +27,10 @@ impl Face {
             skip(test, "the launcher is not built: cargo build -p rushmem-cli -p rushmem-uverbs-preload");
             return None;
         };
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = clean(&launcher);
         command.env("RUSHMEM_LOG", "info").arg("softnic").args(options).arg("--").arg(launcher);
-        Some(Face { command })
+        Some(Face { command, _turn })
     }
 
     fn with(mut self, key: &str, value: &str) -> Face {
