@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, Metadata};
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rushmem_uverbs::settings::{MAX_DEVICES, variable};
-use rushmem_uverbs::{Fault, Link, Settings, sysfs};
+use rushmem_uverbs::{Fault, Settings, sysfs};
 
 use crate::error::Error;
 
@@ -124,16 +125,10 @@ fn library() -> Result<PathBuf, Error> {
 /// Writes the files that libibverbs looks for devices in; gives their root. It depends only on what is in it, and stays:
 /// the program's children may look at any time.
 fn tree(settings: &Settings) -> Result<PathBuf, Error> {
-    let link = match settings.link {
-        Link::Ethernet => "ethernet",
-        Link::InfiniBand => "ib",
-    };
     let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let own = private(&base)?;
-    let root = own.join(format!("{link}-{}", settings.devices));
-    let done = private_folder(&root).and_then(|()| sysfs::write(&root, settings.devices, settings.link));
-    done.map_err(|error| Error::Environment(format!("cannot write {}: {error}", root.display())))?;
-    Ok(root)
+    let folder = private(&base)?;
+    sysfs::install(&folder, settings.devices, settings.link)
+        .map_err(|error| Error::Environment(format!("cannot write to {}: {error}", folder.display())))
 }
 
 /// A folder that only this user can write to.
@@ -142,18 +137,13 @@ fn private(base: &Path) -> Result<PathBuf, Error> {
     let user = own.map_err(|error| Error::Environment(format!("who am I? /proc/self: {error}")))?;
     let folder = base.join(format!("rushmem-softnic-{user}"));
     let failed = |why: &dyn std::fmt::Display| Error::Environment(format!("{}: {why}", folder.display()));
-    private_folder(&folder).map_err(|error| failed(&error))?;
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(&error)),
+        _ => {}
+    }
     let meta = std::fs::symlink_metadata(&folder).map_err(|error| failed(&error))?;
     if meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0 {
         return Ok(folder);
     }
     Err(failed(&"it is not this user's own folder; remove it, or set XDG_RUNTIME_DIR"))
-}
-
-/// Makes a folder for this user alone, unless it is there.
-fn private_folder(path: &Path) -> std::io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        done => done,
-    }
 }

@@ -6,9 +6,9 @@ use crate::fault::Fault;
 use crate::priority;
 use crate::registry::Registry;
 use crate::settings::{Link, Settings};
-use rushmem_softnic::{Config, Idle, Ip, Nic};
+use rushmem_softnic::{Config, Ip, Nic};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slots of the table of GIDs. A device has few, so that a program that asks for each need not ask often.
 pub(crate) const GID_SLOTS: u32 = 16;
@@ -29,7 +29,9 @@ pub(crate) struct Device {
 /// The adapter runs while somebody has the device open; its address stays the same all the time.
 #[derive(Default)]
 struct Slot {
-    running: Weak<Adapter>,
+    running: Option<Arc<Adapter>>,
+    /// Who has it open.
+    users: usize,
     address: Option<Ipv4Addr>,
 }
 
@@ -37,6 +39,32 @@ struct Slot {
 pub(crate) struct Adapter {
     pub(crate) nic: Nic,
     pub(crate) registry: Arc<Registry>,
+}
+
+/// One user's hold on the adapter. The last one stops it.
+pub(crate) struct Lease {
+    device: Arc<Device>,
+    adapter: Option<Arc<Adapter>>,
+}
+
+impl std::ops::Deref for Lease {
+    type Target = Adapter;
+
+    fn deref(&self) -> &Adapter {
+        self.adapter.as_ref().expect("it is there until the lease ends")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Whoever opens the device next waits until the address is free again.
+        let mut slot = self.device.slot();
+        self.adapter = None;
+        slot.users -= 1;
+        if slot.users == 0 {
+            slot.running = None;
+        }
+    }
 }
 
 impl Device {
@@ -48,39 +76,55 @@ impl Device {
         self.settings.has(fault)
     }
 
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.adapter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The adapter, started if it is not running.
-    pub(crate) fn adapter(&self) -> Result<Arc<Adapter>, Errno> {
-        let mut slot = self.adapter.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(adapter) = slot.running.upgrade() {
-            return Ok(adapter);
-        }
-        let ip = slot.address.map_or(self.settings.ip(self.index), Ip::Addr);
-        let nic = priority::before_all(|idle| Nic::start(self.config(ip, idle))).map_err(|error| {
+    pub(crate) fn adapter(self: &Arc<Device>) -> Result<Lease, Errno> {
+        let mut slot = self.slot();
+        let adapter = match &slot.running {
+            Some(adapter) => Arc::clone(adapter),
+            None => Arc::new(self.start(slot.address)?),
+        };
+        slot.address = Some(*adapter.nic.address().ip());
+        slot.running = Some(Arc::clone(&adapter));
+        slot.users += 1;
+        Ok(Lease { device: Arc::clone(self), adapter: Some(adapter) })
+    }
+
+    /// Starts the adapter, at the address that it had before.
+    fn start(&self, before: Option<Ipv4Addr>) -> Result<Adapter, Errno> {
+        let ip = before.map_or(self.settings.ip(self.index), Ip::Addr);
+        let config = self.config(ip);
+        let port = config.port;
+        let nic = priority::before_all(|idle| Nic::start(Config { idle, ..config })).map_err(|error| {
             tracing::error!(device = self.name(), %error, "the software ConnectX does not start");
             Errno::from(error)
         })?;
-        if self.settings.link == Link::InfiniBand && nic.lid().is_none() {
-            let address = nic.address();
-            tracing::error!(%address, "an InfiniBand port's address must be 127.64.x.y, of which x.y is its LID");
-            return Err(Errno::EINVAL);
+        let address = nic.address();
+        if address.port() != port {
+            // Peers know the address only.
+            tracing::error!(%address, "another adapter has this address already: give each process its own");
+            return Err(Errno::EADDRINUSE);
         }
-        slot.address = Some(*nic.address().ip());
+        if self.settings.link == Link::InfiniBand && nic.lid().is_none() {
+            tracing::error!(%address, "an InfiniBand port's address must be 127.64.x.y, of which x.y is its LID");
+            return Err(Errno::EADDRNOTAVAIL);
+        }
         let registry = Arc::new(Registry::default());
         let listener = Arc::clone(&registry);
         nic.on_event(move |event| listener.event(event));
-        let adapter = Arc::new(Adapter { nic, registry });
-        slot.running = Arc::downgrade(&adapter);
-        Ok(adapter)
+        Ok(Adapter { nic, registry })
     }
 
-    fn config(&self, ip: Ip, idle: Idle) -> Config {
+    fn config(&self, ip: Ip) -> Config {
         Config {
             name: self.name(),
             ip,
             faults: self.settings.engine_faults.clone(),
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),
-            idle,
             ..Config::default()
         }
     }

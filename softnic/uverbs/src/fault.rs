@@ -39,9 +39,9 @@ faults! {
     Devx = "devx", "A context that asks for DevX is refused with EPERM, as by an old or unprivileged device.";
     DevxUmem = "devx-umem", "Registering a DevX umem fails with EOPNOTSUPP.";
     DmaBuf = "dmabuf", "Registering a dma-buf, as memory region or umem, fails with EOPNOTSUPP.";
-    Uar = "uar", "Doorbell pages of both types, but the library's own at open, are refused with ENOMEM.";
+    Uar = "uar", "Doorbell pages of both types are refused with ENOMEM.";
     UarBf = "uar-bf", "Doorbell pages of type BlueFlame are refused with ENOMEM.";
-    UarMmap = "uar-mmap", "Doorbell pages, but the library's own at open, are made, and then cannot be mapped: EINVAL.";
+    UarMmap = "uar-mmap", "Doorbell pages are made, and then cannot be mapped.";
     PortDown = "port-down", "The port says that it is down, and nothing gets through.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";

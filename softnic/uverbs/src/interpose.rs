@@ -32,7 +32,7 @@ fn returned(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// The number of the device whose node this is.
+/// The number of the device whose node this is, by name or by device number.
 ///
 /// # Safety
 ///
@@ -42,8 +42,18 @@ unsafe fn node(path: *const c_char) -> Option<u32> {
         return None;
     }
     // SAFETY: a C string, says the caller.
-    let name = unsafe { CStr::from_ptr(path) }.to_bytes().strip_prefix(b"/dev/infiniband/uverbs")?;
-    std::str::from_utf8(name).ok()?.parse().ok()
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    // libibverbs tries the second where the first does not open.
+    if let Some(index) = number(path, b"/dev/infiniband/uverbs") {
+        return Some(index);
+    }
+    let minor = number(path, b"/dev/char/231:")?;
+    minor.checked_sub(process::FIRST_MINOR)
+}
+
+/// The number that follows `prefix`.
+fn number(path: &[u8], prefix: &[u8]) -> Option<u32> {
+    std::str::from_utf8(path.strip_prefix(prefix)?).ok()?.parse().ok()
 }
 
 /// `open`: a device's node gives a descriptor of the software ConnectX.
@@ -57,6 +67,20 @@ pub unsafe fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         // SAFETY: as the caller promises for `open`.
         None => unsafe { sys::open(path, flags, mode) },
         Some(index) => returned(guarded(|| current().open(index, flags & libc::O_CLOEXEC != 0))),
+    }
+}
+
+/// `access`: whether the nodes are there, and may be opened.
+///
+/// # Safety
+///
+/// As for `access` of the C library.
+pub unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: as the caller promises for `access`.
+    match unsafe { node(path) } {
+        Some(index) if current().has(index) => returned(current().may_open(index, mode).map(|()| 0)),
+        // SAFETY: as the caller promises for `access`.
+        _ => unsafe { sys::access(path, mode) },
     }
 }
 

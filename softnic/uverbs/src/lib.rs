@@ -31,6 +31,9 @@ mod errno;
 #[allow(unsafe_code, reason = "a pipe's system calls")]
 mod events;
 pub mod fault;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod handles;
 #[allow(unsafe_code, reason = "functions of the C library, with its pointers")]
 pub mod interpose;

@@ -2,7 +2,7 @@
 
 use crate::abi::object;
 use crate::attrs::Call;
-use crate::device::{Adapter, Device};
+use crate::device::{Device, Lease};
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
 use crate::handles::Handles;
@@ -31,7 +31,7 @@ pub(crate) struct Opened {
 pub(crate) struct Session {
     // Goes before the adapter does.
     pub(crate) context: Context,
-    pub(crate) adapter: Arc<Adapter>,
+    pub(crate) adapter: Lease,
     /// DevX was asked for and granted.
     pub(crate) devx: bool,
 }

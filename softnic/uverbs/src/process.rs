@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Major number of the device nodes.
 const MAJOR: u32 = 231;
 /// Minor number of the first.
-const FIRST_MINOR: u32 = 192;
+pub(crate) const FIRST_MINOR: u32 = 192;
 
 /// Descriptors from here on are not handed out.
 const MAX_FD: usize = 1 << 16;
@@ -105,6 +105,15 @@ impl Process {
     /// Whether there is a device with this node.
     pub(crate) fn has(&self, index: u32) -> bool {
         (index as usize) < self.devices.len()
+    }
+
+    /// Whether a device may be used in this way: a set of `R_OK`, `W_OK` and `X_OK`.
+    pub(crate) fn may_open(&self, index: u32, mode: libc::c_int) -> Result<(), Errno> {
+        let device = self.devices.get(index as usize).ok_or(Errno::ENOENT)?;
+        if mode != libc::F_OK && device.has(Fault::Open) || mode & libc::X_OK != 0 {
+            return Err(Errno::EACCES);
+        }
+        Ok(())
     }
 
     /// Opens a device; gives the descriptor.

@@ -20,6 +20,16 @@ pub(crate) unsafe fn open(path: *const libc::c_char, flags: libc::c_int, mode: l
     unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as libc::c_int }
 }
 
+/// `access`.
+///
+/// # Safety
+///
+/// As for the system call, which checks its pointer itself.
+pub(crate) unsafe fn access(path: *const libc::c_char, mode: libc::c_int) -> libc::c_int {
+    // SAFETY: the system call checks its arguments.
+    unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) as libc::c_int }
+}
+
 /// `close`.
 pub(crate) fn close(fd: RawFd) -> libc::c_int {
     // SAFETY: closing any number is memory-safe; whose it is, is the caller's business as with the C library.

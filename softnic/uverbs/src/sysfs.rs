@@ -2,6 +2,8 @@
 
 use crate::process::device_number_text;
 use crate::settings::Link;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -22,96 +24,107 @@ fn guid_text(index: u32) -> String {
     groups.join(":")
 }
 
-/// The PCI address of a device: each has a bus of its own.
-fn pci_address(index: u32) -> String {
-    format!("0000:{:02x}:00.0", 0xc1 + index)
+/// What lies at a path of the tree.
+#[derive(Hash)]
+enum Entry {
+    /// A file with one line.
+    File(String),
+    /// A symbolic link.
+    Link(String),
 }
 
-/// Writes the tree below `root`, which is the value of `SYSFS_PATH`. What is there already is replaced where it differs,
-/// so that those who read it meanwhile see nothing by halves.
+/// Makes the tree in a folder of its own below `base`, and gives that folder: the value of `SYSFS_PATH`.
+///
+/// Its name tells its contents. Where it is there already it is left alone, so that others may read it meanwhile.
 ///
 /// # Errors
 ///
 /// Where the system cannot make a folder, file or link.
-pub fn write(root: &Path, devices: u32, link: Link) -> io::Result<()> {
-    let verbs = root.join("class/infiniband_verbs");
-    let class = root.join("class/infiniband");
-    for folder in [&verbs, &class] {
-        std::fs::create_dir_all(folder)?;
+pub fn install(base: &Path, devices: u32, link: Link) -> io::Result<PathBuf> {
+    let tree = tree(devices, link);
+    let mut hasher = DefaultHasher::new();
+    tree.hash(&mut hasher);
+    let root = base.join(format!("sysfs-{:016x}", hasher.finish()));
+    if root.is_dir() {
+        return Ok(root);
     }
-    // The version of the ABI between libibverbs and the kernel.
-    put(&verbs, "abi_version", "6")?;
-    for index in 0..devices {
-        let pci = format!("devices/pci0000:c0/{}", pci_address(index));
-        write_pci(&root.join(&pci))?;
+    // It appears at once and complete.
+    let unfinished =
+        base.join(format!("unfinished-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let done = write(&unfinished, &tree).and_then(|()| std::fs::rename(&unfinished, &root));
+    if done.is_err() {
+        let _ = std::fs::remove_dir_all(&unfinished);
+    }
+    match done {
+        // Somebody else was faster.
+        Err(_) if root.is_dir() => Ok(root),
+        done => done.map(|()| root),
+    }
+}
 
-        let name = format!("mlx5_{index}");
-        let device = class.join(&name);
-        std::fs::create_dir_all(&device)?;
-        replace_link(&format!("../../../{pci}"), &device.join("device"))?;
-        put(&device, "node_type", "1: CA")?;
-        put(&device, "node_guid", &guid_text(index))?;
-        put(&device, "sys_image_guid", &guid_text(index))?;
-        put(&device, "board_id", "MT_0000000838")?;
-        put(&device, "hca_type", "MT4129")?;
-        write_port(&device.join("ports/1"), link)?;
-
-        let node = verbs.join(format!("uverbs{index}"));
-        std::fs::create_dir_all(&node)?;
-        put(&node, "ibdev", &name)?;
-        put(&node, "dev", &device_number_text(index))?;
-        // The version of the ABI between libmlx5 and its driver in the kernel.
-        put(&node, "abi_version", "1")?;
-        replace_link(&format!("../../../{pci}"), &node.join("device"))?;
+fn write(root: &Path, tree: &BTreeMap<String, Entry>) -> io::Result<()> {
+    for (path, entry) in tree {
+        let path = root.join(path);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        match entry {
+            Entry::File(line) => std::fs::write(path, format!("{line}\n"))?,
+            Entry::Link(target) => symlink(target, path)?,
+        }
     }
     Ok(())
 }
 
-fn write_pci(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    put(folder, "modalias", MODALIAS)?;
-    put(folder, "vendor", "0x15b3")?;
-    put(folder, "device", "0x1021")?;
-    put(folder, "class", "0x020000")?;
-    put(folder, "numa_node", "-1")
-}
-
-fn write_port(folder: &Path, link: Link) -> io::Result<()> {
-    std::fs::create_dir_all(folder.join("pkeys"))?;
-    put(folder, "pkeys/0", "0xffff")?;
-    put(folder, "rate", "400 Gb/sec (4X NDR)")?;
-    let layer = match link {
-        Link::Ethernet => "Ethernet",
-        Link::InfiniBand => "InfiniBand",
+fn tree(devices: u32, link: Link) -> BTreeMap<String, Entry> {
+    let mut tree = BTreeMap::new();
+    let mut file = |path: String, line: &str| {
+        tree.insert(path, Entry::File(line.to_owned()));
     };
-    put(folder, "link_layer", layer)
-}
-
-/// Writes a file whole: programs started before may be reading the tree.
-fn put(folder: &Path, name: &str, content: &str) -> io::Result<()> {
-    let (path, content) = (folder.join(name), format!("{content}\n"));
-    if std::fs::read_to_string(&path).is_ok_and(|there| there == content) {
-        return Ok(());
+    // The version of the ABI between libibverbs and the kernel.
+    file("class/infiniband_verbs/abi_version".into(), "6");
+    for index in 0..devices {
+        let pci = pci_folder(index);
+        for (name, line) in [
+            ("modalias", MODALIAS),
+            ("vendor", "0x15b3"),
+            ("device", "0x1021"),
+            ("class", "0x020000"),
+            ("numa_node", "-1"),
+        ] {
+            file(format!("{pci}/{name}"), line);
+        }
+        let device = format!("class/infiniband/mlx5_{index}");
+        let guid = guid_text(index);
+        for (name, line) in [
+            ("node_type", "1: CA"),
+            ("node_guid", &guid),
+            ("sys_image_guid", &guid),
+            ("board_id", "MT_0000000838"),
+            ("hca_type", "MT4129"),
+            ("ports/1/pkeys/0", "0xffff"),
+            ("ports/1/rate", "400 Gb/sec (4X NDR)"),
+            ("ports/1/link_layer", if link == Link::Ethernet { "Ethernet" } else { "InfiniBand" }),
+        ] {
+            file(format!("{device}/{name}"), line);
+        }
+        let node = format!("class/infiniband_verbs/uverbs{index}");
+        file(format!("{node}/ibdev"), &format!("mlx5_{index}"));
+        file(format!("{node}/dev"), &device_number_text(index));
+        // The version of the ABI between libmlx5 and its driver in the kernel.
+        file(format!("{node}/abi_version"), "1");
     }
-    let new = beside(&path);
-    std::fs::write(&new, content)?;
-    std::fs::rename(&new, &path)
-}
-
-fn replace_link(target: &str, at: &Path) -> io::Result<()> {
-    if std::fs::read_link(at).is_ok_and(|there| there == Path::new(target)) {
-        return Ok(());
+    for index in 0..devices {
+        let target = format!("../../../{}", pci_folder(index));
+        tree.insert(format!("class/infiniband/mlx5_{index}/device"), Entry::Link(target.clone()));
+        tree.insert(format!("class/infiniband_verbs/uverbs{index}/device"), Entry::Link(target));
     }
-    let new = beside(at);
-    symlink(target, &new)?;
-    std::fs::rename(&new, at)
+    tree
 }
 
-/// A name next to this one that nobody else uses: of this process and thread.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}-{:?}", std::process::id(), std::thread::current().id()));
-    name.into()
+/// The folder of a device among those of PCI: each has a bus of its own.
+fn pci_folder(index: u32) -> String {
+    format!("devices/pci0000:c0/0000:{:02x}:00.0", 0xc1 + index)
 }
 
 #[cfg(test)]
@@ -120,17 +133,28 @@ mod tests {
 
     #[test]
     fn the_tree_is_what_libibverbs_reads() {
-        let root = tempfile::tempdir().unwrap();
-        for _ in 0..2 {
-            write(root.path(), 2, Link::Ethernet).unwrap();
-        }
-        let read = |path: &str| std::fs::read_to_string(root.path().join(path)).unwrap();
+        let base = tempfile::tempdir().unwrap();
+        let root = install(base.path(), 2, Link::Ethernet).unwrap();
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
         assert_eq!(read("class/infiniband_verbs/abi_version"), "6\n");
         assert_eq!(read("class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
         assert_eq!(read("class/infiniband_verbs/uverbs1/dev"), "231:193\n");
         assert_eq!(read("class/infiniband/mlx5_1/node_guid"), "524d:00ff:fe00:0001\n");
         assert!(read("class/infiniband/mlx5_0/device/modalias").starts_with("pci:v000015B3d"));
-        let device = root.path().join("class/infiniband/mlx5_1/device").canonicalize().unwrap();
+        let device = root.join("class/infiniband/mlx5_1/device").canonicalize().unwrap();
         assert_eq!(device.file_name().unwrap(), "0000:c2:00.0");
+    }
+
+    #[test]
+    fn many_may_install_it_at_once() {
+        let base = tempfile::tempdir().unwrap();
+        let roots: Vec<_> = std::thread::scope(|scope| {
+            let install = || install(base.path(), 1, Link::InfiniBand).unwrap();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(install)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(roots.iter().all(|root| *root == roots[0]));
+        assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
+        assert_ne!(install(base.path(), 1, Link::Ethernet).unwrap(), roots[0]);
     }
 }

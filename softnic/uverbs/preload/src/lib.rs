@@ -19,6 +19,28 @@ pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -
     unsafe { interpose::open(path, flags, mode) }
 }
 
+/// See [`interpose::open`]; what Rust's standard library calls.
+///
+/// # Safety
+///
+/// As for `open64` of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { interpose::open(path, flags, mode) }
+}
+
+/// See [`interpose::access`].
+///
+/// # Safety
+///
+/// As for `access` of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { interpose::access(path, mode) }
+}
+
 /// See [`interpose::close`].
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {

@@ -33,13 +33,10 @@ pub(super) fn allocate(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     if kind > NON_CACHED {
         return Err(Errno::EOPNOTSUPP);
     }
-    // The first is the library's own, with which it opens the device.
-    let first = opened.handles.all::<Uar>().next().is_none();
-    let has = |fault| opened.device.has(fault);
-    if !first && has(Fault::Uar) || kind == BLUE_FLAME && has(Fault::UarBf) {
+    if opened.device.has(Fault::Uar) || kind == BLUE_FLAME && opened.device.has(Fault::UarBf) {
         return Err(Errno::ENOMEM);
     }
-    let unmappable = !first && has(Fault::UarMmap);
+    let unmappable = opened.device.has(Fault::UarMmap);
     let (offset, page) = opened.pages.allocate()?;
     let page_id = opened.session()?.context.alloc_uar_in(Arc::new(page), 0)?;
     let handle = opened.handles.insert(Uar { page_id })?;

@@ -1,0 +1,219 @@
+//! Each refusal that the device can be made to show, and what a program sees of it.
+
+mod common;
+mod mlx5;
+
+use common::{all_there, pair, said, softnic};
+use mlx5::{Handle, Mlx5, inside};
+use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
+use rushmem_softnic::HostBuffer;
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+fn memory_file() -> i32 {
+    // SAFETY: a C string and numbers.
+    unsafe {
+        let file = libc::memfd_create(c"dma-buf".as_ptr(), 0);
+        assert_eq!(libc::ftruncate(file, 4096), 0);
+        file
+    }
+}
+
+/// Registers a page in each of the four ways: region and umem, of memory and of a dma-buf. Gives the errors.
+fn registrations(lib: &Mlx5, context: Handle) -> [Option<i32>; 4] {
+    let buffer: &HostBuffer = Box::leak(Box::new(HostBuffer::new(4096)));
+    let (at, file) = (buffer.as_ptr() as u64, memory_file());
+    let pd = lib.alloc_pd(context).unwrap();
+    [
+        errno(lib.reg_mr(pd, at, 4096, at, 1)),
+        errno(lib.umem(context, at, 4096)),
+        errno(lib.reg_dmabuf(pd, 0, 4096, file)),
+        errno(lib.umem_dmabuf(context, 0, 4096, file)),
+    ]
+}
+
+#[test]
+fn without_faults_all_registrations_work() {
+    inside("without_faults_all_registrations_work", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        assert_eq!(registrations(lib, context), [None; 4]);
+        for kind in [0, 1] {
+            lib.alloc_uar(context, kind).unwrap();
+        }
+    });
+}
+
+#[test]
+fn no_permission() {
+    inside("no_permission", &["--fault", "open=EACCES"], |lib| {
+        assert_eq!(lib.names(), ["mlx5_0"]);
+        // libibverbs then waits for a node to appear, and may forget why it did not open.
+        assert!(lib.open(0, true).is_err() && lib.open(0, false).is_err());
+        let node = c"/dev/infiniband/uverbs0";
+        // SAFETY: a C string and a number.
+        let access = |mode| unsafe { libc::access(node.as_ptr(), mode) };
+        assert_eq!(access(libc::F_OK), 0);
+        assert_eq!(
+            (access(libc::R_OK | libc::W_OK), std::io::Error::last_os_error().raw_os_error()),
+            (-1, Some(libc::EACCES))
+        );
+        assert_eq!(errno(std::fs::File::open(node.to_str().unwrap())), Some(libc::EACCES));
+    });
+}
+
+#[test]
+fn no_locked_memory() {
+    inside("no_locked_memory", &["--fault", "memlock"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let refused = Some(libc::ENOMEM);
+        assert_eq!(registrations(lib, context), [refused, refused, None, None]);
+    });
+}
+
+#[test]
+fn no_devx() {
+    inside("no_devx", &["--fault", "devx"], |lib| {
+        assert_eq!(errno(lib.open(0, true)), Some(libc::EPERM));
+        let context = lib.open(0, false).unwrap();
+        assert!(registrations(lib, context)[0].is_none());
+        let question = QueryHcaCap { cap_type: CapType::GENERAL, current: true, uid: 0 };
+        assert!(lib.general(context, &question).is_err());
+    });
+}
+
+#[test]
+fn no_umems() {
+    inside("no_umems", &["--fault", "devx-umem"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let refused = Some(libc::EOPNOTSUPP);
+        assert_eq!(registrations(lib, context), [None, refused, None, refused]);
+    });
+}
+
+#[test]
+fn no_dma_bufs() {
+    inside("no_dma_bufs", &["--fault", "dmabuf"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let refused = Some(libc::EOPNOTSUPP);
+        assert_eq!(registrations(lib, context), [None, None, refused, refused]);
+    });
+}
+
+#[test]
+fn no_doorbell_pages() {
+    inside("no_doorbell_pages", &["--fault", "uar"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        assert_eq!(errno(lib.alloc_uar(context, 0)), Some(libc::ENOMEM));
+        // libmlx5 has tried to get this one when it opened the device, and went on without it.
+        assert_eq!(errno(lib.alloc_uar(context, 1)), Some(libc::EOPNOTSUPP));
+    });
+}
+
+#[test]
+fn no_blueflame_pages() {
+    inside("no_blueflame_pages", &["--fault", "uar-bf"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        assert_eq!(errno(lib.alloc_uar(context, 0)), Some(libc::ENOMEM));
+        lib.alloc_uar(context, 1).unwrap();
+    });
+}
+
+#[test]
+fn doorbell_pages_that_cannot_be_mapped() {
+    inside("doorbell_pages_that_cannot_be_mapped", &["--fault", "uar-mmap"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        for kind in [0, 1] {
+            assert!(lib.alloc_uar(context, kind).is_err());
+        }
+    });
+}
+
+#[test]
+fn no_atomics() {
+    inside("no_atomics", &["--fault", "atomics=none"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let question = |cap_type| QueryHcaCap { cap_type, current: true, uid: 0 };
+        let general: HcaCap = lib.general(context, &question(CapType::GENERAL)).unwrap().page.get();
+        let atomics: AtomicCaps = lib.general(context, &question(CapType::ATOMIC)).unwrap().page.get();
+        assert!(!general.atomic && atomics.atomic_operations == 0);
+    });
+}
+
+#[test]
+fn no_gids() {
+    inside("no_gids", &["--fault", "no-gid"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let question = QueryRoceAddress { roce_address_index: 3, vhca_port_num: 1, ..Default::default() };
+        assert_eq!(lib.general(context, &question).unwrap().address, Default::default());
+    });
+}
+
+#[test]
+fn only_gids_of_the_first_version() {
+    inside("only_gids_of_the_first_version", &["--fault", "gid-v1-only"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let question =
+            |index| QueryRoceAddress { roce_address_index: index, vhca_port_num: 1, ..Default::default() };
+        for index in 0..2 {
+            let address = lib.general(context, &question(index)).unwrap().address;
+            assert_ne!(address.source_l3_address, [0; 16]);
+            assert_eq!(address.roce_version, RoceVersion::V1);
+        }
+        assert_eq!(lib.general(context, &question(2)).unwrap().address, Default::default());
+    });
+}
+
+#[test]
+fn a_port_that_is_down() {
+    if !all_there("a_port_that_is_down", &["ibv_devinfo"], "ibverbs-utils") {
+        return;
+    }
+    for link in ["ethernet", "ib"] {
+        let output =
+            softnic(&["--fault", "port-down", "--link", link], &["ibv_devinfo", "-v"]).output().unwrap();
+        let told = said(&output);
+        assert!(told.contains("PORT_DOWN (1)") && told.contains("phys_state:\t\tDISABLED (3)"), "{told}");
+    }
+}
+
+#[test]
+fn tools_see_the_table_of_gids() {
+    if !all_there("tools_see_the_table_of_gids", &["ibv_devinfo"], "ibverbs-utils") {
+        return;
+    }
+    let lines = |fault: &str| {
+        let output = softnic(&["--fault", fault], &["ibv_devinfo", "-v"]).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        said(&output).lines().filter(|line| line.contains("GID[")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines("no-gid"), Vec::<String>::new());
+    let v1 = lines("gid-v1-only");
+    assert!(v1.len() == 2 && v1.iter().all(|line| line.ends_with("RoCE v1")), "{v1:?}");
+}
+
+/// A ping-pong that must fail; gives what both said.
+fn failing_pingpong(test: &str, options: &[&str], gid: &str) -> Option<String> {
+    if !all_there(test, &["ibv_rc_pingpong"], "ibverbs-utils") {
+        return None;
+    }
+    let tool = ["timeout", "10", "ibv_rc_pingpong", "-g", gid, "-n", "10", "-e"];
+    let outputs = pair(options, &tool);
+    assert!(outputs.iter().all(|output| !output.status.success()), "{outputs:?}");
+    Some(outputs.iter().map(said).collect())
+}
+
+#[test]
+fn a_peer_that_is_gone() {
+    let Some(told) = failing_pingpong("a_peer_that_is_gone", &["--fault", "peer-gone"], "3") else { return };
+    // The retries are used up, or, at the side that only waits for a message, the time.
+    assert!(told.contains("transport retry counter exceeded"), "{told}");
+}
+
+#[test]
+fn a_gid_of_the_first_version_is_refused() {
+    let test = "a_gid_of_the_first_version_is_refused";
+    let Some(told) = failing_pingpong(test, &[], "2") else { return };
+    assert!(told.contains("no RoCEv1") && told.contains("Failed to modify QP to RTR"), "{told}");
+}
