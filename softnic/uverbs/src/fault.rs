@@ -66,4 +66,14 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Fault::ALL.len());
     }
+
+    #[test]
+    fn the_page_lists_all() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/uverbs.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        for fault in Fault::ALL {
+            let row = format!("| `{}` | {} |", fault.name(), fault.meaning());
+            assert!(page.contains(&row), "docs/uverbs.md lacks {row}");
+        }
+    }
 }
