@@ -28,7 +28,7 @@ pub(crate) const QUEUE_ALIGN: u64 = 4096;
 #[non_exhaustive]
 pub enum Error {
     /// The NIC refused a command.
-    #[error("{nic} refused {command}: {error}")]
+    #[error("{nic} refused {command}: {error}{}", soft_reason(.error))]
     Refused {
         /// The NIC.
         nic: String,
@@ -71,6 +71,11 @@ pub enum Error {
     #[cfg(feature = "rdma")]
     #[error(transparent)]
     Rdma(#[from] rdma::RdmaError),
+}
+
+/// What the software ConnectX means by a syndrome; nothing for one of firmware, whose numbers are others.
+fn soft_reason(error: &CmdError) -> String {
+    rushmem_softnic::reason(error.syndrome).map(|why| format!(" ({why})")).unwrap_or_default()
 }
 
 /// Who executes work-queue entries.

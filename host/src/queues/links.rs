@@ -261,3 +261,138 @@ impl Links {
         Error::NoConnection { pe: self.me, peer, why: why.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+    use rushmem_softnic::{self as softnic, Nic};
+
+    use super::*;
+    use crate::config::{Config, QueuePlace};
+    use crate::machine::{Machine, Native};
+    use crate::native::Options;
+    use crate::provider::Soft;
+
+    /// A job's links without its threads: the test carries the letters.
+    struct Job {
+        links: Vec<Links>,
+        /// Letters on their way, by sender and receiver; only those of one sender to one receiver keep their order.
+        mail: Vec<VecDeque<Letter>>,
+    }
+
+    impl Job {
+        fn new(n_pes: u32, config: &Config) -> Self {
+            let machine = Native::new(Options::default(), 1);
+            let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
+            let shape = Shape::new(config, n_pes);
+            let rail = |_| {
+                let heap = machine.heap(shape.reserved()).unwrap();
+                let nic = Box::new(Soft::new(Arc::clone(&nic)));
+                Rail::new(nic, &machine, &heap, shape, QueuePlace::Host).unwrap()
+            };
+            let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
+            let cards: Vec<Card> = rails.iter().map(|rail| Card { rails: vec![rail.card()] }).collect();
+            let links = |(me, rail)| {
+                let state = Arc::new(StateMap::new(&machine, shape).unwrap());
+                let handshakes = Arc::new(Handshakes::new(&machine, shape).unwrap());
+                let timeout = Duration::from_secs(10);
+                Links::new(vec![rail], cards.clone(), state, handshakes, shape, me, timeout)
+            };
+            let links = (0..).zip(rails).map(links).collect();
+            Self { links, mail: vec![VecDeque::new(); (n_pes * n_pes) as usize] }
+        }
+
+        fn post(mail: &mut [VecDeque<Letter>], n: usize, from: usize, (to, letter): Outgoing) {
+            mail[from * n + to as usize].push_back(letter);
+        }
+
+        fn want(&mut self, pe: usize, i: usize) -> Result<()> {
+            let (n, mail) = (self.links.len(), &mut self.mail);
+            self.links[pe].want(i, &mut |letter| Self::post(mail, n, pe, letter))
+        }
+
+        /// Delivers a letter of the non-empty way that `choice` falls on; `false` if there is none.
+        fn deliver(&mut self, choice: usize) -> Option<Result<()>> {
+            let n = self.links.len();
+            let ways: Vec<usize> = (0..n * n).filter(|&way| !self.mail[way].is_empty()).collect();
+            let way = *ways.get(choice.checked_rem(ways.len())?)?;
+            let letter = self.mail[way].pop_front()?;
+            let (from, to, mail) = (way / n, way % n, &mut self.mail);
+            Some(self.links[to].hear(from as u32, letter, &mut |letter| Self::post(mail, n, to, letter)))
+        }
+    }
+
+    fn config(settings: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        for (key, value) in settings {
+            config.set(key, value).unwrap();
+        }
+        config
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        /// Whoever begins, and in whatever order letters arrive: what one side wants is connected on both, once.
+        #[test]
+        fn both_sides_end_connected(
+            wants in prop::collection::vec((0usize..3, 0usize..6), 1..12),
+            choices in prop::collection::vec(0usize..64, 64),
+        ) {
+            let config = config(&[("sq_depth", "4"), ("qps_per_peer", "2")]);
+            let mut job = Job::new(3, &config);
+            let mut choices = choices.into_iter().cycle();
+            for &(pe, i) in &wants {
+                job.want(pe, i).unwrap();
+                // Some letters arrive between two wishes, others later.
+                if choices.next().is_some_and(|choice| choice % 2 == 0) {
+                    job.deliver(choices.next().unwrap()).transpose().unwrap();
+                }
+            }
+            while let Some(outcome) = job.deliver(choices.next().unwrap()) {
+                outcome.unwrap();
+            }
+            for (pe, i) in wants {
+                let (peer, set) = (i % 3, i / 3);
+                prop_assert!(job.links[pe].links[i].published);
+                prop_assert!(job.links[peer].links[set * 3 + pe].published);
+            }
+            for links in &job.links {
+                prop_assert!(links.links.iter().all(|link| link.published == link.pair.is_some()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_side_without_memory_tells_the_other() {
+        let config = config(&[("sq_depth", "4"), ("queue_memory", "1")]);
+        let mut job = Job::new(3, &config);
+        // PE 1 has room for one QP, and PE 2 takes it.
+        job.want(2, 1).unwrap();
+        while let Some(outcome) = job.deliver(0) {
+            outcome.unwrap();
+        }
+        job.want(0, 1).unwrap();
+        let told = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
+        assert!(told[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", told[0]);
+        assert!(
+            told[1].contains("PE 0 cannot be connected to PE 1: PE 1 says: the queue memory"),
+            "{}",
+            told[1]
+        );
+        assert!(job.deliver(0).is_none());
+        assert!(job.links[0].links[1].failed && !job.links[0].links[1].published);
+    }
+
+    #[test]
+    fn letters_that_make_no_sense_are_errors() {
+        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+        let qp = News::Qp { qpn: 1, ready: true };
+        for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
+            let letter = Letter { set, news: qp.clone() };
+            assert!(job.links[0].hear(from, letter, &mut |_| panic!("an answer")).is_err());
+        }
+    }
+}
