@@ -1,6 +1,6 @@
 //! From an address to an adapter.
 
-use crate::nic::{gid_of, ip_of_lid, mac_of};
+use crate::nic::{ip_of_lid, mac_of};
 use crate::roce;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -16,9 +16,9 @@ pub(crate) enum Route {
 /// An address that leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nowhere {
-    /// The GID has no IPv4 address in it.
+    /// The GID has no IPv4 address in it, and there is no LID.
     Gid,
-    /// There is no GID, and the LID is none of one machine.
+    /// The GID has no IPv4 address in it, and the LID is none of one machine.
     Lid,
 }
 
@@ -40,21 +40,51 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Where the address leads from the adapter at `own`: GID and MAC address of a peer give its IPv4 address and UDP
-    /// port; without a GID, its LID gives the address of an adapter of this machine with the same port.
+    /// Where the address leads from the adapter at `own`. GID and MAC address of a peer give its IPv4 address and UDP port;
+    /// without a GID that is an IP address, its LID gives the address of an adapter of this machine with the same port.
     pub(crate) fn route(&self, own: SocketAddrV4) -> Result<Route, Nowhere> {
-        let peer = if self.gid == [0; 16] && self.lid != 0 {
-            SocketAddrV4::new(ip_of_lid(self.lid).ok_or(Nowhere::Lid)?, own.port())
-        } else if self.gid == gid_of(*own.ip()) && self.mac == mac_of(own.port()) {
-            own
-        } else {
-            let ip = ip_of_gid(self.gid).ok_or(Nowhere::Gid)?;
-            let [a, b, c, d, high, low] = self.mac;
-            let [oa, ob, oc, od, ..] = mac_of(0);
-            // A MAC address that is none of ours belongs to an adapter on the standard port.
-            let ours = [a, b, c, d] == [oa, ob, oc, od];
-            SocketAddrV4::new(ip, if ours { u16::from_be_bytes([high, low]) } else { roce::PORT })
+        let peer = match ip_of_gid(self.gid) {
+            Some(ip) if ip == *own.ip() && self.mac == mac_of(own.port()) => own,
+            Some(ip) => {
+                let [a, b, c, d, high, low] = self.mac;
+                let [oa, ob, oc, od, ..] = mac_of(0);
+                // A MAC address that is none of ours belongs to an adapter on the standard port.
+                let ours = [a, b, c, d] == [oa, ob, oc, od];
+                SocketAddrV4::new(ip, if ours { u16::from_be_bytes([high, low]) } else { roce::PORT })
+            }
+            None if self.lid != 0 => SocketAddrV4::new(ip_of_lid(self.lid).ok_or(Nowhere::Lid)?, own.port()),
+            None => return Err(Nowhere::Gid),
         };
         Ok(if peer == own { Route::Own } else { Route::Peer(peer) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nic::gid_of;
+
+    #[test]
+    fn addresses_lead_to_adapters() {
+        let ip = |a, b, c, d| Ipv4Addr::new(a, b, c, d);
+        let own = SocketAddrV4::new(ip(127, 64, 0, 9), 4791);
+        let to = |gid, mac, lid| Address { gid, mac, lid }.route(own);
+        let peer = |ip, port| Ok(Route::Peer(SocketAddrV4::new(ip, port)));
+        let other = ip(127, 64, 2, 3);
+        assert_eq!(to(gid_of(*own.ip()), mac_of(4791), 0), Ok(Route::Own));
+        assert_eq!(to(gid_of(*own.ip()), [0; 6], 0), Ok(Route::Own), "the standard port is its own");
+        assert_eq!(to(gid_of(*own.ip()), mac_of(5000), 0), peer(*own.ip(), 5000));
+        assert_eq!(to(gid_of(other), mac_of(5000), 0xc001), peer(other, 5000));
+        assert_eq!(to(gid_of(other), [1; 6], 0), peer(other, 4791));
+        let local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, 127, 64, 2, 3];
+        assert_eq!(to(local, [0; 6], 0), peer(other, 4791));
+        // A GID of InfiniBand says nothing, the LID does.
+        let guid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        for gid in [[0; 16], guid] {
+            assert_eq!(to(gid, [0; 6], 0x203), peer(other, 4791));
+            assert_eq!(to(gid, [0; 6], 9), Ok(Route::Own));
+            assert_eq!(to(gid, [0; 6], 0xc000), Err(Nowhere::Lid));
+            assert_eq!(to(gid, [0; 6], 0), Err(Nowhere::Gid));
+        }
     }
 }

@@ -26,7 +26,8 @@ pub(crate) struct Channel {
     /// The reading end once more, which does not wait: to take events back.
     reader: OwnedFd,
     kind: Kind,
-    /// Which file the program's end is.
+    /// The program's end, and which file that is.
+    end: RawFd,
     identity: Identity,
     /// Held while events are written or taken back.
     turn: Mutex<()>,
@@ -52,13 +53,19 @@ impl Channel {
         if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
             return Err(Errno::last());
         }
-        let channel = Channel { writer, reader, kind, identity, turn: Mutex::default() };
-        Ok((Arc::new(channel), end.into_raw_fd()))
+        let end = end.into_raw_fd();
+        let channel = Channel { writer, reader, kind, end, identity, turn: Mutex::default() };
+        Ok((Arc::new(channel), end))
     }
 
     /// Whether `fd` is the program's end.
     pub(crate) fn is(&self, fd: RawFd) -> bool {
         sys::identity(fd) == Some(self.identity)
+    }
+
+    /// Whether the program has closed its end.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.is(self.end)
     }
 
     /// Adds an event. Gives whether there was room.
@@ -128,7 +135,7 @@ pub(crate) mod tests {
         assert_eq!(read(fd, 8), 2u64.to_ne_bytes());
         assert_eq!(read(fd, 8), 3u64.to_ne_bytes());
         sys::close(fd);
-        assert!(!channel.is(fd));
+        assert!(!channel.is(fd) && channel.is_closed());
     }
 
     #[test]

@@ -100,6 +100,7 @@ impl Opened {
 
     /// A new event file; gives the program's end.
     pub(crate) fn new_channel(&mut self, kind: Kind) -> Result<RawFd, Errno> {
+        self.channels.retain(|channel| Arc::strong_count(channel) > 1 || !channel.is_closed());
         let (channel, fd) = Channel::new(kind)?;
         self.channels.push(channel);
         Ok(fd)

@@ -12,25 +12,59 @@ const LIMIT: u64 = 1 << 16;
 /// The pages of an opened device.
 pub(crate) struct Pages {
     file: OwnedFd,
-    /// Pages that have been handed out, ever. None is used twice: a program may still have it mapped.
+    /// Pages that the file has.
     count: u64,
+    /// Where those lie that nobody has.
+    free: Vec<u64>,
 }
 
 impl Pages {
     pub(crate) fn new(file: OwnedFd) -> Pages {
-        Pages { file, count: 0 }
+        Pages { file, count: 0, free: Vec::new() }
     }
 
     /// A new page of zeroes: where it lies in the file, and the page itself.
     pub(crate) fn allocate(&mut self) -> Result<(u64, Mapping), Errno> {
-        if self.count == LIMIT {
-            return Err(Errno::ENOMEM);
-        }
         let page = PAGE as u64;
-        let offset = self.count * page;
-        sys::set_len(&self.file, offset + page)?;
-        let mapping = Mapping::new(self.file.as_raw_fd(), offset, page)?;
-        self.count += 1;
+        let offset = match self.free.pop() {
+            Some(offset) => offset,
+            None if self.count == LIMIT => return Err(Errno::ENOMEM),
+            None => {
+                let offset = self.count * page;
+                sys::set_len(&self.file, offset + page)?;
+                self.count += 1;
+                offset
+            }
+        };
+        let mapping =
+            Mapping::new(self.file.as_raw_fd(), offset, page).inspect_err(|_| self.free.push(offset))?;
         Ok((offset, mapping))
+    }
+
+    /// Takes a page back. It reads zero again.
+    pub(crate) fn release(&mut self, offset: u64) -> Result<(), Errno> {
+        sys::erase(&self.file, offset, PAGE as u64)?;
+        self.free.push(offset);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushmem_softnic::Memory;
+
+    #[test]
+    fn pages_come_back_empty() {
+        let mut pages = Pages::new(sys::memory_file(true).unwrap());
+        let (first, page) = pages.allocate().unwrap();
+        let (second, _other) = pages.allocate().unwrap();
+        assert_ne!(first, second);
+        page.write(0x800, &[1; 8]).unwrap();
+        pages.release(first).unwrap();
+        let (again, page) = pages.allocate().unwrap();
+        let mut bytes = [7; 8];
+        page.read(0x800, &mut bytes).unwrap();
+        assert_eq!((again, bytes), (first, [0; 8]));
     }
 }

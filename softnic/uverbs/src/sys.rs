@@ -100,6 +100,15 @@ pub(crate) fn set_len(file: &OwnedFd, len: u64) -> Result<(), Errno> {
     if unsafe { libc::ftruncate(file.as_raw_fd(), len) } == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
+/// Makes part of a file zero, and gives its memory back.
+pub(crate) fn erase(file: &OwnedFd, offset: u64, len: u64) -> Result<(), Errno> {
+    let number = |value| libc::off_t::try_from(value).map_err(|_| Errno::EINVAL);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: takes numbers only.
+    let rc = unsafe { libc::fallocate(file.as_raw_fd(), mode, number(offset)?, number(len)?) };
+    if rc == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
 /// Takes over a descriptor that a system call made.
 pub(crate) fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     if fd < 0 {

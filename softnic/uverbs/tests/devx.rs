@@ -2,6 +2,7 @@
 
 mod common;
 mod mlx5;
+mod peer;
 
 use mlx5::{Handle, Mlx5, Uar, inside};
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
@@ -32,6 +33,8 @@ const LOG_DEPTH: u8 = 4;
 /// A QP in memory of its own, all made by commands.
 struct Pair<'a> {
     lib: &'a Mlx5,
+    context: Handle,
+    pd: u32,
     memory: &'static HostBuffer,
     uar: &'a Uar,
     qp: Handle,
@@ -52,13 +55,7 @@ impl<'a> Pair<'a> {
         assert_eq!(uar.reg_addr as usize - uar.base_addr as usize, 0x800);
         let (_, pd) = lib.create(context, &AllocPd::default()).unwrap();
 
-        let rights =
-            MkeyContext { lr: true, lw: true, rr: true, rw: true, a: true, ..MkeyContext::default() };
-        let mkey = MkeyContext { qpn: MkeyContext::ANY_QP, pd: pd.pd, len: SIZE as u64, ..rights };
-        let context_of_key = mkey.with_access_mode(AccessMode::MTT);
-        let create = CreateMkey { umem_valid: true, umem_id, context: context_of_key, ..Default::default() };
-        let (_, mkey) = lib.create(context, &create).unwrap();
-
+        let key = make_key(lib, context, pd.pd, umem_id, SIZE);
         let cq_context = CqContext {
             dbr_umem_valid: true,
             dbr_umem_id: umem_id,
@@ -96,7 +93,7 @@ impl<'a> Pair<'a> {
             ..CreateQp::default()
         };
         let (qp, answer) = lib.create(context, &create).unwrap();
-        Pair { lib, memory, uar, qp, cq, qpn: answer.qpn, cqn, key: key(mkey.mkey_index, 0), posted: 0 }
+        Pair { lib, context, pd: pd.pd, memory, uar, qp, cq, qpn: answer.qpn, cqn, key, posted: 0 }
     }
 
     fn connect(&self, remote_qpn: u32, peer: &RoceAddr) {
@@ -177,6 +174,16 @@ impl<'a> Pair<'a> {
     }
 }
 
+/// A key to a umem, at address 0 and with all rights.
+fn make_key(lib: &Mlx5, context: Handle, pd: u32, umem_id: u32, len: usize) -> u32 {
+    let rights = MkeyContext { lr: true, lw: true, rr: true, rw: true, a: true, ..MkeyContext::default() };
+    let mkey = MkeyContext { qpn: MkeyContext::ANY_QP, pd, len: len as u64, ..rights };
+    let mkey = mkey.with_access_mode(AccessMode::MTT);
+    let create = CreateMkey { umem_valid: true, umem_id, context: mkey, ..Default::default() };
+    let (_, answer) = lib.create(context, &create).unwrap();
+    key(answer.mkey_index, 0)
+}
+
 fn own_address(lib: &Mlx5, context: Handle) -> RoceAddr {
     let question = QueryRoceAddress { roce_address_index: 3, vhca_port_num: 1, ..Default::default() };
     let address = lib.general(context, &question).unwrap().address;
@@ -227,6 +234,62 @@ fn queue_pairs_made_by_commands_move_data() {
         lib.destroy(a.cq).unwrap();
         // What is left goes with the context.
         lib.close(context).unwrap();
+    });
+}
+
+#[test]
+fn two_devices_of_a_process_meet() {
+    inside("two_devices_of_a_process_meet", &["--devices", "2"], |lib| {
+        let contexts = [0, 1].map(|index| lib.open(index, true).unwrap());
+        let [one, two] = contexts.map(|context| own_address(lib, context));
+        assert_ne!(one.source_l3_address, two.source_l3_address);
+        let (mut a, b) = (Pair::new(lib, contexts[0]), Pair::new(lib, contexts[1]));
+        a.connect(b.qpn, &two);
+        b.connect(a.qpn, &one);
+        let at = HEAP as u64;
+        a.memory.write(at, &[0x5a; 5000]).unwrap();
+        a.post(&Wqe::Write { raddr: at + 100, rkey: b.key, laddr: at, lkey: a.key, len: 5000 });
+        assert_eq!(a.poll(0), CqeOpcode::REQ);
+        let mut arrived = vec![0; 5002];
+        b.memory.read(at + 99, &mut arrived).unwrap();
+        assert!(arrived[1..5001].iter().all(|byte| *byte == 0x5a) && arrived[0] == 0 && arrived[5001] == 0);
+    });
+}
+
+#[test]
+fn memory_of_a_peer_client_is_reached() {
+    inside("memory_of_a_peer_client_is_reached", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        // Without a client nobody knows these addresses.
+        let refused = lib.umem(context, peer::BASE, 4096).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EFAULT));
+        let memory = peer::register();
+
+        let address = own_address(lib, context);
+        let (mut a, b) = (Pair::new(lib, context), Pair::new(lib, context));
+        a.connect(b.qpn, &address);
+        b.connect(a.qpn, &address);
+        let (umem, umem_id) = lib.umem(b.context, peer::BASE + 64, 4096).unwrap();
+        let key = make_key(lib, b.context, b.pd, umem_id, 4096);
+        let at = HEAP as u64;
+        a.memory.write(at, b"to the peer's memory").unwrap();
+        a.post(&Wqe::Write { raddr: 8, rkey: key, laddr: at, lkey: a.key, len: 20 });
+        a.post(&Wqe::FetchAdd { raddr: 32, rkey: key, laddr: at + 64, lkey: a.key, add: 5 });
+        a.post(&Wqe::Read { raddr: 8, rkey: key, laddr: at + 128, lkey: a.key, len: 32 });
+        for index in 0..3 {
+            assert_eq!(a.poll(index), CqeOpcode::REQ, "entry {index}");
+        }
+        let mut arrived = [0; 32];
+        memory.read(64 + 8, &mut arrived).unwrap();
+        assert_eq!(&arrived[..20], b"to the peer's memory");
+        assert_eq!(arrived[24], 5);
+        let mut back = [0; 32];
+        a.memory.read(at + 128, &mut back).unwrap();
+        assert_eq!(back, arrived);
+        // A region by the kernel's own command, too.
+        let pd = lib.alloc_pd(context).unwrap();
+        lib.dereg_mr(lib.reg_mr(pd, peer::BASE, 4096, peer::BASE, 1).unwrap()).unwrap();
+        assert_eq!(lib.umem_dereg(umem).unwrap_err().raw_os_error(), Some(libc::EBUSY), "a key maps it");
     });
 }
 

@@ -28,7 +28,8 @@ fn perftest(options: &[&str], command: &str) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// Runs a tool over all sizes, of which it must report each.
+/// Runs a tool over all sizes, of which it must report each. (`-C`, cycles, saves the time in which it measures the
+/// CPU's frequency, again for each size.)
 fn all_sizes(options: &[&str], command: &str, sizes: std::ops::RangeInclusive<u32>) {
     let Some(lines) = perftest(options, &format!("{command} -a")) else { return };
     let reported: Vec<u64> =
@@ -65,7 +66,7 @@ fn datagram_ping_pong() {
 #[test]
 fn writes() {
     all_sizes(&[], "ib_write_bw -n 5", ALL_SIZES);
-    all_sizes(&[], "ib_write_lat -n 5", ALL_SIZES);
+    all_sizes(&[], "ib_write_lat -n 5 -C", ALL_SIZES);
     perftest(&[], "ib_write_bw -n 20 -q 2 -b");
     perftest(&["--link", "ib"], "ib_write_bw -n 20");
 }
@@ -81,7 +82,7 @@ fn inline_data() {
 #[test]
 fn reads() {
     all_sizes(&[], "ib_read_bw -n 5", ALL_SIZES);
-    all_sizes(&[], "ib_read_lat -n 5", ALL_SIZES);
+    all_sizes(&[], "ib_read_lat -n 5 -C", ALL_SIZES);
     perftest(&[], "ib_read_bw -n 20 -q 2 -o 4");
     perftest(&[], "ib_read_lat -n 20 -e");
 }
@@ -97,7 +98,7 @@ fn atomics() {
 #[test]
 fn sends() {
     all_sizes(&[], "ib_send_bw -n 5", ALL_SIZES);
-    all_sizes(&[], "ib_send_lat -n 5", ALL_SIZES);
+    all_sizes(&[], "ib_send_lat -n 5 -C", ALL_SIZES);
     perftest(&[], "ib_send_bw -n 20 -q 2 -b");
     perftest(&[], "ib_send_bw -n 20 -e");
     perftest(&[], "ib_send_lat -n 20 -e");
@@ -116,6 +117,6 @@ fn writes_and_sends_of_unreliable_connections() {
 fn datagrams() {
     // 2 bytes to the port's MTU.
     all_sizes(&[], "ib_send_bw -c UD -n 20", 1..=12);
-    all_sizes(&[], "ib_send_lat -c UD -n 20", 1..=12);
+    all_sizes(&[], "ib_send_lat -c UD -n 20 -C", 1..=12);
     perftest(&["--link", "ib"], "ib_send_lat -c UD -n 20");
 }

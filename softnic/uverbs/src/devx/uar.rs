@@ -11,6 +11,8 @@ use std::sync::Arc;
 /// A doorbell page.
 pub(crate) struct Uar {
     page_id: u32,
+    /// Where it lies in the device's file.
+    offset: u64,
 }
 
 /// Types of doorbell pages; to the adapter they are the same.
@@ -39,7 +41,7 @@ pub(super) fn allocate(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     let unmappable = opened.device.has(Fault::UarMmap);
     let (offset, page) = opened.pages.allocate()?;
     let page_id = opened.session()?.context.alloc_uar_in(Arc::new(page), 0)?;
-    let handle = opened.handles.insert(Uar { page_id })?;
+    let handle = opened.handles.insert(Uar { page_id, offset })?;
     call.return_handle(HANDLE, handle)?;
     call.output(OFFSET_OUT, &(if unmappable { UNMAPPABLE } else { offset }))?;
     call.output(LENGTH_OUT, &(PAGE as u32))?;
@@ -51,5 +53,6 @@ pub(super) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(FIRST)?;
     let page_id = opened.handles.get::<Uar>(handle)?.page_id;
     opened.session()?.context.free_uar(page_id)?;
-    opened.handles.remove::<Uar>(handle).map(drop)
+    let uar = opened.handles.remove::<Uar>(handle)?;
+    opened.pages.release(uar.offset)
 }

@@ -1,0 +1,476 @@
+/*
+ * A verbs program of its own: one of everything that queue pairs do, between two endpoints in this process.
+ *
+ * verbs DEVICE DEVICE: the endpoints' devices, which may be the same. It prints nothing but what is wrong, and "all good".
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CHECK(condition, ...)                                                              \
+	do {                                                                               \
+		if (!(condition)) {                                                        \
+			fprintf(stderr, "line %d: %s: ", __LINE__, #condition);            \
+			fprintf(stderr, __VA_ARGS__);                                      \
+			fprintf(stderr, " (errno %d: %s)\n", errno, strerror(errno));      \
+			exit(1);                                                           \
+		}                                                                          \
+	} while (0)
+
+enum { HEAP = 1 << 16, DEPTH = 32, INLINE = 200, QKEY = 0x11111111, GRH = 40 };
+
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *send_cq, *recv_cq;
+	struct ibv_qp *qp;
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	unsigned char *heap;
+};
+
+/* The GID that both kinds of ports have: an InfiniBand port has but one, and RoCEv2 is the last of the others. */
+static int gid_index(const struct end *end)
+{
+	return end->port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 0;
+}
+
+static void open_end(struct end *end, const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
+	while (*device && strcmp(ibv_get_device_name(*device), name))
+		device++;
+	CHECK(*device, "no device %s", name);
+	CHECK((end->context = ibv_open_device(*device)), "%s", name);
+	ibv_free_device_list(list);
+	CHECK((end->pd = ibv_alloc_pd(end->context)), "PD");
+	CHECK(!posix_memalign((void **)&end->heap, 4096, HEAP), "heap");
+	memset(end->heap, 0, HEAP);
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	CHECK((end->mr = ibv_reg_mr(end->pd, end->heap, HEAP, access)), "MR");
+	CHECK((end->channel = ibv_create_comp_channel(end->context)), "channel");
+	CHECK((end->send_cq = ibv_create_cq(end->context, DEPTH, NULL, NULL, 0)), "CQ");
+	CHECK((end->recv_cq = ibv_create_cq(end->context, DEPTH, NULL, end->channel, 0)), "CQ");
+	CHECK(!ibv_query_port(end->context, 1, &end->port), "port");
+	CHECK(!ibv_query_gid(end->context, 1, gid_index(end), &end->gid), "GID");
+}
+
+static void close_end(struct end *end)
+{
+	CHECK(!ibv_destroy_cq(end->send_cq) && !ibv_destroy_cq(end->recv_cq), "CQ");
+	CHECK(!ibv_destroy_comp_channel(end->channel), "channel");
+	CHECK(!ibv_dereg_mr(end->mr) && !ibv_dealloc_pd(end->pd), "PD");
+	CHECK(!ibv_close_device(end->context), "device");
+	free(end->heap);
+}
+
+static void create_qp(struct end *end, enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = end->send_cq,
+		.recv_cq = end->recv_cq,
+		.qp_type = type,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = 8, .max_send_sge = 4, .max_recv_sge = 2, .max_inline_data = INLINE },
+	};
+	CHECK((end->qp = ibv_create_qp(end->pd, &attr)), "QP of type %d", type);
+}
+
+static struct ibv_ah_attr address(const struct end *from, const struct end *to)
+{
+	struct ibv_ah_attr attr = { .port_num = 1, .dlid = to->port.lid };
+	if (from->port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		attr.is_global = 1;
+		attr.grh.dgid = to->gid;
+		attr.grh.sgid_index = gid_index(from);
+		attr.grh.hop_limit = 64;
+	}
+	return attr;
+}
+
+/* Brings a queue pair to RTS towards another. */
+static void connect_to(struct end *end, const struct end *to)
+{
+	enum ibv_qp_type type = end->qp->qp_type;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qkey = QKEY,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+	};
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	mask |= type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	if (type == IBV_QPT_UC)
+		attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	CHECK(!ibv_modify_qp(end->qp, &attr, mask), "INIT");
+
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = IBV_MTU_1024;
+	attr.dest_qp_num = to->qp->qp_num;
+	attr.rq_psn = 0x123456;
+	attr.max_dest_rd_atomic = 4;
+	attr.min_rnr_timer = 1;
+	attr.ah_attr = address(end, to);
+	mask = IBV_QP_STATE;
+	if (type != IBV_QPT_UD)
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (type == IBV_QPT_RC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	CHECK(!ibv_modify_qp(end->qp, &attr, mask), "RTR");
+
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = 0x123456;
+	attr.timeout = 18;
+	attr.retry_cnt = 7;
+	attr.rnr_retry = 7;
+	attr.max_rd_atomic = 4;
+	mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	if (type == IBV_QPT_RC)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	CHECK(!ibv_modify_qp(end->qp, &attr, mask), "RTS");
+}
+
+static struct ibv_sge piece(const struct end *end, uint32_t at, uint32_t length)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)end->heap + at, .length = length, .lkey = end->mr->lkey };
+}
+
+static void post_receive(struct end *end, uint32_t at, uint32_t first, uint32_t second)
+{
+	struct ibv_sge list[2] = { piece(end, at, first), piece(end, at + 4096, second) };
+	struct ibv_recv_wr wr = { .wr_id = at, .sg_list = list, .num_sge = second ? 2 : 1 }, *bad;
+	CHECK(!ibv_post_recv(end->qp, &wr, &bad), "receive");
+}
+
+/* Waits for one completion. */
+static struct ibv_wc completion(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	time_t begin = time(NULL);
+	int got;
+	while (!(got = ibv_poll_cq(cq, 1, &wc)))
+		CHECK(time(NULL) - begin < 20, "no completion");
+	CHECK(got == 1, "poll");
+	return wc;
+}
+
+static void post(struct end *end, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	CHECK(!ibv_post_send(end->qp, wr, &bad), "post");
+}
+
+static void run(struct end *end, struct ibv_send_wr *wr)
+{
+	post(end, wr);
+	struct ibv_wc wc = completion(end->send_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+	CHECK(wc.wr_id == wr->wr_id && wc.qp_num == end->qp->qp_num, "wr_id %ld", (long)wc.wr_id);
+}
+
+static struct ibv_wc receive(struct end *end)
+{
+	struct ibv_wc wc = completion(end->recv_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+	CHECK(wc.qp_num == end->qp->qp_num, "QP %x", wc.qp_num);
+	return wc;
+}
+
+/* Fills the heap's first half with bytes that differ, and clears the second. */
+static void pattern(struct end *end, unsigned seed)
+{
+	for (unsigned i = 0; i < HEAP / 2; i++)
+		end->heap[i] = (seed + i) * 2654435761u >> 13;
+	memset(end->heap + HEAP / 2, 0, HEAP / 2);
+}
+
+static struct ibv_send_wr work(enum ibv_wr_opcode opcode, struct ibv_sge *list, int count)
+{
+	static uint64_t id;
+	return (struct ibv_send_wr){ .wr_id = ++id, .opcode = opcode, .sg_list = list, .num_sge = count };
+}
+
+static struct ibv_send_wr rdma(enum ibv_wr_opcode opcode, struct ibv_sge *list, int count, const struct end *to, uint32_t at)
+{
+	struct ibv_send_wr wr = work(opcode, list, count);
+	wr.wr.rdma.remote_addr = (uintptr_t)to->heap + at;
+	wr.wr.rdma.rkey = to->mr->rkey;
+	return wr;
+}
+
+/* SENDs from lists to lists, with and without immediate, plain and inline. */
+static void sends(struct end *a, struct end *b, struct ibv_send_wr base)
+{
+	const int ud = base.opcode == IBV_WR_SEND && base.wr.ud.ah != NULL;
+	const uint32_t head = ud ? GRH : 0;
+	for (int i = 0; i < 4; i++) {
+		const int imm = i & 1, in_place = i & 2;
+		pattern(a, i);
+		memset(b->heap, 0, HEAP);
+		post_receive(b, 8192, head + 50, 200);
+		struct ibv_sge list[3] = { piece(a, 0, 30), piece(a, 1000, 60), piece(a, 3, 7) };
+		struct ibv_send_wr wr = work(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, list, 3);
+		wr.wr = base.wr;
+		wr.imm_data = htonl(0xcafe0000 + i);
+		wr.send_flags = in_place ? IBV_SEND_INLINE : 0;
+		run(a, &wr);
+		struct ibv_wc wc = receive(b);
+		CHECK(wc.opcode == IBV_WC_RECV && wc.wr_id == 8192, "%d", wc.opcode);
+		CHECK(wc.byte_len == head + 97, "%u bytes", wc.byte_len);
+		CHECK(!!(wc.wc_flags & IBV_WC_WITH_IMM) == imm, "flags %x", wc.wc_flags);
+		CHECK(!imm || wc.imm_data == wr.imm_data, "immediate %x", wc.imm_data);
+		CHECK(!ud || wc.src_qp == a->qp->qp_num, "source %x", wc.src_qp);
+		unsigned char sent[97];
+		memcpy(sent, a->heap, 30);
+		memcpy(sent + 30, a->heap + 1000, 60);
+		memcpy(sent + 90, a->heap + 3, 7);
+		CHECK(!memcmp(b->heap + 8192 + head, sent, 50), "first part");
+		CHECK(!memcmp(b->heap + 8192 + 4096, sent + 50, 47), "second part");
+	}
+}
+
+/* Waits for data: on an unreliable connection a completion says that it has left, no more. */
+static void arrives(const unsigned char *at, const unsigned char *data, size_t length)
+{
+	time_t begin = time(NULL);
+	while (memcmp(at, data, length)) {
+		CHECK(time(NULL) - begin < 20, "%zu bytes do not arrive", length);
+		__sync_synchronize();
+	}
+}
+
+static void writes(struct end *a, struct end *b)
+{
+	pattern(a, 7);
+	memset(b->heap, 0, HEAP);
+	struct ibv_sge list[2] = { piece(a, 100, 5000), piece(a, 10000, 3) };
+	struct ibv_send_wr wr = rdma(IBV_WR_RDMA_WRITE, list, 2, b, 333);
+	run(a, &wr);
+	post_receive(b, 0, 1, 0);
+	wr = rdma(IBV_WR_RDMA_WRITE_WITH_IMM, list, 2, b, 20000);
+	wr.imm_data = htonl(5);
+	run(a, &wr);
+	struct ibv_wc wc = receive(b);
+	CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.imm_data == htonl(5), "%d", wc.opcode);
+	CHECK(wc.byte_len == 5003, "%u bytes", wc.byte_len);
+	CHECK(!memcmp(b->heap + 333, a->heap + 100, 5000) && !memcmp(b->heap + 5333, a->heap + 10000, 3), "data");
+	CHECK(!memcmp(b->heap + 20000, a->heap + 100, 5000), "data");
+
+	/* Inline entries of every size, round the ring and round again. */
+	for (int i = 0; i < 400; i++) {
+		struct ibv_sge one = piece(a, i, i % (INLINE + 1));
+		wr = rdma(IBV_WR_RDMA_WRITE, &one, 1, b, i);
+		wr.send_flags = IBV_SEND_INLINE;
+		run(a, &wr);
+		arrives(b->heap + i, a->heap + i, one.length);
+	}
+
+	/* One call for many entries, of which the last is signalled. */
+	struct ibv_sge lists[12];
+	struct ibv_send_wr chain[12], *bad;
+	for (int i = 0; i < 12; i++) {
+		lists[i] = piece(a, 64 * i, 64);
+		chain[i] = rdma(IBV_WR_RDMA_WRITE, &lists[i], 1, b, 40000 + 64 * i);
+		chain[i].next = i < 11 ? &chain[i + 1] : NULL;
+		chain[i].send_flags = i < 11 ? 0 : IBV_SEND_SIGNALED;
+	}
+	CHECK(!ibv_post_send(a->qp, chain, &bad), "chain");
+	wc = completion(a->send_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == chain[11].wr_id, "%s", ibv_wc_status_str(wc.status));
+	arrives(b->heap + 40000, a->heap, 12 * 64);
+}
+
+static void reads_and_atomics(struct end *a, struct end *b)
+{
+	pattern(b, 9);
+	memset(a->heap, 0, HEAP);
+	struct ibv_sge list[2] = { piece(a, 40000, 2000), piece(a, 50000, 1500) };
+	struct ibv_send_wr wr = rdma(IBV_WR_RDMA_READ, list, 2, b, 11);
+	post(a, &wr);
+	/* What is fenced comes after what was read. */
+	struct ibv_sge back = piece(a, 40000, 16);
+	struct ibv_send_wr fenced = rdma(IBV_WR_RDMA_WRITE, &back, 1, b, 60000);
+	fenced.send_flags = IBV_SEND_FENCE;
+	post(a, &fenced);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc wc = completion(a->send_cq);
+		CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+		CHECK(wc.opcode == (i ? IBV_WC_RDMA_WRITE : IBV_WC_RDMA_READ), "%d", wc.opcode);
+		CHECK(i || wc.byte_len == 3500, "%u bytes", wc.byte_len);
+	}
+	CHECK(!memcmp(a->heap + 40000, b->heap + 11, 2000) && !memcmp(a->heap + 50000, b->heap + 2011, 1500), "data");
+	CHECK(!memcmp(b->heap + 60000, b->heap + 11, 16), "fence");
+
+	uint64_t *word = (uint64_t *)(b->heap + 48000), *old = (uint64_t *)(a->heap + 512);
+	*word = 0x0102030405060708;
+	struct ibv_sge eight = piece(a, 512, 8);
+	wr = work(IBV_WR_ATOMIC_FETCH_AND_ADD, &eight, 1);
+	wr.wr.atomic.remote_addr = (uintptr_t)word;
+	wr.wr.atomic.rkey = b->mr->rkey;
+	wr.wr.atomic.compare_add = 0x10;
+	run(a, &wr);
+	CHECK(*old == 0x0102030405060708 && *word == 0x0102030405060718, "%lx %lx", *old, *word);
+	wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	wr.wr.atomic.compare_add = 0x0102030405060718;
+	wr.wr.atomic.swap = 99;
+	run(a, &wr);
+	CHECK(*old == 0x0102030405060718 && *word == 99, "%lx %lx", *old, *word);
+	run(a, &wr);
+	CHECK(*old == 99 && *word == 99, "%lx %lx", *old, *word);
+}
+
+static int told(int fd)
+{
+	struct pollfd one = { .fd = fd, .events = POLLIN };
+	return poll(&one, 1, 50) == 1;
+}
+
+static void events(struct end *a, struct end *b)
+{
+	struct ibv_sge one = piece(a, 0, 8);
+	struct ibv_send_wr wr = work(IBV_WR_SEND, &one, 1);
+	struct ibv_cq *cq;
+	void *cq_context;
+
+	CHECK(!ibv_req_notify_cq(b->recv_cq, 1), "arm");
+	for (int i = 0; i < 3; i++)
+		post_receive(b, 0, 8, 0);
+	run(a, &wr);
+	receive(b);
+	CHECK(!told(b->channel->fd), "an event that nobody asked for");
+	wr.send_flags = IBV_SEND_SOLICITED;
+	run(a, &wr);
+	receive(b);
+	CHECK(told(b->channel->fd), "no event");
+	CHECK(!ibv_get_cq_event(b->channel, &cq, &cq_context) && cq == b->recv_cq, "event");
+	CHECK(!ibv_req_notify_cq(b->recv_cq, 0), "arm");
+	CHECK(!told(b->channel->fd), "an event of old");
+	wr.send_flags = 0;
+	run(a, &wr);
+	receive(b);
+	CHECK(told(b->channel->fd), "no event");
+	CHECK(!ibv_get_cq_event(b->channel, &cq, &cq_context) && cq == b->recv_cq, "event");
+	ibv_ack_cq_events(b->recv_cq, 2);
+}
+
+/* A refused request: both ends fail, each in its own way, and can be used again. */
+static void failure(struct end *a, struct end *b)
+{
+	struct ibv_async_event event;
+	struct ibv_sge one = piece(a, 0, 8);
+	struct ibv_send_wr wr = rdma(IBV_WR_RDMA_WRITE, &one, 1, b, 0);
+	wr.wr.rdma.rkey ^= 0x7700;
+	post_receive(b, 0, 8, 0);
+	post(a, &wr);
+	struct ibv_wc wc = completion(a->send_cq);
+	CHECK(wc.status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(wc.status));
+	wc = completion(b->recv_cq);
+	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR, "%s", ibv_wc_status_str(wc.status));
+	wr.wr.rdma.rkey ^= 0x7700;
+	post(a, &wr);
+	wc = completion(a->send_cq);
+	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == wr.wr_id, "%s", ibv_wc_status_str(wc.status));
+
+	CHECK(told(b->context->async_fd), "no asynchronous event");
+	CHECK(!ibv_get_async_event(b->context, &event), "event");
+	CHECK(event.event_type == IBV_EVENT_QP_ACCESS_ERR && event.element.qp == b->qp, "%s",
+	      ibv_event_type_str(event.event_type));
+	ibv_ack_async_event(&event);
+
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	CHECK(!ibv_modify_qp(a->qp, &attr, IBV_QP_STATE) && !ibv_modify_qp(b->qp, &attr, IBV_QP_STATE), "RESET");
+	connect_to(a, b);
+	connect_to(b, a);
+	run(a, &wr);
+}
+
+static void pair(struct end *a, struct end *b, enum ibv_qp_type type)
+{
+	create_qp(a, type);
+	create_qp(b, type);
+	connect_to(a, b);
+	connect_to(b, a);
+}
+
+static void destroy(struct end *a, struct end *b)
+{
+	CHECK(!ibv_destroy_qp(a->qp) && !ibv_destroy_qp(b->qp), "destroy");
+}
+
+static void datagrams(struct end *a, struct end *b)
+{
+	struct ibv_ah_attr attr = address(a, b);
+	struct ibv_ah *ah = ibv_create_ah(a->pd, &attr);
+	CHECK(ah, "AH");
+	struct ibv_send_wr base = { .opcode = IBV_WR_SEND };
+	base.wr.ud.ah = ah;
+	base.wr.ud.remote_qpn = b->qp->qp_num;
+	base.wr.ud.remote_qkey = QKEY;
+	sends(a, b, base);
+
+	/* Another key leads nowhere, and the receive stays. */
+	struct ibv_sge one = piece(a, 0, 100);
+	struct ibv_send_wr wr = work(IBV_WR_SEND, &one, 1);
+	wr.wr = base.wr;
+	wr.wr.ud.remote_qkey++;
+	post_receive(b, 0, GRH + 100, 0);
+	run(a, &wr);
+	wr.wr.ud.remote_qkey--;
+	run(a, &wr);
+	struct ibv_wc wc = receive(b);
+	CHECK(wc.byte_len == GRH + 100 && !memcmp(b->heap + GRH, a->heap, 100), "%u bytes", wc.byte_len);
+	/* Where it came from is where an answer goes. */
+	if (b->port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		CHECK(wc.wc_flags & IBV_WC_GRH, "flags %x", wc.wc_flags);
+		struct ibv_ah *back = ibv_create_ah_from_wc(b->pd, &wc, (struct ibv_grh *)b->heap, 1);
+		CHECK(back, "AH of a completion");
+		one = piece(b, 200, 9);
+		wr = work(IBV_WR_SEND, &one, 1);
+		wr.wr.ud.ah = back;
+		wr.wr.ud.remote_qpn = wc.src_qp;
+		wr.wr.ud.remote_qkey = QKEY;
+		post_receive(a, 0, GRH + 9, 0);
+		run(b, &wr);
+		CHECK(receive(a).byte_len == GRH + 9, "answer");
+		CHECK(!ibv_destroy_ah(back), "AH");
+	}
+	CHECK(!ibv_destroy_ah(ah), "AH");
+}
+
+int main(int count, char **words)
+{
+	struct end a, b;
+	CHECK(count == 3, "two devices");
+	open_end(&a, words[1]);
+	open_end(&b, words[2]);
+
+	pair(&a, &b, IBV_QPT_RC);
+	sends(&a, &b, (struct ibv_send_wr){ 0 });
+	writes(&a, &b);
+	reads_and_atomics(&a, &b);
+	events(&a, &b);
+	failure(&a, &b);
+	destroy(&a, &b);
+
+	pair(&a, &b, IBV_QPT_UC);
+	sends(&a, &b, (struct ibv_send_wr){ 0 });
+	writes(&a, &b);
+	destroy(&a, &b);
+
+	pair(&a, &b, IBV_QPT_UD);
+	datagrams(&a, &b);
+	destroy(&a, &b);
+
+	close_end(&a);
+	close_end(&b);
+	puts("all good");
+	return 0;
+}

@@ -1,0 +1,28 @@
+//! A verbs program of our own (`verbs.c`), which looks at every byte and every completion: lists of pieces, immediates,
+//! inline data, fences, solicited events, failures and asynchronous events, address handles from completions.
+
+mod common;
+mod program;
+
+use common::{Running, said, softnic};
+
+fn run(test: &str, options: &[&str], peer: &str) {
+    let Some(program) = program::verbs_program(test) else { return };
+    let output = Running::start(softnic(options, &[program.to_str().unwrap(), "mlx5_0", peer])).end();
+    assert!(output.status.success() && said(&output).contains("all good"), "{}", said(&output));
+}
+
+#[test]
+fn within_one_adapter() {
+    run("within_one_adapter", &[], "mlx5_0");
+}
+
+#[test]
+fn between_adapters_over_roce() {
+    run("between_adapters_over_roce", &["--devices", "2"], "mlx5_1");
+}
+
+#[test]
+fn between_adapters_over_infiniband() {
+    run("between_adapters_over_infiniband", &["--devices", "2", "--link", "ib"], "mlx5_1");
+}
