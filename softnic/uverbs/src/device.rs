@@ -98,7 +98,7 @@ impl Device {
         let ip = before.map_or(self.settings.ip(self.index), Ip::Addr);
         let config = self.config(ip);
         let port = config.port;
-        let nic = priority::before_all(|idle| Nic::start(Config { idle, ..config })).map_err(|error| {
+        let nic = priority::soon(|| Nic::start(config)).map_err(|error| {
             tracing::error!(device = self.name(), %error, "the software ConnectX does not start");
             Errno::from(error)
         })?;
@@ -125,6 +125,7 @@ impl Device {
             faults: self.settings.engine_faults.clone(),
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),
+            idle: priority::idle(),
             ..Config::default()
         }
     }
