@@ -38,6 +38,8 @@ enum Step {
     Idle,
     /// The socket's queue is full.
     Full,
+    /// The QP is in error now: its queues are to be flushed.
+    Failed,
 }
 
 /// Sends entries of a QP. Returns whether there are more to send at once.
@@ -46,7 +48,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         match step(core, qpn) {
             Step::Sent => {}
             Step::Idle => return false,
-            Step::Full => return true,
+            Step::Full | Step::Failed => return true,
         }
     }
     true
@@ -64,7 +66,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Ok(view) => view,
         Err(bad) => {
             malformed(qp, cqs, out, index, bad);
-            return Step::Sent;
+            return Step::Failed;
         }
     };
     sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
@@ -75,7 +77,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     if let Err(refused) = gathered {
         let (syndrome, vendor) = refused.syndrome();
         fail(qp, cqs, out, done, syndrome, vendor);
-        return Step::Sent;
+        return Step::Failed;
     }
     if view.flags().is_signaled() {
         complete(qp, cqs, out, done);

@@ -36,6 +36,11 @@ fn send_to(pe: &mut Pe, av: AvSeg, len: u32, imm: Option<u32>, flags: Flags) {
 }
 
 fn post_to(pe: &mut Pe, av: AvSeg, data: &[Segment], imm: Option<u32>, flags: Flags) {
+    write_to(pe, av, data, imm, flags);
+    pe.ring();
+}
+
+fn write_to(pe: &mut Pe, av: AvSeg, data: &[Segment], imm: Option<u32>, flags: Flags) {
     let mut entry = vec![Segment::ZERO];
     entry.extend(&av.to_segments()[..if av.is_extended() { 3 } else { 1 }]);
     entry.extend(data);
@@ -43,7 +48,6 @@ fn post_to(pe: &mut Pe, av: AvSeg, data: &[Segment], imm: Option<u32>, flags: Fl
     let ds = entry.len() as u8;
     entry[0] = CtrlSeg::new(0, opcode, pe.producer, pe.qpn, ds, flags, imm.unwrap_or(0)).to_segment();
     pe.write_segments(&entry);
-    pe.ring();
 }
 
 fn sent(pe: &mut Pe) {
@@ -247,31 +251,35 @@ fn datagrams_that_nobody_takes_are_lost() {
 #[test]
 fn datagrams_that_cannot_be_sent_fail() {
     let error = |cqe: Cqe| cqe.as_error().expect("an error").syndrome;
-    type Post = fn(&mut Pe, AvSeg);
-    let bad: [(Syndrome, usize, Post); 4] = [
-        (Syndrome::LOCAL_LENGTH_ERR, 0, |a, av| send_to(a, av, 4097, None, Flags::NONE)),
+    type Write = fn(&mut Pe, AvSeg);
+    let bad: [(Syndrome, usize, Write); 4] = [
+        (Syndrome::LOCAL_LENGTH_ERR, 0, |a, av| {
+            write_to(a, av, &[DataSeg::new(0, a.key, 4097).to_segment()], None, Flags::NONE);
+        }),
         (Syndrome::LOCAL_PROT_ERR, 0, |a, av| {
-            post_to(a, av, &[DataSeg::new(0, 1, 8).to_segment()], None, Flags::NONE);
+            write_to(a, av, &[DataSeg::new(0, 1, 8).to_segment()], None, Flags::NONE);
         }),
         // Half an address.
         (Syndrome::LOCAL_QP_OP_ERR, 1, |a, av| {
             let ctrl = CtrlSeg::new(0, Opcode::SEND, a.producer, a.qpn, 2, Flags::NONE, 0);
             a.write_segments(&[ctrl.to_segment(), av.to_segments()[0]]);
-            a.ring();
         }),
         (Syndrome::LOCAL_QP_OP_ERR, 1, |a, _| {
             let (rkey, lkey) = (a.key, a.key);
-            a.post(&Wqe::Write { raddr: 0, rkey, laddr: 0, lkey, len: 8 });
+            a.write(&Wqe::Write { raddr: 0, rkey, laddr: 0, lkey, len: 8 }, Flags::NONE);
         }),
     ];
-    for (expected, violations, post) in bad {
+    for (expected, violations, write) in bad {
         let nic = wire_nic(Config::default());
         let (mut a, b) = pair(&nic, &nic, ud());
-        post(&mut a, by_gid(&b));
+        write(&mut a, by_gid(&b));
+        // What follows is flushed, whether it is there already or not.
+        write_to(&mut a, by_gid(&b), &[], None, Flags::NONE);
+        a.ring();
         assert_eq!(error(a.cq.wait()), expected);
+        assert_eq!(error(a.cq.wait()), Syndrome::WR_FLUSH_ERR);
         let entries = nic.violations().into_iter().filter(|violation| violation.clause == Clause::Wqe);
         assert_eq!(entries.count(), violations);
-        // What follows is flushed.
         send_to(&mut a, by_gid(&b), 8, None, Flags::NONE);
         assert_eq!(error(a.cq.wait()), Syndrome::WR_FLUSH_ERR);
     }

@@ -58,6 +58,11 @@ impl Channel {
         Ok((Arc::new(channel), end))
     }
 
+    /// How its events are kept apart.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Whether `fd` is the program's end.
     pub(crate) fn is(&self, fd: RawFd) -> bool {
         sys::identity(fd) == Some(self.identity)

@@ -15,7 +15,7 @@
 //! | `verbs` | PD, MR, CQ, QP, as the kernel's commands have them |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
 //! | `memory`, [`peer_memory`] | memory that is registered, and memory that the CPU cannot touch |
-//! | `events`, `registry` | event files, and whom an event concerns |
+//! | `events`, `registry`, `subscriptions` | event files, and whom an event concerns |
 //!
 //! Programs keep what they register mapped until they give it back: the adapter does not pin pages, so that it would
 //! run into a hole where hardware would go on.
@@ -50,6 +50,8 @@ mod priority;
 mod process;
 mod registry;
 pub mod settings;
+#[allow(unsafe_code, reason = "one system call")]
+mod subscriptions;
 #[allow(unsafe_code, reason = "system calls")]
 mod sys;
 pub mod sysfs;

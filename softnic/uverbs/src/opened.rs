@@ -3,6 +3,7 @@
 use crate::abi::object;
 use crate::attrs::Call;
 use crate::device::{Device, Lease};
+use crate::devx::obj::Devx;
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
 use crate::handles::Handles;
@@ -125,6 +126,9 @@ impl Drop for Opened {
         let Some(session) = &self.context else { return };
         for cq in self.handles.all::<Cq>() {
             session.adapter.registry.forget_cq(cq.cqn);
+        }
+        for source in self.handles.all::<Devx>().filter_map(Devx::source) {
+            session.adapter.registry.unsubscribe(source);
         }
         for qp in self.handles.all::<Qp>() {
             session.adapter.registry.forget_qp(qp.qpn);

@@ -59,6 +59,20 @@ pub(crate) fn soon<T>(start: impl FnOnce() -> T) -> T {
     result
 }
 
+/// How this thread is scheduled.
+fn get() -> Option<Attributes> {
+    let size = size_of::<Attributes>() as u32;
+    let mut attributes = Attributes::default();
+    // SAFETY: 0 is this thread, and a live local variable of the size given.
+    let rc = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    (rc == 0).then_some(Attributes { size, flags: 0, ..attributes })
+}
+
+fn set(attributes: &Attributes) -> bool {
+    // SAFETY: 0 is this thread, and the struct says its size.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) == 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,18 +88,4 @@ mod tests {
         let other = std::thread::spawn(get).join().unwrap().unwrap();
         assert_eq!((other.policy, other.runtime), (own.policy, own.runtime));
     }
-}
-
-/// How this thread is scheduled.
-fn get() -> Option<Attributes> {
-    let size = size_of::<Attributes>() as u32;
-    let mut attributes = Attributes::default();
-    // SAFETY: 0 is this thread, and a live local variable of the size given.
-    let rc = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-    (rc == 0).then_some(Attributes { size, flags: 0, ..attributes })
-}
-
-fn set(attributes: &Attributes) -> bool {
-    // SAFETY: 0 is this thread, and the struct says its size.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) == 0 }
 }

@@ -2,6 +2,7 @@
 
 use crate::abi::{self, event_type};
 use crate::events::Channel;
+use crate::subscriptions::{Source, Subscriptions, Target};
 use rushmem_mlx5::Syndrome;
 use rushmem_softnic::Event;
 use std::collections::HashMap;
@@ -57,6 +58,7 @@ struct Lists {
     completions: HashMap<u32, Arc<Waiter>>,
     cqs: HashMap<u32, Arc<Waiter>>,
     qps: HashMap<u32, Arc<Waiter>>,
+    subscriptions: Subscriptions,
 }
 
 impl Registry {
@@ -91,9 +93,20 @@ impl Registry {
         self.lists().qps.remove(&qpn);
     }
 
+    /// Has `target` hear of event number `event` of an object.
+    pub(crate) fn subscribe(&self, source: Source, event: u16, target: Target) {
+        self.lists().subscriptions.add(source, event, target);
+    }
+
+    /// Ends all subscriptions to an object.
+    pub(crate) fn unsubscribe(&self, source: Source) {
+        self.lists().subscriptions.remove(source);
+    }
+
     /// Passes an event of the adapter on.
     pub(crate) fn event(&self, event: Event) {
         let lists = self.lists();
+        let subscribed = lists.subscriptions.event(event);
         let (waiter, event_type) = match event {
             Event::Completion { cqn } => (lists.completions.get(&cqn), 0),
             Event::CqError { cqn } => (lists.cqs.get(&cqn), event_type::CQ_ERR),
@@ -102,7 +115,7 @@ impl Registry {
         };
         match waiter {
             Some(waiter) => waiter.tell(event_type),
-            None => tracing::debug!(?event, "event that nobody waits for"),
+            None => tracing::debug!(?event, subscribed, "event that no verbs object waits for"),
         }
     }
 }

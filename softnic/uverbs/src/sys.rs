@@ -109,6 +109,12 @@ pub(crate) fn erase(file: &OwnedFd, offset: u64, len: u64) -> Result<(), Errno> 
     if rc == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
+/// A second descriptor of a program's file.
+pub(crate) fn duplicate(fd: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes numbers only.
+    owned(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) })
+}
+
 /// Takes over a descriptor that a system call made.
 pub(crate) fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     if fd < 0 {

@@ -5,7 +5,7 @@ mod mlx5;
 mod peer;
 
 use mlx5::{Handle, Mlx5, Uar, inside};
-use rushmem_mlx5::doorbell::{Doorbell, record_word};
+use rushmem_mlx5::doorbell::{ArmWord, CqArm, Doorbell, record_word, uar};
 use rushmem_mlx5::prm::caps::{
     CapType, HcaCap, PortType, QueryHcaCap, QueryRoceAddress, RoceAddr, RoceVersion,
 };
@@ -158,6 +158,19 @@ impl<'a> Pair<'a> {
         register.store(Doorbell::producer(self.qpn, self.posted).raw(), Ordering::Release);
     }
 
+    /// Asks for an event at the completion after `consumed` ones.
+    fn arm(&self, consumed: u32) {
+        let request = ArmWord::new(0, false, consumed);
+        // SAFETY: inside of the buffer, aligned, and never freed.
+        let record = unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(RECORDS + 68).cast()) };
+        record.store(request.0.raw(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        // SAFETY: the register of a mapped page.
+        let register =
+            unsafe { AtomicU64::from_ptr(self.uar.base_addr.cast::<u8>().add(uar::CQ_ARM).cast()) };
+        register.store(CqArm::new(request, self.cqn).0.raw(), Ordering::Release);
+    }
+
     /// Waits for completion number `index`.
     fn poll(&self, index: u32) -> CqeOpcode {
         let begin = Instant::now();
@@ -234,6 +247,38 @@ fn queue_pairs_made_by_commands_move_data() {
         lib.destroy(a.cq).unwrap();
         // What is left goes with the context.
         lib.close(context).unwrap();
+    });
+}
+
+#[test]
+fn events_reach_their_files() {
+    inside("events_reach_their_files", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let address = own_address(lib, context);
+        let (mut a, b) = (Pair::new(lib, context), Pair::new(lib, context));
+        a.connect(b.qpn, &address);
+        b.connect(a.qpn, &address);
+        let (whole, brief) =
+            (lib.event_channel(context, false).unwrap(), lib.event_channel(context, true).unwrap());
+        // Completions of the CQ; an access violation at the QP that is the target.
+        lib.subscribe(whole, a.cq, &mut [0x00], 0xabc).unwrap();
+        lib.subscribe(brief, b.qp, &mut [0x05, 0x11], 0xdef).unwrap();
+
+        a.arm(0);
+        a.post(&Wqe::Nop);
+        let (cookie, entry) = lib.event(whole).unwrap();
+        assert_eq!((cookie, entry.len(), entry[1]), (0xabc, 64, 0));
+        assert_eq!(entry[0x38..0x3c], a.cqn.to_be_bytes());
+        assert_eq!(a.poll(0), CqeOpcode::REQ);
+
+        a.post(&Wqe::Write { raddr: SIZE as u64, rkey: b.key, laddr: 0, lkey: a.key, len: 8 });
+        assert_eq!(a.poll(1), CqeOpcode::REQ_ERR);
+        assert_eq!(lib.event(brief).unwrap(), (0xdef, vec![]));
+
+        let (name, answer) =
+            lib.query_async(context, a.qp, &QueryQp { qpn: a.qpn, ..Default::default() }, 77).unwrap();
+        assert_eq!((name, answer.context.state), (77, QpState::ERR));
+        assert!(lib.subscribe(whole, a.cq, &mut [], 1).is_err(), "no events");
     });
 }
 

@@ -1,6 +1,7 @@
 //! DevX: a program's own commands pass through to the adapter, which knows whose objects are whose.
 
 mod caps;
+mod event;
 pub(crate) mod obj;
 pub(crate) mod uar;
 pub(crate) mod umem;
@@ -22,6 +23,7 @@ pub(crate) fn call(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     match (call.object, call.method.checked_sub(FIRST).ok_or(Errno::EPROTONOSUPPORT)?) {
         (object::DEVX, 0) => obj::general(opened, call),
         (object::DEVX, 2) => obj::query_eqn(call),
+        (object::DEVX, 3) => event::subscribe(opened, call),
         (object::DEVX_OBJ, 0) => obj::create(opened, call),
         (object::DEVX_OBJ, 1) => obj::destroy(opened, call),
         (object::DEVX_OBJ, 2) => obj::modify(opened, call),
@@ -29,7 +31,8 @@ pub(crate) fn call(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
         (object::DEVX_OBJ, 4) => obj::query_async(opened, call),
         (object::DEVX_UMEM, 0) => umem::register(opened, call),
         (object::DEVX_UMEM, 1) => umem::deregister(opened, call),
-        (object::DEVX_ASYNC_CMD_FD | object::DEVX_ASYNC_EVENT_FD, 0) => {
+        (object::DEVX_ASYNC_EVENT_FD, 0) => event::create_file(opened, call),
+        (object::DEVX_ASYNC_CMD_FD, 0) => {
             let fd = opened.new_channel(Kind::Packets)?;
             call.return_handle(FIRST, fd as u32)
         }

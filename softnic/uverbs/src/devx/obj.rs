@@ -6,6 +6,7 @@ use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::handles::Object;
 use crate::opened::Opened;
+use crate::subscriptions::Source;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header, cq, mkey, pd, qp};
 
 /// An object, and the command that ends it.
@@ -13,6 +14,17 @@ pub(crate) struct Devx {
     kind: Kind,
     number: u32,
     destroy: [u8; 16],
+}
+
+impl Devx {
+    /// What has events, if it has.
+    pub(crate) fn source(&self) -> Option<Source> {
+        match self.kind {
+            Kind::Cq => Some(Source::Cq(self.number)),
+            Kind::Qp => Some(Source::Qp(self.number)),
+            Kind::Pd | Kind::Mkey => None,
+        }
+    }
 }
 
 /// What sort of object a command is about.
@@ -136,15 +148,23 @@ fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
     Some(Devx { kind, number, destroy })
 }
 
+/// What has events, of the object with this handle.
+pub(super) fn source(opened: &Opened, handle: u32) -> Result<Source, Errno> {
+    let devx = opened.handles.get::<Devx>(handle)?;
+    devx.source().ok_or(Errno::EOPNOTSUPP)
+}
+
 /// DEVX_OBJ destroy.
 pub(super) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(HANDLE)?;
     let destroy = opened.handles.get::<Devx>(handle)?.destroy;
     let answer = run(opened, &destroy, 16)?;
-    match CmdError::check(&answer) {
-        Ok(()) => opened.handles.remove::<Devx>(handle).map(drop),
-        Err(error) => Err(error.into()),
+    CmdError::check(&answer)?;
+    let devx = opened.handles.remove::<Devx>(handle)?;
+    if let Some(source) = devx.source() {
+        opened.session()?.adapter.registry.unsubscribe(source);
     }
+    Ok(())
 }
 
 /// DEVX_OBJ modify.

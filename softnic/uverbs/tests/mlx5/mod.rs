@@ -83,6 +83,12 @@ functions! {
     mlx5.mlx5dv_devx_alloc_uar(Handle, u32) -> *mut Uar;
     mlx5.mlx5dv_devx_free_uar(*mut Uar);
     mlx5.mlx5dv_devx_query_eqn(Handle, u32, *mut u32) -> c_int;
+    mlx5.mlx5dv_devx_create_event_channel(Handle, u32) -> Handle;
+    mlx5.mlx5dv_devx_subscribe_devx_event(Handle, Handle, u16, *mut u16, u64) -> c_int;
+    mlx5.mlx5dv_devx_get_event(Handle, *mut c_void, usize) -> isize;
+    mlx5.mlx5dv_devx_create_cmd_comp(Handle) -> Handle;
+    mlx5.mlx5dv_devx_obj_query_async(Handle, *const c_void, usize, usize, u64, Handle) -> c_int;
+    mlx5.mlx5dv_devx_get_async_cmd_comp(Handle, *mut c_void, usize) -> c_int;
 }
 
 fn library(name: &CStr) -> Result<Handle, String> {
@@ -254,6 +260,57 @@ impl Mlx5 {
         let mut eqn = 0;
         done(unsafe { (self.mlx5dv_devx_query_eqn)(context, vector, &raw mut eqn) })?;
         Ok(eqn)
+    }
+
+    /// A file of events; without what is in them if `omit_data`.
+    pub(crate) fn event_channel(&self, context: Handle, omit_data: bool) -> io::Result<Handle> {
+        made(unsafe { (self.mlx5dv_devx_create_event_channel)(context, omit_data.into()) })
+    }
+
+    /// Subscribes to events of an object.
+    pub(crate) fn subscribe(
+        &self,
+        channel: Handle,
+        object: Handle,
+        events: &mut [u16],
+        cookie: u64,
+    ) -> io::Result<()> {
+        let bytes = size_of_val(events) as u16;
+        done(unsafe {
+            (self.mlx5dv_devx_subscribe_devx_event)(channel, object, bytes, events.as_mut_ptr(), cookie)
+        })
+    }
+
+    /// Waits for the next event: its cookie, and what is in it.
+    pub(crate) fn event(&self, channel: Handle) -> io::Result<(u64, Vec<u8>)> {
+        let mut buffer = [0; 256];
+        let got = unsafe { (self.mlx5dv_devx_get_event)(channel, buffer.as_mut_ptr().cast(), buffer.len()) };
+        let got = usize::try_from(got).map_err(|_| failed())?;
+        let (cookie, data) = buffer[..got].split_at(8);
+        Ok((u64::from_ne_bytes(cookie.try_into().unwrap()), data.to_vec()))
+    }
+
+    /// Asks about an object, and takes the answer from a file; gives the request's name and the answer.
+    pub(crate) fn query_async<C: Command>(
+        &self,
+        context: Handle,
+        object: Handle,
+        command: &C,
+        name: u64,
+    ) -> io::Result<(u64, C::Output)> {
+        let (input, mut output) = (command.encode(), C::Output::EMPTY);
+        let (input, output) = (input.as_ref(), output.as_mut());
+        let file = made(unsafe { (self.mlx5dv_devx_create_cmd_comp)(context) })?;
+        let len = output.len();
+        done(unsafe {
+            (self.mlx5dv_devx_obj_query_async)(object, input.as_ptr().cast(), input.len(), len, name, file)
+        })?;
+        let mut buffer = vec![0; 8 + len];
+        done(unsafe {
+            (self.mlx5dv_devx_get_async_cmd_comp)(file, buffer.as_mut_ptr().cast(), buffer.len())
+        })?;
+        let (name, answer) = buffer.split_at(8);
+        Ok((u64::from_ne_bytes(name.try_into().unwrap()), C::Output::decode(answer).unwrap()))
     }
 
     /// Executes a command about no object.

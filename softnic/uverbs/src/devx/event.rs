@@ -1,0 +1,54 @@
+//! Files of events, and subscriptions to them.
+
+use super::FIRST;
+use crate::attrs::Call;
+use crate::errno::Errno;
+use crate::events::Kind;
+use crate::opened::Opened;
+use crate::subscriptions::Target;
+use crate::sys;
+
+/// Events are to be told without what is in them.
+const OMIT_DATA: u32 = 1;
+
+/// Most kinds of events of a subscription.
+const MOST: usize = 1000;
+
+/// DEVX_ASYNC_EVENT_FD alloc.
+pub(super) fn create_file(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    let flags: u32 = call.optional(FIRST + 1)?.unwrap_or(0);
+    let kind = if flags & OMIT_DATA != 0 { Kind::Fixed } else { Kind::Packets };
+    let fd = opened.new_channel(kind)?;
+    call.return_handle(FIRST, fd as u32)
+}
+
+/// DEVX subscribe event: to those of an object that was made by a command.
+pub(super) fn subscribe(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+    const FILE: u16 = FIRST;
+    const OBJECT: u16 = FIRST + 1;
+    const EVENTS: u16 = FIRST + 2;
+    const COUNTER: u16 = FIRST + 3;
+    const COOKIE: u16 = FIRST + 4;
+
+    let channel = opened.channel(call.optional_fd(FILE)?.ok_or(Errno::EINVAL)?)?;
+    let events = call.bytes(EVENTS)?;
+    let events: Vec<u16> = events.chunks_exact(2).map(|two| u16::from_ne_bytes([two[0], two[1]])).collect();
+    if events.is_empty() || events.len() > MOST {
+        return Err(Errno::EINVAL);
+    }
+    if !call.has(OBJECT) {
+        tracing::debug!("events of no object are not supported");
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let source = super::obj::source(opened, call.handle(OBJECT)?)?;
+    let counter = call.optional_fd(COUNTER)?;
+    let cookie: u64 = call.optional(COOKIE)?.unwrap_or(0);
+    for event in events {
+        let target = match counter {
+            Some(fd) => Target::Counter(sys::duplicate(fd)?),
+            None => Target::File(channel.clone(), cookie),
+        };
+        opened.session()?.adapter.registry.subscribe(source, event, target);
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Events that programs have subscribed to, object by object (DevX).
+
+use crate::events::{Channel, Kind};
+use rushmem_mlx5::Syndrome;
+use rushmem_softnic::Event;
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Numbers of events, as event queue entries have them.
+mod number {
+    pub(super) const COMPLETION: u16 = 0x00;
+    pub(super) const CQ_ERROR: u16 = 0x04;
+    pub(super) const WQ_CATASTROPHIC: u16 = 0x05;
+    pub(super) const WQ_INVALID_REQUEST: u16 = 0x10;
+    pub(super) const WQ_ACCESS_VIOLATION: u16 = 0x11;
+}
+
+/// An object that has events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    /// A CQ, by its number.
+    Cq(u32),
+    /// A QP, by its number.
+    Qp(u32),
+}
+
+/// Where an event goes.
+pub(crate) enum Target {
+    /// A file of events, each of which begins with what the program has chosen.
+    File(Arc<Channel>, u64),
+    /// An `eventfd`, which counts.
+    Counter(OwnedFd),
+}
+
+impl Target {
+    fn tell(&self, entry: &[u8; 64]) {
+        match self {
+            Target::File(channel, cookie) => {
+                let entry = if channel.kind() == Kind::Packets { &entry[..] } else { &[] };
+                channel.send(&[&cookie.to_ne_bytes(), entry].concat());
+            }
+            Target::Counter(fd) => {
+                let one = 1u64.to_ne_bytes();
+                // SAFETY: the eight bytes of `one`. A counter that is full has been told already.
+                unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+            }
+        }
+    }
+}
+
+/// All subscriptions at an adapter.
+#[derive(Default)]
+pub(crate) struct Subscriptions {
+    list: HashMap<(Source, u16), Vec<Target>>,
+}
+
+impl Subscriptions {
+    /// Has `target` hear of event number `event` of an object.
+    pub(crate) fn add(&mut self, source: Source, event: u16, target: Target) {
+        self.list.entry((source, event)).or_default().push(target);
+    }
+
+    /// Ends all subscriptions to an object.
+    pub(crate) fn remove(&mut self, source: Source) {
+        self.list.retain(|(other, _), _| *other != source);
+    }
+
+    /// Passes an event on; gives whether somebody heard it.
+    pub(crate) fn event(&self, event: Event) -> bool {
+        let Some((source, number)) = meaning(event) else { return false };
+        let targets = self.list.get(&(source, number)).map_or(&[][..], Vec::as_slice);
+        let entry = entry(source, number);
+        targets.iter().for_each(|target| target.tell(&entry));
+        !targets.is_empty()
+    }
+}
+
+fn meaning(event: Event) -> Option<(Source, u16)> {
+    Some(match event {
+        Event::Completion { cqn } => (Source::Cq(cqn), number::COMPLETION),
+        Event::CqError { cqn } => (Source::Cq(cqn), number::CQ_ERROR),
+        Event::QpError { qpn, syndrome: Syndrome::REMOTE_INVAL_REQ_ERR } => {
+            (Source::Qp(qpn), number::WQ_INVALID_REQUEST)
+        }
+        Event::QpError { qpn, syndrome: Syndrome::REMOTE_ACCESS_ERR } => {
+            (Source::Qp(qpn), number::WQ_ACCESS_VIOLATION)
+        }
+        Event::QpError { qpn, .. } => (Source::Qp(qpn), number::WQ_CATASTROPHIC),
+        _ => return None,
+    })
+}
+
+/// The event queue entry: its type, and the object's number in the place that the type has for it.
+fn entry(source: Source, number: u16) -> [u8; 64] {
+    let mut entry = [0; 64];
+    entry[1] = number as u8;
+    let (at, object) = match source {
+        Source::Cq(cqn) if number == number::CQ_ERROR => (0x20, cqn),
+        Source::Cq(cqn) => (0x38, cqn),
+        Source::Qp(qpn) => (0x38, qpn),
+    };
+    entry[at..at + 4].copy_from_slice(&object.to_be_bytes());
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+
+    #[test]
+    fn subscribers_hear_of_their_events_only() {
+        let (packets, whole) = Channel::new(Kind::Packets).unwrap();
+        let (cookies, brief) = Channel::new(Kind::Fixed).unwrap();
+        // SAFETY: takes numbers only.
+        let counter = sys::owned(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) }).unwrap();
+        let count = counter.try_clone().unwrap();
+        let mut list = Subscriptions::default();
+        list.add(Source::Cq(7), number::COMPLETION, Target::File(packets, 0x1111));
+        list.add(Source::Cq(7), number::COMPLETION, Target::Counter(counter));
+        list.add(Source::Qp(7), number::WQ_ACCESS_VIOLATION, Target::File(cookies, 0x2222));
+        assert!(!list.event(Event::Completion { cqn: 8 }) && !list.event(Event::CqError { cqn: 7 }));
+        assert!(list.event(Event::Completion { cqn: 7 }));
+        assert!(list.event(Event::QpError { qpn: 7, syndrome: Syndrome::REMOTE_ACCESS_ERR }));
+
+        let read = crate::events::tests::read;
+        let told = read(whole, 100);
+        assert_eq!((told.len(), &told[..8]), (72, &0x1111u64.to_ne_bytes()[..]));
+        assert_eq!(told[8 + 0x38..8 + 0x3c], 7u32.to_be_bytes());
+        assert_eq!(read(brief, 100), 0x2222u64.to_ne_bytes());
+        assert_eq!(read(count.as_raw_fd(), 8), 1u64.to_ne_bytes());
+        list.remove(Source::Cq(7));
+        assert!(!list.event(Event::Completion { cqn: 7 }));
+        sys::close(whole);
+        sys::close(brief);
+    }
+}
