@@ -121,7 +121,7 @@ fn port(number: u64) -> Result<(), Errno> {
 }
 
 fn query_port(opened: &Opened, call: &Call) -> Result<(), Errno> {
-    port(call.input::<u64>(0)? & 0xff)?;
+    port(call.input(0)?)?;
     let session = opened.session()?;
     call.output(1, &opened.device.port(&session.adapter.nic))
 }
