@@ -109,16 +109,29 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
+    /// Opens the devices of a PE, best first. Those beyond what it needs stand by, and need not open.
     pub(super) fn open(&self, config: &Config, pe: u32) -> Result<Vec<Box<dyn Provider>>> {
         let mine = self.by_pe.get(pe as usize).map_or(&[][..], Vec::as_slice);
-        let open = |&nic: &usize| -> Result<Box<dyn Provider>> {
+        let mut opened: Vec<Box<dyn Provider>> = Vec::new();
+        let mut failed = None;
+        for &nic in mine {
             let candidate = &self.candidates[nic];
-            let device = Rdma::open(candidate, config).map_err(NicError::from)?;
-            let near = self.distances[pe as usize][nic].describe();
-            tracing::info!(pe_on_node = pe, "NIC {}, {near}", candidate.describe());
-            Ok(Box::new(device))
-        };
-        mine.iter().map(open).collect()
+            match Rdma::open(candidate, config).map_err(NicError::from) {
+                Ok(device) => {
+                    let near = self.distances[pe as usize][nic].describe();
+                    tracing::info!(pe_on_node = pe, "NIC {}, {near}", candidate.describe());
+                    opened.push(Box::new(device));
+                }
+                Err(error) => {
+                    tracing::warn!("not used: {error}");
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if opened.len() < config.nics_per_pe.get() as usize => Err(error.into()),
+            _ => Ok(opened),
+        }
     }
 }
 

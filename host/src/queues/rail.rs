@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use rushmem_device::abi::{Connection, qp_flags, reserved};
 use rushmem_mlx5::doorbell::Record;
-use rushmem_mlx5::prm::caps::AtomicCaps;
+use rushmem_mlx5::prm::caps::{AtomicCaps, RoceCap};
 use rushmem_mlx5::prm::{cq, qp};
 
 use super::shape::{CQE_BYTES, Shape};
@@ -17,6 +17,11 @@ use crate::provider::{self, Bell, Key, Object, Pd, PortAddress, Provider, Uar, U
 
 /// Doorbell pages of a rail. QPs share them in turn.
 const UARS: u64 = 16;
+
+/// `ts_format` of a NIC whose QPs can only have free-running time stamps.
+const FREE_RUNNING: u8 = 0;
+/// `ts_format` of one that knows others, and takes those of its clock as it is set.
+const DEFAULT: u8 = 1;
 
 /// What a PE tells the others of one of its NICs.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -39,6 +44,8 @@ pub(crate) struct Rail {
     eqn: u8,
     /// Bits of [`qp_flags`] for its QPs.
     flags: u32,
+    /// `ts_format` of its QPs.
+    time_stamps: u8,
 }
 
 /// A QP and its CQ. Fields drop in order.
@@ -65,6 +72,8 @@ impl Rail {
         let eqn = nic.eqn()?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
+        // A NIC without RoCE has no such page, and its time stamps run freely.
+        let roce: RoceCap = provider::capabilities(&*nic).unwrap_or_default();
         let (queues, umem) = provider::queue_memory(&*nic, machine, place, slots * shape.queue_bytes())?;
         let pd = nic.alloc_pd()?;
         let key = pd.register(heap)?;
@@ -73,7 +82,8 @@ impl Rail {
         let bells = (0..slots).map(|slot| uar(slot).bell(machine)).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
-        let rail = Self { bells, uars, key, pd, umem, nic, queues, shape, eqn, flags };
+        let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
+        let rail = Self { bells, uars, key, pd, umem, nic, queues, shape, eqn, flags, time_stamps };
         (0..slots).try_for_each(|slot| rail.clear(slot))?;
         Ok(rail)
     }
@@ -153,6 +163,7 @@ impl Rail {
                     pm_state: qp::PmState::MIGRATED,
                     pd: self.pd.number(),
                     log_sq_size: s.log_depth(),
+                    ts_format: self.time_stamps,
                     rq_type: qp::RqType::ZERO_SIZE,
                     uar_page,
                     user_index: index as u32,

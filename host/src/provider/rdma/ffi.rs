@@ -174,12 +174,6 @@ unsafe extern "C" {
         out_len: usize,
     ) -> c_int;
     pub(super) fn mlx5dv_devx_obj_destroy(object: *mut DevxObj) -> c_int;
-    pub(super) fn mlx5dv_devx_umem_reg(
-        context: *mut ibv_context,
-        addr: *mut c_void,
-        size: usize,
-        access: u32,
-    ) -> *mut DevxUmem;
     pub(super) fn mlx5dv_devx_umem_reg_ex(context: *mut ibv_context, input: *mut UmemIn) -> *mut DevxUmem;
     pub(super) fn mlx5dv_devx_umem_dereg(umem: *mut DevxUmem) -> c_int;
     pub(super) fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut DevxUar;

@@ -27,11 +27,11 @@ const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
 /// What the NIC may do with queues.
 const QUEUE_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
-/// Page sizes that a umem may have: 4096 and above.
-const PAGE_SIZES: u64 = !0xfff;
+/// The page size of a umem, as a set of one: with larger ones a queue could only start at whole parts of a page.
+const PAGE_SIZES: u64 = 4096;
 
 const GPU_REMEDY: &str = "For GPU memory a NIC needs the open NVIDIA kernel modules with a kernel of 5.12 or newer (dma-buf), or the module \
-     nvidia-peermem (modprobe nvidia-peermem); or use RUSHMEM_HEAP=host";
+     nvidia-peermem (modprobe nvidia-peermem)";
 
 /// A protection domain. Deallocated on drop, after its keys, which hold it.
 pub(super) struct RdmaPd {
@@ -95,7 +95,11 @@ impl RdmaPd {
             let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, ACCESS as i32) };
             self.key(raw)
         };
-        let calls = Calls { dma_buf: "ibv_reg_dmabuf_mr", address: "ibv_reg_mr_iova of the GPU's address" };
+        let calls = Calls {
+            dma_buf: "ibv_reg_dmabuf_mr",
+            address: "ibv_reg_mr_iova of the GPU's address",
+            remedy: "or use RUSHMEM_HEAP=host",
+        };
         gpu_memory(&self.context, buffer, "registering GPU memory", calls, by_dma_buf, by_address)
     }
 
@@ -190,8 +194,8 @@ impl RdmaUmem {
             (Some(buffer), _) => Self::gpu(context, region, buffer),
             (None, Some(start)) => {
                 let len = region.memory.len();
-                Self::by_address(context, start.as_ptr().cast(), len).map_err(|errno| {
-                    let call = format!("mlx5dv_devx_umem_reg of {} KiB", len >> 10);
+                Self::made(context, start.as_ptr().cast(), len, None).map_err(|errno| {
+                    let call = format!("mlx5dv_devx_umem_reg_ex of {} KiB", len >> 10);
                     context.error(call, errno, memory_remedy(errno))
                 })
             }
@@ -202,34 +206,33 @@ impl RdmaUmem {
     /// Not on offer to a software device, which must have its queues where the CPU is.
     fn gpu(context: &Arc<Context>, region: &Region, buffer: &DeviceBuffer) -> Result<Self, RdmaError> {
         let len = region.memory.len();
-        let by_dma_buf = |fd: &OwnedFd| {
-            let mut input = ffi::UmemIn {
-                addr: std::ptr::null_mut(),
-                size: len as usize,
-                access: QUEUE_ACCESS,
-                pgsz_bitmap: PAGE_SIZES,
-                comp_mask: ffi::UMEM_DMABUF,
-                dmabuf_fd: fd.as_raw_fd(),
-            };
-            // SAFETY: an open context, and a dma-buf of at least this length.
-            let raw = unsafe { ffi::mlx5dv_devx_umem_reg_ex(context.raw(), &mut input) };
-            Self::made(context, raw)
-        };
-        let by_address = || Self::by_address(context, address(buffer), len);
+        let by_dma_buf = |fd: &OwnedFd| Self::made(context, std::ptr::null_mut(), len, Some(fd));
+        let by_address = || Self::made(context, address(buffer), len, None);
         let calls = Calls {
-            dma_buf: "mlx5dv_devx_umem_reg_ex",
-            address: "mlx5dv_devx_umem_reg of the GPU's address",
+            dma_buf: "mlx5dv_devx_umem_reg_ex of a dma-buf",
+            address: "mlx5dv_devx_umem_reg_ex of the GPU's address",
+            remedy: "or use RUSHMEM_QUEUES=host",
         };
         gpu_memory(context, buffer, "putting queues into GPU memory", calls, by_dma_buf, by_address)
     }
 
-    fn by_address(context: &Arc<Context>, start: *mut c_void, len: u64) -> Result<Self, i32> {
-        // SAFETY: an open context; the kernel checks the addresses, and the memory outlives the umem.
-        let raw = unsafe { ffi::mlx5dv_devx_umem_reg(context.raw(), start, len as usize, QUEUE_ACCESS) };
-        Self::made(context, raw)
-    }
-
-    fn made(context: &Arc<Context>, raw: *mut ffi::DevxUmem) -> Result<Self, i32> {
+    /// Registers `len` bytes at `start`, or the first ones of a dma-buf.
+    fn made(
+        context: &Arc<Context>,
+        start: *mut c_void,
+        len: u64,
+        dma_buf: Option<&OwnedFd>,
+    ) -> Result<Self, i32> {
+        let mut input = ffi::UmemIn {
+            addr: start,
+            size: len as usize,
+            access: QUEUE_ACCESS,
+            pgsz_bitmap: PAGE_SIZES,
+            comp_mask: if dma_buf.is_some() { ffi::UMEM_DMABUF } else { 0 },
+            dmabuf_fd: dma_buf.map_or(-1, AsRawFd::as_raw_fd),
+        };
+        // SAFETY: an open context; the kernel checks addresses and lengths, and the memory outlives the umem.
+        let raw = unsafe { ffi::mlx5dv_devx_umem_reg_ex(context.raw(), &mut input) };
         match NonNull::new(raw) {
             Some(raw) => Ok(Self { raw, context: Arc::clone(context) }),
             None => Err(last_errno()),
@@ -246,7 +249,7 @@ impl Umem for RdmaUmem {
 
 impl Drop for RdmaUmem {
     fn drop(&mut self) {
-        // SAFETY: registered by `mlx5dv_devx_umem_reg*`, deregistered once.
+        // SAFETY: registered by `mlx5dv_devx_umem_reg_ex`, deregistered once.
         let errno = unsafe { ffi::mlx5dv_devx_umem_dereg(self.raw.as_ptr()) };
         if errno != 0 {
             tracing::warn!("{}: mlx5dv_devx_umem_dereg: {}", self.context.title(), errno_text(errno));
@@ -254,10 +257,11 @@ impl Drop for RdmaUmem {
     }
 }
 
-/// Names of the two calls that register GPU memory, for messages.
+/// Names of the two calls that register GPU memory, and the way round them, for messages.
 struct Calls {
     dma_buf: &'static str,
     address: &'static str,
+    remedy: &'static str,
 }
 
 /// Registers GPU memory: by a dma-buf, or else by its address, which nvidia-peermem makes the kernel understand.
@@ -290,7 +294,7 @@ fn gpu_memory<T>(
         }
         Err(errno) => {
             attempts.push(format!("{}: {}", calls.address, errno_text(errno)));
-            let remedy = GPU_REMEDY.into();
+            let remedy = format!("{GPU_REMEDY}; {}", calls.remedy);
             Err(RdmaError::Attempts { nic: context.title().into(), what: what.into(), attempts, remedy })
         }
     }
