@@ -10,7 +10,8 @@
 //! |---|---|
 //! | [`interpose`], `process`, `sys` | the C library's functions; which descriptors are devices; real system calls |
 //! | [`sysfs`], [`settings`], [`fault`] | what a launcher prepares |
-//! | `device`, `opened`, `handles` | a device and its adapter; an opened device; its objects by number |
+//! | `device`, `priority` | a device and its adapter; how its engine gets the processor |
+//! | `opened`, `handles`, `pages` | an opened device; its objects by number; what programs map |
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
 //! | `verbs` | PD, MR, CQ, QP, as the kernel's commands have them |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |

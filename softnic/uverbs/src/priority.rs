@@ -15,8 +15,9 @@ const MANY_CORES: usize = 4;
 /// Shortest turn that can be asked for, nanoseconds.
 const SHORTEST_TURN: u64 = 100_000;
 
-/// How the engine idles. It never yields: that would make it the last of all. It sleeps about as long as it has been idle,
-/// so that a doorbell waits no longer than the program has; the limit is what keeps an idle device cheap. Packets wake it at once.
+/// How the engine idles. It never yields: that would make it the last of all. It sleeps about as long as it has been
+/// idle, so that a doorbell waits no longer than the program has; the limit is what keeps an idle device cheap. Packets
+/// wake it at once.
 pub(crate) fn idle() -> Idle {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin = if cores < MANY_CORES { 2 } else { 50 };

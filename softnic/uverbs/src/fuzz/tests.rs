@@ -27,7 +27,8 @@ proptest! {
     ) {
         let (object, method) = METHODS[object];
         let count = attrs.len() as u16;
-        let mut data: Vec<u8> = [24 + 16 * count, object, method, count].iter().flat_map(|half| half.to_ne_bytes()).collect();
+        let header = [24 + 16 * count, object, method, count];
+        let mut data: Vec<u8> = header.iter().flat_map(|half| half.to_ne_bytes()).collect();
         data.extend([0; 16]);
         for mut attr in attrs {
             // Numbers that mean something.
