@@ -47,8 +47,11 @@ fn once(rail: &Rail, heap: &Region) -> Result<()> {
     drop(probe);
     rail.clear(0)?;
     heap.write(SOURCE, &[0; 24])?;
-    outcome?;
-    tracing::debug!(nic = rail.nic().name(), took = ?begin.elapsed(), "loopback probe passed");
+    let [put, atomic, signal] = outcome?;
+    let nic = rail.nic().name();
+    tracing::info!(
+        "{nic}: loopback from doorbell to completion: put {put:.1?}, atomic {atomic:.1?}, signal {signal:.1?}"
+    );
     Ok(())
 }
 
@@ -64,17 +67,19 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    fn run(&mut self) -> Result<()> {
+    /// Gives the times from doorbell to completion.
+    fn run(&mut self) -> Result<[Duration; 3]> {
         const PATTERN: u64 = 0x5275_7368_6d65_6d21;
         const SIGNAL: u64 = 0x0123_4567_89ab_cdef;
         let key = self.rail.card().rkey;
         let (raddr, rkey, laddr, lkey) = (TARGET, key, RESULT, self.rail.lkey());
 
         self.set(SOURCE, PATTERN)?;
-        self.post("put", &Wqe::Write { raddr, rkey, laddr: SOURCE, lkey, len: 8 })?;
+        let put = self.post("put", &Wqe::Write { raddr, rkey, laddr: SOURCE, lkey, len: 8 })?;
         self.expect("put", "wrote", TARGET, PATTERN)?;
 
-        self.post("atomic fetch-and-add", &Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 })?;
+        let atomic =
+            self.post("atomic fetch-and-add", &Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 })?;
         self.expect("atomic fetch-and-add", "returned", RESULT, self.result(PATTERN))?;
         self.expect("atomic fetch-and-add", "left", TARGET, PATTERN + 5)?;
 
@@ -89,8 +94,9 @@ impl Probe<'_> {
             compare_mask,
             swap_mask,
         };
-        self.post("signal", &set)?;
-        self.expect("signal", "left", TARGET, SIGNAL)
+        let signal = self.post("signal", &set)?;
+        self.expect("signal", "left", TARGET, SIGNAL)?;
+        Ok([put, atomic, signal])
     }
 
     /// A value as the NIC returns it.
@@ -116,8 +122,8 @@ impl Probe<'_> {
         Error::Probe { nic: self.rail.nic().name(), why }
     }
 
-    /// Posts one entry and waits for its completion.
-    fn post(&mut self, what: &str, wqe: &Wqe) -> Result<()> {
+    /// Posts one entry and waits for its completion. Gives the time from doorbell to completion.
+    fn post(&mut self, what: &str, wqe: &Wqe) -> Result<Duration> {
         let (queues, depth) = (self.rail.queues(), self.rail.shape().depth);
         let index = self.posted as u16;
         let entry = wqe.emit(index, self.pair.qpn, Flags::SIGNALED);
@@ -129,10 +135,11 @@ impl Probe<'_> {
         let producer = self.posted as u16;
         let record = self.at.sq_record + Record::SND_OFFSET as u64;
         queues.write(record, &record_word(producer).to_le_bytes())?;
+        let rung = Instant::now();
         self.rail.uar(0).ring(Doorbell::producer(self.pair.qpn, producer).raw());
         loop {
             if let Some(outcome) = self.poll(what, index)? {
-                return outcome;
+                return outcome.map(|()| rung.elapsed());
             }
             if self.begin.elapsed() > DEADLINE {
                 return Err(self.failed(format!("the {what} did not complete within {DEADLINE:?}")));
