@@ -40,10 +40,6 @@ pub(super) fn register(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
         None if opened.device.has(Fault::Memlock) => return Err(Errno::ENOMEM),
         None => memory::user(address, len, write)?,
     };
-    // Queues are read and written by the CPU here.
-    if region.memory.host_ptr().is_none() {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let id = opened.umem(region, len)?;
     let handle = opened.handles.insert(Umem { id })?;
     call.return_handle(HANDLE, handle)?;
