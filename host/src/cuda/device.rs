@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
 
 use super::error::{check, check_about, log_drop};
-use super::{Cuda, Error};
+use super::{Cuda, Error, gate};
 
 /// One GPU: its primary context, retained as long as this object lives.
 pub struct Device {
@@ -98,6 +98,12 @@ impl Device {
         Ok(free as u64)
     }
 
+    /// [`current`](Self::current) for a call that may wait for kernels: made while none of the process's PEs runs.
+    pub(super) fn alone(&self) -> Result<Alone, Error> {
+        let call = gate::call();
+        Ok(Alone { _current: self.current()?, _call: call })
+    }
+
     /// Makes the context current on this thread until the guard is dropped, which restores the one before.
     pub(super) fn current(&self) -> Result<Current, Error> {
         let mut before: CUcontext = ptr::null_mut();
@@ -121,6 +127,12 @@ impl Drop for Device {
             check("cuDevicePrimaryCtxRelease", unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.raw) }),
         );
     }
+}
+
+/// A context is current, and no kernel of the process's PEs runs.
+pub(super) struct Alone {
+    _current: Current,
+    _call: gate::Call,
 }
 
 /// A context is current. Stays on the thread that it was made on: it is not Send.

@@ -40,7 +40,7 @@ impl DeviceBuffer {
     }
 
     fn allocate(device: &Arc<Device>, len: usize, allocated: usize) -> Result<Self, Error> {
-        let _current = device.current()?;
+        let _alone = device.alone()?;
         let mut address: CUdeviceptr = 0;
         // SAFETY: the context is current, and the address is written to a live variable. Freed in `drop`.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, allocated) };
@@ -139,7 +139,7 @@ fn in_range(offset: usize, len: usize, size: usize) -> Result<(), Error> {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         let free = || {
-            let _current = self.device.current()?;
+            let _alone = self.device.alone()?;
             // SAFETY: allocated in `new`, freed once.
             check("cuMemFree", unsafe { sys::cuMemFree_v2(self.address) })
         };
@@ -168,7 +168,7 @@ impl PinnedBuffer {
     /// # Errors
     /// What the driver says.
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
-        let _current = device.current()?;
+        let _alone = device.alone()?;
         let mut pointer: *mut c_void = ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: the context is current, and the pointer is written to a live variable. Freed in `drop`.
@@ -208,7 +208,7 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let free = || {
-            let _current = self.device.current()?;
+            let _alone = self.device.alone()?;
             // SAFETY: allocated in `new`, freed once.
             check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(self.start.as_ptr().cast()) })
         };
@@ -254,7 +254,7 @@ impl RegisteredHost {
         len: usize,
         kind: HostKind,
     ) -> Result<Self, Error> {
-        let _current = device.current()?;
+        let _alone = device.alone()?;
         let flags: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE
             | sys::CU_MEMHOSTREGISTER_DEVICEMAP
             | match kind {
@@ -293,7 +293,7 @@ impl RegisteredHost {
 impl Drop for RegisteredHost {
     fn drop(&mut self) {
         let free = || {
-            let _current = self.device.current()?;
+            let _alone = self.device.alone()?;
             // SAFETY: registered in `new`, unregistered once.
             check("cuMemHostUnregister", unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) })
         };

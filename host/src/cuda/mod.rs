@@ -14,6 +14,7 @@
 mod device;
 mod error;
 mod export;
+pub(crate) mod gate;
 mod load;
 mod memory;
 mod module;

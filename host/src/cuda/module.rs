@@ -35,7 +35,7 @@ impl Module {
     /// [`Error::Ptx`] with all that the compiler says, if it refuses the text.
     pub fn load(device: &Arc<Device>, name: &str, ptx: &str) -> Result<Arc<Self>, Error> {
         let image = c_string(ptx, || format!("the PTX of {name}"))?;
-        let _current = device.current()?;
+        let _alone = device.alone()?;
         let mut log = vec![0u8; LOG_BYTES];
         let mut options =
             [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
@@ -73,7 +73,7 @@ impl Module {
     /// [`Error::NoFunction`], or what the driver says.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function, Error> {
         let symbol = c_string(name, || format!("the kernel name {name:?}"))?;
-        let _current = self.device.current()?;
+        let _alone = self.device.alone()?;
         let mut raw: CUfunction = ptr::null_mut();
         // SAFETY: a live module, a C string, and a live variable.
         match unsafe { sys::cuModuleGetFunction(&mut raw, self.raw, symbol.as_ptr()) } {
@@ -99,7 +99,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         let unload = || {
-            let _current = self.device.current()?;
+            let _alone = self.device.alone()?;
             // SAFETY: loaded in `load`, unloaded once; functions hold an Arc of this, so none is left.
             check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.raw) })
         };

@@ -12,6 +12,7 @@ use rushmem_softnic::{AtomicOp, HostBuffer, Memory, MemoryError, Width};
 
 use super::{Machine, Mapping, PageKind, Region, Running};
 use crate::config::HeapKind;
+use crate::cuda::gate;
 use crate::cuda::{
     CopyEngine, CudaMemory, Device, DeviceBuffer, Function, HostKind, Module, RegisteredHost, Stream,
 };
@@ -131,21 +132,25 @@ impl Machine for Gpu {
         if grid.shared_bytes > 48 << 10 {
             kernel.set_dynamic_shared(grid.shared_bytes)?;
         }
+        let running = gate::kernel();
         let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx.parts())];
         arguments.extend(call.args.iter().map(|argument| &**argument));
         // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first; the PE that they
         // belong to outlives the launch, which `Launch` waits for.
         unsafe { kernel.launch(&self.stream, grid, &arguments) }?;
-        Ok(Box::new(OnStream(Arc::clone(&self.stream))))
+        Ok(Box::new(OnStream { stream: Arc::clone(&self.stream), _running: running }))
     }
 }
 
 /// What runs on the PE's stream.
-struct OnStream(Arc<Stream>);
+struct OnStream {
+    stream: Arc<Stream>,
+    _running: gate::Kernel,
+}
 
 impl Running for OnStream {
     fn wait(self: Box<Self>, patience: Duration) -> Result<()> {
-        Ok(self.0.wait(patience)?)
+        Ok(self.stream.wait(patience)?)
     }
 }
 
