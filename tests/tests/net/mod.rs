@@ -149,7 +149,8 @@ fn two_hosts_talk_rocev2() {
     );
     for bad in [
         "udp.port in {4791, 4792} && !infiniband",
-        "_ws.malformed",
+        // Not all that is malformed: tshark may take the pings of `Capture` for another protocol, by their port.
+        "infiniband && _ws.malformed",
         "infiniband && _ws.expert.severity == error",
     ] {
         let found = packets(&file, bad);
