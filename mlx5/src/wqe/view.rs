@@ -20,7 +20,9 @@ pub struct View<'a> {
     ctrl: CtrlSeg,
     /// All `ds` segments.
     segments: &'a [Segment],
-    av: Option<AvSeg>,
+    /// Segments of the address vector: none, one or three. (Not the vector itself: entries are read in the hot path of
+    /// the software ConnectX, and most have none.)
+    av: u8,
     remote: Option<RaddrSeg>,
     atomic: Option<Atomic>,
     wait: Option<WaitSeg>,
@@ -80,19 +82,20 @@ impl<'a> View<'a> {
     /// Reads the entry that starts with `segments[0]`. The caller has joined the parts of an entry that wraps around
     /// the ring's end; segments beyond `ds` are left alone.
     pub fn parse(segments: &'a [Segment]) -> Result<Self, Malformed> {
-        Self::parse_as(segments, false)
+        Self::parse_as::<false>(segments)
     }
 
     /// Reads an entry of a datagram QP: a SEND or a NOP.
     pub fn parse_datagram(segments: &'a [Segment]) -> Result<Self, Malformed> {
-        Self::parse_as(segments, true)
+        Self::parse_as::<true>(segments)
     }
 
-    fn parse_as(segments: &'a [Segment], datagram: bool) -> Result<Self, Malformed> {
+    #[inline]
+    fn parse_as<const DATAGRAM: bool>(segments: &'a [Segment]) -> Result<Self, Malformed> {
         let Some(first) = segments.first() else { return Err(Malformed::Short { need: 1, have: 0 }) };
         let ctrl = CtrlSeg::from_segment(*first);
         let shape = Shape::of(ctrl)?;
-        if datagram && !matches!(ctrl.opcode(), Opcode::NOP | Opcode::SEND | Opcode::SEND_IMM) {
+        if DATAGRAM && !matches!(ctrl.opcode(), Opcode::NOP | Opcode::SEND | Opcode::SEND_IMM) {
             return Err(Malformed::NotOfDatagrams(ctrl.opcode()));
         }
         let ds = ctrl.ds();
@@ -118,11 +121,7 @@ impl<'a> View<'a> {
             rest = tail;
             Ok(*first)
         };
-        let av = if datagram && ctrl.opcode() != Opcode::NOP {
-            Some(address_vector(ctrl, &mut take)?)
-        } else {
-            None
-        };
+        let av = if DATAGRAM && ctrl.opcode() != Opcode::NOP { address_vector(ctrl, &mut take)? } else { 0 };
         let remote = if shape.remote { Some(RaddrSeg::from_segment(take()?)) } else { None };
         let (mut atomic, mut wait) = (None, None);
         if ctrl.opcode() == Opcode::WAIT {
@@ -171,8 +170,13 @@ impl<'a> View<'a> {
     }
 
     /// Where the entry goes, for datagrams.
-    pub const fn av(&self) -> Option<AvSeg> {
-        self.av
+    pub fn av(&self) -> Option<AvSeg> {
+        let [_, rest @ ..] = self.segments else { return None };
+        match (self.av, rest) {
+            (1, [first, ..]) => Some(AvSeg::from_segments([*first, Segment::ZERO, Segment::ZERO])),
+            (3, [first, second, third, ..]) => Some(AvSeg::from_segments([*first, *second, *third])),
+            _ => None,
+        }
     }
 
     /// Where the entry acts at the peer, for READ, WRITE and atomics.
@@ -217,7 +221,7 @@ impl<'a> View<'a> {
     fn shape_of_wqe(&self) -> Option<Wqe> {
         let mut list = self.data();
         let data = list.next();
-        if list.next().is_some() || self.av.is_some() {
+        if list.next().is_some() || self.av != 0 {
             return None;
         }
         let (laddr, lkey, len, inline) = match data {
@@ -325,20 +329,20 @@ impl Shape {
     }
 }
 
-/// The whole vector, or as much of it as there is.
+/// Steps over an address vector, and gives the number of its segments.
 fn address_vector(
     ctrl: CtrlSeg,
     take: &mut impl FnMut() -> Result<Segment, Malformed>,
-) -> Result<AvSeg, Malformed> {
+) -> Result<u8, Malformed> {
     let needs = |least| Malformed::Ds { opcode: ctrl.opcode(), ds: ctrl.ds(), least, most: View::MAX_DS };
-    let mut segments = [take().map_err(|_| needs(2))?, Segment::ZERO, Segment::ZERO];
-    if AvSeg::from_segments(segments).is_extended() {
-        let [_, more @ ..] = &mut segments;
-        for segment in more {
-            *segment = take().map_err(|_| needs(4))?;
-        }
+    let first = take().map_err(|_| needs(2))?;
+    if !AvSeg::from_segments([first, Segment::ZERO, Segment::ZERO]).is_extended() {
+        return Ok(1);
     }
-    Ok(AvSeg::from_segments(segments))
+    for _ in 0..2 {
+        take().map_err(|_| needs(4))?;
+    }
+    Ok(3)
 }
 
 fn one_segment_atomic(ctrl: CtrlSeg, segment: Segment) -> Atomic {
