@@ -69,5 +69,6 @@ pub use event::Event;
 pub use fault_text::FaultError;
 pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};
 pub use nic::{Context, Error, Nic, Uar};
+pub use route::ip_of_gid;
 pub use stats::Stats;
 pub use violation::{Clause, Violation};

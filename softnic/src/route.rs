@@ -22,8 +22,10 @@ pub(crate) enum Nowhere {
     Lid,
 }
 
-/// The IPv4 address in a GID: mapped into IPv6, or link-local as RFC 5214 forms it, `fe80::5efe:a.b.c.d`.
-fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
+/// The IPv4 address of the adapter with this GID: mapped into IPv6, or link-local as RFC 5214 forms it,
+/// `fe80::5efe:a.b.c.d`.
+#[must_use]
+pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
     const LINK_LOCAL: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe];
     match gid {
         [prefix @ .., a, b, c, d] if prefix == LINK_LOCAL => Some(Ipv4Addr::new(a, b, c, d)),

@@ -7,7 +7,7 @@ use crate::priority;
 use crate::registry::Registry;
 use crate::settings::{Link, Settings};
 use rushmem_softnic::{Config, Ip, Nic};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slots of the table of GIDs. A device has few, so that a program that asks for each need not ask often.
@@ -255,22 +255,16 @@ fn link_local(ip: Ipv4Addr) -> [u8; 16] {
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, a, b, c, d]
 }
 
-/// The IPv4 address of the adapter with this GID, link-local or mapped.
-pub(crate) fn address_of(gid: [u8; 16]) -> Option<Ipv4Addr> {
-    let [.., a, b, c, d] = gid;
-    let ip = Ipv4Addr::new(a, b, c, d);
-    if gid == link_local(ip) { Some(ip) } else { Ipv6Addr::from(gid).to_ipv4_mapped() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rushmem_softnic::ip_of_gid;
 
     #[test]
     fn each_gid_leads_to_its_address() {
         let ip = Ipv4Addr::new(127, 64, 3, 9);
-        assert_eq!(address_of(link_local(ip)), Some(ip));
-        assert_eq!(address_of(ip.to_ipv6_mapped().octets()), Some(ip));
-        assert_eq!(address_of(port_gid([1, 2, 3, 4, 5, 6, 7, 8])), None);
+        assert_eq!(ip_of_gid(link_local(ip)), Some(ip));
+        assert_eq!(ip_of_gid(ip.to_ipv6_mapped().octets()), Some(ip));
+        assert_eq!(ip_of_gid(port_gid([1, 2, 3, 4, 5, 6, 7, 8])), None);
     }
 }

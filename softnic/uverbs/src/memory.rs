@@ -123,7 +123,7 @@ unsafe impl Memory for ReadOnly {
     }
 }
 
-/// `len` bytes of a dma-buf from `offset`: mapped where it can be, else from a peer memory client.
+/// `len` bytes of a dma-buf from `offset`: from a peer memory client that claims it, else mapped where it can be.
 pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64) -> Result<Region, Errno> {
     if len == 0 {
         return Err(Errno::EINVAL);

@@ -1,7 +1,7 @@
 //! What a program hears of the device's capabilities: the adapter's, as far as the device's port has them.
 
 use crate::abi::gid_type;
-use crate::device::{GID_SLOTS, address_of};
+use crate::device::GID_SLOTS;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::opened::Opened;
@@ -11,6 +11,7 @@ use rushmem_mlx5::prm::caps::{
     QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
 };
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
+use rushmem_softnic::ip_of_gid;
 
 /// Corrects the answer to QUERY_HCA_CAP.
 pub(super) fn correct(opened: &Opened, input: &[u8], output: &mut [u8]) {
@@ -61,7 +62,7 @@ pub(super) fn roce_address(opened: &Opened, input: &[u8], output: &mut [u8]) -> 
             source_l3_address: entry.gid,
             source_mac: nic.mac(),
             roce_l3_type: u8::from(
-                address_of(entry.gid).is_none_or(|ip| entry.gid != ip.to_ipv6_mapped().octets()),
+                ip_of_gid(entry.gid).is_none_or(|ip| entry.gid != ip.to_ipv6_mapped().octets()),
             ),
             roce_version: if entry.gid_type == gid_type::ROCE_V2 { RoceVersion::V2 } else { RoceVersion::V1 },
             ..RoceAddr::default()

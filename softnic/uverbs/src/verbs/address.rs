@@ -1,9 +1,9 @@
 //! From GIDs to adapters, as the kernel resolves them on Ethernet.
 
 use crate::abi::gid_type;
-use crate::device::address_of;
 use crate::errno::Errno;
 use crate::opened::Opened;
+use rushmem_softnic::ip_of_gid;
 use std::net::Ipv4Addr;
 
 /// A peer on Ethernet.
@@ -21,7 +21,7 @@ pub(super) fn resolve(opened: &Opened, sgid_index: u8, dgid: [u8; 16]) -> Result
         tracing::error!(gid_index = sgid_index, "the software ConnectX has no RoCEv1: choose another GID");
         return Err(Errno::EOPNOTSUPP);
     }
-    let ip = address_of(dgid).ok_or_else(|| {
+    let ip = ip_of_gid(dgid).ok_or_else(|| {
         tracing::error!(gid = ?dgid, "the peer's GID is none of a software ConnectX");
         Errno::EINVAL
     })?;

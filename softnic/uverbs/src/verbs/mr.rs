@@ -83,13 +83,7 @@ fn create(
         ..rights.with_access_mode(AccessMode::MTT)
     };
     let command = CreateMkey { umem_valid: true, umem_id, context, ..CreateMkey::default() };
-    let mkey_index = match opened.execute(&command) {
-        Ok(answer) => answer.mkey_index,
-        Err(error) => {
-            opened.forget_umems(&[umem_id]);
-            return Err(error);
-        }
-    };
+    let mkey_index = opened.execute(&command).inspect_err(|_| opened.forget_umems(&[umem_id]))?.mkey_index;
     let handle = opened.handles.insert(Mr { mkey_index, umem: umem_id })?;
     Ok((handle, key(mkey_index, context.mkey_7_0)))
 }
