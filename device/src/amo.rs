@@ -286,11 +286,12 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
         }
-        let (entry, heap, site) = (self.atomic_qp(pe).entry(), self.parts_ref().heap, Location::caller());
+        let (qp, heap, site) = (self.atomic_qp(pe), self.parts_ref().heap, Location::caller());
+        let (entry, at) = (qp.entry(), self.remote_end(&qp, word.offset()));
         let (error, found) = if size_of::<T>() == 8 {
-            fetch_atomic::<S, 8>(entry, heap, word.offset(), kind, value, compare, site)
+            fetch_atomic::<S, 8>(entry, heap, at, kind, value, compare, site)
         } else {
-            fetch_atomic::<S, 4>(entry, heap, word.offset(), kind, value, compare, site)
+            fetch_atomic::<S, 4>(entry, heap, at, kind, value, compare, site)
         };
         match Error::from_code(error) {
             Some(error) => Err(error),
@@ -308,11 +309,12 @@ impl<S: Sharing> Ctx<S> {
             unsafe { Op::<8>::new(kind, value.bits()).here(p) };
             return Ok(());
         }
-        let (entry, site) = (self.atomic_qp(pe).entry(), Location::caller());
+        let (qp, site) = (self.atomic_qp(pe), Location::caller());
+        let (entry, at) = (qp.entry(), self.remote_end(&qp, word.offset()));
         if size_of::<T>() == 8 {
-            send_atomic::<S, 8>(entry, word.offset(), kind, value.bits(), site)
+            send_atomic::<S, 8>(entry, at, kind, value.bits(), site)
         } else {
-            send_atomic::<S, 4>(entry, word.offset(), kind, value.bits(), site)
+            send_atomic::<S, 4>(entry, at, kind, value.bits(), site)
         }
     }
 }
@@ -321,7 +323,7 @@ impl<S: Sharing> Ctx<S> {
 #[inline(never)]
 fn send_atomic<S: Sharing, const WIDTH: usize>(
     entry: *mut QpEntry,
-    word: u64,
+    word: (u64, u32),
     kind: Kind,
     value: u64,
     site: Site,
@@ -337,7 +339,7 @@ fn send_atomic<S: Sharing, const WIDTH: usize>(
 fn fetch_atomic<S: Sharing, const WIDTH: usize>(
     entry: *mut QpEntry,
     heap: DevAddr,
-    word: u64,
+    (raddr, rkey): (u64, u32),
     kind: Kind,
     value: u64,
     compare: u64,
@@ -347,7 +349,7 @@ fn fetch_atomic<S: Sharing, const WIDTH: usize>(
     let qp = unsafe { Qp::<S>::new(entry) };
     let op = Op::<WIDTH> { kind, value, compare };
     let desc = qp.desc();
-    let wqe = |laddr| op.wqe(word, desc.rkey, laddr, desc.lkey);
+    let wqe = |laddr| op.wqe(raddr, rkey, laddr, desc.lkey);
     match fetch(&qp, heap, op.blocks(), wqe, site) {
         // 4-byte results are big-endian always, 8-byte results as the device says.
         Ok(found) if WIDTH == 4 => (0, (found as u32).swap_bytes() as u64),
@@ -357,12 +359,12 @@ fn fetch_atomic<S: Sharing, const WIDTH: usize>(
     }
 }
 
-/// Posts an atomic on the word at a heap offset, whose result nobody wants.
+/// Posts an atomic on the word with this address and key, whose result nobody wants.
 #[inline(always)]
 pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     group: G,
     qp: &Qp<'_, S>,
-    word: u64,
+    word: (u64, u32),
     op: Op<WIDTH>,
     site: Site,
 ) -> Result<Ticket> {
@@ -371,6 +373,10 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
 
 /// The WQE of an atomic whose result goes to the sink.
 #[inline(always)]
-pub(crate) fn unwanted<S: Sharing, const WIDTH: usize>(qp: &Qp<'_, S>, word: u64, op: Op<WIDTH>) -> Wqe {
-    op.wqe(word, qp.desc().rkey, reserved::SINK, qp.desc().lkey)
+pub(crate) fn unwanted<S: Sharing, const WIDTH: usize>(
+    qp: &Qp<'_, S>,
+    (raddr, rkey): (u64, u32),
+    op: Op<WIDTH>,
+) -> Wqe {
+    op.wqe(raddr, rkey, reserved::SINK, qp.desc().lkey)
 }

@@ -231,6 +231,18 @@ impl<S> Ctx<S> {
         self.fail(Error::OutOfRange, Detail { found: bytes, wanted, offset, ..Detail::NONE })
     }
 
+    /// What lies at a heap offset of a peer, as the NIC of this QP to it knows it: address and rkey.
+    #[inline(always)]
+    pub(crate) fn remote_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+        (offset, qp.desc().rkey)
+    }
+
+    /// What lies at a heap offset of this PE, as the NIC of this QP knows it: address and lkey.
+    #[inline(always)]
+    pub(crate) fn local_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+        (offset, qp.desc().lkey)
+    }
+
     fn owner_qp(&self) -> Qp<'_, Exclusive> {
         // SAFETY: as `qp`; the set exists.
         unsafe { Qp::new(self.qp_entry(self.parts.first_set, 0)) }

@@ -142,11 +142,8 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         let qp = self.qp(pe);
-        let wqe = Wqe::WriteInline {
-            raddr: dst.offset(),
-            rkey: qp.desc().rkey,
-            data: sealed::Sealed::inline(value),
-        };
+        let (raddr, rkey) = self.remote_end(&qp, dst.offset());
+        let wqe = Wqe::WriteInline { raddr, rkey, data: sealed::Sealed::inline(value) };
         post(Thread, &qp, 1, &wqe, Location::caller()).map(|_| ())
     }
 
@@ -165,8 +162,9 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: checked to be inside of the peer's heap, which is mapped.
             return Ok(unsafe { crate::arch::read(from) });
         }
-        let (entry, heap, site) = (self.qp(pe).entry(), self.parts_ref().heap, Location::caller());
-        let (error, word) = fetch_value::<S>(entry, heap, src.offset(), size_of::<T>() as u32, site);
+        let (qp, heap, site) = (self.qp(pe), self.parts_ref().heap, Location::caller());
+        let from = self.remote_end(&qp, src.offset());
+        let (error, word) = fetch_value::<S>(qp.entry(), heap, from, size_of::<T>() as u32, site);
         match Error::from_code(error) {
             Some(error) => Err(error),
             None => Ok(sealed::Sealed::from_word(word)),
@@ -202,9 +200,10 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         let mine = if group.leader() {
-            let (there, here, bytes) = (remote.offset(), local.offset(), local.bytes());
-            let entry = self.qp(pe).entry();
-            send::<G, S>(group, entry, direction, there, here, bytes, complete, Location::caller())
+            let qp = self.qp(pe);
+            let (there, here) = (self.remote_end(&qp, remote.offset()), self.local_end(&qp, local.offset()));
+            let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
+            send::<G, S>(group, entry, direction, there, here, bytes, complete, site)
         } else {
             Ok(())
         };
@@ -226,23 +225,22 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// The leader's part of a transfer through a NIC: `left` bytes between the heap offsets `raddr` at the peer and
-/// `laddr` here. Not inlined, so that a kernel with many transfers stays small.
+/// The leader's part of a transfer through a NIC: `left` bytes between `raddr` at the peer and `laddr` here, each with
+/// its key. Not inlined, so that a kernel with many transfers stays small.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 fn send<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,
     direction: Direction,
-    mut raddr: u64,
-    mut laddr: u64,
+    (mut raddr, rkey): (u64, u32),
+    (mut laddr, lkey): (u64, u32),
     mut left: u64,
     complete: bool,
     site: Site,
 ) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
     let mut ticket = None;
     while left > 0 {
         let len = left.min(MAX_MESSAGE) as u32;
@@ -266,13 +264,13 @@ fn send<G: Group, S: Sharing>(
 fn fetch_value<S: Sharing>(
     entry: *mut QpEntry,
     heap: DevAddr,
-    raddr: u64,
+    (raddr, rkey): (u64, u32),
     len: u32,
     site: Site,
 ) -> (u32, u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let (rkey, lkey) = (qp.desc().rkey, qp.desc().lkey);
+    let lkey = qp.desc().lkey;
     match fetch(&qp, heap, 1, |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len }, site) {
         Ok(word) => (0, word),
         Err(error) => (error as u32, 0),

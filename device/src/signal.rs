@@ -252,8 +252,10 @@ impl<S: Sharing> Ctx<S> {
                 Ok(())
             }
         } else if group.leader() {
-            let (there, here, bytes) = (dst.offset(), src.offset(), src.bytes());
-            let (entry, word, site) = (self.atomic_qp(pe).entry(), signal.offset(), Location::caller());
+            let qp = self.atomic_qp(pe);
+            let (there, here) = (self.remote_end(&qp, dst.offset()), self.local_end(&qp, src.offset()));
+            let word = self.remote_end(&qp, signal.offset());
+            let (entry, bytes, site) = (qp.entry(), src.bytes(), Location::caller());
             send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
         } else {
             Ok(())
@@ -262,17 +264,17 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// The leader's part of a put with signal through a NIC: `left` bytes from the heap offset `laddr` here to `raddr` at
-/// the peer, then the word at `signal` there. Not inlined, so that a kernel with many stays small.
+/// The leader's part of a put with signal through a NIC: `left` bytes from `laddr` here to `raddr` at the peer, then the
+/// word at `signal` there, each with its key. Not inlined, so that a kernel with many stays small.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 fn send_announced<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,
-    mut raddr: u64,
-    mut laddr: u64,
+    (mut raddr, rkey): (u64, u32),
+    (mut laddr, lkey): (u64, u32),
     mut left: u64,
-    signal: u64,
+    signal: (u64, u32),
     op: SignalOp,
     value: u64,
     complete: bool,
@@ -280,7 +282,7 @@ fn send_announced<G: Group, S: Sharing>(
 ) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let (rkey, lkey, op) = (qp.desc().rkey, qp.desc().lkey, Op::<8>::new(op.kind(), value));
+    let op = Op::<8>::new(op.kind(), value);
     // The QP executes in order: all but the last message are posted by themselves, the last one together with the
     // atomic if the queue can hold both.
     while left > MAX_MESSAGE {

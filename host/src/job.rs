@@ -17,7 +17,7 @@ use crate::{Error, Pe, Result, native};
 pub struct Ptx {
     /// The kernel crate.
     pub name: &'static str,
-    /// PTX text.
+    /// PTX text; empty if it was built with `RUSHMEM_PTX=none`.
     pub image: &'static str,
 }
 
@@ -223,9 +223,13 @@ fn find_gpus(config: &Config, ptx: &[Ptx], on_node: u32) -> Result<Vec<u32>> {
     if config.device == DeviceKind::Native {
         return Ok(Vec::new());
     }
-    if ptx.is_empty() {
+    let missing = match ptx.iter().find(|ptx| ptx.image.is_empty()) {
+        Some(ptx) => Some(format!("{} was built with RUSHMEM_PTX=none", ptx.name)),
+        None if ptx.is_empty() => Some("the application gave the job no PTX; see Job::kernels".into()),
+        None => None,
+    };
+    if let Some(why) = missing {
         return if wanted {
-            let why = "the application gave the job no PTX; see Job::kernels".into();
             Err(Error::Unavailable { what: "running kernels on a GPU".into(), why })
         } else {
             Ok(Vec::new())

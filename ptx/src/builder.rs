@@ -54,6 +54,8 @@ pub enum Origin {
     Committed,
     /// It was compiled.
     Compiled,
+    /// There is none: the file is empty, and the kernels run natively only.
+    None,
 }
 
 impl Builder {
@@ -129,6 +131,7 @@ impl Builder {
                 let made = compile(&source, &toolchain, &self.target, &cache_for(&out))?;
                 (Origin::Compiled, made.text, made.report)
             }
+            Plan::None => (Origin::None, String::new(), Report::default()),
         };
         let path = out.join(format!("{}.ptx", source.crate_name));
         files::write_if_changed(&path, &text)?;

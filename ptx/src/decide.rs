@@ -22,6 +22,8 @@ pub enum Mode {
     Build,
     /// Committed PTX only.
     Committed,
+    /// No PTX at all: kernels run natively.
+    None,
 }
 
 impl Mode {
@@ -38,8 +40,9 @@ impl Mode {
             "auto" | "" => Ok(Self::Auto),
             "build" => Ok(Self::Build),
             "committed" => Ok(Self::Committed),
+            "none" => Ok(Self::None),
             other => {
-                let expected = "auto, build or committed";
+                let expected = "auto, build, committed or none";
                 Err(Error::Variable { name: MODE, value: other.into(), expected })
             }
         }
@@ -86,6 +89,8 @@ pub(crate) enum Plan {
     Use(String),
     /// Compile with this toolchain.
     Compile(Toolchain),
+    /// Do without.
+    None,
 }
 
 /// Decides. `search` is only called if a compiler is needed.
@@ -98,6 +103,7 @@ pub(crate) fn decide(
     let krate = krate.to_owned();
     let committed = match (mode, committed) {
         (Mode::Auto | Mode::Committed, Committed::Fits(text)) => return Ok(Plan::Use(text)),
+        (Mode::None, _) => return Ok(Plan::None),
         (Mode::Committed, Committed::Not(committed)) => return Err(Error::NotCommitted { krate, committed }),
         (Mode::Build, Committed::Fits(_)) => "RUSHMEM_PTX=build forbids to use what is committed".to_owned(),
         (Mode::Auto | Mode::Build, Committed::Not(why)) => why,
@@ -180,10 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn none_looks_for_nothing() {
+        for committed in [fits(), stale()] {
+            assert_eq!(decide("k", Mode::None, committed, never).unwrap(), Plan::None);
+        }
+    }
+
+    #[test]
     fn a_mode_that_means_nothing_is_named() {
         assert_eq!(Mode::parse("auto").unwrap(), Mode::Auto);
         let message = Mode::parse("maybe").unwrap_err().to_string();
-        assert_eq!(message, "RUSHMEM_PTX=maybe: expected auto, build or committed");
+        assert_eq!(message, "RUSHMEM_PTX=maybe: expected auto, build, committed or none");
     }
 
     #[test]

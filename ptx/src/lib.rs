@@ -22,7 +22,8 @@
 //!
 //! PTX can also be committed next to the kernels ([`Builder::fallback`]). Committed PTX that was made from the
 //! source as it is now is used at once, so that a fresh clone builds quickly and without that compiler.
-//! `RUSHMEM_PTX=build` compiles all the same, `RUSHMEM_PTX=committed` never does, and `RUSHMEM_PTX=auto` is the default.
+//! `RUSHMEM_PTX=build` compiles all the same, `RUSHMEM_PTX=committed` never does, `RUSHMEM_PTX=none` makes an empty file, with which
+//! kernels run natively only, and `RUSHMEM_PTX=auto` is the default.
 //!
 //! # What is checked
 //!

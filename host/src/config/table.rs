@@ -162,7 +162,10 @@ settings! {
 /// Variables with our prefix that are not settings of a job, and what they mean.
 pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_CONFIG", "Path of a TOML file with settings; the environment overrides what it says."),
-    ("RUSHMEM_PTX", "When kernels are built: auto, build (always compile them) or committed (never)."),
+    (
+        "RUSHMEM_PTX",
+        "When kernels are built: auto, build (always compile them), committed (never) or none (kernels run natively only).",
+    ),
     ("RUSHMEM_PTX_RUSTC", "When kernels are built: path of the rustc that compiles them."),
     ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives it."),
     ("RUSHMEM_PTXAS", "Path of the ptxas that checks PTX."),
