@@ -11,6 +11,7 @@
 //! | `shmem_put_signal`, `shmem_signal_wait_until` | [`Ctx::put_signal`], [`Ctx::signal_wait_until`] |
 //! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
 //! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
+//! | `shmem_global_exit`, `shmem_info_get_version` | [`Ctx::global_exit`], [`info`] |
 //! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
 //! | the names themselves | [`shmem`] |
 //!
@@ -51,8 +52,10 @@ mod coll;
 mod copy;
 mod ctx;
 mod error;
+mod exit;
 mod group;
 mod heap;
+pub mod info;
 pub mod kernel;
 mod order;
 mod post;

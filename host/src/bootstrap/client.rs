@@ -357,7 +357,5 @@ pub(super) fn exit_reason(code: u8) -> String {
 
 /// This process and its host, for messages.
 fn whence() -> String {
-    let host =
-        std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "an unnamed host".into());
-    format!("process {} on {}", std::process::id(), host.trim())
+    format!("process {} on {}", std::process::id(), crate::log::host())
 }

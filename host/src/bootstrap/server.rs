@@ -65,6 +65,8 @@ struct State {
     pes: Vec<Option<Outbox>>,
     exits: Vec<Option<String>>,
     observers: BTreeMap<u32, Option<Outbox>>,
+    /// PEs to which something may still have to be written.
+    writing: usize,
     /// All open connections, to close them at the end.
     streams: BTreeMap<u64, TcpStream>,
     next_stream: u64,
@@ -97,6 +99,7 @@ impl Server {
             pes: vec![None; n],
             exits: vec![None; n],
             observers: BTreeMap::new(),
+            writing: 0,
             streams: BTreeMap::new(),
             next_stream: 0,
         };
@@ -117,14 +120,15 @@ impl Server {
         self.addr
     }
 
-    /// Waits until every PE has left the job, at most `within`; returns those that have not.
+    /// Waits until every PE has left the job and was told all that there was to tell, at most `within`; returns those
+    /// that have not left.
     pub(super) fn wait_for_pes(&self, within: Duration) -> Pes {
         let begin = Instant::now();
         let mut state = lock(&self.shared.state);
         loop {
             let present = state.job.present();
             let left = within.saturating_sub(begin.elapsed());
-            if present.0.is_empty() || left.is_zero() {
+            if (present.0.is_empty() && state.writing == 0) || left.is_zero() {
                 return present;
             }
             state = self.shared.wait(state, left);
@@ -207,7 +211,7 @@ impl Shared {
     }
 
     /// One connection, from its first byte to its last.
-    fn serve(&self, mut stream: TcpStream) {
+    fn serve(self: &Arc<Self>, mut stream: TcpStream) {
         let kept = self.keep(&stream);
         let introduced = kept.map(|id| (id, self.introduce(&mut stream)));
         self.strangers.fetch_sub(1, Ordering::SeqCst);
@@ -268,8 +272,8 @@ impl Shared {
         introduced.ok_or_else(|| "it closed the connection".into())
     }
 
-    fn serve_pe(&self, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, whence: &str) {
-        let outbox = match outbox(&stream) {
+    fn serve_pe(self: &Arc<Self>, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, whence: &str) {
+        let outbox = match outbox(&stream, Writing::to_a_pe(self)) {
             Ok(outbox) => outbox,
             Err(error) => return refuse(&mut stream, error.to_string()),
         };
@@ -368,7 +372,7 @@ impl Shared {
     }
 
     fn serve_observer(&self, mut stream: TcpStream, node: u32) {
-        let outbox = match outbox(&stream) {
+        let outbox = match outbox(&stream, ()) {
             Ok(outbox) => outbox,
             Err(error) => return refuse(&mut stream, error.to_string()),
         };
@@ -409,6 +413,23 @@ impl Shared {
         }
         state.exits[pe as usize] = Some(how);
         self.changed.notify_all();
+    }
+}
+
+/// Something may still have to be written to a PE.
+struct Writing(Arc<Shared>);
+
+impl Writing {
+    fn to_a_pe(shared: &Arc<Shared>) -> Writing {
+        lock(&shared.state).writing += 1;
+        Writing(shared.clone())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        lock(&self.0.state).writing -= 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -476,7 +497,8 @@ fn send_all<'a>(to: impl Iterator<Item = &'a Outbox>, message: &Message) {
 }
 
 /// A thread that writes to one connection, so that a slow reader holds up nobody else.
-fn outbox(stream: &TcpStream) -> Result<Outbox, Error> {
+/// Drops `end` when it has written all.
+fn outbox(stream: &TcpStream, end: impl Send + 'static) -> Result<Outbox, Error> {
     let (outbox, frames): (Outbox, Receiver<Arc<Vec<u8>>>) = channel();
     let name = "rushmem-write";
     let mut stream = stream.try_clone().map_err(|source| Error::Thread { name, source })?;
@@ -488,6 +510,7 @@ fn outbox(stream: &TcpStream) -> Result<Outbox, Error> {
         }
         // Said everything, or nobody hears it: either way the connection is over, once the other side has read it.
         let _ = stream.shutdown(Shutdown::Write);
+        drop(end);
     };
     spawn(name, write).map(|_| outbox)
 }
