@@ -32,7 +32,12 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
         log.with_writer(std::io::stderr).without_time().try_init()
     } else {
         let unusable = |why| {
-            invalid("log_file", &config.log_file, why, "a path, with %h for the host, %p for the process, %% for %")
+            invalid(
+                "log_file",
+                &config.log_file,
+                why,
+                "a path, with %h for the host, %p for the process, %% for %",
+            )
         };
         let path = expand(&config.log_file).map_err(unusable)?;
         let file = open(&path).map_err(|error| unusable(format!("{}: {error}", path.display())))?;

@@ -7,6 +7,7 @@ use rushmem::{Error, Job, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::{end_the_job, send_to_all, small_puts, wait_for_ever};
 
+use crate::files::Files;
 use crate::{grid, kernels};
 
 /// Threads that send, in all.
@@ -14,7 +15,8 @@ const THREADS: usize = 128;
 
 /// The program `WHAT [PE|N]`: does `ring` on all PEs; or lets all wait for a signal in a kernel (`wait`), but for the
 /// given PE, which exits with code 3 (`exit`), or ends the whole job with code 7 from its host (`global_exit`) or from a
-/// kernel (`kernel_exit`) while the others wait; or runs N jobs, one after another (`again`).
+/// kernel (`kernel_exit`) while the others wait; or runs N jobs, one after another (`again`). `files FOLDER PE N` meets the
+/// others by files, and does `ring`.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
@@ -24,6 +26,10 @@ pub fn main() -> ExitCode {
         rushmem::init_log(job.config())?;
         match what.as_str() {
             "again" => again(job, number.unwrap_or(1)),
+            "files" => {
+                let files = Files::from_args(std::env::args().skip(2))?;
+                job.with_exchange(&files)?.kernels(kernels()).run(ring).map(drop)
+            }
             what => job.kernels(kernels()).run(|pe| act(pe, what, number)).map(drop),
         }
     };

@@ -1,6 +1,7 @@
 //! The `rushmem` command.
 
 mod error;
+mod id;
 mod info;
 mod run;
 mod softnic;
@@ -27,6 +28,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Id(id::Args),
     Softnic(softnic::Args),
     Info(info::Args),
 }
@@ -45,6 +47,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
     rushmem::init_log(&config)?;
     match cli.command {
         Command::Run(args) => run::execute(args, config),
+        Command::Id(args) => id::execute(&args),
         Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),
     }

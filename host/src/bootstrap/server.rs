@@ -60,6 +60,8 @@ type Outbox = Sender<Arc<Vec<u8>>>;
 
 struct State {
     job: Job,
+    /// Jobs that these processes have had before.
+    jobs_before: u64,
     /// Whether any PE ever joined. Until then processes that end are no loss to anybody.
     any_joined: bool,
     pes: Vec<Option<Outbox>>,
@@ -95,6 +97,7 @@ impl Server {
         let n = options.n_pes as usize;
         let state = State {
             job: Job::new(options.n_pes),
+            jobs_before: 0,
             any_joined: false,
             pes: vec![None; n],
             exits: vec![None; n],
@@ -120,12 +123,20 @@ impl Server {
         self.addr
     }
 
-    /// Waits until every PE has left the job and was told all that there was to tell, at most `within`; returns those
-    /// that have not left.
-    pub(super) fn wait_for_pes(&self, within: Duration) -> Pes {
+    /// Which of the jobs of these processes goes on.
+    pub(super) fn job(&self) -> u64 {
+        lock(&self.shared.state).jobs_before
+    }
+
+    /// Waits until every PE has left this job and was told all that there was to tell, at most `within`; returns those
+    /// that have not left. Some may be in the next job already.
+    pub(super) fn wait_for_pes(&self, job: u64, within: Duration) -> Pes {
         let begin = Instant::now();
         let mut state = lock(&self.shared.state);
         loop {
+            if state.jobs_before != job {
+                return Pes(Vec::new());
+            }
             let present = state.job.present();
             let left = within.saturating_sub(begin.elapsed());
             if (present.0.is_empty() && state.writing == 0) || left.is_zero() {
@@ -448,6 +459,7 @@ impl State {
     /// The same processes begin another job, but for those that have ended meanwhile.
     fn begin_again(&mut self) {
         self.job = Job::new(self.job.n_pes());
+        self.jobs_before += 1;
         for (pe, exit) in (0..).zip(&self.exits) {
             if let Some(how) = exit {
                 self.job.lose(pe, &before_joining(how), None);

@@ -83,7 +83,9 @@ pub enum Error {
         why: String,
     },
     /// A second log.
-    #[error("the log of this process is set up already; `init_log` is for programs that set up none of their own")]
+    #[error(
+        "the log of this process is set up already; `init_log` is for programs that set up none of their own"
+    )]
     LogTaken,
     /// A value that names something this build cannot do.
     #[error("{setting} asks for what this build lacks: {needs}")]

@@ -173,8 +173,7 @@ impl Worker {
     /// Ends the job if a kernel has asked for that.
     fn end_if_asked(&self) {
         let mut exit = 0u32;
-        let read =
-            self.control.read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
+        let read = self.control.read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
         match read {
             Ok(()) if exit != 0 => end_job(&*self.bootstrap, exit as u8),
             Ok(()) => {}

@@ -30,12 +30,7 @@ fn any_threads_may_call_a_pe_at_the_same_time() {
     const THREADS: u64 = 8;
     const LAUNCHES: u64 = 5;
     assert_eq!(THREAD_LEVEL, ThreadLevel::Multiple);
-    let levels = [
-        ThreadLevel::Single,
-        ThreadLevel::Funneled,
-        ThreadLevel::Serialized,
-        ThreadLevel::Multiple,
-    ];
+    let levels = [ThreadLevel::Single, ThreadLevel::Funneled, ThreadLevel::Serialized, ThreadLevel::Multiple];
     assert!(levels.is_sorted_by(|a, b| a < b));
     let sums = Setup::new(2).run(|pe| {
         let word = pe.alloc_one::<u64>()?;
@@ -98,7 +93,8 @@ fn every_failure_has_a_number() {
         pe.free(object)
     });
     assert_eq!(status(freed), Status::InvalidValue);
-    let own = Setup::new(1).try_run(|_| Err::<(), _>(Box::<dyn std::error::Error + Send + Sync>::from("mine")));
+    let own =
+        Setup::new(1).try_run(|_| Err::<(), _>(Box::<dyn std::error::Error + Send + Sync>::from("mine")));
     assert_eq!(status(own), Status::Application);
     let panic = Setup::new(1).try_run(|_| -> Result<(), Error> { panic!("mine") });
     assert_eq!(status(panic), Status::Application);
