@@ -84,6 +84,12 @@ pub fn from_env(config: &Config, build_id: String) -> Result<Found, Error> {
     }
 }
 
+/// How the PEs of a job of this process would meet, and why; for `rushmem info`.
+pub(crate) fn survey(config: &Config) -> Result<(&'static str, String), Error> {
+    let decision = decide(config, "", &|name| std::env::var(name).ok())?;
+    Ok((name(&decision.way), decision.why))
+}
+
 /// Joins the job of `id` as PE `pe` of `n_pes`, and has its server if it is due to this process.
 ///
 /// # Errors
