@@ -324,7 +324,7 @@ mod tests {
     fn launchers_are_known_by_their_variables() {
         let found = decided(&PMI).unwrap();
         let wanted = Pmi { version: Version::One, fd: 9, pe: 1, n_pes: 2, job: None };
-        assert!(matches!(found.way, Way::Pmi(pmi) if pmi == wanted), "{found:?}");
+        assert!(matches!(&found.way, Way::Pmi(pmi) if *pmi == wanted), "{found:?}");
         assert_eq!(found.why, "PMI_FD is set: a launcher speaks PMI-1");
         let two = |extra| decided(&[&PMI[..], &[extra]].concat()).unwrap().way;
         for extra in [("SLURM_JOB_ID", "7"), ("RUSHMEM_BOOTSTRAP", "pmi2")] {
