@@ -88,7 +88,15 @@ pub struct CtxParts {
     pub rails: u32,
     /// Reserved, zero.
     pub reserved: u32,
+    /// A word of the queue of kernels that this launch is in, 0 if there is none: the `mark` of the launch that failed,
+    /// or 0. What follows a failed launch in its queue does nothing.
+    pub status: DevAddr,
+    /// What tells this launch from the others of its queue; not 0.
+    pub mark: u64,
 }
+
+/// Set in [`CtxParts::status`] by what follows the failed launch, which then does not run again in a replayed graph.
+pub const SEALED: u64 = 1 << 63;
 
 /// How a PE is reached.
 #[repr(C)]
@@ -348,6 +356,8 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, state),
         offset_of!(CtxParts, qps),
         offset_of!(CtxParts, exclusive_sets),
+        offset_of!(CtxParts, status),
+        offset_of!(CtxParts, mark),
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
@@ -385,7 +395,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 96);
+    assert!(size_of::<CtxParts>() == 112);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
     assert!(size_of::<ErrorRecord>() == 112);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytemuck::Pod;
-use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
+use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
 use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 
@@ -118,6 +118,8 @@ impl Pe {
             exclusive_sets: shape.exclusive_sets,
             rails: shape.rails,
             reserved: 0,
+            status: DevAddr(0),
+            mark: 0,
         };
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
