@@ -62,6 +62,7 @@ mod sharing;
 pub mod shmem;
 mod signal;
 pub mod sq;
+mod team;
 mod view;
 mod wait;
 
@@ -72,6 +73,7 @@ pub use heap::{Signal, Sym, SymSlice};
 pub use rma::Scalar;
 pub use sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 pub use signal::{Cmp, SignalOp};
+pub use team::Team;
 pub use view::View;
 
 /// What a kernel file imports.
@@ -80,6 +82,6 @@ pub mod prelude {
     pub use crate::kernel::kernel;
     pub use crate::{
         Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, Result, Scalar, Sharing, Signal,
-        SignalOp, Sym, SymSlice, Thread, View, Warp,
+        SignalOp, Sym, SymSlice, Team, Thread, View, Warp,
     };
 }

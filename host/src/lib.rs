@@ -18,6 +18,7 @@ mod provider;
 mod queues;
 mod report;
 mod survey;
+mod teams;
 
 pub use error::{Error, Result};
 pub use job::{AppError, Job, Ptx};
@@ -28,3 +29,4 @@ pub use provider::Error as NicError;
 pub use provider::rdma::RdmaError;
 pub use report::DeviceError;
 pub use survey::{Choice, FoundGpu, Survey, survey};
+pub use teams::TeamConfig;

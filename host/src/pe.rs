@@ -15,6 +15,7 @@ use crate::machine::{Grid, Machine, Region, Running};
 use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, peers, probe};
 use crate::report::recorded;
+use crate::teams::{Inbox, Place, Table, Teams, predefined};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
@@ -29,6 +30,7 @@ pub struct Pe {
     control: Region,
     allocator: Mutex<Allocator>,
     collectives: Mutex<u64>,
+    pub(crate) teams: Teams,
     ctx: Ctx,
     lost: Lost,
     machine: Arc<dyn Machine>,
@@ -96,9 +98,11 @@ impl Pe {
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
         let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout);
         let direct_self = config.peer_path != PeerPath::Nic;
-        state.write_pe(me, control.addr, config.timeout)?;
+        let table = Table::new(&*machine, &heap, shape)?;
+        state.write_pe(me, control.addr, config.timeout, &table)?;
         state.describe(&links.descriptors(), &peers(me, n_pes, heap.addr, direct_self))?;
-        let service = Service::start(links, Arc::clone(&bootstrap), control.clone())?;
+        let inbox = Inbox::default();
+        let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
         if config.connect == ConnectKind::Eager {
             service.connect_all(config.bootstrap_timeout)?;
         }
@@ -121,6 +125,14 @@ impl Pe {
             status: DevAddr(0),
             mark: 0,
         };
+        table.write_parts(&parts)?;
+        let place = Place {
+            node: config.node.unwrap_or(0),
+            local: config.local_pe.unwrap_or(me),
+            direct: if direct_self { vec![me] } else { Vec::new() },
+        };
+        let members = predefined(&*bootstrap, &place)?;
+        let teams = Teams::new(table, inbox, shape.teams, me, members)?;
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
@@ -130,6 +142,7 @@ impl Pe {
             control,
             allocator: Mutex::new(Allocator::new(shape.reserved(), bytes)),
             collectives: Mutex::new(0),
+            teams,
             // SAFETY: the addresses are of the regions made above, sized by `shape`, and the PE keeps them.
             ctx: unsafe { Ctx::from_parts(parts) },
             lost,
@@ -370,7 +383,11 @@ impl Pe {
         Ok(Some(Error::Device { first: Box::new(*first), others: counted - 1 }))
     }
 
-    fn lost(&self) -> Option<PeerLost> {
+    pub(crate) fn bootstrap(&self) -> &dyn Bootstrap {
+        &*self.bootstrap
+    }
+
+    pub(crate) fn lost(&self) -> Option<PeerLost> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -492,14 +509,17 @@ fn rails(
 /// Tells the others this PE's card, and returns all of them. Settings that must be equal travel along.
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
-        "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={}",
+        "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={} \
+         teams={} team_scratch={}",
         config.heap_bytes.0,
         config.sq_depth.get(),
         config.queue_memory.0,
         config.nics_per_pe,
         config.qps_per_peer,
         config.block_qps,
-        config.exclusive_qps
+        config.exclusive_qps,
+        config.teams,
+        config.team_scratch.0
     );
     let all = bootstrap.allgather("rushmem.settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {

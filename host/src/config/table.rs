@@ -121,6 +121,10 @@ settings! {
             "QPs to each peer that the threads of one block share.";
         exclusive_qps: u32, "RUSHMEM_EXCLUSIVE_QPS", "0", "QPs",
             "QPs to each peer that one thread has for itself.";
+        teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
+            "Teams that a PE can be in at once, the 4 that are always there included.";
+        team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",
+            "Memory that the collective calls of each team have for data on their way.";
         timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
             "Deadline of every blocking call of a kernel.";
         bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",

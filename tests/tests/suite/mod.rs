@@ -9,3 +9,4 @@ mod program;
 mod rma;
 mod setups;
 mod signals;
+mod teams;
