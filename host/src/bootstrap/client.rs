@@ -43,6 +43,7 @@ pub struct Tcp {
     n_pes: u32,
     timeout: Duration,
     server: String,
+    token: Token,
     stream: Mutex<TcpStream>,
     shared: Arc<Shared>,
     /// One call at a time.
@@ -97,8 +98,16 @@ impl Tcp {
             std::thread::Builder::new().name(name.into()).spawn(move || listener.listen(reader, n_pes));
         thread.map_err(|source| Error::Thread { name, source })?;
 
-        let tcp =
-            Tcp { pe, n_pes, timeout, server, stream: Mutex::new(stream), shared, calls: Mutex::new(()) };
+        let tcp = Tcp {
+            pe,
+            n_pes,
+            timeout,
+            server,
+            token,
+            stream: Mutex::new(stream),
+            shared,
+            calls: Mutex::new(()),
+        };
         tcp.tell(&Message::Join { pe, n_pes, build: build_id, whence: whence() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
@@ -253,6 +262,10 @@ impl Bootstrap for Tcp {
 
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn token(&self) -> Option<&Token> {
+        Some(&self.token)
     }
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {

@@ -22,6 +22,7 @@ pub mod wire;
 use std::time::Duration;
 
 pub use self::auth::Token;
+pub(crate) use self::auth::{Role, nonce};
 pub use self::client::{Member, Tcp};
 pub use self::discover::{Found, Job, from_env};
 pub use self::error::{Error, Failure, PeerLost, Pes};
@@ -46,6 +47,9 @@ pub trait Bootstrap: Send + Sync {
 
     /// The deadline of calls that do not give their own.
     fn timeout(&self) -> Duration;
+
+    /// The job's secret, with which its processes prove to each other who they are; `None` where PEs are threads.
+    fn token(&self) -> Option<&Token>;
 
     /// Gives `mine` to every PE and returns what each one gave, in the order of their numbers. Collective.
     ///

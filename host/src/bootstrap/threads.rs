@@ -4,6 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::auth::Token;
 use super::error::{Error, PeerLost};
 use super::job::{Job, Step};
 use super::mail::{Mail, Mailbox, OnMail};
@@ -147,6 +148,10 @@ impl Bootstrap for Threads {
 
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn token(&self) -> Option<&Token> {
+        None
     }
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
