@@ -86,6 +86,11 @@ pub struct CtxParts {
     pub exclusive_sets: u32,
     /// NICs of each PE. Set number `s` uses number `s % rails` at both ends.
     pub rails: u32,
+    /// First of the PEs among which all lie whose memory is mapped here while their atomics go through the NIC: what
+    /// `fence` must look at.
+    pub mixed_from: u32,
+    /// One past the last of them.
+    pub mixed_to: u32,
     /// Reserved, zero.
     pub reserved: u32,
     /// A word of the queue of kernels that this launch is in, 0 if there is none: the `mark` of the launch that failed,
@@ -112,7 +117,8 @@ pub struct PeerDesc {
 
 /// [`PeerDesc::flags`].
 pub mod peer_flags {
-    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC.
+    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC. Equal for all
+    /// PEs of a job, wherever it is asked.
     pub const DIRECT_ATOMICS: u32 = 1;
 }
 
@@ -434,6 +440,7 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, exclusive_sets),
         offset_of!(CtxParts, status),
         offset_of!(CtxParts, mark),
+        offset_of!(CtxParts, mixed_from),
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
@@ -478,7 +485,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 112);
+    assert!(size_of::<CtxParts>() == 120);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
     assert!(offset_of!(DeviceState, records) == 128);

@@ -3,6 +3,7 @@
 mod atomics;
 mod connect;
 mod contexts;
+mod direct;
 mod errors;
 mod jobs;
 mod program;
