@@ -6,7 +6,7 @@ use core::panic::Location;
 use bytemuck::Pod;
 
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
-use crate::arch;
+use crate::arch::{self, Scope, Sys, SysWord};
 use crate::error::{Detail, Error, Result, record, write_record};
 use crate::heap::{Sym, SymSlice};
 use crate::qp::Qp;
@@ -108,6 +108,32 @@ impl Ctx {
             version,
             Location::caller(),
         );
+    }
+
+    /// True if a launch before this one in its queue has failed. Equal for all threads of a launch: what they set
+    /// themselves does not count.
+    ///
+    /// The first that follows seals the word, so that the launch that failed does not run again in a graph either.
+    #[inline(always)]
+    pub(crate) fn follows_failure(&self) -> bool {
+        let p = &self.parts;
+        if p.status.0 == 0 {
+            return false;
+        }
+        // SAFETY: the host made the word, and only atomics touch it while kernels run.
+        let found = unsafe { Sys::load_relaxed(p.status.ptr()) };
+        if found == 0 || found == p.mark {
+            return false;
+        }
+        // SAFETY: as above; all who write now write the same.
+        unsafe { Sys::store_relaxed(p.status.ptr(), found | abi::SEALED) };
+        true
+    }
+
+    /// Says that this launch has failed, unless one has already.
+    #[cold]
+    pub(crate) fn mark_failed(&self) {
+        mark_failed(self.parts.status, self.parts.mark);
     }
 
     /// True if host and kernel agree on what a context is.
@@ -311,6 +337,16 @@ impl<S: Sharing> Ctx<S> {
     pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
         // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
         unsafe { Qp::new(self.qp_entry(set, pe)) }
+    }
+}
+
+/// Not inlined, since a kernel fails rarely; plain words, or every kernel would get a stack.
+#[cold]
+#[inline(never)]
+fn mark_failed(status: DevAddr, mark: u64) {
+    if status.0 != 0 {
+        // SAFETY: the host made the word, and only atomics touch it while kernels run.
+        unsafe { <u64 as SysWord>::compare_swap(status.ptr(), 0, mark) };
     }
 }
 

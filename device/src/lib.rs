@@ -63,6 +63,7 @@ mod sharing;
 pub mod shmem;
 mod signal;
 pub mod sq;
+mod team;
 mod view;
 mod wait;
 
@@ -73,6 +74,7 @@ pub use heap::{Signal, Sym, SymSlice};
 pub use rma::Scalar;
 pub use sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 pub use signal::{Cmp, SignalOp};
+pub use team::Team;
 pub use view::{RemoteView, View};
 
 /// What a kernel file imports.
@@ -81,6 +83,6 @@ pub mod prelude {
     pub use crate::kernel::kernel;
     pub use crate::{
         Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, RemoteView, Result, Scalar, Sharing,
-        Signal, SignalOp, Sym, SymSlice, Thread, View, Warp,
+        Signal, SignalOp, Sym, SymSlice, Team, Thread, View, Warp,
     };
 }

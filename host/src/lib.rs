@@ -19,6 +19,7 @@ mod provider;
 mod queues;
 mod report;
 mod survey;
+mod teams;
 
 pub use direct::Path;
 pub use error::{Error, Result};
@@ -30,3 +31,4 @@ pub use provider::Error as NicError;
 pub use provider::rdma::RdmaError;
 pub use report::DeviceError;
 pub use survey::{Choice, FoundGpu, Survey, survey};
+pub use teams::TeamConfig;

@@ -16,6 +16,7 @@ use crate::machine::{Grid, Machine, Region, Running};
 use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, probe};
 use crate::report::recorded;
+use crate::teams::{Inbox, Place, Table, Teams, predefined};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
@@ -31,6 +32,7 @@ pub struct Pe {
     control: Region,
     allocator: Mutex<Allocator>,
     collectives: Mutex<u64>,
+    pub(crate) teams: Teams,
     ctx: Ctx,
     lost: Lost,
     machine: Arc<dyn Machine>,
@@ -69,9 +71,11 @@ impl Pe {
         let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout)
             .without(reach.without_nic());
         let peers = reach.descriptors(&config, heap.addr);
-        state.write_pe(me, control.addr, config.timeout)?;
+        let table = Table::new(&*machine, &heap, shape)?;
+        state.write_pe(me, control.addr, config.timeout, &table)?;
         state.describe(&links.descriptors(), &peers)?;
-        let service = Service::start(links, Arc::clone(&bootstrap), control.clone())?;
+        let inbox = Inbox::default();
+        let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
         if config.connect == ConnectKind::Eager {
             service.connect_all(config.bootstrap_timeout)?;
         }
@@ -93,6 +97,14 @@ impl Pe {
             ..Zeroable::zeroed()
         };
         direct::mark_mixed(&mut parts, &peers);
+        table.write_parts(&parts)?;
+        let place = Place {
+            node: config.node.unwrap_or(0),
+            local: config.local_pe.unwrap_or(me),
+            direct: (0..n_pes).filter(|pe| reach.mapped(*pe).is_some()).collect(),
+        };
+        let members = predefined(&*bootstrap, &place)?;
+        let teams = Teams::new(table, inbox, shape.teams, me, members)?;
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
@@ -103,6 +115,7 @@ impl Pe {
             control,
             allocator: Mutex::new(Allocator::new(shape.reserved(), bytes)),
             collectives: Mutex::new(0),
+            teams,
             // SAFETY: the addresses are of the regions made above, sized by `shape`, and the PE keeps them.
             ctx: unsafe { Ctx::from_parts(parts) },
             lost,
@@ -362,7 +375,11 @@ impl Pe {
         Ok(Some(Error::Device { first: Box::new(*first), others: counted - 1 }))
     }
 
-    fn lost(&self) -> Option<PeerLost> {
+    pub(crate) fn bootstrap(&self) -> &dyn Bootstrap {
+        &*self.bootstrap
+    }
+
+    pub(crate) fn lost(&self) -> Option<PeerLost> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -485,7 +502,7 @@ fn rails(
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
         "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={} \
-         peer_path={:?} direct_group={}",
+         peer_path={:?} direct_group={} teams={} team_scratch={}",
         config.heap_bytes.0,
         config.sq_depth.get(),
         config.queue_memory.0,
@@ -494,7 +511,9 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         config.block_qps,
         config.exclusive_qps,
         config.peer_path,
-        config.direct_group
+        config.direct_group,
+        config.teams,
+        config.team_scratch.0
     );
     let all = bootstrap.allgather("rushmem.settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {

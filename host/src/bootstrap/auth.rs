@@ -61,6 +61,14 @@ impl Token {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    pub(super) fn bytes(&self) -> &[u8; PROOF_BYTES] {
+        &self.0
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; PROOF_BYTES]) -> Token {
+        Token(bytes)
+    }
+
     /// What `role` sends to prove that it knows the token.
     pub(crate) fn proof(
         &self,

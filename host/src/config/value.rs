@@ -156,7 +156,7 @@ pub enum DoorbellKind {
 }
 
 /// A closed set of names.
-trait Choice: Copy + PartialEq + 'static {
+pub(super) trait Choice: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 }
 

@@ -12,6 +12,7 @@ use rushmem_device::abi::{
 use super::Shape;
 use crate::Result;
 use crate::machine::{Machine, Region};
+use crate::teams::Table;
 
 /// Where the words that kernels update lie: one region, near the kernel.
 pub(crate) struct StateMap {
@@ -73,9 +74,10 @@ impl StateMap {
     }
 
     /// Writes what kernels need of this PE when they wait or fail, and clears all their words.
-    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration) -> Result<()> {
+    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration, teams: &Table) -> Result<()> {
         let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
-        let state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
+        let mut state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
+        teams.describe(&mut state);
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 

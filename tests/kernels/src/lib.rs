@@ -11,6 +11,7 @@ mod order;
 mod program;
 mod rma;
 mod signals;
+mod teams;
 mod units;
 mod views;
 
@@ -23,5 +24,6 @@ pub use order::{barriers, fence_then_flag, grid_barriers};
 pub use program::{Code, OP_WORDS, interpret};
 pub use rma::{Call, move_pieces, no_elements, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
+pub use teams::team_numbers;
 pub use units::{Together, With};
 pub use views::{reverse, swap_neighbours};

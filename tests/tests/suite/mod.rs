@@ -10,3 +10,4 @@ mod program;
 mod rma;
 mod setups;
 mod signals;
+mod teams;
