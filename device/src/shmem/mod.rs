@@ -10,7 +10,7 @@ pub use team::*;
 use bytemuck::Pod;
 
 use crate::amo::Amo;
-use crate::{Cmp, Ctx, Group, Result, Scalar, Sharing, Signal, SignalOp, Sym, SymSlice};
+use crate::{Cmp, Ctx, Group, RemoteView, Result, Scalar, Sharing, Signal, SignalOp, Sym, SymSlice};
 
 /// [`Ctx::my_pe`].
 #[inline(always)]
@@ -22,6 +22,12 @@ pub fn shmem_my_pe<S: Sharing>(ctx: &Ctx<S>) -> u32 {
 #[inline(always)]
 pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
     ctx.n_pes()
+}
+
+/// [`Ctx::ptr`].
+#[inline(always)]
+pub fn shmem_ptr<S: Sharing, T: Pod>(ctx: &Ctx<S>, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+    ctx.ptr(object, pe)
 }
 
 /// [`Ctx::put`]; its errors.
