@@ -4,10 +4,10 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// `rounds` times `barrier_all`, or `sync_all` if `complete` is 0.
+/// `rounds` times `barrier_all`, or `sync_all` if `complete` is 0, after one that takes no time.
 ///
-/// `checked` other than 0 takes no time: it shows that the call does what it says. Each PE puts the number of the round
-/// to its right neighbour before, and finds its left neighbour's after; the thread that does not adds to `wrong`.
+/// `checked` other than 0 shows that the call does what it says: before every other one each PE puts its number to its
+/// right neighbour, and finds its left neighbour's after it. What it does not find adds to `wrong`.
 #[kernel]
 pub fn meet(
     ctx: &Ctx,
@@ -19,26 +19,29 @@ pub fn meet(
     checked: u32,
 ) -> Result {
     let block = Block::current();
-    let once = || if complete != 0 { ctx.barrier_all(block) } else { ctx.sync_all(block) };
-    once()?;
-    let span = Span::begin(ctx, spans);
+    let mut span = Span::begin(ctx, spans);
     let mut round = 0;
-    while round < rounds {
-        round += 1;
-        if checked != 0 && block.leader() {
+    while round <= rounds {
+        let tells = checked != 0 && round & 1 == 1 && block.leader();
+        if tells {
             ctx.p(word, round as u64, ctx.pe_after(1))?;
             if complete == 0 {
                 ctx.quiet(Thread)?;
             }
         }
-        once()?;
-        if checked != 0 {
-            if block.leader() && !ctx.test(word, Cmp::Eq, round as u64)? {
-                let counted = ctx.local_one(wrong);
-                counted.store(0, counted.load(0) + 1);
-            }
-            once()?;
+        if complete != 0 {
+            ctx.barrier_all(block)?;
+        } else {
+            ctx.sync_all(block)?;
         }
+        if tells && !ctx.test(word, Cmp::Eq, round as u64)? {
+            let counted = ctx.local_one(wrong);
+            counted.store(0, counted.load(0) + 1);
+        }
+        if round == 0 {
+            span.again();
+        }
+        round += 1;
     }
     span.end();
     Ok(())

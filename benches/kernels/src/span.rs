@@ -18,6 +18,12 @@ impl Span {
         Self { spans: ctx.local(spans), begin: now_ns() }
     }
 
+    /// Begins anew.
+    #[inline(always)]
+    pub(crate) fn again(&mut self) {
+        self.begin = now_ns();
+    }
+
     /// Ends, once all threads of the block are here.
     #[inline(always)]
     pub(crate) fn end(self) {
