@@ -66,6 +66,7 @@ mod team;
 mod view;
 mod wait;
 
+pub use coll::{Bf16, Element, ElementKind, F16, Located, Parts, Reduce, Scan};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Warp};
@@ -81,7 +82,7 @@ pub mod prelude {
     pub use crate::amo::Amo;
     pub use crate::kernel::kernel;
     pub use crate::{
-        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, Result, Scalar, Sharing, Signal,
-        SignalOp, Sym, SymSlice, Team, Thread, View, Warp,
+        Block, Cmp, Ctx, Element, Error, Exclusive, Group, Parts, PerBlock, PerGpu, Reduce, Result, Scalar,
+        Scan, Sharing, Signal, SignalOp, Sym, SymSlice, Team, Thread, View, Warp,
     };
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod atomics;
+mod collectives;
 mod context;
 mod errors;
 mod names;
@@ -15,6 +16,7 @@ mod units;
 mod views;
 
 pub use atomics::{ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend};
+pub use collectives::{STEP_WORDS, Step, collectives, scattered};
 pub use context::{exclusive_turns, private_puts};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use names::{NAMES, names};

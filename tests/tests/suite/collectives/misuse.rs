@@ -1,0 +1,1 @@
+//! Calls that the members do not agree about.

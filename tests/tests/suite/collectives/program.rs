@@ -1,0 +1,1 @@
+//! Random programs of collective calls.
