@@ -245,9 +245,9 @@ fn reduce<G: Group, S: Sharing>(
 fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Span, src: Span) -> Result {
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        check_equal(&ctx, src.1, dst.1)
+        check_spans(&ctx, dst, src, dst.0)
+            .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| what.check(&ctx, dst, src))
-            .and_then(|()| check_spans(&ctx, dst, src, dst.0))
     } else {
         Ok(())
     };
@@ -304,12 +304,10 @@ fn reduce_scatter_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Sp
     let own = src.0.wrapping_add(call.me as u64 * dst.1);
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        check_equal(&ctx, src.1, dst.1 * call.n as u64).and_then(|()| what.check(&ctx, dst, src)).and_then(
-            |()| {
-                let may = if dst.0 == own { src.0 } else { u64::MAX };
-                check_spans(&ctx, dst, src, may)
-            },
-        )
+        let may = if dst.0 == own { src.0 } else { u64::MAX };
+        check_spans(&ctx, dst, src, may)
+            .and_then(|()| check_equal(&ctx, src.1, dst.1 * call.n as u64))
+            .and_then(|()| what.check(&ctx, dst, src))
     } else {
         Ok(())
     };
@@ -361,9 +359,9 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
             let d = Detail { found: which as u64, wanted: kind as u64, ..Detail::NONE };
             Err(ctx.fail(Error::BadReduction, d))
         } else {
-            check_equal(&ctx, src.1, dst.1)
+            check_spans(&ctx, dst, src, dst.0)
+                .and_then(|()| check_equal(&ctx, src.1, dst.1))
                 .and_then(|()| what.check(&ctx, dst, src))
-                .and_then(|()| check_spans(&ctx, dst, src, dst.0))
         }
     } else {
         Ok(())

@@ -146,7 +146,7 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
             let d = Detail { found: root as u64, wanted: call.n as u64, ..Detail::NONE };
             Err(ctx.fail(Error::BadPe, d))
         } else {
-            check_equal(&ctx, src.1, dst.1).and_then(|()| check_spans(&ctx, dst, src, dst.0))
+            check_spans(&ctx, dst, src, dst.0).and_then(|()| check_equal(&ctx, src.1, dst.1))
         }
     } else {
         Ok(())
@@ -199,7 +199,7 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
     let at = dst.0.wrapping_add(call.me as u64 * src.1);
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        check_equal(&ctx, dst.1, src.1 * call.n as u64).and_then(|()| check_spans(&ctx, dst, src, at))
+        check_spans(&ctx, dst, src, at).and_then(|()| check_equal(&ctx, dst.1, src.1 * call.n as u64))
     } else {
         Ok(())
     };
@@ -266,9 +266,9 @@ fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, siz
     let block = src.1.checked_div(n * size).unwrap_or(0) * size;
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        check_equal(&ctx, src.1, dst.1)
+        check_spans(&ctx, dst, src, u64::MAX)
+            .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| check_equal(&ctx, src.1, n * block))
-            .and_then(|()| check_spans(&ctx, dst, src, u64::MAX))
     } else {
         Ok(())
     };

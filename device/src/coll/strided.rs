@@ -113,9 +113,9 @@ fn alltoalls_in<G: Group, S: Sharing>(
             let wanted = if stride == 0 { u64::MAX } else { extent(all, stride, size) };
             if wanted <= bytes { Ok(()) } else { check_equal(&ctx, bytes, wanted) }
         };
-        fits(dst, dst_stride)
+        check_spans(&ctx, dst, src, u64::MAX)
+            .and_then(|()| fits(dst, dst_stride))
             .and_then(|()| fits(src, src_stride))
-            .and_then(|()| check_spans(&ctx, dst, src, u64::MAX))
     } else {
         Ok(())
     };

@@ -3,8 +3,10 @@
 //! A call of a group takes it as its second argument: `shmem_put(ctx, Block::current(), ..)` is what
 //! `nvshmemx_put_block(..)` is elsewhere. Types are told by the arguments, not by the name.
 
+mod coll;
 mod team;
 
+pub use coll::*;
 pub use team::*;
 
 use bytemuck::Pod;

@@ -1,5 +1,11 @@
 //! An interpreter of collective calls: each block carries out a list of steps that the host made up.
 
+mod misuse;
+mod types;
+
+pub use misuse::{Disagreement, disagree, half_barriers, team_twice};
+pub use types::{collective_names, reduce_floats};
+
 use rushmem_device::prelude::*;
 
 use crate::units::Together;
