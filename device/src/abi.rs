@@ -86,9 +86,22 @@ pub struct CtxParts {
     pub exclusive_sets: u32,
     /// NICs of each PE. Set number `s` uses number `s % rails` at both ends.
     pub rails: u32,
+    /// First of the PEs among which all lie whose memory is mapped here while their atomics go through the NIC: what
+    /// `fence` must look at.
+    pub mixed_from: u32,
+    /// One past the last of them.
+    pub mixed_to: u32,
     /// Reserved, zero.
     pub reserved: u32,
+    /// A word of the queue of kernels that this launch is in, 0 if there is none: the `mark` of the launch that failed,
+    /// or 0. What follows a failed launch in its queue does nothing.
+    pub status: DevAddr,
+    /// What tells this launch from the others of its queue; not 0.
+    pub mark: u64,
 }
+
+/// Set in [`CtxParts::status`] by what follows the failed launch, which then does not run again in a replayed graph.
+pub const SEALED: u64 = 1 << 63;
 
 /// How a PE is reached.
 #[repr(C)]
@@ -104,7 +117,8 @@ pub struct PeerDesc {
 
 /// [`PeerDesc::flags`].
 pub mod peer_flags {
-    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC.
+    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC. Equal for all
+    /// PEs of a job, wherever it is asked.
     pub const DIRECT_ATOMICS: u32 = 1;
 }
 
@@ -229,8 +243,10 @@ pub struct QpState {
     pub asked: Line,
     /// 1 once a thread has begun to fetch it.
     pub fetched: Line,
-    /// 1 while an [`Exclusive`](crate::Exclusive) context owns the set (used in the QP to PE 0).
+    /// Not 0 while a context owns the set (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
     pub owner: Line,
+    /// 1 if WQEs may be published that no doorbell has announced: see [`Batch`](crate::Batch).
+    pub held: Line,
 }
 
 /// A word with a 128-byte line of its own.
@@ -418,6 +434,9 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, state),
         offset_of!(CtxParts, qps),
         offset_of!(CtxParts, exclusive_sets),
+        offset_of!(CtxParts, status),
+        offset_of!(CtxParts, mark),
+        offset_of!(CtxParts, mixed_from),
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
@@ -432,6 +451,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpState, bell),
         offset_of!(QpState, poller),
         offset_of!(QpState, owner),
+        offset_of!(QpState, held),
         FIRST as usize,
         offset_of!(ControlPage, requested),
         size_of::<DeviceState>(),
@@ -461,7 +481,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 96);
+    assert!(size_of::<CtxParts>() == 120);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
     assert!(offset_of!(DeviceState, records) == 128);

@@ -57,6 +57,12 @@ pub enum Error {
     Overlap = 18,
     /// There is no such reduction, or not for this type.
     BadReduction = 19,
+    /// A stride of 0, or one that is shorter than its blocks.
+    BadStride = 20,
+    /// A lock was cleared by a PE that does not hold it, or set by one that does.
+    BadLock = 21,
+    /// A host-made context that has been destroyed.
+    NoContext = 22,
 }
 
 impl Error {
@@ -82,6 +88,9 @@ impl Error {
             17 => Self::TeamFailed,
             18 => Self::Overlap,
             19 => Self::BadReduction,
+            20 => Self::BadStride,
+            21 => Self::BadLock,
+            22 => Self::NoContext,
             _ => return None,
         })
     }
@@ -104,6 +113,8 @@ pub(crate) struct Detail {
 impl Detail {
     pub(crate) const NONE: Self =
         Self { peer: u32::MAX, qpn: 0, completion: 0, found: 0, wanted: 0, offset: u64::MAX };
+    /// An index into nothing.
+    pub(crate) const NO_ROOM: Self = Self { found: 0, wanted: 0, ..Self::NONE };
 }
 
 /// What an error CQE tells.

@@ -76,7 +76,11 @@ impl DeviceError {
                 "one thread, warp or block of each PE uses a team at a time: make a team for each"
             }
             Some(Code::TeamFailed) => "see the error of that call",
-            Some(Code::NoQp) => "raise RUSHMEM_BLOCK_QPS or RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
+            Some(Code::NoQp) => {
+                "raise RUSHMEM_BLOCK_QPS, RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses"
+            }
+            Some(Code::BadStride) => "a block has at least one element, a stride at least those of its block",
+            Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
             Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
             Some(Code::Layout) | None => "rebuild the kernels with the version of rushmem that the host uses",
             _ => "",
@@ -192,6 +196,18 @@ impl fmt::Display for DeviceError {
             Some(Code::BadReduction) => {
                 write!(f, "PE {}: there is no reduction {} of elements of type {}", r.pe, r.found, r.wanted)?
             }
+            Some(Code::BadStride) => {
+                write!(f, "PE {}: blocks of {} elements with a stride of {}", r.pe, r.wanted, r.found)?
+            }
+            Some(Code::BadLock) => {
+                let holder = if r.found == 0 { "does not hold" } else { "already holds" };
+                write!(f, "PE {}: this PE {holder} the lock at heap offset {:#x}", r.pe, r.offset)?
+            }
+            Some(Code::NoContext) => write!(
+                f,
+                "PE {}: context {} was used, which has been destroyed or is not of this PE",
+                r.pe, r.found
+            )?,
             Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
         }
         write!(f, ", at {}", self.site())?;

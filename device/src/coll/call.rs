@@ -26,8 +26,9 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
+use crate::p2p::Cmp;
 use crate::sharing::Sharing;
-use crate::signal::{Cmp, SignalOp};
+use crate::signal::SignalOp;
 use crate::team::Team;
 use crate::wait::Watch;
 
@@ -402,6 +403,7 @@ fn meet<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, said: u32, mine
 #[inline(always)]
 fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, site: Site) -> Result<u32> {
     let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
+    ctx.submit_held();
     let mut watch = Watch::new(state);
     loop {
         // SAFETY: a word of the runtime's own in this PE's heap, aligned, which remote atomics write.
@@ -486,7 +488,10 @@ fn take_messages<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, messag
         Gpu::store_relaxed(counter, wanted);
         wanted
     };
-    home.ctx::<S>().await_word(word(words + team_words::MESSAGES), Cmp::Ge, wanted)
+    let ctx = home.ctx::<S>();
+    // What others wait for must not be held back, even if nothing is waited for here.
+    ctx.submit_held();
+    ctx.await_word(word(words + team_words::MESSAGES), Cmp::Ge, wanted).map(|_| ())
 }
 
 /// Two numbers for another member: at its end each is one more, since 0 says that none has come.
@@ -502,6 +507,7 @@ fn tell<S: Sharing>(home: Home, pe: u32, at: u64, (a, b): (u64, u64)) -> Result 
 #[track_caller]
 fn await_values<S: Sharing>(home: Home, words: u64, n: u32, me: u32) -> Result {
     let ctx = home.ctx::<S>();
+    ctx.submit_held();
     let mut member = 0;
     while member < n {
         if member != me {
@@ -534,6 +540,7 @@ fn arrive<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64) -> Result {
         ctx.signal_op(word(words + team_words::ARRIVALS), SignalOp::Add, 1, pe_of(desc, wrapped(me + k, n)))?;
         k += 1;
     }
+    ctx.submit_held();
     Ok(())
 }
 
@@ -551,5 +558,5 @@ fn await_arrivals<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64) -> Re
         Gpu::store_relaxed(waits, before + 1);
         (before + 1) * ((*desc).n_pes as u64 - 1)
     };
-    ctx.await_word(word(words + team_words::ARRIVALS), Cmp::Ge, wanted)
+    ctx.await_word(word(words + team_words::ARRIVALS), Cmp::Ge, wanted).map(|_| ())
 }

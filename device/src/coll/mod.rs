@@ -14,7 +14,7 @@
 //! | `broadcast` | every member's destination, the root's too | the same memory |
 //! | `fcollect`, `collect` | every member's destination | the source may be this member's part of the destination |
 //! | `alltoall`, `alltoalls`, `alltoallv` | every member's destination | nothing |
-//! | `reduce`, `scan` | every member's destination | the same memory |
+//! | `reduce`, `sum_scan` | every member's destination | the same memory |
 //! | `reduce_scatter` | every member's destination | the destination may be this member's part of the source |
 
 mod call;

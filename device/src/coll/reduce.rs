@@ -101,7 +101,7 @@ impl<S: Sharing> Ctx<S> {
     /// As [`Ctx::reduce`].
     #[inline(always)]
     #[track_caller]
-    pub fn scan<G: Group, T: Element>(
+    pub fn sum_scan<G: Group, T: Element>(
         &self,
         group: G,
         team: Team,
@@ -113,13 +113,13 @@ impl<S: Sharing> Ctx<S> {
         scan::<G, S>(group, Home::of(self), team, which as u32, kind, span_of(dst), span_of(src))
     }
 
-    /// [`Ctx::scan`] with its kind ([`Scan`]) and type as numbers, as [`Ctx::reduce_bytes`].
+    /// [`Ctx::sum_scan`] with its kind ([`Scan`]) and type as numbers, as [`Ctx::reduce_bytes`].
     ///
     /// # Errors
     /// As there.
     #[inline(always)]
     #[track_caller]
-    pub fn scan_bytes<G: Group>(
+    pub fn sum_scan_bytes<G: Group>(
         &self,
         group: G,
         team: Team,

@@ -4,71 +4,20 @@ use bytemuck::Pod;
 
 use crate::{Ctx, Element, Group, Reduce, Result, Scan, Sharing, SymSlice, Team};
 
-/// [`Ctx::team_sync`]; its errors.
-#[inline(always)]
-#[track_caller]
-pub fn shmem_team_sync<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, team: Team) -> Result {
-    ctx.team_sync(group, team)
-}
-
-/// [`Ctx::barrier`]; its errors.
-#[inline(always)]
-#[track_caller]
-pub fn shmem_barrier<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, team: Team) -> Result {
-    ctx.barrier(group, team)
-}
-
-/// [`Ctx::broadcast`]; its errors.
-#[inline(always)]
-#[track_caller]
-pub fn shmem_broadcast<S: Sharing, G: Group, T: Pod>(
-    ctx: &Ctx<S>,
-    group: G,
-    team: Team,
-    dst: SymSlice<T>,
-    src: SymSlice<T>,
-    root: u32,
-) -> Result {
-    ctx.broadcast(group, team, dst, src, root)
-}
-
-/// [`Ctx::alltoalls`]; its errors.
-#[inline(always)]
-#[track_caller]
-#[allow(clippy::too_many_arguments)] // the field's signature
-pub fn shmem_alltoalls<S: Sharing, G: Group, T: Pod>(
-    ctx: &Ctx<S>,
-    group: G,
-    team: Team,
-    dst: SymSlice<T>,
-    src: SymSlice<T>,
-    dst_stride: usize,
-    src_stride: usize,
-    len: usize,
-) -> Result {
-    ctx.alltoalls(group, team, dst, src, dst_stride, src_stride, len)
-}
-
-macro_rules! moves {
-    ($($name:ident, $method:ident, $doc:literal;)*) => {$(
-        #[doc = $doc]
-        #[inline(always)]
-        #[track_caller]
-        pub fn $name<S: Sharing, G: Group, T: Pod>(
-            ctx: &Ctx<S>,
-            group: G,
-            team: Team,
-            dst: SymSlice<T>,
-            src: SymSlice<T>,
-        ) -> Result {
-            ctx.$method(group, team, dst, src)
-        }
-    )*};
-}
-moves! {
-    shmem_fcollect, fcollect, "[`Ctx::fcollect`]; its errors.";
-    shmem_collect, collect, "[`Ctx::collect`]; its errors.";
-    shmem_alltoall, alltoall, "[`Ctx::alltoall`]; its errors.";
+names! {
+    shmem_team_sync = team_sync [G: Group] (group: G, team: Team) -> Result;
+    shmem_barrier = barrier [G: Group] (group: G, team: Team) -> Result;
+    shmem_broadcast = broadcast [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>, root: u32) -> Result;
+    shmem_fcollect = fcollect [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result;
+    shmem_collect = collect [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result;
+    shmem_alltoall = alltoall [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result;
+    shmem_alltoalls = alltoalls [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>, dst_stride: usize, src_stride: usize, len: usize)
+        -> Result;
 }
 
 macro_rules! reductions {
@@ -102,6 +51,6 @@ reductions! {
     shmem_and_reducescatter, reduce_scatter, Reduce::And, "[`Ctx::reduce_scatter`] by [`Reduce::And`]; its errors.";
     shmem_or_reducescatter, reduce_scatter, Reduce::Or, "[`Ctx::reduce_scatter`] by [`Reduce::Or`]; its errors.";
     shmem_xor_reducescatter, reduce_scatter, Reduce::Xor, "[`Ctx::reduce_scatter`] by [`Reduce::Xor`]; its errors.";
-    shmem_sum_inscan, scan, Scan::Inclusive, "[`Ctx::scan`] with this member; its errors.";
-    shmem_sum_exscan, scan, Scan::Exclusive, "[`Ctx::scan`] without this member; its errors.";
+    shmem_sum_inscan, sum_scan, Scan::Inclusive, "[`Ctx::sum_scan`] with this member; its errors.";
+    shmem_sum_exscan, sum_scan, Scan::Exclusive, "[`Ctx::sum_scan`] without this member; its errors.";
 }

@@ -167,7 +167,7 @@ impl Worker {
                 Event::Ended => running = running.saturating_sub(1),
                 Event::Mail(mail) => self.read(mail),
                 Event::All => {
-                    let all = 0..self.shared.lock().links.len();
+                    let all = self.shared.lock().links.usable();
                     self.want(all);
                 }
                 Event::Stop => return,

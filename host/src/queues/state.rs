@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use rushmem_device::abi::{
-    Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer, peer_flags,
+    Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer,
 };
 
 use super::Shape;
@@ -150,19 +150,4 @@ impl StateMap {
     pub(crate) fn peer_table(&self) -> DevAddr {
         self.region.addr.add(Self::entry_at(&self.shape, self.shape.qps()))
     }
-}
-
-/// How each PE is reached: this PE's own memory directly, every other one through the NIC. Atomics go through the NIC
-/// as soon as there is another PE, since processor atomics and the NIC's are not atomic with each other.
-pub(crate) fn peers(me: u32, n_pes: u32, heap: DevAddr, direct_self: bool) -> Vec<PeerDesc> {
-    let alone = n_pes == 1;
-    let describe = |pe: u32| {
-        let direct = pe == me && direct_self;
-        PeerDesc {
-            direct: if direct { heap } else { DevAddr(0) },
-            flags: if direct && alone { peer_flags::DIRECT_ATOMICS } else { 0 },
-            reserved: 0,
-        }
-    };
-    (0..n_pes).map(describe).collect()
 }

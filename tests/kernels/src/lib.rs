@@ -5,6 +5,7 @@
 mod atomics;
 mod collectives;
 mod context;
+mod direct;
 mod errors;
 mod names;
 mod order;
@@ -21,6 +22,7 @@ pub use collectives::{
     scattered, team_twice,
 };
 pub use context::{exclusive_turns, private_puts};
+pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use names::{NAMES, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};

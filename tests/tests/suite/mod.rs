@@ -4,6 +4,7 @@ mod atomics;
 mod collectives;
 mod connect;
 mod contexts;
+mod direct;
 mod errors;
 mod jobs;
 mod program;

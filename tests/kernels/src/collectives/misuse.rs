@@ -120,7 +120,7 @@ fn call<G: Group>(
     } else if which == D::Fewer as u32 {
         ctx.reduce(group, team, Reduce::Sum, wide.slice(0..3), src.slice(0..3))
     } else if which == D::Scan as u32 {
-        ctx.scan(group, team, Scan::Inclusive, four, src)
+        ctx.sum_scan(group, team, Scan::Inclusive, four, src)
     } else if which == D::ScatteredSum as u32 {
         ctx.reduce_scatter(group, team, Reduce::Sum, src, wide)
     } else {

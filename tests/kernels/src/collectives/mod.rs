@@ -136,7 +136,7 @@ fn step<G: Group>(
     } else if code == Step::ReduceScatter as u64 {
         ctx.reduce_scatter_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_all))
     } else if code == Step::Scan as u64 {
-        ctx.scan_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
+        ctx.sum_scan_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
     } else if code == Step::Delay as u64 {
         let mut turn = 0;
         while turn < n {
