@@ -41,7 +41,7 @@ pub enum Step {
     ReduceScatter,
     /// `scan` of `n` bytes: kind `a` of type `b`.
     Scan,
-    /// `put_signal` of `n` bytes from member `a` to `b`, who waits for signal `c` of them.
+    /// `team_sync`, then `put_signal` of `n` bytes from member `a` to `b`, who waits for signal `c`.
     PutSignal,
     /// `put_nbi` likewise, `fence`, and an atomic on the signal.
     PutFence,
@@ -167,6 +167,8 @@ fn between_two<G: Group>(
     else {
         return Ok(());
     };
+    // What the receiver did before is over.
+    ctx.team_sync(group, team)?;
     if me == from && code == Step::PutSignal as u64 {
         ctx.put_signal(group, dst, src, signal, SignalOp::Add, 1, pe)?;
     } else if me == from {
