@@ -3,6 +3,7 @@
 mod error;
 mod id;
 mod info;
+mod perf;
 mod run;
 mod softnic;
 
@@ -28,6 +29,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Perf(perf::Args),
     Id(id::Args),
     Softnic(softnic::Args),
     Info(info::Args),
@@ -47,6 +49,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
     rushmem::init_log(&config)?;
     match cli.command {
         Command::Run(args) => run::execute(args, config),
+        Command::Perf(args) => perf::execute(&args, config),
         Command::Id(args) => id::execute(&args),
         Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),

@@ -43,6 +43,22 @@ fn a_wrong_setting_is_a_usage_error() {
 }
 
 #[test]
+fn the_paths_of_a_job_and_why() {
+    let path = |variables: &[(&str, &str)]| {
+        let variables = [&[("RUSHMEM_PES", "3"), ("RUSHMEM_DEVICE", "native")], variables].concat();
+        let (code, text) = info(&[], &variables);
+        assert_eq!(code, Some(0));
+        text.lines().find(|line| line.contains("0 -> 2")).unwrap().to_string()
+    };
+    let auto = path(&[]);
+    assert!(auto.contains("software ConnectX") && auto.contains("RUSHMEM_PEER_PATH=direct maps"), "{auto}");
+    let direct = path(&[("RUSHMEM_PEER_PATH", "direct")]);
+    assert!(direct.contains(" direct (RUSHMEM_PEER_PATH=direct, if it is on this node)"), "{direct}");
+    let group = path(&[("RUSHMEM_PEER_PATH", "direct"), ("RUSHMEM_DIRECT_GROUP", "2")]);
+    assert!(group.contains("software ConnectX (it is of another group"), "{group}");
+}
+
+#[test]
 fn how_pes_would_meet_is_told_with_the_reason() {
     let row = |variables: &[(&str, &str)]| {
         let (code, text) = info(&[], variables);

@@ -47,6 +47,7 @@ pub struct Tcp {
     n_pes: u32,
     timeout: Duration,
     server: String,
+    token: Token,
     stream: Mutex<TcpStream>,
     shared: Arc<Shared>,
     /// One call at a time.
@@ -104,7 +105,7 @@ impl Tcp {
         thread.map_err(|source| Error::Thread { name, source })?;
 
         let (stream, calls) = (Mutex::new(stream), Mutex::new(()));
-        let tcp = Tcp { pe, n_pes, timeout, server, stream, shared, calls, hosted: None };
+        let tcp = Tcp { pe, n_pes, timeout, server, token, stream, shared, calls, hosted: None };
         tcp.tell(&Message::Join { pe, n_pes, build: build_id, whence: whence() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
@@ -290,6 +291,10 @@ impl Bootstrap for Tcp {
 
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn token(&self) -> Option<&Token> {
+        Some(&self.token)
     }
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {

@@ -28,6 +28,7 @@ pub mod wire;
 use std::time::Duration;
 
 pub use self::auth::Token;
+pub(crate) use self::auth::{Role, nonce};
 pub use self::client::{Member, Tcp};
 pub(crate) use self::connect::survey;
 pub use self::connect::{Found, Job, from_env, with_id};
@@ -56,6 +57,12 @@ pub trait Bootstrap: Send + Sync {
 
     /// The deadline of calls that do not give their own.
     fn timeout(&self) -> Duration;
+
+    /// The job's secret, with which its processes prove to each other who they are; `None` where PEs are threads, or where
+    /// they have none.
+    fn token(&self) -> Option<&Token> {
+        None
+    }
 
     /// Gives `mine` to every PE and returns what each one gave, in the order of their numbers. Collective.
     ///

@@ -104,7 +104,9 @@ settings! {
         service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",
             "Service level of an RDMA device's packets: on Ethernet the VLAN priority.";
         peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
-            "How peers are reached: direct (loads and stores) or through the NIC.";
+            "How peers are reached: direct (loads and stores, by all PEs of a node) or through the NIC.";
+        direct_group: u32, "RUSHMEM_DIRECT_GROUP", "0", "PEs",
+            "With peer_path = direct: PEs that reach each other so, in groups of this size by number; 0 for all of a node.";
         sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
             "Depth of each send queue.";
         cq: CqKind, "RUSHMEM_CQ", "ring", "",
@@ -121,6 +123,10 @@ settings! {
             "QPs to each peer that the threads of one block share.";
         exclusive_qps: u32, "RUSHMEM_EXCLUSIVE_QPS", "0", "QPs",
             "QPs to each peer that one thread has for itself.";
+        teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
+            "Teams that a PE can be in at once, the 4 that are always there included.";
+        team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",
+            "Memory that the collective calls of each team have for data on their way.";
         timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
             "Deadline of every blocking call of a kernel.";
         bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",

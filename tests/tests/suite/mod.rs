@@ -1,8 +1,10 @@
 //! One binary for all: linking takes longer than running.
 
 mod atomics;
+mod collectives;
 mod connect;
 mod contexts;
+mod direct;
 mod errors;
 mod jobs;
 mod life;
@@ -10,3 +12,4 @@ mod program;
 mod rma;
 mod setups;
 mod signals;
+mod teams;
