@@ -20,7 +20,7 @@ mod views;
 pub use atomics::{ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend};
 pub use collectives::{
     Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, half_barriers, reduce_floats,
-    scattered, team_twice,
+    scattered, team_twice, words_with_flags,
 };
 pub use context::{exclusive_turns, private_puts};
 pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
