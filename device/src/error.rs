@@ -45,6 +45,8 @@ pub enum Error {
     InGroup = 12,
     /// The host did not connect the QP before the deadline.
     Unconnected = 13,
+    /// The handle is that of no team, or of one that has been destroyed.
+    BadTeam = 14,
     /// A stride of 0, or one that is shorter than its blocks.
     BadStride = 20,
     /// A lock was cleared by a PE that does not hold it, or set by one that does.
@@ -70,6 +72,7 @@ impl Error {
             11 => Self::WaitTimeout,
             12 => Self::InGroup,
             13 => Self::Unconnected,
+            14 => Self::BadTeam,
             20 => Self::BadStride,
             21 => Self::BadLock,
             22 => Self::NoContext,

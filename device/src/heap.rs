@@ -112,6 +112,18 @@ impl<T: Pod> SymSlice<T> {
         Sym { offset, _element: PhantomData }
     }
 
+    /// The same bytes as elements of another type; invalid if they are not whole elements, or not aligned.
+    #[inline(always)]
+    pub const fn cast<U: Pod>(self) -> SymSlice<U> {
+        let (size, align) = (size_of::<U>() as u64, align_of::<U>() as u64);
+        // Sizes are constants: no division is left that could fail.
+        if size != 0 && self.bytes() % size == 0 && self.offset % align == 0 {
+            SymSlice { offset: self.offset, len: self.bytes() / size, _element: PhantomData }
+        } else {
+            SymSlice { offset: INVALID, len: 0, _element: PhantomData }
+        }
+    }
+
     /// True if `bytes` of heap hold all of it.
     #[inline(always)]
     pub(crate) const fn fits(self, heap_bytes: u64) -> bool {

@@ -9,6 +9,7 @@
 //! | `nvshmemx_put_nbi_block` | [`Ctx::put_nbi`] with [`Block::current()`](Block::current) as its group |
 //! | `shmem_p`, `shmem_g` | [`Ctx::p`], [`Ctx::g`] |
 //! | `shmem_put_signal`, `shmem_signal_wait_until` | [`Ctx::put_signal`], [`Ctx::signal_wait_until`] |
+//! | `shmem_ptr` | [`Ctx::ptr`] |
 //! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
 //! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
 //! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
@@ -68,6 +69,7 @@ pub mod shmem;
 mod signal;
 pub mod sq;
 mod strided;
+mod team;
 mod view;
 mod wait;
 
@@ -83,14 +85,16 @@ pub use rma::Scalar;
 pub use shadow::Shadowed;
 pub use sharing::{Exclusive, Held, PerBlock, PerGpu, Sharing};
 pub use signal::SignalOp;
-pub use view::View;
+pub use team::Team;
+pub use view::{RemoteView, View};
 
 /// What a kernel file imports.
 pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Batch, Block, Cmp, Ctx, Error, Exclusive, Group, Lock, Pending, PerBlock, PerGpu, Result, Scalar,
-        Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Thread, Tile, View, Warp, Words,
+        Batch, Block, Cmp, Ctx, Error, Exclusive, Group, Lock, Pending, PerBlock, PerGpu, RemoteView, Result,
+        Scalar, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp,
+        Words,
     };
 }

@@ -3,7 +3,9 @@
 //! A call of a group takes it as its second argument: `shmem_put(ctx, Block::current(), ..)` is what
 //! `nvshmemx_put_block(..)` is elsewhere. Types are told by the arguments, not by the name.
 
-use crate::{Ctx, Sharing};
+use bytemuck::Pod;
+
+use crate::{Ctx, RemoteView, Sharing, SymSlice};
 
 /// Functions over methods: `name = method [type parameters] (arguments) -> result;`.
 macro_rules! names {
@@ -22,12 +24,14 @@ mod amo;
 mod order;
 mod rma;
 mod signal;
+mod team;
 mod wait;
 
 pub use amo::*;
 pub use order::*;
 pub use rma::*;
 pub use signal::*;
+pub use team::*;
 pub use wait::*;
 
 /// [`Ctx::my_pe`].
@@ -40,4 +44,10 @@ pub fn shmem_my_pe<S: Sharing>(ctx: &Ctx<S>) -> u32 {
 #[inline(always)]
 pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
     ctx.n_pes()
+}
+
+/// [`Ctx::ptr`].
+#[inline(always)]
+pub fn shmem_ptr<S: Sharing, T: Pod>(ctx: &Ctx<S>, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+    ctx.ptr(object, pe)
 }

@@ -4,6 +4,7 @@
 
 mod atomics;
 mod context;
+mod direct;
 mod errors;
 mod locks;
 mod names;
@@ -14,6 +15,7 @@ mod rma;
 mod signals;
 mod strided;
 mod strong;
+mod teams;
 mod units;
 mod views;
 mod waits;
@@ -23,6 +25,7 @@ pub use atomics::{
     many_tickets, masked, starting_u32, starting_u64,
 };
 pub use context::{exclusive_turns, private_puts};
+pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use locks::{locked_sum, sign_in};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
@@ -33,6 +36,7 @@ pub use rma::{Call, move_pieces, no_elements, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
 pub use strided::{Strides, move_strided, thread_strides};
 pub use strong::{Strong, announce_all, shadows};
+pub use teams::team_numbers;
 pub use units::{Together, With};
 pub use views::{reverse, swap_neighbours};
 pub use waits::{Collect, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};

@@ -3,6 +3,7 @@
 mod atomics;
 mod connect;
 mod contexts;
+mod direct;
 mod errors;
 mod jobs;
 mod locks;
@@ -12,4 +13,5 @@ mod rma;
 mod setups;
 mod signals;
 mod strided;
+mod teams;
 mod waits;
