@@ -2,8 +2,6 @@
 
 use rushmem_device::prelude::*;
 
-use crate::units::Together;
-
 #[inline(always)]
 fn cmp_of(cmp: u32) -> Cmp {
     match cmp {
@@ -61,15 +59,14 @@ pub enum Collect {
     Some,
 }
 
-/// Every PE writes its number plus 1, and the round, to its words of every PE, one after another; each collects what it
-/// gets, with one value for all or one for each. `told` counts how often each index was told in all rounds, `bad` payload
-/// that was not there.
+/// Every PE writes the round to its words of every PE, one after another, each after a payload; each PE collects what it gets:
+/// all by a block, any by a thread, some by a warp, with one value for all or one for each. `told` counts how often each index
+/// was told in all rounds, `bad` payload that was not there.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what to wait for, and how
 pub fn collect(
     ctx: &Ctx,
     how: u32,
-    together: u32,
     vector: u32,
     words: SymSlice<u64>,
     payload: SymSlice<u64>,
@@ -80,16 +77,16 @@ pub fn collect(
     bad: Sym<u64>,
     rounds: u32,
 ) -> Result {
-    let what = Set { how, vector, words, payload, values, status, indices, told, bad, rounds };
+    let what = Set { vector, words, payload, values, status, indices, told, bad, rounds };
     if Block::current().id() != 0 {
         return Ok(());
     }
-    if together == Together::Block as u32 {
-        what.collect(ctx, Block::current())
-    } else if together == Together::Warp as u32 && Warp::current().id() == 0 {
-        what.collect(ctx, Warp::current())
-    } else if together == Together::Thread as u32 && Thread::index() == 0 {
-        what.collect(ctx, Thread)
+    if how == Collect::All as u32 {
+        what.collect(ctx, Block::current(), Set::receive_all)
+    } else if how == Collect::Some as u32 && Warp::current().id() == 0 {
+        what.collect(ctx, Warp::current(), Set::receive_some)
+    } else if how == Collect::Any as u32 && Thread::index() == 0 {
+        what.collect(ctx, Thread, Set::receive_any)
     } else {
         Ok(())
     }
@@ -97,7 +94,6 @@ pub fn collect(
 
 #[derive(Clone, Copy)]
 struct Set {
-    how: u32,
     vector: u32,
     words: SymSlice<u64>,
     payload: SymSlice<u64>,
@@ -111,7 +107,12 @@ struct Set {
 
 impl Set {
     #[inline(always)]
-    fn collect<G: Group>(self, ctx: &Ctx, group: G) -> Result {
+    fn collect<G: Group>(
+        self,
+        ctx: &Ctx,
+        group: G,
+        receive: impl Fn(&Self, &Ctx, G, Words<u64>, u64) -> Result,
+    ) -> Result {
         let per_pe = self.words.len().checked_div(ctx.n_pes() as usize).unwrap_or(0);
         let (values, status) = (ctx.local(self.values), ctx.local(self.status));
         let mut round = 1;
@@ -131,7 +132,7 @@ impl Set {
             } else {
                 Words::new(self.words, Cmp::Eq, round)
             };
-            self.receive(ctx, group, set.except(status), round)?;
+            receive(&self, ctx, group, set.except(status), round)?;
             ctx.barrier_all(group)?;
             round += 1;
         }
@@ -157,33 +158,36 @@ impl Set {
     }
 
     #[inline(always)]
-    fn receive<G: Group>(&self, ctx: &Ctx, group: G, mut set: Words<u64>, round: u64) -> Result {
-        if self.how == Collect::All as u32 {
-            ctx.wait_until_all(group, &set)?;
-            let mut i = 0;
-            while i < self.words.len() {
-                self.tell(ctx, group, i, round)?;
-                i += 1;
-            }
-            return Ok(());
+    fn receive_all<G: Group>(&self, ctx: &Ctx, group: G, set: Words<u64>, round: u64) -> Result {
+        ctx.wait_until_all(group, &set)?;
+        let mut i = 0;
+        while i < self.words.len() {
+            self.tell(ctx, group, i, round)?;
+            i += 1;
         }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive_any<G: Group>(&self, ctx: &Ctx, group: G, mut set: Words<u64>, round: u64) -> Result {
+        while let Some(i) = ctx.wait_until_any(group, &mut set)? {
+            self.tell(ctx, group, i, round)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive_some<G: Group>(&self, ctx: &Ctx, group: G, mut set: Words<u64>, round: u64) -> Result {
         let indices = ctx.local(self.indices);
         loop {
-            if self.how == Collect::Any as u32 {
-                match ctx.wait_until_any(group, &mut set)? {
-                    Some(i) => self.tell(ctx, group, i, round)?,
-                    None => return Ok(()),
-                }
-            } else {
-                let count = ctx.wait_until_some(group, &mut set, indices)?;
-                if count == 0 {
-                    return Ok(());
-                }
-                let mut k = 0;
-                while k < count {
-                    self.tell(ctx, group, indices.load(k) as usize, round)?;
-                    k += 1;
-                }
+            let count = ctx.wait_until_some(group, &mut set, indices)?;
+            let mut k = 0;
+            while k < count {
+                self.tell(ctx, group, indices.load(k) as usize, round)?;
+                k += 1;
+            }
+            if count == 0 {
+                return Ok(());
             }
         }
     }

@@ -6,9 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rushmem::Pe;
 use rushmem_device::Signal;
-use rushmem_test_kernels::{
-    Collect, Together, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around,
-};
+use rushmem_test_kernels::{Collect, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -125,13 +123,13 @@ fn tests_of_sets_are_as_the_model() {
 fn every_word_of_a_set_is_told_once() {
     let rounds = 4;
     for setup in setups::all() {
-        for (how, together, vector) in [
-            (Collect::All, Together::Block, 0),
-            (Collect::All, Together::Thread, 1),
-            (Collect::Any, Together::Thread, 0),
-            (Collect::Any, Together::Block, 1),
-            (Collect::Some, Together::Warp, 0),
-            (Collect::Some, Together::Block, 1),
+        for (how, vector) in [
+            (Collect::All, 0),
+            (Collect::All, 1),
+            (Collect::Any, 0),
+            (Collect::Any, 1),
+            (Collect::Some, 0),
+            (Collect::Some, 1),
         ] {
             let told = setup.run(|pe| {
                 let n = 3 * pe.n_pes() as usize;
@@ -140,29 +138,14 @@ fn every_word_of_a_set_is_told_once() {
                 // Room for fewer than there may be.
                 let (indices, told) = (pe.alloc::<u64>(2)?, pe.alloc::<u32>(n)?);
                 let bad = pe.alloc_one::<u64>()?;
-                let call = collect(
-                    how as u32,
-                    together as u32,
-                    vector,
-                    words,
-                    payload,
-                    values,
-                    status,
-                    indices,
-                    told,
-                    bad,
-                    rounds,
-                );
+                let call =
+                    collect(how as u32, vector, words, payload, values, status, indices, told, bad, rounds);
                 pe.run(grid(1, 40), call)?;
                 pe.barrier()?;
                 Ok((pe.read(told)?, pe.read_one(bad)?))
             });
             for (told, bad) in told {
-                assert_eq!(
-                    (told.iter().all(|&n| n == rounds), bad),
-                    (true, 0),
-                    "{setup}, {how:?} {together:?}: {told:?}"
-                );
+                assert_eq!((told.iter().all(|&n| n == rounds), bad), (true, 0), "{setup}, {how:?}: {told:?}");
             }
         }
     }
