@@ -17,7 +17,7 @@ mod views;
 
 pub use atomics::{ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend};
 pub use context::{exclusive_turns, private_puts};
-pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
+pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use names::{NAMES, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};
