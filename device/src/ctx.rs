@@ -11,6 +11,7 @@ use crate::error::{Detail, Error, Result, bad_pe, out_of_range, record, write_re
 use crate::heap::{Sym, SymSlice};
 use crate::qp::Qp;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
+use crate::team::Team;
 use crate::view::{RemoteView, View};
 
 /// The context of a kernel. Every operation is a method of it.
@@ -202,6 +203,13 @@ impl<S> Ctx<S> {
         };
         // SAFETY: inside of the heap, which is mapped; the allocator aligned it for `T`.
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
+    }
+
+    /// [`Ctx::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
+    /// section 9.4, `shmem_team_ptr`.
+    #[inline(always)]
+    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
+        self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
     }
 
     /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
