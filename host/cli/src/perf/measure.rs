@@ -1,6 +1,6 @@
 //! Runs the rows on the PEs of a job, and verifies what each run did.
 
-use rushmem::{Grid, Job, Pe, Ptx};
+use rushmem::{Grid, Job, Pe};
 use rushmem_bench_kernels as kernels;
 use rushmem_device::kernel::Call;
 use rushmem_device::{Signal, Sym, SymSlice};
@@ -28,12 +28,12 @@ const CHECKED: u32 = 10;
 /// another process.
 pub(super) fn measure(
     job: Job,
-    ptx: Ptx,
     shapes: &[Shape],
     runs: usize,
     window: u64,
 ) -> Result<Option<Measured>, rushmem::Error> {
-    let measured = job.kernels(ptx).run(|pe| {
+    let measured = job.run(|pe| {
+        agree(pe, shapes)?;
         let bed = Bed::new(pe, window)?;
         let mut rows = Vec::new();
         for shape in shapes {
@@ -46,6 +46,16 @@ pub(super) fn measure(
         Ok::<_, AnyError>((pe.my_pe() == 0).then_some(Measured { machine, rows }))
     })?;
     Ok(measured.into_iter().flatten().next())
+}
+
+/// The rows are for as many PEs as there are.
+fn agree(pe: &Pe, shapes: &[Shape]) -> Result<(), AnyError> {
+    match shapes.iter().find(|shape| shape.pes != pe.n_pes()) {
+        None => Ok(()),
+        Some(shape) => {
+            Err(format!("there are {} PEs, not {}: say so by --pes", pe.n_pes(), shape.pes).into())
+        }
+    }
 }
 
 /// The memory of a PE that benchmarks use.
@@ -297,5 +307,54 @@ fn value(shape: &Shape, ns: f64) -> f64 {
         Unit::Microseconds => ns / rounds / 1e3,
         Unit::Milliseconds => ns / 1e6,
         Unit::Memory => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushmem::config::Config;
+
+    /// What `f` says on each of two PEs.
+    fn says(f: impl Fn(&Bed<'_>) -> Result<(), AnyError> + Sync + Send) -> Vec<Option<String>> {
+        let mut config = Config::load().unwrap();
+        for (key, value) in [("pes", "2"), ("device", "native"), ("heap_bytes", "16MiB"), ("timeout", "60s")]
+        {
+            config.set(key, value).unwrap();
+        }
+        let said = |pe: &Pe| -> Result<Option<String>, AnyError> {
+            let bed = Bed::new(pe, 4096)?;
+            Ok(f(&bed).err().map(|error| error.to_string()))
+        };
+        Job::with_config(config).run(said).unwrap()
+    }
+
+    #[test]
+    fn data_that_did_not_arrive_is_an_error() {
+        let said = says(|bed| {
+            bed.fill(bed.dst, 1)?;
+            bed.check(bed.dst, 1)
+        });
+        assert_eq!(said, [None, None]);
+        let said = says(|bed| {
+            bed.fill(bed.dst, 1)?;
+            bed.zero(bed.dst.slice(3..5), 2)?;
+            bed.check(bed.dst, 1)
+        });
+        assert!(said.iter().all(|said| said.as_deref() == Some("2 of 512 words are wrong")), "{said:?}");
+        let said = says(|bed| {
+            bed.fill(bed.dst, 1)?;
+            bed.check(bed.dst, 2)
+        });
+        assert!(said.iter().all(|said| said.as_deref() == Some("512 of 512 words are wrong")), "{said:?}");
+    }
+
+    #[test]
+    fn a_word_that_is_not_as_it_should_be_is_named() {
+        let said = says(|bed| {
+            bed.pe.write(bed.words.slice(0..2), &[5, 6])?;
+            bed.expect(bed.words, 2, |_| 5)
+        });
+        assert!(said.iter().all(|said| said.as_deref() == Some("word 1 is 0x6, not 0x5")), "{said:?}");
     }
 }
