@@ -110,12 +110,20 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
     while i + (IN_FLIGHT - 1) * step < count {
         // SAFETY: the last of them is in bounds.
         unsafe {
-            let words: [W; IN_FLIGHT] = core::array::from_fn(|k| W::load(from.add(i + k * step)));
-            let mut k = 0;
-            for word in words {
-                W::store(to.add(i + k * step), word);
-                k += 1;
-            }
+            let (from, to) = (from.add(i), to.add(i));
+            let load = |k| W::load(from.add(k * step));
+            let store = |k, word| W::store(to.add(k * step), word);
+            // One by one: a loop over them would keep them in memory.
+            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+            let (e, f, g, h) = (load(4), load(5), load(6), load(7));
+            store(0, a);
+            store(1, b);
+            store(2, c);
+            store(3, d);
+            store(4, e);
+            store(5, f);
+            store(6, g);
+            store(7, h);
         }
         i += IN_FLIGHT * step;
     }
@@ -123,5 +131,62 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
         // SAFETY: in bounds.
         unsafe { W::store(to.add(i), W::load(from.add(i))) };
         i += step;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::panic)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    const GUARD: u8 = 0xa5;
+    /// Room for the largest offset on each side.
+    const MARGIN: usize = 64;
+
+    /// Copies by a group of `of` threads, one after another, and looks at all bytes around.
+    fn check(of: usize, to: usize, from: usize, bytes: usize, unit: usize) {
+        // Of 16-byte words, so that offsets are what they say.
+        let source: Vec<u128> = (0..bytes.div_ceil(16) + 8).map(|i| 0x0101_0703 * (i as u128 + 1)).collect();
+        let mut target = vec![u128::from_ne_bytes([GUARD; 16]); bytes.div_ceil(16) + 8];
+        for rank in 0..of {
+            let there = target.as_mut_ptr().cast::<u8>().wrapping_add(to);
+            let here = source.as_ptr().cast::<u8>().wrapping_add(from);
+            // SAFETY: both have room for the offset and the bytes.
+            unsafe { copy_bytes(Share { rank, of }, there, here, bytes, unit) };
+        }
+        let (source, target): (&[u8], &[u8]) = (bytemuck::cast_slice(&source), bytemuck::cast_slice(&target));
+        let what = || std::format!("{bytes} bytes from {from} to {to} in units of {unit} by {of} threads");
+        assert!(target[to..to + bytes] == source[from..from + bytes], "missing: {}", what());
+        let beside = target[..to].iter().chain(&target[to + bytes..]);
+        assert!(beside.copied().all(|byte| byte == GUARD), "beside: {}", what());
+    }
+
+    #[test]
+    fn every_offset_and_length_moves_exactly_its_bytes() {
+        for to in 0..MARGIN / 2 {
+            for from in 0..MARGIN / 2 {
+                for bytes in (0..80).chain([127, 128, 129, 143, 144, 255, 257]) {
+                    check(1, to, from, bytes, 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn elements_of_every_alignment_and_groups_of_every_size() {
+        for unit in [1, 2, 4, 8, 16] {
+            for of in [1, 2, 3, 32, 33] {
+                for to in (0..MARGIN / 2).step_by(unit) {
+                    for from in [0, unit, 16 - unit, 24 & !(unit - 1)] {
+                        for bytes in [0, unit, 5 * unit, 48, 16 * 8 * of - 16, 16 * 8 * of + 16 * of + 32] {
+                            check(of, to, from, bytes.next_multiple_of(unit), unit);
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -84,6 +84,24 @@ impl<T: Pod> View<T> {
 /// [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the thread that stored order it as they
 /// order a put, and a [`put_signal`](crate::Ctx::put_signal) by a group announces what its threads stored before. Loads
 /// see what the PE, or others, had made visible before a wait of this thread ended.
+///
+/// ```
+/// # use rushmem_device::prelude::*;
+/// fn put(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+///     if let Some(there) = ctx.ptr(dst, 1) {
+///         there.store(0, 5);
+///     }
+///     ctx.put(Thread, dst, src, 1)
+/// }
+/// ```
+///
+/// ```compile_fail
+/// # use rushmem_device::prelude::*;
+/// fn put(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+///     let Some(there) = ctx.ptr(dst, 1) else { return Ok(()) };
+///     ctx.put(Thread, there, src, 1) // not a symmetric address
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct RemoteView<T>(View<T>);
 

@@ -142,20 +142,17 @@ pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<O
     let mut message = MsgHdrMut::new().with_buffers(&mut parts).with_control(&mut control);
     let len = SockRef::from(&stream).recvmsg(&mut message, libc::MSG_CMSG_CLOEXEC)?;
     let control_len = message.control_len() as u64;
-    // SAFETY: both arrays were filled with zeroes before anything was written to them.
-    let (proof, control) = unsafe {
-        (std::mem::transmute::<_, [u8; PROOF_BYTES]>(bytes), std::mem::transmute::<_, Control>(control))
-    };
+    // SAFETY: filled with zeroes before anything was written to it.
+    let proof = bytes.map(|byte| unsafe { byte.assume_init() });
+    // SAFETY: as above.
+    let control: Control = bytemuck::cast(control.map(|byte| unsafe { byte.assume_init() }));
     let has_file = control_len >= CONTROL_LEN && control[0] == CONTROL_LEN && control[1] == RIGHTS;
-    if len == 0 || !has_file {
-        return Err(stranger());
-    }
     // SAFETY: the system has just made the descriptor for this process.
-    let file = unsafe { OwnedFd::from_raw_fd(control[2] as u32 as i32) };
+    let file = has_file.then(|| unsafe { OwnedFd::from_raw_fd(control[2] as u32 as i32) });
     if len != PROOF_BYTES || !token.verify(Role::HeapOwner, &theirs, &ours, &proof) {
         return Err(stranger());
     }
-    Ok(file)
+    file.ok_or_else(|| io::Error::other("no file came with the answer; see `ulimit -n`"))
 }
 
 #[cfg(test)]

@@ -151,22 +151,25 @@ impl Reach {
                 return Ok(Way::Nic(ANOTHER_GROUP.into()));
             }
             if table::find(&card.name).is_none() && (card.place.is_none() || card.place != mine.place) {
-                return Ok(Way::Nic("it is on another node".into()));
+                return Ok(Way::Nic("it is on another node, or in another network namespace".into()));
             }
             map(config, machine, bootstrap, card).map_err(|error| Error::Unavailable {
                 what: format!("the memory of PE {pe}, for the loads and stores of PE {me},"),
                 why: format!("{error}; set RUSHMEM_PEER_PATH=auto"),
             })
         };
-        let ways: Vec<Way> = (0..).zip(&cards).map(way).collect::<Result<_>>()?;
-        let all = ways.iter().all(|way| match way {
-            Way::Own => true,
-            Way::Mapped(mapped, _) => mapped.atomics,
-            Way::Nic(_) => false,
-        });
-        // When all have said so, all have mapped what they can: the table and the door are not needed any more.
+        let ways: Result<Vec<Way>> = (0..).zip(&cards).map(way).collect();
+        let everything = |ways: &Vec<Way>| {
+            ways.iter().all(|way| match way {
+                Way::Own => true,
+                Way::Mapped(mapped, _) => mapped.atomics,
+                Way::Nic(_) => false,
+            })
+        };
+        let all = ways.as_ref().is_ok_and(everything);
+        // Also by one that has failed: the others may have yet to map its heap, which they find no longer than until now.
         let everybody = bootstrap.allgather("rushmem.mapped", &[all.into()])?;
-        Ok(Self { ways, atomics: everybody.iter().all(|theirs| theirs == &[1]) })
+        Ok(Self { ways: ways?, atomics: everybody.iter().all(|theirs| theirs == &[1]) })
     }
 
     /// The descriptors for kernels, where this PE's own heap lies at `heap`.
@@ -246,4 +249,100 @@ fn map(config: &Config, machine: &dyn Machine, bootstrap: &dyn Bootstrap, card: 
         .map_err(|error| unavailable(error.to_string()))?;
     let exported = Exported::File { file, bytes: card.bytes };
     Ok(Way::Mapped(machine.map_heap(exported)?, "a process of the same node, which shares its memory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rushmem_device::Ctx;
+    use rushmem_device::kernel::Call;
+
+    use super::*;
+    use crate::bootstrap::Threads;
+    use crate::machine::{Grid, Mapping, Native, PageKind, Running};
+    use crate::native::Options;
+
+    /// Native memory, and no way to map that of others.
+    struct Alone(Native);
+
+    impl Machine for Alone {
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+        fn is_gpu(&self) -> bool {
+            false
+        }
+        fn grid(&self) -> Grid {
+            self.0.grid()
+        }
+        fn shared(&self, bytes: u64) -> Result<Region> {
+            self.0.shared(bytes)
+        }
+        fn local(&self, bytes: u64) -> Result<Region> {
+            self.0.local(bytes)
+        }
+        fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
+            self.0.heap(bytes, shared)
+        }
+        fn map_heap(&self, _: Exported) -> Result<Mapped> {
+            Err(Error::Unavailable { what: "a map".into(), why: "there is no paper".into() })
+        }
+        unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.map_page(page, kind) }
+        }
+        fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>> {
+            self.0.launch(ctx, grid, call)
+        }
+    }
+
+    /// What each of `n` PEs as threads finds.
+    fn reach(n: u32, config: &Config, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<Reach>> {
+        let pes = Threads::job(n, Duration::from_secs(20));
+        std::thread::scope(|scope| {
+            let one = |pe: Threads| {
+                let machine = &machine;
+                scope.spawn(move || {
+                    let machine = machine();
+                    let heap = machine.heap(8192, true)?;
+                    let reach = Reach::new(config, &*machine, &pe, &heap);
+                    if reach.is_ok() {
+                        pe.finish()?;
+                    }
+                    reach
+                })
+            };
+            let threads: Vec<_> = pes.into_iter().map(one).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    fn direct() -> Config {
+        let mut config = Config::default();
+        config.set("peer_path", "direct").unwrap();
+        config
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_mapped_is_named_with_the_cause() {
+        let found = reach(2, &direct(), || Box::new(Alone(Native::new(Options::default(), 1))));
+        let told: Vec<String> =
+            found.into_iter().filter_map(|reach| Some(reach.err()?.to_string())).collect();
+        let words = "the memory of PE 1, for the loads and stores of PE 0, is not available: a map is not available: \
+                     there is no paper; set RUSHMEM_PEER_PATH=auto";
+        assert!(told.iter().any(|told| told == words), "{told:?}");
+    }
+
+    #[test]
+    fn memory_of_a_peer_stays_mapped_when_the_peer_has_gone() {
+        let found = reach(2, &direct(), || Box::new(Native::new(Options::default(), 1)));
+        let found: Vec<Reach> = found.into_iter().collect::<Result<_>>().unwrap();
+        // The heaps themselves are gone; what is mapped is there all the same.
+        let at = found[0].mapped(1).unwrap();
+        // SAFETY: mapped as long as `found` lives, and nobody else uses it.
+        unsafe { at.ptr::<u64>().add(1000).write(7) };
+        assert!(found.iter().all(|reach| reach.atomics && reach.mapped(2).is_none()));
+        assert_eq!(table::find("no such name").map(|heap| heap.addr), None);
+    }
 }

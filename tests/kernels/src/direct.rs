@@ -1,6 +1,7 @@
 //! Peers that are reached by loads and stores, and peers that are not.
 
 use rushmem_device::prelude::*;
+use rushmem_device::shmem::shmem_ptr;
 
 /// For each PE: 1 in `reached` if it gives a pointer; then `object` there gets this PE's mark at this PE's place, by a
 /// store, and what it held before comes to `before`. After a barrier, all marks lie there.
@@ -14,7 +15,7 @@ pub fn store_marks(
     let (reached, before, me) = (ctx.local(reached), ctx.local(before), ctx.my_pe());
     let mut pe = 0;
     while pe < ctx.n_pes() && Thread::index() == 0 {
-        if let Some(there) = ctx.ptr(object, pe) {
+        if let Some(there) = shmem_ptr(ctx, object, pe) {
             before.store(pe as usize, there.load(me as usize));
             there.store(me as usize, (me as u64 + 1) << 32 | pe as u64);
             reached.store(pe as usize, 1 + ctx.reaches(pe) as u32);
