@@ -32,6 +32,7 @@ if [[ -x $here/rushmem ]]; then
     bin=$here
 else
     root=$here/..
+    [[ ${RUSHMEM_PTX:-} != none ]] || printf 'RUSHMEM_PTX=none: what is built runs natively only\n'
     (cd "$root" && cargo build --locked --release -p rushmem-cli -p rushmem-gpunetio)
     bin=${CARGO_TARGET_DIR:-$root/target}/release
 fi
