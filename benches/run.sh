@@ -101,7 +101,7 @@ step 'Rushmem, 2 PEs' 240 "${quietly[@]}" "$bin/rushmem" perf --pes 2 "${threads
 ours=(--from "$out/rushmem-2.json")
 plans=(2)
 if ((gpus >= 4)); then
-    collectives=(barrier_all sync_all)
+    collectives=(barrier_all sync_all broadcast fcollect alltoall reduce)
     step 'Rushmem, 4 PEs' 60 "${quietly[@]}" "$bin/rushmem" perf --pes 4 "${collectives[@]}" --json "$out/rushmem-4.json"
     "$bin/rushmem" perf --pes 4 "${collectives[@]}" --list >"$out/plan-4"
     ours+=(--from "$out/rushmem-4.json")

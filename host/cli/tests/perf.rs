@@ -70,17 +70,23 @@ fn every_row_of_the_list_is_measured_and_written() {
         let open = svg.matches(&format!("<{name} ")).count();
         assert_eq!(open, svg.matches(&format!("</{name}>")).count(), "{name}");
     }
-    assert_eq!(svg.matches("<polyline ").count(), 4, "{svg}");
+    assert!(svg.matches("<polyline ").count() >= 4, "{svg}");
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
 }
 
 #[test]
 fn pes_may_be_processes() {
     let program = env!("CARGO_BIN_EXE_rushmem");
-    let args = ["run", "-n", "3", program, "perf", "--rounds", "2", "signal", "sync", "post_shared"];
+    let args =
+        ["run", "-n", "3", program, "perf", "--rounds", "2", "signal", "sync", "alltoall", "post_shared"];
     let text = ok(rushmem(&args));
     assert_eq!(text.matches("signal, to and fro").count(), 1, "{text}");
-    assert!(text.contains("sync_all by a block") && text.contains("queue of the GPU"), "{text}");
+    assert!(
+        text.contains("sync_all by a block")
+            && text.contains("alltoall by a block")
+            && text.contains("queue of the GPU"),
+        "{text}"
+    );
 }
 
 #[test]

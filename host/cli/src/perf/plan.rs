@@ -106,6 +106,16 @@ impl Choice {
                 }
             }
             Bench::Barrier | Bench::Sync => row(8, 1, threads, pick(500, 30)),
+            Bench::Broadcast | Bench::Fcollect | Bench::Alltoall => {
+                for bytes in self.among([1 << 10, 64 << 10].map(|bytes| bytes * u64::from(self.pes))) {
+                    row(bytes / u64::from(self.pes), 1, threads, pick(200, 20));
+                }
+            }
+            Bench::Reduce => {
+                for bytes in self.among([4 << 10, pick(1 << 20, 64 << 10).into()]) {
+                    row(bytes, 1, threads, pick(100, 10));
+                }
+            }
             Bench::PostExclusive => row(8, 1, 1, self.depth(Stage::Shared).min(8192)),
             Bench::PostShared => {
                 for threads in [1, 32, 256] {
