@@ -7,6 +7,7 @@ pub mod bootstrap;
 mod build;
 pub mod config;
 pub mod cuda;
+mod direct;
 mod error;
 mod heap;
 mod job;
@@ -18,13 +19,16 @@ mod provider;
 mod queues;
 mod report;
 mod survey;
+mod teams;
 
+pub use direct::Path;
 pub use error::{Error, Result};
 pub use job::{AppError, Job, Ptx};
 pub use machine::Grid;
-pub use pe::{Launch, Path, Pe};
+pub use pe::{Launch, Pe};
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]
 pub use provider::rdma::RdmaError;
 pub use report::DeviceError;
 pub use survey::{Choice, FoundGpu, Survey, survey};
+pub use teams::TeamConfig;

@@ -3,9 +3,11 @@
 mod atomics;
 mod connect;
 mod contexts;
+mod direct;
 mod errors;
 mod jobs;
 mod program;
 mod rma;
 mod setups;
 mod signals;
+mod teams;
