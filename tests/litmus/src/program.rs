@@ -30,6 +30,8 @@ pub const GT: u64 = 2;
 pub const GE: u64 = 3;
 /// Less.
 pub const LT: u64 = 4;
+/// Reached, on a circle.
+pub const REACHED: u64 = 6;
 
 /// One operation of an actor; [`Code`] says what its fields mean.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +114,10 @@ ops! {
     put_signal_nbi(to: a, from: b, n: n, signal: s, value: v) = PutSignalNbi;
     /// `quiet` of the group.
     quiet_all() = QuietAll;
+    /// `flush` of the group.
+    flush_all() = FlushAll;
+    /// `signal_after_all` with Add.
+    strong_signal(signal: s, value: v) = StrongSignal;
     /// `signal_wait_until` of the group.
     signal_wait_all(signal: s, cmp: n, value: v, r: r) = SignalWaitAll;
     /// `barrier_all`.
@@ -172,6 +178,24 @@ ops! {
     private_fence(queues: b) = PrivateFence;
     /// Their `quiet`.
     private_quiet(queues: b) = PrivateQuiet;
+    /// `quiet_pe`.
+    quiet_pe() = QuietPe;
+    /// A store by way of `ptr`; register `r` becomes 1 if the PE is not reached so.
+    ptr_store(a: a, value: v, r: r) = PtrStore;
+    /// `p`, `quiet`, `p` in a batch.
+    batch(first: a, second: b, value: v) = Batch;
+    /// `wait_until_any` of 4 words until each was found; register `r` becomes 1 if one never was.
+    any_each(a: a, r: r) = AnyEach;
+    /// Waits and tests of no words, with 4 words of scratch; register `r` becomes 1 if one is wrong.
+    no_words(a: a, scratch: b, r: r) = NoWords;
+    /// `set_lock`.
+    set_lock() = SetLock;
+    /// `clear_lock`.
+    clear_lock() = ClearLock;
+    /// `atomic_add` of 1.0.
+    add_float(a: a) = AddFloat;
+    /// `atomic_fetch` of a float.
+    fetch_float(a: a, r: r) = FetchFloat;
     /// A plain store to a half word.
     store_half(a: a, value: v) = StoreHalf;
     /// A plain load of a half word.

@@ -1,7 +1,7 @@
 //! Runs tests on a path.
 
 use rushmem::{Error, Grid, Job, Pe};
-use rushmem_device::{Signal, SymSlice};
+use rushmem_device::{Lock, Signal, Sym, SymSlice};
 use rushmem_litmus_kernels::{BYTES, HALVES, PLAN_WORDS, PROGRAM_WORDS, REGS, WORDS, Who, litmus};
 
 use crate::path::Path;
@@ -26,7 +26,7 @@ const JITTER: u64 = 12;
 pub fn rounds() -> u64 {
     match std::env::var("RUSHMEM_LITMUS_ROUNDS") {
         Ok(rounds) => rounds.parse().expect("RUSHMEM_LITMUS_ROUNDS is a number of rounds"),
-        Err(_) => 80,
+        Err(_) => 64,
     }
 }
 
@@ -66,6 +66,8 @@ struct Memory {
     kept: SymSlice<u64>,
     halves: SymSlice<u32>,
     bytes: SymSlice<u8>,
+    floats: SymSlice<f32>,
+    lock: Sym<Lock>,
     registers: SymSlice<u64>,
     gate: SymSlice<Signal>,
 }
@@ -80,6 +82,8 @@ impl Memory {
             kept: pe.alloc(KEPT)?,
             halves: pe.alloc(rounds * HALVES)?,
             bytes: pe.alloc(rounds * BYTES)?,
+            floats: pe.alloc(rounds * HALVES)?,
+            lock: pe.alloc_one()?,
             registers: pe.alloc(rounds * ACTORS * REGS)?,
             gate: pe.alloc(1)?,
         })
@@ -92,10 +96,11 @@ impl Memory {
         let part = |per_round: usize| 0..rounds as usize * per_round;
         let registers = self.registers.slice(part(actors * REGS));
         let (words, halves) = (self.words.slice(part(WORDS)), self.halves.slice(part(HALVES)));
-        let bytes = self.bytes.slice(part(BYTES));
+        let (bytes, floats) = (self.bytes.slice(part(BYTES)), self.floats.slice(part(HALVES)));
         pe.write(words, &vec![0; words.len()])?;
         pe.write(halves, &vec![0; halves.len()])?;
         pe.write(bytes, &vec![0; bytes.len()])?;
+        pe.write(floats, &vec![0.0; floats.len()])?;
         pe.write(registers, &vec![0; registers.len()])?;
         pe.write(self.kept, &[0; KEPT])?;
         pe.write(self.gate, &[0])?;
@@ -109,8 +114,9 @@ impl Memory {
             Who::Block => 64,
         };
         let grid = Grid { blocks: actors as u32, threads, shared_bytes: 0 };
-        let Self { plan, programs, kept, gate, .. } = *self;
-        pe.run(grid, litmus(plan, programs, words, kept, halves, bytes, registers, gate.at(0)))?;
+        let Self { plan, programs, kept, lock, gate, .. } = *self;
+        let call = litmus(plan, programs, words, kept, halves, bytes, floats, lock, registers, gate.at(0));
+        pe.run(grid, call)?;
         pe.barrier()?;
         pe.read(registers)
     }

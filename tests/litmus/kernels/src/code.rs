@@ -53,6 +53,10 @@ pub enum Code {
     PutSignalNbi,
     /// `quiet` by all threads together.
     QuietAll,
+    /// `flush` by all threads together.
+    FlushAll,
+    /// `signal_after_all` by all threads together: adds the value to signal `s` of the PE.
+    StrongSignal,
     /// `signal_wait_until` by all threads together: signal `s` compares with the value as `n` says.
     SignalWaitAll,
     /// `barrier_all` by all threads together.
@@ -114,6 +118,26 @@ pub enum Code {
     PrivateFence,
     /// `quiet` of those queues.
     PrivateQuiet,
+
+    /// `quiet_pe`.
+    QuietPe,
+    /// A store of the value to word `a` of the PE by way of `ptr`; the register becomes 1 if the PE is not reached so.
+    PtrStore,
+    /// In a batch: `p` to word `a` of the PE, `quiet`, `p` to word `b`.
+    Batch,
+    /// `wait_until_any` of words `a..a + 4` until each has been found; word 0 is set again at once when it is. The register
+    /// becomes 1 if one is never found.
+    AnyEach,
+    /// The waits and tests of no words; the register becomes 1 if one does not return what it must.
+    NoWords,
+    /// `set_lock`.
+    SetLock,
+    /// `clear_lock`.
+    ClearLock,
+    /// `atomic_add` of 1.0 to the float `a` of the PE.
+    AddFloat,
+    /// `atomic_fetch` of the float `a` of the PE, as an integer.
+    FetchFloat,
 
     /// A plain store to the half word `a`.
     StoreHalf,

@@ -4,17 +4,13 @@ use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
 use crate::memory::{Memory, comparison};
-use crate::{agreed, cast, one};
+use crate::{agreed, cast, one, stand_still};
 
 /// Carries out one operation.
 #[inline(always)]
 pub(crate) fn step<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op, dice: &mut u64) -> Result {
     if op.is(Code::Delay) {
-        let mut turns = (cast(dice) >> 8 & 0xff) * op.n >> 8;
-        while turns > 0 {
-            rushmem_device::arch::spin();
-            turns -= 1;
-        }
+        stand_still(cast(dice), op.n);
         return Ok(());
     }
     if op.code <= Code::Diverge as u64 {
@@ -62,6 +58,10 @@ fn together<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op) -> Result {
         }
     } else if op.is(Code::QuietAll) {
         ctx.quiet(group)?;
+    } else if op.is(Code::FlushAll) {
+        ctx.flush(group)?;
+    } else if op.is(Code::StrongSignal) {
+        ctx.signal_after_all(group, m.word(op.s), SignalOp::Add, value, op.pe)?;
     } else if op.is(Code::SignalWaitAll) {
         let found = ctx.signal_wait_until(group, m.word(op.s), comparison(op.n), value)?;
         if group.leader() {

@@ -7,13 +7,14 @@ mod each;
 mod host;
 mod memory;
 mod one;
+mod rare;
 
 pub use code::{Code, MAX_OPS, OP_WORDS, PLAN_WORDS, PROGRAM_WORDS, Who};
 pub use host::{await_word, meet_all, poke};
 pub use memory::{BYTES, HALVES, KEPT, REG, REGS, WORDS};
 
-use rushmem_device::arch;
 use rushmem_device::prelude::*;
+use rushmem_device::{Lock, arch};
 
 use crate::code::{Op, Plan};
 use crate::memory::Memory;
@@ -32,6 +33,8 @@ pub fn litmus(
     kept: SymSlice<u64>,
     halves: SymSlice<u32>,
     bytes: SymSlice<u8>,
+    floats: SymSlice<f32>,
+    lock: Sym<Lock>,
     regs: SymSlice<u64>,
     gate: Sym<Signal>,
 ) -> Result {
@@ -42,8 +45,18 @@ pub fn litmus(
     if block.id() as u64 >= plan.actors || ctx.local(program).load(0) != ctx.my_pe() as u64 {
         return Ok(());
     }
-    let memory =
-        Memory { words, kept, halves, bytes, regs, round: 0, actor: block.id() as u64, actors: plan.actors };
+    let memory = Memory {
+        words,
+        kept,
+        halves,
+        bytes,
+        floats,
+        lock,
+        regs,
+        round: 0,
+        actor: block.id() as u64,
+        actors: plan.actors,
+    };
     if plan.who == Who::Thread as u64 {
         rounds(ctx, Thread, plan, program, memory, gate)
     } else if plan.who == Who::Warp as u64 {
@@ -107,11 +120,17 @@ fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
 fn dawdle(dice: &mut u64, longest: u64) {
     let roll = cast(dice);
     if roll & 3 == 0 {
-        let mut turns = (roll >> 8 & 0xff) * longest >> 8;
-        while turns > 0 {
-            arch::spin();
-            turns -= 1;
-        }
+        stand_still(roll, longest);
+    }
+}
+
+/// Stands still for as many turns as the dice say, at most `longest`.
+#[inline(always)]
+fn stand_still(roll: u64, longest: u64) {
+    let mut turns = ((roll >> 8 & 0xff) * longest) >> 8;
+    while turns > 0 {
+        arch::spin();
+        turns -= 1;
     }
 }
 

@@ -1,12 +1,12 @@
 //! The memory of one round.
 
-use rushmem_device::{Cmp, Ctx, Sym, SymSlice};
+use rushmem_device::{Cmp, Ctx, Lock, Sym, SymSlice};
 
 use crate::code::Op;
 
 /// Words of one round.
 pub const WORDS: usize = 128;
-/// Half words (4 bytes) of one round.
+/// Half words (4 bytes) of one round, and floats.
 pub const HALVES: usize = 4;
 /// Bytes of one round: a third each for the target of pieces, their source, and single bytes.
 pub const BYTES: usize = 3 * 192;
@@ -23,6 +23,8 @@ pub(crate) struct Memory {
     pub(crate) kept: SymSlice<u64>,
     pub(crate) halves: SymSlice<u32>,
     pub(crate) bytes: SymSlice<u8>,
+    pub(crate) floats: SymSlice<f32>,
+    pub(crate) lock: Sym<Lock>,
     pub(crate) regs: SymSlice<u64>,
     pub(crate) round: u64,
     pub(crate) actor: u64,
@@ -47,6 +49,11 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn half(&self, a: u64) -> Sym<u32> {
         self.halves.at(self.round as usize * HALVES + a as usize)
+    }
+
+    #[inline(always)]
+    pub(crate) fn float(&self, a: u64) -> Sym<f32> {
+        self.floats.at(self.round as usize * HALVES + a as usize)
     }
 
     /// This round's bytes.
@@ -81,7 +88,7 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn piece(&self) -> (usize, usize, usize) {
         let round = self.round as usize;
-        (round & 31, round >> 2 & 31, round * 7 & 127)
+        (round & 31, round >> 2 & 31, (round * 7) & 127)
     }
 }
 
@@ -94,6 +101,7 @@ pub(crate) fn comparison(n: u64) -> Cmp {
         2 => Cmp::Gt,
         3 => Cmp::Ge,
         4 => Cmp::Lt,
-        _ => Cmp::Le,
+        5 => Cmp::Le,
+        _ => Cmp::Reached,
     }
 }

@@ -5,6 +5,7 @@ use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
 use crate::memory::{BYTES, Memory, comparison};
+use crate::rare;
 
 /// Turns after which a plain loop gives up: no call of the API, which would have a deadline, is in it.
 const TURNS: u64 = 1 << 24;
@@ -53,6 +54,8 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
         atomic(ctx, m, op, value)?;
     } else if op.code <= Code::PrivateQuiet as u64 {
         private(ctx, m, op, value)?;
+    } else if op.code <= Code::FetchFloat as u64 {
+        rare::step(ctx, m, op, value)?;
     } else {
         narrow(ctx, m, op, value)?;
     }

@@ -12,8 +12,10 @@ pub(super) fn all() -> Vec<Test> {
         two_fetches(false),
         two_fetches(true),
         locked(),
+        locked_in_turn(),
         to_self(),
         waited_for(),
+        floats(),
     ]
 }
 
@@ -123,4 +125,26 @@ fn waited_for() -> Test {
         .on(2, [add(X, 1).at(1)])
         .on(1, [wait(X, EQ, 2), load(X, 0)])
         .never(|o| o.r(2, 0) != 2)
+}
+
+fn locked_in_turn() -> Test {
+    let enter = [set_lock(), g(W, 0), p(W, 1).plus_register(0), clear_lock(), signal_add(Y, 1)];
+    Test::new("L52", "set_lock and clear_lock")
+        .on(0, enter)
+        .on(1, enter)
+        .on(2, enter)
+        .on(0, [signal_wait(Y, EQ, 3, 7), g(W, 1)])
+        .never(|o| o.r(3, 1) != 3 || o.sorted(0) != [0, 0, 1, 2])
+        .needs(Needs::ThreePes)
+}
+
+fn floats() -> Test {
+    let mut count: Vec<Op> = (0..4).map(|_| add_float(1)).collect();
+    count.extend([quiet(), add(Y, 1)]);
+    Test::new("L57", "sums of floats")
+        .on(0, count.clone())
+        .on(1, count.clone())
+        .on(2, count)
+        .on(0, [wait(Y, EQ, 3), fetch_float(1, 0)])
+        .never(|o| o.r(3, 0) != 12)
 }

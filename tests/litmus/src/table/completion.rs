@@ -13,6 +13,8 @@ pub(super) fn all() -> Vec<Test> {
     }
     all.extend([
         told_otherwise(),
+        flushed(),
+        one_of_two(),
         many_gets(),
         of_other_threads(),
         of_other_blocks(),
@@ -59,6 +61,38 @@ fn reused_after_quiet(who: Who, n: u64) -> Test {
         .on(0, [fill(S, n, 1), put_nbi(D, S, n).at(1), quiet_all(), fill(S, n, 2), signal_set(Y, 1).at(1)])
         .on(1, [signal_wait(Y, EQ, 1, 1), expect(D, n, 1, 0)])
         .never(|o| o.r(1, 0) != 0)
+}
+
+fn flushed() -> Test {
+    Test::new("L19", "the source of a put_nbi is written after flush")
+        .with(Who::Warp)
+        .on(
+            0,
+            [fill(S, 32, 1), put_nbi(D, S, 32).at(1), flush_all(), fill(S, 32, 2), private_p(0, Y, 1).at(1)],
+        )
+        .on(1, [wait(Y, EQ, 1), load(D, 0), load(D + 31, 1)])
+        .never(|o| o.r(1, 0) > 1 || o.r(1, 1) > 1)
+        .maybe("not delivered", |o| o.r(1, 0) == 0)
+}
+
+fn one_of_two() -> Test {
+    Test::new("L24", "two put_nbi, quiet_pe of one of the targets")
+        .on(
+            0,
+            [
+                fill(S, 8, 1),
+                put_nbi(D, S, 8).at(2),
+                put_nbi(D, S, 8).at(1),
+                quiet_pe().at(1),
+                private_p(0, Y, 1).at(1),
+                private_p(0, Y, 1).at(2),
+            ],
+        )
+        .on(1, [wait(Y, EQ, 1), expect(D, 8, 1, 0)])
+        .on(2, [wait(Y, EQ, 1), load(D, 0)])
+        .never(|o| o.r(1, 0) != 0 || o.r(2, 0) > 1)
+        .maybe("the other pending", |o| o.r(2, 0) == 0)
+        .needs(Needs::ThreePes)
 }
 
 fn fresh(who: Who, n: u64) -> Test {

@@ -12,6 +12,8 @@ pub(super) fn all() -> Vec<Test> {
         fresh_source(),
         fresh_source_of_leader(),
         divergent(),
+        batched(),
+        wrapped(),
     ]
 }
 
@@ -110,4 +112,34 @@ fn divergent() -> Test {
             [0, 1, 2, 3].map(|r| o.r(1, r)) != [2, 32, 0, 0] || [0, 1, 2].map(|r| o.r(2, r)) != [1, 31, 0]
         })
         .needs(Needs::ThreePes)
+}
+
+fn batched() -> Test {
+    Test::new("L93", "p, quiet, p in a batch")
+        .on(0, [batch(X, Y, 1).at(1)])
+        .on(1, [wait(Y, EQ, 1), load(X, 0)])
+        .never(|o| o.r(1, 0) != 1)
+}
+
+fn wrapped() -> Test {
+    Test::new("L95", "a counter that wraps")
+        .on(
+            1,
+            [
+                signal_set(X, u64::MAX - 1).at(1),
+                quiet(),
+                signal_set(Y, 1).at(0),
+                signal_wait(X, REACHED, 2, 0),
+            ],
+        )
+        .on(
+            0,
+            [
+                signal_wait(Y, EQ, 1, 7),
+                signal_add(X, 1).at(1),
+                signal_add(X, 1).at(1),
+                signal_add(X, 2).at(1),
+            ],
+        )
+        .never(|o| o.r(0, 0) != 2)
 }

@@ -20,6 +20,7 @@ pub(super) fn all() -> Vec<Test> {
         nic_atomic_behind_stores(),
         p_behind_large_put(),
         stores_before_fence(),
+        peer_stores_before_fence(),
         get_and_fence(),
         get_and_quiet(),
         put_then_get(false),
@@ -121,6 +122,14 @@ fn stores_before_fence() -> Test {
         .on(1, [wait(Y, EQ, 1), expect(D, 32, 1, 0)])
         .never(|o| o.r(1, 0) != 0)
         .needs(Needs::OnePe)
+}
+
+fn peer_stores_before_fence() -> Test {
+    Test::new("L08", "stores by way of ptr, fence, p")
+        .on(0, [ptr_store(X, 1, 0).at(1), ptr_store(X + 1, 1, 0).at(1), fence(), p(Y, 1).at(1)])
+        .on(1, [wait(Y, EQ, 1), expect(X, 2, 1, 0)])
+        .never(|o| o.r(0, 0) == 0 && o.r(1, 0) != 0)
+        .maybe("not mapped", |o| o.r(0, 0) == 1)
 }
 
 fn get_and_fence() -> Test {

@@ -15,7 +15,9 @@ pub(super) fn all() -> Vec<Test> {
         counted(),
         counted_from_two_blocks(),
         earlier_signal(),
-        strong(),
+        strong(false),
+        strong(true),
+        strong_over_blocks(),
         nothing(),
         to_self(),
         from_everybody(),
@@ -95,14 +97,27 @@ fn earlier_signal() -> Test {
         .maybe("first missing", |o| o.r(2, 0) == 0)
 }
 
-fn strong() -> Test {
+fn strong(native: bool) -> Test {
     let mut ops = vec![fill(S, 32, 1)];
     ops.extend((0..8).map(|i| put_nbi(D + 4 * i, S + 4 * i, 4).at(1)));
-    ops.extend([fence(), signal_add(Y, 1).at(1)]);
-    Test::new("L30", "8 puts, fence, signal")
+    if native {
+        ops.push(strong_signal(Y, 1).at(1));
+    } else {
+        ops.extend([fence(), signal_add(Y, 1).at(1)]);
+    }
+    Test::new("L30", format!("8 puts, {}", if native { "signal_after_all" } else { "fence, signal" }))
         .on(0, ops)
         .on(1, [signal_wait(Y, GE, 1, 1), expect(D, 32, 1, 0)])
         .never(|o| o.r(1, 0) != 0)
+}
+
+fn strong_over_blocks() -> Test {
+    Test::new("L30", "puts of two blocks, signal_after_all of a third")
+        .on(0, [fill(S, 9, 1), put_nbi(D, S, 9).at(1), hand(W)])
+        .on(0, [fill(T, 9, 1), put_nbi(D + 9, T, 9).at(1), hand(W)])
+        .on(0, [take(W, 2), strong_signal(Y, 1).at(1)])
+        .on(1, [signal_wait(Y, GE, 1, 1), expect(D, 18, 1, 0)])
+        .never(|o| o.r(3, 0) != 0)
 }
 
 fn nothing() -> Test {

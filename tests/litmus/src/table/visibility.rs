@@ -7,7 +7,7 @@ const PATTERN: u64 = 0xaaaa_aaaa_5555_5555;
 
 pub(super) fn all() -> Vec<Test> {
     let mut all: Vec<Test> = [Form::P, Form::Put(1), Form::Nbi(5)].map(whole).into();
-    all.extend([words_of_one_put(), block_reads(), test_loop(), unsigned()]);
+    all.extend([words_of_one_put(), block_reads(), test_loop(), unsigned(), nothing_to_wait_for(), fair()]);
     all
 }
 
@@ -60,4 +60,15 @@ fn unsigned() -> Test {
             wait(X, GT, u64::MAX / 2),
         ],
     )
+}
+
+fn nothing_to_wait_for() -> Test {
+    Test::new("L43", "waits and tests of no words").on(0, [no_words(X, Y, 0)]).never(|o| o.r(0, 0) != 0)
+}
+
+fn fair() -> Test {
+    Test::new("L44", "wait_until_any finds every word")
+        .on(0, [fill(S, 4, 1), put_signal_nbi(X, S, 4, Y, 1).at(1)])
+        .on(1, [signal_wait(Y, EQ, 1, 1), any_each(X, 0)])
+        .never(|o| o.r(1, 0) != 0)
 }

@@ -42,6 +42,8 @@ paths! {
     one_queue one_queue_adversary = 2;
     three_queues three_queues_adversary = 3;
     collapsed collapsed_adversary = 4;
-    two_nics two_nics_adversary = 5;
-    two_nics_with_queues two_nics_with_queues_adversary = 6;
+    direct = 5;
+    direct_and_nic direct_and_nic_adversary = 6;
+    two_nics two_nics_adversary = 7;
+    two_nics_with_queues two_nics_with_queues_adversary = 8;
 }
