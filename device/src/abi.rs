@@ -377,16 +377,22 @@ pub mod reserved {
 /// Error records that a control page has room for; later ones are counted, not kept.
 pub const RECORDS: usize = 16;
 
+/// Set in [`ControlPage::exit`] beside the code, which may be 0.
+pub const EXIT_ASKED: u32 = 1 << 8;
+
 /// The page that host and kernels share while a kernel runs: host memory, mapped for the GPU.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ControlPage {
-    /// Not 0: every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written by the host.
+    /// Not 0: every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written by the host, and by a
+    /// kernel that ends the job.
     pub abort: u32,
     /// Not 0: a kernel has asked for a connection. Written by kernels, cleared by the host.
     pub requested: u32,
+    /// Not 0: a kernel ends the job with the code in the low byte, beside [`EXIT_ASKED`]. Written by kernels.
+    pub exit: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 30],
+    pub reserved: [u32; 29],
     /// What went wrong, in order of claim.
     pub records: [ErrorRecord; RECORDS],
     /// Reserved, zero.
@@ -460,6 +466,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpState, held),
         FIRST as usize,
         offset_of!(ControlPage, requested),
+        offset_of!(ControlPage, exit),
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, parts),

@@ -12,6 +12,7 @@
 //! | `shmem_ptr` | [`Ctx::ptr`] |
 //! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
 //! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
+//! | `shmem_global_exit`, `shmem_info_get_version` | [`Ctx::global_exit`], [`info`] |
 //! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
 //! | the names themselves | [`shmem`] |
 //!
@@ -53,8 +54,10 @@ mod coll;
 mod copy;
 mod ctx;
 mod error;
+mod exit;
 mod group;
 mod heap;
+pub mod info;
 pub mod kernel;
 mod lock;
 mod order;

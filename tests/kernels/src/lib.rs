@@ -6,6 +6,7 @@ mod atomics;
 mod context;
 mod direct;
 mod errors;
+mod job;
 mod names;
 mod order;
 mod program;
@@ -19,6 +20,7 @@ pub use atomics::{ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, a
 pub use context::{exclusive_turns, private_puts};
 pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
+pub use job::{FACTS, count_up, end_the_job, put_and_leave, who_am_i};
 pub use names::{NAMES, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};
 pub use program::{Code, OP_WORDS, interpret};

@@ -6,6 +6,7 @@ mod contexts;
 mod direct;
 mod errors;
 mod jobs;
+mod life;
 mod program;
 mod rma;
 mod setups;
