@@ -283,8 +283,6 @@ pub struct DeviceState {
     pub reserved: [u32; 18],
     /// Error records claimed.
     pub records: Line,
-    /// Barriers entered by this PE.
-    pub epoch: Line,
     /// Blocks that wait in the grid barrier.
     pub grid_arrived: Line,
     /// Grid barriers completed.
@@ -356,12 +354,8 @@ pub mod team_words {
 pub mod reserved {
     /// Sink of results that nobody wants: 8 bytes.
     pub const SINK: u64 = 0;
-    /// Barrier words: one `u64` a round.
-    pub const SYNC: u64 = 64;
-    /// Rounds that the barrier has words for.
-    pub const SYNC_ROUNDS: u32 = 32;
     /// Fetch slots of the QPs.
-    pub const FETCH: u64 = 512;
+    pub const FETCH: u64 = 128;
 
     /// Where the teams' words begin, behind the fetch slots of `qps` QPs of `depth` blocks.
     pub const fn teams(qps: u64, depth: u64) -> u64 {
@@ -481,7 +475,6 @@ const fn layout_hash() -> u64 {
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),
         offset_of!(ErrorRecord, file),
-        reserved::SYNC as usize,
         reserved::FETCH as usize,
     ];
     let mut hash = 0xcbf2_9ce4_8422_2325u64;

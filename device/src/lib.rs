@@ -77,6 +77,7 @@ mod view;
 mod wait;
 
 pub use batch::{Batch, Rings};
+pub use coll::{Bf16, Element, ElementKind, F16, Located, Parts, Reduce, Scan};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Tile, Warp};
@@ -96,8 +97,8 @@ pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Batch, Block, Cmp, Ctx, Error, Exclusive, Group, Lock, Pending, PerBlock, PerGpu, RemoteView, Result,
-        Scalar, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp,
-        Words,
+        Batch, Block, Cmp, Ctx, Element, Error, Exclusive, Group, Lock, Parts, Pending, PerBlock, PerGpu,
+        Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym,
+        SymSlice, Team, Thread, Tile, View, Warp, Words,
     };
 }

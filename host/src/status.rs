@@ -213,6 +213,15 @@ pub fn meaning_of(code: Code) -> &'static str {
         Code::InGroup => "Another thread of the calling group met the error, and knows which.",
         Code::Unconnected => "The host did not connect the QP before the deadline.",
         Code::BadTeam => "The handle is that of no team, or of one that has been destroyed.",
+        Code::TeamMismatch => {
+            "Another member of the team is in another collective call, or in the same one with other arguments."
+        }
+        Code::TeamBusy => "Another group of this PE is in a collective call of the team.",
+        Code::TeamFailed => {
+            "An earlier collective call of the team failed half way, and left its members out of step."
+        }
+        Code::Overlap => "Memory that a call reads and writes overlaps in a way that it does not allow.",
+        Code::BadReduction => "There is no such reduction, or not for this type.",
         Code::BadStride => "A stride is 0, or shorter than its blocks.",
         Code::BadLock => "A lock was cleared by a PE that does not hold it, or set by one that does.",
         Code::NoContext => "A context was used that has been destroyed.",

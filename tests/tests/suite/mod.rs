@@ -1,6 +1,7 @@
 //! One binary for all: linking takes longer than running.
 
 mod atomics;
+mod collectives;
 mod connect;
 mod contexts;
 mod direct;
