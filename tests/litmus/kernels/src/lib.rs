@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod collect;
 mod each;
 mod host;
 mod memory;
@@ -10,6 +11,7 @@ mod one;
 mod rare;
 
 pub use code::{Code, MAX_OPS, OP_WORDS, PLAN_WORDS, PROGRAM_WORDS, Who};
+pub use collect::{CHECKS, nothing_together, on_its_own, one_after_another, two_teams};
 pub use host::{await_word, meet_all, poke};
 pub use memory::{BYTES, HALVES, KEPT, REG, REGS, WORDS};
 

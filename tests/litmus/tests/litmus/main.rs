@@ -3,6 +3,7 @@
 //! `RUSHMEM_LITMUS_ROUNDS` is the number of rounds of each test on each path. The tables of what was seen are printed, and
 //! written to files in cargo's folder for tests.
 
+mod collect;
 mod harness;
 mod host;
 mod listed;
