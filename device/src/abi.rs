@@ -68,6 +68,8 @@ pub struct CtxParts {
     pub heap: DevAddr,
     /// Length of the heap in bytes.
     pub heap_bytes: u64,
+    /// `n_segments` [`SegmentDesc`]s: memory at offsets beyond `heap_bytes`.
+    pub segments: DevAddr,
     /// `n_pes` [`PeerDesc`]s.
     pub peers: DevAddr,
     /// [`QpEntry`]s: sets of `n_pes`, the shared sets first.
@@ -86,9 +88,41 @@ pub struct CtxParts {
     pub exclusive_sets: u32,
     /// NICs of each PE. Set number `s` uses number `s % rails` at both ends.
     pub rails: u32,
+    /// Segments.
+    pub n_segments: u32,
+}
+
+/// Memory beyond the heap that kernels name by offsets, as they name the heap: what the heap has grown by, and
+/// buffers of the user's. A table of them never changes; a launch gets the one of its time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct SegmentDesc {
+    /// Its first offset.
+    pub begin: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// This PE's memory.
+    pub addr: DevAddr,
+    /// How NICs name it: a [`SegmentEnd`] for each NIC of this PE, then, if it is symmetric, for each NIC of each PE.
+    pub ends: DevAddr,
+    /// If it is symmetric: for each PE, where its memory is mapped here, or 0.
+    pub mapped: DevAddr,
+}
+
+/// A segment's memory on one PE, as one NIC knows it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct SegmentEnd {
+    /// Address on the wire of its first byte.
+    pub base: u64,
+    /// Its key.
+    pub key: u32,
     /// Reserved, zero.
     pub reserved: u32,
 }
+
+/// The first offset of buffers that are registered with their own PE only. Those of symmetric memory are below.
+pub const LOCAL_OFFSETS: u64 = 1 << 63;
 
 /// How a PE is reached.
 #[repr(C)]
@@ -129,8 +163,10 @@ pub struct QpDesc {
     pub log_depth: u32,
     /// Bits of [`qp_flags`].
     pub flags: u32,
+    /// Number of its NIC, the same at both ends.
+    pub rail: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 21],
+    pub reserved: [u32; 20],
 }
 
 /// The queues of a QP. The thread that fetches it from the [`Handshake`] writes it before it raises [`QpState::done`] to
@@ -348,6 +384,12 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, state),
         offset_of!(CtxParts, qps),
         offset_of!(CtxParts, exclusive_sets),
+        offset_of!(CtxParts, segments),
+        offset_of!(CtxParts, n_segments),
+        size_of::<SegmentDesc>(),
+        offset_of!(SegmentDesc, mapped),
+        size_of::<SegmentEnd>(),
+        offset_of!(SegmentEnd, key),
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
@@ -355,6 +397,7 @@ const fn layout_hash() -> u64 {
         offset_of!(Handshake, connection),
         offset_of!(QpDesc, lkey),
         offset_of!(QpDesc, flags),
+        offset_of!(QpDesc, rail),
         offset_of!(QpEntry, connection),
         offset_of!(Connection, fetch),
         offset_of!(Connection, qpn),
@@ -385,7 +428,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 96);
+    assert!(size_of::<CtxParts>() == 104);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
     assert!(size_of::<ErrorRecord>() == 112);

@@ -8,8 +8,9 @@ use bytemuck::Pod;
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
 use crate::arch;
 use crate::error::{Detail, Error, Result, record, write_record};
-use crate::heap::{Sym, SymSlice};
+use crate::heap::{LocalBuffer, Sym, SymSlice, near};
 use crate::qp::Qp;
+use crate::segment;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 use crate::view::View;
 
@@ -146,10 +147,11 @@ impl<S> Ctx<S> {
         pe.checked_rem(n).unwrap_or(0) as u32
     }
 
-    /// This PE's own part of a symmetric object, for plain loads and stores.
+    /// This PE's own part of a symmetric object, or a registered buffer of its own, for plain loads and stores.
     #[inline(always)]
     #[track_caller]
-    pub fn local<T: Pod>(&self, object: SymSlice<T>) -> View<T> {
+    pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<T> {
+        let object = near(object);
         let len = match self.check_slice(object) {
             Ok(()) => object.len(),
             Err(_) => 0,
@@ -180,9 +182,14 @@ impl<S> Ctx<S> {
         &self.parts
     }
 
+    /// Where what lies at an offset that was checked is here.
     #[inline(always)]
     pub(crate) fn address<T>(&self, offset: u64) -> *mut T {
-        self.parts.heap.add(offset).ptr()
+        let p = &self.parts;
+        if offset < p.heap_bytes {
+            return p.heap.add(offset).ptr();
+        }
+        segment::address(p.segments, p.n_segments, offset).ptr()
     }
 
     /// Writes the record of `error` with the caller's place.
@@ -203,13 +210,23 @@ impl<S> Ctx<S> {
         }
         // SAFETY: the host filled `n_pes` descriptors and does not change them while kernels run.
         let d = unsafe { &*self.parts.peers.ptr::<PeerDesc>().add(pe as usize) };
-        Ok(Peer { direct: d.direct, direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0 })
+        Ok(Peer {
+            direct: d.direct,
+            direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0,
+            heap_bytes: self.parts.heap_bytes,
+            segments: self.parts.segments,
+            n_segments: self.parts.n_segments,
+            pe,
+        })
     }
 
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_slice<T: Pod>(&self, object: SymSlice<T>) -> Result {
-        if object.fits(self.parts.heap_bytes) {
+        let p = &self.parts;
+        if object.fits(p.heap_bytes)
+            || segment::holds(p.segments, p.n_segments, object.offset(), object.bytes())
+        {
             Ok(())
         } else {
             Err(self.out_of_range(object.offset(), object.bytes()))
@@ -231,16 +248,25 @@ impl<S> Ctx<S> {
         self.fail(Error::OutOfRange, Detail { found: bytes, wanted, offset, ..Detail::NONE })
     }
 
-    /// What lies at a heap offset of a peer, as the NIC of this QP to it knows it: address and rkey.
+    /// What lies at a checked offset of a peer, as the NIC of this QP to it knows it: address and rkey.
     #[inline(always)]
     pub(crate) fn remote_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
-        (offset, qp.desc().rkey)
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.rkey);
+        }
+        let end = p.rails + desc.peer * p.rails + desc.rail;
+        segment::end(p.segments, p.n_segments, offset, end)
     }
 
-    /// What lies at a heap offset of this PE, as the NIC of this QP knows it: address and lkey.
+    /// What lies at a checked offset of this PE, as the NIC of this QP knows it: address and lkey.
     #[inline(always)]
     pub(crate) fn local_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
-        (offset, qp.desc().lkey)
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.lkey);
+        }
+        segment::end(p.segments, p.n_segments, offset, desc.rail)
     }
 
     fn owner_qp(&self) -> Qp<'_, Exclusive> {
@@ -288,12 +314,23 @@ impl<S: Sharing> Ctx<S> {
 pub(crate) struct Peer {
     direct: DevAddr,
     pub(crate) direct_atomics: bool,
+    heap_bytes: u64,
+    segments: DevAddr,
+    n_segments: u32,
+    pe: u32,
 }
 
 impl Peer {
-    /// The peer's copy of what lies at `offset`, if its heap is mapped here.
+    /// The peer's copy of what lies at a checked `offset`, if its heap is mapped here, and its segment is.
     #[inline(always)]
     pub(crate) fn mapped<T>(&self, offset: u64) -> Option<*mut T> {
-        if self.direct.0 != 0 { Some(self.direct.add(offset).ptr()) } else { None }
+        if self.direct.0 == 0 {
+            return None;
+        }
+        if offset < self.heap_bytes {
+            return Some(self.direct.add(offset).ptr());
+        }
+        let there = segment::mapped(self.segments, self.n_segments, offset, self.pe);
+        if there.0 != 0 { Some(there.ptr()) } else { None }
     }
 }

@@ -58,6 +58,7 @@ mod order;
 mod post;
 mod qp;
 mod rma;
+mod segment;
 mod sharing;
 pub mod shmem;
 mod signal;
@@ -68,7 +69,7 @@ mod wait;
 pub use ctx::Ctx;
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Warp};
-pub use heap::{Signal, Sym, SymSlice};
+pub use heap::{Handle, Local, LocalBuffer, Signal, Sym, SymSlice};
 pub use rma::Scalar;
 pub use sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 pub use signal::{Cmp, SignalOp};
@@ -79,7 +80,7 @@ pub mod prelude {
     pub use crate::amo::Amo;
     pub use crate::kernel::kernel;
     pub use crate::{
-        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, Result, Scalar, Sharing, Signal,
-        SignalOp, Sym, SymSlice, Thread, View, Warp,
+        Block, Cmp, Ctx, Error, Exclusive, Group, Local, LocalBuffer, PerBlock, PerGpu, Result, Scalar,
+        Sharing, Signal, SignalOp, Sym, SymSlice, Thread, View, Warp,
     };
 }

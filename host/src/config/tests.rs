@@ -17,7 +17,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 fn another(key: &str) -> &'static str {
     match key {
         "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "native_workers" | "nics_per_pe" => "3",
-        "heap_bytes" | "native_stack" | "queue_memory" => "2MiB",
+        "heap_bytes" | "heap_max" | "native_stack" | "queue_memory" => "2MiB",
         "connect" => "eager",
         "heap" => "host",
         "device" => "gpu",

@@ -8,14 +8,15 @@ use std::time::Duration;
 use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{AtomicOp, HostBuffer, Memory, MemoryError, Width};
+use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
-use super::{Machine, Mapping, PageKind, Region, Running};
+use super::{HEAP_ALIGN, Machine, Mapping, PageKind, Region, Running};
 use crate::config::HeapKind;
 use crate::cuda::gate;
 use crate::cuda::{
     CopyEngine, CudaMemory, Device, DeviceBuffer, Function, HostKind, Module, RegisteredHost, Stream,
 };
+use crate::memory::Place;
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
 
@@ -59,12 +60,31 @@ impl Gpu {
         Ok(Region { addr, memory, gpu: Some(buffer) })
     }
 
-    fn locked_memory(&self, bytes: u64) -> Result<Region> {
-        let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
+    fn locked_memory(&self, bytes: u64, align: u64) -> Result<Region> {
+        let buffer = HostBuffer::aligned(bytes as usize, align as usize);
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
-        let locked = Locked { mapping: register(&self.device, start, len, HostKind::Memory)?, buffer };
-        Ok(Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None })
+        let mapping = register(&self.device, start, len, HostKind::Memory)?;
+        Ok(locked(Locked { mapping, memory: buffer }))
     }
+
+    /// Host memory of the user's.
+    fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
+        let start = memory.host_ptr().map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        if !start.addr().is_multiple_of(PAGE) {
+            return Err(Error::Unavailable {
+                what: format!("a buffer at {start:p} for a GPU"),
+                why: "a GPU knows host memory by whole pages; use `Pages`, or memory that begins with a page"
+                    .into(),
+            });
+        }
+        let len = (memory.len() as usize).next_multiple_of(PAGE);
+        let mapping = register(&self.device, start, len, HostKind::Memory)?;
+        Ok(locked(Locked { mapping, memory }))
+    }
+}
+
+fn locked<M: Memory + 'static>(locked: Locked<M>) -> Region {
+    Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None }
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
@@ -89,7 +109,7 @@ impl Machine for Gpu {
     }
 
     fn shared(&self, bytes: u64) -> Result<Region> {
-        self.locked_memory(bytes)
+        self.locked_memory(bytes, PAGE as u64)
     }
 
     fn local(&self, bytes: u64) -> Result<Region> {
@@ -98,7 +118,7 @@ impl Machine for Gpu {
 
     fn heap(&self, bytes: u64) -> Result<Region> {
         match self.heap {
-            HeapKind::Host => self.locked_memory(bytes),
+            HeapKind::Host => self.locked_memory(bytes, HEAP_ALIGN),
             HeapKind::Auto | HeapKind::Device => {
                 let available = self.device.free_memory()?;
                 if bytes > available {
@@ -106,6 +126,19 @@ impl Machine for Gpu {
                     return Err(Error::HeapTooLarge { wanted: bytes, pes: self.sharers, place, available });
                 }
                 self.device_memory(bytes)
+            }
+        }
+    }
+
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+        match place {
+            // SAFETY: the caller's promise.
+            Place::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
+            Place::Gpu(address) => {
+                // SAFETY: the caller's promise, but for the GPU, which is checked.
+                let buffer = Arc::new(unsafe { DeviceBuffer::of(&self.device, address, bytes as usize) }?);
+                let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
+                Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer) })
             }
         }
     }
@@ -164,29 +197,29 @@ impl Mapping for Page {
 }
 
 /// Host memory that the GPU sees too. Unlocked before it is freed: fields drop in order.
-struct Locked {
+struct Locked<M> {
     mapping: RegisteredHost,
-    buffer: HostBuffer,
+    memory: M,
 }
 
-// SAFETY: the buffer is a `Memory` of its own; the registration changes nothing about it.
-unsafe impl Memory for Locked {
+// SAFETY: the memory is a `Memory` of its own; the registration changes nothing about it.
+unsafe impl<M: Memory> Memory for Locked<M> {
     fn len(&self) -> u64 {
-        self.buffer.len()
+        self.memory.len()
     }
     fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.buffer.host_ptr()
+        self.memory.host_ptr()
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
-        self.buffer.read(offset, buf)
+        self.memory.read(offset, buf)
     }
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.buffer.write(offset, data)
+        self.memory.write(offset, data)
     }
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.buffer.atomic(offset, width, op)
+        self.memory.atomic(offset, width, op)
     }
     fn flush(&self) -> Result<(), MemoryError> {
-        self.buffer.flush()
+        self.memory.flush()
     }
 }

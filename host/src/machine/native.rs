@@ -1,13 +1,17 @@
 //! The CPU as a GPU: kernels run as native code on this process's cores.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
+use rushmem_softnic::HostMemory;
 
-use super::{Machine, Mapping, PageKind, Region, Running};
+use super::{HEAP_ALIGN, Machine, Mapping, PageKind, Region, Running};
+use crate::job::available_memory;
+use crate::memory::Place;
 use crate::native::{self, Grid, Options};
 use crate::{Error, Result};
 
@@ -51,7 +55,25 @@ impl Machine for Native {
     }
 
     fn heap(&self, bytes: u64) -> Result<Region> {
-        Ok(Region::host(bytes))
+        if let Some(available) = available_memory().filter(|&available| bytes > available) {
+            let place = "this machine's memory".into();
+            return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, place, available });
+        }
+        Ok(Region::host_aligned(bytes, HEAP_ALIGN))
+    }
+
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+        match place {
+            Place::Host(start) => {
+                // SAFETY: the caller's promise.
+                let memory = unsafe { HostMemory::new(start, bytes) };
+                Ok(Region { addr: DevAddr(start.as_ptr() as u64), memory: Arc::new(memory), gpu: None })
+            }
+            Place::Gpu(_) => Err(Error::Unavailable {
+                what: "a buffer in GPU memory".into(),
+                why: "kernels run natively here, and cannot reach it".into(),
+            }),
+        }
     }
 
     unsafe fn map_page(&self, page: *mut u8, _: PageKind) -> Result<Box<dyn Mapping>> {

@@ -12,6 +12,7 @@ use rushmem_device::abi::ControlPage;
 use super::links::{Letter, Links, Outgoing};
 use crate::bootstrap::{Bootstrap, Mail};
 use crate::machine::Region;
+use crate::provider::Key;
 use crate::{Error, Result};
 
 /// How often the thread looks whether a kernel asks: soon after its launch often, then less and less.
@@ -88,6 +89,14 @@ impl Service {
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
+    }
+
+    /// A key of each NIC over `memory`. The keys must go before the service.
+    ///
+    /// # Errors
+    /// What a NIC refuses.
+    pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
+        self.shared.lock().links.register(memory)
     }
 
     /// A kernel begins.
