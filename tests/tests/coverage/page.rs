@@ -1,0 +1,65 @@
+//! The table as a page for people.
+
+use std::fmt::Write;
+
+use crate::{Row, State};
+
+const HEAD: &str = "\
+# Coverage
+
+What Rushmem has of 218 families of operations that OpenSHMEM, NVSHMEM, rocSHMEM, NCCL's GIN and DOCA GPUNetIO offer between
+them. This page is made from `coverage.json`; `cargo test -p rushmem-tests --test coverage` fails if an item or a test that it
+names does not exist.
+
+Tier 1: a PGAS library is not real without it. Tier 2: users of NVSHMEM expect it. Tier 3: beyond. In the columns of the
+others, a version is the first that has it, and `partial` means restricted, or reachable by composition.
+";
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Done => "**done**",
+        State::Partial => "partial",
+        State::No => "no",
+    }
+}
+
+/// The page.
+pub(crate) fn page(rows: &[Row]) -> String {
+    let mut page = HEAD.to_owned();
+    let mut write = |line: String| writeln!(page, "{line}").unwrap();
+    write("\n| tier | done | partial | no |\n|---|---|---|---|".into());
+    for tier in 1..=3 {
+        let count = |state| rows.iter().filter(|row| row.tier == tier && row.state == state).count();
+        let [done, partial, no] = [State::Done, State::Partial, State::No].map(count);
+        write(format!("| {tier} | {done} | {partial} | {no} |"));
+    }
+    let mut group = "";
+    for row in rows {
+        let of = row.id.split('.').next().unwrap_or_default();
+        if of != group {
+            group = of;
+            write(format!("\n## {}\n", group.replace('_', " ")));
+            write("| row | operation | tier | side | Rushmem | items | tests | note | OpenSHMEM | NVSHMEM | rocSHMEM | GIN | GPUNetIO |".into());
+            write("|---|---|---|---|---|---|---|---|---|---|---|---|---|".into());
+        }
+        let code =
+            |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join("<br>");
+        write(format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            row.id,
+            row.operation.replace('|', "\\|"),
+            row.tier,
+            row.side.replace('|', ", "),
+            word(row.state),
+            code(&row.items),
+            code(&row.tests),
+            row.note.replace('|', "\\|"),
+            row.openshmem,
+            row.nvshmem,
+            row.rocshmem,
+            row.nccl_gin,
+            row.gpunetio
+        ));
+    }
+    page
+}

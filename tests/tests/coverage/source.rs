@@ -1,0 +1,149 @@
+//! The public items and the tests of the workspace, as its source has them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use rushmem::config::SETTINGS;
+use syn::{Attribute, Fields, ImplItem, Item, TraitItem, Visibility};
+
+/// Crates with public items, and their folders.
+const CRATES: &[(&str, &str)] = &[
+    ("rushmem_mlx5", "mlx5/src"),
+    ("rushmem_device", "device/src"),
+    ("rushmem_softnic", "softnic/src"),
+    ("rushmem_uverbs", "softnic/uverbs/src"),
+    ("rushmem", "host/src"),
+    ("rushmem_cli", "host/cli/src"),
+    ("rushmem_ptx", "ptx/src"),
+];
+
+/// What there is.
+pub(crate) struct Source {
+    /// `crate::name` and `crate::Type::name`.
+    items: BTreeSet<String>,
+    root: std::path::PathBuf,
+}
+
+impl Source {
+    pub(crate) fn read(root: &Path) -> Self {
+        let mut items = BTreeSet::new();
+        for (name, folder) in CRATES {
+            walk(&root.join(folder), &mut |file| collect(name, &parse(file).items, &mut items));
+        }
+        items.extend(SETTINGS.iter().map(|setting| format!("setting {}", setting.key)));
+        Self { items, root: root.into() }
+    }
+
+    /// Whether there is such a public item or setting. Modules in the path are not looked at: `crate::module::name` is
+    /// `crate::name`.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        if path.starts_with("setting ") {
+            return self.items.contains(path);
+        }
+        let mut parts: Vec<&str> = path.split("::").collect();
+        // A module's name begins with a small letter, and something follows it.
+        while parts.len() > 2 && parts[1].starts_with(|c: char| c.is_lowercase()) {
+            parts.remove(1);
+        }
+        self.items.contains(&parts.join("::"))
+    }
+
+    /// Whether there is a test `file::name`.
+    pub(crate) fn has_test(&self, path: &str) -> bool {
+        let Some((file, name)) = path.rsplit_once("::") else { return false };
+        let file = self.root.join(file);
+        file.is_file() && has_test(&parse(&file).items, name)
+    }
+}
+
+fn parse(file: &Path) -> syn::File {
+    let text = fs::read_to_string(file).unwrap();
+    syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, visit);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            visit(&path);
+        }
+    }
+}
+
+fn is_public(visibility: &Visibility) -> bool {
+    matches!(visibility, Visibility::Public(_))
+}
+
+/// Adds the public items, `krate::name`, and what belongs to types, `krate::Type::name`.
+fn collect(krate: &str, items: &[Item], found: &mut BTreeSet<String>) {
+    let mut add = |name: String| {
+        found.insert(format!("{krate}::{name}"));
+    };
+    for item in items {
+        match item {
+            Item::Fn(i) if is_public(&i.vis) => add(i.sig.ident.to_string()),
+            Item::Const(i) if is_public(&i.vis) => add(i.ident.to_string()),
+            Item::Type(i) if is_public(&i.vis) => add(i.ident.to_string()),
+            Item::Macro(i) => i.ident.iter().for_each(|name| add(name.to_string())),
+            Item::Struct(i) if is_public(&i.vis) => {
+                add(i.ident.to_string());
+                if let Fields::Named(fields) = &i.fields {
+                    for field in fields.named.iter().filter(|field| is_public(&field.vis)) {
+                        field.ident.iter().for_each(|name| add(format!("{}::{name}", i.ident)));
+                    }
+                }
+            }
+            Item::Enum(i) if is_public(&i.vis) => {
+                add(i.ident.to_string());
+                i.variants.iter().for_each(|v| add(format!("{}::{}", i.ident, v.ident)));
+            }
+            Item::Trait(i) if is_public(&i.vis) => {
+                add(i.ident.to_string());
+                for member in &i.items {
+                    if let TraitItem::Fn(f) = member {
+                        add(format!("{}::{}", i.ident, f.sig.ident));
+                    }
+                }
+            }
+            Item::Impl(i) if i.trait_.is_none() => {
+                let syn::Type::Path(of) = &*i.self_ty else { continue };
+                let Some(of) = of.path.segments.last() else { continue };
+                for member in &i.items {
+                    match member {
+                        ImplItem::Fn(f) if is_public(&f.vis) => add(format!("{}::{}", of.ident, f.sig.ident)),
+                        ImplItem::Const(c) if is_public(&c.vis) => add(format!("{}::{}", of.ident, c.ident)),
+                        _ => {}
+                    }
+                }
+            }
+            Item::Mod(i) if !is_test_only(&i.attrs) => {
+                if let Some((_, items)) = &i.content {
+                    let mut inner = BTreeSet::new();
+                    collect(krate, items, &mut inner);
+                    inner.into_iter().for_each(|name| add(name[krate.len() + 2..].to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_test_only(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|a| a.path().is_ident("cfg"))
+}
+
+/// Whether a function `name` with `#[test]` is among them, also in modules and in `proptest!`.
+fn has_test(items: &[Item], name: &str) -> bool {
+    items.iter().any(|item| match item {
+        Item::Fn(f) => f.sig.ident == name && f.attrs.iter().any(|a| a.path().is_ident("test")),
+        Item::Mod(m) => m.content.as_ref().is_some_and(|(_, items)| has_test(items, name)),
+        Item::Macro(m) => {
+            let is_proptest = m.mac.path.segments.last().is_some_and(|s| s.ident == "proptest");
+            is_proptest && m.mac.tokens.to_string().contains(&format!("fn {name} ("))
+        }
+        _ => false,
+    })
+}
