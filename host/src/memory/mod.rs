@@ -125,13 +125,15 @@ impl Memory {
     /// Takes a whole object back.
     pub(crate) fn free(&self, object: Handle) -> Result<(), Refused> {
         self.known(object)?;
-        self.state().allocator.free(object).map_err(|wrong| self.refused(object, wrong))
+        let freed = self.state().allocator.free(object);
+        freed.map_err(|wrong| self.refused(object, wrong))
     }
 
     /// Whether `object` is a whole object of the heap.
     pub(crate) fn whole(&self, object: Handle) -> Result<(), Refused> {
         self.known(object)?;
-        self.state().allocator.whole(object).map_err(|wrong| self.refused(object, wrong))
+        let found = self.state().allocator.whole(object);
+        found.map_err(|wrong| self.refused(object, wrong))
     }
 
     /// Makes a whole object longer or shorter where it is; false if it cannot be there.

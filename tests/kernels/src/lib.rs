@@ -5,6 +5,7 @@
 mod atomics;
 mod context;
 mod errors;
+mod memory;
 mod names;
 mod order;
 mod program;
@@ -16,6 +17,7 @@ mod views;
 pub use atomics::{ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend};
 pub use context::{exclusive_turns, private_puts};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
+pub use memory::{fill, gather, reach};
 pub use names::{NAMES, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};
 pub use program::{Code, OP_WORDS, interpret};

@@ -5,6 +5,7 @@ mod connect;
 mod contexts;
 mod errors;
 mod jobs;
+mod memory;
 mod program;
 mod rma;
 mod setups;
