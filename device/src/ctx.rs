@@ -6,13 +6,13 @@ use core::panic::Location;
 use bytemuck::Pod;
 
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
-use crate::arch;
+use crate::arch::{self, Scope, Sys, SysWord};
 use crate::error::{Detail, Error, Result, record, write_record};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
 use crate::qp::Qp;
 use crate::segment;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
-use crate::view::View;
+use crate::view::{RemoteView, View};
 
 /// The context of a kernel. Every operation is a method of it.
 ///
@@ -83,12 +83,6 @@ impl Ctx {
         if mine.owner_qp().take() { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
-    fn narrowed<S>(&self, set: u32) -> Ctx<S> {
-        let n_sets = self.parts.rails;
-        let parts = CtxParts { first_set: set, n_sets, block_sets: 0, exclusive_sets: 0, ..self.parts };
-        Ctx { parts, _sharing: PhantomData }
-    }
-
     /// Says that they do not agree. Only the header can be believed then, and of it only what never changes.
     #[cold]
     pub(crate) fn report_layout(&self) {
@@ -109,6 +103,32 @@ impl Ctx {
             version,
             Location::caller(),
         );
+    }
+
+    /// True if a launch before this one in its queue has failed. Equal for all threads of a launch: what they set
+    /// themselves does not count.
+    ///
+    /// The first that follows seals the word, so that the launch that failed does not run again in a graph either.
+    #[inline(always)]
+    pub(crate) fn follows_failure(&self) -> bool {
+        let p = &self.parts;
+        if p.status.0 == 0 {
+            return false;
+        }
+        // SAFETY: the host made the word, and only atomics touch it while kernels run.
+        let found = unsafe { Sys::load_relaxed(p.status.ptr()) };
+        if found == 0 || found == p.mark {
+            return false;
+        }
+        // SAFETY: as above; all who write now write the same.
+        unsafe { Sys::store_relaxed(p.status.ptr(), found | abi::SEALED) };
+        true
+    }
+
+    /// Says that this launch has failed, unless one has already.
+    #[cold]
+    pub(crate) fn mark_failed(&self) {
+        mark_failed(self.parts.status, self.parts.mark);
     }
 
     /// True if host and kernel agree on what a context is.
@@ -167,6 +187,31 @@ impl<S> Ctx<S> {
         self.local(object.as_slice())
     }
 
+    /// The copy of `object` on `pe`, for loads and stores; `None` if this PE does not reach it so, or there is no such PE
+    /// or object. Its own copy a PE always reaches.
+    ///
+    /// Which PEs are reached so is decided when the job starts, by the setting `peer_path`. OpenSHMEM 1.6 section 9.4.3,
+    /// `shmem_ptr`.
+    #[inline(always)]
+    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+        if pe >= self.parts.n_pes || !self.has(object) {
+            return None;
+        }
+        let base = if pe == self.parts.pe {
+            self.address(object.offset())
+        } else {
+            self.descriptor(pe).mapped(object.offset())?
+        };
+        // SAFETY: inside of symmetric memory, which is mapped; the allocator aligned it for `T`.
+        Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
+    }
+
+    /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
+    #[inline(always)]
+    pub fn reaches(&self, pe: u32) -> bool {
+        pe == self.parts.pe || pe < self.parts.n_pes && self.descriptor(pe).mapped::<u8>(0).is_some()
+    }
+
     /// The block's dynamic shared memory: as many `T` as fit in what the launch gave. Its first content is
     /// undefined on a GPU: write before you read.
     #[inline(always)]
@@ -175,6 +220,19 @@ impl<S> Ctx<S> {
         let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
         // SAFETY: the launch gave the block `bytes` bytes at `base`, aligned to 16.
         unsafe { View::new(base.cast(), len, self.parts.state) }
+    }
+
+    /// A context of the one set of queues that begins with set `set`.
+    pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
+        let n_sets = self.parts.rails;
+        let parts = CtxParts { first_set: set, n_sets, block_sets: 0, exclusive_sets: 0, ..self.parts };
+        Ctx { parts, _sharing: PhantomData }
+    }
+
+    /// The same queues, posted to by others.
+    #[inline(always)]
+    pub(crate) fn shared_as<Q>(&self) -> Ctx<Q> {
+        Ctx { parts: self.parts, _sharing: PhantomData }
     }
 
     #[inline(always)]
@@ -208,29 +266,35 @@ impl<S> Ctx<S> {
             let d = Detail { peer: pe, found: pe as u64, wanted: self.parts.n_pes as u64, ..Detail::NONE };
             return Err(self.fail(Error::BadPe, d));
         }
+        Ok(self.descriptor(pe))
+    }
+
+    /// The descriptor of a PE below `n_pes`.
+    #[inline(always)]
+    fn descriptor(&self, pe: u32) -> Peer {
         // SAFETY: the host filled `n_pes` descriptors and does not change them while kernels run.
         let d = unsafe { &*self.parts.peers.ptr::<PeerDesc>().add(pe as usize) };
-        Ok(Peer {
+        Peer {
             direct: d.direct,
             direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0,
             heap_bytes: self.parts.heap_bytes,
             segments: self.parts.segments,
             n_segments: self.parts.n_segments,
             pe,
-        })
+        }
+    }
+
+    /// True if the heap, or a segment, has all of it.
+    #[inline(always)]
+    fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
+        let p = &self.parts;
+        object.fits(p.heap_bytes) || segment::holds(p.segments, p.n_segments, object.offset(), object.bytes())
     }
 
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_slice<T: Pod>(&self, object: SymSlice<T>) -> Result {
-        let p = &self.parts;
-        if object.fits(p.heap_bytes)
-            || segment::holds(p.segments, p.n_segments, object.offset(), object.bytes())
-        {
-            Ok(())
-        } else {
-            Err(self.out_of_range(object.offset(), object.bytes()))
-        }
+        if self.has(object) { Ok(()) } else { Err(self.out_of_range(object.offset(), object.bytes())) }
     }
 
     #[inline(always)]
@@ -281,6 +345,29 @@ impl<S> Ctx<S> {
 }
 
 impl<S: Sharing> Ctx<S> {
+    /// Queues that [`Ctx::queue`] tells apart: as many as there are QPs to each peer (`qps_per_peer`).
+    #[inline(always)]
+    pub fn queues(&self) -> u32 {
+        self.parts.n_sets.checked_div(self.parts.rails).unwrap_or(0)
+    }
+
+    /// This context with queue number `index` only, one QP to each peer and NIC, whatever block posts. Two queues are
+    /// independent: an order or a completion of one says nothing of the other; the context itself covers all of its
+    /// queues. Without this call a block uses queue number `block mod queues`. NVSHMEM's `nvshmemx_qp` handles.
+    ///
+    /// # Errors
+    /// [`Error::NoQp`] if there is no such queue (`qps_per_peer`).
+    #[inline(always)]
+    #[track_caller]
+    pub fn queue(&self, index: u32) -> Result<Self> {
+        let p = &self.parts;
+        if index >= self.queues() {
+            let d = Detail { found: self.queues() as u64, wanted: index as u64 + 1, ..Detail::NONE };
+            return Err(self.fail(Error::NoQp, d));
+        }
+        Ok(self.narrowed(p.first_set + index * p.rails))
+    }
+
     /// The QP that this block uses towards `pe`, which is below `n_pes`.
     #[inline(always)]
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
@@ -306,6 +393,16 @@ impl<S: Sharing> Ctx<S> {
     pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
         // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
         unsafe { Qp::new(self.qp_entry(set, pe)) }
+    }
+}
+
+/// Not inlined, since a kernel fails rarely; plain words, or every kernel would get a stack.
+#[cold]
+#[inline(never)]
+fn mark_failed(status: DevAddr, mark: u64) {
+    if status.0 != 0 {
+        // SAFETY: the host made the word, and only atomics touch it while kernels run.
+        unsafe { <u64 as SysWord>::compare_swap(status.ptr(), 0, mark) };
     }
 }
 

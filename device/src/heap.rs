@@ -248,6 +248,24 @@ impl<T: Pod> SymSlice<T> {
         Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 
+    /// The same bytes as elements of another type; invalid if they are not whole elements, or not aligned.
+    #[inline(always)]
+    pub const fn cast<U: Pod>(self) -> SymSlice<U> {
+        const { assert!(align_of::<U>() <= 16, "symmetric memory is aligned to 16 bytes, wherever it is") };
+        let (size, align) = (size_of::<U>() as u64, align_of::<U>() as u64);
+        // Sizes are constants: no division is left that could fail.
+        if size != 0 && self.bytes() % size == 0 && self.offset % align == 0 {
+            SymSlice {
+                offset: self.offset,
+                len: self.bytes() / size,
+                stamp: self.stamp,
+                _element: PhantomData,
+            }
+        } else {
+            SymSlice { offset: INVALID, len: 0, stamp: RAW, _element: PhantomData }
+        }
+    }
+
     /// True if `bytes` of heap hold all of it.
     #[inline(always)]
     pub(crate) const fn fits(self, heap_bytes: u64) -> bool {
@@ -274,6 +292,60 @@ impl<T: Pod> Sym<T> {
     #[inline(always)]
     pub const fn as_slice(self) -> SymSlice<T> {
         SymSlice { offset: self.offset, len: 1, stamp: self.stamp, _element: PhantomData }
+    }
+}
+
+/// Blocks of elements of a symmetric object, each `stride` elements after the one before: what `iput` and `iget` move.
+///
+/// [`SymSlice::every`] and [`SymSlice::blocks`] make one. A block or stride of 0, or a stride shorter than the block, is an
+/// [`Error::BadStride`](crate::Error::BadStride) of the call that gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided<T> {
+    pub(crate) whole: SymSlice<T>,
+    /// Elements of a block.
+    pub(crate) block: u64,
+    /// Elements from the beginning of a block to that of the next one.
+    pub(crate) stride: u64,
+    count: u64,
+}
+
+impl<T: Pod> SymSlice<T> {
+    /// Every `stride`-th element, from the first one on.
+    #[inline(always)]
+    pub fn every(self, stride: usize) -> Strided<T> {
+        self.blocks(1, stride)
+    }
+
+    /// As many blocks of `block` elements as fit, `stride` elements apart.
+    #[inline(always)]
+    pub fn blocks(self, block: usize, stride: usize) -> Strided<T> {
+        let (block, stride) = (block as u64, stride as u64);
+        let after_first = self.len.checked_sub(block).and_then(|left| left.checked_div(stride));
+        Strided { whole: self, block, stride, count: after_first.map_or(0, |n| n + 1) }
+    }
+}
+
+impl<T: Pod> Strided<T> {
+    /// Blocks.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        self.count as usize
+    }
+
+    /// True if there are none.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.count == 0
+    }
+
+    /// The first `n` blocks; invalid if there are fewer.
+    #[inline(always)]
+    pub fn first(self, n: usize) -> Self {
+        if n as u64 <= self.count {
+            Self { count: n as u64, ..self }
+        } else {
+            Self { whole: self.whole.slice(1..0), count: 0, ..self }
+        }
     }
 }
 

@@ -61,10 +61,24 @@ unsafe impl<T: bytemuck::Pod> KernelArg for Local<T> {
     message = "a kernel cannot return `{Self}`",
     label = "a kernel returns nothing or `rushmem_device::Result<()>`"
 )]
-pub trait KernelResult: sealed::Sealed {}
+pub trait KernelResult: sealed::Sealed {
+    /// True if the kernel ended by an error.
+    #[doc(hidden)]
+    fn failed(&self) -> bool;
+}
 
-impl KernelResult for () {}
-impl<E> KernelResult for Result<(), E> {}
+impl KernelResult for () {
+    #[inline(always)]
+    fn failed(&self) -> bool {
+        false
+    }
+}
+impl<E> KernelResult for Result<(), E> {
+    #[inline(always)]
+    fn failed(&self) -> bool {
+        self.is_err()
+    }
+}
 
 mod sealed {
     pub trait Sealed {}
@@ -72,21 +86,25 @@ mod sealed {
     impl<E> Sealed for Result<(), E> {}
 }
 
-/// Begins a kernel: true if host and kernel agree on what a context is. If not, the error is recorded where the
-/// host finds it and the kernel must not touch the context.
+/// Begins a kernel: true if host and kernel agree on what a context is, and no launch before it in its queue has
+/// failed. If they do not agree, the error is recorded where the host finds it and the kernel must not touch the
+/// context.
 #[inline(always)]
 pub fn enter(ctx: &Ctx) -> bool {
     let trusted = ctx.trusted();
     if !trusted && Thread::index() == 0 {
         ctx.report_layout();
     }
-    trusted
+    trusted && !ctx.follows_failure()
 }
 
-/// Ends a kernel. The call that failed has recorded its error already, so the value has served its purpose: it
-/// ended the kernel by way of `?`.
+/// Ends a kernel. The call that failed has recorded its error already; the queue of kernels learns which launch it was.
 #[inline(always)]
-pub fn finish<R: KernelResult>(_ctx: &Ctx, _result: R) {}
+pub fn finish<R: KernelResult>(ctx: &Ctx, result: R) {
+    if result.failed() {
+        ctx.mark_failed();
+    }
+}
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use host::Call;

@@ -9,6 +9,7 @@
 //! | `nvshmemx_put_nbi_block` | [`Ctx::put_nbi`] with [`Block::current()`](Block::current) as its group |
 //! | `shmem_p`, `shmem_g` | [`Ctx::p`], [`Ctx::g`] |
 //! | `shmem_put_signal`, `shmem_signal_wait_until` | [`Ctx::put_signal`], [`Ctx::signal_wait_until`] |
+//! | `shmem_ptr` | [`Ctx::ptr`] |
 //! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
 //! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
 //! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
@@ -47,6 +48,7 @@ extern crate std;
 pub mod abi;
 pub mod amo;
 pub mod arch;
+mod batch;
 mod coll;
 mod copy;
 mod ctx;
@@ -54,33 +56,46 @@ mod error;
 mod group;
 mod heap;
 pub mod kernel;
+mod lock;
 mod order;
+mod p2p;
+mod pending;
 mod post;
 mod qp;
 mod rma;
 mod segment;
+mod shadow;
 mod sharing;
 pub mod shmem;
 mod signal;
 pub mod sq;
+mod strided;
+mod team;
 mod view;
 mod wait;
 
+pub use batch::{Batch, Rings};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
-pub use group::{Block, Group, Thread, Warp};
-pub use heap::{Handle, Local, LocalBuffer, Signal, Sym, SymSlice};
+pub use group::{Block, Group, Thread, Tile, Warp};
+pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
+pub use lock::Lock;
+pub use p2p::{Cmp, Words};
+pub use pending::Pending;
 pub use rma::Scalar;
-pub use sharing::{Exclusive, PerBlock, PerGpu, Sharing};
-pub use signal::{Cmp, SignalOp};
-pub use view::View;
+pub use shadow::Shadowed;
+pub use sharing::{Exclusive, Held, PerBlock, PerGpu, Sharing};
+pub use signal::SignalOp;
+pub use team::Team;
+pub use view::{RemoteView, View};
 
 /// What a kernel file imports.
 pub mod prelude {
-    pub use crate::amo::Amo;
+    pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Block, Cmp, Ctx, Error, Exclusive, Group, Local, LocalBuffer, PerBlock, PerGpu, Result, Scalar,
-        Sharing, Signal, SignalOp, Sym, SymSlice, Thread, View, Warp,
+        Batch, Block, Cmp, Ctx, Error, Exclusive, Group, Local, LocalBuffer, Lock, Pending, PerBlock, PerGpu,
+        RemoteView, Result, Scalar, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team,
+        Thread, Tile, View, Warp, Words,
     };
 }

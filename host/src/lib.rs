@@ -7,6 +7,7 @@ pub mod bootstrap;
 mod build;
 pub mod config;
 pub mod cuda;
+mod direct;
 mod error;
 mod job;
 mod machine;
@@ -18,14 +19,17 @@ mod provider;
 mod queues;
 mod report;
 mod survey;
+mod teams;
 
+pub use direct::Path;
 pub use error::{Error, Result};
 pub use job::{AppError, Job, Ptx};
 pub use machine::Grid;
 pub use memory::{Buffer, GpuBuffer, HostRange, Pages, Place};
-pub use pe::{Hints, Kept, Launch, Path, Pe, Registered, Window};
+pub use pe::{Hints, Kept, Launch, Pe, Registered, Window};
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]
 pub use provider::rdma::RdmaError;
 pub use report::DeviceError;
 pub use survey::{Choice, FoundGpu, Survey, survey};
+pub use teams::TeamConfig;

@@ -6,17 +6,20 @@ mod register;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
+use bytemuck::Zeroable;
+use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
 use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code};
 
 use crate::bootstrap::{self, Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind, PeerPath, QueuePlace};
+use crate::config::{Config, ConnectKind, QueuePlace};
+use crate::direct::{self, Path, Reach};
 use crate::machine::{Grid, Machine, Region, Running};
-use crate::memory::{Memory, Table};
+use crate::memory::{Memory, Table as Segments};
 use crate::provider::Provider;
-use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, peers, probe};
+use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, probe};
 use crate::report::recorded;
+use crate::teams::{Inbox, Place, Table, Teams, predefined};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
@@ -28,9 +31,11 @@ pub struct Pe {
     memory: Memory,
     service: Service,
     state: Arc<StateMap>,
+    reach: Reach,
     _heap: Region,
     control: Region,
     collectives: Mutex<u64>,
+    pub(crate) teams: Teams,
     lost: Lost,
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
@@ -44,31 +49,6 @@ pub use self::register::{Kept, Registered, Window};
 
 type Lost = Arc<Mutex<Option<PeerLost>>>;
 
-/// How a peer is reached, and why.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Path {
-    /// The peer.
-    pub pe: u32,
-    /// `direct` or the NIC's name.
-    pub via: String,
-    /// Why.
-    pub why: &'static str,
-}
-
-/// How PE `me` of `n_pes` reaches each PE with these settings.
-pub(crate) fn paths(config: &Config, me: u32, n_pes: u32, nic: &str) -> Vec<Path> {
-    let path = |pe: u32| {
-        let (via, why) = match (pe == me, config.peer_path) {
-            (true, PeerPath::Nic) => (nic, "RUSHMEM_PEER_PATH=nic"),
-            (true, _) if n_pes == 1 => ("direct", "its own memory"),
-            (true, _) => ("direct", "its own memory; atomics through the NIC, as those of its peers"),
-            (false, _) => (nic, "no other path to another PE in this version"),
-        };
-        Path { pe, via: via.into(), why }
-    };
-    (0..n_pes).map(path).collect()
-}
-
 impl Pe {
     /// Brings a PE up: collective.
     pub(crate) fn start(
@@ -78,18 +58,12 @@ impl Pe {
         nics: Vec<Box<dyn Provider>>,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
-        if config.peer_path == PeerPath::Direct && n_pes > 1 {
-            return Err(Error::Unavailable {
-                what: "a direct path to other PEs".into(),
-                why: "their heaps are not mapped here in this version; set RUSHMEM_PEER_PATH=auto".into(),
-            });
-        }
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let lost = watch(&*bootstrap, &control)?;
 
         let shape = Shape::new(&config, n_pes);
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
-        let heap = machine.heap(bytes)?;
+        let heap = machine.heap(bytes, direct::wanted(&config, n_pes))?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
         let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
         let names: Vec<String> = rails.iter().map(|rail| rail.nic().name()).collect();
@@ -97,22 +71,25 @@ impl Pe {
 
         let card = Card { rails: rails.iter().map(Rail::card).collect() };
         let cards = exchange(&*bootstrap, &card, &config)?;
+        let reach = Reach::new(&config, &*machine, &*bootstrap, &heap)?;
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
-        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout);
-        let direct_self = config.peer_path != PeerPath::Nic;
-        state.write_pe(me, control.addr, config.timeout)?;
-        state.describe(&links.descriptors(), &peers(me, n_pes, heap.addr, direct_self))?;
-        let service = Service::start(links, Arc::clone(&bootstrap), control.clone())?;
+        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout)
+            .without(reach.without_nic());
+        let peers = reach.descriptors(&config, heap.addr);
+        let table = Table::new(&*machine, &heap, shape)?;
+        state.write_pe(me, control.addr, config.timeout, &table)?;
+        state.describe(&links.descriptors(), &peers)?;
+        let inbox = Inbox::default();
+        let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
         if config.connect == ConnectKind::Eager {
             service.connect_all(config.bootstrap_timeout)?;
         }
 
-        let parts = CtxParts {
+        let mut parts = CtxParts {
             header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
             state: state.device_state(),
             heap: heap.addr,
             heap_bytes: bytes,
-            segments: DevAddr(0),
             peers: state.peer_table(),
             qps: state.qp_table(),
             pe: me,
@@ -122,21 +99,31 @@ impl Pe {
             block_sets: shape.block_sets,
             exclusive_sets: shape.exclusive_sets,
             rails: shape.rails,
-            n_segments: 0,
+            ..Zeroable::zeroed()
         };
+        direct::mark_mixed(&mut parts, &peers);
+        table.write_parts(&parts)?;
+        let place = Place {
+            node: config.node.unwrap_or(0),
+            local: config.local_pe.unwrap_or(me),
+            direct: (0..n_pes).filter(|pe| reach.mapped(*pe).is_some()).collect(),
+        };
+        let members = predefined(&*bootstrap, &place)?;
+        let teams = Teams::new(table, inbox, shape.teams, me, members)?;
         let max = config.heap_max.0.map(|max| max.0);
         let job = job_number(&*bootstrap)?;
-        let reserved = shape.reserved();
-        let memory = Memory::new(heap.clone(), reserved, parts, job, max, direct_self, Arc::clone(&machine));
+        let memory = Memory::new(heap.clone(), shape.reserved(), parts, job, max, Arc::clone(&machine));
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
             memory,
             service,
             state,
+            reach,
             _heap: heap,
             control,
             collectives: Mutex::new(0),
+            teams,
             lost,
             machine,
             bootstrap,
@@ -178,7 +165,13 @@ impl Pe {
 
     /// How each PE is reached, and why.
     pub fn paths(&self) -> Vec<Path> {
-        paths(&self.config, self.my_pe(), self.n_pes(), &self.nics)
+        self.reach.paths(&self.config, &self.nics)
+    }
+
+    /// True if there is such a PE: every PE of the job can be the target of every operation, by one path or another.
+    /// OpenSHMEM 1.6 section 9.2, `shmem_pe_accessible`.
+    pub fn accessible(&self, pe: u32) -> bool {
+        pe < self.n_pes()
     }
 
     /// QPs towards peers that exist now: they are made when a kernel first posts to a peer, or all at start, as the
@@ -203,7 +196,7 @@ impl Pe {
         self.begin(ctx, self.memory.current().1, grid, call)
     }
 
-    fn begin(&self, ctx: Ctx, table: Arc<Table>, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    fn begin(&self, ctx: Ctx, table: Arc<Segments>, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let name = call.name;
         for &handle in &call.handles {
             self.memory.check(handle).map_err(|why| Error::Misuse {
@@ -298,7 +291,7 @@ impl Pe {
 
     /// What kernels have recorded since the last look.
     fn take_errors(&self) -> Result<Option<Error>> {
-        let mut page = Box::new(<ControlPage as bytemuck::Zeroable>::zeroed());
+        let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
         let errors = recorded(&page, true);
         if errors.is_empty() {
@@ -312,7 +305,11 @@ impl Pe {
         Ok(Some(Error::Device { first: Box::new(*first), others: counted - 1 }))
     }
 
-    fn lost(&self) -> Option<PeerLost> {
+    pub(crate) fn bootstrap(&self) -> &dyn Bootstrap {
+        &*self.bootstrap
+    }
+
+    pub(crate) fn lost(&self) -> Option<PeerLost> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -338,7 +335,7 @@ pub struct Launch<'a> {
     // Fields drop in order, after `drop` has waited.
     running: Option<Box<dyn Running>>,
     /// The segments that its context names.
-    _table: Arc<Table>,
+    _table: Arc<Segments>,
     pe: &'a Pe,
 }
 
@@ -446,7 +443,8 @@ fn rails(
 /// Tells the others this PE's card, and returns all of them. Settings that must be equal travel along.
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
-        "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={}",
+        "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
+          exclusive_qps={} peer_path={:?} direct_group={} teams={} team_scratch={}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.get(),
@@ -454,7 +452,11 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         config.nics_per_pe,
         config.qps_per_peer,
         config.block_qps,
-        config.exclusive_qps
+        config.exclusive_qps,
+        config.peer_path,
+        config.direct_group,
+        config.teams,
+        config.team_scratch.0
     );
     let all = bootstrap.allgather("rushmem.settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {

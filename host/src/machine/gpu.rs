@@ -10,7 +10,7 @@ use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
-use super::{HEAP_ALIGN, Machine, Mapping, PageKind, Region, Running};
+use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Region, Running};
 use crate::config::HeapKind;
 use crate::cuda::gate;
 use crate::cuda::{
@@ -57,7 +57,7 @@ impl Gpu {
         let buffer = Arc::new(DeviceBuffer::zeroed_pages(&self.stream, bytes as usize)?);
         let addr = DevAddr(buffer.address());
         let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
-        Ok(Region { addr, memory, gpu: Some(buffer) })
+        Ok(Region { addr, memory, gpu: Some(buffer), file: None })
     }
 
     fn locked_memory(&self, bytes: u64, align: u64) -> Result<Region> {
@@ -84,7 +84,7 @@ impl Gpu {
 }
 
 fn locked<M: Memory + 'static>(locked: Locked<M>) -> Region {
-    Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None }
+    Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None, file: None }
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
@@ -116,7 +116,7 @@ impl Machine for Gpu {
         self.device_memory(bytes)
     }
 
-    fn heap(&self, bytes: u64) -> Result<Region> {
+    fn heap(&self, bytes: u64, _: bool) -> Result<Region> {
         match self.heap {
             HeapKind::Host => self.locked_memory(bytes, HEAP_ALIGN),
             HeapKind::Auto | HeapKind::Device => {
@@ -130,6 +130,10 @@ impl Machine for Gpu {
         }
     }
 
+    fn map_heap(&self, _: Exported) -> Result<Mapped> {
+        Err(Error::Unavailable { what: "a".into(), why: "b".into() })
+    }
+
     unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
         match place {
             // SAFETY: the caller's promise.
@@ -138,7 +142,7 @@ impl Machine for Gpu {
                 // SAFETY: the caller's promise, but for the GPU, which is checked.
                 let buffer = Arc::new(unsafe { DeviceBuffer::of(&self.device, address, bytes as usize) }?);
                 let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
-                Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer) })
+                Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer), file: None })
             }
         }
     }

@@ -9,7 +9,7 @@ use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::HostMemory;
 
-use super::{HEAP_ALIGN, Machine, Mapping, PageKind, Region, Running};
+use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Region, Running, file};
 use crate::job::available_memory;
 use crate::memory::Place;
 use crate::native::{self, Grid, Options};
@@ -54,12 +54,20 @@ impl Machine for Native {
         Ok(Region::host(bytes))
     }
 
-    fn heap(&self, bytes: u64) -> Result<Region> {
+    fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         if let Some(available) = available_memory().filter(|&available| bytes > available) {
             let place = "this machine's memory".into();
             return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, place, available });
         }
-        Ok(Region::host_aligned(bytes, HEAP_ALIGN))
+        if shared { file::region(bytes) } else { Ok(Region::host_aligned(bytes, HEAP_ALIGN)) }
+    }
+
+    fn map_heap(&self, heap: Exported) -> Result<Mapped> {
+        let mapping: Box<dyn Mapping> = match heap {
+            Exported::Here(region) => Box::new(Theirs(region)),
+            Exported::File { file, bytes } => Box::new(file::map(&file, bytes)?),
+        };
+        Ok(Mapped { mapping, atomics: true })
     }
 
     unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
@@ -67,7 +75,8 @@ impl Machine for Native {
             Place::Host(start) => {
                 // SAFETY: the caller's promise.
                 let memory = unsafe { HostMemory::new(start, bytes) };
-                Ok(Region { addr: DevAddr(start.as_ptr() as u64), memory: Arc::new(memory), gpu: None })
+                let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));
+                Ok(Region { addr, memory, gpu: None, file: None })
             }
             Place::Gpu(_) => Err(Error::Unavailable {
                 what: "a buffer in GPU memory".into(),
@@ -95,6 +104,15 @@ struct Own(DevAddr);
 impl Mapping for Own {
     fn addr(&self) -> DevAddr {
         self.0
+    }
+}
+
+/// Memory of this process, kept for as long as somebody uses it.
+struct Theirs(Region);
+
+impl Mapping for Theirs {
+    fn addr(&self) -> DevAddr {
+        self.0.addr
     }
 }
 

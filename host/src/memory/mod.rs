@@ -41,8 +41,6 @@ pub(crate) struct Memory {
     /// Bytes that the heap may grow to.
     max: u64,
     machine: Arc<dyn Machine>,
-    /// This PE reaches its own memory directly.
-    direct_self: bool,
     state: Mutex<State>,
 }
 
@@ -59,8 +57,9 @@ struct State {
 /// A handle that does not name what it should, and why.
 pub(crate) type Refused = &'static str;
 
-const GONE: Refused = "is not an object, or has been freed";
+pub(crate) const GONE: Refused = "is not an object, or has been freed";
 const UNREGISTERED: Refused = "is not registered with this PE, or not any more";
+const IN_USE: Refused = "may be in use by a kernel: wait for the end of all launches first";
 const ANOTHER_JOB: Refused = "belongs to another job";
 const REGISTERED: Refused = "is a registered buffer, which `unregister_symmetric` gives back";
 const OUTSIDE: Refused = "is not inside of its object";
@@ -74,7 +73,6 @@ impl Memory {
         parts: CtxParts,
         job: u32,
         max: Option<u64>,
-        direct_self: bool,
         machine: Arc<dyn Machine>,
     ) -> Self {
         let state = State {
@@ -84,7 +82,7 @@ impl Memory {
             next_local: LOCAL_OFFSETS,
             given: parts.heap_bytes - reserved,
         };
-        Self { heap, parts, job, max: max.unwrap_or(0), machine, direct_self, state: Mutex::new(state) }
+        Self { heap, parts, job, max: max.unwrap_or(0), machine, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -240,38 +238,48 @@ impl Memory {
         let after = (segment.begin + segment.bytes + 1).next_multiple_of(PIECE);
         let next = if segment.begin >= LOCAL_OFFSETS { &mut state.next_local } else { &mut state.next };
         *next = after;
+        self.enter(state, segment)
+    }
+
+    fn enter(&self, state: &mut State, segment: Segment) -> Result<()> {
         let mut segments = state.table.segments().to_vec();
         segments.push(Arc::new(segment));
         state.table = Arc::new(Table::new(&*self.machine, segments)?);
         Ok(())
     }
 
-    /// Whether a buffer of the user's could be given back now.
-    pub(crate) fn closable(&self, buffer: Handle) -> Result<(), Refused> {
-        self.known(buffer)?;
-        let state = self.state();
-        let segment =
-            state.table.segments().iter().find(|segment| segment.holds(buffer)).ok_or(UNREGISTERED)?;
-        if segment.bytes != buffer.bytes {
-            return Err(PART);
-        }
-        // The table and the segment have one owner each, unless a launch has the table, or one of before.
-        if Arc::strong_count(&state.table) > 1 || Arc::strong_count(segment) > 1 {
-            return Err("may be in use by a kernel: wait for the end of all launches first");
-        }
-        Ok(())
-    }
-
-    /// Takes a buffer of the user's out of the table, which [`Memory::closable`] has found to be possible.
+    /// Takes a buffer of the user's out of the table: launches that begin from now on do not know it.
     ///
     /// # Errors
-    /// If there is no memory for the new table.
-    pub(crate) fn close(&self, buffer: Handle) -> Result<Option<Segment>> {
+    /// [`Error::Misuse`] if it is not there as a whole, or a launch goes on, which might use it; if there is no memory for
+    /// the new table.
+    pub(crate) fn close(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
+        let wrong = |why| misuse(call, buffer, why);
+        self.known(buffer).map_err(wrong)?;
         let mut state = self.state();
-        let (gone, stay): (Vec<_>, Vec<_>) =
-            state.table.segments().iter().cloned().partition(|segment| segment.holds(buffer));
+        let all = state.table.segments();
+        let place =
+            all.iter().position(|segment| segment.holds(buffer)).ok_or_else(|| wrong(UNREGISTERED))?;
+        if all[place].bytes != buffer.bytes {
+            return Err(wrong(PART));
+        }
+        // The table and the segment have one owner each, unless a launch has the table, or one of before.
+        if Arc::strong_count(&state.table) > 1 || Arc::strong_count(&all[place]) > 1 {
+            return Err(wrong(IN_USE));
+        }
+        let mut stay = all.to_vec();
+        let gone = stay.remove(place);
         state.table = Arc::new(Table::new(&*self.machine, stay)?);
-        Ok(gone.into_iter().next().and_then(Arc::into_inner))
+        Arc::into_inner(gone).ok_or_else(|| wrong(IN_USE))
+    }
+
+    /// Undoes [`Memory::close`].
+    ///
+    /// # Errors
+    /// If there is no memory for the table.
+    pub(crate) fn open_again(&self, segment: Segment) -> Result<()> {
+        let mut state = self.state();
+        self.enter(&mut state, segment)
     }
 
     /// Whole handles of all buffers that are registered with this PE only.
@@ -288,10 +296,12 @@ impl Memory {
         in_heap || self.state().table.segments().iter().any(|segment| segment.overlaps(address, bytes))
     }
 
-    /// Where kernels of this PE find its memory at `addr` as that of PE number `pe` of `n_pes`.
-    pub(crate) fn mapped(&self, addr: DevAddr) -> Vec<DevAddr> {
-        let own = |pe| if pe == self.parts.pe && self.direct_self { addr } else { DevAddr(0) };
-        (0..self.parts.n_pes).map(own).collect()
+    /// Where the segment at `offset` of another PE is mapped here; `None` in the heap.
+    pub(crate) fn mapped(&self, offset: u64, pe: u32) -> Option<Option<DevAddr>> {
+        let state = self.state();
+        let inside =
+            |segment: &&Arc<Segment>| offset.checked_sub(segment.begin).is_some_and(|at| at < segment.bytes);
+        state.table.segments().iter().find(inside).map(|segment| segment.mapped(pe))
     }
 }
 

@@ -9,7 +9,7 @@ use rushmem_device::Handle;
 use rushmem_device::abi::{DevAddr, SegmentDesc, SegmentEnd};
 
 use crate::Result;
-use crate::machine::{Machine, Region};
+use crate::machine::{Machine, Mapped, Region};
 use crate::provider::Key;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys before the memory, the memory before its owner.
@@ -30,8 +30,10 @@ pub(crate) struct Segment {
 struct Peers {
     /// By PE and NIC.
     ends: Vec<SegmentEnd>,
-    /// By PE.
+    /// By PE; 0 for those that are not.
     mapped: Vec<DevAddr>,
+    /// What keeps it so.
+    _mappings: Vec<Mapped>,
 }
 
 /// How NICs know memory: those of peers, or this PE's own.
@@ -60,8 +62,18 @@ impl Segment {
     }
 
     /// The segment, which all PEs have: known to their NICs by `ends`, and mapped where `mapped` says.
-    pub(crate) fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>) -> Self {
-        Self { peers: Some(Peers { ends, mapped }), ..self }
+    pub(crate) fn symmetric(
+        self,
+        ends: Vec<SegmentEnd>,
+        mapped: Vec<DevAddr>,
+        mappings: Vec<Mapped>,
+    ) -> Self {
+        Self { peers: Some(Peers { ends, mapped, _mappings: mappings }), ..self }
+    }
+
+    /// Where the memory of another PE is mapped here.
+    pub(super) fn mapped(&self, pe: u32) -> Option<DevAddr> {
+        self.peers.as_ref()?.mapped.get(pe as usize).copied().filter(|addr| addr.0 != 0)
     }
 
     /// How the NICs of peers know it on this PE.

@@ -207,6 +207,21 @@ impl Pe {
         Ok(region.addr.0 + at)
     }
 
+    /// The copy of `object` on `pe` at its address for kernels of this PE, natively the process's own; `None` if it is not
+    /// reached by loads and stores, or there is no such PE or object. Its own copy a PE always reaches.
+    ///
+    /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`] instead. OpenSHMEM 1.6
+    /// section 9.4.3, `shmem_ptr`.
+    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
+        let (region, at) = self.memory.locate(object.handle()).ok()?;
+        let base = match self.memory.mapped(object.offset(), pe) {
+            _ if pe == self.my_pe() => region.addr,
+            Some(segment) => segment?,
+            None => self.reach.mapped(pe)?,
+        };
+        Some(base.add(at).ptr())
+    }
+
     /// The element of `object` that lies at this address of this PE, as [`Pe::address`] gives it: the way back from an
     /// address to a place that all PEs know. None if the address is not that of an element.
     ///
@@ -252,7 +267,8 @@ impl Pe {
 
     /// Adds `piece` bytes to the heap of every PE.
     fn grow(&self, call: &'static str, piece: u64) -> Result<()> {
-        let made = self.machine.heap(piece).and_then(|region| {
+        let shared = crate::direct::wanted(&self.config, self.n_pes());
+        let made = self.machine.heap(piece, shared).and_then(|region| {
             let keys = self.service.register(&region)?;
             Ok(Segment::new(region, keys, None))
         });

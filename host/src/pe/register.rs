@@ -6,8 +6,11 @@ use rushmem_device::abi::SegmentEnd;
 use rushmem_device::{Handle, Local, LocalBuffer, SymSlice};
 
 use super::Pe;
-use crate::memory::{Buffer, Place, Segment, misuse};
+use crate::memory::{Buffer, GONE, Place, Segment, misuse};
 use crate::{Error, Result};
+
+/// What windows are aligned to: kernels may look at their bytes as elements of another type.
+const WINDOW_ALIGN: u64 = 16;
 
 /// A buffer that is registered with one PE. [`Pe::unregister`] gives it back; dropping this leaves it with the runtime
 /// until the PE ends.
@@ -71,7 +74,7 @@ impl Pe {
     pub fn register<B: Buffer>(&self, buffer: B) -> Result<Registered<B>> {
         let len = buffer.len();
         let bytes = len as u64 * size_of::<B::Element>() as u64;
-        let segment = self.adopt("register", buffer)?;
+        let segment = self.adopt("register", buffer, 1)?;
         let (offset, stamp) = self.memory.open_local(segment, bytes)?;
         // SAFETY: the buffer's own elements, registered with this PE.
         let handle = unsafe { Local::from_raw(offset, len, stamp) };
@@ -86,8 +89,8 @@ impl Pe {
     /// # Errors
     /// [`Error::Misuse`] if it has ended, or while a launch goes on, which might use the buffer.
     pub fn unregister<B: Buffer>(&self, registered: Registered<B>) -> Result<B, Kept<Registered<B>>> {
-        let closed = self.close::<B>("unregister", registered.handle, registered.handle.handle());
-        closed.map_err(|error| Kept { error, registration: registered })
+        let closed = self.memory.close("unregister", registered.handle.handle());
+        closed.and_then(buffer_of::<B>).map_err(|error| Kept { error, registration: registered })
     }
 
     /// Ends the registrations of all buffers with this PE only, and drops the buffers; how many there were.
@@ -99,8 +102,7 @@ impl Pe {
         const CALL: &str = "unregister_all";
         let all = self.memory.locals();
         for &buffer in &all {
-            self.memory.closable(buffer).map_err(|why| misuse(CALL, buffer, why))?;
-            drop(self.memory.close(buffer)?);
+            drop(self.memory.close(CALL, buffer)?);
         }
         Ok(all.len())
     }
@@ -110,24 +112,25 @@ impl Pe {
     /// `ncclCommWindowRegister`.
     ///
     /// A place in it is told by its index (`handle().at(i)`), on any PE; [`Pe::address`] and [`Pe::element_at`] convert to
-    /// addresses of this PE and back. Signals may lie in a window of `u64`s. Launches know it that begin afterwards.
+    /// addresses of this PE and back. It begins at a multiple of 16 bytes. Signals may lie in a window of `u64`s. Launches know it that begin afterwards.
     ///
     /// # Errors
     /// On all PEs or none: [`Error::Mismatch`] if lengths differ; as [`Pe::register`], and [`Error::Elsewhere`] on the PEs
-    /// that had no part in it; [`Error::Bootstrap`].
+    /// that had no part in it; [`Error::Unavailable`] in a job of direct peers (`peer_path`) for memory that another process
+    /// cannot map; [`Error::Bootstrap`].
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
         const CALL: &str = "register_symmetric";
         let (len, size) = (buffer.len(), size_of::<B::Element>());
         let bytes = len as u64 * size as u64;
         let n = self.agree(CALL, &format!("{len} x {size} bytes"))?;
-        let made = self.adopt(CALL, buffer);
+        let made = self.adopt(CALL, buffer, WINDOW_ALIGN);
         let segment = self.share(CALL, made)?;
         let stamp = self.memory.stamp(n);
         let opened = self.memory.open(segment, bytes, stamp);
         let here = opened.as_ref().ok().copied();
         let outcome = self.conclude(CALL, opened);
         if let (Err(_), Some(offset)) = (&outcome, here) {
-            drop(self.memory.close(Handle { offset, bytes, stamp })?);
+            drop(self.memory.close(CALL, Handle { offset, bytes, stamp })?);
         }
         // SAFETY: the buffers' own elements, which all PEs have at this offset.
         let handle = unsafe { SymSlice::stamped(outcome?, len, stamp) };
@@ -143,15 +146,29 @@ impl Pe {
         const CALL: &str = "unregister_symmetric";
         let buffer = window.handle.handle();
         let closed = self.agree(CALL, &format!("the window at {:#x}", buffer.offset)).and_then(|_| {
-            let ready = self.memory.closable(buffer).map_err(|why| misuse(CALL, window.handle, why));
-            self.conclude(CALL, ready)?;
-            self.close::<B>(CALL, window.handle, buffer)
+            let (ready, segment) = match self.memory.close(CALL, buffer) {
+                Ok(segment) => (Ok(()), Some(segment)),
+                Err(error) => (Err(error), None),
+            };
+            let concluded = self.conclude(CALL, ready);
+            match (concluded, segment) {
+                (Ok(()), Some(segment)) => Ok(segment),
+                (outcome, segment) => {
+                    segment.map_or(Ok(()), |segment| self.memory.open_again(segment))?;
+                    outcome.and(Err(misuse(CALL, window.handle, GONE)))
+                }
+            }
+        });
+        // Nobody knows the window any more, and nobody has it mapped once all have come here.
+        let closed = closed.and_then(buffer_of::<B>).and_then(|buffer| {
+            self.bootstrap.barrier("rushmem.closed")?;
+            Ok(buffer)
         });
         closed.map_err(|error| Kept { error, registration: window })
     }
 
     /// Takes a buffer in: known to kernels and to all NICs of this PE.
-    fn adopt<B: Buffer>(&self, call: &'static str, mut buffer: B) -> Result<Segment> {
+    fn adopt<B: Buffer>(&self, call: &'static str, mut buffer: B, align: u64) -> Result<Segment> {
         let wrong = |what: String| Error::Misuse { call, what };
         let bytes = (buffer.len() as u64).checked_mul(size_of::<B::Element>() as u64);
         let bytes = bytes.filter(|&bytes| bytes > 0).ok_or_else(|| wrong("a buffer of no bytes".into()))?;
@@ -160,8 +177,9 @@ impl Pe {
             Place::Host(start) => start.as_ptr() as u64,
             Place::Gpu(address) => address,
         };
-        if !address.is_multiple_of(align_of::<B::Element>() as u64) {
-            return Err(wrong(format!("a buffer at {address:#x}, which is not aligned for its elements")));
+        let align = align.max(align_of::<B::Element>() as u64);
+        if !address.is_multiple_of(align) {
+            return Err(wrong(format!("a buffer at {address:#x}, which is not a multiple of {align} bytes")));
         }
         if self.memory.overlaps(address, bytes) {
             let what = format!("{bytes} bytes at {address:#x} overlap the heap or a registered buffer");
@@ -171,18 +189,6 @@ impl Pe {
         let region = unsafe { self.machine.adopt(place, bytes) }?;
         let keys = self.service.register(&region)?;
         Ok(Segment::new(region, keys, Some(Box::new(buffer))))
-    }
-
-    fn close<B: Buffer>(
-        &self,
-        call: &'static str,
-        handle: impl std::fmt::Debug,
-        buffer: Handle,
-    ) -> Result<B> {
-        self.memory.closable(buffer).map_err(|why| misuse(call, &handle, why))?;
-        let owner = self.memory.close(buffer)?.and_then(Segment::into_owner);
-        let owner = owner.and_then(|owner| owner.downcast::<B>().ok());
-        owner.map(|buffer| *buffer).ok_or_else(|| misuse(call, &handle, "has another buffer"))
     }
 
     /// Tells all PEs how this one's NICs know a segment, and learns of theirs. An error if a PE has none.
@@ -205,7 +211,14 @@ impl Pe {
             }
             ends.extend(theirs.into_iter().map(|(base, key)| SegmentEnd { base, key, reserved: 0 }));
         }
-        let mapped = self.memory.mapped(segment.region().addr);
-        Ok(segment.symmetric(ends, mapped))
+        let (addrs, mappings) =
+            self.reach.segment(&self.config, &*self.machine, &*self.bootstrap, call, segment.region())?;
+        Ok(segment.symmetric(ends, addrs, mappings))
     }
+}
+
+/// Ends the registration of a segment, and takes the user's buffer out of it.
+fn buffer_of<B: Buffer>(segment: Segment) -> Result<B> {
+    let buffer = segment.into_owner().and_then(|owner| owner.downcast::<B>().ok());
+    buffer.map(|buffer| *buffer).ok_or_else(|| misuse("unregister", "the registration", GONE))
 }

@@ -4,6 +4,7 @@
 
 mod atomics;
 mod context;
+mod direct;
 mod errors;
 mod memory;
 mod names;
@@ -11,11 +12,13 @@ mod order;
 mod program;
 mod rma;
 mod signals;
+mod teams;
 mod units;
 mod views;
 
 pub use atomics::{ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend};
 pub use context::{exclusive_turns, private_puts};
+pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use memory::{fill, gather, reach};
 pub use names::{NAMES, names};
@@ -23,5 +26,6 @@ pub use order::{barriers, fence_then_flag, grid_barriers};
 pub use program::{Code, OP_WORDS, interpret};
 pub use rma::{Call, move_pieces, no_elements, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
+pub use teams::team_numbers;
 pub use units::{Together, With};
 pub use views::{reverse, swap_neighbours};

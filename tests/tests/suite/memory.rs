@@ -400,7 +400,7 @@ fn a_window_is_the_users_own_memory() {
             let before = pe.heap_free();
             // At another place in its page on each PE, to which a NIC's addresses are bound.
             let mut own = vec![0u64; ALL + 16];
-            let start = std::ptr::NonNull::from(&mut own[me as usize % 7]);
+            let start = std::ptr::NonNull::from(&mut own[2 * (me as usize % 7)]);
             let address = start.as_ptr() as u64;
             // SAFETY: inside of `own`, which lives longer than the job uses it, and is only looked at afterwards.
             let range = unsafe { HostRange::new(start, ALL) };

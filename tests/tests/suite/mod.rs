@@ -3,6 +3,7 @@
 mod atomics;
 mod connect;
 mod contexts;
+mod direct;
 mod errors;
 mod jobs;
 mod memory;
@@ -10,3 +11,4 @@ mod program;
 mod rma;
 mod setups;
 mod signals;
+mod teams;

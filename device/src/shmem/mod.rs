@@ -1,0 +1,53 @@
+//! The field's own names, for those who know them by heart: thin functions over the methods of [`Ctx`].
+//!
+//! A call of a group takes it as its second argument: `shmem_put(ctx, Block::current(), ..)` is what
+//! `nvshmemx_put_block(..)` is elsewhere. Types are told by the arguments, not by the name.
+
+use bytemuck::Pod;
+
+use crate::{Ctx, RemoteView, Sharing, SymSlice};
+
+/// Functions over methods: `name = method [type parameters] (arguments) -> result;`.
+macro_rules! names {
+    ($($name:ident = $method:ident [$($g:ident: $b:ident $(+ $bs:ident)*),*] ($($arg:ident: $t:ty),*) -> $r:ty;)*) => {$(
+        #[doc = concat!("[`Ctx::", stringify!($method), "`]; its errors.")]
+        #[inline(always)]
+        #[track_caller]
+        #[allow(clippy::too_many_arguments)] // the field's signatures
+        pub fn $name<S: Sharing, $($g: $b $(+ $bs)*),*>(ctx: &Ctx<S>, $($arg: $t),*) -> $r {
+            ctx.$method($($arg),*)
+        }
+    )*};
+}
+
+mod amo;
+mod order;
+mod rma;
+mod signal;
+mod team;
+mod wait;
+
+pub use amo::*;
+pub use order::*;
+pub use rma::*;
+pub use signal::*;
+pub use team::*;
+pub use wait::*;
+
+/// [`Ctx::my_pe`].
+#[inline(always)]
+pub fn shmem_my_pe<S: Sharing>(ctx: &Ctx<S>) -> u32 {
+    ctx.my_pe()
+}
+
+/// [`Ctx::n_pes`].
+#[inline(always)]
+pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
+    ctx.n_pes()
+}
+
+/// [`Ctx::ptr`].
+#[inline(always)]
+pub fn shmem_ptr<S: Sharing, T: Pod>(ctx: &Ctx<S>, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+    ctx.ptr(object, pe)
+}

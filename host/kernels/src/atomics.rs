@@ -1,0 +1,70 @@
+//! Atomics.
+
+use rushmem_device::prelude::*;
+
+use crate::code::Atomic;
+
+/// Does `what`, an [`Atomic`], to `word` of `pe`, which has 4 or 8 bytes. The old value goes to `old`, which has as many
+/// bytes as the word, or none if nobody wants it.
+#[kernel]
+pub fn rushmem_atomic(
+    ctx: &Ctx,
+    what: u32,
+    word: SymSlice<u8>,
+    value: u64,
+    compare: u64,
+    old: SymSlice<u8>,
+    pe: u32,
+) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    if word.len() == 4 {
+        atomic(ctx, what, word.cast().at(0), value as u32, compare as u32, old.cast(), pe)
+    } else {
+        atomic(ctx, what, word.cast().at(0), value, compare, old.cast(), pe)
+    }
+}
+
+#[inline(always)]
+fn atomic<T: Amo>(
+    ctx: &Ctx,
+    what: u32,
+    word: Sym<T>,
+    value: T,
+    compare: T,
+    old: SymSlice<T>,
+    pe: u32,
+) -> Result {
+    if old.is_empty() {
+        if what == Atomic::Set as u32 {
+            ctx.atomic_set(word, value, pe)
+        } else if what == Atomic::Add as u32 {
+            ctx.atomic_add(word, value, pe)
+        } else if what == Atomic::And as u32 {
+            ctx.atomic_and(word, value, pe)
+        } else if what == Atomic::Or as u32 {
+            ctx.atomic_or(word, value, pe)
+        } else {
+            ctx.atomic_xor(word, value, pe)
+        }
+    } else {
+        let found = if what == Atomic::Fetch as u32 {
+            ctx.atomic_fetch(word, pe)
+        } else if what == Atomic::Set as u32 {
+            ctx.atomic_swap(word, value, pe)
+        } else if what == Atomic::Add as u32 {
+            ctx.atomic_fetch_add(word, value, pe)
+        } else if what == Atomic::And as u32 {
+            ctx.atomic_fetch_and(word, value, pe)
+        } else if what == Atomic::Or as u32 {
+            ctx.atomic_fetch_or(word, value, pe)
+        } else if what == Atomic::Xor as u32 {
+            ctx.atomic_fetch_xor(word, value, pe)
+        } else {
+            ctx.atomic_compare_swap(word, compare, value, pe)
+        }?;
+        ctx.local(old).store(0, found);
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! The numbers that tell a kernel what to do: a kernel's arguments are plain words.
+
+use rushmem_device::Cmp;
+
+/// What [`rushmem_transfer`](crate::rushmem_transfer) does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Transfer {
+    /// `put`.
+    Put,
+    /// `put_nbi`.
+    PutNbi,
+    /// `get`.
+    Get,
+    /// `get_nbi`.
+    GetNbi,
+}
+
+/// What [`rushmem_atomic`](crate::rushmem_atomic) does to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Atomic {
+    /// Reads it.
+    Fetch,
+    /// Writes it.
+    Set,
+    /// Adds, wrapping.
+    Add,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// Writes it if it holds the value to compare with.
+    CompareSwap,
+}
+
+/// What [`rushmem_order`](crate::rushmem_order) does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Order {
+    /// Nothing.
+    Nothing,
+    /// `fence`.
+    Fence,
+    /// `quiet`.
+    Quiet,
+    /// `sync_all`.
+    SyncAll,
+    /// `barrier_all`.
+    BarrierAll,
+}
+
+/// What a word is, for [`rushmem_wait`](crate::rushmem_wait) and [`rushmem_test`](crate::rushmem_test).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Word {
+    /// 4 bytes without sign.
+    U32,
+    /// 4 bytes with sign.
+    I32,
+    /// 8 bytes without sign.
+    U64,
+    /// 8 bytes with sign.
+    I64,
+}
+
+/// The number of a comparison.
+pub const fn cmp(cmp: Cmp) -> u32 {
+    cmp as u32
+}
+
+/// The comparison with this number.
+#[inline(always)]
+pub(crate) fn cmp_of(number: u32) -> Cmp {
+    match number {
+        0 => Cmp::Eq,
+        1 => Cmp::Ne,
+        2 => Cmp::Gt,
+        3 => Cmp::Ge,
+        4 => Cmp::Lt,
+        _ => Cmp::Le,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_keep_their_numbers() {
+        for c in [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le] {
+            assert_eq!(cmp_of(cmp(c)), c);
+        }
+    }
+}

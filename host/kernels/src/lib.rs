@@ -1,0 +1,17 @@
+//! What the host asks for, as kernels: the operations that it initiates, and those that it queues on a stream.
+//!
+//! They are the same calls that a user's kernel makes, so the same entries go out. Objects come as bytes, and what is to
+//! be done as a number of [`code`]: one kernel serves all types, and the PTX stays small.
+#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
+#![forbid(unsafe_code)]
+
+mod atomics;
+pub mod code;
+mod order;
+mod rma;
+mod wait;
+
+pub use atomics::rushmem_atomic;
+pub use order::rushmem_order;
+pub use rma::{rushmem_p, rushmem_put_signal, rushmem_transfer};
+pub use wait::{rushmem_test, rushmem_wait};

@@ -1,0 +1,22 @@
+//! Ordering, completion, barriers.
+
+use rushmem_device::prelude::*;
+
+use crate::code::Order;
+
+/// Does `what`, an [`Order`].
+#[kernel]
+pub fn rushmem_order(ctx: &Ctx, what: u32) -> Result {
+    let block = Block::current();
+    if what == Order::Fence as u32 {
+        if block.leader() { ctx.fence() } else { Ok(()) }
+    } else if what == Order::Quiet as u32 {
+        ctx.quiet(block)
+    } else if what == Order::SyncAll as u32 {
+        ctx.sync_all(block)
+    } else if what == Order::BarrierAll as u32 {
+        ctx.barrier_all(block)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Puts and gets.
+
+use rushmem_device::prelude::*;
+
+use crate::code::Transfer;
+
+/// Blocks of a transfer begin at multiples of this, so that each may move whole lines.
+const LINE: usize = 128;
+
+/// Moves bytes between `remote` at `pe` and `local` here, each block its share. `what` is a [`Transfer`].
+#[kernel]
+pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSlice<u8>, pe: u32) -> Result {
+    let block = Block::current();
+    let (remote, local) = if block.count() > 1 {
+        let lines = block.share(local.len().div_ceil(LINE));
+        let part = (lines.start * LINE).min(local.len())..(lines.end * LINE).min(local.len());
+        (remote.slice(part.clone()), local.slice(part))
+    } else {
+        (remote, local)
+    };
+    if what == Transfer::Put as u32 {
+        ctx.put(block, remote, local, pe)
+    } else if what == Transfer::PutNbi as u32 {
+        ctx.put_nbi(block, remote, local, pe)
+    } else if what == Transfer::Get as u32 {
+        ctx.get(block, local, remote, pe)
+    } else {
+        ctx.get_nbi(block, local, remote, pe)
+    }
+}
+
+/// Writes the low bytes of `value`, as many as `dst` has: 1, 2, 4 or 8.
+#[kernel]
+pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    match dst.len() {
+        1 => ctx.p(dst.at(0), value as u8, pe),
+        2 => ctx.p(dst.cast().at(0), value as u16, pe),
+        4 => ctx.p(dst.cast().at(0), value as u32, pe),
+        _ => ctx.p(dst.cast().at(0), value, pe),
+    }
+}
+
+/// `put_signal`, or `put_signal_nbi` if `nbi` is not 0; the signal is set if `set` is not 0, otherwise added to.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // the field's signature
+pub fn rushmem_put_signal(
+    ctx: &Ctx,
+    nbi: u32,
+    set: u32,
+    dst: SymSlice<u8>,
+    src: SymSlice<u8>,
+    signal: Sym<Signal>,
+    value: u64,
+    pe: u32,
+) -> Result {
+    let block = Block::current();
+    let op = if set != 0 { SignalOp::Set } else { SignalOp::Add };
+    if nbi != 0 {
+        ctx.put_signal_nbi(block, dst, src, signal, op, value, pe)
+    } else {
+        ctx.put_signal(block, dst, src, signal, op, value, pe)
+    }
+}
