@@ -222,6 +222,16 @@ impl<S> Ctx<S> {
         unsafe { View::new(base.cast(), len, self.parts.state) }
     }
 
+    /// A context with these sets of queues and otherwise the parts of the PE's own.
+    ///
+    /// # Safety
+    /// As [`Ctx::from_parts`]; the sets exist, and `S` says who else uses them.
+    #[inline(always)]
+    pub(crate) unsafe fn at(parts: CtxParts, first_set: u32, n_sets: u32) -> Self {
+        let parts = CtxParts { first_set, n_sets, ..parts };
+        Self { parts, _sharing: PhantomData }
+    }
+
     /// A context of the one set of queues that begins with set `set`.
     pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
         let n_sets = self.parts.rails;
@@ -247,7 +257,7 @@ impl<S> Ctx<S> {
         if offset < p.heap_bytes {
             return p.heap.add(offset).ptr();
         }
-        segment::address(p.segments, p.n_segments, offset).ptr()
+        segment::address(p.segments, offset).ptr()
     }
 
     /// Writes the record of `error` with the caller's place.
@@ -279,7 +289,6 @@ impl<S> Ctx<S> {
             direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0,
             heap_bytes: self.parts.heap_bytes,
             segments: self.parts.segments,
-            n_segments: self.parts.n_segments,
             pe,
         }
     }
@@ -288,7 +297,7 @@ impl<S> Ctx<S> {
     #[inline(always)]
     fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
         let p = &self.parts;
-        object.fits(p.heap_bytes) || segment::holds(p.segments, p.n_segments, object.offset(), object.bytes())
+        object.fits(p.heap_bytes) || segment::holds(p.segments, object.offset(), object.bytes())
     }
 
     #[inline(always)]
@@ -320,7 +329,7 @@ impl<S> Ctx<S> {
             return (offset, desc.rkey);
         }
         let end = p.rails + desc.peer * p.rails + desc.rail;
-        segment::end(p.segments, p.n_segments, offset, end)
+        segment::end(p.segments, offset, end)
     }
 
     /// What lies at a checked offset of this PE, as the NIC of this QP knows it: address and lkey.
@@ -330,7 +339,7 @@ impl<S> Ctx<S> {
         if offset < p.heap_bytes {
             return (offset, desc.lkey);
         }
-        segment::end(p.segments, p.n_segments, offset, desc.rail)
+        segment::end(p.segments, offset, desc.rail)
     }
 
     fn owner_qp(&self) -> Qp<'_, Exclusive> {
@@ -413,7 +422,6 @@ pub(crate) struct Peer {
     pub(crate) direct_atomics: bool,
     heap_bytes: u64,
     segments: DevAddr,
-    n_segments: u32,
     pe: u32,
 }
 
@@ -427,7 +435,7 @@ impl Peer {
         if offset < self.heap_bytes {
             return Some(self.direct.add(offset).ptr());
         }
-        let there = segment::mapped(self.segments, self.n_segments, offset, self.pe);
+        let there = segment::mapped(self.segments, offset, self.pe);
         if there.0 != 0 { Some(there.ptr()) } else { None }
     }
 }

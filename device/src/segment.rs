@@ -3,15 +3,20 @@
 //! Offsets below the heap's length never come here. The table is searched from its beginning, one entry after the
 //! other: there is one for each registered buffer, and few for a heap that doubles each time it grows.
 
-use crate::abi::{DevAddr, SegmentDesc, SegmentEnd};
+use crate::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
 
 /// The segment that holds `bytes` bytes from `offset` on; null if there is none.
 #[inline(always)]
-fn find(table: DevAddr, count: u32, offset: u64, bytes: u64) -> *const SegmentDesc {
-    let mut segment = table.ptr::<SegmentDesc>().cast_const();
-    let mut left = count;
+fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
+    if table.0 == 0 {
+        return core::ptr::null();
+    }
+    let head = table.ptr::<SegmentTable>().cast_const();
+    // SAFETY: the host made the table, and keeps it while the kernel runs.
+    let mut left = unsafe { (*head).count };
+    let mut segment = head.wrapping_add(1).cast::<SegmentDesc>();
     while left > 0 {
-        // SAFETY: the host made a table of `count` entries, and keeps it while the kernel runs.
+        // SAFETY: the table has `count` entries.
         let (begin, len) = unsafe { ((*segment).begin, (*segment).bytes) };
         let at = offset.wrapping_sub(begin);
         if at <= len && bytes <= len - at {
@@ -26,15 +31,15 @@ fn find(table: DevAddr, count: u32, offset: u64, bytes: u64) -> *const SegmentDe
 /// True if one segment holds `bytes` bytes from `offset` on.
 #[cold]
 #[inline(never)]
-pub(crate) fn holds(table: DevAddr, count: u32, offset: u64, bytes: u64) -> bool {
-    !find(table, count, offset, bytes).is_null()
+pub(crate) fn holds(table: DevAddr, offset: u64, bytes: u64) -> bool {
+    !find(table, offset, bytes).is_null()
 }
 
 /// Where this PE's memory at `offset` is; 0 if there is none, as at the end of the heap.
 #[cold]
 #[inline(never)]
-pub(crate) fn address(table: DevAddr, count: u32, offset: u64) -> DevAddr {
-    let segment = find(table, count, offset, 0);
+pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
+    let segment = find(table, offset, 0);
     if segment.is_null() {
         return DevAddr(0);
     }
@@ -45,8 +50,8 @@ pub(crate) fn address(table: DevAddr, count: u32, offset: u64) -> DevAddr {
 /// Where the memory of `pe` at `offset` is mapped here; 0 if it is not.
 #[cold]
 #[inline(never)]
-pub(crate) fn mapped(table: DevAddr, count: u32, offset: u64, pe: u32) -> DevAddr {
-    let segment = find(table, count, offset, 0);
+pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
+    let segment = find(table, offset, 0);
     // SAFETY: an entry of the table; the addresses are those of all PEs, or there are none.
     unsafe {
         if segment.is_null() || (*segment).mapped.0 == 0 {
@@ -60,8 +65,8 @@ pub(crate) fn mapped(table: DevAddr, count: u32, offset: u64, pe: u32) -> DevAdd
 /// What end number `end` of a segment says of `offset`: address on the wire and key.
 #[cold]
 #[inline(never)]
-pub(crate) fn end(table: DevAddr, count: u32, offset: u64, end: u32) -> (u64, u32) {
-    let segment = find(table, count, offset, 0);
+pub(crate) fn end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
+    let segment = find(table, offset, 0);
     if segment.is_null() {
         return (offset, 0); // nothing at the end of the heap, of which no byte is moved
     }

@@ -92,9 +92,8 @@ impl Memory {
     /// The context of a launch that begins now, and what must live as long as it.
     pub(crate) fn current(&self) -> (Ctx, Arc<Table>) {
         let table = Arc::clone(&self.state().table);
-        let (segments, n_segments) = table.place();
         // SAFETY: the addresses are of memory that the PE keeps, and of the table, which the launch keeps.
-        (unsafe { Ctx::from_parts(CtxParts { segments, n_segments, ..self.parts }) }, table)
+        (unsafe { Ctx::from_parts(CtxParts { segments: table.addr(), ..self.parts }) }, table)
     }
 
     /// The stamp of what collective call number `n` makes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use rushmem_device::Handle;
-use rushmem_device::abi::{DevAddr, SegmentDesc, SegmentEnd};
+use rushmem_device::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
 
 use crate::Result;
 use crate::machine::{Machine, Mapped, Region};
@@ -129,9 +129,13 @@ impl Table {
             let mapped = of_peers.map_or(0, |peers| peers.mapped.len());
             ends * size_of::<SegmentEnd>() + mapped * size_of::<DevAddr>()
         };
-        let head = (segments.len() * size_of::<SegmentDesc>()).next_multiple_of(size_of::<SegmentEnd>());
+        let descs = size_of::<SegmentTable>() + segments.len() * size_of::<SegmentDesc>();
+        let head = descs.next_multiple_of(size_of::<SegmentEnd>());
         let region = machine.local((head + segments.iter().map(|s| tail(s)).sum::<usize>()) as u64)?;
-        let (mut descs, mut tails) = (vec![0u8; head], Vec::new());
+        let (mut table, mut tails) = (vec![0u8; head], Vec::new());
+        let (count, descs) = table.split_at_mut(size_of::<SegmentTable>());
+        count
+            .copy_from_slice(bytemuck::bytes_of(&SegmentTable { count: segments.len() as u64, reserved: 0 }));
         let after = |tails: &Vec<u8>| region.addr.add((head + tails.len()) as u64);
         for (segment, desc) in segments.iter().zip(descs.chunks_exact_mut(size_of::<SegmentDesc>())) {
             let mut told = SegmentDesc {
@@ -149,14 +153,14 @@ impl Table {
             }
             desc.copy_from_slice(bytemuck::bytes_of(&told));
         }
-        descs.extend(tails);
-        region.write(0, &descs)?;
+        table.extend(tails);
+        region.write(0, &table)?;
         Ok(Self { region: Some(region), segments })
     }
 
-    /// Where kernels find it, and its length.
-    pub(super) fn place(&self) -> (DevAddr, u32) {
-        (self.region.as_ref().map_or(DevAddr(0), |region| region.addr), self.segments.len() as u32)
+    /// Where kernels find it; 0 if there are no segments.
+    pub(super) fn addr(&self) -> DevAddr {
+        self.region.as_ref().map_or(DevAddr(0), |region| region.addr)
     }
 
     pub(super) fn segments(&self) -> &[Arc<Segment>] {

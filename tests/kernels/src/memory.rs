@@ -66,3 +66,39 @@ pub fn fill(ctx: &Ctx, object: SymSlice<u64>, value: u64) -> Result {
     }
     ctx.quiet(Thread)
 }
+
+/// Puts a buffer of this PE's own to `dst` of the next PE, in both ways and with signals, and gets the next PE's `theirs`
+/// into another buffer: the blocks share the work. Adds 1 to each element of `mine` afterwards.
+#[kernel]
+pub fn reach_from_own(
+    ctx: &Ctx,
+    dst: SymSlice<u64>,
+    mine: Local<u64>,
+    theirs: SymSlice<u64>,
+    back: Local<u64>,
+    arrived: Sym<Signal>,
+) -> Result {
+    let (block, right, len) = (Block::current(), ctx.pe_after(1), mine.len());
+    let part = block.share(len);
+    let n = part.len() as u64;
+    let here = mine.slice(part.clone());
+    ctx.put_signal(block, dst.slice(part.clone()), here, arrived, SignalOp::Add, n, right)?;
+    let second = dst.slice(len + part.start..len + part.end);
+    ctx.put_nbi(block, second, here, right)?;
+    ctx.get(block, back.slice(part.clone()), theirs.slice(part.clone()), right)?;
+    ctx.signal_wait_until(block, arrived, Cmp::Ge, len as u64)?;
+    ctx.quiet(block)?;
+    let own = ctx.local(here);
+    let mut i = block.rank() as usize;
+    while i < own.len() {
+        own.store(i, own.load(i) + 1);
+        i += block.size() as usize;
+    }
+    Ok(())
+}
+
+/// Puts a part of `mine` that is not inside of it.
+#[kernel]
+pub fn put_beyond(ctx: &Ctx, dst: SymSlice<u64>, mine: Local<u64>) -> Result {
+    ctx.put(Thread, dst, mine.slice(1..mine.len() + 1), ctx.pe_after(1))
+}

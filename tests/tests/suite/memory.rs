@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rushmem::{Error, Hints, HostRange, Pages, Pe};
-use rushmem_device::{Error as Code, Signal, Sym, SymSlice};
-use rushmem_test_kernels::{fill, gather, reach, wait_for_ever};
+use rushmem_device::{Error as Code, Local, Signal, Sym, SymSlice};
+use rushmem_test_kernels::{fill, gather, put_beyond, reach, reach_from_own, wait_for_ever};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -560,6 +560,133 @@ fn a_window_is_not_an_object_of_the_heap() {
         assert!(empty.ends_with("a buffer of no bytes"), "{empty}");
         // One that nobody unregisters goes with the PE.
         drop(window);
+        Ok(())
+    });
+}
+
+/// Puts from `mine` and gets into `back`, and what becomes of the memory.
+fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
+    let (me, n, len) = (pe.my_pe(), pe.n_pes(), mine.len());
+    let (dst, theirs) = (pe.alloc::<u64>(2 * len)?, pe.alloc::<u64>(len)?);
+    let arrived = pe.alloc_one::<Signal>()?;
+    pe.write(mine, &pattern(me, len))?;
+    pe.write(back, &vec![0; len])?;
+    pe.write(theirs, &pattern(100 + me, len))?;
+    pe.barrier()?;
+    pe.run(grid(3, 33), reach_from_own(dst, mine, theirs, back, arrived))?;
+    pe.barrier()?;
+    let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+    assert_eq!(pe.read(dst)?, pattern(left, len).repeat(2), "PE {me} of {n}");
+    assert_eq!(pe.read(back)?, pattern(100 + right, len), "PE {me} of {n}");
+    let added: Vec<u64> = pattern(me, len).iter().map(|word| word + 1).collect();
+    assert_eq!(pe.read(mine)?, added);
+    pe.free(dst)?;
+    pe.free(theirs)?;
+    pe.free(arrived.as_slice())
+}
+
+#[test]
+fn a_buffer_of_ones_own_is_as_good_as_the_heap_for_the_near_end() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            // Of different lengths and places: what a PE registers is its own affair.
+            let len = LEN + pe.my_pe() as usize;
+            let spare = pe.register(vec![0u32; len])?;
+            let (mine, back) = (pe.register(vec![0u64; LEN])?, pe.register(Pages::<u64>::zeroed(LEN))?);
+            from_own(pe, mine.handle(), back.handle())?;
+            let returned = pe.unregister(back)?;
+            assert_eq!(returned[..], pattern(100 + (pe.my_pe() + 1) % pe.n_pes(), LEN));
+            // Again, by another handle.
+            let back = pe.register(returned)?;
+            from_own(pe, mine.handle(), back.handle())?;
+            assert_eq!(pe.unregister(spare)?, vec![0; len]);
+            assert_eq!(pe.unregister_all()?, 2);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn misuse_of_a_buffer_of_ones_own_is_named() {
+    Setup::new(2).run(|pe| {
+        let dst = pe.alloc::<u64>(100)?;
+        let mut own = vec![0u64; 100];
+        let start = std::ptr::NonNull::from(&mut own[0]);
+        // SAFETY: inside of `own`, which lives until all registrations are over.
+        let part = |from: usize, len| unsafe { HostRange::new(start.add(from), len) };
+        let mine = pe.register(part(10, 50))?;
+        let overlap = "overlap the heap or a registered buffer";
+        for (from, len) in [(10, 50), (0, 11), (59, 1), (20, 5), (0, 100)] {
+            let error = pe.register(part(from, len)).map(drop).unwrap_err();
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(overlap), "{error}");
+        }
+        let (before, after) = (pe.register(part(0, 10))?, pe.register(part(60, 40))?);
+        // A part of the heap is no buffer of the user's.
+        let inside = std::ptr::NonNull::new(pe.address(dst)? as *mut u64).unwrap();
+        // SAFETY: refused before anything is done with it.
+        let error = pe.register(unsafe { HostRange::new(inside, 8) }).map(drop).unwrap_err();
+        assert!(Setup::on_gpu() || error.to_string().ends_with(overlap), "{error}");
+
+        let error = pe.run(grid(1, 1), put_beyond(dst.slice(0..50), mine.handle())).unwrap_err();
+        let Error::Device { first, .. } = &error else { panic!("{error}") };
+        assert_eq!(first.code(), Some(Code::OutOfRange));
+
+        let handle = mine.handle();
+        let _: HostRange<u64> = pe.unregister(mine)?;
+        let gone = "is not registered with this PE, or not any more";
+        for result in [
+            pe.run(grid(1, 1), put_beyond(dst.slice(0..50), handle)),
+            pe.read(handle).map(drop),
+            pe.write(handle.slice(0..1), &[1]),
+        ] {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(gone), "{error}");
+        }
+        // Another one is not taken for it, in whatever place.
+        let again = pe.register(part(10, 50))?;
+        assert!(pe.read(handle).is_err() && pe.read(again.handle()).is_ok());
+        assert_eq!(pe.unregister_all()?, 3);
+        for twice in [before, after, again] {
+            let kept = pe.unregister(twice).map(drop).unwrap_err();
+            assert!(kept.error.to_string().ends_with(gone), "{kept:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_buffer_of_one_pe_is_not_that_of_another() {
+    let others = std::sync::Mutex::new(Vec::new());
+    Setup::new(2).run(|pe| {
+        let mine = pe.register(vec![u64::from(pe.my_pe()); 50])?;
+        others.lock().unwrap().push((pe.my_pe(), mine.handle()));
+        pe.barrier()?;
+        for &(whose, handle) in others.lock().unwrap().iter() {
+            match pe.read(handle) {
+                Ok(found) => assert_eq!((whose, found), (pe.my_pe(), vec![u64::from(whose); 50])),
+                Err(error) => {
+                    assert!(whose != pe.my_pe() && error.to_string().contains("with this PE"), "{error}")
+                }
+            }
+        }
+        pe.barrier()?;
+        pe.unregister(mine).map(drop)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_buffer_stays_while_a_launch_may_use_it() {
+    Setup::new(1).run(|pe| {
+        let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+        let mine = pe.register(vec![0u64; 100])?;
+        let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
+        let kept = pe.unregister(mine).expect_err("a kernel runs");
+        assert!(kept.error.to_string().ends_with("wait for the end of all launches first"), "{kept:?}");
+        assert!(pe.unregister_all().is_err());
+        pe.write(signal.as_slice(), &[1])?;
+        launch.wait()?;
+        assert_eq!(pe.unregister(kept.registration)?, [0; 100]);
         Ok(())
     });
 }
