@@ -9,6 +9,7 @@ mod direct;
 mod errors;
 mod job;
 mod locks;
+mod memory;
 mod names;
 mod order;
 mod posting;
@@ -35,6 +36,7 @@ pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use job::{FACTS, count_up, end_the_job, put_and_leave, who_am_i};
 pub use locks::{locked_sum, sign_in};
+pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};

@@ -9,6 +9,7 @@ mod errors;
 mod jobs;
 mod life;
 mod locks;
+mod memory;
 mod posting;
 mod program;
 mod rma;
