@@ -173,7 +173,7 @@ impl Pe {
     /// reached by loads and stores, or there is no such PE or object. Its own copy a PE always reaches.
     ///
     /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`] instead. OpenSHMEM 1.6
-    /// section 9.4.3, `shmem_ptr`.
+    /// section 9.2, `shmem_ptr`.
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
         if !self.allocator().holds(object.offset(), object.bytes()) {
             return None;
@@ -183,7 +183,7 @@ impl Pe {
     }
 
     /// [`Pe::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
-    /// section 9.4, `shmem_team_ptr`.
+    /// section 9.2, `shmem_team_ptr`.
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<*mut T> {
         self.ptr(object, self.team_translate_pe(team, index, Team::WORLD)?)
     }
