@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
-use crate::error::{Detail, Error, Result, record, write_record};
+use crate::error::{Detail, Error, Result, bad_pe, out_of_range, record, write_record};
 use crate::heap::{Sym, SymSlice};
 use crate::qp::Qp;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
@@ -274,8 +274,7 @@ impl<S> Ctx<S> {
     #[track_caller]
     pub(crate) fn peer(&self, pe: u32) -> Result<Peer> {
         if pe >= self.parts.n_pes {
-            let d = Detail { peer: pe, found: pe as u64, wanted: self.parts.n_pes as u64, ..Detail::NONE };
-            return Err(self.fail(Error::BadPe, d));
+            return Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()));
         }
         Ok(self.descriptor(pe))
     }
@@ -310,7 +309,7 @@ impl<S> Ctx<S> {
     fn out_of_range(&self, offset: u64, bytes: u64) -> Error {
         // A part that is not inside of its object has no offset: see `SymSlice::slice`.
         let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
-        self.fail(Error::OutOfRange, Detail { found: bytes, wanted, offset, ..Detail::NONE })
+        out_of_range(self.parts.state, bytes, wanted, offset, Location::caller())
     }
 
     /// What lies at a heap offset of a peer, as the NIC of this QP to it knows it: address and rkey.
