@@ -191,7 +191,7 @@ impl<S> Ctx<S> {
     /// The copy of `object` on `pe`, for loads and stores; `None` if this PE does not reach it so, or there is no such PE
     /// or object. Its own copy a PE always reaches.
     ///
-    /// Which PEs are reached so is decided when the job starts, by the setting `peer_path`. OpenSHMEM 1.6 section 9.4.3,
+    /// Which PEs are reached so is decided when the job starts, by the setting `peer_path`. OpenSHMEM 1.6 section 9.2,
     /// `shmem_ptr`.
     #[inline(always)]
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
@@ -208,7 +208,7 @@ impl<S> Ctx<S> {
     }
 
     /// [`Ctx::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
-    /// section 9.4, `shmem_team_ptr`.
+    /// section 9.2, `shmem_team_ptr`.
     #[inline(always)]
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
         self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)

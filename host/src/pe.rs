@@ -176,7 +176,7 @@ impl Pe {
     }
 
     /// [`Pe::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
-    /// section 9.4, `shmem_team_ptr`.
+    /// section 9.2, `shmem_team_ptr`.
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<*mut T> {
         self.ptr(object, self.team_translate_pe(team, index, Team::WORLD)?)
     }

@@ -211,7 +211,7 @@ impl Pe {
     /// reached by loads and stores, or there is no such PE or object. Its own copy a PE always reaches.
     ///
     /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`] instead. OpenSHMEM 1.6
-    /// section 9.4.3, `shmem_ptr`.
+    /// section 9.2, `shmem_ptr`.
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
         let (region, at) = self.memory.locate(object.handle()).ok()?;
         let base = match self.memory.mapped(object.offset(), pe) {
