@@ -50,6 +50,7 @@ pub mod amo;
 pub mod arch;
 mod batch;
 mod coll;
+mod context;
 mod copy;
 mod ctx;
 mod error;
@@ -74,6 +75,7 @@ mod view;
 mod wait;
 
 pub use batch::{Batch, Rings};
+pub use context::{Claim, Context};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Tile, Warp};
@@ -93,8 +95,8 @@ pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Batch, Block, Cmp, Ctx, Error, Exclusive, Group, Lock, Pending, PerBlock, PerGpu, RemoteView, Result,
-        Scalar, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp,
-        Words,
+        Batch, Block, Cmp, Context, Ctx, Error, Exclusive, Group, Lock, Pending, PerBlock, PerGpu,
+        RemoteView, Result, Scalar, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team,
+        Thread, Tile, View, Warp, Words,
     };
 }

@@ -10,6 +10,7 @@ use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueuePlace};
+use crate::contexts::Contexts;
 use crate::direct::{self, Path, Reach};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region, Running};
@@ -33,6 +34,7 @@ pub struct Pe {
     allocator: Mutex<Allocator>,
     collectives: Mutex<u64>,
     pub(crate) teams: Teams,
+    pub(crate) contexts: Contexts,
     ctx: Ctx,
     lost: Lost,
     machine: Arc<dyn Machine>,
@@ -93,6 +95,7 @@ impl Pe {
             n_sets: shape.shared_sets * shape.rails,
             block_sets: shape.block_sets,
             exclusive_sets: shape.exclusive_sets,
+            context_sets: shape.context_sets,
             rails: shape.rails,
             ..Zeroable::zeroed()
         };
@@ -116,6 +119,7 @@ impl Pe {
             allocator: Mutex::new(Allocator::new(shape.reserved(), bytes)),
             collectives: Mutex::new(0),
             teams,
+            contexts: Contexts::new(shape),
             // SAFETY: the addresses are of the regions made above, sized by `shape`, and the PE keeps them.
             ctx: unsafe { Ctx::from_parts(parts) },
             lost,
@@ -313,6 +317,10 @@ impl Pe {
         self.state.corrupt_rkey(pe)
     }
 
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
+    }
+
     fn allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -502,7 +510,7 @@ fn rails(
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
         "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={} \
-         peer_path={:?} direct_group={} teams={} team_scratch={}",
+         context_qps={} peer_path={:?} direct_group={} teams={} team_scratch={}",
         config.heap_bytes.0,
         config.sq_depth.get(),
         config.queue_memory.0,
@@ -510,6 +518,7 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         config.qps_per_peer,
         config.block_qps,
         config.exclusive_qps,
+        config.context_qps,
         config.peer_path,
         config.direct_group,
         config.teams,

@@ -24,7 +24,7 @@ pub use atomics::{
     ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend, float_atomics,
     many_tickets, masked, starting_u32, starting_u64,
 };
-pub use context::{exclusive_turns, private_puts};
+pub use context::{exclusive_turns, private_puts, take_context_twice, three_contexts};
 pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use locks::{locked_sum, sign_in};
