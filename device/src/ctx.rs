@@ -11,6 +11,7 @@ use crate::error::{Detail, Error, Result, bad_pe, out_of_range, record, write_re
 use crate::heap::{Sym, SymSlice};
 use crate::qp::Qp;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
+use crate::team::Team;
 use crate::view::{RemoteView, View};
 
 /// The context of a kernel. Every operation is a method of it.
@@ -204,6 +205,13 @@ impl<S> Ctx<S> {
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
     }
 
+    /// [`Ctx::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
+    /// section 9.4, `shmem_team_ptr`.
+    #[inline(always)]
+    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
+        self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
+    }
+
     /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
@@ -218,6 +226,16 @@ impl<S> Ctx<S> {
         let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
         // SAFETY: the launch gave the block `bytes` bytes at `base`, aligned to 16.
         unsafe { View::new(base.cast(), len, self.parts.state) }
+    }
+
+    /// A context with these sets of queues and otherwise the parts of the PE's own.
+    ///
+    /// # Safety
+    /// As [`Ctx::from_parts`]; the sets exist, and `S` says who else uses them.
+    #[inline(always)]
+    pub(crate) unsafe fn at(parts: CtxParts, first_set: u32, n_sets: u32) -> Self {
+        let parts = CtxParts { first_set, n_sets, ..parts };
+        Self { parts, _sharing: PhantomData }
     }
 
     /// A context of the one set of queues that begins with set `set`.

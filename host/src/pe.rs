@@ -6,12 +6,13 @@ use std::time::Duration;
 use bytemuck::{Pod, Zeroable};
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
 use rushmem_device::kernel::Call;
-use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
+use rushmem_device::{Ctx, Error as Code, Sym, SymSlice, Team};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueuePlace};
 use crate::contexts::Contexts;
 use crate::direct::{self, Path, Reach};
+use crate::exit::{end_job, end_process};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region, Running};
 use crate::provider::Provider;
@@ -56,7 +57,7 @@ impl Pe {
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
-        let lost = watch(&*bootstrap, &control)?;
+        let lost = watch(&bootstrap, &control)?;
 
         let shape = Shape::new(&config, n_pes);
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
@@ -104,7 +105,7 @@ impl Pe {
         let place = Place {
             node: config.node.unwrap_or(0),
             local: config.local_pe.unwrap_or(me),
-            direct: (0..n_pes).filter(|pe| reach.mapped(*pe).is_some()).collect(),
+            direct: (0..n_pes).filter(|&pe| pe == me || reach.mapped(pe).is_some()).collect(),
         };
         let members = predefined(&*bootstrap, &place)?;
         let teams = Teams::new(table, inbox, shape.teams, me, members)?;
@@ -183,6 +184,12 @@ impl Pe {
         }
         let base = if pe == self.my_pe() { self.heap.addr } else { self.reach.mapped(pe)? };
         Some(base.add(object.offset()).ptr())
+    }
+
+    /// [`Pe::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
+    /// section 9.4, `shmem_team_ptr`.
+    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<*mut T> {
+        self.ptr(object, self.team_translate_pe(team, index, Team::WORLD)?)
     }
 
     /// QPs towards peers that exist now: they are made when a kernel first posts to a peer, or all at start, as the
@@ -305,6 +312,25 @@ impl Pe {
         Ok(self.bootstrap.allgather("rushmem.allgather", mine)?)
     }
 
+    /// Ends all processes of the job with `code`, without their help, and this one first. Whatever they wait for, they
+    /// end within seconds, and a launcher returns the code. Nothing is completed or freed. OpenSHMEM 1.6 section 9.1.5,
+    /// `shmem_global_exit`.
+    pub fn global_exit(&self, code: u8) -> ! {
+        end_job(&*self.bootstrap, code)
+    }
+
+    /// Whether there is a PE with this number: every one of the job can be reached. OpenSHMEM 1.6 section 9.3.1,
+    /// `shmem_pe_accessible`.
+    pub fn pe_accessible(&self, pe: u32) -> bool {
+        pe < self.n_pes()
+    }
+
+    /// Whether `pe` exists and the object is allocated, so that it can be the target of communication there. OpenSHMEM
+    /// 1.6 section 9.3.2, `shmem_addr_accessible`; there is no handle of anything but symmetric memory to ask about.
+    pub fn addr_accessible<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> bool {
+        self.pe_accessible(pe) && self.allocator().holds(object.offset(), object.bytes())
+    }
+
     /// The context that kernels of this PE get.
     #[doc(hidden)]
     pub fn ctx(&self) -> Ctx {
@@ -371,6 +397,9 @@ impl Pe {
     fn take_errors(&self) -> Result<Option<Error>> {
         let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
+        if page.exit != 0 {
+            self.global_exit(page.exit as u8);
+        }
         let errors = recorded(&page, true);
         if errors.is_empty() {
             return Ok(None);
@@ -458,13 +487,21 @@ fn patience(timeout: Duration) -> Duration {
     timeout.saturating_mul(1000)
 }
 
-/// Sets the control page's abort word when a PE is lost, and remembers which.
-fn watch(bootstrap: &dyn Bootstrap, control: &Region) -> Result<Lost> {
+/// Sets the control page's abort word when a PE is lost, and remembers which; ends the process if that PE ends the job.
+fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
     let lost = Lost::default();
     // Weakly: the bootstrap's thread may keep the callback for longer than the PE has its memory.
-    let (slot, page) = (Arc::clone(&lost), Arc::downgrade(&control.memory));
+    let (slot, page, connection) =
+        (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
     bootstrap.on_peer_lost(Box::new(move |peer| {
         tracing::warn!("{peer}");
+        if let Some(code) = peer.exit {
+            // Where the job's server is, the others hear of it first.
+            match connection.upgrade() {
+                Some(connection) => end_job(&*connection, code),
+                None => end_process(code),
+            }
+        }
         slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(peer);
         let Some(page) = page.upgrade() else { return };
         let abort = std::mem::offset_of!(ControlPage, abort) as u64;

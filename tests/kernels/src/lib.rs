@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod atomics;
+mod collectives;
 mod context;
 mod direct;
 mod errors;
+mod job;
 mod locks;
 mod names;
 mod order;
@@ -24,9 +26,14 @@ pub use atomics::{
     ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend, float_atomics,
     many_tickets, masked, starting_u32, starting_u64,
 };
+pub use collectives::{
+    Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, half_barriers, reduce_floats,
+    scattered, team_twice, words_with_flags,
+};
 pub use context::{exclusive_turns, private_puts, take_context_twice, three_contexts};
-pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
+pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
+pub use job::{FACTS, count_up, end_the_job, put_and_leave, who_am_i};
 pub use locks::{locked_sum, sign_in};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};

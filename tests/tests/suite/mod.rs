@@ -1,11 +1,13 @@
 //! One binary for all: linking takes longer than running.
 
 mod atomics;
+mod collectives;
 mod connect;
 mod contexts;
 mod direct;
 mod errors;
 mod jobs;
+mod life;
 mod locks;
 mod posting;
 mod program;
