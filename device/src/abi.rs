@@ -93,8 +93,8 @@ pub struct CtxParts {
     pub mixed_from: u32,
     /// One past the last of them.
     pub mixed_to: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Contexts that the host makes, see [`Context`](crate::Context); `rails` QP sets for each, after the exclusive ones.
+    pub context_sets: u32,
     /// A word of the queue of kernels that this launch is in, 0 if there is none: the `mark` of the launch that failed,
     /// or 0. What follows a failed launch in its queue does nothing.
     pub status: DevAddr,
@@ -492,6 +492,7 @@ const fn layout_hash() -> u64 {
         offset_of!(SegmentDesc, mapped),
         size_of::<SegmentEnd>(),
         offset_of!(SegmentEnd, key),
+        offset_of!(CtxParts, context_sets),
         offset_of!(CtxParts, status),
         offset_of!(CtxParts, mark),
         offset_of!(CtxParts, mixed_from),

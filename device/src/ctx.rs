@@ -81,7 +81,7 @@ impl Ctx {
         }
         let set = p.n_sets + (p.block_sets + index) * p.rails;
         let mine = self.narrowed(set);
-        if mine.owner_qp().take() { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
+        if mine.owner_qp().take(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
     /// Says that they do not agree. Only the header can be believed then, and of it only what never changes.
@@ -243,7 +243,14 @@ impl<S> Ctx<S> {
     /// A context of the one set of queues that begins with set `set`.
     pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
         let n_sets = self.parts.rails;
-        let parts = CtxParts { first_set: set, n_sets, block_sets: 0, exclusive_sets: 0, ..self.parts };
+        let parts = CtxParts {
+            first_set: set,
+            n_sets,
+            block_sets: 0,
+            exclusive_sets: 0,
+            context_sets: 0,
+            ..self.parts
+        };
         Ctx { parts, _sharing: PhantomData }
     }
 
@@ -349,12 +356,8 @@ impl<S> Ctx<S> {
         segment::end(p.segments, offset, desc.rail)
     }
 
-    fn owner_qp(&self) -> Qp<'_, Exclusive> {
-        // SAFETY: as `qp`; the set exists.
-        unsafe { Qp::new(self.qp_entry(self.parts.first_set, 0)) }
-    }
-
-    fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
+    #[inline(always)]
+    pub(crate) fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
         let i = set as usize * self.parts.n_pes as usize + pe as usize;
         self.parts.qps.ptr::<QpEntry>().wrapping_add(i)
     }

@@ -51,6 +51,7 @@ pub mod amo;
 pub mod arch;
 mod batch;
 mod coll;
+mod context;
 mod copy;
 mod ctx;
 mod error;
@@ -79,6 +80,7 @@ mod wait;
 
 pub use batch::{Batch, Rings};
 pub use coll::{Bf16, Element, ElementKind, F16, Located, Parts, Reduce, Scan};
+pub use context::{Claim, Context};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Tile, Warp};
@@ -98,8 +100,8 @@ pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Batch, Block, Cmp, Ctx, Element, Error, Exclusive, Group, Local, LocalBuffer, Lock, Parts, Pending,
-        PerBlock, PerGpu, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal, SignalOp,
-        Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
+        Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, Group, Local, LocalBuffer, Lock, Parts,
+        Pending, PerBlock, PerGpu, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal,
+        SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
     };
 }

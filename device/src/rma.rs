@@ -38,6 +38,8 @@ pub trait Scalar: Pod + sealed::Sealed {}
 mod sealed {
     use rushmem_mlx5::Inline;
 
+    use crate::coll::{Bf16, F16};
+
     pub trait Sealed: Sized {
         fn inline(self) -> Inline;
         fn from_word(word: u64) -> Self;
@@ -63,6 +65,7 @@ mod sealed {
         u32, u32, from_u32; i32, u32, from_u32; f32, u32, from_u32;
         u64, u64, from_u64; i64, u64, from_u64; f64, u64, from_u64;
         usize, u64, from_u64; isize, u64, from_u64;
+        F16, u16, from_u16; Bf16, u16, from_u16;
     }
 }
 

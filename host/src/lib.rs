@@ -6,6 +6,7 @@
 pub mod bootstrap;
 mod build;
 pub mod config;
+mod contexts;
 pub mod cuda;
 mod direct;
 mod error;

@@ -13,6 +13,7 @@ use rushmem_device::{Ctx, Error as Code, LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueuePlace};
+use crate::contexts::Contexts;
 use crate::direct::{self, Path, Reach};
 use crate::exit::{end_job, end_process};
 use crate::machine::{Grid, Machine, Region, Running};
@@ -37,6 +38,7 @@ pub struct Pe {
     control: Region,
     collectives: Mutex<u64>,
     pub(crate) teams: Teams,
+    pub(crate) contexts: Contexts,
     lost: Lost,
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
@@ -99,6 +101,7 @@ impl Pe {
             n_sets: shape.shared_sets * shape.rails,
             block_sets: shape.block_sets,
             exclusive_sets: shape.exclusive_sets,
+            context_sets: shape.context_sets,
             rails: shape.rails,
             ..Zeroable::zeroed()
         };
@@ -125,6 +128,7 @@ impl Pe {
             control,
             collectives: Mutex::new(0),
             teams,
+            contexts: Contexts::new(shape),
             lost,
             machine,
             bootstrap,
@@ -271,6 +275,10 @@ impl Pe {
     #[doc(hidden)]
     pub fn corrupt_rkey(&self, pe: u32) -> Result<()> {
         self.state.corrupt_rkey(pe)
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
     }
 
     /// The number of the next collective call, from 1; the same on all PEs.
@@ -481,7 +489,7 @@ fn rails(
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
         "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
-          exclusive_qps={} peer_path={:?} direct_group={} teams={} team_scratch={}",
+         exclusive_qps={} context_qps={} peer_path={:?} direct_group={} teams={} team_scratch={}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.get(),
@@ -490,6 +498,7 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         config.qps_per_peer,
         config.block_qps,
         config.exclusive_qps,
+        config.context_qps,
         config.peer_path,
         config.direct_group,
         config.teams,

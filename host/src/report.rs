@@ -77,7 +77,7 @@ impl DeviceError {
             }
             Some(Code::TeamFailed) => "see the error of that call",
             Some(Code::NoQp) => {
-                "raise RUSHMEM_BLOCK_QPS, RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses"
+                "raise RUSHMEM_BLOCK_QPS, _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses"
             }
             Some(Code::BadStride) => "a block has at least one element, a stride at least those of its block",
             Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
@@ -208,11 +208,6 @@ impl fmt::Display for DeviceError {
                 let holder = if r.found == 0 { "does not hold" } else { "already holds" };
                 write!(f, "PE {}: this PE {holder} the lock at heap offset {:#x}", r.pe, r.offset)?
             }
-            Some(Code::NoContext) => write!(
-                f,
-                "PE {}: context {} was used, which has been destroyed or is not of this PE",
-                r.pe, r.found
-            )?,
             Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
         }
         write!(f, ", at {}", self.site())?;

@@ -125,6 +125,8 @@ settings! {
             "QPs to each peer that the threads of one block share.";
         exclusive_qps: u32, "RUSHMEM_EXCLUSIVE_QPS", "0", "QPs",
             "QPs to each peer that one thread has for itself.";
+        context_qps: u32, "RUSHMEM_CONTEXT_QPS", "0", "QPs",
+            "Contexts that the host may make at the same time; a QP to each peer for each of them.";
         teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
             "Teams that a PE can be in at once, the 4 that are always there included.";
         team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",

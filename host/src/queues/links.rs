@@ -13,10 +13,11 @@
 //! earlier would be lost, and wait for the retransmission timer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rushmem_device::abi::QpDesc;
 
+use super::drain::drain;
 use super::rail::{Pair, Rail, RailCard};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
@@ -144,6 +145,20 @@ impl Links {
     pub(crate) fn complete(&self) -> bool {
         let unused = |i| self.direct[self.place(i).0 as usize];
         self.links.iter().enumerate().all(|(i, link)| link.published || unused(i))
+    }
+
+    /// Completes what kernels have posted to QP `i`.
+    ///
+    /// # Errors
+    /// As of [`drain`].
+    pub(crate) fn drain(&self, i: usize, until: Instant) -> Result<()> {
+        match &self.links[i].pair {
+            Some((pair, _)) => {
+                let rail = &self.rails[self.shape.rail(self.place(i).1)];
+                drain(&self.state, i as u64, rail, pair, until)
+            }
+            None => Ok(()),
+        }
     }
 
     /// QPs that kernels may use now.

@@ -1,6 +1,7 @@
 //! The thread that connects QPs: for kernels that ask, and for peers that write.
 
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -126,6 +127,14 @@ impl Service {
     /// Why a connection could not be made, once.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         self.shared.lock().failure.take()
+    }
+
+    /// Completes what kernels have posted to these QPs.
+    ///
+    /// # Errors
+    /// That it is not complete by then, or ended with an error.
+    pub(crate) fn drain(&self, mut qps: Range<usize>, until: Instant) -> Result<()> {
+        qps.try_for_each(|i| self.shared.lock().links.drain(i, until))
     }
 
     /// QPs that kernels may use now.

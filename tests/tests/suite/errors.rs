@@ -69,13 +69,13 @@ fn a_misuse_is_named() {
             Misuse::TakeTwice,
             Code::NoQp,
             "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
-             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
         ),
         (
             Misuse::NoBlockQueues,
             Code::NoQp,
             "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
-             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
         ),
         (
             Misuse::ZeroStride,
@@ -113,7 +113,7 @@ fn a_misuse_is_named() {
             Misuse::NoQueue,
             Code::NoQp,
             "context 2 of its kind was asked for, the job has QPs for 1, SITE; raise RUSHMEM_BLOCK_QPS, \
-             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
         ),
         (Misuse::QuietNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
         (Misuse::MaskedNowhere, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
