@@ -91,7 +91,7 @@ suite() {
     counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" | tail -1)
     if [[ -z $counts ]]; then
         # Ended by its deadline or worse: what it had done by then.
-        counts="$(grep -c '^test .* ok$' "$log" || true) 1 0"
+        counts="$(grep -c '^test .* ok$' "$log" || true) $(($(grep -c '^test .* FAILED$' "$log" || true) + 1)) 0"
         verdict=FAILED
     fi
     read -r ok bad ignored <<<"$counts"
@@ -134,7 +134,7 @@ run() {
     [[ $RUSHMEM_DEVICE == gpu ]] || heaps=(auto)
 
     for heap in "${heaps[@]}"; do
-        for name in suite-*; do
+        for name in $(compgen -G 'suite-*'); do
             suite "${name#suite-}, heap $heap" 240 env RUSHMEM_HEAP="$heap" "./$name"
         done
     done
