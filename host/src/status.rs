@@ -225,7 +225,6 @@ pub fn meaning_of(code: Code) -> &'static str {
         Code::BadReduction => "There is no such reduction, or not for this type.",
         Code::BadStride => "A stride is 0, or shorter than its blocks.",
         Code::BadLock => "A lock was cleared by a PE that does not hold it, or set by one that does.",
-        Code::NoContext => "A context was used that has been destroyed.",
     }
 }
 
