@@ -35,6 +35,7 @@ pub use pe::{Launch, Pe};
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]
 pub use provider::rdma::RdmaError;
+pub use queues::QpInfo;
 pub use report::DeviceError;
 pub use rushmem_device::info;
 pub use status::{Status, meaning_of};

@@ -6,6 +6,7 @@
 //! Links       CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS        (when a kernel first posts to a peer)
 //! ```
 
+mod info;
 mod links;
 mod probe;
 mod rail;
@@ -13,6 +14,7 @@ mod service;
 mod shape;
 mod state;
 
+pub use info::QpInfo;
 pub(crate) use links::{Card, Links};
 pub(crate) use probe::probe;
 pub(crate) use rail::Rail;
