@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(share_gpus(&with("auto"), 4, 4).unwrap(), [0, 1, 2, 3]);
         assert_eq!(share_gpus(&with("auto"), 2, 4).unwrap(), [0, 1, 0, 1]);
         assert_eq!(share_gpus(&with("3,1"), 4, 3).unwrap(), [3, 1, 3]);
-        assert_eq!(share_gpus(&with("auto"), 0, 2).unwrap(), []);
+        assert!(share_gpus(&with("auto"), 0, 2).unwrap().is_empty());
         let error = share_gpus(&with("0,4"), 4, 2).unwrap_err().to_string();
         assert!(error.starts_with("GPU 4 is not available: there are 4 on this node"), "{error}");
     }

@@ -148,6 +148,11 @@ impl fmt::Display for DeviceError {
             Some(Code::OutOfRange) if r.offset == u64::MAX => {
                 write!(f, "PE {}: index {} of an object of {} elements", r.pe, r.found, r.wanted)?
             }
+            Some(Code::OutOfRange) if r.offset > r.wanted => write!(
+                f,
+                "PE {}: {} bytes at heap offset {:#x} were used, where nothing is registered, or not any more",
+                r.pe, r.found, r.offset
+            )?,
             Some(Code::OutOfRange) => write!(
                 f,
                 "PE {}: {} bytes at heap offset {:#x} were used, the heap has {}",

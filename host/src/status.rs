@@ -125,7 +125,7 @@ impl Error {
                 Status::OutOfMemory
             }
             Error::Unavailable { .. } => Status::NotSupported,
-            Error::Mismatch { .. } | Error::MixedNics { .. } => Status::Asymmetric,
+            Error::Mismatch { .. } | Error::MixedNics { .. } | Error::Elsewhere { .. } => Status::Asymmetric,
             Error::Device { .. } => Status::Kernel,
             Error::Nic(_) | Error::SoftNic(_) | Error::Probe { .. } | Error::NoConnection { .. } => {
                 Status::Nic
@@ -174,11 +174,13 @@ fn of_cuda(error: &cuda::Error) -> Status {
         cuda::Error::NoDriver { .. } | cuda::Error::OldDriver { .. } | cuda::Error::NoDevice { .. } => {
             Status::NoGpu
         }
+        cuda::Error::NoPeer { .. } => Status::NotSupported,
         cuda::Error::Call(call) if call.code == CUDA_OUT_OF_MEMORY => Status::OutOfMemory,
         cuda::Error::ZeroByte { .. }
         | cuda::Error::NoFunction { .. }
         | cuda::Error::Arguments { .. }
         | cuda::Error::NotResident { .. }
+        | cuda::Error::Elsewhere { .. }
         | cuda::Error::Range { .. } => Status::InvalidValue,
         cuda::Error::Call(_) | cuda::Error::Ptx { .. } | cuda::Error::Deadline { .. } => Status::LaunchFailed,
     }

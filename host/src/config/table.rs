@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::nic::Nic;
 use super::start::{AddressFamily, BootstrapKind, IdText};
 use super::value::{
-    self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress,
+    self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, PeerPath, Progress,
     QueuePlace, Secret, SqDepth, Value,
 };
 use super::{Origin, Setting};
@@ -87,6 +87,8 @@ settings! {
             "Number of PEs as threads of this process, where no launcher started it.";
         heap_bytes: Bytes, "RUSHMEM_HEAP_BYTES", "64MiB", "bytes",
             "Size of the symmetric heap of each PE.";
+        heap_max: HeapMax, "RUSHMEM_HEAP_MAX", "none", "bytes",
+            "Size that the symmetric heap of each PE may grow to when it is full; it doubles each time.";
         heap: HeapKind, "RUSHMEM_HEAP", "auto", "",
             "Memory that holds the symmetric heap.";
         device: DeviceKind, "RUSHMEM_DEVICE", "auto", "",
@@ -210,6 +212,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ),
     ("RUSHMEM_UVERBS_LOG", "Preloaded software ConnectX: what it logs to standard error, such as debug."),
     ("RUSHMEM_UVERBS_LIBRARY", "Where `rushmem softnic` finds the library to preload, if not beside itself."),
+    ("RUSHMEM_LITMUS_ROUNDS", "Litmus tests: how many rounds of each test on each path."),
 ];
 
 /// A default from the table. The test that walks the table shows that each one parses.

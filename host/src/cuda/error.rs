@@ -38,6 +38,17 @@ pub enum Error {
         /// GPUs that there are.
         count: u32,
     },
+    /// Two GPUs that do not reach each other's memory.
+    #[error(
+        "GPU {gpu} cannot reach the memory of GPU {other}: `nvidia-smi topo -p2p r` tells which GPUs can; choose others \
+         with RUSHMEM_GPUS"
+    )]
+    NoPeer {
+        /// The one whose kernels are to reach it.
+        gpu: u32,
+        /// The one whose memory it is.
+        other: u32,
+    },
     /// A call of the driver failed.
     #[error("{0}")]
     Call(CallError),
@@ -91,6 +102,16 @@ pub enum Error {
         room: u32,
         /// Launches that share the GPU.
         sharers: u32,
+    },
+    /// An address that is not one of the GPU's memory.
+    #[error("the memory at {address:#x} is that of GPU {gpu}, and must be that of GPU {wanted}")]
+    Elsewhere {
+        /// The address.
+        address: u64,
+        /// The GPU that has it.
+        gpu: i32,
+        /// The GPU that was meant.
+        wanted: u32,
     },
     /// An access outside of a buffer.
     #[error("{len} bytes at offset {offset} leave a buffer of {size} bytes")]

@@ -8,14 +8,16 @@ use std::time::Duration;
 use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{AtomicOp, HostBuffer, Memory, MemoryError, Width};
+use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
-use super::{Exported, Machine, Mapped, Mapping, PageKind, Region, Running};
+use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Region, Running};
 use crate::config::HeapKind;
 use crate::cuda::gate;
 use crate::cuda::{
-    CopyEngine, CudaMemory, Device, DeviceBuffer, Function, HostKind, Module, RegisteredHost, Stream,
+    CopyEngine, CudaMemory, Device, DeviceBuffer, Function, HostKind, Module, RegisteredHost, SharedMemory,
+    Stream,
 };
+use crate::memory::Place;
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
 
@@ -59,17 +61,48 @@ impl Gpu {
         Ok(Region { addr, memory, gpu: Some(buffer), file: None })
     }
 
-    fn locked_memory(&self, bytes: u64) -> Result<Region> {
-        let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
-        let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
-        let locked = Locked { mapping: register(&self.device, start, len, HostKind::Memory)?, buffer };
-        Ok(Region {
-            addr: DevAddr(locked.mapping.address()),
-            memory: Arc::new(locked),
-            gpu: None,
-            file: None,
-        })
+    fn shared_memory(&self, bytes: u64) -> Result<Region> {
+        if !self.device.attributes().virtual_memory_fds {
+            let why =
+                "its driver cannot export memory as a file descriptor; set RUSHMEM_PEER_PATH=auto".into();
+            return Err(Error::Unavailable { what: format!("{} with mapped peers", self.describe()), why });
+        }
+        let buffer = Arc::new(DeviceBuffer::zeroed_shared(&self.stream, bytes as usize)?);
+        let file = buffer.shared().map(SharedMemory::export).transpose()?.map(Arc::new);
+        let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
+        Ok(Region { addr: DevAddr(buffer.address()), memory, gpu: Some(buffer), file })
     }
+
+    fn locked_memory(&self, bytes: u64, align: u64) -> Result<Region> {
+        let buffer = HostBuffer::aligned(bytes as usize, align as usize);
+        let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
+        let mapping = register(&self.device, start, len, HostKind::Memory)?;
+        Ok(locked(Locked { mapping, memory: buffer }))
+    }
+
+    /// Host memory of the user's.
+    fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
+        let start = memory.host_ptr().map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        if !start.addr().is_multiple_of(PAGE) {
+            return Err(Error::Unavailable {
+                what: format!("a buffer at {start:p} for a GPU"),
+                why: "a GPU knows host memory by whole pages; use `Pages`, or memory that begins with a page"
+                    .into(),
+            });
+        }
+        let len = (memory.len() as usize).next_multiple_of(PAGE);
+        let mapping = register(&self.device, start, len, HostKind::Memory)?;
+        Ok(locked(Locked { mapping, memory }))
+    }
+}
+
+fn locked<M: Memory + 'static>(locked: Locked<M>) -> Region {
+    Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None, file: None }
+}
+
+fn not_shared() -> Error {
+    let why = "only GPU memory is mapped; set RUSHMEM_HEAP=auto, or RUSHMEM_PEER_PATH=auto".into();
+    Error::Unavailable { what: "a direct path to a heap in host memory".into(), why }
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
@@ -94,29 +127,59 @@ impl Machine for Gpu {
     }
 
     fn shared(&self, bytes: u64) -> Result<Region> {
-        self.locked_memory(bytes)
+        self.locked_memory(bytes, PAGE as u64)
     }
 
     fn local(&self, bytes: u64) -> Result<Region> {
         self.device_memory(bytes)
     }
 
-    fn heap(&self, bytes: u64, _: bool) -> Result<Region> {
+    fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         match self.heap {
-            HeapKind::Host => self.locked_memory(bytes),
+            HeapKind::Host if shared => Err(not_shared()),
+            HeapKind::Host => self.locked_memory(bytes, HEAP_ALIGN),
             HeapKind::Auto | HeapKind::Device => {
                 let available = self.device.free_memory()?;
                 if bytes > available {
                     let place = self.describe();
                     return Err(Error::HeapTooLarge { wanted: bytes, pes: self.sharers, place, available });
                 }
-                self.device_memory(bytes)
+                if shared { self.shared_memory(bytes) } else { self.device_memory(bytes) }
             }
         }
     }
 
-    fn map_heap(&self, _: Exported) -> Result<Mapped> {
-        Err(Error::Unavailable { what: "a".into(), why: "b".into() })
+    fn map_heap(&self, heap: Exported) -> Result<Mapped> {
+        let (mapping, atomics) = match heap {
+            Exported::Here(region) => {
+                let Some(memory) = region.gpu.as_ref().and_then(|buffer| buffer.shared()) else {
+                    return Err(not_shared());
+                };
+                // One address space: where its own GPU has it, every GPU that is let in has it.
+                memory.let_in(&self.device)?;
+                let atomics = memory.native_atomics(&self.device)?;
+                (Box::new(region) as Box<dyn Mapping>, atomics)
+            }
+            Exported::File { file, bytes } => {
+                let memory = SharedMemory::import(&self.device, &file, bytes as usize)?;
+                let atomics = memory.native_atomics(&self.device)?;
+                (Box::new(memory) as Box<dyn Mapping>, atomics)
+            }
+        };
+        Ok(Mapped { mapping, atomics })
+    }
+
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+        match place {
+            // SAFETY: the caller's promise.
+            Place::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
+            Place::Gpu(address) => {
+                // SAFETY: the caller's promise, but for the GPU, which is checked.
+                let buffer = Arc::new(unsafe { DeviceBuffer::of(&self.device, address, bytes as usize) }?);
+                let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
+                Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer), file: None })
+            }
+        }
     }
 
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
@@ -163,6 +226,12 @@ impl Running for OnStream {
     }
 }
 
+impl Mapping for SharedMemory {
+    fn addr(&self) -> DevAddr {
+        DevAddr(self.address())
+    }
+}
+
 /// A page of a NIC's, mapped for the GPU.
 struct Page(RegisteredHost);
 
@@ -173,29 +242,29 @@ impl Mapping for Page {
 }
 
 /// Host memory that the GPU sees too. Unlocked before it is freed: fields drop in order.
-struct Locked {
+struct Locked<M> {
     mapping: RegisteredHost,
-    buffer: HostBuffer,
+    memory: M,
 }
 
-// SAFETY: the buffer is a `Memory` of its own; the registration changes nothing about it.
-unsafe impl Memory for Locked {
+// SAFETY: the memory is a `Memory` of its own; the registration changes nothing about it.
+unsafe impl<M: Memory> Memory for Locked<M> {
     fn len(&self) -> u64 {
-        self.buffer.len()
+        self.memory.len()
     }
     fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.buffer.host_ptr()
+        self.memory.host_ptr()
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
-        self.buffer.read(offset, buf)
+        self.memory.read(offset, buf)
     }
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.buffer.write(offset, data)
+        self.memory.write(offset, data)
     }
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.buffer.atomic(offset, width, op)
+        self.memory.atomic(offset, width, op)
     }
     fn flush(&self) -> Result<(), MemoryError> {
-        self.buffer.flush()
+        self.memory.flush()
     }
 }

@@ -15,10 +15,14 @@ use rushmem_softnic::{HostBuffer, Memory};
 
 use crate::Result;
 use crate::cuda::DeviceBuffer;
+use crate::memory::Place;
 
 pub use crate::native::Grid;
 pub(crate) use gpu::Gpu;
 pub(crate) use native::Native;
+
+/// What pieces of the symmetric heap are aligned to.
+pub(crate) const HEAP_ALIGN: u64 = crate::memory::PIECE;
 
 /// Memory that kernels see.
 #[derive(Clone)]
@@ -27,8 +31,7 @@ pub(crate) struct Region {
     pub(crate) addr: DevAddr,
     /// The memory, as the host and a software NIC reach it. Freed with the last handle.
     pub(crate) memory: Arc<dyn Memory>,
-    /// The same, if it is a GPU's: what a NIC registers.
-    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "the software ConnectX needs none of it"))]
+    /// The same, if it is a GPU's: what an RDMA device registers, and another GPU maps.
     pub(crate) gpu: Option<Arc<DeviceBuffer>>,
     /// The same as a file, if other processes can map it.
     pub(crate) file: Option<Arc<OwnedFd>>,
@@ -38,6 +41,12 @@ impl Region {
     /// Page-aligned, zeroed host memory of this process, at its own address.
     pub(crate) fn host(bytes: u64) -> Self {
         let buffer = HostBuffer::new(bytes as usize);
+        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
+    }
+
+    /// As [`Region::host`], aligned to `align`, a power of two.
+    pub(crate) fn host_aligned(bytes: u64, align: u64) -> Self {
+        let buffer = HostBuffer::aligned(bytes as usize, align as usize);
         Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
     }
 
@@ -79,6 +88,13 @@ pub(crate) trait Mapping: Send + Sync {
     fn addr(&self) -> DevAddr;
 }
 
+/// Memory of this process is mapped as long as somebody has it.
+impl Mapping for Region {
+    fn addr(&self) -> DevAddr {
+        self.addr
+    }
+}
+
 /// What lies behind a page of the NIC's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
@@ -107,10 +123,16 @@ pub(crate) trait Machine: Send + Sync {
     fn shared(&self, bytes: u64) -> Result<Region>;
     /// Memory where kernels reach it fastest, zeroed: counters, descriptors.
     fn local(&self, bytes: u64) -> Result<Region>;
-    /// The symmetric heap, zeroed; `shared` if other PEs are to map it.
+    /// A piece of the symmetric heap, zeroed, at a multiple of [`HEAP_ALIGN`] where the machine can do that; `shared` if
+    /// other PEs are to map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
     /// Maps the heap of another PE, which was made as a shared one by a machine of this kind.
     fn map_heap(&self, heap: Exported) -> Result<Mapped>;
+    /// Makes memory of the user's, which is not copied, known to kernels and to NICs.
+    ///
+    /// # Safety
+    /// The memory is that of a [`Buffer`](crate::memory::Buffer), which is kept for longer than the region.
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region>;
     /// Maps a page of the NIC's for kernels.
     ///
     /// # Safety

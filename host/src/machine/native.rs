@@ -1,13 +1,17 @@
 //! The CPU as a GPU: kernels run as native code on this process's cores.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
+use rushmem_softnic::HostMemory;
 
-use super::{Exported, Machine, Mapped, Mapping, PageKind, Region, Running, file};
+use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Region, Running, file};
+use crate::job::available_memory;
+use crate::memory::Place;
 use crate::native::{self, Grid, Options};
 use crate::{Error, Result};
 
@@ -51,15 +55,34 @@ impl Machine for Native {
     }
 
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
-        if shared { file::region(bytes) } else { Ok(Region::host(bytes)) }
+        if let Some(available) = available_memory().filter(|&available| bytes > available) {
+            let place = "this machine's memory".into();
+            return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, place, available });
+        }
+        if shared { file::region(bytes) } else { Ok(Region::host_aligned(bytes, HEAP_ALIGN)) }
     }
 
     fn map_heap(&self, heap: Exported) -> Result<Mapped> {
         let mapping: Box<dyn Mapping> = match heap {
-            Exported::Here(region) => Box::new(Theirs(region)),
+            Exported::Here(region) => Box::new(region),
             Exported::File { file, bytes } => Box::new(file::map(&file, bytes)?),
         };
         Ok(Mapped { mapping, atomics: true })
+    }
+
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+        match place {
+            Place::Host(start) => {
+                // SAFETY: the caller's promise.
+                let memory = unsafe { HostMemory::new(start, bytes) };
+                let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));
+                Ok(Region { addr, memory, gpu: None, file: None })
+            }
+            Place::Gpu(_) => Err(Error::Unavailable {
+                what: "a buffer in GPU memory".into(),
+                why: "kernels run natively here, and cannot reach it".into(),
+            }),
+        }
     }
 
     unsafe fn map_page(&self, page: *mut u8, _: PageKind) -> Result<Box<dyn Mapping>> {
@@ -81,15 +104,6 @@ struct Own(DevAddr);
 impl Mapping for Own {
     fn addr(&self) -> DevAddr {
         self.0
-    }
-}
-
-/// Memory of this process, kept for as long as somebody uses it.
-struct Theirs(Region);
-
-impl Mapping for Theirs {
-    fn addr(&self) -> DevAddr {
-        self.0.addr
     }
 }
 

@@ -20,6 +20,8 @@ use rushmem_device::abi::QpDesc;
 use super::info::QpInfo;
 use super::rail::{Pair, Rail, RailCard};
 use super::{Handshakes, Shape, StateMap};
+use crate::machine::Region;
+use crate::provider::Key;
 use crate::{Error, Result};
 
 /// What a PE tells the others at start.
@@ -119,10 +121,19 @@ impl Links {
                 peer,
                 log_depth: self.shape.log_depth().into(),
                 flags: self.rails[rail].flags(),
-                reserved: [0; 21],
+                rail: rail as u32,
+                reserved: [0; 20],
             }
         };
         (0..self.links.len()).map(describe).collect()
+    }
+
+    /// A key of each NIC over `memory`.
+    ///
+    /// # Errors
+    /// What a NIC refuses.
+    pub(super) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
+        self.rails.iter().map(|rail| rail.register(memory)).collect()
     }
 
     /// The QPs that kernels may want.

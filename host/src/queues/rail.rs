@@ -100,6 +100,14 @@ impl Rail {
         Ok(())
     }
 
+    /// A key over memory other than the heap, which must go before the rail.
+    ///
+    /// # Errors
+    /// What the NIC refuses.
+    pub(super) fn register(&self, memory: &Region) -> Result<Box<dyn Key>> {
+        Ok(self.pd.register(memory)?)
+    }
+
     pub(crate) fn nic(&self) -> &dyn Provider {
         &*self.nic
     }

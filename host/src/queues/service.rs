@@ -14,6 +14,7 @@ use super::links::{Letter, Links, Outgoing};
 use crate::bootstrap::{Bootstrap, Mail};
 use crate::exit::end_job;
 use crate::machine::Region;
+use crate::provider::Key;
 use crate::teams::Inbox;
 use crate::{Error, Result};
 
@@ -103,6 +104,14 @@ impl Service {
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
+    }
+
+    /// A key of each NIC over `memory`. The keys must go before the service.
+    ///
+    /// # Errors
+    /// What a NIC refuses.
+    pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
+        self.shared.lock().links.register(memory)
     }
 
     /// A kernel begins.
