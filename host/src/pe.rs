@@ -19,7 +19,7 @@ use crate::exit::{end_job, end_process};
 use crate::machine::{Grid, Machine, Region, Running};
 use crate::memory::{Memory, Table as Segments};
 use crate::provider::Provider;
-use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, probe};
+use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, probe};
 use crate::report::recorded;
 use crate::teams::{Inbox, Place, Table, Teams, predefined};
 use crate::{Error, Result};
@@ -189,6 +189,14 @@ impl Pe {
     /// setting `connect` says.
     pub fn connected_qps(&self) -> usize {
         self.service.connected()
+    }
+
+    /// What the NICs say of those QPs: number, state, depth, and the fabric's parameters in force.
+    ///
+    /// # Errors
+    /// [`Error::Nic`] if one refuses to tell.
+    pub fn qps(&self) -> Result<Vec<QpInfo>> {
+        self.service.query()
     }
 
     /// Starts a kernel on this PE. It runs while the host goes on; [`Launch::wait`] ends it.
