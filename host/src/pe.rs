@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
-use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, PeerPath, QueuePlace};
 use crate::heap::Allocator;
-use crate::machine::{Grid, Machine, Region, Running};
+use crate::machine::{Grid, Machine, Region};
 use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, peers, probe};
 use crate::report::recorded;
+use crate::work::{Scratch, Work};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
@@ -22,7 +22,8 @@ use crate::{Error, Result};
 /// Calls marked *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
 /// differs is named in the error of all the others.
 pub struct Pe {
-    // Fields drop in order: the QPs before the memory that they reach.
+    // Fields drop in order: kernels end before the QPs go, and those before the memory that they reach.
+    work: Work,
     service: Service,
     state: Arc<StateMap>,
     heap: Region,
@@ -84,7 +85,8 @@ impl Pe {
         let lost = watch(&*bootstrap, &control)?;
 
         let shape = Shape::new(&config, n_pes);
-        let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
+        let first = shape.reserved() + Scratch::BYTES;
+        let bytes = config.heap_bytes.0.next_multiple_of(4096) + first;
         let heap = machine.heap(bytes)?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
         let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
@@ -98,6 +100,7 @@ impl Pe {
         let direct_self = config.peer_path != PeerPath::Nic;
         state.write_pe(me, control.addr, config.timeout)?;
         state.describe(&links.descriptors(), &peers(me, n_pes, heap.addr, direct_self))?;
+        let work = Work::new(&*machine, shape.reserved())?;
         let service = Service::start(links, Arc::clone(&bootstrap), control.clone())?;
         if config.connect == ConnectKind::Eager {
             service.connect_all(config.bootstrap_timeout)?;
@@ -124,11 +127,12 @@ impl Pe {
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
+            work,
             service,
             state,
             heap,
             control,
-            allocator: Mutex::new(Allocator::new(shape.reserved(), bytes)),
+            allocator: Mutex::new(Allocator::new(first, bytes)),
             collectives: Mutex::new(0),
             // SAFETY: the addresses are of the regions made above, sized by `shape`, and the PE keeps them.
             ctx: unsafe { Ctx::from_parts(parts) },
@@ -252,33 +256,6 @@ impl Pe {
         Ok(self.read(object.as_slice())?[0])
     }
 
-    /// Starts a kernel on this PE. It runs while the host goes on; [`Launch::wait`] ends it.
-    ///
-    /// # Errors
-    /// If the machine cannot launch it: no such kernel in the PTX given to the job, a grid that is too large to run
-    /// at once.
-    pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        self.launch_as(self.ctx, grid, call)
-    }
-
-    /// [`Pe::launch`] with a context other than the PE's own, for tests.
-    #[doc(hidden)]
-    pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let name = call.name;
-        let running = self.machine.launch(ctx, grid, call)?;
-        self.service.launched();
-        tracing::debug!(pe = self.my_pe(), kernel = name, ?grid, "launched");
-        Ok(Launch { pe: self, running: Some(running) })
-    }
-
-    /// Runs a kernel on this PE to its end.
-    ///
-    /// # Errors
-    /// As [`Pe::launch`] and [`Launch::wait`].
-    pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
-        self.launch(grid, call)?.wait()
-    }
-
     /// Waits for all PEs, on the host. Collective.
     ///
     /// # Errors
@@ -323,7 +300,7 @@ impl Pe {
         Ok(self.heap.memory.flush()?)
     }
 
-    fn check<T: Pod>(&self, call: &'static str, object: SymSlice<T>, len: usize) -> Result<()> {
+    pub(crate) fn check<T: Pod>(&self, call: &'static str, object: SymSlice<T>, len: usize) -> Result<()> {
         let misuse = |what| Err(Error::Misuse { call, what });
         if len != object.len() {
             return misuse(format!("{len} elements for an object of {}", object.len()));
@@ -336,26 +313,59 @@ impl Pe {
 
     /// Proves that all PEs make this collective call with the same arguments.
     fn agree(&self, call: &str, arguments: &str) -> Result<()> {
+        self.agree_with(call, arguments, &[]).map(drop)
+    }
+
+    /// As [`Pe::agree`]; returns what each PE gave along, which may differ.
+    pub(crate) fn agree_with(&self, call: &str, arguments: &str, along: &[u8]) -> Result<Vec<Vec<u8>>> {
         let n = {
             let mut n = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
             *n += 1;
             *n
         };
         let mine = format!("{call}({arguments})");
-        let all = self.bootstrap.allgather(&format!("rushmem.{n}"), mine.as_bytes())?;
-        match all.iter().position(|theirs| *theirs != mine.as_bytes()) {
-            None => Ok(()),
-            Some(pe) => Err(Error::Mismatch {
-                pe: pe as u32,
-                call: call.into(),
-                theirs: String::from_utf8_lossy(&all[pe]).into_owned(),
-                mine,
-            }),
+        let letter = [mine.as_bytes(), b"\0", along].concat();
+        let mut all = self.bootstrap.allgather(&format!("rushmem.{n}"), &letter)?;
+        for (pe, letter) in all.iter_mut().enumerate() {
+            let end = letter.iter().position(|&byte| byte == 0).unwrap_or(letter.len());
+            if letter[..end] != *mine.as_bytes() {
+                let theirs = String::from_utf8_lossy(&letter[..end]).into_owned();
+                return Err(Error::Mismatch { pe: pe as u32, call: call.into(), theirs, mine });
+            }
+            letter.drain(..(end + 1).min(letter.len()));
         }
+        Ok(all)
+    }
+
+    /// Whether all of it is an object, the runtime's own included.
+    pub(crate) fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
+        let (offset, bytes) = (object.offset(), object.bytes());
+        self.work.scratch.holds(offset, bytes) || self.allocator().holds(offset, bytes)
+    }
+
+    pub(crate) fn heap(&self) -> &Region {
+        &self.heap
+    }
+
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
+    }
+
+    pub(crate) fn machine_ref(&self) -> &dyn Machine {
+        &*self.machine
+    }
+
+    /// How long a kernel may go on after its last sign: every call in it has a deadline, but it may make many.
+    pub(crate) fn patience(&self) -> Duration {
+        self.config.timeout.saturating_mul(1000)
     }
 
     /// What kernels have recorded since the last look.
-    fn take_errors(&self) -> Result<Option<Error>> {
+    pub(crate) fn take_errors(&self) -> Result<Option<Error>> {
         let mut page = Box::new(<ControlPage as bytemuck::Zeroable>::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
         let errors = recorded(&page, true);
@@ -370,7 +380,7 @@ impl Pe {
         Ok(Some(Error::Device { first: Box::new(*first), others: counted - 1 }))
     }
 
-    fn lost(&self) -> Option<PeerLost> {
+    pub(crate) fn lost(&self) -> Option<PeerLost> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -388,57 +398,6 @@ impl Pe {
             }
         }
     }
-}
-
-/// A kernel that runs. Dropping it waits for its end.
-#[must_use = "a launch is complete only after `wait`"]
-pub struct Launch<'a> {
-    pe: &'a Pe,
-    running: Option<Box<dyn Running>>,
-}
-
-impl Launch<'_> {
-    /// Waits for the kernel's end.
-    ///
-    /// # Errors
-    /// [`Error::Device`] with what the kernel recorded, [`Error::PeerLost`] if it was ended because a PE died, or
-    /// what kept the machine from running it.
-    pub fn wait(mut self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        let Some(running) = self.running.take() else { return Ok(()) };
-        let ran = running.wait(patience(self.pe.config.timeout));
-        self.pe.service.ended();
-        if let Some(failure) = self.pe.service.take_failure() {
-            self.pe.take_errors()?;
-            return Err(failure);
-        }
-        match (self.pe.take_errors()?, self.pe.lost()) {
-            // What this kernel met by itself may be why the other PE has given up.
-            (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
-            (_, Some(lost)) => Err(Error::PeerLost(lost)),
-            _ => ran,
-        }
-    }
-}
-
-fn is_explained_by_loss(error: &Error) -> bool {
-    matches!(error, Error::Device { first, .. } if first.is_explained_by_loss())
-}
-
-impl Drop for Launch<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            tracing::error!(pe = self.pe.my_pe(), "a launch that nobody waited for: {error}");
-        }
-    }
-}
-
-/// How long a kernel may go on after its last sign: every call in it has a deadline, but it may make many.
-fn patience(timeout: Duration) -> Duration {
-    timeout.saturating_mul(1000)
 }
 
 /// Sets the control page's abort word when a PE is lost, and remembers which.

@@ -92,6 +92,17 @@ pub enum Error {
         /// Launches that share the GPU.
         sharers: u32,
     },
+    /// A stream of another GPU, or of a context that is not its primary one.
+    #[error(
+        "the stream belongs to GPU {stream}, or not to its primary context, and the PE to GPU {pe}; make it from \
+         cudarc's CudaContext::new({pe})"
+    )]
+    OtherGpu {
+        /// The stream's GPU.
+        stream: u32,
+        /// The PE's GPU.
+        pe: u32,
+    },
     /// An access outside of a buffer.
     #[error("{len} bytes at offset {offset} leave a buffer of {size} bytes")]
     Range {
