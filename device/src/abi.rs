@@ -86,6 +86,11 @@ pub struct CtxParts {
     pub exclusive_sets: u32,
     /// NICs of each PE. Set number `s` uses number `s % rails` at both ends.
     pub rails: u32,
+    /// First of the PEs among which all lie whose memory is mapped here while their atomics go through the NIC: what
+    /// `fence` must look at.
+    pub mixed_from: u32,
+    /// One past the last of them.
+    pub mixed_to: u32,
     /// Reserved, zero.
     pub reserved: u32,
     /// A word of the queue of kernels that this launch is in, 0 if there is none: the `mark` of the launch that failed,
@@ -112,7 +117,8 @@ pub struct PeerDesc {
 
 /// [`PeerDesc::flags`].
 pub mod peer_flags {
-    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC.
+    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC. Equal for all
+    /// PEs of a job, wherever it is asked.
     pub const DIRECT_ATOMICS: u32 = 1;
 }
 
@@ -259,10 +265,20 @@ pub struct DeviceState {
     pub control: DevAddr,
     /// Deadline of every blocking call, in nanoseconds.
     pub deadline_ns: u64,
+    /// The [`CtxParts`] of the PE's own context, in memory.
+    pub parts: DevAddr,
+    /// `team_slots` [`TeamDesc`]s.
+    pub teams: DevAddr,
+    /// Heap offset of the words and the scratch of team slot 0; see [`team_words`].
+    pub team_words: u64,
+    /// Bytes of heap that each team slot has.
+    pub team_bytes: u64,
+    /// Teams that there can be at once, the predefined ones included.
+    pub team_slots: u32,
     /// This PE.
     pub pe: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 27],
+    pub reserved: [u32; 18],
     /// Error records claimed.
     pub records: Line,
     /// Barriers entered by this PE.
@@ -271,6 +287,67 @@ pub struct DeviceState {
     pub grid_arrived: Line,
     /// Grid barriers completed.
     pub grid_generation: Line,
+}
+
+/// What a PE knows of a team that it is in, and the words of it that kernels update.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct TeamDesc {
+    /// Tells this team from others that had the slot before; 0 while the slot is free. Equal on all members.
+    pub generation: u32,
+    /// This PE's number in the team.
+    pub my_pe: u32,
+    /// Members.
+    pub n_pes: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+    /// A `u32` for each member: its PE.
+    pub pes: DevAddr,
+    /// A `u32` for each PE: its number in the team, or `u32::MAX`.
+    pub members: DevAddr,
+    /// Reserved, zero.
+    pub reserved_2: [u64; 12],
+    /// 1 while a group is in a collective call of the team.
+    pub busy: Line,
+    /// The counters of its calls.
+    pub counters: TeamCounters,
+}
+
+/// What a PE counts of a team's calls: words that the group in the call has for itself.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct TeamCounters {
+    /// Times that all members have met.
+    pub meetings: u64,
+    /// Messages taken from the others, by all calls so far.
+    pub taken: u64,
+    /// Arrivals at the split barrier.
+    pub arrivals: u64,
+    /// Waits of the split barrier.
+    pub waits: u64,
+    /// The [`Error`](crate::Error) code of the call that left the members out of step; 0 while they are in step.
+    pub failed: u64,
+    /// Reserved, zero.
+    pub reserved: [u64; 11],
+}
+
+/// What lies at the head of a team slot's part of the heap.
+pub mod team_words {
+    /// Rounds of a meeting that there are words for.
+    pub const ROUNDS: u32 = 32;
+    /// Words of the meetings: `ROUNDS` for even ones, then as many for odd ones.
+    pub const MEETINGS: u64 = 0;
+    /// Counts the messages that have come.
+    pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
+    /// Counts arrivals of the others at the split barrier.
+    pub const ARRIVALS: u64 = MESSAGES + 64;
+    /// Two words from each member, for calls whose members differ in what they bring.
+    pub const VALUES: u64 = MESSAGES + 128;
+
+    /// Where the scratch begins, in a job of `n_pes`.
+    pub const fn scratch(n_pes: u32) -> u64 {
+        (VALUES + n_pes as u64 * 16).next_multiple_of(128)
+    }
 }
 
 /// Where the runtime's own words lie in the symmetric heap. The user's objects begin after [`reserved::bytes`].
@@ -284,9 +361,14 @@ pub mod reserved {
     /// Fetch slots of the QPs.
     pub const FETCH: u64 = 512;
 
-    /// Bytes at the head of the heap that the runtime keeps, with `qps` QPs of `depth` blocks.
-    pub const fn bytes(qps: u64, depth: u64) -> u64 {
-        (FETCH + qps * depth * 8).next_multiple_of(4096)
+    /// Where the teams' words begin, behind the fetch slots of `qps` QPs of `depth` blocks.
+    pub const fn teams(qps: u64, depth: u64) -> u64 {
+        (FETCH + qps * depth * 8).next_multiple_of(128)
+    }
+
+    /// Bytes at the head of the heap that the runtime keeps, with that, and with `teams` bytes for all teams.
+    pub const fn bytes(qps: u64, depth: u64, teams: u64) -> u64 {
+        (self::teams(qps, depth) + teams).next_multiple_of(4096)
     }
 }
 
@@ -358,6 +440,7 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, exclusive_sets),
         offset_of!(CtxParts, status),
         offset_of!(CtxParts, mark),
+        offset_of!(CtxParts, mixed_from),
         size_of::<PeerDesc>(),
         offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
@@ -376,7 +459,14 @@ const fn layout_hash() -> u64 {
         offset_of!(ControlPage, requested),
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
+        offset_of!(DeviceState, parts),
+        offset_of!(DeviceState, team_words),
         offset_of!(DeviceState, records),
+        size_of::<TeamDesc>(),
+        offset_of!(TeamDesc, pes),
+        offset_of!(TeamDesc, counters),
+        offset_of!(TeamCounters, failed),
+        team_words::VALUES as usize,
         size_of::<ControlPage>(),
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),
@@ -395,9 +485,11 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 112);
+    assert!(size_of::<CtxParts>() == 120);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
+    assert!(offset_of!(DeviceState, records) == 128);
+    assert!(size_of::<TeamDesc>() == 3 * 128);
     assert!(size_of::<ErrorRecord>() == 112);
     assert!(size_of::<ControlPage>() == 4096);
 };

@@ -5,27 +5,188 @@ use bytemuck::Pod;
 use crate::arch;
 use crate::group::Group;
 
-/// Copies `len` elements, each thread of the group its share: 16 bytes at a time where both ends allow it.
+/// Loads that each thread has in flight before its first store: a peer's memory is far away.
+const IN_FLIGHT: usize = 8;
+
+/// Copies `len` elements, each thread of the group its share: 16 bytes at a time where both ends are equally far from
+/// a multiple of 16, else as many as they have in common.
+///
+/// An aligned word of the element's alignment is read and written at once, and nothing is touched beside the elements.
 ///
 /// # Safety
-/// Both ends are valid for `len` elements and aligned for `T`.
+/// Both ends are valid for `len` elements and aligned for `T`, and do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T, len: usize) {
-    let (rank, size) = (group.rank() as usize, group.size() as usize);
-    let per_chunk =
-        const { if size_of::<T>() > 0 && 16 % size_of::<T>() == 0 { 16 / size_of::<T>() } else { 0 } };
-    let wide = per_chunk != 0 && (to.addr() | from.addr()).is_multiple_of(16);
-    let chunks = if wide { len.checked_div(per_chunk).unwrap_or(0) } else { 0 };
-    let mut i = rank;
-    while i < chunks {
-        // SAFETY: in bounds, and both ends are aligned to 16.
-        unsafe { arch::store16(to.cast::<[u32; 4]>().add(i), arch::load16(from.cast::<[u32; 4]>().add(i))) };
-        i += size;
+    let share = Share { rank: group.rank() as usize, of: group.size() as usize };
+    let bytes = len * size_of::<T>();
+    // SAFETY: the caller's promise.
+    unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
+}
+
+/// A thread's place in its group.
+#[derive(Clone, Copy)]
+struct Share {
+    rank: usize,
+    of: usize,
+}
+
+/// Copies `bytes` bytes, a multiple of `unit`, to which both ends are aligned. Not inlined: one copy of it serves all
+/// types.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, unit: usize) {
+    // Whether an end is aligned to 16 is told by the lowest bit in which the two differ.
+    let width = 1 << ((to.addr() ^ from.addr()) | 16).trailing_zeros();
+    let head = (to.addr().wrapping_neg() & (width - 1)).min(bytes);
+    let body = (bytes - head) & !(width - 1);
+    let tail = head + body;
+    // SAFETY: three parts of the whole; the middle one begins at a multiple of `width` on both sides, the others are
+    // shorter than it and aligned as the whole is.
+    unsafe {
+        if width == 16 {
+            stream::<[u32; 4]>(share, to.add(head).cast(), from.add(head).cast(), body / 16);
+        } else {
+            narrow(share, to.add(head), from.add(head), body, width);
+        }
+        narrow(share, to, from, head, unit);
+        narrow(share, to.add(tail), from.add(tail), bytes - tail, unit);
     }
-    let mut i = chunks * per_chunk + rank;
-    while i < len {
-        // SAFETY: in bounds; the caller's promise.
-        unsafe { arch::write(to.add(i), arch::read(from.add(i))) };
-        i += size;
+}
+
+/// Copies in words of `width` bytes, below 16.
+///
+/// # Safety
+/// As [`copy`]; both ends are aligned to `width`, and `bytes` is a multiple of it.
+#[inline(always)]
+unsafe fn narrow(share: Share, to: *mut u8, from: *const u8, bytes: usize, width: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match width {
+            8 => stream::<u64>(share, to.cast(), from.cast(), bytes / 8),
+            4 => stream::<u32>(share, to.cast(), from.cast(), bytes / 4),
+            2 => stream::<u16>(share, to.cast(), from.cast(), bytes / 2),
+            _ => stream::<u8>(share, to, from, bytes),
+        }
+    }
+}
+
+/// What one load or store moves.
+trait Word: Copy {
+    /// # Safety
+    /// `p` is aligned and readable.
+    unsafe fn load(p: *const Self) -> Self;
+    /// # Safety
+    /// `p` is aligned and writable.
+    unsafe fn store(p: *mut Self, v: Self);
+}
+
+macro_rules! word {
+    ($($t:ty, $load:ident, $store:ident;)*) => {$(
+        impl Word for $t {
+            #[inline(always)]
+            unsafe fn load(p: *const Self) -> Self {
+                // SAFETY: the caller's promise.
+                unsafe { arch::$load(p) }
+            }
+            #[inline(always)]
+            unsafe fn store(p: *mut Self, v: Self) {
+                // SAFETY: the caller's promise.
+                unsafe { arch::$store(p, v) }
+            }
+        }
+    )*};
+}
+word! { [u32; 4], load16, store16; u64, read, write; u32, read, write; u16, read, write; u8, read, write; }
+
+/// Copies `count` words, with [`IN_FLIGHT`] loads before the stores as long as there are so many.
+///
+/// # Safety
+/// As [`copy`]; both ends are aligned for `W`.
+#[inline(never)]
+unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize) {
+    let Share { rank: mut i, of: step } = share;
+    while i + (IN_FLIGHT - 1) * step < count {
+        // SAFETY: the last of them is in bounds.
+        unsafe {
+            let (from, to) = (from.add(i), to.add(i));
+            let load = |k| W::load(from.add(k * step));
+            let store = |k, word| W::store(to.add(k * step), word);
+            // One by one: a loop over them would keep them in memory.
+            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+            let (e, f, g, h) = (load(4), load(5), load(6), load(7));
+            store(0, a);
+            store(1, b);
+            store(2, c);
+            store(3, d);
+            store(4, e);
+            store(5, f);
+            store(6, g);
+            store(7, h);
+        }
+        i += IN_FLIGHT * step;
+    }
+    while i < count {
+        // SAFETY: in bounds.
+        unsafe { W::store(to.add(i), W::load(from.add(i))) };
+        i += step;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::panic)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    const GUARD: u8 = 0xa5;
+    /// Room for the largest offset on each side.
+    const MARGIN: usize = 64;
+
+    /// Copies by a group of `of` threads, one after another, and looks at all bytes around.
+    fn check(of: usize, to: usize, from: usize, bytes: usize, unit: usize) {
+        // Of 16-byte words, so that offsets are what they say.
+        let source: Vec<u128> = (0..bytes.div_ceil(16) + 8).map(|i| 0x0101_0703 * (i as u128 + 1)).collect();
+        let mut target = vec![u128::from_ne_bytes([GUARD; 16]); bytes.div_ceil(16) + 8];
+        for rank in 0..of {
+            let there = target.as_mut_ptr().cast::<u8>().wrapping_add(to);
+            let here = source.as_ptr().cast::<u8>().wrapping_add(from);
+            // SAFETY: both have room for the offset and the bytes.
+            unsafe { copy_bytes(Share { rank, of }, there, here, bytes, unit) };
+        }
+        let (source, target): (&[u8], &[u8]) = (bytemuck::cast_slice(&source), bytemuck::cast_slice(&target));
+        let what = || std::format!("{bytes} bytes from {from} to {to} in units of {unit} by {of} threads");
+        assert!(target[to..to + bytes] == source[from..from + bytes], "missing: {}", what());
+        let beside = target[..to].iter().chain(&target[to + bytes..]);
+        assert!(beside.copied().all(|byte| byte == GUARD), "beside: {}", what());
+    }
+
+    #[test]
+    fn every_offset_and_length_moves_exactly_its_bytes() {
+        for to in 0..MARGIN / 2 {
+            for from in 0..MARGIN / 2 {
+                for bytes in (0..80).chain([127, 128, 129, 143, 144, 255, 257]) {
+                    check(1, to, from, bytes, 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn elements_of_every_alignment_and_groups_of_every_size() {
+        for unit in [1, 2, 4, 8, 16] {
+            for of in [1, 2, 3, 32, 33] {
+                for to in (0..MARGIN / 2).step_by(unit) {
+                    for from in [0, unit, 16 - unit, 24 & !(unit - 1)] {
+                        for bytes in [0, unit, 5 * unit, 48, 16 * 8 * of - 16, 16 * 8 * of + 16 * of + 32] {
+                            check(of, to, from, bytes.next_multiple_of(unit), unit);
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Detail, Error, Result, record, write_record};
 use crate::heap::{Sym, SymSlice};
 use crate::qp::Qp;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
-use crate::view::View;
+use crate::view::{RemoteView, View};
 
 /// The context of a kernel. Every operation is a method of it.
 ///
@@ -191,6 +191,31 @@ impl<S> Ctx<S> {
         self.local(object.as_slice())
     }
 
+    /// The copy of `object` on `pe`, for loads and stores; `None` if this PE does not reach it so, or there is no such PE
+    /// or object. Its own copy a PE always reaches.
+    ///
+    /// Which PEs are reached so is decided when the job starts, by the setting `peer_path`. OpenSHMEM 1.6 section 9.4.3,
+    /// `shmem_ptr`.
+    #[inline(always)]
+    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+        if pe >= self.parts.n_pes || !object.fits(self.parts.heap_bytes) {
+            return None;
+        }
+        let base = if pe == self.parts.pe {
+            self.address(object.offset())
+        } else {
+            self.descriptor(pe).mapped(object.offset())?
+        };
+        // SAFETY: inside of the heap, which is mapped; the allocator aligned it for `T`.
+        Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
+    }
+
+    /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
+    #[inline(always)]
+    pub fn reaches(&self, pe: u32) -> bool {
+        pe == self.parts.pe || pe < self.parts.n_pes && self.descriptor(pe).mapped::<u8>(0).is_some()
+    }
+
     /// The block's dynamic shared memory: as many `T` as fit in what the launch gave. Its first content is
     /// undefined on a GPU: write before you read.
     #[inline(always)]
@@ -227,9 +252,15 @@ impl<S> Ctx<S> {
             let d = Detail { peer: pe, found: pe as u64, wanted: self.parts.n_pes as u64, ..Detail::NONE };
             return Err(self.fail(Error::BadPe, d));
         }
+        Ok(self.descriptor(pe))
+    }
+
+    /// The descriptor of a PE below `n_pes`.
+    #[inline(always)]
+    fn descriptor(&self, pe: u32) -> Peer {
         // SAFETY: the host filled `n_pes` descriptors and does not change them while kernels run.
         let d = unsafe { &*self.parts.peers.ptr::<PeerDesc>().add(pe as usize) };
-        Ok(Peer { direct: d.direct, direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0 })
+        Peer { direct: d.direct, direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0 }
     }
 
     #[inline(always)]

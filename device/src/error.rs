@@ -45,6 +45,8 @@ pub enum Error {
     InGroup = 12,
     /// The host did not connect the QP before the deadline.
     Unconnected = 13,
+    /// The handle is that of no team, or of one that has been destroyed.
+    BadTeam = 14,
 }
 
 impl Error {
@@ -64,6 +66,7 @@ impl Error {
             11 => Self::WaitTimeout,
             12 => Self::InGroup,
             13 => Self::Unconnected,
+            14 => Self::BadTeam,
             _ => return None,
         })
     }

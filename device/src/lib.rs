@@ -9,6 +9,7 @@
 //! | `nvshmemx_put_nbi_block` | [`Ctx::put_nbi`] with [`Block::current()`](Block::current) as its group |
 //! | `shmem_p`, `shmem_g` | [`Ctx::p`], [`Ctx::g`] |
 //! | `shmem_put_signal`, `shmem_signal_wait_until` | [`Ctx::put_signal`], [`Ctx::signal_wait_until`] |
+//! | `shmem_ptr` | [`Ctx::ptr`] |
 //! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
 //! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
 //! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
@@ -62,6 +63,7 @@ mod sharing;
 pub mod shmem;
 mod signal;
 pub mod sq;
+mod team;
 mod view;
 mod wait;
 
@@ -72,14 +74,15 @@ pub use heap::{Signal, Sym, SymSlice};
 pub use rma::Scalar;
 pub use sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 pub use signal::{Cmp, SignalOp};
-pub use view::View;
+pub use team::Team;
+pub use view::{RemoteView, View};
 
 /// What a kernel file imports.
 pub mod prelude {
     pub use crate::amo::Amo;
     pub use crate::kernel::kernel;
     pub use crate::{
-        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, Result, Scalar, Sharing, Signal,
-        SignalOp, Sym, SymSlice, Thread, View, Warp,
+        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, RemoteView, Result, Scalar, Sharing,
+        Signal, SignalOp, Sym, SymSlice, Team, Thread, View, Warp,
     };
 }

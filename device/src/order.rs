@@ -5,7 +5,9 @@
 //! | `fence` | nothing to do while one QP serves a peer: it delivers in order; with several, waits for all of them | a fence at system scope |
 //! | `quiet` | waits until the CQ has passed everything posted | the same fence |
 //!
-//! This PE's own memory is reached both ways when atomics must go through the NIC: `fence` then waits for the QP to itself.
+//! Mapped memory is reached both ways when atomics must go through the NIC, as they must as soon as one PE of the job
+//! reaches another so. What was stored before an atomic is there before it, since a fence precedes every doorbell; what
+//! is stored after it would overtake it, so `fence` waits for the QPs to those PEs.
 
 use core::panic::Location;
 
@@ -20,8 +22,8 @@ impl<S: Sharing> Ctx<S> {
     /// to that PE afterwards. Completes nothing. OpenSHMEM 1.6 section 9.11, `shmem_fence`.
     ///
     /// # Errors
-    /// Those of [`Ctx::quiet`], when it has to wait: several QPs serve a peer, or atomics on this PE's own memory
-    /// go through the NIC.
+    /// Those of [`Ctx::quiet`], when it has to wait: several QPs serve a peer, or atomics on memory that is mapped
+    /// here, at least this PE's own, go through the NIC.
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Result {
@@ -29,10 +31,14 @@ impl<S: Sharing> Ctx<S> {
         if p.n_sets > 1 {
             return self.quiet(Thread);
         }
-        let own = self.peer(p.pe)?;
-        if own.mapped::<u8>(0).is_some() && !own.direct_atomics {
-            let qp = self.qp(p.pe);
-            qp.wait(qp.last(), Location::caller())?;
+        let mut pe = p.mixed_from;
+        while pe < p.mixed_to {
+            let peer = self.peer(pe)?;
+            if peer.mapped::<u8>(0).is_some() && !peer.direct_atomics {
+                let qp = self.qp(pe);
+                qp.wait(qp.last(), Location::caller())?;
+            }
+            pe += 1;
         }
         Sys::fence();
         Ok(())

@@ -76,3 +76,70 @@ impl<T: Pod> View<T> {
         let _ = record(self.state, Error::OutOfRange, detail, site);
     }
 }
+
+/// Elements of another PE's copy of a symmetric object, reached by loads and stores: [`Ctx::ptr`](crate::Ctx::ptr).
+///
+/// An address of that copy, and so no symmetric address: no call takes it where it wants a
+/// [`SymSlice`](crate::SymSlice). Accesses are as those of a [`View`]. A store is on its way when the call returns;
+/// [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the thread that stored order it as they
+/// order a put, and a [`put_signal`](crate::Ctx::put_signal) by a group announces what its threads stored before. Loads
+/// see what the PE, or others, had made visible before a wait of this thread ended.
+///
+/// ```
+/// # use rushmem_device::prelude::*;
+/// fn put(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+///     if let Some(there) = ctx.ptr(dst, 1) {
+///         there.store(0, 5);
+///     }
+///     ctx.put(Thread, dst, src, 1)
+/// }
+/// ```
+///
+/// ```compile_fail
+/// # use rushmem_device::prelude::*;
+/// fn put(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+///     let Some(there) = ctx.ptr(dst, 1) else { return Ok(()) };
+///     ctx.put(Thread, there, src, 1) // not a symmetric address
+/// }
+/// ```
+#[derive(Clone, Copy)]
+pub struct RemoteView<T>(View<T>);
+
+impl<T: Pod> RemoteView<T> {
+    #[inline(always)]
+    pub(crate) fn new(view: View<T>) -> Self {
+        Self(view)
+    }
+
+    /// Elements.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there are none.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Element `i`; zero, and an error record, if there is none.
+    #[inline(always)]
+    #[track_caller]
+    pub fn load(self, i: usize) -> T {
+        self.0.load(i)
+    }
+
+    /// Writes element `i`; nothing, and an error record, if there is none.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store(self, i: usize, v: T) {
+        self.0.store(i, v)
+    }
+
+    /// The base address, for code that must go beyond single elements.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut T {
+        self.0.as_ptr()
+    }
+}

@@ -124,6 +124,16 @@ pub enum Error {
         /// What this PE said.
         mine: String,
     },
+    /// PEs did not come to a call that only some PEs make.
+    #[error("PEs {pes:?} did not come to {call} within {waited:?}")]
+    Absent {
+        /// The call, with its arguments.
+        call: String,
+        /// Who is missing.
+        pes: Vec<u32>,
+        /// How long the others waited.
+        waited: std::time::Duration,
+    },
     /// NICs of different kinds, which cannot talk to each other.
     #[error(
         "PE {pe} has {theirs}, this PE has {mine}: they cannot talk to each other. Set RUSHMEM_NIC to the same kind on \

@@ -1,9 +1,10 @@
 //! A job: from settings to running PEs and back.
 
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::bootstrap::{self, Bootstrap};
+use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind};
 use crate::cuda::Cuda;
@@ -49,6 +50,16 @@ const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
 pub struct Job {
     config: Config,
     ptx: Vec<Ptx>,
+    meeting: Meeting,
+}
+
+/// By what this process finds the others.
+#[derive(Clone, Copy, Debug)]
+enum Meeting {
+    /// By settings and environment.
+    Environment,
+    /// By an id that the program has.
+    Id { id: UniqueId, pe: u32, n_pes: u32 },
 }
 
 impl Job {
@@ -62,7 +73,7 @@ impl Job {
 
     /// A job with these settings.
     pub fn with_config(config: Config) -> Self {
-        Self { config, ptx: Vec::new() }
+        Self { config, ptx: Vec::new(), meeting: Meeting::Environment }
     }
 
     /// Its settings.
@@ -77,9 +88,42 @@ impl Job {
         self
     }
 
+    /// The job with this process as PE `pe` of `n_pes`, which meet by `id` and need no launcher. NVSHMEM:
+    /// `nvshmemx_set_attr_uniqueid_args`.
+    ///
+    /// ```no_run
+    /// # fn exchange<T>(_: T) -> T { unimplemented!() }
+    /// # fn main() -> Result<(), rushmem::Error> {
+    /// # let (pe, n_pes) = (0, 2);
+    /// use rushmem::{Job, bootstrap::UniqueId};
+    ///
+    /// let id = if pe == 0 { Some(UniqueId::new()?) } else { None };
+    /// let id: UniqueId = exchange(id).unwrap(); // by any means
+    /// Job::new()?.with_id(id, pe, n_pes).run(|pe| pe.barrier())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_id(mut self, id: UniqueId, pe: u32, n_pes: u32) -> Self {
+        self.meeting = Meeting::Id { id, pe, n_pes };
+        self
+    }
+
+    /// The job with the processes of `exchange` as its PEs, numbered as there. Collective among them: PE 0 makes a
+    /// unique id, and the exchange gives it to the others.
+    ///
+    /// # Errors
+    /// [`Error::Bootstrap`] if the exchange fails, or PE 0 cannot listen.
+    pub fn with_exchange(self, exchange: &dyn Exchange) -> Result<Self> {
+        let id = bootstrap::agree_on_id(exchange, &self.config)?;
+        Ok(self.with_id(id, exchange.pe(), exchange.n_pes()))
+    }
+
     /// Runs `app` once for each PE that lives in this process, and returns what each one returned.
     ///
-    /// Started by `rushmem run`, the process is one PE; by itself, it is a job of `RUSHMEM_PES` PEs as threads.
+    /// Started by `rushmem run`, by `mpirun`, `srun` or `torchrun`, or with an id, the process is one PE; by itself, it
+    /// is a job of `RUSHMEM_PES` PEs as threads. docs/launching.md tells more. A process may run several jobs, one
+    /// after another, if all processes of the job do.
     ///
     /// # Errors
     /// What kept the job from starting, or the first error of a PE. The other PEs, here and elsewhere, are ended: a
@@ -90,19 +134,20 @@ impl Job {
         E: Into<AppError>,
     {
         // First of all: loading CUDA sets its environment, which only a process of one thread may do.
-        let on_node = self.config.local_pes.unwrap_or(self.config.pes).get();
-        let gpus = find_gpus(&self.config, &self.ptx, on_node)?;
-        let found = bootstrap::from_env(&self.config, build_id())?;
-        let pes: Vec<Arc<dyn Bootstrap>> = match found.job {
-            bootstrap::Job::Process(pe) => vec![Arc::new(pe)],
-            bootstrap::Job::Threads(pes) => pes.into_iter().map(|pe| Arc::new(pe) as _).collect(),
+        let gpus = count_gpus(&self.config, &self.ptx)?;
+        let (job, pes) = self.meet()?;
+        let site = match Site::prepare(&job.config, gpus) {
+            Ok(site) => site,
+            Err(error) => {
+                pes.iter().for_each(|pe| pe.abort(&error.to_string()));
+                return Err(error);
+            }
         };
-        let site = Site::prepare(&self.config, gpus, on_node)?;
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
             let (site, app) = (&site, &app);
             let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
                 let name = format!("rushmem-pe-{}", pe.pe());
-                let job = self.clone();
+                let job = job.clone();
                 let run = move || job.one(site, i as u32, pe, app);
                 std::thread::Builder::new().name(name).spawn_scoped(scope, run).map_err(Error::Thread)
             };
@@ -120,6 +165,30 @@ impl Job {
             Some((_, cause)) => results.into_iter().nth(cause).into_iter().collect(),
             None => results.into_iter().collect(),
         }
+    }
+
+    /// Finds the other PEs. The settings then tell this process's place, however it was found.
+    fn meet(mut self) -> Result<(Self, Vec<Arc<dyn Bootstrap>>)> {
+        let config = &mut self.config;
+        let found = match self.meeting {
+            Meeting::Environment => bootstrap::from_env(config, build_id())?,
+            Meeting::Id { id, pe, n_pes } => bootstrap::with_id(id, pe, n_pes, config, build_id())?,
+        };
+        let pe = match found.job {
+            bootstrap::Job::Threads(pes) => {
+                let pes = pes.into_iter().map(|pe| Arc::new(pe) as _).collect();
+                return Ok((self, pes));
+            }
+            bootstrap::Job::Process(pe) => pe,
+        };
+        let (local, locals) = match found.local {
+            Some(local) => local,
+            None => neighbours(&pe)?,
+        };
+        config.server = Some(pe.server().into());
+        (config.pe, config.n_pes) = (Some(pe.pe()), NonZeroU32::new(pe.n_pes()));
+        (config.local_pe, config.local_pes) = (Some(local), NonZeroU32::new(locals));
+        Ok((self, vec![Arc::new(pe)]))
     }
 
     /// One PE, from start to end.
@@ -188,7 +257,9 @@ struct Site {
 }
 
 impl Site {
-    fn prepare(config: &Config, gpus: Vec<u32>, on_node: u32) -> Result<Self> {
+    fn prepare(config: &Config, gpus: u32) -> Result<Self> {
+        let on_node = config.local_pes.unwrap_or(config.pes).get();
+        let gpus = share_gpus(config, gpus, on_node)?;
         if gpus.is_empty() && config.heap == HeapKind::Device {
             return Err(Error::Unavailable {
                 what: "a symmetric heap in GPU memory".into(),
@@ -220,12 +291,12 @@ impl Site {
     }
 }
 
-/// The GPU of each PE of this node, in turn; none when kernels are to run natively, and always for the same reason
-/// that `rushmem info` prints.
-fn find_gpus(config: &Config, ptx: &[Ptx], on_node: u32) -> Result<Vec<u32>> {
+/// GPUs of this node that the job may use; none when kernels are to run natively, and always for the same reason that
+/// `rushmem info` prints.
+fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     let wanted = config.device == DeviceKind::Gpu;
     if config.device == DeviceKind::Native {
-        return Ok(Vec::new());
+        return Ok(0);
     }
     let missing = match ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty()) {
         Some(ptx) => Some(format!("{} was built with RUSHMEM_PTX=none", ptx.name)),
@@ -233,27 +304,29 @@ fn find_gpus(config: &Config, ptx: &[Ptx], on_node: u32) -> Result<Vec<u32>> {
         None => None,
     };
     if let Some(why) = missing {
-        return if wanted {
-            Err(Error::Unavailable { what: "running kernels on a GPU".into(), why })
-        } else {
-            Ok(Vec::new())
+        return match wanted {
+            true => Err(Error::Unavailable { what: "running kernels on a GPU".into(), why }),
+            false => Ok(0),
         };
     }
-    let found = match Cuda::load().and_then(|cuda| cuda.device_count()) {
-        Ok(found) => found,
-        Err(error) if wanted => return Err(error.into()),
-        Err(error) => {
-            tracing::info!("kernels run natively: {error}");
-            0
-        }
-    };
-    if found == 0 {
-        return if wanted {
+    match Cuda::load().and_then(|cuda| cuda.device_count()) {
+        Ok(0) if wanted => {
             let why = "the driver reports no device; check nvidia-smi and CUDA_VISIBLE_DEVICES".into();
             Err(Error::Unavailable { what: "a GPU".into(), why })
-        } else {
-            Ok(Vec::new())
-        };
+        }
+        Ok(found) => Ok(found),
+        Err(error) if wanted => Err(error.into()),
+        Err(error) => {
+            tracing::info!("kernels run natively: {error}");
+            Ok(0)
+        }
+    }
+}
+
+/// The GPU of each PE of this node, in turn, where so many were found.
+fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Vec<u32>> {
+    if found == 0 {
+        return Ok(Vec::new());
     }
     let gpu_of = |pe: u32| match config.gpus.of(pe, found) {
         Some(gpu) if gpu < found => Ok(gpu),
@@ -264,6 +337,14 @@ fn find_gpus(config: &Config, ptx: &[Ptx], on_node: u32) -> Result<Vec<u32>> {
         None => Err(Error::Unavailable { what: "a GPU".into(), why: "RUSHMEM_GPUS names none".into() }),
     };
     (0..on_node).map(gpu_of).collect()
+}
+
+/// The number of this PE among those of its machine, and how many those are. Collective.
+fn neighbours(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
+    let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let machines = pe.allgather("rushmem.machines", &machine)?;
+    let here = |of: &[Vec<u8>]| of.iter().filter(|other| **other == machine).count() as u32;
+    Ok((here(&machines[..pe.pe() as usize]), here(&machines)))
 }
 
 /// Refuses heaps and queues that the machine's memory cannot hold.

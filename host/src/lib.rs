@@ -7,6 +7,7 @@ pub mod bootstrap;
 mod build;
 pub mod config;
 pub mod cuda;
+mod direct;
 mod error;
 mod heap;
 mod initiated;
@@ -21,16 +22,19 @@ mod queues;
 mod report;
 mod stream;
 mod survey;
+mod teams;
 mod work;
 
+pub use direct::Path;
 pub use error::{Error, Result};
 pub use job::{AppError, Job, Ptx};
 pub use launch::Launch;
 pub use machine::Grid;
-pub use pe::{Path, Pe};
+pub use pe::Pe;
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]
 pub use provider::rdma::RdmaError;
 pub use report::DeviceError;
 pub use stream::{Graph, Mark as StreamEvent, Stream};
 pub use survey::{Choice, FoundGpu, Survey, survey};
+pub use teams::TeamConfig;

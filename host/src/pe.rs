@@ -3,17 +3,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytemuck::Pod;
-use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
+use bytemuck::{Pod, Zeroable};
+use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
 use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind, PeerPath, QueuePlace};
+use crate::config::{Config, ConnectKind, QueuePlace};
+use crate::direct::{self, Path, Reach};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region};
 use crate::provider::Provider;
-use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, peers, probe};
+use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, probe};
 use crate::report::recorded;
+use crate::teams::{Inbox, Place, Table, Teams, predefined};
 use crate::work::{Scratch, Work};
 use crate::{Error, Result};
 
@@ -26,10 +28,12 @@ pub struct Pe {
     work: Work,
     service: Service,
     state: Arc<StateMap>,
+    reach: Reach,
     heap: Region,
     control: Region,
     allocator: Mutex<Allocator>,
     collectives: Mutex<u64>,
+    pub(crate) teams: Teams,
     ctx: Ctx,
     lost: Lost,
     machine: Arc<dyn Machine>,
@@ -41,31 +45,6 @@ pub struct Pe {
 
 type Lost = Arc<Mutex<Option<PeerLost>>>;
 
-/// How a peer is reached, and why.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Path {
-    /// The peer.
-    pub pe: u32,
-    /// `direct` or the NIC's name.
-    pub via: String,
-    /// Why.
-    pub why: &'static str,
-}
-
-/// How PE `me` of `n_pes` reaches each PE with these settings.
-pub(crate) fn paths(config: &Config, me: u32, n_pes: u32, nic: &str) -> Vec<Path> {
-    let path = |pe: u32| {
-        let (via, why) = match (pe == me, config.peer_path) {
-            (true, PeerPath::Nic) => (nic, "RUSHMEM_PEER_PATH=nic"),
-            (true, _) if n_pes == 1 => ("direct", "its own memory"),
-            (true, _) => ("direct", "its own memory; atomics through the NIC, as those of its peers"),
-            (false, _) => (nic, "no other path to another PE in this version"),
-        };
-        Path { pe, via: via.into(), why }
-    };
-    (0..n_pes).map(path).collect()
-}
-
 impl Pe {
     /// Brings a PE up: collective.
     pub(crate) fn start(
@@ -75,19 +54,13 @@ impl Pe {
         nics: Vec<Box<dyn Provider>>,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
-        if config.peer_path == PeerPath::Direct && n_pes > 1 {
-            return Err(Error::Unavailable {
-                what: "a direct path to other PEs".into(),
-                why: "their heaps are not mapped here in this version; set RUSHMEM_PEER_PATH=auto".into(),
-            });
-        }
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let lost = watch(&*bootstrap, &control)?;
 
         let shape = Shape::new(&config, n_pes);
         let first = shape.reserved() + Scratch::BYTES;
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + first;
-        let heap = machine.heap(bytes)?;
+        let heap = machine.heap(bytes, direct::wanted(&config, n_pes))?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
         let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
         let names: Vec<String> = rails.iter().map(|rail| rail.nic().name()).collect();
@@ -95,18 +68,22 @@ impl Pe {
 
         let card = Card { rails: rails.iter().map(Rail::card).collect() };
         let cards = exchange(&*bootstrap, &card, &config)?;
+        let reach = Reach::new(&config, &*machine, &*bootstrap, &heap)?;
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
-        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout);
-        let direct_self = config.peer_path != PeerPath::Nic;
-        state.write_pe(me, control.addr, config.timeout)?;
-        state.describe(&links.descriptors(), &peers(me, n_pes, heap.addr, direct_self))?;
+        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout)
+            .without(reach.without_nic());
+        let peers = reach.descriptors(&config, heap.addr);
+        let table = Table::new(&*machine, &heap, shape)?;
+        state.write_pe(me, control.addr, config.timeout, &table)?;
+        state.describe(&links.descriptors(), &peers)?;
         let work = Work::new(&*machine, shape.reserved())?;
-        let service = Service::start(links, Arc::clone(&bootstrap), control.clone())?;
+        let inbox = Inbox::default();
+        let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
         if config.connect == ConnectKind::Eager {
             service.connect_all(config.bootstrap_timeout)?;
         }
 
-        let parts = CtxParts {
+        let mut parts = CtxParts {
             header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
             state: state.device_state(),
             heap: heap.addr,
@@ -120,20 +97,29 @@ impl Pe {
             block_sets: shape.block_sets,
             exclusive_sets: shape.exclusive_sets,
             rails: shape.rails,
-            reserved: 0,
-            status: DevAddr(0),
-            mark: 0,
+            ..Zeroable::zeroed()
         };
+        direct::mark_mixed(&mut parts, &peers);
+        table.write_parts(&parts)?;
+        let place = Place {
+            node: config.node.unwrap_or(0),
+            local: config.local_pe.unwrap_or(me),
+            direct: (0..n_pes).filter(|pe| reach.mapped(*pe).is_some()).collect(),
+        };
+        let members = predefined(&*bootstrap, &place)?;
+        let teams = Teams::new(table, inbox, shape.teams, me, members)?;
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
             work,
             service,
             state,
+            reach,
             heap,
             control,
             allocator: Mutex::new(Allocator::new(first, bytes)),
             collectives: Mutex::new(0),
+            teams,
             // SAFETY: the addresses are of the regions made above, sized by `shape`, and the PE keeps them.
             ctx: unsafe { Ctx::from_parts(parts) },
             lost,
@@ -177,7 +163,26 @@ impl Pe {
 
     /// How each PE is reached, and why.
     pub fn paths(&self) -> Vec<Path> {
-        paths(&self.config, self.my_pe(), self.n_pes(), &self.nics)
+        self.reach.paths(&self.config, &self.nics)
+    }
+
+    /// True if there is such a PE: every PE of the job can be the target of every operation, by one path or another.
+    /// OpenSHMEM 1.6 section 9.2, `shmem_pe_accessible`.
+    pub fn accessible(&self, pe: u32) -> bool {
+        pe < self.n_pes()
+    }
+
+    /// The copy of `object` on `pe` at its address for kernels of this PE, natively the process's own; `None` if it is not
+    /// reached by loads and stores, or there is no such PE or object. Its own copy a PE always reaches.
+    ///
+    /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`] instead. OpenSHMEM 1.6
+    /// section 9.4.3, `shmem_ptr`.
+    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
+        if !self.allocator().holds(object.offset(), object.bytes()) {
+            return None;
+        }
+        let base = if pe == self.my_pe() { self.heap.addr } else { self.reach.mapped(pe)? };
+        Some(base.add(object.offset()).ptr())
     }
 
     /// QPs towards peers that exist now: they are made when a kernel first posts to a peer, or all at start, as the
@@ -366,7 +371,7 @@ impl Pe {
 
     /// What kernels have recorded since the last look.
     pub(crate) fn take_errors(&self) -> Result<Option<Error>> {
-        let mut page = Box::new(<ControlPage as bytemuck::Zeroable>::zeroed());
+        let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
         let errors = recorded(&page, true);
         if errors.is_empty() {
@@ -378,6 +383,10 @@ impl Pe {
         // The cause before its consequences.
         let first = errors.iter().find(|e| e.code() != Some(Code::Aborted)).unwrap_or(&errors[0]);
         Ok(Some(Error::Device { first: Box::new(*first), others: counted - 1 }))
+    }
+
+    pub(crate) fn bootstrap(&self) -> &dyn Bootstrap {
+        &*self.bootstrap
     }
 
     pub(crate) fn lost(&self) -> Option<PeerLost> {
@@ -451,14 +460,19 @@ fn rails(
 /// Tells the others this PE's card, and returns all of them. Settings that must be equal travel along.
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
-        "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={}",
+        "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={} \
+         peer_path={:?} direct_group={} teams={} team_scratch={}",
         config.heap_bytes.0,
         config.sq_depth.get(),
         config.queue_memory.0,
         config.nics_per_pe,
         config.qps_per_peer,
         config.block_qps,
-        config.exclusive_qps
+        config.exclusive_qps,
+        config.peer_path,
+        config.direct_group,
+        config.teams,
+        config.team_scratch.0
     );
     let all = bootstrap.allgather("rushmem.settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {

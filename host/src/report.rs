@@ -151,6 +151,9 @@ impl fmt::Display for DeviceError {
             Some(Code::Unconnected) => {
                 write!(f, "PE {}: no QP towards PE {} was connected before the deadline", r.pe, r.peer)?
             }
+            Some(Code::BadTeam) => {
+                write!(f, "PE {}: a handle that is of no team, or of one that was destroyed", r.pe)?
+            }
             Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
         }
         write!(f, ", at {}", self.site())?;

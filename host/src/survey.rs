@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::config::{Config, DeviceKind};
 use crate::cuda::Cuda;
+use crate::direct::{Path, expected};
 use crate::nics::{Decision, decide};
-use crate::pe::{Path, paths};
 use crate::provider::found;
 
 /// A GPU.
@@ -62,6 +62,7 @@ pub fn survey(config: &Config) -> Survey {
     let rdma_devices = found::devices(&found::root()).into_iter().map(|(name, _)| name).collect();
     let (nic, nic_details) = nic(config, &gpus);
     let n_pes = config.n_pes.unwrap_or(config.pes).get();
+    let on_gpu = config.device != DeviceKind::Native && !gpus.is_empty();
     Survey {
         cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
         memory_available: crate::job::available_memory(),
@@ -69,7 +70,7 @@ pub fn survey(config: &Config) -> Survey {
         cuda: cuda
             .map(|cuda| format!("{}.{}", cuda.version().0, cuda.version().1))
             .map_err(|e| e.to_string()),
-        paths: paths(config, 0, n_pes, &nic.what),
+        paths: expected(config, 0, n_pes, &nic.what, on_gpu),
         nic,
         nic_details,
         gpus,

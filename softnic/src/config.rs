@@ -50,8 +50,12 @@ impl Default for Idle {
     }
 }
 
-/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1. QPs of the same
-/// adapter exchange no packets, so that packet faults do not concern them.
+/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1.
+///
+/// Packet faults (`drop` to `black_hole`) concern QPs of different adapters only: those of the same adapter exchange no
+/// packets. `stall`, `split` and `late` concern QPs of the same adapter only, and do nothing that a reliable connection
+/// of a ConnectX may not do: the entries of a QP take effect at the responder in their order, the words of one message
+/// have none; READs and atomics are answered in order but maybe after later WRITEs, unless those ask for a fence.
 ///
 /// The same seed and the same order of events give the same faults.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +82,28 @@ pub struct Faults {
     pub completion_delay_time: Duration,
     /// Visits of a QP with work that are skipped, which reorders execution between QPs.
     pub skip_qp: f64,
+    /// Entries, and pieces of split ones, before which their QP stands still while others go on.
+    pub stall: f64,
+    /// Longest time that a QP stands still.
+    pub stall_time: Duration,
+    /// WRITEs and READs (of at most 1 MiB) that are moved in up to 8 pieces, in any order, with work of other QPs between
+    /// them. Aligned words of 8 bytes stay whole.
+    pub split: f64,
+    /// READs and atomics whose answer is late: a READ reads, and an atomic's old value arrives, up to `late_time` after
+    /// the entry's turn.
+    pub late: f64,
+    /// Longest time that an answer is late.
+    pub late_time: Duration,
+    /// Atomics that are a load and a store with others' turn between them: those of one NIC exclude each other, but not
+    /// those of processors or other NICs.
+    pub loose_atomic: f64,
+}
+
+impl Faults {
+    /// Whether any fault concerns the execution of entries towards QPs of the same adapter.
+    pub(crate) fn meddle(&self) -> bool {
+        [self.stall, self.split, self.late].iter().any(|rate| *rate > 0.0)
+    }
 }
 
 impl Default for Faults {
@@ -94,6 +120,12 @@ impl Default for Faults {
             completion_delay: 0.0,
             completion_delay_time: Duration::from_micros(100),
             skip_qp: 0.0,
+            stall: 0.0,
+            stall_time: Duration::from_micros(100),
+            split: 0.0,
+            late: 0.0,
+            late_time: Duration::from_micros(100),
+            loose_atomic: 0.0,
         }
     }
 }
@@ -153,6 +185,10 @@ impl Config {
             ("faults.delay", faults.delay),
             ("faults.completion_delay", faults.completion_delay),
             ("faults.skip_qp", faults.skip_qp),
+            ("faults.stall", faults.stall),
+            ("faults.split", faults.split),
+            ("faults.late", faults.late),
+            ("faults.loose_atomic", faults.loose_atomic),
         ];
         match rates.into_iter().find(|(_, rate)| !(0.0..=1.0).contains(rate)) {
             Some((name, rate)) => setting(name, rate.to_string(), "a probability, 0 to 1"),

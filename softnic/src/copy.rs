@@ -148,6 +148,36 @@ pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
     }
 }
 
+/// The same as a NIC without a processor's help does it: others may access the word between its load and its store.
+///
+/// # Safety
+///
+/// As [`atomic`].
+pub(crate) unsafe fn atomic_of_nic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
+    match width {
+        Width::Eight => {
+            // SAFETY: valid and aligned by the caller.
+            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+            let old = word.load(Ordering::Acquire);
+            std::thread::yield_now();
+            if let Some(new) = op.apply(old, width) {
+                word.store(new, Ordering::Release);
+            }
+            old
+        }
+        Width::Four => {
+            // SAFETY: valid and aligned by the caller.
+            let word = unsafe { AtomicU32::from_ptr(at.cast()) };
+            let old = word.load(Ordering::Acquire);
+            std::thread::yield_now();
+            if let Some(new) = op.apply(old.into(), width) {
+                word.store(new as u32, Ordering::Release);
+            }
+            old.into()
+        }
+    }
+}
+
 // AcqRel throughout: the atomic publishes the writes before it on its QP, and a fetched value orders what follows.
 fn atomic_u64(word: &AtomicU64, op: AtomicOp) -> u64 {
     match op {

@@ -58,11 +58,13 @@ pub(crate) struct Output {
     pub(crate) stats: Stats,
     pub(crate) violations: Violations,
     start: Instant,
-    now: Instant,
-    faults: Faults,
-    rng: Rng,
-    /// QPs with completions that are held back, and when to look.
-    late: Vec<(Instant, u32)>,
+    pub(crate) now: Instant,
+    pub(crate) faults: Faults,
+    /// Whether `faults` concern the execution of entries.
+    pub(crate) meddles: bool,
+    pub(crate) rng: Rng,
+    /// QPs that wait for a time, and when to look.
+    pub(crate) late: Vec<(Instant, u32)>,
     /// What has happened since the sink was last told.
     pub(crate) events: Vec<Event>,
     /// Where executed entries are written down.
@@ -82,11 +84,13 @@ impl Core {
         let faults = config.faults.clone();
         // Not the sequence of the packet faults, which have a generator of their own.
         let rng = Rng::new(!faults.seed);
+        let dma = Dma::with_loose_atomics(faults.loose_atomic, Rng::new(faults.seed.rotate_left(32)));
         let out = Output {
             stats: Stats::default(),
             violations: Violations::default(),
             start: now,
             now,
+            meddles: faults.meddle(),
             faults,
             rng,
             late: Vec::new(),
@@ -104,7 +108,7 @@ impl Core {
             mkeys: Table::new(0x100, 1 << 20),
             cqs: Table::new(0x400, 1 << 18),
             qps: Table::new(0x100, 1 << 18),
-            dma: Dma::default(),
+            dma,
             out,
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),

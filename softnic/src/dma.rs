@@ -2,6 +2,7 @@
 
 use crate::copy;
 use crate::memory::{AtomicOp, Memory, MemoryError, Width};
+use crate::rng::Rng;
 use crate::table::Table;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -172,9 +173,16 @@ pub(crate) struct Dma {
     /// A flush that nobody waited for failed; the next one who waits hears of it.
     failed: Option<MemoryError>,
     stage: Vec<u8>,
+    /// Probability of atomics that are none to processors, and whose choice it is.
+    loose: Option<(f64, Rng)>,
 }
 
 impl Dma {
+    /// An engine of whose atomics on host memory so many are a load and a store.
+    pub(crate) fn with_loose_atomics(rate: f64, rng: Rng) -> Dma {
+        Dma { loose: (rate > 0.0).then_some((rate, rng)), ..Dma::default() }
+    }
+
     /// Waits until every copy has landed.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), MemoryError> {
@@ -304,8 +312,11 @@ impl Dma {
         self.flush()?;
         match at.host {
             Some(word) if (word as u64).is_multiple_of(width.bytes()) && at.len >= width.bytes() => {
+                let loosely = self.loose.as_mut().is_some_and(|(rate, rng)| rng.chance(*rate));
                 // SAFETY: checked against its key, long enough and aligned.
-                Ok(unsafe { copy::atomic(word, width, op) })
+                Ok(unsafe {
+                    if loosely { copy::atomic_of_nic(word, width, op) } else { copy::atomic(word, width, op) }
+                })
             }
             Some(_) => Err(MemoryError::Misaligned { offset: at.offset }),
             None => at.memory.atomic(at.offset, width, op),

@@ -16,7 +16,7 @@ pub struct FaultError {
 }
 
 const NAMES: &str = "give words name=value of seed, drop, duplicate, reorder, corrupt, delay, delay_us, black_hole, \
-                     completion_delay, completion_delay_us, skip_qp";
+                     completion_delay, completion_delay_us, skip_qp, stall, stall_us, split, late, late_us, loose_atomic";
 
 /// Words `name=value`, separated by blanks or commas; those not named keep their default. Probabilities are 0 to 1,
 /// times are microseconds, `black_hole` may be given several times.
@@ -55,6 +55,12 @@ impl FromStr for Faults {
                 "completion_delay" => faults.completion_delay = probability()?,
                 "completion_delay_us" => faults.completion_delay_time = micros()?,
                 "skip_qp" => faults.skip_qp = probability()?,
+                "stall" => faults.stall = probability()?,
+                "stall_us" => faults.stall_time = micros()?,
+                "split" => faults.split = probability()?,
+                "late" => faults.late = probability()?,
+                "late_us" => faults.late_time = micros()?,
+                "loose_atomic" => faults.loose_atomic = probability()?,
                 _ => return Err(wrong(NAMES)),
             }
         }
@@ -69,7 +75,8 @@ mod tests {
     #[test]
     fn every_fault_has_a_word() {
         let text = "seed=9 drop=0.1 duplicate=0.2 reorder=0.3 corrupt=0.4 delay=0.5 delay_us=6 black_hole=10.0.0.7 \
-                    completion_delay=0.8 completion_delay_us=9 skip_qp=1";
+                    completion_delay=0.8 completion_delay_us=9 skip_qp=1 stall=0.11 stall_us=12 split=0.13 \
+                    late=0.14 late_us=15 loose_atomic=0.16";
         let expected = Faults {
             seed: 9,
             drop: 0.1,
@@ -82,6 +89,12 @@ mod tests {
             completion_delay: 0.8,
             completion_delay_time: Duration::from_micros(9),
             skip_qp: 1.0,
+            stall: 0.11,
+            stall_time: Duration::from_micros(12),
+            split: 0.13,
+            late: 0.14,
+            late_time: Duration::from_micros(15),
+            loose_atomic: 0.16,
         };
         assert_eq!(text.parse(), Ok(expected));
         assert_eq!("".parse(), Ok(Faults::default()));

@@ -1,5 +1,6 @@
 //! Queue pairs: their attributes, their state machine and their queues.
 
+use crate::loopback::Mischief;
 use crate::roce::{Psn, Service};
 use crate::route::Route;
 use crate::window::Window;
@@ -166,6 +167,8 @@ pub(crate) struct Qp {
     pub(crate) timer: Option<Instant>,
     /// Completions that a fault holds back.
     pub(crate) held: VecDeque<(Instant, Completion)>,
+    /// What faults do to its entries.
+    pub(crate) mischief: Mischief,
     pub(crate) req: Requester,
     pub(crate) resp: Responder,
 }
@@ -197,6 +200,7 @@ impl Qp {
         (self.send_psn, self.recv_psn, self.msn) = (Psn::default(), Psn::default(), 0);
         (self.progress, self.stall, self.rnr_tries) = (0, None, 0);
         self.held.clear();
+        self.mischief = Mischief::default();
         self.req = Requester::default();
         self.resp = Responder::default();
     }

@@ -126,6 +126,93 @@ fn a_killed_pe_ends_the_waits_of_the_others() {
 }
 
 #[test]
+fn processes_of_a_node_reach_each_other_directly() {
+    let args = ["-n", "3", "--set", "peer_path=direct", "--set", "connect=eager", PE];
+    for what in ["direct", "ring"] {
+        let Some(mut command) = run("processes_of_a_node_reach_each_other_directly", &args) else { return };
+        let output = command.arg(what).output().unwrap();
+        assert!(output.status.success(), "{}", all(&output));
+        let lines = sorted(&output.stdout);
+        if what == "ring" {
+            assert_eq!(lines, ring_lines(3), "{}", all(&output));
+            continue;
+        }
+        for pe in 0..3 {
+            let says = |text: String| lines.contains(&format!("[{pe}] PE {pe} {text}"));
+            let state = "reaches 0 1 2, has marks of 0 1 2, sums are right, 0 QPs";
+            assert!(says(state.into()), "{}", all(&output));
+            let other = (pe + 1) % 3;
+            let path = format!("-> {other}: direct, a process of the same node, which shares its memory");
+            assert!(says(path), "{}", all(&output));
+        }
+    }
+}
+
+/// The launchers of a job of two nodes, both on this machine, which run `what` on `n` PEs with direct peers.
+fn two_nodes(launcher: &Path, n: &str, what: &str) -> Vec<Output> {
+    // Nobody else on this machine uses such an address, so that no port needs to be looked for.
+    let rendezvous = format!("127.79.{}.{n}:7000", std::process::id() % 250);
+    let start = |node: &str| {
+        let mut command = clean(launcher);
+        command.args(["run", "-n", n, "--nodes", "2", "--node", node, "--rendezvous", &rendezvous]);
+        command.args(["--set", "peer_path=direct", PE, what]).env("RUSHMEM_TOKEN", "5a".repeat(32));
+        command.spawn().unwrap()
+    };
+    let launchers = ["1", "0"].map(start);
+    launchers.into_iter().rev().map(|launcher| launcher.wait_with_output().unwrap()).collect()
+}
+
+#[test]
+fn a_job_of_mapped_and_far_peers_works_and_counts_right() {
+    let Some(launcher) = launcher(PE) else {
+        return skip("a_job_of_mapped_and_far_peers_works_and_counts_right", "the launcher is not built");
+    };
+    // PEs 0 and 1 on the first node, 2 to 4 on the second.
+    let outputs = two_nodes(&launcher, "5", "direct");
+    for (output, pes) in outputs.iter().zip(["0 1", "2 3 4"]) {
+        assert!(output.status.success(), "{}", all(output));
+        let lines = sorted(&output.stdout);
+        for pe in pes.split(' ') {
+            let line = format!("[{pe}] PE {pe} reaches {pes}, has marks of {pes}, sums are right, 5 QPs");
+            assert!(lines.contains(&line), "{line}\n{}", all(output));
+            let far = if pes.contains('0') { 4 } else { 0 };
+            let line = format!("[{pe}] PE {pe} -> {far}: software ConnectX, it is on another node, or in");
+            assert!(lines.iter().any(|found| found.starts_with(&line)), "{line}\n{}", all(output));
+        }
+    }
+    let outputs = two_nodes(&launcher, "4", "ring");
+    let mut lines: Vec<String> = outputs.iter().flat_map(|output| sorted(&output.stdout)).collect();
+    lines.sort();
+    assert_eq!(lines, ring_lines(4), "{outputs:?}");
+}
+
+#[test]
+fn memory_of_a_killed_pe_stays_mapped_while_the_job_ends() {
+    let args = ["-n", "3", "--set", "timeout=120s", "--set", "peer_path=direct", PE, "store"];
+    let Some(command) = run("memory_of_a_killed_pe_stays_mapped_while_the_job_ends", &args) else { return };
+    let job = Waiting::start(command, 3);
+    assert!(Command::new("kill").args(["-9", &job.pids[1]]).status().unwrap().success());
+    let (output, took) = job.end();
+    assert!(took < SOON, "{took:?}");
+    assert_eq!(output.status.code(), Some(128 + 9), "{}", all(&output));
+    for pe in [0, 2] {
+        assert!(text(&output.stdout).contains(&format!("[{pe}] PE {pe} has stored")), "{}", all(&output));
+        let told = format!("[{pe}] error: PE 1 was lost: ");
+        assert!(text(&output.stderr).contains(&told), "{}", all(&output));
+    }
+}
+
+#[test]
+fn pes_with_different_paths_are_no_job() {
+    let script = "if [ $RUSHMEM_PE = 1 ]; then export RUSHMEM_PEER_PATH=nic; fi; exec \"$0\" ring";
+    let args = ["-n", "2", "--set", "peer_path=direct", "sh", "-c", script, PE];
+    let Some(mut command) = run("pes_with_different_paths_are_no_job", &args) else { return };
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", all(&output));
+    assert!(text(&output.stderr).contains("peer_path=Nic"), "{}", all(&output));
+}
+
+#[test]
 fn a_pe_that_exits_early_is_named() {
     let args = ["-n", "3", "--set", "timeout=120s", PE, "exit", "1"];
     let Some(mut command) = run("a_pe_that_exits_early_is_named", &args) else { return };

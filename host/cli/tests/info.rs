@@ -41,3 +41,19 @@ fn a_wrong_setting_is_a_usage_error() {
     assert_eq!(code, Some(2));
     assert!(text.contains("RUSHMEM_LOG"), "{text}");
 }
+
+#[test]
+fn the_paths_of_a_job_and_why() {
+    let path = |variables: &[(&str, &str)]| {
+        let variables = [&[("RUSHMEM_PES", "3"), ("RUSHMEM_DEVICE", "native")], variables].concat();
+        let (code, text) = info(&[], &variables);
+        assert_eq!(code, Some(0));
+        text.lines().find(|line| line.contains("0 -> 2")).unwrap().to_string()
+    };
+    let auto = path(&[]);
+    assert!(auto.contains("software ConnectX") && auto.contains("RUSHMEM_PEER_PATH=direct maps"), "{auto}");
+    let direct = path(&[("RUSHMEM_PEER_PATH", "direct")]);
+    assert!(direct.contains(" direct (RUSHMEM_PEER_PATH=direct, if it is on this node)"), "{direct}");
+    let group = path(&[("RUSHMEM_PEER_PATH", "direct"), ("RUSHMEM_DIRECT_GROUP", "2")]);
+    assert!(group.contains("software ConnectX (it is of another group"), "{group}");
+}

@@ -19,9 +19,13 @@ pub struct Token([u8; PROOF_BYTES]);
 
 /// Which side proves.
 #[derive(Clone, Copy)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Launcher,
     Pe,
+    /// A PE that hands out its heap, in the place of the launcher.
+    HeapOwner,
+    /// A PE that asks for one.
+    HeapUser,
 }
 
 impl Token {
@@ -57,8 +61,16 @@ impl Token {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    pub(super) fn bytes(&self) -> &[u8; PROOF_BYTES] {
+        &self.0
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; PROOF_BYTES]) -> Token {
+        Token(bytes)
+    }
+
     /// What `role` sends to prove that it knows the token.
-    pub(super) fn proof(
+    pub(crate) fn proof(
         &self,
         role: Role,
         launcher: &[u8; PROOF_BYTES],
@@ -68,7 +80,7 @@ impl Token {
     }
 
     /// Whether `proof` is what `role` must send; in constant time.
-    pub(super) fn verify(
+    pub(crate) fn verify(
         &self,
         role: Role,
         launcher: &[u8; PROOF_BYTES],
@@ -82,6 +94,8 @@ impl Token {
         let role: &[u8] = match role {
             Role::Launcher => b"rushmem bootstrap: launcher",
             Role::Pe => b"rushmem bootstrap: PE",
+            Role::HeapOwner => b"rushmem heap: owner",
+            Role::HeapUser => b"rushmem heap: user",
         };
         let mac = match Hmac::<Sha256>::new_from_slice(&self.0) {
             Ok(mac) => mac,
@@ -98,7 +112,7 @@ impl fmt::Debug for Token {
 }
 
 /// Fresh random bytes.
-pub(super) fn nonce() -> Result<[u8; PROOF_BYTES], Error> {
+pub(crate) fn nonce() -> Result<[u8; PROOF_BYTES], Error> {
     let mut bytes = [0; PROOF_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.to_string()))?;
     Ok(bytes)

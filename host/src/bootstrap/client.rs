@@ -1,4 +1,4 @@
-//! A PE that is a process, connected to its job's launcher.
+//! A PE that is a process, connected to its job's server: the launcher's, or that in the process of a PE.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,12 +9,16 @@ use super::auth::Token;
 use super::dial::Dial;
 use super::error::{Error, Failure, PeerLost};
 use super::mail::{Mailbox, OnMail};
+use super::server::Server;
 use super::watch::{Watch, lock};
 use super::wire::{MAIL_LIMIT, Message, client_limit, frame, part_limit, read_frame};
 use super::{Bootstrap, OnPeerLost};
 
 /// How much longer than a PE's own deadline the launcher may take to say who is missing.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long the process with the job's server waits for the others after a failure, before it leaves them without.
+pub(super) const LINGER: Duration = Duration::from_secs(5);
 
 /// Who this process is in its job, and where the job is.
 #[derive(Clone, Debug)]
@@ -43,10 +47,13 @@ pub struct Tcp {
     n_pes: u32,
     timeout: Duration,
     server: String,
+    token: Token,
     stream: Mutex<TcpStream>,
     shared: Arc<Shared>,
     /// One call at a time.
     calls: Mutex<()>,
+    /// The job's server, if it lives in this process: it must outlive the other PEs.
+    hosted: Option<Arc<Server>>,
 }
 
 struct Shared {
@@ -97,11 +104,41 @@ impl Tcp {
             std::thread::Builder::new().name(name.into()).spawn(move || listener.listen(reader, n_pes));
         thread.map_err(|source| Error::Thread { name, source })?;
 
-        let tcp =
-            Tcp { pe, n_pes, timeout, server, stream: Mutex::new(stream), shared, calls: Mutex::new(()) };
+        let (stream, calls) = (Mutex::new(stream), Mutex::new(()));
+        let tcp = Tcp { pe, n_pes, timeout, server, token, stream, shared, calls, hosted: None };
         tcp.tell(&Message::Join { pe, n_pes, build: build_id, whence: whence() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
+    }
+
+    /// Where the job's server listens.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Has this PE, whose process has the job's server, wait for the others at its end.
+    pub(super) fn hosting(mut self, server: Arc<Server>) -> Tcp {
+        self.hosted = Some(server);
+        self
+    }
+
+    /// Waits until the other PEs need the server of this process no more.
+    fn linger(&self, within: Duration) {
+        let Some(server) = &self.hosted else { return };
+        let present = server.wait_for_pes(within);
+        if !present.0.is_empty() {
+            tracing::warn!("{present} did not leave the job within {within:?}, and lose its server now");
+        }
+    }
+
+    /// Gives up; the launcher hears why, and the code with which all are to end.
+    fn give_up(&self, reason: &str, exit: Option<u8>) {
+        let message = Message::Abort { reason: reason.into(), exit };
+        // A launcher that does not hear it sees the connection close instead.
+        if let Err(error) = self.leave(&message, "abort", Duration::from_secs(1)) {
+            tracing::debug!(%error, "abort was not confirmed");
+        }
+        self.linger(LINGER);
     }
 
     fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
@@ -217,7 +254,7 @@ impl Shared {
                 _ => break "it does not follow the protocol".into(),
             }
         };
-        self.lost(PeerLost { pe: None, reason });
+        self.lost(PeerLost { pe: None, reason, exit: None });
     }
 
     fn put(&self, change: impl FnOnce(&mut Inbox)) {
@@ -255,6 +292,10 @@ impl Bootstrap for Tcp {
         self.timeout
     }
 
+    fn token(&self) -> Option<&Token> {
+        Some(&self.token)
+    }
+
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
     }
@@ -264,11 +305,11 @@ impl Bootstrap for Tcp {
     }
 
     fn abort(&self, reason: &str) {
-        let message = Message::Abort { reason: reason.into() };
-        // A launcher that does not hear it sees the connection close instead.
-        if let Err(error) = self.leave(&message, "abort", Duration::from_secs(1)) {
-            tracing::debug!(%error, "abort was not confirmed");
-        }
+        self.give_up(reason, None);
+    }
+
+    fn exit(&self, code: u8) {
+        self.give_up(&exit_reason(code), Some(code));
     }
 
     fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error> {
@@ -295,7 +336,9 @@ impl Bootstrap for Tcp {
     }
 
     fn finish(&self) -> Result<(), Error> {
-        self.leave(&Message::Finish, "finish", self.timeout)
+        self.leave(&Message::Finish, "finish", self.timeout)?;
+        self.linger(self.timeout);
+        Ok(())
     }
 }
 
@@ -310,6 +353,11 @@ impl Drop for Tcp {
         self.shared.mailbox.close();
         let _ = lock(&self.stream).shutdown(Shutdown::Both);
     }
+}
+
+/// How a PE is lost that ends the whole job.
+pub(super) fn exit_reason(code: u8) -> String {
+    format!("ended the job with code {code}")
 }
 
 /// This process and its host, for messages.

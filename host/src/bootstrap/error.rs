@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::config::BootstrapKind;
+
 /// A PE, or the launcher, that left the job before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerLost {
@@ -10,6 +12,8 @@ pub struct PeerLost {
     pub pe: Option<u32>,
     /// How it was lost, as part of a sentence: `killed by SIGKILL`, `aborted: out of memory`.
     pub reason: String,
+    /// The code with which it ended the whole job, if it did so by [`Bootstrap::exit`](super::Bootstrap::exit).
+    pub exit: Option<u8>,
 }
 
 impl fmt::Display for PeerLost {
@@ -178,11 +182,58 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Variables of the launcher that make no sense together.
-    #[error("this process was started as a PE of a job, but {why}; start it with `rushmem run`")]
+    #[error("how this process was started is not clear: {why}")]
     Launch {
-        /// What is missing or contradicts.
+        /// What is missing or contradicts, and what to do.
         why: String,
     },
+    /// The setting that says how PEs meet asks for what is not there.
+    #[error("RUSHMEM_BOOTSTRAP={kind}, but {why}")]
+    NotStarted {
+        /// What was asked for.
+        kind: BootstrapKind,
+        /// What is missing.
+        why: String,
+    },
+    /// Something that is no unique id.
+    #[error("this is no unique id of a job: {why}")]
+    Id {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The address of an id is that of another machine's loopback interface.
+    #[error(
+        "the job's PEs meet at {addr}, which only the machine of PE 0 can reach: have PE 0 listen on a network that \
+         all machines share, by RUSHMEM_BOOTSTRAP_INTERFACE"
+    )]
+    Loopback {
+        /// The address.
+        addr: String,
+    },
+    /// A network interface that is not there.
+    #[error("RUSHMEM_BOOTSTRAP_INTERFACE: there is no `{wanted}`{family}; there are {there}")]
+    Interface {
+        /// The name or address that was asked for.
+        wanted: String,
+        /// What kind of address it is to have.
+        family: &'static str,
+        /// Those that there are.
+        there: String,
+    },
+    /// The system does not tell its network interfaces.
+    #[error("cannot list the network interfaces: {0}")]
+    Interfaces(std::io::Error),
+    /// The launcher, or the application's own means of exchange, failed.
+    #[error("{by}: {why}")]
+    Exchange {
+        /// By what the PEs were to learn of each other.
+        by: String,
+        /// What went wrong, and what to do.
+        why: String,
+    },
+    /// Settings of file or environment are wrong.
+    #[error(transparent)]
+    Config(#[from] Box<crate::config::Error>),
     /// A job's secret that is not one.
     #[error("a job's token must be 64 hexadecimal digits (32 random bytes)")]
     Token,

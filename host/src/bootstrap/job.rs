@@ -82,10 +82,13 @@ impl Job {
                 let reason = format!("two processes want to be PE {pe}: {other} came first, then {whence}");
                 return Err(Refusal::Reason(reason));
             }
-            Some(Member::Finished) => {
-                return Err(Refusal::Reason(format!("PE {pe} has already finished; a PE cannot join twice")));
+            Some(Member::Finished) if self.failure.is_none() => {
+                let others = self.pes_where(|member| *member != Member::Finished);
+                return Err(Refusal::Reason(format!(
+                    "PE {pe} wants to join the next job of these processes, and {others} did not finish the last one"
+                )));
             }
-            Some(Member::Absent | Member::Lost) => {}
+            Some(Member::Absent | Member::Lost | Member::Finished) => {}
         }
         if let Some(failure) = &self.failure {
             return Err(Refusal::Failed(failure.clone()));
@@ -115,6 +118,27 @@ impl Job {
     /// Whether this PE has not joined yet, nor been lost.
     pub(super) fn is_absent(&self, pe: u32) -> bool {
         self.members[pe as usize] == Member::Absent
+    }
+
+    /// Whether this PE would join the next job of these processes while others have not finished the last one.
+    pub(super) fn is_early(&self, pe: u32) -> bool {
+        let finished = self.members.get(pe as usize) == Some(&Member::Finished);
+        finished && self.failure.is_none() && !self.is_over()
+    }
+
+    /// Whether all PEs have finished. Then the same processes may begin another job.
+    pub(super) fn is_over(&self) -> bool {
+        self.members.iter().all(|member| *member == Member::Finished)
+    }
+
+    /// PEs that have joined and are neither finished nor lost; those that have not joined, too, unless the job failed.
+    pub(super) fn present(&self) -> Pes {
+        let expected = self.failure.is_none();
+        self.pes_where(|member| match member {
+            Member::Joined { .. } => true,
+            Member::Absent => expected,
+            Member::Finished | Member::Lost => false,
+        })
     }
 
     /// A PE enters a collective call. It must not be in one.
@@ -152,13 +176,13 @@ impl Job {
     }
 
     /// A PE is gone. `None` if that is no news, or no loss.
-    pub(super) fn lose(&mut self, pe: u32, reason: &str) -> Option<PeerLost> {
+    pub(super) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<PeerLost> {
         let member = &mut self.members[pe as usize];
         if matches!(member, Member::Finished | Member::Lost) {
             return None;
         }
         *member = Member::Lost;
-        let lost = PeerLost { pe: Some(pe), reason: reason.into() };
+        let lost = PeerLost { pe: Some(pe), reason: reason.into(), exit };
         self.fail(Failure::Lost(lost.clone()));
         Some(lost)
     }
@@ -243,10 +267,10 @@ mod tests {
     fn the_first_loss_is_the_failure() {
         let mut job = joined(3);
         job.contribute(0, "a", vec![]);
-        assert!(job.lose(1, "killed").is_some());
-        assert!(job.lose(1, "again").is_none());
-        assert!(job.lose(2, "later").is_some());
-        let first = Failure::Lost(PeerLost { pe: Some(1), reason: "killed".into() });
+        assert!(job.lose(1, "killed", None).is_some());
+        assert!(job.lose(1, "again", None).is_none());
+        assert!(job.lose(2, "later", None).is_some());
+        let first = Failure::Lost(PeerLost { pe: Some(1), reason: "killed".into(), exit: None });
         assert_eq!(job.failure(), Some(&first));
     }
 
@@ -254,13 +278,33 @@ mod tests {
     fn a_finished_pe_cannot_be_lost_nor_waited_for() {
         let mut job = joined(2);
         assert_eq!(job.finish(1), None);
-        assert_eq!(job.lose(1, "closed"), None);
+        assert_eq!(job.lose(1, "closed", None), None);
         let Step::Failed(failure) = job.contribute(0, "a", vec![]) else { panic!("no failure") };
         assert!(failure.to_string().contains("PE 1 called finish() before a"), "{failure}");
 
         let mut job = joined(2);
         job.contribute(0, "a", vec![]);
         assert!(matches!(job.finish(1), Some(Failure::Left { .. })));
+    }
+
+    #[test]
+    fn the_same_processes_may_begin_another_job_when_all_have_finished() {
+        let mut job = joined(2);
+        assert_eq!(job.present(), Pes(vec![0, 1]));
+        job.finish(1);
+        assert!(job.is_early(1) && !job.is_early(0) && !job.is_over());
+        let Err(Refusal::Reason(reason)) = job.join(1, 2, "b", "here") else { panic!("joined") };
+        assert!(reason.contains("PE 0 did not finish the last one"), "{reason}");
+        job.finish(0);
+        assert!(job.is_over() && !job.is_early(1));
+        assert_eq!(job.present(), Pes(vec![]));
+
+        // After a failure there is nothing to wait for.
+        let mut job = joined(2);
+        job.finish(1);
+        job.lose(0, "killed", None);
+        assert!(!job.is_early(1));
+        assert!(matches!(job.join(1, 2, "b", "here"), Err(Refusal::Failed(_))));
     }
 
     #[test]

@@ -1,17 +1,23 @@
 //! How the PEs of a job find each other, exchange addresses and keys, and hear of each other's death.
 //!
-//! A job's PEs are either threads of one process ([`Threads`]) or processes that a launcher started ([`Tcp`], whose
-//! other end is the launcher's [`Server`]); [`from_env`] tells which. Both are used through [`Bootstrap`], and both
-//! follow one state machine, so that a job behaves and fails alike on either.
+//! A job's PEs are either threads of one process ([`Threads`]) or processes ([`Tcp`], whose other end is a [`Server`]);
+//! [`from_env`] tells which. The server is that of `rushmem run`, or lives in the process of a PE: then a [`UniqueId`]
+//! tells the others where, and a launcher of other people or an [`Exchange`] of the application carries it to them.
+//! All are used through [`Bootstrap`], and all follow one state machine, so that a job behaves and fails alike.
 //!
 //! Nothing here waits for ever: each call has a deadline, and an error names the PEs that did not come.
 
 mod auth;
 mod client;
+mod connect;
 mod dial;
 mod discover;
 mod error;
+mod exchange;
+mod id;
+mod interface;
 mod job;
+mod launcher;
 mod mail;
 mod observer;
 mod server;
@@ -22,9 +28,13 @@ pub mod wire;
 use std::time::Duration;
 
 pub use self::auth::Token;
+pub(crate) use self::auth::{Role, nonce};
 pub use self::client::{Member, Tcp};
-pub use self::discover::{Found, Job, from_env};
+pub use self::connect::{Found, Job, from_env, with_id};
 pub use self::error::{Error, Failure, PeerLost, Pes};
+pub(crate) use self::exchange::agree_on_id;
+pub use self::exchange::{Exchange, ExchangeError};
+pub use self::id::UniqueId;
 pub use self::mail::{Mail, OnMail};
 pub use self::observer::{Event, Observer};
 pub use self::server::{Server, ServerOptions};
@@ -46,6 +56,12 @@ pub trait Bootstrap: Send + Sync {
 
     /// The deadline of calls that do not give their own.
     fn timeout(&self) -> Duration;
+
+    /// The job's secret, with which its processes prove to each other who they are; `None` where PEs are threads, or where
+    /// they have none.
+    fn token(&self) -> Option<&Token> {
+        None
+    }
 
     /// Gives `mine` to every PE and returns what each one gave, in the order of their numbers. Collective.
     ///
@@ -70,6 +86,10 @@ pub trait Bootstrap: Send + Sync {
 
     /// Tells all other PEs that this one gives up, and why. They see it as lost.
     fn abort(&self, reason: &str);
+
+    /// Tells all other PEs and the launcher that this one ends the job with `code`. They see it as lost, with the code,
+    /// and are expected to end with it.
+    fn exit(&self, code: u8);
 
     /// Has `callback` called, from a thread of its own, for each PE that dies, aborts, or leaves without
     /// [`Bootstrap::finish`]; also for those lost before this call. Not called after this PE's own finish.

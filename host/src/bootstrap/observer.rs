@@ -66,7 +66,7 @@ impl Observer {
                     Err(error) => break error.to_string(),
                 }
             };
-            on_event(Event::Lost(PeerLost { pe: None, reason }));
+            on_event(Event::Lost(PeerLost { pe: None, reason, exit: None }));
         };
         let name = "rushmem-observer";
         let thread = std::thread::Builder::new().name(name.into()).spawn(listen);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::auth::{Role, Token, nonce};
 use super::dial::tune;
-use super::error::{Error, Failure, PeerLost};
+use super::error::{Error, Failure, PeerLost, Pes};
 use super::job::{Job, Refusal, Step};
 use super::mail::Mail;
 use super::watch::lock;
@@ -79,6 +79,16 @@ impl Server {
     pub fn start(options: ServerOptions) -> Result<Server, Error> {
         let listen = |source| Error::Listen { addr: options.listen.to_string(), source };
         let listener = TcpListener::bind(options.listen).map_err(listen)?;
+        Server::on(listener, options)
+    }
+
+    /// Listens on a socket that is bound already.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no thread.
+    pub(super) fn on(listener: TcpListener, options: ServerOptions) -> Result<Server, Error> {
+        let listen = |source| Error::Listen { addr: options.listen.to_string(), source };
         let addr = listener.local_addr().map_err(listen)?;
         let n = options.n_pes as usize;
         let state = State {
@@ -105,6 +115,20 @@ impl Server {
     /// Where it listens, with the port that it got.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Waits until every PE has left the job, at most `within`; returns those that have not.
+    pub(super) fn wait_for_pes(&self, within: Duration) -> Pes {
+        let begin = Instant::now();
+        let mut state = lock(&self.shared.state);
+        loop {
+            let present = state.job.present();
+            let left = within.saturating_sub(begin.elapsed());
+            if present.0.is_empty() || left.is_zero() {
+                return present;
+            }
+            state = self.shared.wait(state, left);
+        }
     }
 
     /// Waits until the observers of all of `nodes` nodes have come and gone; at most `within`, if given.
@@ -250,7 +274,15 @@ impl Shared {
             Err(error) => return refuse(&mut stream, error.to_string()),
         };
         {
+            let begin = Instant::now();
             let mut state = lock(&self.state);
+            // One that comes for the next job may be faster than another that leaves the last one.
+            while state.job.is_early(pe) && begin.elapsed() < HANDSHAKE {
+                state = self.wait(state, HANDSHAKE.saturating_sub(begin.elapsed()));
+            }
+            if state.job.is_over() {
+                state.begin_again();
+            }
             match state.job.join(pe, n_pes, build, whence) {
                 Ok(()) => {}
                 Err(Refusal::Reason(reason)) => {
@@ -268,23 +300,26 @@ impl Shared {
             state.pes[pe as usize] = Some(outbox);
             state.enter(pe, "joining the job", Vec::new());
         }
-        let reason = self.listen_to_pe(stream, pe);
-        self.pe_closed(pe, &reason);
+        if let Err(reason) = self.listen_to_pe(stream, pe) {
+            self.pe_closed(pe, &reason);
+        }
     }
 
-    /// Takes in what a PE says, until its connection ends; returns how that was.
-    fn listen_to_pe(&self, stream: TcpStream, pe: u32) -> String {
+    /// Takes in what a PE says, until it finishes. An error tells how its connection ended before that.
+    fn listen_to_pe(&self, stream: TcpStream, pe: u32) -> Result<(), String> {
         let mut from = BufReader::new(stream);
         loop {
             let message = match read_frame(&mut from, server_limit(self.options.n_pes)) {
                 Ok(Some(message)) => message,
-                Ok(None) => return "its connection closed: it ended, or left without finish()".into(),
-                Err(error) => return format!("its connection broke: {error}"),
+                Ok(None) => return Err("its connection closed: it ended, or left without finish()".into()),
+                Err(error) => return Err(format!("its connection broke: {error}")),
             };
             let mut state = lock(&self.state);
             match message {
                 Message::Gather { .. } if state.job.is_waiting(pe) => {
-                    return "it does not follow the protocol: two collective calls at the same time".into();
+                    return Err(
+                        "it does not follow the protocol: two collective calls at the same time".into()
+                    );
                 }
                 Message::Gather { call, bytes } => state.enter(pe, &call, bytes),
                 Message::GiveUp { waited_ms } => {
@@ -295,9 +330,11 @@ impl Shared {
                 Message::Send { to, bytes } if to < self.options.n_pes && bytes.len() <= MAIL_LIMIT => {
                     state.tell_pe(to, &Message::Mail(Mail { from: pe, bytes }));
                 }
-                Message::Abort { reason } => {
+                Message::Abort { reason, exit } => {
                     state.tell_pe(pe, &Message::Left);
-                    state.lose(pe, &format!("aborted: {reason}"));
+                    let reason = if exit.is_some() { reason } else { format!("aborted: {reason}") };
+                    state.lose(pe, &reason, exit);
+                    self.changed.notify_all();
                 }
                 Message::Finish => {
                     let failure = state.job.finish(pe);
@@ -306,8 +343,10 @@ impl Shared {
                     if let Some(failure) = failure {
                         state.tell_pes(&Message::Failed(failure));
                     }
+                    self.changed.notify_all();
+                    return Ok(());
                 }
-                _ => return "it does not follow the protocol".into(),
+                _ => return Err("it does not follow the protocol".into()),
             }
         }
     }
@@ -324,7 +363,8 @@ impl Shared {
             state = self.wait(state, left);
         }
         state.pes[pe as usize] = None;
-        state.lose(pe, reason);
+        state.lose(pe, reason, None);
+        self.changed.notify_all();
     }
 
     fn serve_observer(&self, mut stream: TcpStream, node: u32) {
@@ -363,9 +403,9 @@ impl Shared {
     fn exited(&self, pe: u32, how: String) {
         let mut state = lock(&self.state);
         if state.job.is_absent(pe) {
-            state.lose(pe, &format!("{how}, before it joined the job"));
+            state.lose(pe, &before_joining(&how), None);
         } else {
-            state.lose(pe, &format!("{how}, before it had finished the job"));
+            state.lose(pe, &format!("{how}, before it had finished the job"), None);
         }
         state.exits[pe as usize] = Some(how);
         self.changed.notify_all();
@@ -384,8 +424,18 @@ impl State {
         }
     }
 
-    fn lose(&mut self, pe: u32, reason: &str) {
-        let Some(lost) = self.job.lose(pe, reason) else { return };
+    /// The same processes begin another job, but for those that have ended meanwhile.
+    fn begin_again(&mut self) {
+        self.job = Job::new(self.job.n_pes());
+        for (pe, exit) in (0..).zip(&self.exits) {
+            if let Some(how) = exit {
+                self.job.lose(pe, &before_joining(how), None);
+            }
+        }
+    }
+
+    fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) {
+        let Some(lost) = self.job.lose(pe, reason, exit) else { return };
         self.pes[pe as usize] = None;
         if self.any_joined {
             tracing::debug!(pe, reason, "lost");
@@ -407,6 +457,10 @@ impl State {
     fn tell_observers(&self, lost: PeerLost) {
         send_all(self.observers.values().flatten(), &Message::Lost(lost));
     }
+}
+
+fn before_joining(how: &str) -> String {
+    format!("{how}, before it joined the job")
 }
 
 fn send(to: &Outbox, message: &Message) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::wire::{Message, PROTOCOL, read_frame, write_frame};
 use super::*;
+use crate::config::Config;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -163,9 +164,138 @@ fn an_abort_reaches_calls_and_callbacks() {
         }
         let losses = losses(&*pe);
         pe.barrier("begin").unwrap();
-        let lost = PeerLost { pe: Some(1), reason: "aborted: out of cheese".into() };
+        let lost = PeerLost { pe: Some(1), reason: "aborted: out of cheese".into(), exit: None };
         assert_eq!(failure(pe.barrier("end")), Failure::Lost(lost.clone()));
         assert_eq!(losses.recv_timeout(LONG).unwrap(), lost);
+    });
+}
+
+#[test]
+fn an_exit_reaches_all_with_its_code() {
+    both_ways(3, LONG, |pe| {
+        if pe.pe() == 1 {
+            return pe.exit(7);
+        }
+        let lost = losses(&*pe).recv_timeout(LONG).unwrap();
+        assert_eq!(
+            (lost.pe, lost.exit, lost.reason.as_str()),
+            (Some(1), Some(7), "ended the job with code 7")
+        );
+        assert_eq!(failure(pe.barrier("x")), Failure::Lost(lost));
+    });
+}
+
+#[test]
+fn the_same_processes_make_several_jobs() {
+    let (server, token) = server(3, Duration::ZERO);
+    thread::scope(|scope| {
+        for pe in 0..3 {
+            let member = member(&server, &token, pe, 3, LONG);
+            scope.spawn(move || {
+                for round in 0..20u8 {
+                    let job = Tcp::join(member.clone()).unwrap();
+                    // A fast one meets another that has not left the last job.
+                    thread::sleep(Duration::from_millis(u64::from(pe * 3)));
+                    let all = job.allgather("round", &[round, pe as u8]).unwrap();
+                    assert_eq!(all, (0..3).map(|pe| vec![round, pe]).collect::<Vec<_>>());
+                    job.finish().unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Joins the job of `id` as each PE, and runs `body` there.
+fn with_an_id(id: UniqueId, n: u32, config: &Config, body: impl Fn(&Tcp) + Sync) {
+    thread::scope(|scope| {
+        // The maker is any of them, and need not come first.
+        for pe in (0..n).rev() {
+            let body = &body;
+            scope.spawn(move || {
+                let Job::Process(tcp) = with_id(id, pe, n, config, "b".into()).unwrap().job else {
+                    panic!("not a process")
+                };
+                body(&tcp);
+            });
+        }
+    });
+}
+
+#[test]
+fn an_id_makes_a_job_and_two_do_not_mix() {
+    let config = Config::default();
+    let ids = [UniqueId::with_config(&config).unwrap(), UniqueId::with_config(&config).unwrap()];
+    thread::scope(|scope| {
+        for (i, id) in ids.into_iter().enumerate() {
+            let config = &config;
+            scope.spawn(move || {
+                with_an_id(id, 3, config, |tcp| {
+                    let all = tcp.allgather("who", &[i as u8, tcp.pe() as u8]).unwrap();
+                    assert_eq!(all, (0..3).map(|pe| vec![i as u8, pe]).collect::<Vec<_>>());
+                    tcp.barrier("end").unwrap();
+                    tcp.finish().unwrap();
+                });
+            });
+        }
+    });
+    // Each was for one job.
+    assert!(with_id(ids[0], 1, 3, &config, "b".into()).is_err());
+}
+
+#[test]
+fn ids_work_over_ipv6_too() {
+    let mut config = Config::default();
+    config.set("bootstrap_family", "ipv6").unwrap();
+    let id = match UniqueId::with_config(&config) {
+        Ok(id) => id,
+        Err(error) => return eprintln!("SKIPPED ids_work_over_ipv6_too: {error}"),
+    };
+    assert!(id.addr().is_ipv6());
+    with_an_id(id, 2, &config, |tcp| {
+        tcp.barrier("here").unwrap();
+        tcp.finish().unwrap();
+    });
+}
+
+#[test]
+fn a_pe_that_never_comes_to_an_id_is_named_in_time() {
+    let mut config = Config::default();
+    config.set("bootstrap_timeout", "500ms").unwrap();
+    let id = UniqueId::with_config(&config).unwrap();
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for pe in [0, 2] {
+            let config = &config;
+            scope.spawn(move || {
+                let told = with_id(id, pe, 3, config, "b".into()).err().unwrap().to_string();
+                assert!(told.contains("PE 1 of 3 did not arrive at joining the job within"), "{told}");
+            });
+        }
+    });
+    assert!(begin.elapsed() < LONG);
+    let told = with_id(id, 3, 3, &config, "b".into()).err().unwrap().to_string();
+    assert_eq!(told, "there is no PE 3: the job has 3, numbered from 0");
+}
+
+#[test]
+fn the_process_with_the_server_is_the_last_to_go() {
+    let config = Config::default();
+    let id = UniqueId::with_config(&config).unwrap();
+    with_an_id(id, 3, &config, |tcp| {
+        tcp.barrier("end").unwrap();
+        if tcp.pe() != 0 {
+            thread::sleep(Duration::from_millis(300));
+        }
+        tcp.finish().unwrap();
+    });
+    let id = UniqueId::with_config(&config).unwrap();
+    with_an_id(id, 3, &config, |tcp| {
+        // Whoever has the server, the others hear of the exit and not of its end.
+        if tcp.pe() == 0 {
+            return tcp.exit(9);
+        }
+        let lost = losses(tcp).recv_timeout(LONG).unwrap();
+        assert_eq!((lost.pe, lost.exit), (Some(0), Some(9)));
     });
 }
 

@@ -4,6 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::client::exit_reason;
 use super::error::{Error, PeerLost};
 use super::job::{Job, Step};
 use super::mail::{Mail, Mailbox, OnMail};
@@ -114,7 +115,7 @@ impl Threads {
     }
 
     /// Leaves the job; with a reason, as one that is lost.
-    fn leave(&self, reason: Option<&str>) {
+    fn leave(&self, reason: Option<&str>, exit: Option<u8>) {
         self.watch.close();
         self.shared.mailboxes[self.pe as usize].close();
         let mut state = lock(&self.shared.state);
@@ -124,7 +125,7 @@ impl Threads {
         match reason {
             None => drop(state.job.finish(self.pe)),
             Some(reason) => {
-                if let Some(lost) = state.job.lose(self.pe, reason) {
+                if let Some(lost) = state.job.lose(self.pe, reason, exit) {
                     for watcher in state.watchers.iter().flatten() {
                         // A PE that never asked for news has dropped its receiver by now, or will.
                         let _ = watcher.send(lost.clone());
@@ -158,7 +159,11 @@ impl Bootstrap for Threads {
     }
 
     fn abort(&self, reason: &str) {
-        self.leave(Some(&format!("aborted: {reason}")));
+        self.leave(Some(&format!("aborted: {reason}")), None);
+    }
+
+    fn exit(&self, code: u8) {
+        self.leave(Some(&exit_reason(code)), Some(code));
     }
 
     fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error> {
@@ -184,7 +189,7 @@ impl Bootstrap for Threads {
     }
 
     fn finish(&self) -> Result<(), Error> {
-        self.leave(None);
+        self.leave(None, None);
         Ok(())
     }
 }
@@ -193,6 +198,6 @@ impl Drop for Threads {
     fn drop(&mut self) {
         let reason =
             if std::thread::panicking() { "its thread panicked" } else { "it left without finish()" };
-        self.leave(Some(reason));
+        self.leave(Some(reason), None);
     }
 }

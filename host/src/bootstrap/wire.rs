@@ -11,7 +11,7 @@ use super::error::{Failure, PeerLost, Pes};
 use super::mail::Mail;
 
 /// Version of this protocol. Different versions do not talk to each other.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Bytes of a nonce and of a proof.
 pub const PROOF_BYTES: usize = 32;
@@ -105,6 +105,8 @@ pub enum Message {
     Abort {
         /// Why.
         reason: String,
+        /// The code with which all others are to end, if that is what it wants.
+        exit: Option<u8>,
     },
     /// PE or observer: leaves in good order. Answered by `Left`.
     Finish,
@@ -174,7 +176,7 @@ impl Message {
             Message::Observe { node } => to.kind(6).u32(*node),
             Message::Gather { call, bytes } => to.kind(7).text(call).bytes(bytes),
             Message::GiveUp { waited_ms } => to.kind(8).u64(*waited_ms),
-            Message::Abort { reason } => to.kind(9).text(reason),
+            Message::Abort { reason, exit } => to.kind(9).text(reason).exit(*exit),
             Message::Finish => to.kind(10),
             Message::Exited { pe, how } => to.kind(11).u32(*pe).text(how),
             Message::Gathered { parts } => {
@@ -219,7 +221,7 @@ impl Message {
             6 => Message::Observe { node: from.u32()? },
             7 => Message::Gather { call: from.text()?, bytes: from.bytes()?.to_vec() },
             8 => Message::GiveUp { waited_ms: from.u64()? },
-            9 => Message::Abort { reason: from.text()? },
+            9 => Message::Abort { reason: from.text()?, exit: from.exit()? },
             10 => Message::Finish,
             11 => Message::Exited { pe: from.u32()?, how: from.text()? },
             12 => Message::Gathered { parts: from.list(|from| from.bytes().map(<[u8]>::to_vec))? },
@@ -295,7 +297,14 @@ impl Writer {
             Some(pe) => self.kind(1).u32(pe),
             None => self.kind(0),
         };
-        self.text(&lost.reason)
+        self.text(&lost.reason).exit(lost.exit)
+    }
+
+    fn exit(&mut self, code: Option<u8>) -> &mut Self {
+        match code {
+            Some(code) => self.kind(1).kind(code),
+            None => self.kind(0),
+        }
     }
 }
 
@@ -360,7 +369,15 @@ impl<'a> Reader<'a> {
             1 => Some(self.u32()?),
             kind => return Err(Malformed::Kind(kind)),
         };
-        Ok(PeerLost { pe, reason: self.text()? })
+        Ok(PeerLost { pe, reason: self.text()?, exit: self.exit()? })
+    }
+
+    fn exit(&mut self) -> Result<Option<u8>, Malformed> {
+        match self.u8()? {
+            0 => Ok(None),
+            1 => self.u8().map(Some),
+            kind => Err(Malformed::Kind(kind)),
+        }
     }
 }
 

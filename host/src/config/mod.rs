@@ -7,6 +7,7 @@
 mod error;
 mod nearest;
 mod nic;
+mod start;
 mod table;
 mod value;
 
@@ -20,6 +21,7 @@ use self::value::Value;
 
 pub use self::error::Error;
 pub use self::nic::{Nic, NicPort};
+pub use self::start::{AddressFamily, BootstrapKind, IdText};
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
     Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress, QueuePlace,
@@ -65,7 +67,7 @@ impl Setting {
                 Origin::Variable => format!("environment variable {}", self.env),
                 origin => format!("setting `{}` ({origin})", self.key),
             };
-            let value = if self.key == "token" { "(hidden)" } else { text };
+            let value = if matches!(self.key, "token" | "id") { "(hidden)" } else { text };
             Error::Invalid { place, value: value.into(), why, accepts: self.accepts() }
         };
         (self.set)(config, text).map_err(invalid)?;
@@ -180,7 +182,7 @@ impl Config {
             return Err(Error::Conflict {
                 first: self.named("pe"),
                 second: self.named("n_pes"),
-                why: "PEs are numbered from 0; start the job with `rushmem run`, which sets both".into(),
+                why: "PEs are numbered from 0; `rushmem run` sets both".into(),
             });
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::nic::Nic;
+use super::start::{AddressFamily, BootstrapKind, IdText};
 use super::value::{
     self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress,
     QueuePlace, Secret, SqDepth, Value,
@@ -103,7 +104,9 @@ settings! {
         service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",
             "Service level of an RDMA device's packets: on Ethernet the VLAN priority.";
         peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
-            "How peers are reached: direct (loads and stores) or through the NIC.";
+            "How peers are reached: direct (loads and stores, by all PEs of a node) or through the NIC.";
+        direct_group: u32, "RUSHMEM_DIRECT_GROUP", "0", "PEs",
+            "With peer_path = direct: PEs that reach each other so, in groups of this size by number; 0 for all of a node.";
         sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
             "Depth of each send queue.";
         cq: CqKind, "RUSHMEM_CQ", "ring", "",
@@ -120,10 +123,24 @@ settings! {
             "QPs to each peer that the threads of one block share.";
         exclusive_qps: u32, "RUSHMEM_EXCLUSIVE_QPS", "0", "QPs",
             "QPs to each peer that one thread has for itself.";
+        teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
+            "Teams that a PE can be in at once, the 4 that are always there included.";
+        team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",
+            "Memory that the collective calls of each team have for data on their way.";
         timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
             "Deadline of every blocking call of a kernel.";
         bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",
             "Deadline of every collective call among the PEs of a job on the host, joining it included.";
+        bootstrap: BootstrapKind, "RUSHMEM_BOOTSTRAP", "auto", "",
+            "How the PEs of a job find each other.";
+        bootstrap_interface: String, "RUSHMEM_BOOTSTRAP_INTERFACE", "", "",
+            "Network interface, or its address, on which PE 0 listens in a job that another launcher or an id \
+             brings together; empty for this machine only.";
+        bootstrap_family: AddressFamily, "RUSHMEM_BOOTSTRAP_FAMILY", "auto", "",
+            "Kind of address that is taken of that interface; auto takes IPv4 if there is one.";
+        bootstrap_port: u16, "RUSHMEM_BOOTSTRAP_PORT", "0", "TCP port",
+            "Port on which PE 0 listens there; 0 for any free one, and under torchrun on several nodes for that \
+             after MASTER_PORT.";
         native_workers: u32, "RUSHMEM_NATIVE_WORKERS", "0", "threads",
             "Threads that run native kernels; 0 for one per core.";
         native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "1MiB", "bytes",
@@ -135,7 +152,9 @@ settings! {
         softnic_fault: String, "RUSHMEM_SOFTNIC_FAULT", "", "",
             "Faults that the software ConnectX injects; empty for none.";
         log: String, "RUSHMEM_LOG", "warn", "",
-            "Log filter, such as info or rushmem=debug.";
+            "Log filter, such as info, or rushmem::bootstrap=debug for one part.";
+        log_file: String, "RUSHMEM_LOG_FILE", "", "",
+            "File for the log, with %h for the host and %p for the process; empty for standard error.";
         progress: Progress, "RUSHMEM_PROGRESS", "auto", "",
             "Whether programs draw progress bars.";
     }
@@ -152,8 +171,10 @@ settings! {
             "Number of this node in the job.";
         nodes: NonZeroU32, "RUSHMEM_NODES", "nodes",
             "Number of nodes in the job.";
-        bootstrap: String, "RUSHMEM_BOOTSTRAP", "host:port",
+        server: String, "RUSHMEM_SERVER", "host:port",
             "Where the job's launcher listens.";
+        id: IdText, "RUSHMEM_ID", "",
+            "The job's unique id, for PEs that are started by hand; made by `rushmem id`.";
         token: Secret, "RUSHMEM_TOKEN", "",
             "The job's secret, which authenticates its PEs to each other.";
     }

@@ -16,8 +16,10 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 /// A value other than the default, for each setting.
 fn another(key: &str) -> &'static str {
     match key {
-        "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "native_workers" | "nics_per_pe" => "3",
-        "heap_bytes" | "native_stack" | "queue_memory" => "2MiB",
+        "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "native_workers" | "nics_per_pe"
+        | "direct_group" => "3",
+        "teams" => "7",
+        "heap_bytes" | "native_stack" | "queue_memory" | "team_scratch" => "2MiB",
         "connect" => "eager",
         "heap" => "host",
         "device" => "gpu",
@@ -38,7 +40,16 @@ fn another(key: &str) -> &'static str {
         "progress" => "always",
         "pe" | "local_pe" | "node" => "1",
         "n_pes" | "local_pes" | "nodes" => "4",
-        "bootstrap" => "127.0.0.1:4000",
+        "bootstrap" => "pmix",
+        "bootstrap_interface" => "eth0",
+        "bootstrap_family" => "ipv6",
+        "bootstrap_port" => "4000",
+        "log_file" => "/tmp/%h.%p.log",
+        "server" => "127.0.0.1:4000",
+        "id" => {
+            let id = crate::bootstrap::UniqueId::at("10.0.0.7:4000".parse().unwrap()).unwrap();
+            id.to_hex().leak()
+        }
         "token" => "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         key => panic!("give `{key}` a value in this test"),
     }
@@ -56,7 +67,7 @@ fn every_setting_is_documented_and_reachable_from_the_environment() {
 
         let config = load(&[(setting.env, another(setting.key))]).unwrap();
         let row = config.describe().into_iter().find(|row| row.key == setting.key).unwrap();
-        let shown = if setting.key == "token" { "(set)" } else { another(setting.key) };
+        let shown = if matches!(setting.key, "token" | "id") { "(set)" } else { another(setting.key) };
         assert_eq!((row.value.as_str(), row.origin), (shown, Origin::Variable), "{}", setting.key);
         assert_ne!(row.value, setting.default, "{}", setting.key);
     }
@@ -130,6 +141,13 @@ fn an_invalid_value_names_variable_value_and_choices() {
 fn a_wrong_token_is_not_repeated() {
     let message = load(&[("RUSHMEM_TOKEN", "hunter2")]).unwrap_err().to_string();
     assert!(message.contains("RUSHMEM_TOKEN") && !message.contains("hunter2"), "{message}");
+}
+
+#[test]
+fn a_wrong_id_is_not_repeated() {
+    let text = "ab".repeat(64);
+    let message = load(&[("RUSHMEM_ID", &text)]).unwrap_err().to_string();
+    assert!(message.contains("RUSHMEM_ID") && !message.contains("abab"), "{message}");
 }
 
 #[test]

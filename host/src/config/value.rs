@@ -94,9 +94,10 @@ pub enum ConnectKind {
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
-    /// The best path that works, per peer.
+    /// The best path that is proven: through the NIC.
     Auto,
-    /// Loads and stores to the peer's heap; a peer that cannot be reached so is an error.
+    /// Loads and stores to the heaps of the same node; one that cannot be reached so is an error. Other nodes are reached
+    /// through the NIC.
     Direct,
     /// Always through the NIC, also to a peer in the same node.
     Nic,
@@ -155,7 +156,7 @@ pub enum DoorbellKind {
 }
 
 /// A closed set of names.
-trait Choice: Copy + PartialEq + 'static {
+pub(super) trait Choice: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 }
 

@@ -12,7 +12,9 @@ use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, Memory, MemoryError, Width};
 
-use super::{Machine, Mapping, Mark, PageKind, Queue, Recording, Region, Step, other_machine};
+use super::{
+    Exported, Machine, Mapped, Mapping, Mark, PageKind, Queue, Recording, Region, Step, other_machine,
+};
 use crate::config::HeapKind;
 use crate::cuda::{
     self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, Module,
@@ -62,14 +64,19 @@ impl Gpu {
         let buffer = Arc::new(DeviceBuffer::zeroed_pages(&self.stream, bytes as usize)?);
         let addr = DevAddr(buffer.address());
         let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
-        Ok(Region { addr, memory, gpu: Some(buffer) })
+        Ok(Region { addr, memory, gpu: Some(buffer), file: None })
     }
 
     fn locked_memory(&self, bytes: u64) -> Result<Region> {
         let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
         let locked = Locked { mapping: register(&self.device, start, len, HostKind::Memory)?, buffer };
-        Ok(Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None })
+        Ok(Region {
+            addr: DevAddr(locked.mapping.address()),
+            memory: Arc::new(locked),
+            gpu: None,
+            file: None,
+        })
     }
 }
 
@@ -102,7 +109,7 @@ impl Machine for Gpu {
         self.device_memory(bytes)
     }
 
-    fn heap(&self, bytes: u64) -> Result<Region> {
+    fn heap(&self, bytes: u64, _: bool) -> Result<Region> {
         match self.heap {
             HeapKind::Host => self.locked_memory(bytes),
             HeapKind::Auto | HeapKind::Device => {
@@ -114,6 +121,10 @@ impl Machine for Gpu {
                 self.device_memory(bytes)
             }
         }
+    }
+
+    fn map_heap(&self, _: Exported) -> Result<Mapped> {
+        Err(Error::Unavailable { what: "a".into(), why: "b".into() })
     }
 
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {

@@ -1,8 +1,10 @@
 //! What executes kernels, and the memory that they see.
 
+mod file;
 mod gpu;
 mod native;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +32,15 @@ pub(crate) struct Region {
     /// The same, if it is a GPU's: what a NIC registers.
     #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "the software ConnectX needs none of it"))]
     pub(crate) gpu: Option<Arc<DeviceBuffer>>,
+    /// The same as a file, if other processes can map it.
+    pub(crate) file: Option<Arc<OwnedFd>>,
 }
 
 impl Region {
     /// Page-aligned, zeroed host memory of this process, at its own address.
     pub(crate) fn host(bytes: u64) -> Self {
         let buffer = HostBuffer::new(bytes as usize);
-        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None }
+        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
     }
 
     /// Copies bytes in; they are there when it returns.
@@ -51,7 +55,27 @@ impl Region {
     }
 }
 
-/// A page of the NIC's, mapped for kernels for as long as it lives.
+/// The heap of another PE.
+pub(crate) enum Exported {
+    /// Of this process.
+    Here(Region),
+    /// Of another process.
+    File {
+        /// [`Region::file`] there.
+        file: OwnedFd,
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+/// A heap of another PE, mapped for kernels.
+pub(crate) struct Mapped {
+    pub(crate) mapping: Box<dyn Mapping>,
+    /// The atomics of all processors that map it exclude each other.
+    pub(crate) atomics: bool,
+}
+
+/// Memory of somebody else, such as a page of the NIC's, mapped for kernels for as long as it lives.
 pub(crate) trait Mapping: Send + Sync {
     /// Its address for kernels.
     fn addr(&self) -> DevAddr;
@@ -129,8 +153,10 @@ pub(crate) trait Machine: Send + Sync {
     fn shared(&self, bytes: u64) -> Result<Region>;
     /// Memory where kernels reach it fastest, zeroed: counters, descriptors.
     fn local(&self, bytes: u64) -> Result<Region>;
-    /// The symmetric heap, zeroed.
-    fn heap(&self, bytes: u64) -> Result<Region>;
+    /// The symmetric heap, zeroed; `shared` if other PEs are to map it.
+    fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
+    /// Maps the heap of another PE, which was made as a shared one by a machine of this kind.
+    fn map_heap(&self, heap: Exported) -> Result<Mapped>;
     /// Maps a page of the NIC's for kernels.
     ///
     /// # Safety

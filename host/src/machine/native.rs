@@ -9,7 +9,7 @@ use cudarc::driver::CudaStream;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 
-use super::{Machine, Mapping, PageKind, Queue, Recording, Region, Step};
+use super::{Exported, Machine, Mapped, Mapping, PageKind, Queue, Recording, Region, Step, file};
 use crate::native::{self, Grid, Options};
 use crate::{Error, Result};
 
@@ -55,8 +55,16 @@ impl Machine for Native {
         Ok(Region::host(bytes))
     }
 
-    fn heap(&self, bytes: u64) -> Result<Region> {
-        Ok(Region::host(bytes))
+    fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
+        if shared { file::region(bytes) } else { Ok(Region::host(bytes)) }
+    }
+
+    fn map_heap(&self, heap: Exported) -> Result<Mapped> {
+        let mapping: Box<dyn Mapping> = match heap {
+            Exported::Here(region) => Box::new(Theirs(region)),
+            Exported::File { file, bytes } => Box::new(file::map(&file, bytes)?),
+        };
+        Ok(Mapped { mapping, atomics: true })
     }
 
     unsafe fn map_page(&self, page: *mut u8, _: PageKind) -> Result<Box<dyn Mapping>> {
@@ -100,5 +108,14 @@ struct Own(DevAddr);
 impl Mapping for Own {
     fn addr(&self) -> DevAddr {
         self.0
+    }
+}
+
+/// Memory of this process, kept for as long as somebody uses it.
+struct Theirs(Region);
+
+impl Mapping for Theirs {
+    fn addr(&self) -> DevAddr {
+        self.0.addr
     }
 }

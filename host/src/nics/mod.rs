@@ -175,7 +175,7 @@ fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
 /// Where the software fabric of this process binds: nowhere for a job of threads, the address that reaches the
 /// launcher otherwise, unless the user chose one.
 fn fabric(config: &Config) -> Result<Ip> {
-    let Some(server) = &config.bootstrap else { return Ok(Ip::LoopbackOnly) };
+    let Some(server) = &config.server else { return Ok(Ip::LoopbackOnly) };
     let chosen = match config.softnic_ip {
         IpAddr::V4(ip) if !ip.is_loopback() => Some(ip),
         IpAddr::V4(_) => None,

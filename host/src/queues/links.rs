@@ -71,6 +71,8 @@ pub(crate) struct Links {
     shape: Shape,
     me: u32,
     timeout: Duration,
+    /// PEs that no kernel posts to.
+    direct: Vec<bool>,
 }
 
 impl Links {
@@ -86,7 +88,14 @@ impl Links {
     ) -> Self {
         let links = (0..shape.qps()).map(|_| Link::default()).collect();
         let used = vec![0; rails.len()];
-        Self { links, rails, used, cards, state, handshakes, shape, me, timeout }
+        let direct = vec![false; shape.n_pes as usize];
+        Self { links, rails, used, cards, state, handshakes, shape, me, timeout, direct }
+    }
+
+    /// The same without connections to the PEs that are true in `direct`: no kernel posts to these.
+    pub(crate) fn without(mut self, direct: Vec<bool>) -> Self {
+        self.direct = direct;
+        self
     }
 
     /// The peer of QP `i`, and its set.
@@ -115,14 +124,15 @@ impl Links {
         (0..self.links.len()).map(describe).collect()
     }
 
-    /// QPs that kernels may want.
-    pub(crate) fn len(&self) -> usize {
-        self.links.len()
+    /// The QPs that kernels may want.
+    pub(crate) fn usable(&self) -> Vec<usize> {
+        (0..self.links.len()).filter(|&i| !self.direct[self.place(i).0 as usize]).collect()
     }
 
     /// True if kernels have all connections that they could use.
     pub(crate) fn complete(&self) -> bool {
-        self.links.iter().all(|link| link.published)
+        let unused = |i| self.direct[self.place(i).0 as usize];
+        self.links.iter().enumerate().all(|(i, link)| link.published || unused(i))
     }
 
     /// QPs that kernels may use now.
@@ -288,7 +298,7 @@ mod tests {
             let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
             let shape = Shape::new(config, n_pes);
             let rail = |_| {
-                let heap = machine.heap(shape.reserved()).unwrap();
+                let heap = machine.heap(shape.reserved(), false).unwrap();
                 let nic = Box::new(Soft::new(Arc::clone(&nic)));
                 Rail::new(nic, &machine, &heap, shape, QueuePlace::Host).unwrap()
             };

@@ -18,4 +18,4 @@ pub(crate) use probe::probe;
 pub(crate) use rail::Rail;
 pub(crate) use service::Service;
 pub(crate) use shape::Shape;
-pub(crate) use state::{Handshakes, StateMap, peers};
+pub(crate) use state::{Handshakes, StateMap};

@@ -12,6 +12,7 @@ use rushmem_device::abi::ControlPage;
 use super::links::{Letter, Links, Outgoing};
 use crate::bootstrap::{Bootstrap, Mail};
 use crate::machine::Region;
+use crate::teams::Inbox;
 use crate::{Error, Result};
 
 /// How often the thread looks whether a kernel asks: soon after its launch often, then less and less.
@@ -51,15 +52,24 @@ impl Shared {
 }
 
 impl Service {
-    /// Starts the thread. Letters of peers may have come already.
+    /// Starts the thread. Letters of peers may have come already; those about teams go to `teams`.
     ///
     /// # Errors
     /// If there is no thread, or somebody else reads this PE's letters.
-    pub(crate) fn start(links: Links, bootstrap: Arc<dyn Bootstrap>, control: Region) -> Result<Self> {
+    pub(crate) fn start(
+        links: Links,
+        bootstrap: Arc<dyn Bootstrap>,
+        control: Region,
+        teams: Inbox,
+    ) -> Result<Self> {
         let (events, inbox) = channel();
         let mail = events.clone();
-        // A letter after the thread's end is for nobody.
-        bootstrap.on_mail(Box::new(move |letter| drop(mail.send(Event::Mail(letter)))))?;
+        bootstrap.on_mail(Box::new(move |letter| {
+            if let Some(letter) = teams.keep(letter) {
+                // A letter after the thread's end is for nobody.
+                drop(mail.send(Event::Mail(letter)));
+            }
+        }))?;
         let state = Mutex::new(State { links, failure: None });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let worker = Worker { shared: Arc::clone(&shared), bootstrap, control };
@@ -157,7 +167,7 @@ impl Worker {
                 Event::Ended => running = running.saturating_sub(1),
                 Event::Mail(mail) => self.read(mail),
                 Event::All => {
-                    let all = 0..self.shared.lock().links.len();
+                    let all = self.shared.lock().links.usable();
                     self.want(all);
                 }
                 Event::Stop => return,

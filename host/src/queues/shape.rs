@@ -1,6 +1,7 @@
 //! How many QPs there are, how deep, and what memory they take.
 
-use rushmem_device::abi::reserved;
+use rushmem_device::Team;
+use rushmem_device::abi::{reserved, team_words};
 
 use super::state::StateMap;
 use crate::config::{Config, CqKind};
@@ -23,6 +24,10 @@ pub(crate) struct Shape {
     pub(crate) exclusive_sets: u32,
     pub(crate) depth: u64,
     pub(crate) collapsed: bool,
+    /// Slots of the table of teams.
+    pub(crate) teams: u32,
+    /// Bytes of scratch that each team has.
+    team_scratch: u64,
     /// Bytes that queues may take on each PE.
     budget: u64,
 }
@@ -45,6 +50,8 @@ impl Shape {
             exclusive_sets: config.exclusive_qps,
             depth: config.sq_depth.get().into(),
             collapsed: config.cq == CqKind::Collapsed,
+            teams: config.teams.get().max(Team::PREDEFINED),
+            team_scratch: config.team_scratch.0.next_multiple_of(128),
             budget: config.queue_memory.0,
         }
     }
@@ -68,7 +75,17 @@ impl Shape {
 
     /// Bytes of the heap that the runtime keeps for itself.
     pub(crate) fn reserved(&self) -> u64 {
-        reserved::bytes(self.slots(), self.depth)
+        reserved::bytes(self.slots(), self.depth, u64::from(self.teams).saturating_mul(self.team_bytes()))
+    }
+
+    /// Heap offset of the words of team slot 0.
+    pub(crate) fn team_words(&self) -> u64 {
+        reserved::teams(self.slots(), self.depth)
+    }
+
+    /// Bytes of heap that each team slot has: words, then scratch.
+    pub(crate) fn team_bytes(&self) -> u64 {
+        team_words::scratch(self.n_pes).saturating_add(self.team_scratch)
     }
 
     pub(super) fn log_depth(&self) -> u8 {

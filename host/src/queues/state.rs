@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use rushmem_device::abi::{
-    Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer, peer_flags,
+    Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer,
 };
 
 use super::Shape;
 use crate::Result;
 use crate::machine::{Machine, Region};
+use crate::teams::Table;
 
 /// Where the words that kernels update lie: one region, near the kernel.
 pub(crate) struct StateMap {
@@ -73,9 +74,10 @@ impl StateMap {
     }
 
     /// Writes what kernels need of this PE when they wait or fail, and clears all their words.
-    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration) -> Result<()> {
+    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration, teams: &Table) -> Result<()> {
         let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
-        let state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
+        let mut state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
+        teams.describe(&mut state);
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 
@@ -149,19 +151,4 @@ impl StateMap {
     pub(crate) fn peer_table(&self) -> DevAddr {
         self.region.addr.add(Self::entry_at(&self.shape, self.shape.qps()))
     }
-}
-
-/// How each PE is reached: this PE's own memory directly, every other one through the NIC. Atomics go through the NIC
-/// as soon as there is another PE, since processor atomics and the NIC's are not atomic with each other.
-pub(crate) fn peers(me: u32, n_pes: u32, heap: DevAddr, direct_self: bool) -> Vec<PeerDesc> {
-    let alone = n_pes == 1;
-    let describe = |pe: u32| {
-        let direct = pe == me && direct_self;
-        PeerDesc {
-            direct: if direct { heap } else { DevAddr(0) },
-            flags: if direct && alone { peer_flags::DIRECT_ATOMICS } else { 0 },
-            reserved: 0,
-        }
-    };
-    (0..n_pes).map(describe).collect()
 }

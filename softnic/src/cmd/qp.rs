@@ -5,6 +5,7 @@ use super::memory::{own_pd, window};
 use super::refuse::{Why, refuse, unknown};
 use super::{Answer, cq, require};
 use crate::core::Core;
+use crate::loopback::Mischief;
 use crate::qp::{Attrs, Qp, Rq, Sq, State};
 use crate::roce::{Psn, Service};
 use crate::route::Route;
@@ -94,6 +95,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer
             rnr_tries: 0,
             timer: None,
             held: VecDeque::new(),
+            mischief: Mischief::default(),
             req: Requester::default(),
             resp: Responder::default(),
         })

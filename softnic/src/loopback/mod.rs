@@ -4,7 +4,10 @@
 //! is not ready to receive yet, or expects other packet numbers), the entry waits and fails like one without
 //! acknowledgement. On an unreliable connection it is lost instead.
 
+mod mischief;
 mod send;
+
+pub(crate) use mischief::Mischief;
 
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
@@ -22,6 +25,7 @@ use rushmem_mlx5::seg::RaddrSeg;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Syndrome};
 use send::{Inbox, immediate, send};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Entries executed in one visit.
@@ -89,6 +93,13 @@ impl From<MemoryError> for Outcome {
 
 /// Executes some entries of a QP. Returns whether there are more to execute at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    if core.out.meddles {
+        let Core { qps, cqs, mkeys, dma, out, .. } = core;
+        if !mischief::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, false) {
+            // In error now: there is a queue to flush.
+            return true;
+        }
+    }
     let mut bytes = 0;
     let mut more = true;
     for _ in 0..BURST {
@@ -138,13 +149,22 @@ struct Source {
     psn: Psn,
     attrs: Attrs,
     progress: u64,
+    /// The bytes of the message that are moved now.
+    part: Range<u64>,
+    /// Whether the answer of a READ or an atomic is left to `mischief`.
+    late: bool,
 }
 
 #[inline]
 fn step(core: &mut Core, qpn: u32) -> Step {
     let Core { qps, cqs, mkeys, dma, scratch, out, now, finished, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
-    if qp.stall.is_some_and(|stall| stall.until > *now) || qp.state != State::Rts {
+    if qp.state != State::Rts {
+        return Step::Idle;
+    }
+    if let Some(stall) = qp.stall.filter(|stall| stall.until > *now) {
+        // The timer that brought us here may not have been the stall's.
+        out.late.push((stall.until, qpn));
         return Step::Idle;
     }
     let Some(sq) = qp.sq.as_ref().filter(|sq| sq.pending() != 0) else { return Step::Idle };
@@ -153,12 +173,21 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Ok(view) => view,
         Err(bad) => {
             announce_on(qp, cqs, dma, out, finished);
-            if qp.state == State::Rts {
+            mischief::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
+            if let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) {
                 malformed(qp, cqs, out, index, bad);
             }
             return Step::Failed;
         }
     };
+    let mut part = qp.progress..view.data_len().min(qp.progress + BURST_BYTES);
+    if out.meddles {
+        if let Some(until) = mischief::waits(qp, &view, out) {
+            out.late.push((until, qpn));
+            return Step::Idle;
+        }
+        part = qp.mischief.piece().unwrap_or(part);
+    }
     let source = Source {
         service: qp.service,
         user: User { pd: qp.pd, qpn },
@@ -166,6 +195,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         psn: qp.send_psn,
         attrs: qp.attrs,
         progress: qp.progress,
+        part,
+        late: qp.mischief.is_late(),
     };
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let outcome = execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }).unwrap_or_else(|other| other);
@@ -177,6 +208,9 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let (syndrome, vendor) = match outcome {
         Outcome::Done => {
             let moved = len - qp.progress.min(len);
+            if out.meddles {
+                mischief::moved(qp, out);
+            }
             finish(qp, Finish { cqs, dma, out, finished }, &view, done);
             return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
         }
@@ -184,6 +218,9 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             let moved = progress - qp.progress;
             qp.progress = progress;
             (qp.stall, qp.rnr_tries) = (None, 0);
+            if out.meddles {
+                mischief::moved(qp, out);
+            }
             return Step::Moved(moved.max(BURST_BYTES));
         }
         Outcome::Waits => {
@@ -211,10 +248,11 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Outcome::Remote(refusal) => refusal.syndrome(),
     };
     announce_on(qp, cqs, dma, out, finished);
-    if qp.state != State::Rts {
+    mischief::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
         // An earlier entry has failed: this one is flushed.
         return Step::Failed;
-    }
+    };
     consume(qp, view.n_blocks());
     out.stats.wqes += 1;
     fail(qp, cqs, out, done, syndrome, vendor);
@@ -250,10 +288,13 @@ fn finish(qp: &mut Qp, parts: Finish<'_>, view: &View<'_>, mut done: Done) {
     (qp.progress, qp.stall, qp.rnr_tries) = (0, None, 0);
     out.stats.wqes += 1;
     out.stats.bytes += view.data_len();
+    done.byte_cnt = work::returned_bytes(view);
+    if out.meddles && mischief::holds(qp, view, done, out) {
+        return;
+    }
     if !view.flags().is_signaled() {
         return;
     }
-    done.byte_cnt = work::returned_bytes(view);
     // The completion announces the data, so it waits for data that has not landed, and for its predecessors.
     if finished.is_empty() && dma.has_landed() {
         complete(qp, cqs, out, done);
@@ -315,23 +356,42 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
     });
     let Some(target) = target else { return Ok(Outcome::Silent) };
     target.recv_psn = source.psn;
-    let end = len.min(source.progress + BURST_BYTES);
+    let progress = source.progress + (source.part.end - source.part.start);
     let outcome = match (view.opcode(), view.remote()) {
         (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, Some(at)) => {
             if view.opcode() == Opcode::RDMA_WRITE_IMM && !target.has_receive() {
                 return no_receive(target);
             }
-            write(view, source, target, mkeys, dma, at, end)?;
-            if view.opcode() == Opcode::RDMA_WRITE_IMM && end == len {
+            write(view, source, target, mkeys, dma, at)?;
+            if view.opcode() == Opcode::RDMA_WRITE_IMM && progress == len {
                 immediate(view, target, cqs, dma, out)?;
             }
-            end
+            progress
         }
-        (Opcode::RDMA_READ, Some(at)) => read(view, source, target, mkeys, dma, at, end)?,
+        (Opcode::RDMA_READ, Some(at)) if source.late => {
+            // Refused now or never; read later.
+            target::readable(target, mkeys, place(at, len))?;
+            writable_here(view, mkeys, source.user, len)?;
+            len
+        }
+        (Opcode::RDMA_READ, Some(at)) => {
+            read(view, source.user, target, mkeys, dma, at, source.part.clone())?;
+            progress
+        }
         (Opcode::SEND | Opcode::SEND_IMM, None) => {
             send(view, source, target, mkeys, dma, Inbox { cqs, out })?
         }
-        (_, Some(at)) => atomic(view, source, target, mkeys, dma, at)?,
+        (_, Some(at)) => {
+            let old = atomic(view, source.user, target, mkeys, dma, at)?;
+            if source.late {
+                if let Some(own) = qps.get_mut(source.user.qpn) {
+                    own.mischief.old = old;
+                }
+            } else {
+                give_old(view, mkeys, dma, source.user, old)?;
+            }
+            len
+        }
         // SEND_INVAL: the keys of this adapter cannot be invalidated from afar.
         _ => return Err(Refusal::Invalid.into()),
     };
@@ -368,10 +428,9 @@ fn write(
     mkeys: &Mkeys,
     dma: &mut Dma,
     at: RaddrSeg,
-    end: u64,
 ) -> Result<(), Outcome> {
     let Some(to) = target::writable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
-    let start = source.progress;
+    let Range { start, end } = source.part;
     pieces(view, mkeys, source.user, Rights::LOCAL_READ, start, end - start, |piece, at| {
         let to = to.part(start + at, u64::MAX);
         match piece {
@@ -384,27 +443,32 @@ fn write(
 
 fn read(
     view: &View<'_>,
-    source: &Source,
+    user: User,
     target: &Qp,
     mkeys: &Mkeys,
     dma: &mut Dma,
     at: RaddrSeg,
-    end: u64,
-) -> Result<u64, Outcome> {
-    let Some(from) = target::readable(target, mkeys, place(at, view.data_len()))? else { return Ok(end) };
-    let start = source.progress;
-    pieces(view, mkeys, source.user, Rights::LOCAL_WRITE, start, end - start, |piece, at| {
+    part: Range<u64>,
+) -> Result<(), Outcome> {
+    let Some(from) = target::readable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
+    let Range { start, end } = part;
+    pieces(view, mkeys, user, Rights::LOCAL_WRITE, start, end - start, |piece, at| {
         if let Piece::Memory(to) = piece {
             dma.copy(&to, &from.part(start + at, to.len))?;
         }
         Ok::<(), Outcome>(())
-    })?;
-    Ok(end)
+    })
 }
 
+/// Checks that `len` bytes that come back have a place.
+fn writable_here(view: &View<'_>, mkeys: &Mkeys, user: User, len: u64) -> Result<(), Refused> {
+    pieces(view, mkeys, user, Rights::LOCAL_WRITE, 0, len, |_, _| Ok(()))
+}
+
+/// Executes an atomic; gives the old value.
 fn atomic(
     view: &View<'_>,
-    source: &Source,
+    user: User,
     target: &Qp,
     mkeys: &Mkeys,
     dma: &mut Dma,
@@ -417,17 +481,22 @@ fn atomic(
         return Err(Refused::Length.into());
     }
     // The result must have a place before memory changes.
-    pieces(view, mkeys, source.user, Rights::LOCAL_WRITE, 0, bytes, |_, _| Ok::<(), Outcome>(()))?;
+    writable_here(view, mkeys, user, bytes)?;
     let request = AtomicRequest { addr: at.addr.get(), rkey: at.rkey.get(), width, extended, op };
-    let old = target::atomic(target, mkeys, dma, &request)?;
+    Ok(target::atomic(target, mkeys, dma, &request)?)
+}
+
+/// Brings an atomic's old value to local memory.
+fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64) -> Result<(), Outcome> {
+    let Some(operands) = view.atomic() else { return Err(Refusal::Invalid.into()) };
+    let (_, width, _) = work::atomic(operands);
     let (result, len) = work::atomic_result(old, width);
-    pieces(view, mkeys, source.user, Rights::LOCAL_WRITE, 0, bytes, |piece, at| {
+    pieces(view, mkeys, user, Rights::LOCAL_WRITE, 0, width.bytes(), |piece, at| {
         if let Piece::Memory(to) = piece {
             dma.write(&to, &result[at as usize..len])?;
         }
         Ok::<(), Outcome>(())
-    })?;
-    Ok(view.data_len())
+    })
 }
 
 /// Touches local memory; its completion says that earlier writes of this adapter are in place.

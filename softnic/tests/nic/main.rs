@@ -6,6 +6,7 @@ mod errors;
 mod events;
 mod faults;
 mod links;
+mod mischief;
 mod operations;
 mod queues;
 mod record;

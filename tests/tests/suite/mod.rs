@@ -3,9 +3,14 @@
 mod atomics;
 mod connect;
 mod contexts;
+mod direct;
 mod errors;
+mod host_initiated;
 mod jobs;
+mod launches;
 mod program;
 mod rma;
 mod setups;
 mod signals;
+mod streams;
+mod teams;

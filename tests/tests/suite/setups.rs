@@ -2,7 +2,8 @@
 
 use rushmem_tests::Setup;
 
-/// PEs, depth of the send queues, form of the CQs, QPs a peer, path to oneself, NICs a PE, when QPs are made.
+/// PEs, depth of the send queues, form of the CQs, QPs a peer, path to peers (in a `mixed` job only PEs 0 and 1, 2 and 3,
+/// ... reach each other directly), NICs a PE, when QPs are made.
 const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
     (1, 1024, "ring", 1, "auto", 1, "lazy"),
     (1, 2, "collapsed", 3, "nic", 2, "lazy"),
@@ -14,16 +15,22 @@ const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
     (4, 1024, "ring", 1, "nic", 1, "lazy"),
     (5, 2, "ring", 3, "nic", 1, "eager"),
     (5, 8, "collapsed", 1, "auto", 2, "lazy"),
+    (2, 8, "ring", 1, "direct", 1, "eager"),
+    (3, 2, "collapsed", 3, "direct", 2, "lazy"),
+    (4, 8, "ring", 1, "mixed", 1, "lazy"),
+    (5, 2, "collapsed", 1, "mixed", 2, "eager"),
 ];
 
 /// All of the suite's settings.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
     VARIATIONS.iter().map(|&(pes, depth, cq, qps, path, nics, connect)| {
+        let (path, group) = if path == "mixed" { ("direct", 2) } else { (path, 0) };
         Setup::new(pes)
             .with("sq_depth", depth)
             .with("cq", cq)
             .with("qps_per_peer", qps)
             .with("peer_path", path)
+            .with("direct_group", group)
             .with("nics_per_pe", nics)
             .with("connect", connect)
     })

@@ -148,7 +148,7 @@ fn share(args: &Args, config: &Config) -> Result<Share, Error> {
 
 impl Share {
     /// The variables that tell a PE its place; `local` is its number on this node.
-    pub(super) fn variables_of(&self, local: u32, bootstrap: &str) -> [(&'static str, String); 8] {
+    pub(super) fn variables_of(&self, local: u32, server: &str) -> [(&'static str, String); 8] {
         [
             ("RUSHMEM_PE", (self.first + local).to_string()),
             ("RUSHMEM_N_PES", self.n_pes.to_string()),
@@ -156,7 +156,7 @@ impl Share {
             ("RUSHMEM_LOCAL_PES", self.count.to_string()),
             ("RUSHMEM_NODE", self.node.to_string()),
             ("RUSHMEM_NODES", self.nodes.to_string()),
-            ("RUSHMEM_BOOTSTRAP", bootstrap.to_string()),
+            ("RUSHMEM_SERVER", server.to_string()),
             ("RUSHMEM_TOKEN", self.token.to_hex()),
         ]
     }

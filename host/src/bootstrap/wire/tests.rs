@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn samples() -> Vec<Message> {
-    let lost = |pe| PeerLost { pe, reason: "killed by SIGKILL".into() };
+    let lost = |pe| PeerLost { pe, reason: "killed by SIGKILL".into(), exit: pe.map(|_| 7) };
     let pes = || Pes(vec![1, 2, 5]);
     vec![
         Message::Hello { protocol: 1, nonce: [7; 32] },
@@ -14,7 +14,7 @@ fn samples() -> Vec<Message> {
         Message::Observe { node: 2 },
         Message::Gather { call: "allgather `x`".into(), bytes: vec![0, 1, 2] },
         Message::GiveUp { waited_ms: 1234 },
-        Message::Abort { reason: "out of memory".into() },
+        Message::Abort { reason: "out of memory".into(), exit: Some(3) },
         Message::Finish,
         Message::Exited { pe: 1, how: "exited with code 3".into() },
         Message::Gathered { parts: vec![vec![], vec![1], vec![2, 2]] },
@@ -83,8 +83,8 @@ fn a_claimed_length_costs_no_memory() {
 
 #[test]
 fn long_text_is_cut_between_characters() {
-    let message = Message::Abort { reason: "é".repeat(TEXT_LIMIT) };
-    let Ok(Message::Abort { reason }) = Message::decode(&message.encode()) else { panic!("not decoded") };
+    let message = Message::Abort { reason: "é".repeat(TEXT_LIMIT), exit: None };
+    let Ok(Message::Abort { reason, .. }) = Message::decode(&message.encode()) else { panic!("not decoded") };
     assert_eq!(reason, "é".repeat(TEXT_LIMIT / 2));
 }
 

@@ -3,10 +3,14 @@
 //! A call of a group takes it as its second argument: `shmem_put(ctx, Block::current(), ..)` is what
 //! `nvshmemx_put_block(..)` is elsewhere. Types are told by the arguments, not by the name.
 
+mod team;
+
+pub use team::*;
+
 use bytemuck::Pod;
 
 use crate::amo::Amo;
-use crate::{Cmp, Ctx, Group, Result, Scalar, Sharing, Signal, SignalOp, Sym, SymSlice};
+use crate::{Cmp, Ctx, Group, RemoteView, Result, Scalar, Sharing, Signal, SignalOp, Sym, SymSlice};
 
 /// [`Ctx::my_pe`].
 #[inline(always)]
@@ -18,6 +22,12 @@ pub fn shmem_my_pe<S: Sharing>(ctx: &Ctx<S>) -> u32 {
 #[inline(always)]
 pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
     ctx.n_pes()
+}
+
+/// [`Ctx::ptr`].
+#[inline(always)]
+pub fn shmem_ptr<S: Sharing, T: Pod>(ctx: &Ctx<S>, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+    ctx.ptr(object, pe)
 }
 
 /// [`Ctx::put`]; its errors.

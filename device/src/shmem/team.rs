@@ -1,0 +1,29 @@
+//! Names of calls about teams.
+
+use crate::{Ctx, Sharing, Team};
+
+/// [`Ctx::team_my_pe`]; -1 if that is no team.
+#[inline(always)]
+pub fn shmem_team_my_pe<S: Sharing>(ctx: &Ctx<S>, team: Team) -> i32 {
+    number(ctx.team_my_pe(team))
+}
+
+/// [`Ctx::team_n_pes`]; -1 if that is no team.
+#[inline(always)]
+pub fn shmem_team_n_pes<S: Sharing>(ctx: &Ctx<S>, team: Team) -> i32 {
+    number(ctx.team_n_pes(team))
+}
+
+/// [`Ctx::translate_pe`]; -1 if there is none.
+#[inline(always)]
+pub fn shmem_team_translate_pe<S: Sharing>(ctx: &Ctx<S>, from: Team, index: u32, to: Team) -> i32 {
+    number(ctx.translate_pe(from, index, to))
+}
+
+#[inline(always)]
+fn number(value: Option<u32>) -> i32 {
+    match value {
+        Some(value) => value as i32,
+        None => -1,
+    }
+}

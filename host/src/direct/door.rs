@@ -1,0 +1,225 @@
+//! The file of a PE's heap goes to the processes of the same job, and to no other: through a Unix socket whose both ends
+//! prove that they know the job's token.
+//!
+//! ```text
+//! owner  -- nonce -->            user
+//!        <-- nonce, proof --
+//!        -- proof, the file -->
+//! ```
+
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::{MaybeUninitSlice, MsgHdr, MsgHdrMut, SockRef};
+
+use crate::bootstrap::wire::PROOF_BYTES;
+use crate::bootstrap::{Role, Token, nonce};
+use crate::{Error, Result};
+
+/// A `cmsghdr` with one descriptor, as words: length and, in one, level and type; the descriptor and padding.
+type Control = [u64; 3];
+/// Its bytes without padding.
+const CONTROL_LEN: u64 = 20;
+/// How long one who has come to the door may take.
+const VISIT: Duration = Duration::from_secs(10);
+const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
+
+/// Where the processes of this node get the file of a heap, as long as it lives.
+pub(super) struct Door {
+    listener: Arc<UnixListener>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A name of this machine's network namespace that goes with the socket.
+fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("rushmem-{name}"))
+}
+
+impl Door {
+    /// Hands out `file` under `name`.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub(super) fn open(name: &str, file: Arc<OwnedFd>, token: Token) -> Result<Self> {
+        let listener = address(name).and_then(|address| UnixListener::bind_addr(&address));
+        let listener = Arc::new(listener.map_err(|error| Error::Unavailable {
+            what: "a socket for this node's PEs".into(),
+            why: format!("{error}; set RUSHMEM_PEER_PATH=auto"),
+        })?);
+        let ours = Arc::clone(&listener);
+        let run = move || {
+            std::thread::scope(|scope| {
+                // Ends when the socket is shut down.
+                while let Ok((stream, _)) = ours.accept() {
+                    let (file, token) = (&file, &token);
+                    // One that dawdles keeps nobody else waiting.
+                    scope.spawn(move || {
+                        if let Err(error) = serve(stream, file, token) {
+                            tracing::warn!("a process that asked for the heap did not get it: {error}");
+                        }
+                    });
+                }
+            });
+        };
+        let thread =
+            std::thread::Builder::new().name("rushmem-door".into()).spawn(run).map_err(Error::Thread)?;
+        Ok(Self { listener, thread: Some(thread) })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Ends the thread's `accept`.
+        if let Err(error) = SockRef::from(&*self.listener).shutdown(std::net::Shutdown::Both) {
+            tracing::warn!("a socket cannot be closed: {error}");
+            return;
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been reported by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn prepare(stream: &UnixStream, within: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(within))?;
+    stream.set_write_timeout(Some(within))
+}
+
+fn random() -> io::Result<[u8; PROOF_BYTES]> {
+    nonce().map_err(|error| io::Error::other(error.to_string()))
+}
+
+fn stranger() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "it does not know the job's token")
+}
+
+fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token) -> io::Result<()> {
+    prepare(&stream, VISIT)?;
+    let ours = random()?;
+    stream.write_all(&ours)?;
+    let (mut theirs, mut proof) = ([0; PROOF_BYTES], [0; PROOF_BYTES]);
+    stream.read_exact(&mut theirs)?;
+    stream.read_exact(&mut proof)?;
+    if !token.verify(Role::HeapUser, &ours, &theirs, &proof) {
+        return Err(stranger());
+    }
+    send(&stream, &token.proof(Role::HeapOwner, &ours, &theirs), file)
+}
+
+fn send(stream: &UnixStream, proof: &[u8; PROOF_BYTES], file: &OwnedFd) -> io::Result<()> {
+    let control: Control = [CONTROL_LEN, RIGHTS, file.as_raw_fd() as u32 as u64];
+    let parts = [IoSlice::new(proof)];
+    let message = MsgHdr::new().with_buffers(&parts).with_control(bytemuck::cast_slice(&control));
+    match SockRef::from(stream).sendmsg(&message, libc::MSG_NOSIGNAL)? {
+        PROOF_BYTES => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+/// Gets the file that is handed out under `name`.
+///
+/// # Errors
+/// If nobody hands it out, or not `within` so long, or somebody who does not know the token does.
+pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<OwnedFd> {
+    let mut stream = UnixStream::connect_addr(&address(name)?)?;
+    prepare(&stream, within)?;
+    let mut theirs = [0; PROOF_BYTES];
+    stream.read_exact(&mut theirs)?;
+    let ours = random()?;
+    let proof = token.proof(Role::HeapUser, &theirs, &ours);
+    stream.write_all(&[ours, proof].concat())?;
+
+    let mut bytes = [MaybeUninit::new(0u8); PROOF_BYTES];
+    let mut control = [MaybeUninit::new(0u8); size_of::<Control>()];
+    let mut parts = [MaybeUninitSlice::new(&mut bytes)];
+    let mut message = MsgHdrMut::new().with_buffers(&mut parts).with_control(&mut control);
+    let len = SockRef::from(&stream).recvmsg(&mut message, libc::MSG_CMSG_CLOEXEC)?;
+    let control_len = message.control_len() as u64;
+    // SAFETY: filled with zeroes before anything was written to it.
+    let proof = bytes.map(|byte| unsafe { byte.assume_init() });
+    // SAFETY: as above.
+    let control: Control = bytemuck::cast(control.map(|byte| unsafe { byte.assume_init() }));
+    let has_file = control_len >= CONTROL_LEN && control[0] == CONTROL_LEN && control[1] == RIGHTS;
+    // SAFETY: the system has just made the descriptor for this process.
+    let file = has_file.then(|| unsafe { OwnedFd::from_raw_fd(control[2] as u32 as i32) });
+    if len != PROOF_BYTES || !token.verify(Role::HeapOwner, &theirs, &ours, &proof) {
+        return Err(stranger());
+    }
+    file.ok_or_else(|| io::Error::other("no file came with the answer; see `ulimit -n`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Seek;
+
+    const WITHIN: Duration = Duration::from_secs(20);
+
+    fn name(what: &str) -> String {
+        format!("{what}-{}", std::process::id())
+    }
+
+    fn a_file() -> Arc<OwnedFd> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"a heap").unwrap();
+        Arc::new(file.into())
+    }
+
+    #[test]
+    fn who_knows_the_token_gets_the_file() {
+        let token = Token::generate().unwrap();
+        let name = name("friend");
+        let door = Door::open(&name, a_file(), token.clone()).unwrap();
+        for _ in 0..3 {
+            let mut file = std::fs::File::from(fetch(&name, &token, WITHIN).unwrap());
+            let mut text = String::new();
+            file.rewind().unwrap();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "a heap");
+        }
+        drop(door);
+        assert!(fetch(&name, &token, WITHIN).is_err());
+    }
+
+    #[test]
+    fn a_stranger_gets_nothing_and_keeps_nobody_waiting() {
+        let token = Token::generate().unwrap();
+        let name = name("stranger");
+        let door = Door::open(&name, a_file(), token.clone()).unwrap();
+        let silent = UnixStream::connect_addr(&address(&name).unwrap()).unwrap();
+        assert!(fetch(&name, &Token::generate().unwrap(), WITHIN).is_err());
+        fetch(&name, &token, WITHIN).unwrap();
+        drop(silent);
+        drop(door);
+    }
+
+    #[test]
+    fn a_false_owner_is_not_believed() {
+        let name = name("false");
+        let listener = UnixListener::bind_addr(&address(&name).unwrap()).unwrap();
+        let owner = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&[7; PROOF_BYTES]).unwrap();
+            stream.read_exact(&mut [0; 2 * PROOF_BYTES]).unwrap();
+            send(&stream, &[7; PROOF_BYTES], &a_file()).unwrap();
+        });
+        let error = fetch(&name, &Token::generate().unwrap(), WITHIN).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        owner.join().unwrap();
+    }
+
+    #[test]
+    fn one_who_never_answers_is_not_waited_for() {
+        let name = name("never");
+        let _listener = UnixListener::bind_addr(&address(&name).unwrap()).unwrap();
+        let token = Token::generate().unwrap();
+        assert!(fetch(&name, &token, Duration::from_millis(100)).is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! Heaps of this process, by random names: a name that is found here is of this process.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::machine::Region;
+
+static TABLE: Mutex<Option<HashMap<String, Region>>> = Mutex::new(None);
+
+fn table() -> MutexGuard<'static, Option<HashMap<String, Region>>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A heap can be found under its name as long as this lives.
+pub(super) struct Listed(String);
+
+impl Listed {
+    pub(super) fn new(name: &str, heap: &Region) -> Self {
+        table().get_or_insert_default().insert(name.into(), heap.clone());
+        Self(name.into())
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if let Some(heaps) = &mut *table() {
+            heaps.remove(&self.0);
+        }
+    }
+}
+
+/// The heap of this process with that name.
+pub(super) fn find(name: &str) -> Option<Region> {
+    table().as_ref()?.get(name).cloned()
+}

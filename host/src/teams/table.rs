@@ -1,0 +1,88 @@
+//! The table of teams in memory that kernels read, and the words of each team in the symmetric heap.
+
+use std::mem::offset_of;
+
+use bytemuck::Zeroable;
+use rushmem_device::abi::{CtxParts, DevAddr, DeviceState, TeamDesc, team_words};
+
+use crate::Result;
+use crate::machine::{Machine, Region};
+use crate::queues::Shape;
+
+/// The table of a PE.
+pub(crate) struct Table {
+    region: Region,
+    heap: Region,
+    shape: Shape,
+}
+
+impl Table {
+    /// A table without teams.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(crate) fn new(machine: &dyn Machine, heap: &Region, shape: Shape) -> Result<Self> {
+        let lists = 2 * u64::from(shape.teams) * Self::list_bytes(shape);
+        let region = machine.local(Self::desc_at(shape.teams) + lists)?;
+        Ok(Self { region, heap: heap.clone(), shape })
+    }
+
+    const fn desc_at(slot: u32) -> u64 {
+        (size_of::<CtxParts>() as u64).next_multiple_of(128) + slot as u64 * size_of::<TeamDesc>() as u64
+    }
+
+    /// Bytes of a list with a word for each PE.
+    fn list_bytes(shape: Shape) -> u64 {
+        (u64::from(shape.n_pes) * 4).next_multiple_of(128)
+    }
+
+    /// Where the lists of a slot begin: the members' PEs, then the PEs' numbers.
+    fn lists_at(&self, slot: u32) -> u64 {
+        Self::desc_at(self.shape.teams) + 2 * u64::from(slot) * Self::list_bytes(self.shape)
+    }
+
+    /// Says in the PE's state where it is.
+    pub(crate) fn describe(&self, state: &mut DeviceState) {
+        state.parts = self.region.addr;
+        state.teams = self.region.addr.add(Self::desc_at(0));
+        state.team_words = self.shape.team_words();
+        state.team_bytes = self.shape.team_bytes();
+        state.team_slots = self.shape.teams;
+    }
+
+    /// Writes the PE's own context.
+    pub(crate) fn write_parts(&self, parts: &CtxParts) -> Result<()> {
+        self.region.write(0, bytemuck::bytes_of(parts))
+    }
+
+    /// Puts a team of `pes` in `slot`, with all its words zero. This PE is one of them.
+    pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32]) -> Result<()> {
+        let words = team_words::scratch(self.shape.n_pes) as usize;
+        let at = self.shape.team_words() + u64::from(slot) * self.shape.team_bytes();
+        self.heap.write(at, &vec![0; words])?;
+
+        let lists = self.lists_at(slot);
+        let mut members = vec![u32::MAX; self.shape.n_pes as usize];
+        for (number, &pe) in (0..).zip(pes) {
+            members[pe as usize] = number;
+        }
+        self.region.write(lists, bytemuck::cast_slice(pes))?;
+        self.region.write(lists + Self::list_bytes(self.shape), bytemuck::cast_slice(&members))?;
+        let addr = |at: u64| -> DevAddr { self.region.addr.add(at) };
+        let desc = TeamDesc {
+            generation,
+            my_pe: members[me as usize],
+            n_pes: pes.len() as u32,
+            pes: addr(lists),
+            members: addr(lists + Self::list_bytes(self.shape)),
+            ..Zeroable::zeroed()
+        };
+        self.region.write(Self::desc_at(slot), bytemuck::bytes_of(&desc))
+    }
+
+    /// Takes the team in `slot` out.
+    pub(super) fn clear(&self, slot: u32) -> Result<()> {
+        let at = Self::desc_at(slot) + offset_of!(TeamDesc, generation) as u64;
+        self.region.write(at, bytemuck::bytes_of(&0u32))
+    }
+}

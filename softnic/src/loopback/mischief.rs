@@ -1,0 +1,204 @@
+//! Faults of execution: what hardware may do with the entries of one QP, and a careless program trips over.
+//!
+//! The dice are cast once for each entry, when its turn comes: does the QP stand still first, is the message moved in
+//! pieces, does its answer come late. Entries behind a late answer go on unless they ask for a fence, but their
+//! completions wait for it, as all completions of a QP are in order.
+
+use super::{Outcome, Parts, give_old, read};
+use crate::core::{Done, Output, complete, fail};
+use crate::dma::User;
+use crate::qp::{Qp, State};
+use crate::work::waits_for_reads;
+use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{Opcode, Segment, Syndrome};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Pieces of one message, at most.
+const PIECES: u64 = 8;
+/// Longest message that is moved in pieces, in bytes.
+const LONGEST: u64 = super::BURST_BYTES;
+
+/// What faults do to one QP.
+#[derive(Default)]
+pub(crate) struct Mischief {
+    /// The entry that the dice were cast for.
+    cast: Option<u16>,
+    /// The QP stands still until then.
+    until: Option<Instant>,
+    /// What is still to be moved of the message at the head of the queue; the last one goes next.
+    pieces: Vec<Range<u64>>,
+    /// When the answer to the entry at the head of the queue comes.
+    due: Option<Instant>,
+    /// The old value of an atomic whose answer is late.
+    pub(super) old: u64,
+    /// Entries that have been executed, from the first one whose answer is late.
+    unanswered: VecDeque<Unanswered>,
+}
+
+/// An executed entry without completion.
+struct Unanswered {
+    done: Done,
+    signaled: bool,
+    due: Instant,
+    /// The entry and an atomic's old value, where an answer is late; entries without only wait for those before them.
+    answer: Option<(Box<[Segment]>, u64)>,
+}
+
+impl Mischief {
+    /// The part of a split message that is moved next.
+    pub(super) fn piece(&self) -> Option<Range<u64>> {
+        self.pieces.last().cloned()
+    }
+
+    /// Whether the entry at the head of the queue is answered late.
+    pub(super) fn is_late(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// Forgets everything, and gives the entries without completion.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Done> + use<> {
+        std::mem::take(self).unanswered.into_iter().map(|entry| entry.done)
+    }
+}
+
+impl Output {
+    /// With this probability, a time of at most `longest` from now.
+    fn some_time(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
+        self.rng.chance(probability).then(|| {
+            self.stats.faults += 1;
+            self.now + Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))
+        })
+    }
+
+    /// Pieces of a message of `len` bytes to or from `addr` at the responder, in any order; none if it goes as a whole.
+    /// They are cut between aligned words.
+    fn cut(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {
+        let first = addr.next_multiple_of(8) - addr;
+        if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {
+            return Vec::new();
+        }
+        let words = (len - first).div_ceil(8);
+        let mut cuts: Vec<u64> = (1..PIECES).map(|_| first + 8 * self.rng.below(words)).collect();
+        cuts.extend([0, len]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut pieces: Vec<Range<u64>> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        if pieces.len() < 2 {
+            return Vec::new();
+        }
+        self.stats.faults += 1;
+        for left in (2..=pieces.len()).rev() {
+            pieces.swap(left - 1, self.rng.below(left as u64) as usize);
+        }
+        pieces
+    }
+}
+
+fn fetches(view: &View<'_>) -> bool {
+    view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()
+}
+
+/// Casts the dice for the entry at the head of the queue, if that has not been done. If it has to wait, says until when.
+pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<Instant> {
+    let most = 1usize << qp.attrs.log_sra_max;
+    let state = &mut qp.mischief;
+    let faults = (out.faults.stall, out.faults.stall_time, out.faults.late, out.faults.late_time);
+    let (stall, stall_time, late, late_time) = faults;
+    if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
+        state.until = out.some_time(stall, stall_time);
+        state.due = if fetches(view) { out.some_time(late, late_time) } else { None };
+        let moves = matches!(view.opcode(), Opcode::RDMA_READ | Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM);
+        state.pieces = match view.remote() {
+            Some(at) if moves && state.due.is_none() => out.cut(at.addr.get(), view.data_len()),
+            _ => Vec::new(),
+        };
+    }
+    if let Some(until) = state.until.filter(|until| *until > out.now) {
+        return Some(until);
+    }
+    let last = state.unanswered.back()?.due;
+    if waits_for_reads(view.flags()) {
+        return Some(last);
+    }
+    if fetches(view) {
+        if state.unanswered.iter().filter(|entry| entry.answer.is_some()).count() >= most {
+            return Some(last);
+        }
+        // Answers are in order.
+        state.due = Some(state.due.map_or(last, |due| due.max(last)));
+        state.pieces.clear();
+    }
+    None
+}
+
+/// Notes that a part of the message at the head of the queue has been moved; the QP may stand still before the next.
+pub(super) fn moved(qp: &mut Qp, out: &mut Output) {
+    if qp.mischief.pieces.pop().is_some() && !qp.mischief.pieces.is_empty() {
+        qp.mischief.until = out.some_time(out.faults.stall, out.faults.stall_time);
+    }
+}
+
+/// Takes an executed entry that must not complete yet; false if it may.
+pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) -> bool {
+    let state = &mut qp.mischief;
+    let signaled = view.flags().is_signaled();
+    let (due, answer) = match (state.due.take(), state.unanswered.back()) {
+        (Some(due), _) => (due, Some((view.segments().into(), state.old))),
+        (None, Some(before)) => (before.due, None),
+        (None, None) => return false,
+    };
+    state.unanswered.push_back(Unanswered { done, signaled, due, answer });
+    out.late.push((due, qp.qpn));
+    true
+}
+
+/// Gives the answers that are due, or all, and completes the entries behind them. False if the QP is in error then, and
+/// has to be flushed.
+pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
+    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    loop {
+        let Some(qp) = qps.get_mut(qpn) else { return true };
+        if qp.state != State::Rts {
+            return false;
+        }
+        let Some(next) = qp.mischief.unanswered.front() else { return true };
+        if next.due > out.now && !all {
+            out.late.push((next.due, qpn));
+            return true;
+        }
+        let Some(Unanswered { done, signaled, answer, .. }) = qp.mischief.unanswered.pop_front() else {
+            return true;
+        };
+        let (user, peer) = (User { pd: qp.pd, qpn }, qp.attrs.remote_qpn);
+        let answered = answer.map_or(Ok(()), |(segments, old)| {
+            let Ok(view) = View::parse(&segments) else { return Ok(()) };
+            match (view.opcode(), view.remote()) {
+                (Opcode::RDMA_READ, Some(at)) => {
+                    let target = qps.get(peer).filter(|target| target.state.receives());
+                    let target = target.ok_or(Outcome::Silent)?;
+                    read(&view, user, target, mkeys, dma, at, 0..view.data_len())
+                }
+                _ => give_old(&view, mkeys, dma, user, old),
+            }
+        });
+        let answered = answered.and_then(|()| Ok(dma.flush()?));
+        let Some(qp) = qps.get_mut(qpn) else { return true };
+        let (syndrome, vendor) = match answered {
+            Ok(()) => {
+                if signaled {
+                    complete(qp, cqs, out, done);
+                }
+                continue;
+            }
+            Err(Outcome::Local(refused)) => refused.syndrome(),
+            Err(Outcome::Remote(refusal)) => refusal.syndrome(),
+            Err(_) => (Syndrome::TRANSPORT_RETRY_EXC_ERR, 0),
+        };
+        fail(qp, cqs, out, done, syndrome, vendor);
+        if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
+            out.broken(target, syndrome);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Faults of execution: all that a reliable connection allows happens, and nothing else.
+
+use crate::script::{Pe, Setup, call, pair};
+use rushmem_mlx5::prm::mkey::DestroyMkey;
+use rushmem_mlx5::wqe::Inline;
+use rushmem_mlx5::{Flags, Syndrome, Wqe};
+use rushmem_softnic::{Config, Faults, Nic};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const ROUNDS: u64 = 300;
+const NEVER: Duration = Duration::from_secs(3600);
+
+fn nic(faults: Faults) -> Nic {
+    Nic::start(Config { faults, ..Config::default() }).expect("an adapter without fabric needs nothing")
+}
+
+fn set(raddr: u64, b: &Pe, value: u64) -> Wqe {
+    Wqe::WriteInline { raddr, rkey: b.key, data: Inline::from_u64(value) }
+}
+
+fn micros(n: u64) -> Duration {
+    Duration::from_micros(n)
+}
+
+/// Counts rounds in which the second of two QPs' writes was seen before the first.
+fn overtaken(faults: Faults) -> u64 {
+    let nic = nic(faults);
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (mut c, d) = pair(&nic, &nic, Setup::default());
+    let mut found = 0;
+    for round in 1..=ROUNDS {
+        a.post(&set(0, &b, round));
+        c.post(&set(0, &d, round));
+        while d.heap.load_u64(0) != round {
+            std::thread::yield_now();
+        }
+        found += u64::from(b.heap.load_u64(0) != round);
+        assert!(a.cq.wait().as_error().is_none() && c.cq.wait().as_error().is_none());
+    }
+    found
+}
+
+#[test]
+fn a_queue_that_stands_still_is_overtaken() {
+    assert_eq!(overtaken(Faults::default()), 0);
+    assert!(overtaken(Faults { stall: 0.5, ..Faults::default() }) > 0);
+}
+
+#[test]
+fn a_split_message_has_no_order_in_itself_and_is_whole_before_the_next() {
+    let faults = Faults { split: 1.0, stall: 0.5, stall_time: micros(20), ..Faults::default() };
+    let nic = nic(faults);
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (words, flag, rkey, lkey) = (16usize, 1000u64, b.key, a.key);
+    let (mut last_first, mut first_first) = (0, 0);
+    for round in 1..=ROUNDS {
+        let value = round << 32 | round;
+        for i in 0..words {
+            a.heap.store_u64(8 * i, value);
+        }
+        a.write(&Wqe::Write { raddr: 0, rkey, laddr: 0, lkey, len: 8 * words as u32 }, Flags::NONE);
+        a.write(&set(flag, &b, round), Flags::SIGNALED);
+        a.ring();
+        while b.heap.load_u64(flag as usize) != round {
+            let (first, last) = (b.heap.load_u64(0), b.heap.load_u64(8 * (words - 1)));
+            for word in [first, last] {
+                assert!(word == value || word == value - (1 << 32 | 1), "a torn word: {word:#x}");
+            }
+            // The first word was read before the last one, so that what is seen is so.
+            last_first += u64::from(first != value && last == value);
+            first_first += u64::from(first == value && b.heap.load_u64(8 * (words - 1)) != value);
+        }
+        for i in 0..words {
+            assert_eq!(b.heap.load_u64(8 * i), value, "word {i} after the next entry");
+        }
+        assert!(a.cq.wait().as_error().is_none());
+    }
+    assert!(last_first > 0 && first_first > 0, "{last_first} {first_first}");
+}
+
+#[test]
+fn split_reads_and_writes_move_every_byte() {
+    let nic = nic(Faults { split: 1.0, ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (rkey, lkey) = (b.key, a.key);
+    for len in (1..200).chain([4096, 70_001, 1 << 18]) {
+        let (raddr, data) = (300_000 + len % 11, crate::script::pattern(len as usize, len));
+        a.fill(3, &data);
+        a.run(&Wqe::Write { raddr, rkey, laddr: 3, lkey, len: len as u32 });
+        assert!(b.bytes(raddr, len as usize) == data, "WRITE of {len}");
+        a.run(&Wqe::Read { raddr, rkey, laddr: 700_001, lkey, len: len as u32 });
+        assert!(a.bytes(700_001, len as usize) == data, "READ of {len}");
+    }
+    assert!(nic.stats().faults > 300);
+}
+
+/// Rounds in which a READ of a word saw the WRITE behind it, which has these flags.
+fn read_too_late(flags: Flags) -> u64 {
+    let nic = nic(Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (rkey, lkey) = (b.key, a.key);
+    let mut found = 0;
+    for round in 1..=ROUNDS {
+        let read = a.write(&Wqe::Read { raddr: 0, rkey, laddr: 64, lkey, len: 8 }, Flags::SIGNALED);
+        let write = a.write(&set(0, &b, round), flags);
+        a.ring();
+        for index in [read, write] {
+            let cqe = a.cq.wait();
+            assert!(cqe.as_error().is_none());
+            assert_eq!(cqe.tail.wqe_counter.get(), index, "completions are in order");
+        }
+        let seen = a.heap.load_u64(64);
+        assert!(seen == round - 1 || seen == round);
+        found += u64::from(seen == round);
+    }
+    found
+}
+
+#[test]
+fn a_late_read_sees_later_writes_unless_they_are_fenced() {
+    assert!(read_too_late(Flags::SIGNALED) > 0);
+    assert_eq!(read_too_late(Flags::SIGNALED.or(Flags::FENCE)), 0);
+    assert_eq!(read_too_late(Flags::SIGNALED.or(Flags::FENCE_AND_SMALL_FENCE)), 0);
+}
+
+/// Rounds in which a WRITE of an atomic's old value sent what lay there before; the atomic itself must have come first.
+fn stale_result(flags: Flags) -> u64 {
+    let nic = nic(Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (rkey, lkey) = (b.key, a.key);
+    let mut found = 0;
+    for round in 1..=ROUNDS {
+        a.heap.store_u64(64, u64::MAX);
+        a.write(&Wqe::FetchAdd { raddr: 0, rkey, laddr: 64, lkey, add: 1 }, Flags::NONE);
+        a.write(&Wqe::Write { raddr: 8, rkey, laddr: 64, lkey, len: 8 }, flags);
+        a.ring();
+        assert!(a.cq.wait().as_error().is_none());
+        assert_eq!((b.heap.load_u64(0), a.heap.load_u64(64)), (round, round - 1));
+        let sent = b.heap.load_u64(8);
+        assert!(sent == round - 1 || sent == u64::MAX);
+        found += u64::from(sent == u64::MAX);
+    }
+    found
+}
+
+#[test]
+fn a_late_result_is_not_sent_unless_fenced() {
+    assert!(stale_result(Flags::SIGNALED) > 0);
+    assert_eq!(stale_result(Flags::SIGNALED.or(Flags::FENCE)), 0);
+}
+
+#[test]
+fn reads_and_atomics_are_answered_in_order() {
+    let nic = nic(Faults { late: 0.5, late_time: micros(50), split: 0.5, ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup { log_reads: 1, ..Setup::default() });
+    let (rkey, lkey) = (b.key, a.key);
+    for round in 0..ROUNDS {
+        for i in 0..4 {
+            a.write(&Wqe::FetchAdd { raddr: 0, rkey, laddr: 64 + 16 * i, lkey, add: 1 }, Flags::NONE);
+            let flags = if i == 3 { Flags::SIGNALED } else { Flags::NONE };
+            a.write(&Wqe::Read { raddr: 0, rkey, laddr: 72 + 16 * i, lkey, len: 8 }, flags);
+        }
+        a.ring();
+        assert!(a.cq.wait().as_error().is_none());
+        let mut last = 4 * round;
+        for i in 0..4 {
+            let (old, read) = (a.heap.load_u64(64 + 16 * i), a.heap.load_u64(72 + 16 * i));
+            assert_eq!(old, 4 * round + i as u64);
+            // A READ comes after the atomics before it; those behind it may be seen.
+            assert!(read > old && read >= last && read <= 4 * round + 4, "{round} {i}: {old} {read}");
+            last = read;
+        }
+    }
+}
+
+/// A QP with a READ that waits for its answer, and behind it a signalled WRITE that has been done and one that was not.
+fn waiting_read() -> (Nic, Pe, Pe, [u16; 3]) {
+    let nic = nic(Faults { late: 1.0, late_time: NEVER, ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (rkey, lkey) = (b.key, a.key);
+    let read = a.write(&Wqe::Read { raddr: 0, rkey, laddr: 64, lkey, len: 8 }, Flags::NONE);
+    let done = a.write(&set(8, &b, 1), Flags::SIGNALED);
+    let fenced = a.write(&set(16, &b, 1), Flags::FENCE);
+    a.ring();
+    while b.heap.load_u64(8) != 1 {
+        std::thread::yield_now();
+    }
+    assert!(a.cq.poll().is_none(), "the WRITE completes before the READ");
+    (nic, a, b, [read, done, fenced])
+}
+
+fn failed(a: &mut Pe) -> (Syndrome, u16) {
+    let cqe = a.cq.wait();
+    let error = cqe.as_error().expect("an error");
+    (error.syndrome, error.tail.wqe_counter.get())
+}
+
+#[test]
+fn entries_behind_a_late_answer_are_flushed_with_it() {
+    let (_nic, mut a, b, entries) = waiting_read();
+    a.fail_now();
+    for index in entries {
+        assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, index));
+    }
+    assert_eq!(b.heap.load_u64(16), 0, "a fenced entry went ahead");
+    let after = a.write(&Wqe::Nop, Flags::NONE);
+    a.ring();
+    assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, after));
+}
+
+#[test]
+fn entries_behind_a_late_read_that_fails_are_flushed() {
+    let nic = nic(Faults { late: 1.0, late_time: Duration::from_millis(400), seed: 3, ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (rkey, lkey) = (b.key, a.key);
+    let read = a.write(&Wqe::Read { raddr: 0, rkey, laddr: 64, lkey, len: 8 }, Flags::NONE);
+    let done = a.write(&set(8, &b, 1), Flags::SIGNALED);
+    let fenced = a.write(&set(16, &b, 1), Flags::FENCE);
+    a.ring();
+    while b.heap.load_u64(8) != 1 {
+        std::thread::yield_now();
+    }
+    call(&b.context, &DestroyMkey { mkey_index: b.key >> 8, ..DestroyMkey::default() }).unwrap();
+    assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, read));
+    assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, done));
+    assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, fenced));
+}
+
+#[test]
+fn a_refusal_behind_a_late_answer_comes_after_it() {
+    let nic = nic(Faults { late: 1.0, late_time: NEVER, ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    b.heap.store_u64(0, 5);
+    let read = a.write(&Wqe::Read { raddr: 0, rkey: b.key, laddr: 64, lkey: a.key, len: 8 }, Flags::SIGNALED);
+    let bad = a.write(&Wqe::Write { raddr: 0, rkey: 0, laddr: 0, lkey: a.key, len: 8 }, Flags::NONE);
+    a.ring();
+    let cqe = a.cq.wait();
+    assert!(cqe.as_error().is_none() && cqe.tail.wqe_counter.get() == read);
+    assert_eq!(a.heap.load_u64(64), 5);
+    assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, bad));
+}
+
+/// What is missing of the additions that NIC and processor made to one word.
+fn lost(loose_atomic: f64) -> u64 {
+    let nic = nic(Faults { loose_atomic, ..Faults::default() });
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let (rkey, lkey) = (b.key, a.key);
+    // SAFETY: an aligned word of the heap, which lives as long as `b`; all access it atomically.
+    let word = unsafe { AtomicU64::from_ptr(b.heap.as_ptr().cast()) };
+    let mut added = 0;
+    for _ in 0..ROUNDS {
+        let last = (0..8)
+            .map(|_| a.write(&Wqe::FetchAdd { raddr: 0, rkey, laddr: 64, lkey, add: 1 }, Flags::SIGNALED));
+        let _ = last.count();
+        a.ring();
+        for _ in 0..8 {
+            while a.cq.poll().is_none() {
+                word.fetch_add(1, Ordering::Relaxed);
+                added += 1;
+                std::thread::yield_now();
+            }
+        }
+        added += 8;
+    }
+    added - word.load(Ordering::Relaxed)
+}
+
+#[test]
+fn loose_atomics_are_none_to_processors() {
+    assert_eq!(lost(0.0), 0);
+    assert!(lost(1.0) > 0);
+}
+
+#[test]
+fn loose_atomics_exclude_each_other() {
+    let nic = nic(Faults { loose_atomic: 1.0, skip_qp: 0.3, ..Faults::default() });
+    let mut a = Pe::new(&nic, Setup::default());
+    let b = a.sibling(&nic);
+    a.connect(&b);
+    b.connect(&a);
+    let (key, n) = (a.key, 30);
+    let of_b = b.key;
+    for _ in 0..n {
+        a.write(
+            &Wqe::MaskedFetchAdd32 { raddr: 0, rkey: of_b, laddr: 64, lkey: key, add: 1, boundary: 0 },
+            Flags::SIGNALED,
+        );
+        a.write(&Wqe::FetchAdd { raddr: 8, rkey: of_b, laddr: 64, lkey: key, add: 1 }, Flags::SIGNALED);
+    }
+    a.ring();
+    for _ in 0..2 * n {
+        assert!(a.cq.wait().as_error().is_none());
+    }
+    assert_eq!((b.heap.load_u32(0), b.heap.load_u64(8)), (n, n.into()));
+}
+
+#[test]
+fn a_queue_that_waits_for_its_peer_is_not_forgotten() {
+    let faults = Faults { completion_delay: 1.0, completion_delay_time: micros(2), ..Faults::default() };
+    let nic = nic(faults);
+    // The peer says "not ready" for 0.01 ms each time; the completion of the first entry wakes the QP before that.
+    let (mut a, mut b) = pair(&nic, &nic, Setup { log_rq: Some(4), ..Setup::default() });
+    for _ in 0..20 {
+        a.write(&Wqe::Nop, Flags::SIGNALED);
+        a.write(&Wqe::Send { laddr: 0, lkey: a.key, len: 8 }, Flags::SIGNALED);
+        a.ring();
+        assert!(a.cq.wait().as_error().is_none());
+        std::thread::sleep(micros(300));
+        b.post_receive(64, 8);
+        assert!(a.cq.wait().as_error().is_none());
+        assert_eq!(b.recv_cq.wait().byte_cnt.get(), 8);
+    }
+}

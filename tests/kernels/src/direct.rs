@@ -1,0 +1,101 @@
+//! Peers that are reached by loads and stores, and peers that are not.
+
+use rushmem_device::prelude::*;
+use rushmem_device::shmem::shmem_ptr;
+
+/// For each PE: 1 in `reached` if it gives a pointer; then `object` there gets this PE's mark at this PE's place, by a
+/// store, and what it held before comes to `before`. After a barrier, all marks lie there.
+#[kernel]
+pub fn store_marks(
+    ctx: &Ctx,
+    object: SymSlice<u64>,
+    reached: SymSlice<u32>,
+    before: SymSlice<u64>,
+) -> Result {
+    let (reached, before, me) = (ctx.local(reached), ctx.local(before), ctx.my_pe());
+    let mut pe = 0;
+    while pe < ctx.n_pes() && Thread::index() == 0 {
+        if let Some(there) = shmem_ptr(ctx, object, pe) {
+            before.store(pe as usize, there.load(me as usize));
+            there.store(me as usize, (me as u64 + 1) << 32 | pe as u64);
+            reached.store(pe as usize, 1 + ctx.reaches(pe) as u32);
+        }
+        pe += 1;
+    }
+    let beyond = ctx.ptr(object, ctx.n_pes()).is_some() || ctx.reaches(ctx.n_pes());
+    let outside = ctx.ptr(object.slice(0..object.len() + 1), 0).is_some();
+    if beyond || outside {
+        reached.store(0, 77);
+    }
+    if Block::current().id() == 0 { ctx.barrier_all(Block::current()) } else { Ok(()) }
+}
+
+/// Every thread adds 1 to both words and, with a put, to the signal of every PE, `rounds` times.
+#[kernel]
+pub fn add_everywhere(
+    ctx: &Ctx,
+    wide: Sym<u64>,
+    narrow: Sym<u32>,
+    signal: Sym<Signal>,
+    data: SymSlice<u32>,
+    rounds: u32,
+) -> Result {
+    let mut round = 0;
+    while round < rounds {
+        let mut pe = 0;
+        while pe < ctx.n_pes() {
+            let to = ctx.pe_after(pe);
+            ctx.atomic_add(wide, 1, to)?;
+            let _ = ctx.atomic_fetch_inc(narrow, to)?;
+            ctx.put_signal_nbi(Thread, data, data, signal, SignalOp::Add, 1, to)?;
+            pe += 1;
+        }
+        round += 1;
+    }
+    ctx.quiet(Thread)
+}
+
+/// Each PE and the next one: adds to a counter there, fences, and stores a flag there; who sees the flag counts in `bad`
+/// if the counter is behind.
+#[kernel]
+pub fn atomic_then_flag(
+    ctx: &Ctx,
+    counter: Sym<u64>,
+    flag: Sym<u64>,
+    ack: Sym<u64>,
+    bad: Sym<u64>,
+    rounds: u32,
+) -> Result {
+    let (me, n) = (ctx.my_pe(), ctx.n_pes());
+    let (right, left) = (ctx.pe_after(1), ctx.pe_after(n - 1));
+    let mut round = 1;
+    while round <= rounds as u64 && Thread::index() == 0 {
+        ctx.atomic_add(counter, 1, right)?;
+        ctx.fence()?;
+        ctx.p(flag, round, right)?;
+        ctx.wait_until(Thread, flag, Cmp::Ge, round)?;
+        if ctx.local_one(counter).load(0) < round {
+            ctx.atomic_add(bad, 1, me)?;
+        }
+        ctx.atomic_set(ack, round, left)?;
+        ctx.wait_until(Thread, ack, Cmp::Ge, round)?;
+        round += 1;
+    }
+    ctx.quiet(Thread)
+}
+
+/// Stores to `cells` of every PE that is reached so, by all threads.
+#[kernel]
+pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
+    let mut pe = 0;
+    while pe < ctx.n_pes() {
+        if let Some(there) = ctx.ptr(cells, pe) {
+            let mut i = Thread::index();
+            while i < there.len() {
+                there.store(i, value + there.load(i));
+                i += Thread::count();
+            }
+        }
+        pe += 1;
+    }
+}

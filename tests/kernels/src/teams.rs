@@ -1,0 +1,20 @@
+//! Teams as kernels see them.
+
+use rushmem_device::prelude::*;
+use rushmem_device::shmem::*;
+
+/// Stores this PE's number in `from`, the members of it, and the numbers in `to` of its members and of one more.
+#[kernel]
+pub fn team_numbers(ctx: &Ctx, from: Team, to: Team, numbers: SymSlice<i32>) {
+    if Thread::index() != 0 {
+        return;
+    }
+    let out = ctx.local(numbers);
+    out.store(0, shmem_team_my_pe(ctx, from));
+    out.store(1, shmem_team_n_pes(ctx, from));
+    let mut index = 0;
+    while index + 2 < out.len() {
+        out.store(index + 2, shmem_team_translate_pe(ctx, from, index as u32, to));
+        index += 1;
+    }
+}

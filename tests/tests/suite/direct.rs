@@ -1,0 +1,162 @@
+//! Peers that are reached by loads and stores: pointers to their memory, and one way for all atomics.
+
+use rushmem::Pe;
+use rushmem_device::Signal;
+use rushmem_test_kernels::{add_everywhere, atomic_then_flag, contend, store_marks};
+use rushmem_tests::{Setup, grid};
+
+use super::setups;
+
+/// The same group of `group` PEs; 0 is everybody.
+fn together(a: u32, b: u32, group: u32) -> bool {
+    group == 0 || a / group == b / group
+}
+
+#[test]
+fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
+    for (pes, path, group) in [
+        (1, "direct", 0),
+        (3, "direct", 0),
+        (5, "direct", 2),
+        (3, "auto", 0),
+        (2, "nic", 0),
+        (4, "direct", 1),
+    ] {
+        Setup::new(pes).with("peer_path", path).with("direct_group", group).run(|pe| {
+            let (me, n) = (pe.my_pe(), pe.n_pes() as usize);
+            let direct = |other: u32| other == me || path == "direct" && together(me, other, group);
+            let (object, before) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
+            let reached = pe.alloc::<u32>(n)?;
+            pe.write(object, &vec![u64::from(me) + 100; n])?;
+            pe.barrier()?;
+            pe.run(grid(2, 32), store_marks(object, reached, before))?;
+            let pes = || 0..n as u32;
+            let wanted: Vec<u32> = pes().map(|other| if direct(other) { 2 } else { 0 }).collect();
+            assert_eq!(pe.read(reached)?, wanted, "PE {me}, {path}, groups of {group}");
+            let wanted: Vec<u64> =
+                pes().map(|other| if direct(other) { u64::from(other) + 100 } else { 0 }).collect();
+            assert_eq!(pe.read(before)?, wanted);
+            let mark = |other: u32| {
+                if direct(other) { u64::from(other + 1) << 32 | u64::from(me) } else { u64::from(me) + 100 }
+            };
+            assert_eq!(pe.read(object)?, pes().map(mark).collect::<Vec<_>>());
+
+            // The host says the same of it.
+            for other in pes() {
+                assert_eq!(pe.ptr(object, other).is_some(), direct(other));
+                assert!(pe.accessible(other));
+                let via = &pe.paths()[other as usize].via;
+                assert_eq!(via == "direct", direct(other) && path != "nic", "{via}");
+            }
+            assert!(pe.ptr(object, n as u32).is_none() && !pe.accessible(n as u32));
+            let (first, last) = (pe.ptr(object, me), pe.ptr(object.slice(n - 1..n), me));
+            assert_eq!(first.map(|at| at.wrapping_add(n - 1)), last);
+            pe.free(object)?;
+            assert!(pe.ptr(object, me).is_none());
+            Ok(())
+        });
+    }
+}
+
+/// Settings of jobs whose PEs are all, partly and not mapped to each other.
+fn domains() -> impl Iterator<Item = Setup> {
+    [(4, 0), (4, 2), (5, 3), (3, 1)].into_iter().map(|(pes, group)| {
+        Setup::new(pes).with("peer_path", "direct").with("direct_group", group).with("sq_depth", 8)
+    })
+}
+
+#[test]
+fn atomics_from_everywhere_exclude_each_other() {
+    const ROUNDS: u32 = 5;
+    for setup in domains() {
+        setup.run(|pe| {
+            let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
+            let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
+            pe.run(grid(2, 40), add_everywhere(wide, narrow, signal, data, ROUNDS))?;
+            pe.barrier()?;
+            let all = u64::from(2 * 40 * ROUNDS * pe.n_pes());
+            let found = (pe.read_one(wide)?, u64::from(pe.read_one(narrow)?), pe.read_one(signal)?);
+            assert_eq!(found, (all, all, all), "{setup}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn tickets_of_a_mixed_job_are_drawn_once() {
+    const ROUNDS: u32 = 3;
+    for setup in domains() {
+        let all = 2 * 40 * setup.pes();
+        setup.run(|pe| {
+            let (tickets, drawn) = (pe.alloc_one::<u64>()?, pe.alloc::<u32>((all * ROUNDS) as usize)?);
+            let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
+            let (bits, swapped) = (pe.alloc::<u64>(all.div_ceil(64) as usize)?, pe.alloc_one::<u32>()?);
+            pe.run(grid(2, 40), contend(tickets, drawn, wide, narrow, bits, swapped, ROUNDS))?;
+            pe.barrier()?;
+            if pe.my_pe() == 0 {
+                assert_eq!(pe.read_one(tickets)?, u64::from(ROUNDS * all), "{setup}");
+                assert!(pe.read(drawn)?.iter().all(|&n| n == 1), "a ticket was drawn twice: {setup}");
+                assert_eq!(pe.read_one(swapped)?, ROUNDS * 2 * pe.n_pes(), "{setup}");
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_fence_orders_an_atomic_before_a_store() {
+    // A NIC that dawdles would let the store overtake the atomic.
+    for setup in domains().chain(setups::all().filter(|setup| setup.pes() > 1)) {
+        let setup = setup.with("softnic_fault", "skip_qp=0.3,completion_delay=0.3");
+        let bad = setup.run(|pe| {
+            let [counter, flag, ack, bad] =
+                [pe.alloc_one::<u64>()?, pe.alloc_one()?, pe.alloc_one()?, pe.alloc_one()?];
+            pe.run(grid(1, 32), atomic_then_flag(counter, flag, ack, bad, 30))?;
+            pe.barrier()?;
+            assert_eq!(pe.read_one(counter)?, 30);
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
+
+#[test]
+fn direct_peers_need_no_queues() {
+    let add = |pe: &Pe| {
+        let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
+        let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
+        pe.run(grid(1, 32), add_everywhere(wide, narrow, signal, data, 2))?;
+        pe.barrier()?;
+        Ok(pe.connected_qps())
+    };
+    for connect in ["lazy", "eager"] {
+        let setup = Setup::new(3).with("peer_path", "direct").with("connect", connect);
+        assert_eq!(setup.run(add), [0; 3], "{setup}");
+    }
+    // Where atomics go through the NIC, those to mapped peers do so too.
+    let setup = Setup::new(3).with("peer_path", "direct").with("direct_group", 2);
+    assert_eq!(setup.run(add), [3; 3], "{setup}");
+}
+
+#[test]
+fn reasons_are_given_for_each_path() {
+    let whys = |path: &str, group: u32| {
+        let setup = Setup::new(3).with("peer_path", path).with("direct_group", group);
+        let paths = setup.run(|pe| Ok(pe.paths()));
+        paths[0].iter().map(|path| format!("{}: {}", path.via, path.why)).collect::<Vec<_>>()
+    };
+    let via_nic = "atomics through the NIC, as";
+    let mixed = whys("direct", 2);
+    assert_eq!(mixed[0], format!("direct: its own memory; {via_nic} those of its peers"));
+    assert!(
+        mixed[1].starts_with("direct: a thread of the same process; atomics through the NIC"),
+        "{}",
+        mixed[1]
+    );
+    assert_eq!(mixed[2], "software ConnectX: it is of another group (RUSHMEM_DIRECT_GROUP)");
+    assert_eq!(whys("direct", 0)[1..], ["direct: a thread of the same process"; 2]);
+    assert_eq!(whys("nic", 0), ["software ConnectX: RUSHMEM_PEER_PATH=nic"; 3]);
+    if !Setup::on_gpu() {
+        assert!(whys("auto", 0)[1].ends_with("RUSHMEM_PEER_PATH=direct maps the node's heaps"));
+    }
+}
