@@ -243,8 +243,10 @@ pub struct QpState {
     pub asked: Line,
     /// 1 once a thread has begun to fetch it.
     pub fetched: Line,
-    /// 1 while an [`Exclusive`](crate::Exclusive) context owns the set (used in the QP to PE 0).
+    /// Not 0 while a context owns the set (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
     pub owner: Line,
+    /// 1 if WQEs may be published that no doorbell has announced: see [`Batch`](crate::Batch).
+    pub held: Line,
 }
 
 /// A word with a 128-byte line of its own.
@@ -455,6 +457,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpState, bell),
         offset_of!(QpState, poller),
         offset_of!(QpState, owner),
+        offset_of!(QpState, held),
         FIRST as usize,
         offset_of!(ControlPage, requested),
         size_of::<DeviceState>(),

@@ -7,8 +7,8 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::{Block, Group, agree};
 use crate::heap::{Signal, Sym};
+use crate::p2p::Cmp;
 use crate::sharing::Sharing;
-use crate::signal::Cmp;
 use crate::wait::Watch;
 
 impl<S: Sharing> Ctx<S> {
@@ -61,6 +61,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn await_blocks(&self, block: Block) -> Result {
+        self.submit_held();
         let state = self.parts_ref().state.ptr::<DeviceState>();
         // SAFETY: the host made the state, and only atomics touch its words.
         let (arrived, generation) =

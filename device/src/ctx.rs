@@ -82,12 +82,6 @@ impl Ctx {
         if mine.owner_qp().take() { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
-    fn narrowed<S>(&self, set: u32) -> Ctx<S> {
-        let n_sets = self.parts.rails;
-        let parts = CtxParts { first_set: set, n_sets, block_sets: 0, exclusive_sets: 0, ..self.parts };
-        Ctx { parts, _sharing: PhantomData }
-    }
-
     /// Says that they do not agree. Only the header can be believed then, and of it only what never changes.
     #[cold]
     pub(crate) fn report_layout(&self) {
@@ -226,6 +220,19 @@ impl<S> Ctx<S> {
         unsafe { View::new(base.cast(), len, self.parts.state) }
     }
 
+    /// A context of the one set of queues that begins with set `set`.
+    pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
+        let n_sets = self.parts.rails;
+        let parts = CtxParts { first_set: set, n_sets, block_sets: 0, exclusive_sets: 0, ..self.parts };
+        Ctx { parts, _sharing: PhantomData }
+    }
+
+    /// The same queues, posted to by others.
+    #[inline(always)]
+    pub(crate) fn shared_as<Q>(&self) -> Ctx<Q> {
+        Ctx { parts: self.parts, _sharing: PhantomData }
+    }
+
     #[inline(always)]
     pub(crate) fn parts_ref(&self) -> &CtxParts {
         &self.parts
@@ -312,6 +319,29 @@ impl<S> Ctx<S> {
 }
 
 impl<S: Sharing> Ctx<S> {
+    /// Queues that [`Ctx::queue`] tells apart: as many as there are QPs to each peer (`qps_per_peer`).
+    #[inline(always)]
+    pub fn queues(&self) -> u32 {
+        self.parts.n_sets.checked_div(self.parts.rails).unwrap_or(0)
+    }
+
+    /// This context with queue number `index` only, one QP to each peer and NIC, whatever block posts. Two queues are
+    /// independent: an order or a completion of one says nothing of the other; the context itself covers all of its
+    /// queues. Without this call a block uses queue number `block mod queues`. NVSHMEM's `nvshmemx_qp` handles.
+    ///
+    /// # Errors
+    /// [`Error::NoQp`] if there is no such queue (`qps_per_peer`).
+    #[inline(always)]
+    #[track_caller]
+    pub fn queue(&self, index: u32) -> Result<Self> {
+        let p = &self.parts;
+        if index >= self.queues() {
+            let d = Detail { found: self.queues() as u64, wanted: index as u64 + 1, ..Detail::NONE };
+            return Err(self.fail(Error::NoQp, d));
+        }
+        Ok(self.narrowed(p.first_set + index * p.rails))
+    }
+
     /// The QP that this block uses towards `pe`, which is below `n_pes`.
     #[inline(always)]
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {

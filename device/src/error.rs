@@ -47,6 +47,12 @@ pub enum Error {
     Unconnected = 13,
     /// The handle is that of no team, or of one that has been destroyed.
     BadTeam = 14,
+    /// A stride of 0, or one that is shorter than its blocks.
+    BadStride = 20,
+    /// A lock was cleared by a PE that does not hold it, or set by one that does.
+    BadLock = 21,
+    /// A host-made context that has been destroyed.
+    NoContext = 22,
 }
 
 impl Error {
@@ -67,6 +73,9 @@ impl Error {
             12 => Self::InGroup,
             13 => Self::Unconnected,
             14 => Self::BadTeam,
+            20 => Self::BadStride,
+            21 => Self::BadLock,
+            22 => Self::NoContext,
             _ => return None,
         })
     }
@@ -89,6 +98,8 @@ pub(crate) struct Detail {
 impl Detail {
     pub(crate) const NONE: Self =
         Self { peer: u32::MAX, qpn: 0, completion: 0, found: 0, wanted: 0, offset: u64::MAX };
+    /// An index into nothing.
+    pub(crate) const NO_ROOM: Self = Self { found: 0, wanted: 0, ..Self::NONE };
 }
 
 /// What an error CQE tells.

@@ -18,6 +18,8 @@ pub trait Group: Copy + sealed::Sealed {
     fn any(self, vote: bool) -> bool;
     /// Barrier of the group; orders memory among its threads.
     fn sync(self);
+    /// What the leader gave, for all threads of the group; a barrier.
+    fn cast(self, value: u64) -> u64;
     /// True in exactly one thread of the group.
     fn leader(self) -> bool {
         self.rank() == 0
@@ -32,6 +34,14 @@ pub struct Thread;
 #[derive(Clone, Copy, Debug)]
 pub struct Warp(());
 
+/// Lanes of a warp that work by themselves: `2^k` neighbours. All of the tile call; other tiles of the warp may do
+/// something else meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Tile {
+    /// Lanes, less one.
+    last: u32,
+}
+
 /// The block of the calling thread: all of its threads call.
 #[derive(Clone, Copy, Debug)]
 pub struct Block(());
@@ -45,6 +55,7 @@ mod sealed {
         const TOGETHER: bool = true;
     }
     impl Sealed for super::Warp {}
+    impl Sealed for super::Tile {}
     impl Sealed for super::Block {}
 }
 
@@ -87,6 +98,10 @@ impl Group for Thread {
     }
     #[inline(always)]
     fn sync(self) {}
+    #[inline(always)]
+    fn cast(self, value: u64) -> u64 {
+        value
+    }
 }
 
 impl Warp {
@@ -129,6 +144,72 @@ impl Group for Warp {
     #[track_caller]
     fn sync(self) {
         arch::sync_warp(self.mask())
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn cast(self, value: u64) -> u64 {
+        let value = arch::shuffle(self.mask(), value, 0);
+        arch::sync_warp(self.mask());
+        value
+    }
+}
+
+impl Tile {
+    /// The calling thread's tile of `lanes` lanes: 1, 2, 4, 8, 16 or 32. `None` for another number, or if the block's last
+    /// warp is not made of whole tiles. `ncclCoopTile`.
+    #[inline(always)]
+    pub fn of(lanes: u32) -> Option<Self> {
+        let fits = lanes.is_power_of_two() && lanes <= 32;
+        let last = lanes.wrapping_sub(1);
+        if fits && Warp::current().size() & last == 0 { Some(Self { last }) } else { None }
+    }
+
+    /// Index of this tile in its block.
+    #[inline(always)]
+    pub fn id(self) -> u32 {
+        arch::thread() >> (self.last + 1).trailing_zeros()
+    }
+
+    /// Its lanes, as bits of the warp.
+    #[inline(always)]
+    pub fn mask(self) -> u32 {
+        (u32::MAX >> (31 - self.last)) << self.first()
+    }
+
+    /// The lane that is its first.
+    #[inline(always)]
+    fn first(self) -> u32 {
+        arch::thread() & 31 & !self.last
+    }
+}
+
+impl Group for Tile {
+    #[inline(always)]
+    fn rank(self) -> u32 {
+        arch::thread() & self.last
+    }
+    #[inline(always)]
+    fn size(self) -> u32 {
+        self.last + 1
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn any(self, vote: bool) -> bool {
+        let any = arch::ballot(self.mask(), vote) != 0;
+        arch::sync_warp(self.mask());
+        any
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(self) {
+        arch::sync_warp(self.mask())
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn cast(self, value: u64) -> u64 {
+        let value = arch::shuffle(self.mask(), value, self.first());
+        arch::sync_warp(self.mask());
+        value
     }
 }
 
@@ -178,5 +259,10 @@ impl Group for Block {
     #[track_caller]
     fn sync(self) {
         arch::sync_block()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn cast(self, value: u64) -> u64 {
+        arch::block_cast(value, self.leader())
     }
 }

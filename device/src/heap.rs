@@ -148,5 +148,59 @@ impl<T: Pod> Sym<T> {
     }
 }
 
+/// Blocks of elements of a symmetric object, each `stride` elements after the one before: what `iput` and `iget` move.
+///
+/// [`SymSlice::every`] and [`SymSlice::blocks`] make one. A block or stride of 0, or a stride shorter than the block, is an
+/// [`Error::BadStride`](crate::Error::BadStride) of the call that gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided<T> {
+    pub(crate) whole: SymSlice<T>,
+    /// Elements of a block.
+    pub(crate) block: u64,
+    /// Elements from the beginning of a block to that of the next one.
+    pub(crate) stride: u64,
+    count: u64,
+}
+
+impl<T: Pod> SymSlice<T> {
+    /// Every `stride`-th element, from the first one on.
+    #[inline(always)]
+    pub fn every(self, stride: usize) -> Strided<T> {
+        self.blocks(1, stride)
+    }
+
+    /// As many blocks of `block` elements as fit, `stride` elements apart.
+    #[inline(always)]
+    pub fn blocks(self, block: usize, stride: usize) -> Strided<T> {
+        let (block, stride) = (block as u64, stride as u64);
+        let after_first = self.len.checked_sub(block).and_then(|left| left.checked_div(stride));
+        Strided { whole: self, block, stride, count: after_first.map_or(0, |n| n + 1) }
+    }
+}
+
+impl<T: Pod> Strided<T> {
+    /// Blocks.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        self.count as usize
+    }
+
+    /// True if there are none.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.count == 0
+    }
+
+    /// The first `n` blocks; invalid if there are fewer.
+    #[inline(always)]
+    pub fn first(self, n: usize) -> Self {
+        if n as u64 <= self.count {
+            Self { count: n as u64, ..self }
+        } else {
+            Self { whole: self.whole.slice(1..0), count: 0, ..self }
+        }
+    }
+}
+
 /// A 64-bit word that remote PEs set or add to, and that its owner waits on.
 pub type Signal = u64;

@@ -48,6 +48,7 @@ extern crate std;
 pub mod abi;
 pub mod amo;
 pub mod arch;
+mod batch;
 mod coll;
 mod copy;
 mod ctx;
@@ -55,34 +56,45 @@ mod error;
 mod group;
 mod heap;
 pub mod kernel;
+mod lock;
 mod order;
+mod p2p;
+mod pending;
 mod post;
 mod qp;
 mod rma;
+mod shadow;
 mod sharing;
 pub mod shmem;
 mod signal;
 pub mod sq;
+mod strided;
 mod team;
 mod view;
 mod wait;
 
+pub use batch::{Batch, Rings};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
-pub use group::{Block, Group, Thread, Warp};
-pub use heap::{Signal, Sym, SymSlice};
+pub use group::{Block, Group, Thread, Tile, Warp};
+pub use heap::{Signal, Strided, Sym, SymSlice};
+pub use lock::Lock;
+pub use p2p::{Cmp, Words};
+pub use pending::Pending;
 pub use rma::Scalar;
-pub use sharing::{Exclusive, PerBlock, PerGpu, Sharing};
-pub use signal::{Cmp, SignalOp};
+pub use shadow::Shadowed;
+pub use sharing::{Exclusive, Held, PerBlock, PerGpu, Sharing};
+pub use signal::SignalOp;
 pub use team::Team;
 pub use view::{RemoteView, View};
 
 /// What a kernel file imports.
 pub mod prelude {
-    pub use crate::amo::Amo;
+    pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Block, Cmp, Ctx, Error, Exclusive, Group, PerBlock, PerGpu, RemoteView, Result, Scalar, Sharing,
-        Signal, SignalOp, Sym, SymSlice, Team, Thread, View, Warp,
+        Batch, Block, Cmp, Ctx, Error, Exclusive, Group, Lock, Pending, PerBlock, PerGpu, RemoteView, Result,
+        Scalar, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp,
+        Words,
     };
 }

@@ -4,6 +4,11 @@
 //! |---|---|---|
 //! | `fence` | nothing to do while one QP serves a peer: it delivers in order; with several, waits for all of them | a fence at system scope |
 //! | `quiet` | waits until the CQ has passed everything posted | the same fence |
+//! | `flush` | as `quiet`: a reliable connection acknowledges what has arrived, so that a source is free no earlier | nothing to do: the source has been read when the call returns |
+//!
+//! `fence_pe`, `quiet_pe`, `quiet_pes` and `flush_pe` do the same for the PEs that they name. All of them speak of
+//! what was posted through this context, by whatever thread, before the call; "before" is the program's own: a barrier of the
+//! block between a put by one thread and a fence by another suffices.
 //!
 //! Mapped memory is reached both ways when atomics must go through the NIC, as they must as soon as one PE of the job
 //! reaches another so. What was stored before an atomic is there before it, since a fence precedes every doorbell; what
@@ -13,9 +18,10 @@ use core::panic::Location;
 
 use crate::arch::{Scope, Sys};
 use crate::ctx::Ctx;
-use crate::error::Result;
+use crate::error::{Result, Site};
 use crate::group::{Group, Thread, agree};
 use crate::sharing::Sharing;
+use crate::view::View;
 
 impl<S: Sharing> Ctx<S> {
     /// Orders: what the calling thread put, set or signalled before is delivered to each PE before what it issues
@@ -57,18 +63,131 @@ impl<S: Sharing> Ctx<S> {
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
         Sys::fence();
-        let (p, site) = (self.parts_ref(), Location::caller());
         let mut mine = Ok(());
         let mut pe = group.rank();
-        while pe < p.n_pes {
-            let mut set = p.first_set;
-            while set < p.first_set + p.n_sets {
-                let qp = self.qp_of_set(set, pe);
-                mine = mine.and(qp.wait(qp.last(), site));
-                set += 1;
-            }
+        while pe < self.n_pes() {
+            mine = mine.and(self.flushed(pe, Location::caller()));
             pe += group.size();
         }
         agree(group, mine)
+    }
+
+    /// [`Ctx::fence`] for a group: covers what each of its threads issued before, and orders it before what any of them
+    /// issues afterwards.
+    ///
+    /// # Errors
+    /// Those of [`Ctx::fence`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn fence_group<G: Group>(&self, group: G) -> Result {
+        group.sync();
+        Sys::fence();
+        let mine = if group.leader() { self.fence() } else { Ok(()) };
+        agree(group, mine)
+    }
+
+    /// [`Ctx::fence`] towards one PE only: what goes to others is not waited for. rocSHMEM's `rocshmem_fence(pe)`.
+    ///
+    /// # Errors
+    /// [`Error::BadPe`](crate::Error::BadPe), and those of [`Ctx::fence`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn fence_pe(&self, pe: u32) -> Result {
+        let peer = self.peer(pe)?;
+        let two_ways = peer.mapped::<u8>(0).is_some() && !peer.direct_atomics;
+        if self.parts_ref().n_sets > 1 || two_ways {
+            return self.quiet_pe(pe);
+        }
+        Sys::fence();
+        Ok(())
+    }
+
+    /// [`Ctx::quiet`] towards one PE only, for one thread. OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`; NVSHMEM's
+    /// `nvshmemx_qp_quiet`.
+    ///
+    /// # Errors
+    /// [`Error::BadPe`](crate::Error::BadPe), and those of [`Ctx::quiet`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn quiet_pe(&self, pe: u32) -> Result {
+        let _ = self.peer(pe)?;
+        Sys::fence();
+        self.flushed(pe, Location::caller())
+    }
+
+    /// [`Ctx::quiet`] towards the PEs in `pes` only; the threads of the group share them. OpenSHMEM 1.6 section 9.11,
+    /// `shmem_pe_quiet`.
+    ///
+    /// # Errors
+    /// Those of [`Ctx::quiet_pe`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn quiet_pes<G: Group>(&self, group: G, pes: View<u32>) -> Result {
+        group.sync();
+        let mut mine = Ok(());
+        let mut i = group.rank() as usize;
+        while i < pes.len() {
+            mine = mine.and(self.quiet_pe(pes.load(i)));
+            i += group.size() as usize;
+        }
+        agree(group, mine)
+    }
+
+    /// Waits until the sources of all puts posted through this context before may be reused. It says nothing of
+    /// delivery, though on a reliable connection both come together. NVSHMEM's `nvshmemx_flush`, GIN's `flush`.
+    ///
+    /// # Errors
+    /// Those of [`Ctx::quiet`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn flush<G: Group>(&self, group: G) -> Result {
+        group.sync();
+        let mut mine = Ok(());
+        let mut pe = group.rank();
+        while pe < self.n_pes() {
+            mine = mine.and(self.flushed(pe, Location::caller()));
+            pe += group.size();
+        }
+        agree(group, mine)
+    }
+
+    /// [`Ctx::flush`] towards one PE only, for one thread.
+    ///
+    /// # Errors
+    /// [`Error::BadPe`](crate::Error::BadPe), and those of [`Ctx::quiet`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn flush_pe(&self, pe: u32) -> Result {
+        let _ = self.peer(pe)?;
+        self.flushed(pe, Location::caller())
+    }
+
+    /// Makes this thread's plain stores before it visible to all observers, peers and NICs included, before its
+    /// operations after it, and its loads after it see what others have published. Puts, signals and `quiet` contain
+    /// one. CUDA's `__threadfence_system`, rocSHMEM's `rocshmem_threadfence_system`.
+    #[inline(always)]
+    pub fn fence_system(&self) {
+        Sys::fence();
+    }
+
+    /// Sees to it that what is posted to `pe` from now on by any QP comes after what was posted before by any.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn in_one_queue(&self, pe: u32) -> Result {
+        if self.parts_ref().n_sets > 1 { self.quiet_pe(pe) } else { self.peer(pe).map(|_| ()) }
+    }
+
+    /// Waits until all QPs of this context to `pe`, which is below `n_pes`, have completed what was posted.
+    #[inline(always)]
+    fn flushed(&self, pe: u32, site: Site) -> Result {
+        let p = self.parts_ref();
+        let mut mine = Ok(());
+        let mut set = p.first_set;
+        while set < p.first_set + p.n_sets {
+            let qp = self.qp_of_set(set, pe);
+            mine = mine.and(qp.wait(qp.last(), site));
+            set += 1;
+        }
+        mine
     }
 }

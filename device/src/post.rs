@@ -115,6 +115,58 @@ impl Posting {
     }
 }
 
+/// WQEs of one reservation of [`post_many`], at most: half of the queue, so that one half is written while the other is
+/// executed.
+const MANY: u64 = 256;
+
+/// Posts `count` WQEs of one block each, the threads of the group together: one reservation, one completion and one doorbell
+/// for as many as half of the queue holds. `wqe` gives the WQE of each number. All threads of the group call; the ticket
+/// covers all WQEs.
+///
+/// # Errors
+/// Those of a full queue; [`Error::InGroup`] where another thread has met them.
+#[inline(always)]
+pub(crate) fn post_many<G: Group, S: Sharing>(
+    group: G,
+    qp: &Qp<'_, S>,
+    count: u64,
+    wqe: impl Fn(u64) -> Wqe,
+    site: Site,
+) -> Result<Option<Ticket>> {
+    const FAILED: u64 = u64::MAX;
+    let room = (qp.depth() / 2).clamp(1, MANY);
+    let mut last = None;
+    let mut at = 0;
+    while at < count {
+        let n = room.min(count - at);
+        let mut why = Error::InGroup;
+        let mut first = FAILED;
+        if group.leader() {
+            match qp.reserve(n, site) {
+                Ok(r) => first = r.first,
+                Err(e) => why = e,
+            }
+        }
+        let first = group.cast(first);
+        if first == FAILED {
+            return Err(why);
+        }
+        let mut k = group.rank() as u64;
+        while k < n {
+            qp.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
+            k += group.size() as u64;
+        }
+        group.sync();
+        let all = Reservation { first, end: first + n };
+        if group.leader() {
+            qp.publish(all);
+        }
+        last = Some(all.ticket());
+        at += n;
+    }
+    Ok(last)
+}
+
 /// Posts one WQE of `blocks` blocks with the leader of `group`.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ use crate::wait::Watch;
 /// A count of blocks: an operation has completed once the QP's `done` reaches it.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct Ticket(pub(crate) u64);
 
 /// A queue pair, shared as `S` says, that may not be connected yet.
 #[derive(Clone, Copy)]
@@ -112,10 +112,31 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Makes a written reservation the NIC's.
     #[inline(always)]
     pub(crate) fn publish(&self, r: Reservation) {
-        if S::SHARED {
+        if S::HELD {
+            if S::SHARED {
+                sq::hold(self, self.depth(), r.first, r.end);
+            }
+            // SAFETY: a word of the QP's state.
+            unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), 1) }
+        } else if S::SHARED {
             sq::publish(self, self.depth(), r.first, r.end, |end| self.bell(end));
         } else {
             self.bell(r.end);
+        }
+    }
+
+    /// Rings for what a batch has held back, if anything. Who waits for WQEs does this first.
+    #[inline(always)]
+    pub(crate) fn submit(&self) {
+        let held = self.word(offset_of!(QpState, held));
+        // SAFETY: a word of the QP's state.
+        if unsafe { S::Scope::load_relaxed(held) == 0 || S::Scope::swap_acq_rel(held, 0) == 0 } {
+            return;
+        }
+        if S::SHARED {
+            sq::ring(self, self.depth(), |end| self.bell(end));
+        } else {
+            self.bell(self.last().0);
         }
     }
 
@@ -147,6 +168,15 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     pub(crate) fn wait(&self, t: Ticket, site: Site) -> Result {
         if self.done() >= t.0 { Ok(()) } else { wait_slow::<S>(self.entry, t.0, site) }
+    }
+
+    /// Whether the ticket's blocks have completed, without waiting.
+    ///
+    /// # Errors
+    /// The error CQE that ended the QP, or that it had been ended.
+    #[inline(always)]
+    pub(crate) fn test(&self, t: Ticket, site: Site) -> Result<bool> {
+        if self.done() >= t.0 { Ok(true) } else { test_slow::<S>(self.entry, t.0, site) }
     }
 
     /// Looks at the completion queue once; true if it held something new. For the holder of the poller word only.
@@ -376,8 +406,10 @@ fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
     if qp.done() < FIRST {
         connect::<S>(entry, site)?;
     }
+    qp.submit();
     let mut watch = Watch::new(qp.desc().pe_state);
     let mut poller = false;
+    let mut turns = 0u32;
     let outcome = loop {
         let done = qp.done();
         if done >= target {
@@ -397,6 +429,10 @@ fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
                 Err(error) => break Err(error),
             }
         }
+        turns = turns.wrapping_add(1);
+        if turns & 63 == 0 {
+            qp.submit(); // what a batch of another thread holds back may be what fills the queue
+        }
         match watch.turn() {
             Ok(()) => {}
             Err(Error::Timeout) => break Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
@@ -405,6 +441,37 @@ fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
     };
     if poller {
         qp.free_poller();
+    }
+    outcome
+}
+
+/// Looks at the completion queue as long as it tells something new. As [`wait_slow`].
+#[inline(never)]
+fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result<bool> {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    qp.submit();
+    if qp.is_poisoned() {
+        return Err(Error::Poisoned);
+    }
+    if !qp.take_poller() {
+        arch::spin();
+        return Ok(false);
+    }
+    let outcome = loop {
+        let done = qp.done();
+        if done >= target {
+            break Ok(true);
+        }
+        match qp.poll(done, site) {
+            Ok(true) => {}
+            Ok(false) => break Ok(false),
+            Err(error) => break Err(error),
+        }
+    };
+    qp.free_poller();
+    if outcome == Ok(false) {
+        arch::spin(); // who tests in a loop lets others run
     }
     outcome
 }

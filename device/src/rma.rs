@@ -23,7 +23,7 @@ use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread, agree};
 use crate::heap::{Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
-use crate::qp::Qp;
+use crate::qp::{Qp, Ticket};
 use crate::sharing::Sharing;
 
 /// Longest message of one WQE: 2^30 bytes, the QP's `log_msg_max`.
@@ -64,7 +64,7 @@ mod sealed {
 }
 
 #[derive(Clone, Copy)]
-enum Direction {
+pub(crate) enum Direction {
     Put,
     Get,
 }
@@ -86,7 +86,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn put_nbi<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Put, dst, src, pe, false)
+        self.transfer(group, Direction::Put, dst, src, pe, false).map(|_| ())
     }
 
     /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
@@ -98,7 +98,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn put<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Put, dst, src, pe, true)
+        self.transfer(group, Direction::Put, dst, src, pe, true).map(|_| ())
     }
 
     /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted, `quiet` completes it.
@@ -110,7 +110,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn get_nbi<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Get, src, dst, pe, false)
+        self.transfer(group, Direction::Get, src, dst, pe, false).map(|_| ())
     }
 
     /// Copies `src` of `pe` to `dst` of this PE; returns once the data is here, for all threads of the group.
@@ -122,7 +122,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn get<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Get, src, dst, pe, true)
+        self.transfer(group, Direction::Get, src, dst, pe, true).map(|_| ())
     }
 
     /// Writes one value to `dst` of `pe`; the value has been taken when the call returns.
@@ -171,10 +171,10 @@ impl<S: Sharing> Ctx<S> {
         }
     }
 
-    /// A put or a get: `remote` lies at `pe`, `local` here.
+    /// A put or a get: `remote` lies at `pe`, `local` here. The leader's ticket, if the NIC does it.
     #[inline(always)]
     #[track_caller]
-    fn transfer<G: Group, T: Pod>(
+    pub(crate) fn transfer<G: Group, T: Pod>(
         &self,
         group: G,
         direction: Direction,
@@ -182,7 +182,7 @@ impl<S: Sharing> Ctx<S> {
         local: SymSlice<T>,
         pe: u32,
         complete: bool,
-    ) -> Result {
+    ) -> Result<Option<Ticket>> {
         group.sync();
         let checked = if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) };
         agree(group, checked)?;
@@ -197,17 +197,21 @@ impl<S: Sharing> Ctx<S> {
                 }
             }
             group.sync();
-            return Ok(());
+            return Ok(None);
         }
+        let mut ticket = None;
         let mine = if group.leader() {
             let qp = self.qp(pe);
             let (there, here) = (self.remote_end(&qp, remote.offset()), self.local_end(&qp, local.offset()));
             let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
-            send::<G, S>(group, entry, direction, there, here, bytes, complete, site)
+            let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
+            ticket = if end != 0 { Some(Ticket(end)) } else { None };
+            Error::from_code(code).map_or(Ok(()), Err)
         } else {
             Ok(())
         };
-        agree(group, mine)
+        agree(group, mine)?;
+        Ok(ticket)
     }
 
     /// Checks the arguments of a transfer; lengths in `found` and `wanted` of the record are elements.
@@ -226,7 +230,8 @@ impl<S: Sharing> Ctx<S> {
 }
 
 /// The leader's part of a transfer through a NIC: `left` bytes between `raddr` at the peer and `laddr` here, each with
-/// its key. Not inlined, so that a kernel with many transfers stays small.
+/// its key. Returns an error's code, or 0 and the ticket of what was posted, which is 0 if nothing was. Not inlined, so that
+/// a kernel with many transfers stays small.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 fn send<G: Group, S: Sharing>(
@@ -238,25 +243,31 @@ fn send<G: Group, S: Sharing>(
     mut left: u64,
     complete: bool,
     site: Site,
-) -> Result {
+) -> (u32, u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let mut ticket = None;
+    let mut ticket = Ticket(0);
     while left > 0 {
         let len = left.min(MAX_MESSAGE) as u32;
         let wqe = match direction {
             Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
             Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
         };
-        ticket = Some(post(group, &qp, 1, &wqe, site)?);
+        match post(group, &qp, 1, &wqe, site) {
+            Ok(posted) => ticket = posted,
+            Err(error) => return (error as u32, 0),
+        }
         raddr += len as u64;
         laddr += len as u64;
         left -= len as u64;
     }
-    match ticket {
-        Some(t) if complete => qp.wait(t, site),
-        _ => Ok(()),
+    if complete
+        && ticket.0 != 0
+        && let Err(error) = qp.wait(ticket, site)
+    {
+        return (error as u32, 0);
     }
+    (0, ticket.0)
 }
 
 /// Reads `len` bytes, at most 8, of the peer. As [`send`]; returns an error's code, or 0 and the bytes.

@@ -1,11 +1,15 @@
 //! Who else posts to a QP: a type parameter, chosen where the queues are taken.
 
+use core::marker::PhantomData;
+
 use crate::arch::{Cta, Gpu, Scope};
 
 /// Who may post to one QP at the same time.
 pub trait Sharing: Copy + sealed::Sealed + 'static {
     /// True if more than one thread may.
     const SHARED: bool;
+    /// True if doorbells are held back: see [`Batch`](crate::Batch).
+    const HELD: bool = false;
     /// The scope at which posters meet.
     type Scope: Scope;
 }
@@ -35,9 +39,20 @@ impl Sharing for PerGpu {
     type Scope = Gpu;
 }
 
+/// Those of `S`, in a [`Batch`](crate::Batch): what they post is held back until somebody needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<S>(PhantomData<S>);
+
+impl<S: Sharing> Sharing for Held<S> {
+    const SHARED: bool = S::SHARED;
+    const HELD: bool = true;
+    type Scope = S::Scope;
+}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Exclusive {}
     impl Sealed for super::PerBlock {}
     impl Sealed for super::PerGpu {}
+    impl<S: super::Sharing> Sealed for super::Held<S> {}
 }

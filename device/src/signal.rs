@@ -1,23 +1,22 @@
-//! Signals, and waiting on words that remote PEs update.
+//! Signals: words that say that data has come.
 
 use core::panic::Location;
 
 use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
-use crate::abi::{DevAddr, QpEntry};
-use crate::amo::{Amo, Kind, Op, post_atomic, unwanted};
+use crate::abi::QpEntry;
+use crate::amo::{Kind, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result, Site, record};
+use crate::error::{Result, Site};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
 use crate::rma::MAX_MESSAGE;
 use crate::sharing::Sharing;
-use crate::wait::Watch;
 
 /// How a signal changes its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,37 +33,6 @@ impl SignalOp {
         match self {
             Self::Set => Kind::Set,
             Self::Add => Kind::Add,
-        }
-    }
-}
-
-/// What a word must be to its wanted value. OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cmp {
-    /// Equal.
-    Eq,
-    /// Not equal.
-    Ne,
-    /// Greater.
-    Gt,
-    /// Greater or equal.
-    Ge,
-    /// Less.
-    Lt,
-    /// Less or equal.
-    Le,
-}
-
-impl Cmp {
-    #[inline(always)]
-    fn holds<T: PartialOrd>(self, found: T, wanted: T) -> bool {
-        match self {
-            Self::Eq => found == wanted,
-            Self::Ne => found != wanted,
-            Self::Gt => found > wanted,
-            Self::Ge => found >= wanted,
-            Self::Lt => found < wanted,
-            Self::Le => found <= wanted,
         }
     }
 }
@@ -128,6 +96,58 @@ impl<S: Sharing> Ctx<S> {
         self.announced(group, dst, src, signal, op, value, pe, true)
     }
 
+    /// As [`Ctx::signal_op`], after everything that was put, set or signalled to `pe` through this context before, by the
+    /// threads of the group or by others that have synchronised with them: a *strong* signal. Whoever sees it sees all
+    /// of that, whatever queues and NICs it took. With one QP for the peer it costs nothing more than a signal; with
+    /// several, the group's leader first waits for all of them. GIN's `StrongSignal`.
+    ///
+    /// # Errors
+    /// As [`Ctx::signal_op`] and [`Ctx::quiet`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn signal_after_all<G: Group>(
+        &self,
+        group: G,
+        signal: Sym<Signal>,
+        op: SignalOp,
+        value: u64,
+        pe: u32,
+    ) -> Result {
+        group.sync();
+        Sys::fence();
+        let mine = if group.leader() {
+            self.in_one_queue(pe).and_then(|()| self.posting(signal, op.kind(), value, pe))
+        } else {
+            Ok(())
+        };
+        agree(group, mine)
+    }
+
+    /// As [`Ctx::put_signal_nbi`], with a strong signal: it covers this data and, as [`Ctx::signal_after_all`],
+    /// everything before.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_signal_nbi`] and [`Ctx::quiet`].
+    #[inline(always)]
+    #[track_caller]
+    #[allow(clippy::too_many_arguments)] // the field's signature
+    pub fn put_signal_after_all<G: Group, T: Pod>(
+        &self,
+        group: G,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+        signal: Sym<Signal>,
+        op: SignalOp,
+        value: u64,
+        pe: u32,
+    ) -> Result {
+        group.sync();
+        Sys::fence();
+        let mine = if group.leader() { self.in_one_queue(pe) } else { Ok(()) };
+        agree(group, mine)?;
+        self.announced(group, dst, src, signal, op, value, pe, false)
+    }
+
     /// The value of this PE's own signal word. Acquires: what the signal announced may be read afterwards.
     /// OpenSHMEM 1.6 section 9.8.4, `shmem_signal_fetch`.
     ///
@@ -141,72 +161,15 @@ impl<S: Sharing> Ctx<S> {
         Ok(unsafe { <u64 as SysWord>::load_acquire(self.address(signal.offset())) })
     }
 
-    /// Waits until this PE's signal word compares so with `value`; then what the signal announced may be read by
-    /// all threads of the group. Returns the word's value, read after the condition held.
-    ///
-    /// OpenSHMEM 1.6 section 9.10, `shmem_signal_wait_until`.
+    /// Sets this PE's own signal word to 0, as a signal does; returns what it held. For a word that nobody signals at
+    /// this time. GIN's `resetSignal`.
     ///
     /// # Errors
-    /// [`Error::WaitTimeout`] after the deadline (the record tells the word, its value and the value wanted),
-    /// [`Error::Aborted`] when the job ends, [`Error::OutOfRange`].
+    /// As [`Ctx::atomic_swap`].
     #[inline(always)]
     #[track_caller]
-    pub fn signal_wait_until<G: Group>(
-        &self,
-        group: G,
-        signal: Sym<Signal>,
-        cmp: Cmp,
-        value: u64,
-    ) -> Result<u64> {
-        self.wait_until(group, signal, cmp, value)?;
-        self.signal_fetch(signal)
-    }
-
-    /// Waits until a word of this PE compares so with `value`. OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
-    ///
-    /// # Errors
-    /// As [`Ctx::signal_wait_until`].
-    #[inline(always)]
-    #[track_caller]
-    pub fn wait_until<G: Group, T: Amo + PartialOrd>(
-        &self,
-        group: G,
-        word: Sym<T>,
-        cmp: Cmp,
-        value: T,
-    ) -> Result {
-        let mine = if group.leader() { self.await_word(word, cmp, value) } else { Ok(()) };
-        agree(group, mine)
-    }
-
-    /// True if a word of this PE compares so with `value` now. Acquires. OpenSHMEM 1.6 section 9.10, `shmem_test`.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    #[inline(always)]
-    #[track_caller]
-    pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
-        self.check(word)?;
-        Ok(cmp.holds(self.own(word), value))
-    }
-
-    /// A word of this PE; checked by the caller.
-    #[inline(always)]
-    fn own<T: Amo>(&self, word: Sym<T>) -> T {
-        // SAFETY: the caller checked that it is inside of this PE's heap; the allocator aligned it.
-        T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) })
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result {
-        self.check(word)?;
-        if cmp.holds(self.own(word), value) {
-            return Ok(());
-        }
-        let (at, offset) = (self.address(word.offset()), word.offset());
-        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
-        unsafe { await_address(self.parts_ref().state, at, offset, cmp, value, Location::caller()) }
+    pub fn signal_reset(&self, signal: Sym<Signal>) -> Result<u64> {
+        self.atomic_swap(signal, 0, self.my_pe())
     }
 
     #[inline(always)]
@@ -305,36 +268,4 @@ fn send_announced<G: Group, S: Sharing>(
         post_atomic(group, &qp, signal, op, site)?
     };
     if complete { qp.wait(ticket, site) } else { Ok(()) }
-}
-
-/// Polls the word at `at`, which is `offset` in the heap, until it compares so. Not inlined: a wait is not worth the
-/// registers that it would take of every kernel.
-///
-/// # Safety
-/// `at` is a word that is only accessed atomically while others write it.
-#[inline(never)]
-unsafe fn await_address<T: Amo + PartialOrd>(
-    state: DevAddr,
-    at: *const T::Word,
-    offset: u64,
-    cmp: Cmp,
-    value: T,
-    site: Site,
-) -> Result {
-    let mut watch = Watch::new(state);
-    loop {
-        // SAFETY: the caller's promise.
-        let found = T::from_word(unsafe { T::Word::load_acquire(at) });
-        if cmp.holds(found, value) {
-            return Ok(());
-        }
-        match watch.turn() {
-            Ok(()) => {}
-            Err(Error::Timeout) => {
-                let d = Detail { found: found.bits(), wanted: value.bits(), offset, ..Detail::NONE };
-                return Err(record(state, Error::WaitTimeout, d, site));
-            }
-            Err(other) => return Err(other),
-        }
-    }
 }

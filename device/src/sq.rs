@@ -43,12 +43,20 @@ pub trait Words {
 /// written before any `publish` that it covers happens before it.
 #[inline(always)]
 pub fn publish<W: Words>(words: &W, depth: u64, first: u64, end: u64, bell: impl FnMut(u64)) {
-    words.set_end(first & (depth - 1), end);
+    hold(words, depth, first, end);
     ring(words, depth, bell)
 }
 
+/// As [`publish`], without ringing: the blocks are announced with the next ones that are, or by [`ring`].
 #[inline(always)]
-fn ring<W: Words>(words: &W, depth: u64, mut bell: impl FnMut(u64)) {
+pub fn hold<W: Words>(words: &W, depth: u64, first: u64, end: u64) {
+    words.set_end(first & (depth - 1), end);
+}
+
+/// Rings for all that is published, if nobody else does. What the caller must announce was published by itself, or happened
+/// before this.
+#[inline(always)]
+pub fn ring<W: Words>(words: &W, depth: u64, mut bell: impl FnMut(u64)) {
     while words.take_bell() {
         let rung = words.rung();
         let mut ready = rung;

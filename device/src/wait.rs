@@ -10,13 +10,21 @@ pub(crate) struct Watch {
     /// When the wait began; taken at the first look, since most waits end before it.
     since: Option<u64>,
     turns: u32,
+    /// The deadline of this wait alone, in nanoseconds; the PE's if it has none.
+    within: Option<u64>,
 }
 
 impl Watch {
     #[inline(always)]
     pub(crate) fn new(state: DevAddr) -> Self {
+        Self::within(state, None)
+    }
+
+    /// A watch with a deadline of its own.
+    #[inline(always)]
+    pub(crate) fn within(state: DevAddr, within: Option<u64>) -> Self {
         arch::wait_begins();
-        Self { state, since: None, turns: 0 }
+        Self { state, since: None, turns: 0, within }
     }
 
     /// One turn of the loop. The clock and the abort word, which lies in host memory, are looked at once every
@@ -48,6 +56,10 @@ impl Watch {
         }
         let now = arch::now_ns();
         let since = *self.since.get_or_insert(now);
-        if now.wrapping_sub(since) > deadline_ns { Err(Error::Timeout) } else { Ok(()) }
+        if now.wrapping_sub(since) > self.within.unwrap_or(deadline_ns) {
+            Err(Error::Timeout)
+        } else {
+            Ok(())
+        }
     }
 }

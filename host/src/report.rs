@@ -69,7 +69,11 @@ impl DeviceError {
             Some(Code::Unconnected) => {
                 "see whether that PE's process still runs and answers its launcher, or raise RUSHMEM_TIMEOUT"
             }
-            Some(Code::NoQp) => "raise RUSHMEM_BLOCK_QPS or RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
+            Some(Code::NoQp) => {
+                "raise RUSHMEM_BLOCK_QPS, RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses"
+            }
+            Some(Code::BadStride) => "a block has at least one element, a stride at least those of its block",
+            Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
             Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
             Some(Code::Layout) | None => "rebuild the kernels with the version of rushmem that the host uses",
             _ => "",
@@ -137,6 +141,9 @@ impl fmt::Display for DeviceError {
                 "PE {}: {} bytes at heap offset {:#x} were used, the heap has {}",
                 r.pe, r.found, r.offset, r.wanted
             )?,
+            Some(Code::LengthMismatch) if r.peer == u32::MAX => {
+                write!(f, "PE {}: {} values or statuses for {} words", r.pe, r.found, r.wanted)?
+            }
             Some(Code::LengthMismatch) => write!(
                 f,
                 "PE {}: a transfer with PE {} of {} elements here and {} there",
@@ -154,6 +161,18 @@ impl fmt::Display for DeviceError {
             Some(Code::BadTeam) => {
                 write!(f, "PE {}: a handle that is of no team, or of one that was destroyed", r.pe)?
             }
+            Some(Code::BadStride) => {
+                write!(f, "PE {}: blocks of {} elements with a stride of {}", r.pe, r.wanted, r.found)?
+            }
+            Some(Code::BadLock) => {
+                let holder = if r.found == 0 { "does not hold" } else { "already holds" };
+                write!(f, "PE {}: this PE {holder} the lock at heap offset {:#x}", r.pe, r.offset)?
+            }
+            Some(Code::NoContext) => write!(
+                f,
+                "PE {}: context {} was used, which has been destroyed or is not of this PE",
+                r.pe, r.found
+            )?,
             Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
         }
         write!(f, ", at {}", self.site())?;

@@ -39,6 +39,8 @@ pub trait Lane {
     fn converged(&self, site: &'static Location<'static>) -> u32;
     /// The block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
+    /// A word of the block: all its lanes get the same one.
+    fn cast_word(&self) -> &Cell<u64>;
     /// A waiting loop begins. An executor that gives the CPU away while nothing gets on learns here that this lane did.
     fn wait_begins(&self) {}
 }
@@ -125,6 +127,18 @@ pub fn block_any(vote: bool) -> bool {
 #[track_caller]
 pub fn sync_block() {
     block_any(false);
+}
+
+/// The value that the one thread of the block gave that is its leader.
+#[track_caller]
+pub fn block_cast(value: u64, leader: bool) -> u64 {
+    if leader {
+        lane(|l| l.cast_word().set(value));
+    }
+    sync_block();
+    let cast = lane(|l| l.cast_word().get());
+    sync_block();
+    cast
 }
 
 #[track_caller]

@@ -97,6 +97,23 @@ pub fn sync_block() {
     unsafe { barrier_sync(0) }
 }
 
+core::arch::global_asm!(".shared .align 8 .b64 rushmem_cast;");
+
+/// The value that the one thread of the block gave that is its leader.
+#[inline(always)]
+pub fn block_cast(value: u64, leader: bool) -> u64 {
+    if leader {
+        // SAFETY: a word of the block's own; nobody reads it before the barrier below.
+        unsafe { asm!("st.shared.b64 [rushmem_cast], {v};", v = in(reg64) value) };
+    }
+    sync_block();
+    let cast;
+    // SAFETY: written before the barrier above, and by nobody before the one below.
+    unsafe { asm!("ld.shared.b64 {v}, [rushmem_cast];", v = out(reg64) cast) };
+    sync_block();
+    cast
+}
+
 /// Waits for the lanes of `mask`, and orders memory among them.
 #[inline(always)]
 pub fn sync_warp(mask: u32) {

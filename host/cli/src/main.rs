@@ -2,6 +2,7 @@
 
 mod error;
 mod info;
+mod perf;
 mod run;
 mod softnic;
 
@@ -28,6 +29,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Perf(perf::Args),
     Softnic(softnic::Args),
     Info(info::Args),
 }
@@ -46,6 +48,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
     log_to_stderr(&config)?;
     match cli.command {
         Command::Run(args) => run::execute(args, config),
+        Command::Perf(args) => perf::execute(&args, config),
         Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),
     }

@@ -68,14 +68,14 @@ fn a_misuse_is_named() {
         (
             Misuse::TakeTwice,
             Code::NoQp,
-            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS or \
-             RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
+            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
+             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
         ),
         (
             Misuse::NoBlockQueues,
             Code::NoQp,
-            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS or \
-             RUSHMEM_EXCLUSIVE_QPS to what the kernel uses",
+            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
+             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
         ),
     ];
     for (which, wanted, text) in cases {

@@ -1,10 +1,16 @@
-//! Remote atomics on 4- and 8-byte integers.
+//! Remote atomics on words of 4 and 8 bytes.
 //!
-//! They are atomic with each other, from whatever PE and path they come: the runtime sends all atomics on a PE's
-//! heap one way, through its NIC or through processor atomics, never both. They are **not** atomic with plain
-//! stores. They order nothing: use `fence`, `quiet` or signals.
+//! They are atomic with each other and with signals, from whatever PE and path they come: the runtime sends all atomics
+//! on a PE's heap one way, through its NIC or through processor atomics, never both. They are **not** atomic with plain
+//! stores, puts or collectives on the same word. They order nothing: use `fence`, `quiet` or signals.
 //!
-//! On a NIC: FETCH_ADD, CMP_SWAP and the extended (masked) atomics.
+//! | operation | types | on a NIC |
+//! |---|---|---|
+//! | fetch, set, swap | [`AmoWord`]: integers, `f32`, `f64`, bit for bit | FETCH_ADD of 0, masked CMP_SWAP |
+//! | add, fetch_add | [`Addend`]: integers and floats | FETCH_ADD; of floats a fetch and one CMP_SWAP for each try |
+//! | inc, compare_swap, and, or, xor | [`Amo`]: integers | FETCH_ADD, CMP_SWAP, masked atomics |
+//! | the fetching ones, not waiting | as above; [`Ctx::atomic_fetch_add_nbi`] and its kin | the same, the result goes to a [`Fetched`] |
+//! | fields of a word | integers: [`Ctx::atomic_masked_compare_swap`], [`Ctx::atomic_masked_fetch_add`] | the masked atomics |
 
 use core::panic::Location;
 
@@ -14,16 +20,28 @@ use rushmem_mlx5::Wqe;
 use crate::abi::{DevAddr, QpEntry, qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
-use crate::error::{Error, Result, Site};
+use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
 use crate::post::post;
 use crate::qp::{Qp, Ticket};
 use crate::rma::fetch;
 use crate::sharing::Sharing;
+use crate::wait::Watch;
 
-/// An integer that remote atomics work on: 4 or 8 bytes.
-pub trait Amo: Pod + sealed::Sealed {}
+mod masked;
+mod nbi;
+
+pub use nbi::Fetched;
+
+/// A word that remote atomics read, set and swap: 4 or 8 bytes.
+pub trait AmoWord: Pod + sealed::Sealed {}
+
+/// A word that remote atomics add to.
+pub trait Addend: AmoWord {}
+
+/// An integer, with which remote atomics do everything.
+pub trait Amo: Addend {}
 
 mod sealed {
     use crate::arch::SysWord;
@@ -37,6 +55,10 @@ mod sealed {
         fn bits(self) -> u64;
         fn from_word(word: Self::Word) -> Self;
         fn from_bits(bits: u64) -> Self;
+        /// True if a NIC cannot add it.
+        const FLOAT: bool;
+        /// The sum, wrapping or rounded as the type does.
+        fn plus(self, other: Self) -> Self;
     }
 
     macro_rules! amo {
@@ -59,11 +81,50 @@ mod sealed {
                 fn from_bits(bits: u64) -> Self {
                     bits as $t
                 }
+                const FLOAT: bool = false;
+                #[inline(always)]
+                fn plus(self, other: Self) -> Self {
+                    self.wrapping_add(other)
+                }
             }
+            impl super::AmoWord for $t {}
+            impl super::Addend for $t {}
             impl super::Amo for $t {}
         )*};
     }
     amo! { u32, u32; i32, u32; u64, u64; i64, u64; usize, u64; isize, u64; }
+
+    macro_rules! float {
+        ($($t:ty, $word:ty;)*) => {$(
+            impl Sealed for $t {
+                type Word = $word;
+                #[inline(always)]
+                fn word(bits: u64) -> $word {
+                    bits as $word
+                }
+                #[inline(always)]
+                fn bits(self) -> u64 {
+                    self.to_bits() as u64
+                }
+                #[inline(always)]
+                fn from_word(word: $word) -> Self {
+                    <$t>::from_bits(word)
+                }
+                #[inline(always)]
+                fn from_bits(bits: u64) -> Self {
+                    <$t>::from_bits(bits as $word)
+                }
+                const FLOAT: bool = true;
+                #[inline(always)]
+                fn plus(self, other: Self) -> Self {
+                    self + other
+                }
+            }
+            impl super::AmoWord for $t {}
+            impl super::Addend for $t {}
+        )*};
+    }
+    float! { f32, u32; f64, u64; }
 }
 
 /// What to do to a word.
@@ -156,7 +217,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// # Safety
     /// `p` is an aligned word of `WIDTH` bytes that is only accessed atomically.
     #[inline(always)]
-    unsafe fn here<T: Amo>(self, p: *mut T) -> T {
+    unsafe fn here<T: AmoWord>(self, p: *mut T) -> T {
         let (p, value) = (p.cast::<T::Word>(), T::word(self.value));
         // SAFETY: the caller's promise.
         let old = unsafe {
@@ -180,21 +241,21 @@ impl<S: Sharing> Ctx<S> {
     /// Those of [`Ctx::g`]; the same holds for all the atomics.
     #[inline(always)]
     #[track_caller]
-    pub fn atomic_fetch<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
+    pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         self.fetching(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
     /// Sets the word. `shmem_atomic_set`.
     #[inline(always)]
     #[track_caller]
-    pub fn atomic_set<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
+    pub fn atomic_set<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
         self.posting(word, Kind::Set, value, pe)
     }
 
     /// Sets the word; returns the old value. `shmem_atomic_swap`.
     #[inline(always)]
     #[track_caller]
-    pub fn atomic_swap<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+    pub fn atomic_swap<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetching(word, Kind::Set, value, T::zeroed(), pe)
     }
 
@@ -205,17 +266,27 @@ impl<S: Sharing> Ctx<S> {
         self.fetching(word, Kind::CompareSwap, value, compare, pe)
     }
 
-    /// Adds to the word, wrapping. `shmem_atomic_add`.
+    /// Adds to the word: integers wrap, floats round to nearest. `shmem_atomic_add`; for floats NVSHMEM's
+    /// `nvshmemx_float_atomic_add`.
+    ///
+    /// A NIC cannot add floats: their sum is made here and swapped in if nobody was faster, so that this call waits as a
+    /// fetching one does, for two round trips and two more for each other PE that was.
     #[inline(always)]
     #[track_caller]
-    pub fn atomic_add<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
+    pub fn atomic_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
+        if T::FLOAT {
+            return self.add_by_swap(word, value, pe).map(|_| ());
+        }
         self.posting(word, Kind::Add, value, pe)
     }
 
-    /// Adds to the word, wrapping; returns the old value. `shmem_atomic_fetch_add`.
+    /// Adds as [`Ctx::atomic_add`]; returns the old value. `shmem_atomic_fetch_add`.
     #[inline(always)]
     #[track_caller]
-    pub fn atomic_fetch_add<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+    pub fn atomic_fetch_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+        if T::FLOAT {
+            return self.add_by_swap(word, value, pe);
+        }
         self.fetching(word, Kind::Add, value, T::zeroed(), pe)
     }
 
@@ -275,9 +346,38 @@ impl<S: Sharing> Ctx<S> {
         self.fetching(word, Kind::Xor, value, T::zeroed(), pe)
     }
 
+    /// Adds a float; returns the old value. Whoever fails to swap has been overtaken by one who did.
     #[inline(always)]
     #[track_caller]
-    fn fetching<T: Amo>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
+    fn add_by_swap<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+        let mut watch = Watch::new(self.parts_ref().state);
+        let mut found = self.atomic_fetch(word, pe)?;
+        loop {
+            let seen = self.fetching(word, Kind::CompareSwap, found.plus(value), found, pe)?;
+            if seen.bits() == found.bits() {
+                return Ok(found);
+            }
+            match watch.turn() {
+                Ok(()) => {}
+                Err(Error::Timeout) => {
+                    let d = Detail {
+                        peer: pe,
+                        found: seen.bits(),
+                        wanted: found.bits(),
+                        offset: word.offset(),
+                        ..Detail::NONE
+                    };
+                    return Err(self.fail(Error::WaitTimeout, d));
+                }
+                Err(other) => return Err(other),
+            }
+            found = seen;
+        }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn fetching<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
         let peer = self.peer(pe)?;
         self.check(word)?;
         let (value, compare) = (value.bits(), compare.bits());
@@ -301,7 +401,7 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn posting<T: Amo>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
+    pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let peer = self.peer(pe)?;
         self.check(word)?;
         if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
@@ -351,11 +451,19 @@ fn fetch_atomic<S: Sharing, const WIDTH: usize>(
     let desc = qp.desc();
     let wqe = |laddr| op.wqe(raddr, rkey, laddr, desc.lkey);
     match fetch(&qp, heap, op.blocks(), wqe, site) {
-        // 4-byte results are big-endian always, 8-byte results as the device says.
-        Ok(found) if WIDTH == 4 => (0, (found as u32).swap_bytes() as u64),
-        Ok(found) if desc.flags & qp_flags::BIG_ENDIAN_8 != 0 => (0, found.swap_bytes()),
-        Ok(found) => (0, found),
+        Ok(found) => (0, in_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
         Err(error) => (error as u32, 0),
+    }
+}
+
+/// A result as a NIC wrote it, in this processor's order: those of 4 bytes are big-endian always, those of 8 bytes as the
+/// device says.
+#[inline(always)]
+fn in_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
+    match (WIDTH, big_endian_8) {
+        (4, _) => (found as u32).swap_bytes() as u64,
+        (_, true) => found.swap_bytes(),
+        (_, false) => found,
     }
 }
 

@@ -1,0 +1,34 @@
+//! Data that tells whether it has arrived.
+
+use rushmem_device::prelude::*;
+
+/// Element `i` of the data with this seed.
+#[inline(always)]
+pub fn pattern(seed: u64, i: u64) -> u64 {
+    let x = (seed.wrapping_shl(40) ^ i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Writes this PE's part of `data`.
+#[kernel]
+pub fn fill(ctx: &Ctx, data: SymSlice<u64>, seed: u64) {
+    let data = ctx.local(data);
+    let (mut i, step) = (Thread::index(), Thread::count());
+    while i < data.len() {
+        data.store(i, pattern(seed, i as u64));
+        i += step;
+    }
+}
+
+/// Counts the elements of this PE's part of `data` that are not as [`fill`] writes them: each thread those that it looks
+/// at, to its element of `wrong`.
+#[kernel]
+pub fn check(ctx: &Ctx, data: SymSlice<u64>, seed: u64, wrong: SymSlice<u64>) {
+    let (data, wrong) = (ctx.local(data), ctx.local(wrong));
+    let (mut i, step, mut n) = (Thread::index(), Thread::count(), 0);
+    while i < data.len() {
+        n += u64::from(data.load(i) != pattern(seed, i as u64));
+        i += step;
+    }
+    wrong.store(Thread::index(), n);
+}

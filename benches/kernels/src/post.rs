@@ -1,0 +1,69 @@
+//! Posting: each thread of PE 0 posts puts of its own word of `src` to PE 1, `rounds` of them, into queues with room for
+//! all. The time ends with the last posting; completion comes after it.
+
+use rushmem_device::prelude::*;
+
+use crate::span::Span;
+
+#[inline(always)]
+fn post<S: Sharing>(
+    ctx: &Ctx,
+    through: &Ctx<S>,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    rounds: u32,
+) -> Result {
+    let i = Thread::index();
+    let (dst, src) = (dst.at(i).as_slice(), src.at(i).as_slice());
+    let span = Span::begin(ctx, spans);
+    let mut round = 0;
+    while round < rounds {
+        through.put_nbi(Thread, dst, src, 1)?;
+        round += 1;
+    }
+    span.end();
+    through.quiet(Block::current())
+}
+
+/// Into the one queue of the PE.
+#[kernel]
+pub fn post_shared(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    rounds: u32,
+) -> Result {
+    if ctx.my_pe() == 0 { post(ctx, ctx, spans, dst, src, rounds) } else { Ok(()) }
+}
+
+/// Each block into a queue of its own.
+#[kernel]
+pub fn post_per_block(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    rounds: u32,
+) -> Result {
+    if ctx.my_pe() == 0 { post(ctx, &ctx.per_block()?, spans, dst, src, rounds) } else { Ok(()) }
+}
+
+/// One thread, the only one of its grid, into a queue of its own.
+#[kernel]
+pub fn post_exclusive(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    rounds: u32,
+) -> Result {
+    if ctx.my_pe() != 0 {
+        return Ok(());
+    }
+    let own = ctx.exclusive(0)?;
+    let posted = post(ctx, &own, spans, dst, src, rounds);
+    own.release();
+    posted
+}

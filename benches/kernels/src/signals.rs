@@ -1,0 +1,62 @@
+//! Signals to and fro between PE 0 and PE 1, by one block.
+
+use rushmem_device::prelude::*;
+
+use crate::span::Span;
+
+/// The signal alone, by one thread of each; the word has counted `before` signals so far.
+#[kernel]
+pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, before: u64, rounds: u32) -> Result {
+    let block = Block::current();
+    ctx.sync_all(block)?;
+    if ctx.my_pe() > 1 {
+        return Ok(());
+    }
+    let (me, peer) = (ctx.my_pe(), 1 - ctx.my_pe());
+    let span = Span::begin(ctx, spans);
+    let (mut now, last) = (before, before + rounds as u64);
+    while now < last && block.leader() {
+        now += 1;
+        if me == 0 {
+            ctx.signal_op(signal, SignalOp::Add, 1, peer)?;
+        }
+        ctx.signal_wait_until(Thread, signal, Cmp::Ge, now)?;
+        if me == 1 {
+            ctx.signal_op(signal, SignalOp::Add, 1, peer)?;
+        }
+    }
+    span.end();
+    Ok(())
+}
+
+/// `src` and a signal after it, by the whole block.
+#[kernel]
+pub fn put_signal_ping_pong(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    signal: Sym<Signal>,
+    before: u64,
+    rounds: u32,
+) -> Result {
+    let block = Block::current();
+    ctx.sync_all(block)?;
+    if ctx.my_pe() > 1 {
+        return Ok(());
+    }
+    let (me, peer) = (ctx.my_pe(), 1 - ctx.my_pe());
+    let span = Span::begin(ctx, spans);
+    let (mut now, last) = (before, before + 2 * rounds as u64);
+    while now < last {
+        // PE 0 sends in even turns, PE 1 in odd ones; what is awaited counts this PE's own arrivals.
+        if now & 1 == u64::from(me) {
+            ctx.put_signal_nbi(block, dst, src, signal, SignalOp::Add, 1, peer)?;
+        } else {
+            ctx.signal_wait_until(block, signal, Cmp::Ge, (now >> 1) + 1)?;
+        }
+        now += 1;
+    }
+    span.end();
+    ctx.quiet(block)
+}

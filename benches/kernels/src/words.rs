@@ -1,0 +1,119 @@
+//! Single words: each thread of PE 0 works on its own word of PE 1.
+//!
+//! What fetches adds up what it has got, in the thread's element of `sums`.
+
+use rushmem_device::prelude::*;
+
+use crate::span::Span;
+
+/// Puts `value`, `value + 1`, ... `each` other than 0: completes each one before the next.
+#[kernel]
+pub fn p(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    words: SymSlice<u64>,
+    value: u64,
+    rounds: u32,
+    each: u32,
+) -> Result {
+    if ctx.my_pe() != 0 {
+        return Ok(());
+    }
+    let word = words.at(Thread::index());
+    let span = Span::begin(ctx, spans);
+    let mut round = 0;
+    while round < rounds {
+        ctx.p(word, value + round as u64, 1)?;
+        if each != 0 {
+            ctx.quiet(Thread)?;
+        }
+        round += 1;
+    }
+    ctx.quiet(Block::current())?;
+    span.end();
+    Ok(())
+}
+
+/// Gets the word, and waits for it.
+#[kernel]
+pub fn g(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, sums: SymSlice<u64>, rounds: u32) -> Result {
+    if ctx.my_pe() != 0 {
+        return Ok(());
+    }
+    let word = words.at(Thread::index());
+    let span = Span::begin(ctx, spans);
+    let (mut round, mut sum) = (0, 0u64);
+    while round < rounds {
+        sum = sum.wrapping_add(ctx.g(word, 1)?);
+        round += 1;
+    }
+    span.end();
+    ctx.local(sums).store(Thread::index(), sum);
+    Ok(())
+}
+
+/// Adds 1, and waits for all of it at the end.
+#[kernel]
+pub fn add(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, rounds: u32) -> Result {
+    if ctx.my_pe() != 0 {
+        return Ok(());
+    }
+    let word = words.at(Thread::index());
+    let span = Span::begin(ctx, spans);
+    let mut round = 0;
+    while round < rounds {
+        ctx.atomic_add(word, 1, 1)?;
+        round += 1;
+    }
+    ctx.quiet(Block::current())?;
+    span.end();
+    Ok(())
+}
+
+/// Adds 1, and waits for the value before.
+#[kernel]
+pub fn fetch_add(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    words: SymSlice<u64>,
+    sums: SymSlice<u64>,
+    rounds: u32,
+) -> Result {
+    if ctx.my_pe() != 0 {
+        return Ok(());
+    }
+    let word = words.at(Thread::index());
+    let span = Span::begin(ctx, spans);
+    let (mut round, mut sum) = (0, 0u64);
+    while round < rounds {
+        sum = sum.wrapping_add(ctx.atomic_fetch_add(word, 1, 1)?);
+        round += 1;
+    }
+    span.end();
+    ctx.local(sums).store(Thread::index(), sum);
+    Ok(())
+}
+
+/// Exchanges the number of rounds so far for the next, and waits for the value before.
+#[kernel]
+pub fn compare_swap(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    words: SymSlice<u64>,
+    sums: SymSlice<u64>,
+    rounds: u32,
+) -> Result {
+    if ctx.my_pe() != 0 {
+        return Ok(());
+    }
+    let word = words.at(Thread::index());
+    let span = Span::begin(ctx, spans);
+    let (mut round, mut sum) = (0, 0u64);
+    while round < rounds as u64 {
+        sum = sum.wrapping_add(ctx.atomic_compare_swap(word, round, round + 1, 1)?);
+        round += 1;
+    }
+    span.end();
+    ctx.local(sums).store(Thread::index(), sum);
+    Ok(())
+}

@@ -1,0 +1,205 @@
+// The kernels of benches/kernels over NVSHMEM's public device interface: the same work, the same clock.
+#pragma once
+
+#include <cstdint>
+
+#include <nvshmem.h>
+#include <nvshmemx.h>
+
+// What a launch works on. Words are 8 bytes.
+struct Work {
+    uint64_t *spans;    // begin and end of each block, nanoseconds
+    uint64_t *dst;      // symmetric, as all that follow
+    uint64_t *src;
+    uint64_t *words;    // one for each thread
+    uint64_t *sums;     // one for each thread
+    uint64_t *signal;
+    uint64_t len;       // words of a message
+    uint64_t places;    // that messages go to in turn
+    uint64_t rounds;
+    uint64_t value;     // the first that is put
+    uint64_t before;    // signals counted
+    uint64_t each;      // not 0: completes each one before the next
+    uint64_t complete;  // not 0: barrier, 0: sync
+    uint64_t checked;   // not 0: verifies the barrier
+};
+
+namespace {
+
+__device__ uint64_t now_ns() {
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)::"memory");
+    return ns;
+}
+
+__device__ uint64_t index() { return blockIdx.x * uint64_t(blockDim.x) + threadIdx.x; }
+
+struct Span {
+    uint64_t *spans;
+    uint64_t begin;
+    __device__ explicit Span(const Work &work) : spans(work.spans) {
+        __syncthreads();
+        begin = now_ns();
+    }
+    __device__ void end() const {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            spans[2 * blockIdx.x] = begin;
+            spans[2 * blockIdx.x + 1] = now_ns();
+        }
+    }
+};
+
+// Completes what the threads of the block have begun.
+__device__ void quiet_block() {
+    __syncthreads();
+    if (threadIdx.x == 0) nvshmem_quiet();
+    __syncthreads();
+}
+
+__device__ __host__ uint64_t pattern(uint64_t seed, uint64_t i) {
+    const uint64_t x = ((seed << 40 ^ i) + 1) * 0x9e3779b97f4a7c15ull;
+    return (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
+}
+
+// A block's part of a message, in pieces of 16 bytes.
+__device__ void part(uint64_t len, uint64_t *start, uint64_t *count) {
+    const uint64_t pieces = (len + 1) / 2, id = blockIdx.x, blocks = gridDim.x;
+    const uint64_t from = 2 * (pieces * id / blocks), to = 2 * (pieces * (id + 1) / blocks);
+    *start = from < len ? from : len;
+    *count = (to < len ? to : len) - *start;
+}
+
+template <typename Op>
+__device__ void transfer(const Work &work, Op op) {
+    uint64_t start, count;
+    part(work.len, &start, &count);
+    const Span span(work);
+    for (uint64_t round = 0, place = 0; round < work.rounds; round++) {
+        const uint64_t at = place * work.len + start;
+        op(work.dst + at, work.src + at, 8 * count);
+        if (work.each) quiet_block();
+        place = place + 1 == work.places ? 0 : place + 1;
+    }
+    quiet_block();
+    span.end();
+}
+
+template <typename Op>
+__device__ void fetches(const Work &work, Op op) {
+    uint64_t *word = work.words + index(), sum = 0;
+    const Span span(work);
+    for (uint64_t round = 0; round < work.rounds; round++) sum += op(word, round);
+    span.end();
+    work.sums[index()] = sum;
+}
+
+}  // namespace
+
+__global__ void fill(uint64_t *data, uint64_t len, uint64_t seed) {
+    for (uint64_t i = index(); i < len; i += gridDim.x * uint64_t(blockDim.x)) data[i] = pattern(seed, i);
+}
+
+__global__ void check(const uint64_t *data, uint64_t len, uint64_t seed, unsigned long long *wrong) {
+    for (uint64_t i = index(); i < len; i += gridDim.x * uint64_t(blockDim.x)) {
+        if (data[i] != pattern(seed, i)) atomicAdd(wrong, 1ull);
+    }
+}
+
+__global__ void put(Work work) {
+    transfer(work, [](uint64_t *dst, uint64_t *src, uint64_t bytes) {
+        nvshmemx_putmem_nbi_block(dst, src, bytes, 1);
+    });
+}
+
+__global__ void get(Work work) {
+    transfer(work, [](uint64_t *dst, uint64_t *src, uint64_t bytes) {
+        nvshmemx_getmem_nbi_block(dst, src, bytes, 1);
+    });
+}
+
+__global__ void p(Work work) {
+    uint64_t *word = work.words + index();
+    const Span span(work);
+    for (uint64_t round = 0; round < work.rounds; round++) {
+        nvshmem_uint64_p(word, work.value + round, 1);
+        if (work.each) nvshmem_quiet();
+    }
+    nvshmem_quiet();
+    span.end();
+}
+
+__global__ void g(Work work) {
+    fetches(work, [](uint64_t *word, uint64_t) { return nvshmem_uint64_g(word, 1); });
+}
+
+__global__ void add(Work work) {
+    uint64_t *word = work.words + index();
+    const Span span(work);
+    for (uint64_t round = 0; round < work.rounds; round++) nvshmem_uint64_atomic_add(word, 1, 1);
+    nvshmem_quiet();
+    span.end();
+}
+
+__global__ void fetch_add(Work work) {
+    fetches(work, [](uint64_t *word, uint64_t) { return nvshmem_uint64_atomic_fetch_add(word, 1, 1); });
+}
+
+__global__ void compare_swap(Work work) {
+    fetches(work, [](uint64_t *word, uint64_t round) {
+        return nvshmem_uint64_atomic_compare_swap(word, round, round + 1, 1);
+    });
+}
+
+__global__ void ping_pong(Work work) {
+    nvshmemx_sync_all_block();
+    const int me = nvshmem_my_pe(), peer = 1 - me;
+    if (me > 1) return;
+    const Span span(work);
+    if (threadIdx.x == 0) {
+        for (uint64_t now = work.before + 1; now <= work.before + work.rounds; now++) {
+            if (me == 0) nvshmemx_signal_op(work.signal, 1, NVSHMEM_SIGNAL_ADD, peer);
+            nvshmem_signal_wait_until(work.signal, NVSHMEM_CMP_GE, now);
+            if (me == 1) nvshmemx_signal_op(work.signal, 1, NVSHMEM_SIGNAL_ADD, peer);
+        }
+    }
+    span.end();
+}
+
+__global__ void put_signal_ping_pong(Work work) {
+    nvshmemx_sync_all_block();
+    const int me = nvshmem_my_pe(), peer = 1 - me;
+    if (me > 1) return;
+    const Span span(work);
+    for (uint64_t now = 2 * work.before; now < 2 * (work.before + work.rounds); now++) {
+        if ((now & 1) == uint64_t(me)) {
+            nvshmemx_putmem_signal_nbi_block(work.dst, work.src, 8 * work.len, work.signal, 1, NVSHMEM_SIGNAL_ADD,
+                                             peer);
+        } else {
+            if (threadIdx.x == 0) nvshmem_signal_wait_until(work.signal, NVSHMEM_CMP_GE, now / 2 + 1);
+            __syncthreads();
+        }
+    }
+    span.end();
+    quiet_block();
+}
+
+__global__ void meet(Work work) {
+    const int next = (nvshmem_my_pe() + 1) % nvshmem_n_pes();
+    Span span(work);
+    for (uint64_t round = 0; round <= work.rounds; round++) {
+        const bool tells = work.checked && (round & 1) == 1 && threadIdx.x == 0;
+        if (tells) {
+            nvshmem_uint64_p(work.words, round, next);
+            if (!work.complete) nvshmem_quiet();
+        }
+        if (work.complete) {
+            nvshmemx_barrier_all_block();
+        } else {
+            nvshmemx_sync_all_block();
+        }
+        if (tells && *const_cast<volatile uint64_t *>(work.words) != round) work.sums[0]++;
+        if (round == 0) span.begin = now_ns();
+    }
+    span.end();
+}

@@ -1,0 +1,331 @@
+// The rows of `rushmem perf --list`, measured with NVSHMEM: PEs are processes with a GPU each. PE 0 writes the results
+// in the form that `rushmem perf --beside` reads.
+//
+//     perf PLAN RESULTS.json
+//
+// Rows that NVSHMEM has nothing for are left out.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "kernels.cuh"
+
+namespace {
+
+constexpr uint64_t WINDOW = 256ull << 20;  // bytes that data is spread over, more than the GPU's cache holds
+constexpr uint64_t MOST_THREADS = 1 << 18;
+constexpr uint64_t MOST_BLOCKS = 1 << 12;
+constexpr uint64_t CHECKED = 10;
+constexpr unsigned LIMIT_SECONDS = 240;  // for everything
+
+#define CUDA(call)                                                                                       \
+    do {                                                                                                 \
+        const cudaError_t error = (call);                                                                \
+        if (error != cudaSuccess) fail(std::string(#call ": ") + cudaGetErrorString(error));             \
+    } while (0)
+
+[[noreturn]] void fail(const std::string &what) {
+    std::fprintf(stderr, "nvshmem perf: %s\n", what.c_str());
+    std::_Exit(1);
+}
+
+struct Row {
+    std::string bench;
+    uint64_t bytes, blocks, threads, rounds, pes, runs;
+    std::vector<double> values;
+};
+
+std::vector<Row> read_plan(const char *path) {
+    std::ifstream file(path);
+    if (!file) fail(std::string("cannot read ") + path);
+    std::vector<Row> rows;
+    for (std::string line; std::getline(file, line);) {
+        if (line.empty() || line[0] == '#') continue;
+        std::istringstream words(line);
+        Row row;
+        if (!(words >> row.bench >> row.bytes >> row.blocks >> row.threads >> row.rounds >> row.pes >> row.runs)) {
+            fail("a line of the plan is malformed: " + line);
+        }
+        rows.push_back(row);
+    }
+    return rows;
+}
+
+template <typename T>
+T *symmetric(uint64_t count) {
+    void *memory = nvshmem_calloc(count, sizeof(T));
+    if (memory == nullptr) fail("NVSHMEM has no memory");
+    return static_cast<T *>(memory);
+}
+
+class Bed {
+  public:
+    Bed() {
+        me = nvshmem_my_pe();
+        all.spans = symmetric<uint64_t>(2 * MOST_BLOCKS);
+        all.dst = symmetric<uint64_t>(WINDOW / 8);
+        all.src = symmetric<uint64_t>(WINDOW / 8);
+        all.words = symmetric<uint64_t>(MOST_THREADS);
+        all.sums = symmetric<uint64_t>(MOST_THREADS);
+        all.signal = symmetric<uint64_t>(32);
+        CUDA(cudaMalloc(&wrong, sizeof(*wrong)));
+        CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    }
+
+    // False if there is no such benchmark here.
+    bool measure(Row &row) {
+        for (uint64_t run = 0; run <= row.runs; run++) {
+            double ns = 0;
+            if (!once(row, run, &ns)) return false;
+            if (run == 0) continue;
+            const double rounds = double(row.rounds);
+            if (row.bench == "put_bw" || row.bench == "get_bw") {
+                row.values.push_back(double(row.bytes) * rounds / ns);
+            } else if (rate(row)) {
+                row.values.push_back(double(row.blocks * row.threads) * rounds / ns * 1e3);
+            } else {
+                row.values.push_back(ns / rounds / 1e3);
+            }
+        }
+        return true;
+    }
+
+    static bool rate(const Row &row) {
+        const std::string end = "_rate";
+        return row.bench.size() > end.size() && row.bench.compare(row.bench.size() - end.size(), end.size(), end) == 0;
+    }
+
+  private:
+    int me;
+    Work all = {};
+    unsigned long long *wrong = nullptr;
+    cudaStream_t stream = nullptr;
+    uint64_t alone = 0, with_data = 0;  // signals counted
+
+    bool once(const Row &row, uint64_t run, double *ns) {
+        Work work = all;
+        work.len = row.bytes / 8;
+        work.rounds = row.rounds;
+        work.places = std::max<uint64_t>(1, std::min(WINDOW / row.bytes, row.rounds));
+        const uint64_t n = row.blocks * row.threads, rounds = row.rounds;
+        const auto seed = [&](int pe) { return 2 * run + 1 + uint64_t(pe); };
+        const std::string &bench = row.bench;
+        if (bench == "put_bw" || bench == "put_quiet" || bench == "get_bw") {
+            const bool gets = bench == "get_bw";
+            work.each = bench == "put_quiet";
+            fill_with(work.src, work.places * work.len, seed(me));
+            *ns = timed(row, gets ? (const void *)get : (const void *)put, work, 1);
+            if (me == (gets ? 0 : 1)) verify(row, work.dst, work.places * work.len, seed(gets ? 1 : 0));
+        } else if (bench == "p_quiet" || bench == "p_rate") {
+            work.each = bench == "p_quiet";
+            work.value = (run + 1) << 32;
+            *ns = timed(row, (const void *)p, work, 1);
+            if (me == 1) expect(row, work.words, n, [&](uint64_t) { return work.value + rounds - 1; });
+        } else if (bench == "g" || bench == "g_rate") {
+            fill_with(work.words, n, run);
+            *ns = timed(row, (const void *)g, work, 1);
+            if (me == 0) expect(row, work.sums, n, [&](uint64_t i) { return pattern(run, i) * rounds; });
+        } else if (bench == "add_rate") {
+            zero(work.words, n);
+            *ns = timed(row, (const void *)add, work, 1);
+            if (me == 1) expect(row, work.words, n, [&](uint64_t) { return rounds; });
+        } else if (bench == "fetch_add" || bench == "fetch_add_rate" || bench == "compare_swap") {
+            zero(work.words, n);
+            *ns = timed(row, bench == "compare_swap" ? (const void *)compare_swap : (const void *)fetch_add, work, 1);
+            if (me == 1) expect(row, work.words, n, [&](uint64_t) { return rounds; });
+            if (me == 0) expect(row, work.sums, n, [&](uint64_t) { return rounds * (rounds - 1) / 2; });
+        } else if (bench == "signal") {
+            work.before = alone;
+            alone += rounds;
+            *ns = timed(row, (const void *)ping_pong, work, nvshmem_n_pes());
+            if (me < 2) expect(row, work.signal, 1, [&](uint64_t) { return alone; });
+        } else if (bench == "put_signal") {
+            work.signal += 16;
+            work.before = with_data;
+            with_data += rounds;
+            fill_with(work.src, work.len, seed(me));
+            *ns = timed(row, (const void *)put_signal_ping_pong, work, nvshmem_n_pes());
+            if (me < 2) {
+                expect(row, work.signal, 1, [&](uint64_t) { return with_data; });
+                verify(row, work.dst, work.len, seed(1 - me));
+            }
+        } else if (bench == "barrier_all" || bench == "sync_all") {
+            work.complete = bench == "barrier_all";
+            zero(work.words, 1);
+            zero(work.sums, 1);
+            Work checked = work;
+            checked.checked = 1;
+            checked.rounds = CHECKED;
+            timed(row, (const void *)meet, checked, nvshmem_n_pes());
+            expect(row, work.sums, 1, [](uint64_t) { return 0; });
+            *ns = timed(row, (const void *)meet, work, nvshmem_n_pes());
+        } else {
+            return false;
+        }
+        return true;
+    }
+
+    void fill_with(uint64_t *data, uint64_t len, uint64_t seed) { fill<<<132, 256, 0, stream>>>(data, len, seed); }
+
+    void zero(uint64_t *words, uint64_t n) { CUDA(cudaMemsetAsync(words, 0, 8 * n, stream)); }
+
+    // Runs a kernel on the first `pes` PEs. Nanoseconds from the first block's begin to the last one's end.
+    double timed(const Row &row, const void *kernel, Work work, int pes) {
+        CUDA(cudaStreamSynchronize(stream));
+        nvshmem_barrier_all();
+        void *arguments[] = {&work};
+        if (pes > 1) {
+            if (nvshmemx_collective_launch(kernel, dim3(row.blocks), dim3(row.threads), arguments, 0, stream) != 0) {
+                fail(row.bench + ": the collective launch failed");
+            }
+        } else if (me < pes) {
+            CUDA(cudaLaunchKernel(kernel, dim3(row.blocks), dim3(row.threads), arguments, 0, stream));
+        }
+        CUDA(cudaStreamSynchronize(stream));
+        nvshmem_barrier_all();
+        std::vector<uint64_t> spans(2 * row.blocks);
+        CUDA(cudaMemcpy(spans.data(), work.spans, 8 * spans.size(), cudaMemcpyDeviceToHost));
+        uint64_t begin = UINT64_MAX, end = 0;
+        for (uint64_t block = 0; block < row.blocks; block++) {
+            begin = std::min(begin, spans[2 * block]);
+            end = std::max(end, spans[2 * block + 1]);
+        }
+        return end > begin ? double(end - begin) : 1.0;
+    }
+
+    void verify(const Row &row, const uint64_t *data, uint64_t len, uint64_t seed) {
+        CUDA(cudaMemsetAsync(wrong, 0, sizeof(*wrong), stream));
+        check<<<132, 256, 0, stream>>>(data, len, seed, wrong);
+        unsigned long long found = 0;
+        CUDA(cudaMemcpyAsync(&found, wrong, sizeof(found), cudaMemcpyDeviceToHost, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        if (found != 0) fail(row.bench + ": " + std::to_string(found) + " words are wrong");
+    }
+
+    template <typename Wanted>
+    void expect(const Row &row, const uint64_t *words, uint64_t n, Wanted wanted) {
+        std::vector<uint64_t> found(n);
+        CUDA(cudaMemcpy(found.data(), words, 8 * n, cudaMemcpyDeviceToHost));
+        for (uint64_t i = 0; i < n; i++) {
+            if (found[i] != wanted(i)) fail(row.bench + ": word " + std::to_string(i) + " is wrong");
+        }
+    }
+};
+
+void write_results(const char *path, const std::vector<Row> &rows) {
+    FILE *file = std::fopen(path, "w");
+    if (file == nullptr) fail(std::string("cannot write ") + path);
+    cudaDeviceProp device;
+    CUDA(cudaGetDeviceProperties(&device, 0));
+    int major, minor, patch;
+    nvshmemx_vendor_get_version_info(&major, &minor, &patch);
+    std::fprintf(file, "{\"program\": \"NVSHMEM %d.%d.%d\", \"machine\": \"%s\", \"rows\": [", major, minor, patch,
+                 device.name);
+    const char *separator = "\n";
+    for (const Row &row : rows) {
+        std::vector<double> sorted = row.values;
+        std::sort(sorted.begin(), sorted.end());
+        const bool bandwidth = row.bench == "put_bw" || row.bench == "get_bw";
+        const char *unit = bandwidth ? "GB/s" : Bed::rate(row) ? "M/s" : "us";
+        std::fprintf(file,
+                     "%s  {\"bench\": \"%s\", \"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"threads\": %" PRIu64
+                     ", \"pes\": %" PRIu64 ", \"rounds\": %" PRIu64
+                     ", \"unit\": \"%s\", \"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
+                     separator, row.bench.c_str(), row.bytes, row.blocks, row.threads, row.pes, row.rounds, unit,
+                     sorted[sorted.size() / 2], sorted.front(), sorted.back());
+        separator = ",\n";
+    }
+    std::fprintf(file, "\n]}\n");
+    if (std::fclose(file) != 0) fail(std::string("cannot write ") + path);
+}
+
+// One PE. The id of the job comes from PE 0 through the pipes.
+void run(int me, int pes, const std::vector<std::pair<int, int>> &pipes, std::vector<Row> rows, const char *path) {
+    alarm(LIMIT_SECONDS);
+    CUDA(cudaSetDevice(me));
+    nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
+    if (me == 0) {
+        if (nvshmemx_get_uniqueid(&id) != 0) fail("NVSHMEM gives no unique id");
+        for (int pe = 1; pe < pes; pe++) {
+            if (write(pipes[pe].second, &id, sizeof(id)) != sizeof(id)) fail("a PE cannot be told the unique id");
+        }
+    } else if (read(pipes[me].first, &id, sizeof(id)) != sizeof(id)) {
+        fail("no unique id came");
+    }
+    nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
+    nvshmemx_set_attr_uniqueid_args(me, pes, &id, &attributes);
+    if (nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attributes) != 0) fail("NVSHMEM does not start");
+    {
+        Bed bed;
+        std::vector<Row> measured;
+        for (Row &row : rows) {
+            if (row.pes == uint64_t(pes) && bed.measure(row)) measured.push_back(row);
+        }
+        nvshmem_barrier_all();
+        if (me == 0) write_results(path, measured);
+        nvshmem_barrier_all();
+    }
+    nvshmem_finalize();
+}
+
+}  // namespace
+
+int main(int count, char **arguments) {
+    if (count != 3) {
+        std::fprintf(stderr, "usage: perf PLAN RESULTS.json\n");
+        return 2;
+    }
+    std::vector<Row> rows = read_plan(arguments[1]);
+    const auto other = [](const Row &row) { return row.bench.rfind("init", 0) == 0 || row.bench.rfind("post", 0) == 0; };
+    rows.erase(std::remove_if(rows.begin(), rows.end(), other), rows.end());
+    if (rows.empty()) fail("the plan has no rows for NVSHMEM");
+    for (const Row &row : rows) {
+        if (row.bytes > WINDOW || row.blocks > MOST_BLOCKS || row.blocks * row.threads > MOST_THREADS) {
+            fail("a row of the plan is too large: " + row.bench);
+        }
+    }
+    const int pes = int(rows[0].pes);
+    setenv("NVSHMEM_SYMMETRIC_SIZE", "1G", 0);
+
+    // Before CUDA starts: a process that has started it cannot be divided.
+    std::vector<std::pair<int, int>> pipes;
+    for (int pe = 0; pe < pes; pe++) {
+        int ends[2];
+        if (pipe(ends) != 0) fail("no pipe");
+        pipes.emplace_back(ends[0], ends[1]);
+    }
+    std::vector<pid_t> children;
+    for (int pe = 0; pe < pes; pe++) {
+        const pid_t child = fork();
+        if (child < 0) fail("no process");
+        if (child == 0) {
+            run(pe, pes, pipes, rows, arguments[2]);
+            std::fflush(nullptr);
+            std::_Exit(0);
+        }
+        children.push_back(child);
+    }
+    int failed = 0;
+    for (size_t left = children.size(); left > 0; left--) {
+        int status = 0;
+        const pid_t ended = wait(&status);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+            failed = 1;
+            // The others would wait for it.
+            for (const pid_t child : children) {
+                if (child != ended) kill(child, SIGTERM);
+            }
+        }
+    }
+    return failed;
+}

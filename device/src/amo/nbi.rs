@@ -1,0 +1,232 @@
+//! Fetching atomics that do not wait: the old value lands in symmetric memory, and is there after `quiet`.
+
+use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::panic::Location;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{Amo, AmoWord, Kind, Op, in_order};
+use crate::abi::{QpEntry, qp_flags};
+use crate::arch;
+use crate::ctx::Ctx;
+use crate::error::{Result, Site};
+use crate::group::Thread;
+use crate::heap::Sym;
+use crate::post::post;
+use crate::qp::Qp;
+use crate::sharing::Sharing;
+
+/// Where the old value of a non-blocking atomic lands; [`Ctx::fetched`] reads it.
+///
+/// NICs write such values in byte orders of their own, so it is no plain `T`. 16 bytes of symmetric memory.
+#[repr(C)]
+pub struct Fetched<T> {
+    /// The value as it was written, in the first bytes.
+    raw: u64,
+    /// Bits of [`order`].
+    order: u32,
+    reserved: u32,
+    _value: PhantomData<T>,
+}
+
+/// [`Fetched::order`].
+mod order {
+    /// As this processor's.
+    pub(super) const OWN: u32 = 0;
+    /// As a NIC's that writes 8 bytes as they lie in memory; 4 bytes are big-endian.
+    pub(super) const NIC: u32 = 1;
+    /// As a NIC's that writes everything big-endian.
+    pub(super) const NIC_BIG_ENDIAN_8: u32 = 2;
+}
+
+impl<T> Clone for Fetched<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Fetched<T> {}
+
+// SAFETY: integers without padding; all zero is a value.
+unsafe impl<T> Zeroable for Fetched<T> {}
+// SAFETY: `repr(C)` integers without padding, and nothing that depends on `T`.
+unsafe impl<T: 'static> Pod for Fetched<T> {}
+
+impl<S: Sharing> Ctx<S> {
+    /// Starts to read the word. OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_nbi`.
+    ///
+    /// The value is in `result` of this PE after `quiet`, or after the wait that shows that it has come; until then
+    /// `result` must not be used for another call.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_nbi`]; the same holds for all the non-blocking atomics.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
+        self.starting(result, word, Kind::Add, T::zeroed(), T::zeroed(), pe)
+    }
+
+    /// Starts to swap. `shmem_atomic_swap_nbi`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_swap_nbi<T: AmoWord>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        value: T,
+        pe: u32,
+    ) -> Result {
+        self.starting(result, word, Kind::Set, value, T::zeroed(), pe)
+    }
+
+    /// Starts to set the word to `value` if it holds `compare`. `shmem_atomic_compare_swap_nbi`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_compare_swap_nbi<T: Amo>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        compare: T,
+        value: T,
+        pe: u32,
+    ) -> Result {
+        self.starting(result, word, Kind::CompareSwap, value, compare, pe)
+    }
+
+    /// Starts to add; integers only, since a NIC cannot add floats. `shmem_atomic_fetch_add_nbi`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_fetch_add_nbi<T: Amo>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        value: T,
+        pe: u32,
+    ) -> Result {
+        self.starting(result, word, Kind::Add, value, T::zeroed(), pe)
+    }
+
+    /// Starts to add 1. `shmem_atomic_fetch_inc_nbi`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_fetch_inc_nbi<T: Amo>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
+        self.starting(result, word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
+    }
+
+    /// Starts a bitwise and. `shmem_atomic_fetch_and_nbi`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_fetch_and_nbi<T: Amo>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        value: T,
+        pe: u32,
+    ) -> Result {
+        self.starting(result, word, Kind::And, value, T::zeroed(), pe)
+    }
+
+    /// Starts a bitwise or. `shmem_atomic_fetch_or_nbi`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_fetch_or_nbi<T: Amo>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        value: T,
+        pe: u32,
+    ) -> Result {
+        self.starting(result, word, Kind::Or, value, T::zeroed(), pe)
+    }
+
+    /// Starts a bitwise exclusive or. `shmem_atomic_fetch_xor_nbi`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_fetch_xor_nbi<T: Amo>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        value: T,
+        pe: u32,
+    ) -> Result {
+        self.starting(result, word, Kind::Xor, value, T::zeroed(), pe)
+    }
+
+    /// What a non-blocking atomic has fetched into `result`, after `quiet`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    #[inline(always)]
+    #[track_caller]
+    pub fn fetched<T: AmoWord>(&self, result: Sym<Fetched<T>>) -> Result<T> {
+        self.check(result)?;
+        let at = self.address::<Fetched<T>>(result.offset());
+        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+        let (raw, order) = unsafe { (arch::read(&raw const (*at).raw), arch::read(&raw const (*at).order)) };
+        let found = match (order, size_of::<T>()) {
+            (order::OWN, _) => raw,
+            (order, 8) => in_order::<8>(raw, order == order::NIC_BIG_ENDIAN_8),
+            (_, _) => in_order::<4>(raw, false),
+        };
+        Ok(T::from_bits(found))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn starting<T: AmoWord>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        kind: Kind,
+        value: T,
+        compare: T,
+        pe: u32,
+    ) -> Result {
+        let peer = self.peer(pe)?;
+        self.check(word)?;
+        self.check(result)?;
+        let (value, compare) = (value.bits(), compare.bits());
+        let at = self.address::<Fetched<T>>(result.offset());
+        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+        let (to, order) = unsafe { (&raw mut (*at).raw, &raw mut (*at).order) };
+        if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
+            let op = Op::<8> { kind, value, compare };
+            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics. The result as
+            // above.
+            unsafe {
+                arch::write(to, op.here(p).bits());
+                arch::write(order, order::OWN);
+            }
+            return Ok(());
+        }
+        let (qp, site) = (self.atomic_qp(pe), Location::caller());
+        let big_endian_8 = qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0;
+        // SAFETY: as above.
+        unsafe { arch::write(order, if big_endian_8 { order::NIC_BIG_ENDIAN_8 } else { order::NIC }) };
+        let raw = result.offset() + offset_of!(Fetched<T>, raw) as u64;
+        let (entry, there, here) =
+            (qp.entry(), self.remote_end(&qp, word.offset()), self.local_end(&qp, raw));
+        if size_of::<T>() == 8 {
+            start_atomic::<S, 8>(entry, there, here, kind, value, compare, site)
+        } else {
+            start_atomic::<S, 4>(entry, there, here, kind, value, compare, site)
+        }
+    }
+}
+
+/// Posts an atomic whose result goes to `laddr`, for a thread. Not inlined, so that a kernel with many stays small.
+#[inline(never)]
+fn start_atomic<S: Sharing, const WIDTH: usize>(
+    entry: *mut QpEntry,
+    (raddr, rkey): (u64, u32),
+    (laddr, lkey): (u64, u32),
+    kind: Kind,
+    value: u64,
+    compare: u64,
+    site: Site,
+) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let op = Op::<WIDTH> { kind, value, compare };
+    post(Thread, &qp, op.blocks(), &op.wqe(raddr, rkey, laddr, lkey), site).map(|_| ())
+}

@@ -1,0 +1,540 @@
+//! Point-to-point synchronisation: waiting for words of this PE that others write, and testing them.
+//!
+//! Every call here acquires at system scope: once it says that a word is as wanted, what was ordered before that word's
+//! update may be read by all threads of the group. The words are integers of 4 or 8 bytes; puts, `p`, atomics and signals
+//! of any PE may write them.
+
+use core::panic::Location;
+
+use crate::abi::DevAddr;
+use crate::amo::Amo;
+use crate::arch::{self, SysWord};
+use crate::ctx::Ctx;
+use crate::error::{Detail, Error, Result, Site, record};
+use crate::group::{Group, agree};
+use crate::heap::{Signal, Sym, SymSlice};
+use crate::sharing::Sharing;
+use crate::view::View;
+use crate::wait::Watch;
+
+/// What a word must be to its wanted value. OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cmp {
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Ne,
+    /// Greater.
+    Gt,
+    /// Greater or equal.
+    Ge,
+    /// Less.
+    Lt,
+    /// Less or equal.
+    Le,
+    /// At the value or past it, on a circle: for counters that wrap. Less than half of the circle is "past".
+    Reached,
+}
+
+impl Cmp {
+    #[inline(always)]
+    fn holds<T: Amo + PartialOrd>(self, found: T, wanted: T) -> bool {
+        match self {
+            Self::Eq => found == wanted,
+            Self::Ne => found != wanted,
+            Self::Gt => found > wanted,
+            Self::Ge => found >= wanted,
+            Self::Lt => found < wanted,
+            Self::Le => found <= wanted,
+            Self::Reached => {
+                let past = found.bits().wrapping_sub(wanted.bits());
+                if size_of::<T>() == 8 { past as i64 >= 0 } else { past as u32 as i32 >= 0 }
+            }
+        }
+    }
+}
+
+/// Words of this PE and what each is to be: what the `all`, `any` and `some` forms of waits and tests look at.
+///
+/// A value of each thread; the threads of a group make it alike. It remembers where it found something, and looks behind
+/// that first: whoever asks again and again gets all indices in time.
+#[derive(Clone, Copy)]
+pub struct Words<T> {
+    words: SymSlice<T>,
+    cmp: Cmp,
+    value: T,
+    each: Option<View<T>>,
+    except: Option<View<i32>>,
+    /// Where to look first.
+    next: usize,
+}
+
+impl<T: Amo + PartialOrd> Words<T> {
+    /// Words that are to compare so with one value.
+    #[inline(always)]
+    pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
+        Self { words, cmp, value, each: None, except: None, next: 0 }
+    }
+
+    /// Words of which each is to compare so with its own element of `values`: OpenSHMEM's `_vector` forms.
+    #[inline(always)]
+    pub fn each(words: SymSlice<T>, cmp: Cmp, values: View<T>) -> Self {
+        Self { words, cmp, value: T::zeroed(), each: Some(values), except: None, next: 0 }
+    }
+
+    /// Without the words whose element of `status` is not 0.
+    #[inline(always)]
+    pub fn except(self, status: View<i32>) -> Self {
+        Self { except: Some(status), ..self }
+    }
+
+    /// Looks at word `i` first, instead of at the first one.
+    #[inline(always)]
+    pub fn starting_at(self, i: usize) -> Self {
+        Self { next: i, ..self }
+    }
+
+    /// Without those words, if any are named.
+    #[inline(always)]
+    pub(crate) fn excepting(self, status: Option<View<i32>>) -> Self {
+        Self { except: status, ..self }
+    }
+
+    /// Looks first at a word that the clock chooses: fair without remembering. Only the leader of a group looks.
+    #[inline(always)]
+    pub(crate) fn starting_anywhere(self) -> Self {
+        let next = arch::now_ns().checked_rem(self.words.len() as u64).unwrap_or(0);
+        self.starting_at(next as usize)
+    }
+}
+
+/// For how long a call looks at its words.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// Once.
+    Test,
+    /// Until the PE's deadline.
+    Wait,
+}
+
+/// What [`scan`] returns where no word is as wanted, or there is none.
+const NONE: u64 = u64::MAX;
+
+impl<S: Sharing> Ctx<S> {
+    /// Waits until this PE's signal word compares so with `value`; then what the signal announced may be read by
+    /// all threads of the group. Returns the value that satisfied the comparison, the same to all of them, whatever the
+    /// word holds by now.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_signal_wait_until`.
+    ///
+    /// # Errors
+    /// [`Error::WaitTimeout`] after the deadline (the record tells the word, its value and the value wanted),
+    /// [`Error::Aborted`] when the job ends, [`Error::OutOfRange`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn signal_wait_until<G: Group>(
+        &self,
+        group: G,
+        signal: Sym<Signal>,
+        cmp: Cmp,
+        value: u64,
+    ) -> Result<u64> {
+        let mut found = 0;
+        let mine = if group.leader() {
+            self.await_word(signal, cmp, value).map(|seen| found = seen)
+        } else {
+            Ok(())
+        };
+        agree(group, mine)?;
+        Ok(group.cast(found))
+    }
+
+    /// Waits until a word of this PE compares so with `value`. OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
+    ///
+    /// # Errors
+    /// As [`Ctx::signal_wait_until`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_until<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        word: Sym<T>,
+        cmp: Cmp,
+        value: T,
+    ) -> Result {
+        let mine = if group.leader() { self.await_word(word, cmp, value).map(|_| ()) } else { Ok(()) };
+        agree(group, mine)
+    }
+
+    /// Waits as [`Ctx::wait_until`] for at most `timeout_ns` nanoseconds: the value that satisfied the comparison, or
+    /// `None` if none did in time, which is no error and leaves no record. The job's own deadline does not count here.
+    ///
+    /// GIN's `waitSignal` with a timeout.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`], [`Error::OutOfRange`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_until_for<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        word: Sym<T>,
+        cmp: Cmp,
+        value: T,
+        timeout_ns: u64,
+    ) -> Result<Option<T>> {
+        self.submit_held();
+        let (mut in_time, mut found) = (0, 0);
+        let mine = if group.leader() {
+            self.check(word).and_then(|()| {
+                let (at, state) = (self.address(word.offset()), self.parts_ref().state);
+                // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+                let (code, seen) = unsafe {
+                    await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), Location::caller())
+                };
+                match Error::from_code(code) {
+                    None => {
+                        (in_time, found) = (1, seen);
+                        Ok(())
+                    }
+                    Some(Error::Timeout) => Ok(()),
+                    Some(other) => Err(other),
+                }
+            })
+        } else {
+            Ok(())
+        };
+        agree(group, mine)?;
+        let in_time = group.cast(in_time);
+        Ok(if in_time != 0 { Some(T::from_bits(group.cast(found))) } else { None })
+    }
+
+    /// True if a word of this PE compares so with `value` now. Acquires. OpenSHMEM 1.6 section 9.10, `shmem_test`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
+        self.check(word)?;
+        self.submit_held();
+        Ok(cmp.holds(self.own(word), value))
+    }
+
+    /// Waits until all words are as wanted; at once if there are none. The threads of the group share the words.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_all` and, with [`Words::each`], `shmem_wait_until_all_vector`.
+    ///
+    /// # Errors
+    /// As [`Ctx::wait_until`]; [`Error::LengthMismatch`] if there are not as many values or statuses as words.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_until_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &Words<T>) -> Result {
+        self.check_words(group, words, None)?;
+        let mut mine = Ok(());
+        let mut i = group.rank() as usize;
+        while i < words.words.len() {
+            if !words.excepts(i) && mine.is_ok() {
+                mine = self.await_word(words.words.at(i), words.cmp, words.wanted(i)).map(|_| ());
+            }
+            i += group.size() as usize;
+        }
+        agree(group, mine)
+    }
+
+    /// Waits until some word is as wanted; its index, or `None` at once if there are no words to wait for
+    /// (OpenSHMEM's `SIZE_MAX`).
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_any` and `shmem_wait_until_any_vector`.
+    ///
+    /// # Errors
+    /// As [`Ctx::wait_until_all`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_until_any<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &mut Words<T>,
+    ) -> Result<Option<usize>> {
+        self.any_of(group, words, Patience::Wait)
+    }
+
+    /// Waits until at least one word is as wanted; writes the indices of all that are to `indices`, and returns how many.
+    /// If there is not room for all, the next call finds the others. 0 at once if there are no words to wait for.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_some` and `shmem_wait_until_some_vector`.
+    ///
+    /// # Errors
+    /// As [`Ctx::wait_until_all`]; [`Error::OutOfRange`] if `indices` has no elements.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_until_some<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &mut Words<T>,
+        indices: View<u64>,
+    ) -> Result<usize> {
+        self.some_of(group, words, indices, Patience::Wait)
+    }
+
+    /// True if all words are as wanted now, and if there are none. OpenSHMEM 1.6 section 9.10, `shmem_test_all` and
+    /// `shmem_test_all_vector`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::LengthMismatch`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn test_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &Words<T>) -> Result<bool> {
+        self.check_words(group, words, None)?;
+        let mut missing = false;
+        let mut i = group.rank() as usize;
+        while i < words.words.len() {
+            missing |= !words.excepts(i) && !words.cmp.holds(self.own(words.words.at(i)), words.wanted(i));
+            i += group.size() as usize;
+        }
+        Ok(!group.any(missing))
+    }
+
+    /// The index of a word that is as wanted now, if any is. OpenSHMEM 1.6 section 9.10, `shmem_test_any` and
+    /// `shmem_test_any_vector`.
+    ///
+    /// # Errors
+    /// As [`Ctx::test_all`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn test_any<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &mut Words<T>,
+    ) -> Result<Option<usize>> {
+        self.any_of(group, words, Patience::Test)
+    }
+
+    /// Writes the indices of all words that are as wanted now to `indices`, and returns how many; as
+    /// [`Ctx::wait_until_some`]. OpenSHMEM 1.6 section 9.10, `shmem_test_some` and `shmem_test_some_vector`.
+    ///
+    /// # Errors
+    /// As [`Ctx::test_all`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn test_some<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &mut Words<T>,
+        indices: View<u64>,
+    ) -> Result<usize> {
+        self.some_of(group, words, indices, Patience::Test)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn any_of<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &mut Words<T>,
+        patience: Patience,
+    ) -> Result<Option<usize>> {
+        let found = self.scan(group, words, None, patience)?;
+        if found == NONE {
+            return Ok(None);
+        }
+        words.next = found as usize + 1;
+        Ok(Some(found as usize))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn some_of<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &mut Words<T>,
+        indices: View<u64>,
+        patience: Patience,
+    ) -> Result<usize> {
+        let found = self.scan(group, words, Some(indices), patience)?;
+        if found == NONE {
+            return Ok(0);
+        }
+        words.next = indices.load(found as usize - 1) as usize + 1;
+        Ok(found as usize)
+    }
+
+    /// The leader looks; all threads of the group learn what it found, and see what that announced.
+    #[inline(always)]
+    #[track_caller]
+    fn scan<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &Words<T>,
+        out: Option<View<u64>>,
+        patience: Patience,
+    ) -> Result<u64> {
+        self.check_words(group, words, out)?;
+        let mut found = NONE;
+        let mine = if group.leader() {
+            let (at, state) = (self.address(words.words.offset()), self.parts_ref().state);
+            // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
+            let (code, seen) = unsafe { scan_words(state, at, words, out, patience, Location::caller()) };
+            found = seen;
+            Error::from_code(code).map_or(Ok(()), Err)
+        } else {
+            Ok(())
+        };
+        agree(group, mine)?;
+        Ok(group.cast(found))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn check_words<G: Group, T: Amo>(&self, group: G, words: &Words<T>, out: Option<View<u64>>) -> Result {
+        self.submit_held();
+        let mine = if group.leader() { self.check_set(words, out) } else { Ok(()) };
+        agree(group, mine)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn check_set<T: Amo>(&self, words: &Words<T>, out: Option<View<u64>>) -> Result {
+        self.check_slice(words.words)?;
+        let len = words.words.len();
+        let statuses = words.except.map_or(len, View::len);
+        let values = words.each.map_or(len, View::len);
+        if statuses != len || values != len {
+            let other = if statuses != len { statuses } else { values };
+            let d = Detail { found: other as u64, wanted: len as u64, ..Detail::NONE };
+            return Err(self.fail(Error::LengthMismatch, d));
+        }
+        match out {
+            Some(out) if out.is_empty() && len != 0 => Err(self.fail(Error::OutOfRange, Detail::NO_ROOM)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A word of this PE; checked by the caller.
+    #[inline(always)]
+    fn own<T: Amo>(&self, word: Sym<T>) -> T {
+        // SAFETY: the caller checked that it is inside of this PE's heap; the allocator aligned it.
+        T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) })
+    }
+
+    /// Waits, for one thread; the value that satisfied the comparison.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<T> {
+        self.check(word)?;
+        let found = self.own(word);
+        if cmp.holds(found, value) {
+            return Ok(found);
+        }
+        self.submit_held();
+        let (at, offset) = (self.address(word.offset()), word.offset());
+        let (state, site) = (self.parts_ref().state, Location::caller());
+        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+        let (code, found) = unsafe { await_address(state, at, offset, cmp, value, None, site) };
+        match Error::from_code(code) {
+            Some(error) => Err(error),
+            None => Ok(T::from_bits(found)),
+        }
+    }
+}
+
+impl<T: Amo + PartialOrd> Words<T> {
+    #[inline(always)]
+    fn excepts(&self, i: usize) -> bool {
+        self.except.is_some_and(|status| status.load(i) != 0)
+    }
+
+    #[inline(always)]
+    fn wanted(&self, i: usize) -> T {
+        self.each.map_or(self.value, |values| values.load(i))
+    }
+}
+
+/// Polls the word at `at`, which is `offset` in the heap, until it compares so: an error's code, or 0 and the value that
+/// did. With a deadline of its own, that one is told by [`Error::Timeout`] and not recorded. Not inlined: a wait is not
+/// worth the registers that it would take of every kernel.
+///
+/// # Safety
+/// `at` is a word that is only accessed atomically while others write it.
+#[inline(never)]
+unsafe fn await_address<T: Amo + PartialOrd>(
+    state: DevAddr,
+    at: *const T::Word,
+    offset: u64,
+    cmp: Cmp,
+    value: T,
+    timeout_ns: Option<u64>,
+    site: Site,
+) -> (u32, u64) {
+    let mut watch = Watch::within(state, timeout_ns);
+    loop {
+        // SAFETY: the caller's promise.
+        let found = T::from_word(unsafe { T::Word::load_acquire(at) });
+        if cmp.holds(found, value) {
+            return (0, found.bits());
+        }
+        match watch.turn() {
+            Ok(()) => {}
+            Err(Error::Timeout) if timeout_ns.is_none() => {
+                let d = Detail { found: found.bits(), wanted: value.bits(), offset, ..Detail::NONE };
+                return (record(state, Error::WaitTimeout, d, site) as u32, 0);
+            }
+            Err(other) => return (other as u32, 0),
+        }
+    }
+}
+
+/// Looks at the words at `at` until one is as wanted: an error's code, or 0 and its index; with `out`, how many indices
+/// were written there. As [`await_address`].
+///
+/// # Safety
+/// As [`await_address`], for all the words; there are as many statuses and values.
+#[inline(never)]
+unsafe fn scan_words<T: Amo + PartialOrd>(
+    state: DevAddr,
+    at: *const T::Word,
+    words: &Words<T>,
+    out: Option<View<u64>>,
+    patience: Patience,
+    site: Site,
+) -> (u32, u64) {
+    let len = words.words.len();
+    let first = if words.next < len { words.next } else { 0 };
+    let mut watch = Watch::new(state);
+    loop {
+        let (mut looked, mut count) = (0, 0);
+        let mut missing = None;
+        let mut i = first;
+        while looked < len {
+            if !words.excepts(i) {
+                // SAFETY: the caller's promise.
+                let found = T::from_word(unsafe { T::Word::load_acquire(at.add(i)) });
+                let wanted = words.wanted(i);
+                match (words.cmp.holds(found, wanted), out) {
+                    (true, None) => return (0, i as u64),
+                    (true, Some(out)) if count < out.len() => {
+                        out.store(count, i as u64);
+                        count += 1;
+                    }
+                    (true, Some(_)) => {}
+                    (false, _) => missing = Some((i, found, wanted)),
+                }
+            }
+            looked += 1;
+            i = if i + 1 < len { i + 1 } else { 0 };
+        }
+        if count != 0 {
+            return (0, count as u64);
+        }
+        let (Some((i, found, wanted)), Patience::Wait) = (missing, patience) else { return (0, NONE) };
+        match watch.turn() {
+            Ok(()) => {}
+            Err(Error::Timeout) => {
+                let offset = words.words.offset() + (i * size_of::<T>()) as u64;
+                let d = Detail { found: found.bits(), wanted: wanted.bits(), offset, ..Detail::NONE };
+                return (record(state, Error::WaitTimeout, d, site) as u32, NONE);
+            }
+            Err(other) => return (other as u32, NONE),
+        }
+    }
+}

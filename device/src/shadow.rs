@@ -1,0 +1,100 @@
+//! Signals with a shadow: how far this PE has come with a signal that only ever grows.
+//!
+//! A signal that is reset between rounds must be quiet while it is. One that only grows needs no reset, but somebody must
+//! remember what value the next round waits for: the shadow, a word beside the signal that this PE alone uses. GIN's signal
+//! shadows. Comparisons are on a circle ([`Cmp::Reached`]), so that neither word's wrapping does harm.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::ctx::Ctx;
+use crate::error::Result;
+use crate::group::{Group, agree};
+use crate::heap::{Signal, Sym};
+use crate::p2p::Cmp;
+use crate::sharing::Sharing;
+
+/// A signal word and its shadow, as an element of symmetric memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Shadowed {
+    /// What peers signal.
+    pub signal: Signal,
+    /// What this PE expects of it.
+    pub shadow: u64,
+}
+
+impl Sym<Shadowed> {
+    /// The word that peers signal.
+    #[inline(always)]
+    pub const fn signal(self) -> Sym<Signal> {
+        // SAFETY: the first field of an object of this type.
+        unsafe { Sym::from_raw(self.offset()) }
+    }
+
+    #[inline(always)]
+    const fn shadow(self) -> Sym<u64> {
+        // SAFETY: the second field; an invalid handle stays beyond every heap.
+        unsafe { Sym::from_raw(self.offset().saturating_add(size_of::<Signal>() as u64)) }
+    }
+}
+
+impl<S: Sharing> Ctx<S> {
+    /// Expects `by` more of the signal. For one thread of the PE at a time, as all calls with this shadow.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    #[inline(always)]
+    #[track_caller]
+    pub fn shadow_increase(&self, word: Sym<Shadowed>, by: u64) -> Result {
+        self.check(word)?;
+        let shadow = self.local_one(word.shadow());
+        shadow.store(0, shadow.load(0).wrapping_add(by));
+        Ok(())
+    }
+
+    /// Waits until the signal has reached its shadow; returns the shadow.
+    ///
+    /// # Errors
+    /// As [`Ctx::signal_wait_until`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_meet_shadow<G: Group>(&self, group: G, word: Sym<Shadowed>) -> Result<u64> {
+        group.sync();
+        let mut met = 0;
+        let mine = if group.leader() { self.meet(word, 0).map(|(shadow, _)| met = shadow) } else { Ok(()) };
+        agree(group, mine)?;
+        Ok(group.cast(met))
+    }
+
+    /// Waits until the signal is at least `least` beyond its shadow, and lets the shadow follow to where the signal is;
+    /// returns by how much it moved.
+    ///
+    /// # Errors
+    /// As [`Ctx::signal_wait_until`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_follow_shadow<G: Group>(&self, group: G, word: Sym<Shadowed>, least: u64) -> Result<u64> {
+        group.sync();
+        let mut moved = 0;
+        let mine = if group.leader() {
+            self.meet(word, least).map(|(shadow, seen)| {
+                self.local_one(word.shadow()).store(0, seen);
+                moved = seen.wrapping_sub(shadow);
+            })
+        } else {
+            Ok(())
+        };
+        agree(group, mine)?;
+        Ok(group.cast(moved))
+    }
+
+    /// Waits, for one thread: the shadow, and the signal's value that was `least` beyond it.
+    #[inline(always)]
+    #[track_caller]
+    fn meet(&self, word: Sym<Shadowed>, least: u64) -> Result<(u64, u64)> {
+        self.check(word)?;
+        let shadow = self.local_one(word.shadow()).load(0);
+        let seen = self.await_word(word.signal(), Cmp::Reached, shadow.wrapping_add(least))?;
+        Ok((shadow, seen))
+    }
+}

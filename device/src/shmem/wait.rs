@@ -1,0 +1,55 @@
+//! Waits and tests.
+//!
+//! The forms over arrays are here for one value, and for one value each (`_vector`). `status` is OpenSHMEM's: a word whose
+//! element is not 0 is left out. Each call begins at a word that the clock chooses; [`Words`] is fair by remembering.
+
+use crate::amo::Amo;
+use crate::{Cmp, Ctx, Group, Result, Sharing, Signal, Sym, SymSlice, View, Words};
+
+names! {
+    shmem_signal_wait_until = signal_wait_until [G: Group] (
+        group: G, signal: Sym<Signal>, cmp: Cmp, value: u64
+    ) -> Result<u64>;
+    shmem_wait_until = wait_until [G: Group, T: Amo + PartialOrd] (
+        group: G, word: Sym<T>, cmp: Cmp, value: T
+    ) -> Result;
+    shmem_test = test [T: Amo + PartialOrd] (word: Sym<T>, cmp: Cmp, value: T) -> Result<bool>;
+}
+
+/// One value, or one for each word.
+macro_rules! sets {
+    ($($name:ident, $vector:ident = $method:ident [$($words:tt)*] ($($arg:ident: $t:ty)?) -> $r:ty;)*) => {$(
+        #[doc = concat!("[`Ctx::", stringify!($method), "`]; its errors.")]
+        #[inline(always)]
+        #[track_caller]
+        #[allow(clippy::too_many_arguments)] // the field's signature
+        pub fn $name<S: Sharing, G: Group, T: Amo + PartialOrd>(
+            ctx: &Ctx<S>, group: G, words: SymSlice<T>, $($arg: $t,)? status: Option<View<i32>>, cmp: Cmp, value: T
+        ) -> Result<$r> {
+            let words = Words::new(words, cmp, value).excepting(status).starting_anywhere();
+            ctx.$method(group, sets!(@ $($words)* words) $(, $arg)?)
+        }
+
+        #[doc = concat!("[`Ctx::", stringify!($method), "`] with [`Words::each`]; its errors.")]
+        #[inline(always)]
+        #[track_caller]
+        #[allow(clippy::too_many_arguments)] // the field's signature
+        pub fn $vector<S: Sharing, G: Group, T: Amo + PartialOrd>(
+            ctx: &Ctx<S>, group: G, words: SymSlice<T>, $($arg: $t,)? status: Option<View<i32>>, cmp: Cmp, values: View<T>
+        ) -> Result<$r> {
+            let words = Words::each(words, cmp, values).excepting(status).starting_anywhere();
+            ctx.$method(group, sets!(@ $($words)* words) $(, $arg)?)
+        }
+    )*};
+    (@ & $words:ident) => { &$words };
+    (@ &mut $words:ident) => { &mut { $words } };
+}
+
+sets! {
+    shmem_wait_until_all, shmem_wait_until_all_vector = wait_until_all [&] () -> ();
+    shmem_wait_until_any, shmem_wait_until_any_vector = wait_until_any [&mut] () -> Option<usize>;
+    shmem_wait_until_some, shmem_wait_until_some_vector = wait_until_some [&mut] (indices: View<u64>) -> usize;
+    shmem_test_all, shmem_test_all_vector = test_all [&] () -> bool;
+    shmem_test_any, shmem_test_any_vector = test_any [&mut] () -> Option<usize>;
+    shmem_test_some, shmem_test_some_vector = test_some [&mut] (indices: View<u64>) -> usize;
+}

@@ -1,0 +1,200 @@
+//! Strided puts and gets: blocks of elements that lie apart, on either side or on both.
+//!
+//! Through mapped memory the threads of the group share the elements. Through a NIC each block is a work request of its
+//! own, which the threads of the group write together; as many as half of the send queue holds go with one doorbell and
+//! one completion. Blocks of one element make the work requests that carry least: where a copy into a contiguous buffer
+//! is cheap, `put` of that buffer is faster.
+
+use core::panic::Location;
+
+use bytemuck::Pod;
+use rushmem_mlx5::Wqe;
+
+use crate::abi::QpEntry;
+use crate::arch;
+use crate::copy::copy;
+use crate::ctx::Ctx;
+use crate::error::{Detail, Error, Result, Site};
+use crate::group::{Group, agree};
+use crate::heap::Strided;
+use crate::post::post_many;
+use crate::qp::Qp;
+use crate::rma::{Direction, MAX_MESSAGE};
+use crate::sharing::Sharing;
+
+impl<S: Sharing> Ctx<S> {
+    /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`; returns once `src` may be reused. What lies
+    /// between the blocks is not touched on either side.
+    ///
+    /// ```ignore
+    /// // A column of a matrix of `width` columns becomes a contiguous array.
+    /// ctx.iput(Block::current(), column.every(1), matrix.slice(k..matrix.len()).every(width), right)?;
+    /// ```
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_iput` and, for blocks of more than one element, `shmem_ibput`.
+    ///
+    /// # Errors
+    /// As [`Ctx::put`]; [`Error::BadStride`], [`Error::LengthMismatch`] if the two sides differ in the number of blocks or
+    /// in the elements of a block.
+    #[inline(always)]
+    #[track_caller]
+    pub fn iput<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
+        self.blocks(group, Direction::Put, dst, src, pe, true)
+    }
+
+    /// Starts to copy as [`Ctx::iput`]; returns once posted, `quiet` completes it. NVSHMEM and OpenSHMEM have no such
+    /// call.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_nbi`] and [`Ctx::iput`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn iput_nbi<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
+        self.blocks(group, Direction::Put, dst, src, pe, false)
+    }
+
+    /// Copies the blocks of `src` of `pe` to the blocks of `dst` of this PE; returns once the data is here.
+    /// OpenSHMEM 1.6 section 9.5, `shmem_iget` and `shmem_ibget`.
+    ///
+    /// # Errors
+    /// As [`Ctx::iput`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn iget<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
+        self.blocks(group, Direction::Get, src, dst, pe, true)
+    }
+
+    /// Starts to copy as [`Ctx::iget`]; returns once posted, `quiet` completes it.
+    ///
+    /// # Errors
+    /// As [`Ctx::iput_nbi`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn iget_nbi<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
+        self.blocks(group, Direction::Get, src, dst, pe, false)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn blocks<G: Group, T: Pod>(
+        &self,
+        group: G,
+        direction: Direction,
+        remote: Strided<T>,
+        local: Strided<T>,
+        pe: u32,
+        complete: bool,
+    ) -> Result {
+        group.sync();
+        let checked = if group.leader() { self.check_blocks(remote, local, pe) } else { Ok(()) };
+        agree(group, checked)?;
+        let peer = self.peer(pe)?;
+        if let Some(there) = peer.mapped::<T>(remote.whole.offset()) {
+            let here = self.address::<T>(local.whole.offset());
+            // SAFETY: both were checked to be inside of their heaps.
+            unsafe {
+                match direction {
+                    Direction::Put => copy_blocks(group, (there, remote), (here, local)),
+                    Direction::Get => copy_blocks(group, (here, local), (there, remote)),
+                }
+            }
+            group.sync();
+            return Ok(());
+        }
+        let qp = self.qp(pe);
+        let (there, here) =
+            (self.remote_end(&qp, remote.whole.offset()), self.local_end(&qp, local.whole.offset()));
+        let bytes = |elements: u64| elements * size_of::<T>() as u64;
+        let (steps, count) = ((bytes(remote.stride), bytes(local.stride)), local.len() as u64);
+        let (entry, block, site) = (qp.entry(), bytes(local.block), Location::caller());
+        let mine =
+            send_blocks::<G, S>(group, entry, direction, there, here, steps, block, count, complete, site);
+        agree(group, mine)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn check_blocks<T: Pod>(&self, remote: Strided<T>, local: Strided<T>, pe: u32) -> Result {
+        let _ = self.peer(pe)?;
+        for side in [remote, local] {
+            self.check_slice(side.whole)?;
+            if side.block == 0 || side.stride < side.block {
+                let d = Detail { peer: pe, found: side.stride, wanted: side.block, ..Detail::NONE };
+                return Err(self.fail(Error::BadStride, d));
+            }
+        }
+        if remote.len() == local.len() && remote.block == local.block {
+            return Ok(());
+        }
+        let elements = |side: Strided<T>| side.len() as u64 * side.block;
+        let d = Detail { peer: pe, found: elements(local), wanted: elements(remote), ..Detail::NONE };
+        Err(self.fail(Error::LengthMismatch, d))
+    }
+}
+
+/// Copies the blocks that begin at these addresses, each thread of the group its share.
+///
+/// # Safety
+/// The addresses are those of the first elements, which are valid; both sides have as many blocks.
+#[inline(always)]
+unsafe fn copy_blocks<G: Group, T: Pod>(
+    group: G,
+    (to, dst): (*mut T, Strided<T>),
+    (from, src): (*mut T, Strided<T>),
+) {
+    let alone = dst.block == 1;
+    let (mut i, step) = if alone { (group.rank() as usize, group.size() as usize) } else { (0, 1) };
+    while i < dst.len() {
+        // SAFETY: block `i` of each side.
+        unsafe {
+            let (to, from) = (to.add(i * dst.stride as usize), from.add(i * src.stride as usize));
+            if alone {
+                arch::write(to, arch::read(from));
+            } else {
+                copy(group, to, from.cast_const(), dst.block as usize);
+            }
+        }
+        i += step;
+    }
+}
+
+/// Moves `count` blocks of `block` bytes through a NIC: those at `raddr` at the peer, those at `laddr` here, each with its
+/// key, the next ones so many bytes further on. All threads of the group call. Not inlined, so that a kernel with many
+/// stays small.
+#[inline(never)]
+#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+fn send_blocks<G: Group, S: Sharing>(
+    group: G,
+    entry: *mut QpEntry,
+    direction: Direction,
+    (raddr, rkey): (u64, u32),
+    (laddr, lkey): (u64, u32),
+    (rstep, lstep): (u64, u64),
+    block: u64,
+    count: u64,
+    complete: bool,
+    site: Site,
+) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    // Nearly always one piece for a block.
+    let mut ticket = None;
+    let mut done = 0;
+    while done < block {
+        let len = (block - done).min(MAX_MESSAGE);
+        let wqe = |i: u64| {
+            let (raddr, laddr) = (raddr + i * rstep + done, laddr + i * lstep + done);
+            let len = len as u32;
+            match direction {
+                Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
+                Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
+            }
+        };
+        ticket = post_many(group, &qp, count, wqe, site)?;
+        done += len;
+    }
+    match ticket {
+        Some(t) if complete && group.leader() => qp.wait(t, site),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,169 @@
+//! The benchmarks: what each is called, and the unit of its results.
+
+use serde::{Deserialize, Serialize};
+
+/// One of the benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bench {
+    PutBandwidth,
+    GetBandwidth,
+    PutQuiet,
+    PQuiet,
+    G,
+    FetchAdd,
+    CompareSwap,
+    PRate,
+    GRate,
+    AddRate,
+    FetchAddRate,
+    Signal,
+    PutSignal,
+    Barrier,
+    Sync,
+    PostExclusive,
+    PostPerBlock,
+    PostShared,
+    PostWarp,
+    PostWarpPerBlock,
+    Init,
+    InitMemory,
+}
+
+/// Of what a result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Unit {
+    #[serde(rename = "GB/s")]
+    Bandwidth,
+    #[serde(rename = "us")]
+    Microseconds,
+    #[serde(rename = "M/s")]
+    Rate,
+    #[serde(rename = "ms")]
+    Milliseconds,
+    #[serde(rename = "MiB")]
+    Memory,
+}
+
+impl Unit {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Unit::Bandwidth => "GB/s",
+            Unit::Microseconds => "us",
+            Unit::Rate => "M/s",
+            Unit::Milliseconds => "ms",
+            Unit::Memory => "MiB",
+        }
+    }
+
+    /// True if more is better.
+    pub(super) fn more_is_better(self) -> bool {
+        matches!(self, Unit::Bandwidth | Unit::Rate)
+    }
+
+    /// The better of two.
+    pub(super) fn better(self, a: f64, b: f64) -> f64 {
+        if self.more_is_better() { a.max(b) } else { a.min(b) }
+    }
+}
+
+impl Bench {
+    pub(super) const ALL: [Self; 22] = [
+        Self::PutBandwidth,
+        Self::GetBandwidth,
+        Self::PutQuiet,
+        Self::PQuiet,
+        Self::G,
+        Self::FetchAdd,
+        Self::CompareSwap,
+        Self::PRate,
+        Self::GRate,
+        Self::AddRate,
+        Self::FetchAddRate,
+        Self::Signal,
+        Self::PutSignal,
+        Self::Barrier,
+        Self::Sync,
+        Self::PostExclusive,
+        Self::PostPerBlock,
+        Self::PostShared,
+        Self::PostWarp,
+        Self::PostWarpPerBlock,
+        Self::Init,
+        Self::InitMemory,
+    ];
+
+    /// Its name in files and on the command line.
+    pub(super) fn name(self) -> &'static str {
+        self.about().0
+    }
+
+    /// What is measured, for people.
+    pub(super) fn what(self) -> &'static str {
+        self.about().2
+    }
+
+    pub(super) fn unit(self) -> Unit {
+        self.about().1
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|bench| bench.name() == name)
+    }
+
+    fn about(self) -> (&'static str, Unit, &'static str) {
+        use Unit::{Bandwidth, Memory, Microseconds, Milliseconds, Rate};
+        match self {
+            Self::PutBandwidth => ("put_bw", Bandwidth, "put by blocks"),
+            Self::GetBandwidth => ("get_bw", Bandwidth, "get by blocks"),
+            Self::PutQuiet => ("put_quiet", Microseconds, "put by a block, and quiet"),
+            Self::PQuiet => ("p_quiet", Microseconds, "p, and quiet"),
+            Self::G => ("g", Microseconds, "g"),
+            Self::FetchAdd => ("fetch_add", Microseconds, "atomic fetch_add"),
+            Self::CompareSwap => ("compare_swap", Microseconds, "atomic compare_swap"),
+            Self::PRate => ("p_rate", Rate, "p by every thread"),
+            Self::GRate => ("g_rate", Rate, "g by every thread"),
+            Self::AddRate => ("add_rate", Rate, "atomic add by every thread"),
+            Self::FetchAddRate => ("fetch_add_rate", Rate, "atomic fetch_add by every thread"),
+            Self::Signal => ("signal", Microseconds, "signal, to and fro"),
+            Self::PutSignal => ("put_signal", Microseconds, "put_signal, to and fro"),
+            Self::Barrier => ("barrier_all", Microseconds, "barrier_all by a block"),
+            Self::Sync => ("sync_all", Microseconds, "sync_all by a block"),
+            Self::PostExclusive => ("post_exclusive", Rate, "posting: one thread, own queue"),
+            Self::PostPerBlock => ("post_per_block", Rate, "posting: each thread, queue of the block"),
+            Self::PostShared => ("post_shared", Rate, "posting: each thread, queue of the GPU"),
+            Self::PostWarp => ("post_warp", Rate, "posting: warps together, queue of the GPU"),
+            Self::PostWarpPerBlock => {
+                ("post_warp_per_block", Rate, "posting: warps together, queue of the block")
+            }
+            Self::Init => ("init", Milliseconds, "start of a job"),
+            Self::InitMemory => ("init_memory", Memory, "host memory of a PE, with its heap"),
+        }
+    }
+
+    /// Which kind of job it runs in.
+    pub(super) fn stage(self) -> Stage {
+        match self {
+            Self::PostExclusive | Self::PostShared | Self::PostWarp => Stage::Shared,
+            Self::PostPerBlock | Self::PostWarpPerBlock => Stage::PerBlock,
+            Self::Init | Self::InitMemory => Stage::Init,
+            _ => Stage::Main,
+        }
+    }
+}
+
+/// The jobs of a run: they differ in settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// With the user's settings.
+    Main,
+    /// Posting to a deep queue that all threads share, or that one thread has.
+    Shared,
+    /// Posting to a queue of each block.
+    PerBlock,
+    /// Jobs that only start.
+    Init,
+}
+
+impl Stage {
+    pub(super) const ALL: [Self; 4] = [Self::Main, Self::Shared, Self::PerBlock, Self::Init];
+}

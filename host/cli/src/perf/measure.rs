@@ -1,0 +1,301 @@
+//! Runs the rows on the PEs of a job, and verifies what each run did.
+
+use rushmem::{Grid, Job, Pe, Ptx};
+use rushmem_bench_kernels as kernels;
+use rushmem_device::kernel::Call;
+use rushmem_device::{Signal, Sym, SymSlice};
+
+use super::bench::Bench;
+use super::plan::{MOST_THREADS, Shape};
+use super::results::Row;
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What PE 0 has measured, and on what.
+pub(super) struct Measured {
+    pub(super) machine: String,
+    pub(super) rows: Vec<Row>,
+}
+
+/// Bytes of the heap beside the two windows.
+pub(super) const OTHER_BYTES: u64 = 8 << 20;
+/// Blocks whose time is taken.
+const MOST_BLOCKS: usize = 1 << 12;
+/// Rounds in which a barrier is verified.
+const CHECKED: u32 = 10;
+
+/// Runs a job with the rows in it. `window` is what data of a row is spread over, on each PE. None if PE 0 lives in
+/// another process.
+pub(super) fn measure(
+    job: Job,
+    ptx: Ptx,
+    shapes: &[Shape],
+    runs: usize,
+    window: u64,
+) -> Result<Option<Measured>, rushmem::Error> {
+    let measured = job.kernels(ptx).run(|pe| {
+        let bed = Bed::new(pe, window)?;
+        let mut rows = Vec::new();
+        for shape in shapes {
+            let values = bed.row(shape, runs)?;
+            rows.push(Row::new(shape, values));
+            tracing::info!("{} {} B, {} x {}", shape.bench.name(), shape.bytes, shape.blocks, shape.threads);
+        }
+        let path = pe.paths().into_iter().find(|path| path.pe == 1).map(|path| path.via);
+        let machine = format!("{}, peers by {}", pe.machine(), path.as_deref().unwrap_or("nothing"));
+        Ok::<_, AnyError>((pe.my_pe() == 0).then_some(Measured { machine, rows }))
+    })?;
+    Ok(measured.into_iter().flatten().next())
+}
+
+/// The memory of a PE that benchmarks use.
+struct Bed<'a> {
+    pe: &'a Pe,
+    /// What is sent.
+    src: SymSlice<u64>,
+    /// Where it arrives.
+    dst: SymSlice<u64>,
+    /// A word for each thread, of a peer.
+    words: SymSlice<u64>,
+    /// A word for each thread: what it has got.
+    sums: SymSlice<u64>,
+    spans: SymSlice<u64>,
+    signals: SymSlice<Signal>,
+    /// Signals of each kind that have been counted, in this PE's own words.
+    counted: std::cell::Cell<[u64; 2]>,
+    wrong: Sym<u64>,
+}
+
+/// Indices of `signals` and `counted`.
+const ALONE: usize = 0;
+const WITH_DATA: usize = 1;
+
+impl<'a> Bed<'a> {
+    fn new(pe: &'a Pe, window: u64) -> Result<Self, rushmem::Error> {
+        let len = (window / 8) as usize;
+        Ok(Self {
+            pe,
+            src: pe.alloc(len)?,
+            dst: pe.alloc(len)?,
+            words: pe.alloc(MOST_THREADS as usize)?,
+            sums: pe.alloc(MOST_THREADS as usize)?,
+            spans: pe.alloc(2 * MOST_BLOCKS)?,
+            signals: pe.alloc(32)?,
+            counted: Default::default(),
+            wrong: pe.alloc_one()?,
+        })
+    }
+
+    /// The results of `runs` runs, after one that does not count.
+    fn row(&self, shape: &Shape, runs: usize) -> Result<Vec<f64>, AnyError> {
+        let mut values = Vec::new();
+        for run in 0..=runs {
+            let ns = self.once(shape, run as u64).map_err(|error| -> AnyError {
+                let Shape { bytes, blocks, threads, .. } = shape;
+                match error.downcast::<Wrong>() {
+                    Ok(wrong) => {
+                        format!("{} of {bytes} B by {blocks} x {threads}: {wrong}", shape.bench.name()).into()
+                    }
+                    Err(other) => other,
+                }
+            })?;
+            if run > 0 {
+                values.push(value(shape, ns));
+            }
+        }
+        Ok(values)
+    }
+
+    /// One run: prepares, runs, verifies; gives the nanoseconds on this PE.
+    fn once(&self, shape: &Shape, run: u64) -> Result<f64, AnyError> {
+        let rounds = shape.rounds;
+        let n = (shape.blocks * shape.threads) as usize;
+        let all = u64::from(rounds);
+        match shape.bench {
+            Bench::PutBandwidth | Bench::GetBandwidth | Bench::PutQuiet => self.transfer(shape, run),
+            Bench::PQuiet | Bench::PRate => {
+                let each = u32::from(shape.bench == Bench::PQuiet);
+                let value = (run + 1) << 32;
+                let ns = self.timed(shape, kernels::p(self.spans, self.words, value, rounds, each))?;
+                self.on(1, || self.expect(self.words, n, |_| value + all - 1))?;
+                Ok(ns)
+            }
+            Bench::G | Bench::GRate => {
+                self.fill(self.words.slice(0..n), run)?;
+                let ns = self.timed(shape, kernels::g(self.spans, self.words, self.sums, rounds))?;
+                self.on(0, || self.expect(self.sums, n, |i| kernels::pattern(run, i).wrapping_mul(all)))?;
+                Ok(ns)
+            }
+            Bench::AddRate => {
+                self.zero(self.words, n)?;
+                let ns = self.timed(shape, kernels::add(self.spans, self.words, rounds))?;
+                self.on(1, || self.expect(self.words, n, |_| all))?;
+                Ok(ns)
+            }
+            Bench::FetchAdd | Bench::FetchAddRate | Bench::CompareSwap => {
+                self.zero(self.words, n)?;
+                let (spans, words, sums) = (self.spans, self.words, self.sums);
+                let call = match shape.bench {
+                    Bench::CompareSwap => kernels::compare_swap(spans, words, sums, rounds),
+                    _ => kernels::fetch_add(spans, words, sums, rounds),
+                };
+                let ns = self.timed(shape, call)?;
+                self.on(1, || self.expect(words, n, |_| all))?;
+                self.on(0, || self.expect(sums, n, |_| all * (all - 1) / 2))?;
+                Ok(ns)
+            }
+            Bench::Signal => {
+                let (signal, before) = (self.signals.at(0), self.count(ALONE, all));
+                let ns = self.timed(shape, kernels::ping_pong(self.spans, signal, before, rounds))?;
+                self.below(2, || self.expect(self.signals.slice(0..1), 1, |_| before + all))?;
+                Ok(ns)
+            }
+            Bench::PutSignal => self.put_signal(shape, run),
+            Bench::Barrier | Bench::Sync => self.meet(shape),
+            Bench::PostExclusive => self.post(shape, run, kernels::post_exclusive),
+            Bench::PostPerBlock | Bench::PostWarpPerBlock => self.post(shape, run, kernels::post_per_block),
+            Bench::PostShared | Bench::PostWarp => self.post(shape, run, kernels::post_shared),
+            Bench::Init | Bench::InitMemory => unreachable!("no kernel runs in these: see init.rs"),
+        }
+    }
+
+    fn transfer(&self, shape: &Shape, run: u64) -> Result<f64, AnyError> {
+        let len = shape.bytes / 8;
+        let places = (self.src.len() as u64 / len).clamp(1, shape.rounds.into());
+        let touched = (places * len) as usize;
+        // PEs send different things.
+        let seed = |pe: u32| 2 * run + 1 + u64::from(pe);
+        self.fill(self.src.slice(0..touched), seed(self.pe.my_pe()))?;
+        let each = u32::from(shape.bench == Bench::PutQuiet);
+        let (spans, dst, src, rounds, places) = (self.spans, self.dst, self.src, shape.rounds, places as u32);
+        let (call, from, to) = match shape.bench {
+            Bench::GetBandwidth => (kernels::get(spans, dst, src, len, places, rounds, each), 1, 0),
+            _ => (kernels::put(spans, dst, src, len, places, rounds, each), 0, 1),
+        };
+        let ns = self.timed(shape, call)?;
+        self.on(to, || self.check(self.dst.slice(0..touched), seed(from)))?;
+        Ok(ns)
+    }
+
+    fn put_signal(&self, shape: &Shape, run: u64) -> Result<f64, AnyError> {
+        let len = (shape.bytes / 8) as usize;
+        let (dst, src) = (self.dst.slice(0..len), self.src.slice(0..len));
+        let seed = |pe: u32| 2 * run + 1 + u64::from(pe);
+        self.fill(src, seed(self.pe.my_pe()))?;
+        // Apart from the other signal: a line each.
+        let (signal, all) = (self.signals.slice(16..17), u64::from(shape.rounds));
+        let arrived = self.count(WITH_DATA, all);
+        let call =
+            kernels::put_signal_ping_pong(self.spans, dst, src, signal.at(0), 2 * arrived, shape.rounds);
+        let ns = self.timed(shape, call)?;
+        self.below(2, || {
+            self.expect(signal, 1, |_| arrived + all)?;
+            self.check(dst, seed(1 - self.pe.my_pe()))
+        })?;
+        Ok(ns)
+    }
+
+    fn meet(&self, shape: &Shape) -> Result<f64, AnyError> {
+        let complete = u32::from(shape.bench == Bench::Barrier);
+        let (spans, word, wrong) = (self.spans, self.words.at(0), self.wrong);
+        self.zero(self.words, 1)?;
+        self.timed(shape, kernels::meet(spans, word, wrong, complete, CHECKED, 1))?;
+        if self.pe.read_one(wrong)? != 0 {
+            return Err(Wrong("a PE left before all had come".into()).into());
+        }
+        self.timed(shape, kernels::meet(spans, word, wrong, complete, shape.rounds, 0))
+    }
+
+    fn post(
+        &self,
+        shape: &Shape,
+        run: u64,
+        kernel: impl Fn(SymSlice<u64>, SymSlice<u64>, SymSlice<u64>, u32) -> Call,
+    ) -> Result<f64, AnyError> {
+        let n = (shape.blocks * shape.threads) as usize;
+        self.fill(self.sums.slice(0..n), run + 1)?;
+        let ns = self.timed(shape, kernel(self.spans, self.words, self.sums, shape.rounds))?;
+        self.on(1, || self.check(self.words.slice(0..n), run + 1))?;
+        Ok(ns)
+    }
+
+    /// Runs a kernel on all PEs. Nanoseconds from the first block's begin to the last one's end, on this PE.
+    fn timed(&self, shape: &Shape, call: Call) -> Result<f64, AnyError> {
+        let grid = Grid { blocks: shape.blocks, threads: shape.threads, shared_bytes: 0 };
+        let spans = self.spans.slice(0..2 * shape.blocks as usize);
+        self.pe.barrier()?;
+        self.pe.run(grid, call)?;
+        self.pe.barrier()?;
+        let spans = self.pe.read(spans)?;
+        let (begin, end) = (spans.iter().step_by(2).min(), spans.iter().skip(1).step_by(2).max());
+        let ns = end.zip(begin).map_or(0, |(end, begin)| end.saturating_sub(*begin));
+        // The clock of a GPU may stand still for a while; nothing here is that fast.
+        Ok(ns.max(1) as f64)
+    }
+
+    fn fill(&self, data: SymSlice<u64>, seed: u64) -> Result<(), AnyError> {
+        Ok(self.pe.run(self.pe.grid(), kernels::fill(data, seed))?)
+    }
+
+    fn zero(&self, words: SymSlice<u64>, n: usize) -> Result<(), AnyError> {
+        Ok(self.pe.write(words.slice(0..n), &vec![0; n])?)
+    }
+
+    /// Verifies what `fill` has written on another PE.
+    fn check(&self, data: SymSlice<u64>, seed: u64) -> Result<(), AnyError> {
+        let grid = self.pe.grid();
+        let threads = (grid.blocks * grid.threads) as usize;
+        // Counts of a run that may have gone wrong are no counts.
+        let counts = self.sums.slice(0..threads);
+        self.pe.run(grid, kernels::check(data, seed, counts))?;
+        match self.pe.read(counts)?.iter().sum::<u64>() {
+            0 => Ok(()),
+            wrong => Err(Wrong(format!("{wrong} of {} words are wrong", data.len())).into()),
+        }
+    }
+
+    /// Verifies the first `n` words of this PE's own.
+    fn expect(&self, words: SymSlice<u64>, n: usize, wanted: impl Fn(u64) -> u64) -> Result<(), AnyError> {
+        let found = self.pe.read(words.slice(0..n))?;
+        match (0..).zip(&found).find(|&(i, &word)| word != wanted(i)) {
+            None => Ok(()),
+            Some((i, word)) => Err(Wrong(format!("word {i} is {word:#x}, not {:#x}", wanted(i))).into()),
+        }
+    }
+
+    /// What only PE `pe` does; what it finds others may change only after the next barrier.
+    fn on(&self, pe: u32, f: impl FnOnce() -> Result<(), AnyError>) -> Result<(), AnyError> {
+        if self.pe.my_pe() == pe { f() } else { Ok(()) }
+    }
+
+    fn below(&self, pes: u32, f: impl FnOnce() -> Result<(), AnyError>) -> Result<(), AnyError> {
+        if self.pe.my_pe() < pes { f() } else { Ok(()) }
+    }
+
+    /// Counts `n` more signals, and gives how many there were.
+    fn count(&self, which: usize, n: u64) -> u64 {
+        let mut counted = self.counted.get();
+        let before = counted[which];
+        counted[which] += n;
+        self.counted.set(counted);
+        before
+    }
+}
+
+/// Data that is not what it should be.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Wrong(String);
+
+/// The result of a run that took so long.
+fn value(shape: &Shape, ns: f64) -> f64 {
+    use super::bench::Unit;
+    let rounds = f64::from(shape.rounds);
+    match shape.bench.unit() {
+        Unit::Bandwidth => shape.bytes as f64 * rounds / ns,
+        Unit::Rate => f64::from(shape.blocks) * f64::from(shape.threads) * rounds / ns * 1e3,
+        Unit::Microseconds => ns / rounds / 1e3,
+        Unit::Milliseconds => ns / 1e6,
+        Unit::Memory => f64::NAN,
+    }
+}

@@ -1,0 +1,293 @@
+//! `rushmem perf`.
+
+mod bench;
+mod init;
+mod marks;
+mod measure;
+mod plan;
+mod plot;
+mod results;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rushmem::config::{Config, DeviceKind, Origin, PeerPath};
+use rushmem::{Job, Ptx};
+
+use self::bench::{Bench, Stage};
+use self::marks::Marks;
+use self::plan::{Choice, Shape};
+use self::results::Results;
+use crate::error::Error;
+
+/// Measure bandwidth, latency, rates and start-up, and verify what was moved
+///
+/// Medians of several runs, after one that does not count. PE 0 acts on PE 1; barriers are of all PEs. PEs are threads of
+/// this process, or, under `rushmem run`, processes. Where there is no GPU, kernels run natively and the software
+/// ConnectX carries everything: that measures this CPU, not a network.
+#[derive(clap::Args)]
+#[command(after_help = names())]
+pub(crate) struct Args {
+    /// Measure only these: names from the list below, or beginnings of them
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// PEs, as threads of this process [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pes: Option<u32>,
+
+    /// Sizes of messages, such as 8,64K,1M; by default from 8 bytes to the largest
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = message)]
+    sizes: Vec<u64>,
+
+    /// The largest size, if --sizes does not say [default: 256M on GPUs, 1M natively; less if the heap is small]
+    #[arg(long, value_name = "BYTES", value_parser = message)]
+    max_bytes: Option<u64>,
+
+    /// Blocks of the grids [default: 1,8,32,64 on GPUs, 1,2 natively]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    blocks: Vec<u32>,
+
+    /// Threads of each block [default: 256 on GPUs, 32 natively]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Vec<u32>,
+
+    /// The most rounds of a run
+    #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// Runs that the median is of
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(7..))]
+    runs: u64,
+
+    /// Print the rows, for programs that do the same work, and measure nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Measure nothing: take the results from this file; several add up
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "list"])]
+    from: Vec<PathBuf>,
+
+    /// Write the results to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Show results of another program, which did the same, beside ours, with ratios
+    #[arg(long, value_name = "FILE")]
+    beside: Vec<PathBuf>,
+
+    /// Draw a picture of what was measured with several sizes
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    /// Say which of the ratios in this file are reached
+    #[arg(long, value_name = "FILE", requires = "beside")]
+    marks: Option<PathBuf>,
+}
+
+/// The list of benchmarks, for the help.
+fn names() -> String {
+    let lines: Vec<_> =
+        Bench::ALL.iter().map(|b| format!("  {:20} {:5} {}", b.name(), b.unit().name(), b.what())).collect();
+    format!("Benchmarks:\n{}", lines.join("\n"))
+}
+
+/// Bytes of a message: a multiple of 8.
+fn message(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.to_ascii_uppercase().trim_end_matches("IB") {
+        t if t.ends_with('K') => (t[..t.len() - 1].to_owned(), 10),
+        t if t.ends_with('M') => (t[..t.len() - 1].to_owned(), 20),
+        t if t.ends_with('G') => (t[..t.len() - 1].to_owned(), 30),
+        t => (t.to_owned(), 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a number of bytes, such as 8, 64K or 256M".to_owned())?;
+    match number.checked_mul(1 << shift) {
+        Some(bytes) if bytes >= 8 && bytes % 8 == 0 && bytes <= 64 << 30 => Ok(bytes),
+        _ => Err("a multiple of 8 bytes, at most 64G".into()),
+    }
+}
+
+pub(crate) fn execute(args: &Args, config: Config) -> Result<ExitCode, Error> {
+    // Before anything is measured: what is wrong with the command is said at once.
+    let others: Vec<Results> =
+        args.beside.iter().map(|path| Results::read(path)).collect::<Result<_, _>>()?;
+    let marks = args.marks.as_deref().map(Marks::read).transpose()?;
+    let results = match args.from.split_first() {
+        Some((first, more)) => {
+            let mut results = Results::read(first)?;
+            for path in more {
+                results.add(Results::read(path)?);
+            }
+            Some(results)
+        }
+        None => run(args, config)?,
+    };
+    let Some(results) = results else { return Ok(ExitCode::SUCCESS) };
+    print!("{}", table::table(&results, &others)?);
+    if let Some(marks) = marks {
+        print!("{}", marks.judge(&results, &others));
+    }
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&results).map_err(|e| Error::Internal(e.to_string()))?;
+        results::write(path, &(text + "\n"))?;
+    }
+    if let Some(path) = &args.plot {
+        results::write(path, &plot::svg(&results, &others))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures. None if PE 0, which has the results, is another process, or if there was only something to print.
+fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
+    let ptx = rushmem::ptx!("rushmem_bench_kernels");
+    let launched = config.n_pes;
+    if let (Some(pes), Some(n)) = (args.pes, launched) {
+        return Err(Error::Usage(format!("--pes {pes}: the launcher has started {n} already; leave it out")));
+    }
+    if launched.is_some_and(|n| n.get() < 2) {
+        return Err(Error::Usage("there must be two PEs at least".into()));
+    }
+    let pes = launched.map_or(args.pes.unwrap_or(2), std::num::NonZeroU32::get);
+    if launched.is_none() {
+        config.set("pes", &pes.to_string())?;
+    }
+    let gpu = has_gpu(&config, ptx);
+    let Bounds { max_bytes, window, heap_bytes } = bounds(args, gpu, &config)?;
+    let pick = |given: &[u32], gpus: &[u32], native: &[u32]| match (given, gpu) {
+        ([], true) => gpus.to_vec(),
+        ([], false) => native.to_vec(),
+        _ => given.to_vec(),
+    };
+    let choice = Choice {
+        gpu,
+        names: args.names.clone(),
+        sizes: (!args.sizes.is_empty()).then(|| args.sizes.clone()),
+        max_bytes,
+        blocks: pick(&args.blocks, &[1, 8, 32, 64], &[1, 2]),
+        threads: pick(&args.threads, &[256], &[32]),
+        max_rounds: args.rounds,
+        pes,
+        several_jobs: launched.is_none(),
+    };
+    let shapes = choice.shapes().map_err(Error::Usage)?;
+    if args.list {
+        print!("{}", plan::list(&shapes, args.runs as usize));
+        return Ok(None);
+    }
+    measure(&choice, &shapes, args.runs as usize, (window, heap_bytes), &config, ptx)
+}
+
+fn measure(
+    choice: &Choice,
+    shapes: &[Shape],
+    runs: usize,
+    (window, heap_bytes): (u64, u64),
+    config: &Config,
+    ptx: Ptx,
+) -> Result<Option<Results>, Error> {
+    let mut results: Option<Results> = None;
+    for stage in Stage::ALL {
+        let shapes: Vec<Shape> = shapes.iter().filter(|s| s.bench.stage() == stage).copied().collect();
+        if shapes.is_empty() {
+            continue;
+        }
+        let program = format!("rushmem {}", env!("CARGO_PKG_VERSION"));
+        let (machine, rows) = if stage == Stage::Init {
+            (String::new(), init::measure(config, ptx, &shapes, runs)?)
+        } else {
+            let mut config = settings(choice, stage, config)?;
+            let mut spread = 4096;
+            if stage == Stage::Main {
+                config.heap_bytes.0 = heap_bytes;
+                spread = window;
+            }
+            let job = Job::with_config(config);
+            match measure::measure(job, ptx, &shapes, runs, spread)? {
+                Some(measured) => (measured.machine, measured.rows),
+                None => return Ok(None),
+            }
+        };
+        let results =
+            results.get_or_insert_with(|| Results { program, machine: String::new(), rows: Vec::new() });
+        if results.machine.is_empty() {
+            results.machine = machine;
+        }
+        results.rows.extend(rows);
+    }
+    Ok(results.map(|results| Results { machine: label(results.machine, choice.gpu), ..results }))
+}
+
+/// What it ran on, plainly.
+fn label(machine: String, gpu: bool) -> String {
+    match (machine.is_empty(), gpu) {
+        (false, _) => machine,
+        (true, true) => "GPUs".into(),
+        (true, false) => "native kernels".into(),
+    }
+}
+
+/// The settings of a stage's job. Postings are to queues, whatever the path of transfers is.
+fn settings(choice: &Choice, stage: Stage, config: &Config) -> Result<Config, Error> {
+    let mut config = config.clone();
+    if stage != Stage::Main {
+        config.peer_path = PeerPath::Nic;
+        config.set("sq_depth", &choice.depth(stage).to_string())?;
+        config.exclusive_qps = 1;
+        config.block_qps = if stage == Stage::PerBlock { choice.many() } else { 0 };
+    }
+    Ok(config)
+}
+
+/// True if the job will run on GPUs.
+fn has_gpu(config: &Config, ptx: Ptx) -> bool {
+    config.device != DeviceKind::Native && !ptx.image.is_empty() && !rushmem::survey(config).gpus.is_empty()
+}
+
+/// What the largest message needs.
+struct Bounds {
+    max_bytes: u64,
+    /// Bytes that data is spread over: on GPUs more than their caches hold.
+    window: u64,
+    /// The heap of transfers: large enough, or as the user has chosen.
+    heap_bytes: u64,
+}
+
+fn bounds(args: &Args, gpu: bool, config: &Config) -> Result<Bounds, Error> {
+    const CACHE: u64 = 256 << 20;
+    let asked = args.sizes.iter().max().copied().or(args.max_bytes);
+    let max_bytes = asked.unwrap_or(if gpu { CACHE } else { 1 << 20 });
+    let window = max_bytes.max(if gpu { CACHE } else { 64 << 10 });
+    let heap_bytes = config.heap_bytes.0;
+    let mut settings = config.describe().into_iter();
+    if !settings.any(|row| row.key == "heap_bytes" && row.origin != Origin::Default) {
+        let heap_bytes = heap_bytes.max(2 * window + measure::OTHER_BYTES);
+        return Ok(Bounds { max_bytes, window, heap_bytes });
+    }
+    let room = heap_bytes.saturating_sub(measure::OTHER_BYTES) / 2 & !4095;
+    let least = asked.unwrap_or(64 << 10);
+    if room < least {
+        return Err(Error::Usage(format!(
+            "RUSHMEM_HEAP_BYTES={heap_bytes} has no room for messages of {least} bytes: {} are needed",
+            2 * least.next_multiple_of(4096) + measure::OTHER_BYTES
+        )));
+    }
+    Ok(Bounds { max_bytes: max_bytes.min(room), window: window.min(room), heap_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message;
+
+    #[test]
+    fn sizes_of_messages() {
+        assert_eq!(
+            [message("8"), message("64K"), message("1MiB"), message("1g")].map(Result::unwrap),
+            [8, 64 << 10, 1 << 20, 1 << 30]
+        );
+        for wrong in ["", "K", "7", "12", "1T", "-8", "65G", "99999999999999999999"] {
+            assert!(message(wrong).is_err(), "{wrong}");
+        }
+    }
+}
