@@ -112,7 +112,7 @@ impl<T: Pod> SymSlice<T> {
     pub const fn cast<U: Pod>(self) -> SymSlice<U> {
         let (size, align) = (size_of::<U>() as u64, align_of::<U>() as u64);
         // Sizes are constants: no division is left that could fail.
-        if size != 0 && self.bytes() % size == 0 && self.offset % align == 0 {
+        if size != 0 && self.bytes().is_multiple_of(size) && self.offset.is_multiple_of(align) {
             SymSlice { offset: self.offset, len: self.bytes() / size, _element: PhantomData }
         } else {
             SymSlice { offset: INVALID, len: 0, _element: PhantomData }
@@ -179,6 +179,24 @@ impl<T: Pod> SymSlice<T> {
 }
 
 impl<T: Pod> Strided<T> {
+    /// The object that they are in, from the first block on.
+    #[inline(always)]
+    pub fn whole(self) -> SymSlice<T> {
+        self.whole
+    }
+
+    /// Elements of a block.
+    #[inline(always)]
+    pub fn block(self) -> usize {
+        self.block as usize
+    }
+
+    /// Elements from the beginning of a block to that of the next one.
+    #[inline(always)]
+    pub fn stride(self) -> usize {
+        self.stride as usize
+    }
+
     /// Blocks.
     #[inline(always)]
     pub fn len(self) -> usize {

@@ -27,6 +27,7 @@ mod work;
 
 pub use direct::Path;
 pub use error::{Error, Result};
+pub use initiated::Words;
 pub use job::{AppError, Job, Ptx};
 pub use launch::Launch;
 pub use machine::Grid;

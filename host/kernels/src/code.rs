@@ -34,6 +34,8 @@ pub enum Atomic {
     Xor,
     /// Writes it if it holds the value to compare with.
     CompareSwap,
+    /// Adds to a float.
+    AddFloat,
 }
 
 /// What [`rushmem_order`](crate::rushmem_order) does.
@@ -46,13 +48,33 @@ pub enum Order {
     Fence,
     /// `quiet`.
     Quiet,
+    /// `quiet_pe`.
+    QuietPe,
     /// `sync_all`.
     SyncAll,
     /// `barrier_all`.
     BarrierAll,
 }
 
-/// What a word is, for [`rushmem_wait`](crate::rushmem_wait) and [`rushmem_test`](crate::rushmem_test).
+/// What [`rushmem_words`](crate::rushmem_words) does with a set of words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Set {
+    /// `wait_until_all`.
+    WaitAll,
+    /// `wait_until_any`.
+    WaitAny,
+    /// `wait_until_some`.
+    WaitSome,
+    /// `test_all`.
+    TestAll,
+    /// `test_any`.
+    TestAny,
+    /// `test_some`.
+    TestSome,
+}
+
+/// What a word is, for [`rushmem_wait`](crate::rushmem_wait) and its kin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Word {
@@ -80,7 +102,8 @@ pub(crate) fn cmp_of(number: u32) -> Cmp {
         2 => Cmp::Gt,
         3 => Cmp::Ge,
         4 => Cmp::Lt,
-        _ => Cmp::Le,
+        5 => Cmp::Le,
+        _ => Cmp::Reached,
     }
 }
 
@@ -90,7 +113,7 @@ mod tests {
 
     #[test]
     fn comparisons_keep_their_numbers() {
-        for c in [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le] {
+        for c in [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le, Cmp::Reached] {
             assert_eq!(cmp_of(cmp(c)), c);
         }
     }

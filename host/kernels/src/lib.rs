@@ -13,5 +13,5 @@ mod wait;
 
 pub use atomics::rushmem_atomic;
 pub use order::rushmem_order;
-pub use rma::{rushmem_p, rushmem_put_signal, rushmem_transfer};
-pub use wait::{rushmem_test, rushmem_wait};
+pub use rma::{rushmem_p, rushmem_put_signal, rushmem_strided, rushmem_transfer};
+pub use wait::{rushmem_test, rushmem_wait, rushmem_words};

@@ -13,9 +13,13 @@ mod atomics;
 mod order;
 mod rma;
 mod signals;
+mod words;
 
 use bytemuck::Pod;
 use rushmem_device::Sym;
+
+pub(crate) use words::Wanted;
+pub use words::Words;
 
 use crate::work::Op;
 use crate::{Pe, Result};

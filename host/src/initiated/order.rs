@@ -24,6 +24,14 @@ impl Pe {
         self.initiate(self.op_order("quiet", Order::Quiet))
     }
 
+    /// As [`Pe::quiet`], for what was issued to these PEs only. OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`.
+    ///
+    /// # Errors
+    /// As [`Pe::put`].
+    pub fn quiet_pes(&self, pes: &[u32]) -> Result<()> {
+        pes.iter().try_for_each(|&pe| self.initiate(self.op_quiet_pe("quiet_pes", pe)?))
+    }
+
     /// [`Pe::quiet`], and then waits until all PEs have come to it. Collective, and matched with the barriers of the
     /// others' kernels and streams: hosts, streams and kernels of a PE call it one at a time. OpenSHMEM 1.6 section 9.9,
     /// `shmem_barrier_all`.

@@ -1,7 +1,7 @@
 //! Puts and gets of the host.
 
 use bytemuck::Pod;
-use rushmem_device::{Scalar, Sym, SymSlice};
+use rushmem_device::{Scalar, Strided, Sym, SymSlice};
 use rushmem_runtime_kernels::code::Transfer;
 
 use crate::work::Chunk;
@@ -45,6 +45,24 @@ impl Pe {
     /// As all of these.
     pub fn get_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
         self.initiate(self.op_transfer("get_nbi", Transfer::GetNbi, src, dst, pe)?)
+    }
+
+    /// Copies the blocks of `src` of this PE to those of `dst` of `pe`; otherwise as [`Pe::put`]. OpenSHMEM 1.6 section
+    /// 9.5, `shmem_iput`, and `shmem_ibput` with blocks of several elements.
+    ///
+    /// # Errors
+    /// As all of these.
+    pub fn iput<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
+        self.initiate(self.op_strided("iput", Transfer::Put, dst, src, pe)?)
+    }
+
+    /// Copies the blocks of `src` of `pe` to those of `dst` of this PE; otherwise as [`Pe::get`]. OpenSHMEM 1.6 section
+    /// 9.5, `shmem_iget`, and `shmem_ibget` with blocks of several elements.
+    ///
+    /// # Errors
+    /// As all of these.
+    pub fn iget<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
+        self.initiate(self.op_strided("iget", Transfer::Get, src, dst, pe)?)
     }
 
     /// Writes one value to `dst` of `pe`; [`Pe::quiet`] delivers it. OpenSHMEM 1.6 section 9.5, `shmem_p`.

@@ -5,7 +5,7 @@ use rushmem_device::amo::Amo;
 use rushmem_device::{Cmp, Signal, SignalOp, Sym, SymSlice};
 use rushmem_runtime_kernels::code::Atomic;
 
-use crate::work::{Announcement, Wanted};
+use crate::work::Announcement;
 use crate::{Pe, Result};
 
 impl Pe {
@@ -62,8 +62,7 @@ impl Pe {
     /// As [`Pe::put`].
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
         // Every value is: the wait ends at its first look.
-        let (cmp, wanted) = (Cmp::Ge, Wanted::One(0));
-        self.ask(|seen| self.op_wait("signal_fetch", signal.as_slice(), cmp, wanted, Some(seen)))
+        self.ask(|seen| self.op_wait("signal_fetch", signal, Cmp::Ge, 0, Some(seen)))
     }
 
     /// Waits until this PE's signal word compares so with `value`; returns its value. What the signal announced may be
@@ -75,39 +74,15 @@ impl Pe {
     ///
     /// [`Error::Operation`]: crate::Error::Operation
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<u64> {
-        let (name, wanted) = ("signal_wait_until", Wanted::One(value));
-        self.ask(|seen| self.op_wait(name, signal.as_slice(), cmp, wanted, Some(seen)))
+        self.ask(|seen| self.op_wait("signal_wait_until", signal, cmp, value, Some(seen)))
     }
 
-    /// Waits until a word of this PE compares so with `value`. OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
+    /// Waits until a word of this PE compares so with `value`; for sets of words see [`Words`](crate::Words). OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
     ///
     /// # Errors
     /// As [`Pe::signal_wait_until`].
     pub fn wait_until<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<()> {
-        self.initiate(self.op_wait("wait_until", word.as_slice(), cmp, Wanted::One(value), None)?)
-    }
-
-    /// Waits until all words have compared so with `value`, each at some time; returns at once if there are none.
-    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_all`.
-    ///
-    /// # Errors
-    /// As [`Pe::signal_wait_until`].
-    pub fn wait_until_all<T: Amo + PartialOrd>(&self, words: SymSlice<T>, cmp: Cmp, value: T) -> Result<()> {
-        self.initiate(self.op_wait("wait_until_all", words, cmp, Wanted::One(value), None)?)
-    }
-
-    /// As [`Pe::wait_until_all`], each word with its own of `values`, which lie in this PE's part of the heap. OpenSHMEM
-    /// 1.6 section 9.10, `shmem_wait_until_all_vector`.
-    ///
-    /// # Errors
-    /// As [`Pe::signal_wait_until`].
-    pub fn wait_until_all_vector<T: Amo + PartialOrd>(
-        &self,
-        words: SymSlice<T>,
-        cmp: Cmp,
-        values: SymSlice<T>,
-    ) -> Result<()> {
-        self.initiate(self.op_wait("wait_until_all_vector", words, cmp, Wanted::Each(values), None)?)
+        self.initiate(self.op_wait("wait_until", word, cmp, value, None)?)
     }
 
     /// True if a word of this PE compares so with `value` now; then what it announces may be read. OpenSHMEM 1.6 section

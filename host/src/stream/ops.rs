@@ -1,13 +1,13 @@
 //! Operations on a stream. Each is named after the call of the device API that it makes.
 
 use bytemuck::Pod;
-use rushmem_device::amo::Amo;
-use rushmem_device::{Cmp, Scalar, Signal, SignalOp, Sym, SymSlice};
-use rushmem_runtime_kernels::code::{Atomic, Order, Transfer};
+use rushmem_device::amo::{Addend, Amo, AmoWord};
+use rushmem_device::{Cmp, Scalar, Signal, SignalOp, Strided, Sym, SymSlice};
+use rushmem_runtime_kernels::code::{Atomic, Order, Set, Transfer};
 
 use super::Stream;
-use crate::Result;
-use crate::work::{Announcement, Wanted};
+use crate::work::Announcement;
+use crate::{Result, Words};
 
 /// All of these queue an operation and return at once.
 ///
@@ -49,6 +49,24 @@ impl Stream<'_> {
     /// As all of these.
     pub fn get_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
         self.enqueue(self.pe().op_transfer("get_nbi on a stream", Transfer::GetNbi, src, dst, pe)?)
+    }
+
+    /// Copies the blocks of `src` of this PE to those of `dst` of `pe`; otherwise as [`Stream::put`]. NVSHMEM's
+    /// `nvshmemx_iput_on_stream`; with blocks of several elements OpenSHMEM's `shmem_ibput`.
+    ///
+    /// # Errors
+    /// As all of these.
+    pub fn iput<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
+        self.enqueue(self.pe().op_strided("iput on a stream", Transfer::Put, dst, src, pe)?)
+    }
+
+    /// Copies the blocks of `src` of `pe` to those of `dst` of this PE; otherwise as [`Stream::get`]. NVSHMEM's
+    /// `nvshmemx_iget_on_stream`; with blocks of several elements OpenSHMEM's `shmem_ibget`.
+    ///
+    /// # Errors
+    /// As all of these.
+    pub fn iget<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
+        self.enqueue(self.pe().op_strided("iget on a stream", Transfer::Get, src, dst, pe)?)
     }
 
     /// Writes one value, which is taken now, to `dst` of `pe`. NVSHMEM's `nvshmemx_p_on_stream`.
@@ -129,7 +147,7 @@ impl Stream<'_> {
     /// As all of these; [`Stream::wait`] tells if the deadline passes.
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<()> {
         let name = "signal_wait_until on a stream";
-        self.enqueue(self.pe().op_wait(name, signal.as_slice(), cmp, Wanted::One(value), None)?)
+        self.enqueue(self.pe().op_wait(name, signal, cmp, value, None)?)
     }
 
     /// Lets what follows on the stream begin once a word of this PE compares so with `value`. NVSHMEM's
@@ -139,32 +157,19 @@ impl Stream<'_> {
     /// As [`Stream::signal_wait_until`].
     pub fn wait_until<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<()> {
         let name = "wait_until on a stream";
-        self.enqueue(self.pe().op_wait(name, word.as_slice(), cmp, Wanted::One(value), None)?)
+        self.enqueue(self.pe().op_wait(name, word, cmp, value, None)?)
     }
 
-    /// Lets what follows on the stream begin once all words have compared so with `value`, each at some time. None at all
-    /// is legal. NVSHMEM's `nvshmemx_wait_until_all_on_stream`.
+    /// Lets what follows on the stream begin once all words have been as wanted, each at some time; none at all is legal.
+    /// NVSHMEM's `nvshmemx_wait_until_all_on_stream`, `nvshmemx_wait_until_all_vector_on_stream`.
     ///
     /// # Errors
     /// As [`Stream::signal_wait_until`].
-    pub fn wait_until_all<T: Amo + PartialOrd>(&self, words: SymSlice<T>, cmp: Cmp, value: T) -> Result<()> {
+    pub fn wait_until_all<T: Amo + PartialOrd>(&self, words: &Words<T>) -> Result<()> {
         let name = "wait_until_all on a stream";
-        self.enqueue(self.pe().op_wait(name, words, cmp, Wanted::One(value), None)?)
-    }
-
-    /// As [`Stream::wait_until_all`], each word with its own of `values`, which are read when the stream comes to it.
-    /// NVSHMEM's `nvshmemx_wait_until_all_vector_on_stream`.
-    ///
-    /// # Errors
-    /// As [`Stream::signal_wait_until`].
-    pub fn wait_until_all_vector<T: Amo + PartialOrd>(
-        &self,
-        words: SymSlice<T>,
-        cmp: Cmp,
-        values: SymSlice<T>,
-    ) -> Result<()> {
-        let name = "wait_until_all_vector on a stream";
-        self.enqueue(self.pe().op_wait(name, words, cmp, Wanted::Each(values), None)?)
+        // SAFETY: no words at all.
+        let none = unsafe { SymSlice::from_raw(0, 0) };
+        self.enqueue(self.pe().op_words(name, Set::WaitAll, words, none)?)
     }
 
     /// Orders: what this PE issued before to each PE is delivered before what it issues to it afterwards.
@@ -225,14 +230,14 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// As all of these.
-    pub fn atomic_fetch<T: Amo>(&self, word: Sym<T>, old: Sym<T>, pe: u32) -> Result<()> {
+    pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, old: Sym<T>, pe: u32) -> Result<()> {
         let (name, zero) = ("atomic_fetch on a stream", T::zeroed());
         self.enqueue(self.pe().op_atomic(name, Atomic::Fetch, word, zero, zero, Some(old), pe)?)
     }
 }
 
 macro_rules! atomics {
-    ($($post:ident $fetch:ident $what:ident $does:literal;)*) => {
+    ($($of:ident $what:ident $post:ident $fetch:ident $does:literal;)*) => {
         /// Atomics on a word of a PE. Those with `old` store the value found to this PE's `old`: what follows on the
         /// stream finds it there, and the host after [`Stream::wait`].
         impl Stream<'_> {$(
@@ -240,7 +245,7 @@ macro_rules! atomics {
             ///
             /// # Errors
             /// As all operations of a stream.
-            pub fn $post<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+            pub fn $post<T: $of>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
                 const NAME: &str = concat!(stringify!($post), " on a stream");
                 self.enqueue(self.pe().op_atomic(NAME, Atomic::$what, word, value, T::zeroed(), None, pe)?)
             }
@@ -249,7 +254,7 @@ macro_rules! atomics {
             ///
             /// # Errors
             /// As all operations of a stream.
-            pub fn $fetch<T: Amo>(&self, word: Sym<T>, value: T, old: Sym<T>, pe: u32) -> Result<()> {
+            pub fn $fetch<T: $of>(&self, word: Sym<T>, value: T, old: Sym<T>, pe: u32) -> Result<()> {
                 const NAME: &str = concat!(stringify!($fetch), " on a stream");
                 self.enqueue(self.pe().op_atomic(NAME, Atomic::$what, word, value, T::zeroed(), Some(old), pe)?)
             }
@@ -257,9 +262,9 @@ macro_rules! atomics {
     };
 }
 atomics! {
-    atomic_set atomic_swap Set "Sets the word.";
-    atomic_add atomic_fetch_add Add "Adds to the word, wrapping.";
-    atomic_and atomic_fetch_and And "Bitwise and.";
-    atomic_or atomic_fetch_or Or "Bitwise or.";
-    atomic_xor atomic_fetch_xor Xor "Bitwise exclusive or.";
+    AmoWord Set atomic_set atomic_swap "Sets the word.";
+    Addend Add atomic_add atomic_fetch_add "Adds to the word, wrapping or rounding.";
+    Amo And atomic_and atomic_fetch_and "Bitwise and.";
+    Amo Or atomic_or atomic_fetch_or "Bitwise or.";
+    Amo Xor atomic_xor atomic_fetch_xor "Bitwise exclusive or.";
 }

@@ -13,7 +13,7 @@ use rushmem_device::kernel::Call;
 
 pub(crate) use board::{Board, OWN, Ticket};
 pub(crate) use line::{Line, marked};
-pub(crate) use ops::{Announcement, Wanted};
+pub(crate) use ops::Announcement;
 pub(crate) use pool::Place;
 pub(crate) use scratch::{Chunk, Scratch};
 

@@ -2,17 +2,19 @@
 //!
 //! What can be seen to be wrong is an error here, before anything runs.
 
-use bytemuck::Pod;
-use rushmem_device::amo::Amo;
+use std::any::TypeId;
 
-use rushmem_device::{Cmp, Scalar, Signal, SignalOp, Sym, SymSlice};
-use rushmem_runtime_kernels::code::{self, Atomic, Order, Transfer, Word};
+use bytemuck::Pod;
+use rushmem_device::amo::{Amo, AmoWord};
+use rushmem_device::{Cmp, Scalar, Signal, SignalOp, Strided, Sym, SymSlice};
+use rushmem_runtime_kernels::code::{self, Atomic, Order, Set, Transfer, Word};
 use rushmem_runtime_kernels::{
-    rushmem_atomic, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_test, rushmem_transfer,
-    rushmem_wait,
+    rushmem_atomic, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_strided, rushmem_test,
+    rushmem_transfer, rushmem_wait, rushmem_words,
 };
 
 use super::Op;
+use crate::initiated::{Wanted, Words};
 use crate::machine::Grid;
 use crate::{Error, Pe, Result};
 
@@ -69,9 +71,43 @@ impl Pe {
         Ok(Op { name, grid: self.group(), call })
     }
 
+    /// Blocks of `remote` at `pe` and `local` here, one by one.
+    pub(crate) fn op_strided<T: Pod>(
+        &self,
+        name: &'static str,
+        what: Transfer,
+        remote: Strided<T>,
+        local: Strided<T>,
+        pe: u32,
+    ) -> Result<Op> {
+        self.check_pe(name, pe)?;
+        if (remote.len(), remote.block()) != (local.len(), local.block()) {
+            let shape = |s: Strided<T>| format!("{} blocks of {} elements", s.len(), s.block());
+            let what = format!("{} for {}", shape(local), shape(remote));
+            return Err(Error::Misuse { call: name, what });
+        }
+        let valid = |s: &Strided<T>| s.block() > 0 && s.stride() >= s.block();
+        if let Some(bad) = [remote, local].iter().find(|s| !valid(s)) {
+            let what = format!("blocks of {} elements, {} elements apart", bad.block(), bad.stride());
+            return Err(Error::Misuse { call: name, what });
+        }
+        let bytes = |elements: usize| elements as u64 * size_of::<T>() as u64;
+        let call = rushmem_strided(
+            what as u32,
+            self.bytes(name, remote.whole())?,
+            bytes(remote.stride()),
+            self.bytes(name, local.whole())?,
+            bytes(local.stride()),
+            bytes(local.block()),
+            local.len() as u64,
+            pe,
+        );
+        Ok(Op { name, grid: self.group(), call })
+    }
+
     /// `old` gets the value found; none if nobody wants it.
     #[allow(clippy::too_many_arguments)] // what the operation has
-    pub(crate) fn op_atomic<T: Amo>(
+    pub(crate) fn op_atomic<T: AmoWord>(
         &self,
         name: &'static str,
         what: Atomic,
@@ -86,6 +122,8 @@ impl Pe {
             Some(old) => self.bytes(name, old.as_slice())?,
             None => NONE,
         };
+        let float = [TypeId::of::<f32>(), TypeId::of::<f64>()].contains(&TypeId::of::<T>());
+        let what = if what == Atomic::Add && float { Atomic::AddFloat } else { what };
         let at = self.bytes(name, at.as_slice())?;
         let call = rushmem_atomic(what as u32, at, word(value), word(compare), old, pe);
         Ok(Op { name, grid: ONE, call })
@@ -94,24 +132,46 @@ impl Pe {
     pub(crate) fn op_wait<T: Amo + PartialOrd>(
         &self,
         name: &'static str,
-        words: SymSlice<T>,
+        at: Sym<T>,
         cmp: Cmp,
-        wanted: Wanted<T>,
+        value: T,
         seen: Option<Sym<u64>>,
     ) -> Result<Op> {
-        let (value, values) = match wanted {
-            Wanted::One(value) => (word(value), NONE),
-            Wanted::Each(values) => {
-                same_length(name, words, values)?;
-                (0, self.bytes(name, values)?)
-            }
-        };
         let seen = match seen {
             Some(seen) => seen.as_slice(),
             None => NONE.cast(),
         };
-        let words = self.bytes(name, words)?;
-        let call = rushmem_wait(kind::<T>() as u32, code::cmp(cmp), words, value, values, seen);
+        let at = self.bytes(name, at.as_slice())?;
+        let call = rushmem_wait(kind::<T>() as u32, code::cmp(cmp), at, word(value), seen);
+        Ok(Op { name, grid: ONE, call })
+    }
+
+    /// `found` gets what the call tells.
+    pub(crate) fn op_words<T: Amo + PartialOrd>(
+        &self,
+        name: &'static str,
+        what: Set,
+        words: &Words<T>,
+        found: SymSlice<u64>,
+    ) -> Result<Op> {
+        let (value, values) = match words.wanted {
+            Wanted::One(value) => (word(value), NONE),
+            Wanted::Each(values) => {
+                same_length(name, words.words, values)?;
+                (0, self.bytes(name, values)?)
+            }
+        };
+        let except = match words.except {
+            Some(except) if except.len() == words.words.len() => self.bytes(name, except)?.cast(),
+            Some(except) => {
+                let what = format!("a status of {} elements for {}", except.len(), words.words.len());
+                return Err(Error::Misuse { call: name, what });
+            }
+            None => NONE.cast(),
+        };
+        let (kind, cmp, first) = (kind::<T>() as u32, code::cmp(words.cmp), words.next as u64);
+        let at = self.bytes(name, words.words)?;
+        let call = rushmem_words(what as u32, kind, cmp, at, value, values, except, first, found);
         Ok(Op { name, grid: ONE, call })
     }
 
@@ -129,7 +189,12 @@ impl Pe {
     }
 
     pub(crate) fn op_order(&self, name: &'static str, what: Order) -> Op {
-        Op { name, grid: self.group(), call: rushmem_order(what as u32) }
+        Op { name, grid: self.group(), call: rushmem_order(what as u32, 0) }
+    }
+
+    pub(crate) fn op_quiet_pe(&self, name: &'static str, pe: u32) -> Result<Op> {
+        self.check_pe(name, pe)?;
+        Ok(Op { name, grid: ONE, call: rushmem_order(Order::QuietPe as u32, pe) })
     }
 
     /// A block of threads that share the work of one operation.
@@ -156,14 +221,6 @@ impl Pe {
         }
         Ok(object.cast())
     }
-}
-
-/// What words are compared with.
-pub(crate) enum Wanted<T> {
-    /// All with one value.
-    One(T),
-    /// Each with its own, read when the wait begins.
-    Each(SymSlice<T>),
 }
 
 /// For what a thread does by itself.

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use rushmem::{Error, Pe};
+use rushmem::{Error, Pe, Words};
 use rushmem_device::{Cmp, Error as Code, Signal, SignalOp, Sym};
 use rushmem_test_kernels::{add_often, expect, fill, meet, put_cells};
 use rushmem_tests::{Setup, grid};
@@ -182,6 +182,126 @@ fn atomics_of_the_host_do_what_they_say() {
 }
 
 #[test]
+fn floats_and_values_for_later_are_atomics_of_the_host_too() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (small, large) = (pe.alloc_one::<f32>()?, pe.alloc_one::<f64>()?);
+            let (word, old) = (pe.alloc_one::<u64>()?, pe.alloc::<u64>(7)?);
+            let to = next(pe);
+            let strange = f32::from_bits(0x7fa0_1234);
+            pe.atomic_set(small, strange, to)?;
+            assert_eq!(pe.atomic_swap(small, -0.0, to)?.to_bits(), strange.to_bits());
+            assert_eq!(pe.atomic_fetch(small, to)?.to_bits(), (-0.0f32).to_bits());
+            pe.atomic_add(small, 1.5, to)?;
+            assert_eq!(pe.atomic_fetch_add(small, 0.25, to)?, 1.5);
+            assert_eq!(pe.atomic_fetch(small, to)?, 1.75);
+            assert_eq!(pe.atomic_fetch_add(large, -1e-300, to)?, 0.0);
+            assert_eq!(pe.atomic_fetch(large, to)?, -1e-300);
+
+            pe.atomic_inc(word, to)?;
+            assert_eq!(pe.atomic_fetch_inc(word, to)?, 1);
+            pe.atomic_fetch_inc_nbi(old.at(0), word, to)?;
+            pe.atomic_fetch_add_nbi(old.at(1), word, 5, to)?;
+            pe.atomic_swap_nbi(old.at(2), word, 12, to)?;
+            pe.atomic_compare_swap_nbi(old.at(3), word, 12, 7, to)?;
+            pe.atomic_fetch_and_nbi(old.at(4), word, 6, to)?;
+            pe.atomic_fetch_or_nbi(old.at(5), word, 9, to)?;
+            pe.atomic_fetch_xor_nbi(old.at(6), word, 1, to)?;
+            pe.quiet()?;
+            assert_eq!(pe.read(old)?, [2, 3, 8, 12, 7, 6, 15], "{setup}");
+            assert_eq!(pe.atomic_fetch(word, to)?, 14);
+            pe.atomic_fetch_nbi(old.at(0), word, to)?;
+            pe.quiet()?;
+            assert_eq!(pe.read(old)?[0], 14);
+            pe.barrier_all()
+        });
+    }
+}
+
+#[test]
+fn the_host_moves_blocks_apart() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (dst, src) = (pe.alloc::<u16>(40)?, pe.alloc::<u16>(40)?);
+            pe.write(src, &(0..40).collect::<Vec<_>>())?;
+            pe.barrier()?;
+            pe.iput(dst.every(3).first(10), src.every(1).first(10), next(pe))?;
+            pe.barrier_all()?;
+            let spread = |i: u16| if i % 3 == 0 && i < 30 { i / 3 } else { 0 };
+            assert_eq!(pe.read(dst)?, (0..40).map(spread).collect::<Vec<_>>(), "{setup}");
+            pe.barrier()?;
+            pe.write(dst, &[0; 40])?;
+            pe.iget(dst.blocks(2, 4).first(5), src.blocks(2, 7).first(5), next(pe))?;
+            let taken = |i: u16| if i % 4 < 2 && i < 20 { i / 4 * 7 + i % 4 } else { 0 };
+            assert_eq!(pe.read(dst)?, (0..40).map(taken).collect::<Vec<_>>(), "{setup}");
+            pe.barrier()?;
+            let stream = pe.stream()?;
+            pe.write(dst, &[0; 40])?;
+            pe.barrier()?;
+            stream.iput(dst.every(3).first(10), src.every(1).first(10), next(pe))?;
+            stream.barrier_all()?;
+            stream.iget(dst.blocks(1, 39), src.blocks(1, 39), next(pe))?;
+            stream.wait()?;
+            let both = |i: u16| if i == 39 { 39 } else { spread(i) };
+            assert_eq!(pe.read(dst)?, (0..40).map(both).collect::<Vec<_>>(), "{setup}");
+
+            let error = pe.iput(dst.every(3), src.every(1), next(pe)).expect_err("13 for 40");
+            assert!(matches!(error, Error::Misuse { call: "iput", .. }), "{error}");
+            pe.barrier()
+        });
+    }
+}
+
+#[test]
+fn the_host_waits_for_sets_of_words() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (words, values) = (pe.alloc::<i32>(6)?, pe.alloc::<i32>(6)?);
+            let status = pe.alloc::<i32>(6)?;
+            pe.write(values, &[1, 2, 3, 4, 5, 6])?;
+            pe.write(status, &[0, 0, 0, 1, 0, 0])?;
+            pe.barrier()?;
+            let mut nonzero = Words::new(words, Cmp::Ne, 0);
+            assert!(!pe.test_all(&nonzero)?);
+            assert_eq!(pe.test_any(&mut nonzero)?, None);
+            assert!(pe.test_some(&mut nonzero)?.is_empty());
+            pe.barrier()?;
+
+            for i in [4, 1] {
+                pe.p(words.at(i), 9, next(pe))?;
+            }
+            let first = pe.wait_until_any(&mut nonzero)?.expect("there are words");
+            assert!(first == 1 || first == 4);
+            // It looks behind what it has found: the other one comes next, once it is there.
+            pe.barrier_all()?;
+            let second = pe.wait_until_any(&mut nonzero)?.expect("there are words");
+            assert_eq!(first + second, 5, "{setup}");
+            let mut found = pe.wait_until_some(&mut nonzero)?;
+            found.sort_unstable();
+            assert_eq!(found, [1, 4]);
+            assert_eq!(pe.test_some(&mut nonzero)?.len(), 2);
+            pe.barrier()?;
+
+            for i in [0, 1, 2, 4, 5] {
+                pe.p(words.at(i), i as i32 + 1, next(pe))?;
+            }
+            let mut each = Words::each(words, Cmp::Eq, values);
+            pe.wait_until_all(&each.except(status))?;
+            assert!(pe.test_all(&each.except(status))? && !pe.test_all(&each)?);
+            pe.quiet()?;
+            let mut found = pe.test_some(&mut each)?;
+            found.sort_unstable();
+            assert_eq!(found, [0, 1, 2, 4, 5]);
+            pe.quiet_pes(&[next(pe), before(pe)])?;
+            let mut none = Words::new(words.slice(0..0), Cmp::Eq, 1);
+            assert!(pe.test_all(&none)? && pe.wait_until_any(&mut none)?.is_none());
+            assert!(pe.wait_until_some(&mut none)?.is_empty());
+            pe.barrier()
+        });
+    }
+}
+
+#[test]
 fn adds_of_hosts_and_kernels_are_exact_together() {
     const TIMES: u32 = 20;
     for setup in setups::all() {
@@ -276,11 +396,11 @@ fn a_host_waits_for_what_another_announces() {
                     pe.signal_op(signal, SignalOp::Set, round, partner)?;
                 }
                 while !pe.test(words.at(0), Cmp::Lt, 0)? {}
-                pe.wait_until_all(words, Cmp::Ne, 0)?;
-                pe.wait_until_all_vector(words, Cmp::Eq, values)?;
+                pe.wait_until_all(&Words::new(words, Cmp::Ne, 0))?;
+                pe.wait_until_all(&Words::each(words, Cmp::Eq, values))?;
                 assert_eq!(pe.read(words)?, [-1, 5, -9]);
             }
-            pe.wait_until_all(words.slice(1..1), Cmp::Eq, 77)?;
+            pe.wait_until_all(&Words::new(words.slice(1..1), Cmp::Eq, 77))?;
             pe.barrier_all()
         });
     }

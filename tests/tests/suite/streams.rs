@@ -1,6 +1,6 @@
 //! Operations on streams: in order, beside each other, recorded and launched again.
 
-use rushmem::{Error, Pe, Stream};
+use rushmem::{Error, Pe, Stream, Words};
 use rushmem_device::{Cmp, Error as Code, Signal, SignalOp};
 use rushmem_test_kernels::{await_round, expect, fill, next_round, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
@@ -129,8 +129,8 @@ fn every_operation_works_on_a_stream() {
             stream.quiet()?;
             stream.signal_wait_until(signals.at(0), Cmp::Eq, 11)?;
             stream.wait_until(signals.at(1), Cmp::Ge, 8)?;
-            stream.wait_until_all(flags, Cmp::Lt, 0)?;
-            stream.wait_until_all_vector(flags, Cmp::Eq, wanted)?;
+            stream.wait_until_all(&Words::new(flags, Cmp::Lt, 0))?;
+            stream.wait_until_all(&Words::each(flags, Cmp::Eq, wanted))?;
             stream.sync_all()?;
             stream.wait()?;
             assert_eq!(pe.read(old)?, [10, 10, 100, 0x69, 0x69, 0x79, 0x78, 0x78], "{setup}");
