@@ -283,8 +283,6 @@ pub struct DeviceState {
     pub reserved: [u32; 18],
     /// Error records claimed.
     pub records: Line,
-    /// Barriers entered by this PE.
-    pub epoch: Line,
     /// Blocks that wait in the grid barrier.
     pub grid_arrived: Line,
     /// Grid barriers completed.
@@ -356,12 +354,8 @@ pub mod team_words {
 pub mod reserved {
     /// Sink of results that nobody wants: 8 bytes.
     pub const SINK: u64 = 0;
-    /// Barrier words: one `u64` a round.
-    pub const SYNC: u64 = 64;
-    /// Rounds that the barrier has words for.
-    pub const SYNC_ROUNDS: u32 = 32;
     /// Fetch slots of the QPs.
-    pub const FETCH: u64 = 512;
+    pub const FETCH: u64 = 128;
 
     /// Where the teams' words begin, behind the fetch slots of `qps` QPs of `depth` blocks.
     pub const fn teams(qps: u64, depth: u64) -> u64 {
@@ -377,16 +371,22 @@ pub mod reserved {
 /// Error records that a control page has room for; later ones are counted, not kept.
 pub const RECORDS: usize = 16;
 
+/// Set in [`ControlPage::exit`] beside the code, which may be 0.
+pub const EXIT_ASKED: u32 = 1 << 8;
+
 /// The page that host and kernels share while a kernel runs: host memory, mapped for the GPU.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ControlPage {
-    /// Not 0: every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written by the host.
+    /// Not 0: every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written by the host, and by a
+    /// kernel that ends the job.
     pub abort: u32,
     /// Not 0: a kernel has asked for a connection. Written by kernels, cleared by the host.
     pub requested: u32,
+    /// Not 0: a kernel ends the job with the code in the low byte, beside [`EXIT_ASKED`]. Written by kernels.
+    pub exit: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 30],
+    pub reserved: [u32; 29],
     /// What went wrong, in order of claim.
     pub records: [ErrorRecord; RECORDS],
     /// Reserved, zero.
@@ -460,6 +460,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpState, held),
         FIRST as usize,
         offset_of!(ControlPage, requested),
+        offset_of!(ControlPage, exit),
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, parts),
@@ -474,7 +475,6 @@ const fn layout_hash() -> u64 {
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),
         offset_of!(ErrorRecord, file),
-        reserved::SYNC as usize,
         reserved::FETCH as usize,
     ];
     let mut hash = 0xcbf2_9ce4_8422_2325u64;

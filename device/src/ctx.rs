@@ -220,6 +220,16 @@ impl<S> Ctx<S> {
         unsafe { View::new(base.cast(), len, self.parts.state) }
     }
 
+    /// A context with these sets of queues and otherwise the parts of the PE's own.
+    ///
+    /// # Safety
+    /// As [`Ctx::from_parts`]; the sets exist, and `S` says who else uses them.
+    #[inline(always)]
+    pub(crate) unsafe fn at(parts: CtxParts, first_set: u32, n_sets: u32) -> Self {
+        let parts = CtxParts { first_set, n_sets, ..parts };
+        Self { parts, _sharing: PhantomData }
+    }
+
     /// A context of the one set of queues that begins with set `set`.
     pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
         let n_sets = self.parts.rails;

@@ -47,6 +47,16 @@ pub enum Error {
     Unconnected = 13,
     /// The handle is that of no team, or of one that has been destroyed.
     BadTeam = 14,
+    /// Another member of the team is in another collective call, or in the same one with other arguments.
+    TeamMismatch = 15,
+    /// Another group of this PE is in a collective call of the team.
+    TeamBusy = 16,
+    /// An earlier collective call of the team failed half way, and left its members out of step.
+    TeamFailed = 17,
+    /// The parts of memory that a call reads and writes overlap in a way that it does not allow.
+    Overlap = 18,
+    /// There is no such reduction, or not for this type.
+    BadReduction = 19,
     /// A stride of 0, or one that is shorter than its blocks.
     BadStride = 20,
     /// A lock was cleared by a PE that does not hold it, or set by one that does.
@@ -73,6 +83,11 @@ impl Error {
             12 => Self::InGroup,
             13 => Self::Unconnected,
             14 => Self::BadTeam,
+            15 => Self::TeamMismatch,
+            16 => Self::TeamBusy,
+            17 => Self::TeamFailed,
+            18 => Self::Overlap,
+            19 => Self::BadReduction,
             20 => Self::BadStride,
             21 => Self::BadLock,
             22 => Self::NoContext,

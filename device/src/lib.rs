@@ -12,6 +12,7 @@
 //! | `shmem_ptr` | [`Ctx::ptr`] |
 //! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
 //! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
+//! | `shmem_global_exit`, `shmem_info_get_version` | [`Ctx::global_exit`], [`info`] |
 //! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
 //! | the names themselves | [`shmem`] |
 //!
@@ -53,8 +54,10 @@ mod coll;
 mod copy;
 mod ctx;
 mod error;
+mod exit;
 mod group;
 mod heap;
+pub mod info;
 pub mod kernel;
 mod lock;
 mod order;
@@ -74,6 +77,7 @@ mod view;
 mod wait;
 
 pub use batch::{Batch, Rings};
+pub use coll::{Bf16, Element, ElementKind, F16, Located, Parts, Reduce, Scan};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Tile, Warp};
@@ -93,8 +97,8 @@ pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Batch, Block, Cmp, Ctx, Error, Exclusive, Group, Lock, Pending, PerBlock, PerGpu, RemoteView, Result,
-        Scalar, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp,
-        Words,
+        Batch, Block, Cmp, Ctx, Element, Error, Exclusive, Group, Lock, Parts, Pending, PerBlock, PerGpu,
+        Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym,
+        SymSlice, Team, Thread, Tile, View, Warp, Words,
     };
 }

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::process::ExitCode;
 
 use rushmem::config::{Bytes, Config, Origin};
-use tracing_subscriber::EnvFilter;
 
 /// A result with any error.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
@@ -28,15 +27,14 @@ impl JobArgs {
             if let (Some(pe), Some(n_pes)) = (config.pe, config.n_pes) {
                 return Err(format!(
                     "--pes {pes} asks for PEs as threads, but this process is PE {pe} of {n_pes} already: leave it out \
-                     under `rushmem run`"
+                     under a launcher"
                 )
                 .into());
             }
             config.set("pes", &pes.to_string())?;
         }
         config.check()?;
-        let filter = EnvFilter::try_new(&config.log).map_err(|why| format!("setting `log`: {why}"))?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+        rushmem::init_log(&config)?;
         Ok(config)
     }
 }

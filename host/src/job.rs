@@ -8,6 +8,7 @@ use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind};
 use crate::cuda::Cuda;
+use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native};
 use crate::nics::Nics;
 use crate::queues::Shape;
@@ -214,6 +215,7 @@ impl Job {
                 return Err(error);
             }
         };
+        let _up = Up::new();
         let outcome = match catch_unwind(AssertUnwindSafe(|| app(&pe))) {
             Ok(result) => result.map_err(|e| e.into().0),
             Err(panic) => Err(Error::Panic(panic_text(&*panic))),

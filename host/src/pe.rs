@@ -10,6 +10,7 @@ use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueuePlace};
 use crate::direct::{self, Path, Reach};
+use crate::exit::{end_job, end_process};
 use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region};
 use crate::provider::Provider;
@@ -55,7 +56,7 @@ impl Pe {
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
-        let lost = watch(&*bootstrap, &control)?;
+        let lost = watch(&bootstrap, &control)?;
 
         let shape = Shape::new(&config, n_pes);
         let first = shape.reserved() + Scratch::BYTES;
@@ -278,6 +279,25 @@ impl Pe {
         Ok(self.bootstrap.allgather("rushmem.allgather", mine)?)
     }
 
+    /// Ends all processes of the job with `code`, without their help, and this one first. Whatever they wait for, they
+    /// end within seconds, and a launcher returns the code. Nothing is completed or freed. OpenSHMEM 1.6 section 9.1.5,
+    /// `shmem_global_exit`.
+    pub fn global_exit(&self, code: u8) -> ! {
+        end_job(&*self.bootstrap, code)
+    }
+
+    /// Whether there is a PE with this number: every one of the job can be reached. OpenSHMEM 1.6 section 9.3.1,
+    /// `shmem_pe_accessible`.
+    pub fn pe_accessible(&self, pe: u32) -> bool {
+        pe < self.n_pes()
+    }
+
+    /// Whether `pe` exists and the object is allocated, so that it can be the target of communication there. OpenSHMEM
+    /// 1.6 section 9.3.2, `shmem_addr_accessible`; there is no handle of anything but symmetric memory to ask about.
+    pub fn addr_accessible<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> bool {
+        self.pe_accessible(pe) && self.allocator().holds(object.offset(), object.bytes())
+    }
+
     /// The context that kernels of this PE get.
     #[doc(hidden)]
     pub fn ctx(&self) -> Ctx {
@@ -373,6 +393,9 @@ impl Pe {
     pub(crate) fn take_errors(&self) -> Result<Option<Error>> {
         let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
+        if page.exit != 0 {
+            self.global_exit(page.exit as u8);
+        }
         let errors = recorded(&page, true);
         if errors.is_empty() {
             return Ok(None);
@@ -409,13 +432,21 @@ impl Pe {
     }
 }
 
-/// Sets the control page's abort word when a PE is lost, and remembers which.
-fn watch(bootstrap: &dyn Bootstrap, control: &Region) -> Result<Lost> {
+/// Sets the control page's abort word when a PE is lost, and remembers which; ends the process if that PE ends the job.
+fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
     let lost = Lost::default();
     // Weakly: the bootstrap's thread may keep the callback for longer than the PE has its memory.
-    let (slot, page) = (Arc::clone(&lost), Arc::downgrade(&control.memory));
+    let (slot, page, connection) =
+        (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
     bootstrap.on_peer_lost(Box::new(move |peer| {
         tracing::warn!("{peer}");
+        if let Some(code) = peer.exit {
+            // Where the job's server is, the others hear of it first.
+            match connection.upgrade() {
+                Some(connection) => end_job(&*connection, code),
+                None => end_process(code),
+            }
+        }
         slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(peer);
         let Some(page) = page.upgrade() else { return };
         let abort = std::mem::offset_of!(ControlPage, abort) as u64;

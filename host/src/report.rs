@@ -51,6 +51,9 @@ impl DeviceError {
 
     fn remedy(&self) -> &'static str {
         match self.code() {
+            Some(Code::WaitTimeout) if self.record.peer != u32::MAX => {
+                "every member must make the same calls; see whether it still runs, or raise RUSHMEM_TIMEOUT"
+            }
             Some(Code::WaitTimeout) => {
                 "see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT"
             }
@@ -69,6 +72,10 @@ impl DeviceError {
             Some(Code::Unconnected) => {
                 "see whether that PE's process still runs and answers its launcher, or raise RUSHMEM_TIMEOUT"
             }
+            Some(Code::TeamBusy) => {
+                "one thread, warp or block of each PE uses a team at a time: make a team for each"
+            }
+            Some(Code::TeamFailed) => "see the error of that call",
             Some(Code::NoQp) => {
                 "raise RUSHMEM_BLOCK_QPS, RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses"
             }
@@ -121,6 +128,11 @@ impl fmt::Display for DeviceError {
                 "PE {}: QP {:#x} towards PE {} completed {} of {} WQE blocks before the deadline",
                 r.pe, r.qpn, r.peer, r.found, r.wanted
             )?,
+            Some(Code::WaitTimeout) if r.peer != u32::MAX => write!(
+                f,
+                "PE {}: PE {} did not come to a collective call of its team before the deadline",
+                r.pe, r.peer
+            )?,
             Some(Code::WaitTimeout) => write!(
                 f,
                 "PE {}: the word at heap offset {:#x} was {} at the deadline, wanted {}",
@@ -141,9 +153,11 @@ impl fmt::Display for DeviceError {
                 "PE {}: {} bytes at heap offset {:#x} were used, the heap has {}",
                 r.pe, r.found, r.offset, r.wanted
             )?,
-            Some(Code::LengthMismatch) if r.peer == u32::MAX => {
-                write!(f, "PE {}: {} values or statuses for {} words", r.pe, r.found, r.wanted)?
-            }
+            Some(Code::LengthMismatch) if r.peer == u32::MAX => write!(
+                f,
+                "PE {}: lengths that do not go together: {} where {} is wanted",
+                r.pe, r.found, r.wanted
+            )?,
             Some(Code::LengthMismatch) => write!(
                 f,
                 "PE {}: a transfer with PE {} of {} elements here and {} there",
@@ -160,6 +174,27 @@ impl fmt::Display for DeviceError {
             }
             Some(Code::BadTeam) => {
                 write!(f, "PE {}: a handle that is of no team, or of one that was destroyed", r.pe)?
+            }
+            Some(Code::TeamMismatch) => write!(
+                f,
+                "PE {}: PE {} is in another collective call of the team than PE {}, or gave other arguments",
+                r.pe, r.peer, r.found
+            )?,
+            Some(Code::TeamBusy) => {
+                write!(f, "PE {}: another group of the PE is in a collective call of the team", r.pe)?
+            }
+            Some(Code::TeamFailed) => write!(
+                f,
+                "PE {}: an earlier collective call of the team failed half way (code {}), and left its members out of step",
+                r.pe, r.found
+            )?,
+            Some(Code::Overlap) => write!(
+                f,
+                "PE {}: what the call reads at heap offset {:#x} overlaps what it writes at {:#x}",
+                r.pe, r.offset, r.found
+            )?,
+            Some(Code::BadReduction) => {
+                write!(f, "PE {}: there is no reduction {} of elements of type {}", r.pe, r.found, r.wanted)?
             }
             Some(Code::BadStride) => {
                 write!(f, "PE {}: blocks of {} elements with a stride of {}", r.pe, r.wanted, r.found)?

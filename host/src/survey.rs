@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::bootstrap;
 use crate::config::{Config, DeviceKind};
 use crate::cuda::Cuda;
 use crate::direct::{Path, expected};
@@ -47,6 +48,8 @@ pub struct Survey {
     pub rdma_devices: Vec<String>,
     /// Of the NICs that would be used: each port, each device that is left out and why, and how doorbells are rung.
     pub nic_details: Vec<String>,
+    /// How PEs would find each other.
+    pub pes: Choice,
     /// What kernels would run on.
     pub kernels: Choice,
     /// What NIC would carry what does not go directly.
@@ -66,6 +69,7 @@ pub fn survey(config: &Config) -> Survey {
     Survey {
         cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
         memory_available: crate::job::available_memory(),
+        pes: pes(config),
         kernels: kernels(config, &gpus, cuda.as_ref().err().map(ToString::to_string)),
         cuda: cuda
             .map(|cuda| format!("{}.{}", cuda.version().0, cuda.version().1))
@@ -75,6 +79,13 @@ pub fn survey(config: &Config) -> Survey {
         nic_details,
         gpus,
         rdma_devices,
+    }
+}
+
+fn pes(config: &Config) -> Choice {
+    match bootstrap::survey(config) {
+        Ok((what, why)) => Choice { what: what.into(), why },
+        Err(error) => Choice { what: "nothing".into(), why: error.to_string() },
     }
 }
 

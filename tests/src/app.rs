@@ -1,34 +1,42 @@
 //! What the PEs of the tests with several processes do.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use rushmem::{Error, Job, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::{
-    add_everywhere, send_to_all, small_puts, store_everywhere, store_marks, wait_for_ever,
+    add_everywhere, end_the_job, send_to_all, small_puts, store_everywhere, store_marks, wait_for_ever,
 };
 
-use tracing_subscriber::EnvFilter;
-
+use crate::files::Files;
 use crate::{grid, kernels};
 
 /// Threads that send, in all.
 const THREADS: usize = 128;
 
-/// The program `WHAT [PE]`: does `ring` on all PEs, or `direct`; or lets all wait for a signal in a kernel (`wait`), and
-/// store to each other's memory afterwards (`store`), but for the given PE, which exits with code 3 (`exit`).
+/// The program `WHAT [PE|N]`: does `ring` on all PEs, or `direct`; or lets all wait for a signal in a kernel (`wait`), and
+/// store to each other's memory afterwards (`store`), but for the given PE, which exits with code 3 (`exit`), or ends the
+/// whole job with code 7 from its host (`global_exit`) or from a kernel (`kernel_exit`) while the others wait; or runs N
+/// jobs, one after another (`again`). `files FOLDER PE N` meets the others by files, and does `ring`.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
-    let who = args.next().and_then(|pe| pe.parse().ok());
+    let number = args.next().and_then(|number| number.parse().ok());
     let run = || {
         let job = Job::new()?;
-        let filter = EnvFilter::new(&job.config().log);
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
-        job.kernels(kernels()).run(|pe| act(pe, &what, who))
+        rushmem::init_log(job.config())?;
+        match what.as_str() {
+            "again" => again(job, number.unwrap_or(1)),
+            "files" => {
+                let files = Files::from_args(std::env::args().skip(2))?;
+                job.with_exchange(&files)?.kernels(kernels()).run(ring).map(drop)
+            }
+            what => job.kernels(kernels()).run(|pe| act(pe, what, number)).map(drop),
+        }
     };
     match run() {
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(1)
@@ -41,14 +49,21 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "ring" => ring(pe),
         "direct" => direct(pe),
         "store" => store(pe),
-        "wait" | "exit" => {
+        "wait" | "exit" | "global_exit" | "kernel_exit" => {
             let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
             pe.barrier()?;
             println!("ready {} {}", pe.my_pe(), std::process::id());
-            if what == "exit" && who == Some(pe.my_pe()) {
-                std::process::exit(3);
+            match what {
+                "exit" if who == Some(pe.my_pe()) => std::process::exit(3),
+                "global_exit" if who == Some(pe.my_pe()) => pe.global_exit(7),
+                // Its other blocks wait as the other PEs do.
+                "kernel_exit" if who == Some(pe.my_pe()) => {
+                    pe.run(grid(2, 32), end_the_job(signal, 7))?;
+                    Err(Error::Misuse { call: "suite_pe", what: "the job did not end".into() })
+                }
+                "global_exit" => pe.barrier(),
+                _ => pe.run(grid(2, 32), wait_for_ever(signal, 1, seen)),
             }
-            pe.run(grid(2, 32), wait_for_ever(signal, 1, seen))
         }
         other => Err(Error::Misuse { call: "suite_pe", what: format!("no such thing to do: {other:?}") }),
     }
@@ -83,6 +98,23 @@ fn direct(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
+/// Runs `n` jobs that put and signal, and says what this process holds after the first ten and after all.
+fn again(job: Job, n: u32) -> Result<(), Error> {
+    assert!(!rushmem::is_initialized());
+    for i in 1..=n {
+        job.clone().kernels(kernels()).run(|pe| {
+            assert!(rushmem::is_initialized());
+            round(pe)
+        })?;
+        assert!(!rushmem::is_initialized());
+        if i == n.min(10) || i == n {
+            let (threads, files, kib) = held();
+            println!("after {i}: {threads} threads, {files} files, {kib} KiB");
+        }
+    }
+    Ok(())
+}
+
 /// Waits in a kernel until the job ends, and then stores to everybody, whoever is left.
 fn store(pe: &Pe) -> Result<(), Error> {
     // Larger than what a process holds in its caches, and untouched so far.
@@ -94,8 +126,29 @@ fn store(pe: &Pe) -> Result<(), Error> {
     outcome
 }
 
+/// Threads, open files, and KiB of memory of this process.
+fn held() -> (usize, usize, u64) {
+    let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = rss.and_then(|rss| rss.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+    // Threads that have ended may take a moment to be gone.
+    std::thread::sleep(Duration::from_millis(300));
+    (count("/proc/self/task"), count("/proc/self/fd"), kib)
+}
+
 /// Every PE sends to the next one, then to all, and says what it got.
 fn ring(pe: &Pe) -> Result<(), Error> {
+    let (n, me) = (pe.n_pes(), pe.my_pe());
+    let before = (me + n - 1) % n;
+    let [one, all] = round(pe)?.map(|right| if right { "all" } else { "not" });
+    println!("PE {me} of {n} has {one} that PE {before} sent");
+    println!("PE {me} has {all} that all sent");
+    Ok(())
+}
+
+/// Every PE sends to the next one, then to all; whether it got what it should.
+fn round(pe: &Pe) -> Result<[bool; 2], Error> {
     let (n, me) = (pe.n_pes(), pe.my_pe());
     let (dst, src) = (pe.alloc::<u32>(THREADS)?, pe.alloc::<u32>(THREADS)?);
     // Wireshark guesses what is in a payload: a word with a zero half looks like Ethernet in InfiniBand to it.
@@ -105,13 +158,10 @@ fn ring(pe: &Pe) -> Result<(), Error> {
     pe.run(grid(2, THREADS as u32 / 2), small_puts(dst, src, 20, 1))?;
     pe.barrier()?;
     let before = (me + n - 1) % n;
-    let verdict = if pe.read(dst)? == array(before) { "all" } else { "not" };
-    println!("PE {me} of {n} has {verdict} that PE {before} sent");
+    let one = pe.read(dst)? == array(before);
     pe.write(src, &array(7))?;
     pe.barrier()?;
     pe.run(grid(2, THREADS as u32 / 2), send_to_all(dst, src))?;
     pe.barrier()?;
-    let verdict = if pe.read(dst)? == array(7) { "all" } else { "not" };
-    println!("PE {me} has {verdict} that all sent");
-    Ok(())
+    Ok([one, pe.read(dst)? == array(7)])
 }

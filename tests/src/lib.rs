@@ -1,7 +1,9 @@
 //! What the whole-system suites share: jobs with settings, and tests that say why they were skipped.
 
 pub mod app;
+pub mod files;
 pub mod launch;
+pub mod mpi;
 
 use std::fmt;
 

@@ -1,11 +1,13 @@
-//! `docs/settings.md` says what the table of settings says.
+//! `docs/settings.md` says what the table of settings says, and `docs/errors.md` what the codes of errors mean.
 //!
-//! Write it again with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test settings`.
+//! Write them again with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test settings`.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use rushmem::config::{OTHER_VARIABLES, SETTINGS};
+use rushmem::{Status, meaning_of};
+use rushmem_device::Error as Code;
 
 const HEAD: &str = "\
 # Settings
@@ -31,7 +33,10 @@ fn page() -> String {
         write(format!("- Default: {default}"));
     }
     write("\n## Set by the launcher\n".into());
-    write("`rushmem run` sets these for each PE; users do not.\n".into());
+    write(
+        "`rushmem run` sets these for each PE; whoever starts PEs by hand sets some: see `launching.md`.\n"
+            .into(),
+    );
     write("| variable | meaning |\n|---|---|".into());
     for setting in SETTINGS.iter().filter(|setting| setting.launch) {
         write(format!("| `{}` | {} |", setting.env, setting.doc));
@@ -44,13 +49,58 @@ fn page() -> String {
     page
 }
 
+const ERRORS: &str = "\
+# Errors
+
+This page is made from `host/src/status.rs`; a test compares.
+
+Every error of the host's calls has a text for people, which names the cause and the remedy and may change, and a status for
+programs, which does not: `Error::status()` gives it, `Status::code()` its number, `Status::name()` its name. User errors never
+abort a process.
+
+| code | name | meaning |
+|---|---|---|
+";
+
+const KERNELS: &str = "
+## Of kernels
+
+A call of a kernel that fails returns one of these to the kernel, and leaves a record for the host, whose `Launch::wait` returns
+it with status `kernel`: `Error::Device` has the code, the line of the caller, the peer, the QP and its syndrome.
+
+| code | name | meaning |
+|---|---|---|
+";
+
+fn errors() -> String {
+    let mut page = ERRORS.to_owned();
+    for status in Status::ALL {
+        writeln!(page, "| {} | `{}` | {} |", status.code(), status.name(), status.meaning()).unwrap();
+    }
+    page += KERNELS;
+    for code in (1..).map_while(Code::from_code) {
+        writeln!(page, "| {} | `{code:?}` | {} |", code as u32, meaning_of(code)).unwrap();
+    }
+    page
+}
+
+fn compare(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, page).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == page, "docs/{name} is out of date; write it again as the head of this file says");
+}
+
 #[test]
 fn the_page_of_settings_is_as_the_table() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
-    let page = page();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let found = std::fs::read_to_string(&path).unwrap();
-    assert!(found == page, "docs/settings.md is out of date; write it again as the head of this file says");
+    compare("settings.md", &page());
+}
+
+#[test]
+fn the_page_of_errors_is_as_the_codes() {
+    compare("errors.md", &errors());
+    // No code after a gap is forgotten.
+    assert!((1..).map_while(Code::from_code).count() == (1..1000).filter_map(Code::from_code).count());
 }

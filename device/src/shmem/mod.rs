@@ -21,6 +21,7 @@ macro_rules! names {
 }
 
 mod amo;
+mod coll;
 mod order;
 mod rma;
 mod signal;
@@ -28,6 +29,7 @@ mod team;
 mod wait;
 
 pub use amo::*;
+pub use coll::*;
 pub use order::*;
 pub use rma::*;
 pub use signal::*;

@@ -94,7 +94,7 @@ fn machine(found: &Survey) -> String {
     }
     let rdma = if found.rdma_devices.is_empty() { "none".into() } else { found.rdma_devices.join(", ") };
     text += &format!("  RDMA     {rdma}\n\nChosen\n");
-    for (name, choice) in [("kernels", &found.kernels), ("NIC", &found.nic)] {
+    for (name, choice) in [("PEs", &found.pes), ("kernels", &found.kernels), ("NIC", &found.nic)] {
         text += &format!("  {name:<8} {} ({})\n", choice.what, choice.why);
     }
     for detail in &found.nic_details {

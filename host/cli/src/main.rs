@@ -1,6 +1,7 @@
 //! The `rushmem` command.
 
 mod error;
+mod id;
 mod info;
 mod perf;
 mod run;
@@ -10,7 +11,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rushmem::config::Config;
-use tracing_subscriber::EnvFilter;
 
 use self::error::Error;
 
@@ -30,6 +30,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Perf(perf::Args),
+    Id(id::Args),
     Softnic(softnic::Args),
     Info(info::Args),
 }
@@ -45,18 +46,12 @@ fn main() -> ExitCode {
 
 fn execute(cli: Cli) -> Result<ExitCode, Error> {
     let config = Config::load()?;
-    log_to_stderr(&config)?;
+    rushmem::init_log(&config)?;
     match cli.command {
         Command::Run(args) => run::execute(args, config),
         Command::Perf(args) => perf::execute(&args, config),
+        Command::Id(args) => id::execute(&args),
         Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),
     }
-}
-
-fn log_to_stderr(config: &Config) -> Result<(), Error> {
-    let filter = EnvFilter::try_new(&config.log)
-        .map_err(|why| Error::Usage(format!("RUSHMEM_LOG: `{}` is no log filter: {why}", config.log)))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
-    Ok(())
 }

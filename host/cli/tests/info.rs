@@ -57,3 +57,20 @@ fn the_paths_of_a_job_and_why() {
     let group = path(&[("RUSHMEM_PEER_PATH", "direct"), ("RUSHMEM_DIRECT_GROUP", "2")]);
     assert!(group.contains("software ConnectX (it is of another group"), "{group}");
 }
+
+#[test]
+fn how_pes_would_meet_is_told_with_the_reason() {
+    let row = |variables: &[(&str, &str)]| {
+        let (code, text) = info(&[], variables);
+        assert_eq!(code, Some(0), "{text}");
+        text.lines().find(|line| line.starts_with("  PEs ")).unwrap().trim().to_owned()
+    };
+    assert_eq!(row(&[]), "PEs      threads of this process (no launcher has set variables)");
+    let pmix = [("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "job")];
+    assert_eq!(
+        row(&pmix),
+        "PEs      processes of a launcher for MPI (PMIX_RANK is set: a launcher speaks PMIx)"
+    );
+    let half = row(&[("RANK", "0")]);
+    assert!(half.starts_with("PEs      nothing (") && half.contains("WORLD_SIZE"), "{half}");
+}

@@ -159,6 +159,22 @@ fn every_pe_is_told_its_place() {
 }
 
 #[test]
+fn what_an_outer_launcher_says_is_not_passed_on() {
+    let mut command = rushmem();
+    command.env("RUSHMEM_ID", "5a".repeat(64)).env("RUSHMEM_PE", "7");
+    let refused = command.args(["run", "-n", "1", "true"]).output().unwrap();
+    assert_eq!(code(&refused), Some(2), "that is no id: {}", err(&refused));
+    let id = out(&rushmem().args(["id", "--at", "127.0.0.1:4711"]).output().unwrap());
+    let mut command = rushmem();
+    command.env("RUSHMEM_ID", id.trim()).env("RUSHMEM_PE", "1").env("RUSHMEM_N_PES", "2");
+    command.env("PMIX_RANK", "1").env("PMIX_NAMESPACE", "outer");
+    let output = command.args(["run", "-n", "2", "pe"]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    let output = rushmem().args(["id", "--at", "nobody"]).output().unwrap();
+    assert!(code(&output) == Some(2) && err(&output).contains("HOST:PORT"), "{}", err(&output));
+}
+
+#[test]
 fn only_pe_0_reads_standard_input() {
     let mut launcher = rushmem()
         .args(["run", "-n", "2", "sh", "-c", "read line; echo \"<$line>\""])

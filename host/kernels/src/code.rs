@@ -74,6 +74,30 @@ pub enum Set {
     TestSome,
 }
 
+/// What [`rushmem_collective`](crate::rushmem_collective) does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Collective {
+    /// `team_sync`.
+    Sync,
+    /// `barrier`.
+    Barrier,
+    /// `broadcast`.
+    Broadcast,
+    /// `fcollect`.
+    Fcollect,
+    /// `collect`.
+    Collect,
+    /// `alltoall`.
+    Alltoall,
+    /// `reduce`.
+    Reduce,
+    /// `reduce_scatter`.
+    ReduceScatter,
+    /// `sum_scan`.
+    Scan,
+}
+
 /// What a word is, for [`rushmem_wait`](crate::rushmem_wait) and its kin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

@@ -52,8 +52,8 @@ pub struct Tcp {
     shared: Arc<Shared>,
     /// One call at a time.
     calls: Mutex<()>,
-    /// The job's server, if it lives in this process: it must outlive the other PEs.
-    hosted: Option<Arc<Server>>,
+    /// The job's server, if it lives in this process, and which of its jobs this is: it must outlive the other PEs.
+    hosted: Option<(Arc<Server>, u64)>,
 }
 
 struct Shared {
@@ -118,14 +118,15 @@ impl Tcp {
 
     /// Has this PE, whose process has the job's server, wait for the others at its end.
     pub(super) fn hosting(mut self, server: Arc<Server>) -> Tcp {
-        self.hosted = Some(server);
+        let job = server.job();
+        self.hosted = Some((server, job));
         self
     }
 
     /// Waits until the other PEs need the server of this process no more.
     fn linger(&self, within: Duration) {
-        let Some(server) = &self.hosted else { return };
-        let present = server.wait_for_pes(within);
+        let Some((server, job)) = &self.hosted else { return };
+        let present = server.wait_for_pes(*job, within);
         if !present.0.is_empty() {
             tracing::warn!("{present} did not leave the job within {within:?}, and lose its server now");
         }
@@ -298,10 +299,12 @@ impl Bootstrap for Tcp {
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
+            .inspect_err(|error| self.shared.watch.hold(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
-        self.gather(format!("barrier `{tag}`"), &[], within).map(drop)
+        let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
+        gathered.map(drop).inspect_err(|error| self.shared.watch.hold(error))
     }
 
     fn abort(&self, reason: &str) {
@@ -362,7 +365,5 @@ pub(super) fn exit_reason(code: u8) -> String {
 
 /// This process and its host, for messages.
 fn whence() -> String {
-    let host =
-        std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "an unnamed host".into());
-    format!("process {} on {}", std::process::id(), host.trim())
+    format!("process {} on {}", std::process::id(), crate::log::host())
 }

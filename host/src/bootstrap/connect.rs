@@ -84,6 +84,12 @@ pub fn from_env(config: &Config, build_id: String) -> Result<Found, Error> {
     }
 }
 
+/// How the PEs of a job of this process would meet, and why; for `rushmem info`.
+pub(crate) fn survey(config: &Config) -> Result<(&'static str, String), Error> {
+    let decision = decide(config, "", &|name| std::env::var(name).ok())?;
+    Ok((name(&decision.way), decision.why))
+}
+
 /// Joins the job of `id` as PE `pe` of `n_pes`, and has its server if it is due to this process.
 ///
 /// # Errors
@@ -129,6 +135,7 @@ fn serve(id: UniqueId, pe: u32, n_pes: u32) -> Result<Option<Arc<Server>>, Error
         Side::Joins => Ok(None),
         Side::Serves(listener) => {
             let (listen, token) = (id.addr(), id.token());
+            tracing::info!("PE {pe} listens at {listen} for the job's {n_pes} PEs");
             let options = ServerOptions { n_pes, token, listen, exit_wait: Duration::ZERO };
             Server::on(listener, options).map(|server| Some(Arc::new(server)))
         }
@@ -145,7 +152,7 @@ fn join(member: Member, server: Option<Arc<Server>>) -> Result<Tcp, Error> {
         (Ok(tcp), Some(server)) => Ok(tcp.hosting(server)),
         (Err(error), Some(server)) => {
             // The others are told why before the server goes.
-            server.wait_for_pes(LINGER);
+            server.wait_for_pes(server.job(), LINGER);
             Err(error)
         }
         (outcome, None) => outcome,

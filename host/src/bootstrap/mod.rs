@@ -30,6 +30,7 @@ use std::time::Duration;
 pub use self::auth::Token;
 pub(crate) use self::auth::{Role, nonce};
 pub use self::client::{Member, Tcp};
+pub(crate) use self::connect::survey;
 pub use self::connect::{Found, Job, from_env, with_id};
 pub use self::error::{Error, Failure, PeerLost, Pes};
 pub(crate) use self::exchange::agree_on_id;

@@ -60,11 +60,15 @@ type Outbox = Sender<Arc<Vec<u8>>>;
 
 struct State {
     job: Job,
+    /// Jobs that these processes have had before.
+    jobs_before: u64,
     /// Whether any PE ever joined. Until then processes that end are no loss to anybody.
     any_joined: bool,
     pes: Vec<Option<Outbox>>,
     exits: Vec<Option<String>>,
     observers: BTreeMap<u32, Option<Outbox>>,
+    /// PEs to which something may still have to be written.
+    writing: usize,
     /// All open connections, to close them at the end.
     streams: BTreeMap<u64, TcpStream>,
     next_stream: u64,
@@ -93,10 +97,12 @@ impl Server {
         let n = options.n_pes as usize;
         let state = State {
             job: Job::new(options.n_pes),
+            jobs_before: 0,
             any_joined: false,
             pes: vec![None; n],
             exits: vec![None; n],
             observers: BTreeMap::new(),
+            writing: 0,
             streams: BTreeMap::new(),
             next_stream: 0,
         };
@@ -117,14 +123,23 @@ impl Server {
         self.addr
     }
 
-    /// Waits until every PE has left the job, at most `within`; returns those that have not.
-    pub(super) fn wait_for_pes(&self, within: Duration) -> Pes {
+    /// Which of the jobs of these processes goes on.
+    pub(super) fn job(&self) -> u64 {
+        lock(&self.shared.state).jobs_before
+    }
+
+    /// Waits until every PE has left this job and was told all that there was to tell, at most `within`; returns those
+    /// that have not left. Some may be in the next job already.
+    pub(super) fn wait_for_pes(&self, job: u64, within: Duration) -> Pes {
         let begin = Instant::now();
         let mut state = lock(&self.shared.state);
         loop {
+            if state.jobs_before != job {
+                return Pes(Vec::new());
+            }
             let present = state.job.present();
             let left = within.saturating_sub(begin.elapsed());
-            if present.0.is_empty() || left.is_zero() {
+            if (present.0.is_empty() && state.writing == 0) || left.is_zero() {
                 return present;
             }
             state = self.shared.wait(state, left);
@@ -207,7 +222,7 @@ impl Shared {
     }
 
     /// One connection, from its first byte to its last.
-    fn serve(&self, mut stream: TcpStream) {
+    fn serve(self: &Arc<Self>, mut stream: TcpStream) {
         let kept = self.keep(&stream);
         let introduced = kept.map(|id| (id, self.introduce(&mut stream)));
         self.strangers.fetch_sub(1, Ordering::SeqCst);
@@ -268,8 +283,8 @@ impl Shared {
         introduced.ok_or_else(|| "it closed the connection".into())
     }
 
-    fn serve_pe(&self, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, whence: &str) {
-        let outbox = match outbox(&stream) {
+    fn serve_pe(self: &Arc<Self>, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, whence: &str) {
+        let outbox = match outbox(&stream, Writing::to_a_pe(self)) {
             Ok(outbox) => outbox,
             Err(error) => return refuse(&mut stream, error.to_string()),
         };
@@ -368,7 +383,7 @@ impl Shared {
     }
 
     fn serve_observer(&self, mut stream: TcpStream, node: u32) {
-        let outbox = match outbox(&stream) {
+        let outbox = match outbox(&stream, ()) {
             Ok(outbox) => outbox,
             Err(error) => return refuse(&mut stream, error.to_string()),
         };
@@ -412,6 +427,23 @@ impl Shared {
     }
 }
 
+/// Something may still have to be written to a PE.
+struct Writing(Arc<Shared>);
+
+impl Writing {
+    fn to_a_pe(shared: &Arc<Shared>) -> Writing {
+        lock(&shared.state).writing += 1;
+        Writing(shared.clone())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        lock(&self.0.state).writing -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
 impl State {
     /// A PE enters a collective call.
     fn enter(&mut self, pe: u32, call: &str, bytes: Vec<u8>) {
@@ -427,6 +459,7 @@ impl State {
     /// The same processes begin another job, but for those that have ended meanwhile.
     fn begin_again(&mut self) {
         self.job = Job::new(self.job.n_pes());
+        self.jobs_before += 1;
         for (pe, exit) in (0..).zip(&self.exits) {
             if let Some(how) = exit {
                 self.job.lose(pe, &before_joining(how), None);
@@ -476,7 +509,8 @@ fn send_all<'a>(to: impl Iterator<Item = &'a Outbox>, message: &Message) {
 }
 
 /// A thread that writes to one connection, so that a slow reader holds up nobody else.
-fn outbox(stream: &TcpStream) -> Result<Outbox, Error> {
+/// Drops `end` when it has written all.
+fn outbox(stream: &TcpStream, end: impl Send + 'static) -> Result<Outbox, Error> {
     let (outbox, frames): (Outbox, Receiver<Arc<Vec<u8>>>) = channel();
     let name = "rushmem-write";
     let mut stream = stream.try_clone().map_err(|source| Error::Thread { name, source })?;
@@ -488,6 +522,7 @@ fn outbox(stream: &TcpStream) -> Result<Outbox, Error> {
         }
         // Said everything, or nobody hears it: either way the connection is over, once the other side has read it.
         let _ = stream.shutdown(Shutdown::Write);
+        drop(end);
     };
     spawn(name, write).map(|_| outbox)
 }

@@ -151,11 +151,12 @@ impl Bootstrap for Threads {
     }
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
-        self.gather(format!("allgather `{tag}`"), mine, within)
+        self.gather(format!("allgather `{tag}`"), mine, within).inspect_err(|error| self.watch.hold(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
-        self.gather(format!("barrier `{tag}`"), &[], within).map(drop)
+        let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
+        gathered.map(drop).inspect_err(|error| self.watch.hold(error))
     }
 
     fn abort(&self, reason: &str) {

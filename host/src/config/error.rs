@@ -82,6 +82,11 @@ pub enum Error {
         /// Why they cannot both hold, and what to do.
         why: String,
     },
+    /// A second log.
+    #[error(
+        "the log of this process is set up already; `init_log` is for programs that set up none of their own"
+    )]
+    LogTaken,
     /// A value that names something this build cannot do.
     #[error("{setting} asks for what this build lacks: {needs}")]
     NotInThisBuild {

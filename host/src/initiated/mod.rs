@@ -10,6 +10,7 @@
 //! through memory of the runtime's.
 
 mod atomics;
+mod collectives;
 mod order;
 mod rma;
 mod signals;

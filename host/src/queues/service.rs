@@ -11,6 +11,7 @@ use rushmem_device::abi::ControlPage;
 
 use super::links::{Letter, Links, Outgoing};
 use crate::bootstrap::{Bootstrap, Mail};
+use crate::exit::end_job;
 use crate::machine::Region;
 use crate::teams::Inbox;
 use crate::{Error, Result};
@@ -18,6 +19,9 @@ use crate::{Error, Result};
 /// How often the thread looks whether a kernel asks: soon after its launch often, then less and less.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(1);
+
+/// The same where all connections are made, and a kernel can only ask for the end of the job.
+const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 enum Event {
     Mail(Mail),
@@ -146,11 +150,12 @@ impl Worker {
     fn run(&self, events: &Receiver<Event>) {
         let (mut running, mut pause) = (0u32, FIRST_LOOK);
         loop {
-            let looks = running > 0 && !self.shared.lock().links.complete();
-            let event = if looks {
-                match events.recv_timeout(pause) {
+            let event = if running > 0 {
+                let complete = self.shared.lock().links.complete();
+                match events.recv_timeout(if complete { IDLE_LOOK } else { pause }) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => {
+                        self.end_if_asked();
                         pause = if self.look() { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
                         continue;
                     }
@@ -172,6 +177,17 @@ impl Worker {
                 }
                 Event::Stop => return,
             }
+        }
+    }
+
+    /// Ends the job if a kernel has asked for that.
+    fn end_if_asked(&self) {
+        let mut exit = 0u32;
+        let read = self.control.read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
+        match read {
+            Ok(()) if exit != 0 => end_job(&*self.bootstrap, exit as u8),
+            Ok(()) => {}
+            Err(error) => tracing::error!("what the kernels ask for cannot be read: {error}"),
         }
     }
 

@@ -16,6 +16,7 @@
 //! A kernel's end does not deliver what it put: `quiet` after it on the stream does, since a stream's operations and a
 //! kernel's default context are one.
 
+mod collectives;
 mod graph;
 mod ops;
 

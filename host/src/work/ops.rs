@@ -6,11 +6,11 @@ use std::any::TypeId;
 
 use bytemuck::Pod;
 use rushmem_device::amo::{Amo, AmoWord};
-use rushmem_device::{Cmp, Scalar, Signal, SignalOp, Strided, Sym, SymSlice};
-use rushmem_runtime_kernels::code::{self, Atomic, Order, Set, Transfer, Word};
+use rushmem_device::{Cmp, Element, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team};
+use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Set, Transfer, Word};
 use rushmem_runtime_kernels::{
-    rushmem_atomic, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_strided, rushmem_test,
-    rushmem_transfer, rushmem_wait, rushmem_words,
+    rushmem_atomic, rushmem_collective, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_strided,
+    rushmem_test, rushmem_transfer, rushmem_wait, rushmem_words,
 };
 
 use super::Op;
@@ -197,6 +197,43 @@ impl Pe {
         Ok(Op { name, grid: ONE, call: rushmem_order(Order::QuietPe as u32, pe) })
     }
 
+    /// A collective call of a team. `root` is the root of a broadcast.
+    pub(crate) fn op_collective<T: Pod>(
+        &self,
+        name: &'static str,
+        what: Collective,
+        team: Team,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+        root: u32,
+    ) -> Result<Op> {
+        let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
+        let extra = if what == Collective::Alltoall { size_of::<T>() as u32 } else { root };
+        let call = rushmem_collective(what as u32, team, 0, 0, dst, src, extra);
+        Ok(Op { name, grid: self.group(), call })
+    }
+
+    /// A collective call of a team that computes; `op` is a [`Reduce`](rushmem_device::Reduce) or a [`Scan`](rushmem_device::Scan).
+    pub(crate) fn op_reduction<T: Element>(
+        &self,
+        name: &'static str,
+        what: Collective,
+        team: Team,
+        op: u32,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+    ) -> Result<Op> {
+        let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
+        let call = rushmem_collective(what as u32, team, op, T::KIND as u32, dst, src, 0);
+        Ok(Op { name, grid: self.group(), call })
+    }
+
+    /// A collective call of a team without data.
+    pub(crate) fn op_meeting(&self, name: &'static str, what: Collective, team: Team) -> Op {
+        let call = rushmem_collective(what as u32, team, 0, 0, NONE, NONE, 0);
+        Op { name, grid: self.group(), call }
+    }
+
     /// A block of threads that share the work of one operation.
     fn group(&self) -> Grid {
         Grid { threads: if self.is_gpu() { 256 } else { 1 }, ..ONE }
@@ -213,7 +250,7 @@ impl Pe {
     /// An object as bytes, if it is one.
     fn bytes<T: Pod>(&self, call: &'static str, object: SymSlice<T>) -> Result<SymSlice<u8>> {
         if object.is_empty() && object.offset() <= self.ctx().parts().heap_bytes {
-            return Ok(NONE);
+            return Ok(object.cast());
         }
         if !self.has(object) {
             let what = format!("{object:?} is not an object, or has been freed");

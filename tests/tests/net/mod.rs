@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rushmem::bootstrap::UniqueId;
 use rushmem_tests::skip;
 
 use super::{PE, all, clean, launcher, ring_lines, sorted, text};
@@ -26,8 +28,9 @@ struct Hosts([String; 2]);
 
 impl Hosts {
     fn new() -> Result<Hosts, String> {
-        let id = std::process::id();
-        let hosts = Hosts([format!("rushmem{id}a"), format!("rushmem{id}b")]);
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (id, i) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let hosts = Hosts([format!("rushmem{id}a{i}"), format!("rushmem{id}b{i}")]);
         let [a, b] = &hosts.0;
         ip(&format!("netns add {a}"))?;
         ip(&format!("netns add {b}"))?;
@@ -156,4 +159,65 @@ fn two_hosts_talk_rocev2() {
         let found = packets(&file, bad);
         assert!(found.is_empty(), "{bad}: {} packets, such as\n{}", found.len(), found[0]);
     }
+}
+
+/// Starts two processes in each host, as `command` says for PE `i` of 4; what each of them wrote.
+fn by_hand(hosts: &Hosts, command: impl Fn(&mut Command, u32)) -> Vec<Output> {
+    let start = |i: u32| {
+        let mut pe = hosts.command(i as usize / 2, Path::new(PE));
+        command(&mut pe, i);
+        pe.spawn().unwrap()
+    };
+    let started: Vec<Child> = (0..4).map(start).collect();
+    started.into_iter().map(|pe| pe.wait_with_output().unwrap()).collect()
+}
+
+#[test]
+fn two_hosts_meet_without_a_launcher() {
+    const TEST: &str = "two_hosts_meet_without_a_launcher";
+    let hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(reason) => return skip(TEST, &format!("network namespaces need root and iproute2: {reason}")),
+    };
+    let did_the_ring = |outputs: &[Output]| {
+        let told: String = outputs.iter().map(all).collect();
+        assert!(outputs.iter().all(|output| output.status.success()), "{told}");
+        let all: Vec<u8> = outputs.iter().flat_map(|output| output.stdout.clone()).collect();
+        let labelled =
+            |line: String| line.split_once("] ").map(|(_, line)| line.to_owned()).unwrap_or_default();
+        let mut wanted: Vec<String> = ring_lines(4).into_iter().map(labelled).collect();
+        wanted.sort();
+        assert_eq!(sorted(&all), wanted, "{told}");
+    };
+
+    // By an id that everybody has in a variable.
+    let id = UniqueId::at("10.83.0.1:4711".parse().unwrap()).unwrap().to_hex();
+    did_the_ring(&by_hand(&hosts, |pe, i| {
+        pe.arg("ring").env("RUSHMEM_ID", &id).env("RUSHMEM_PE", i.to_string()).env("RUSHMEM_N_PES", "4");
+    }));
+
+    // By files, and an interface of PE 0's host that the others can reach.
+    let files = |interface: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        by_hand(&hosts, |pe, i| {
+            pe.args(["files", folder.path().to_str().unwrap(), &i.to_string(), "4"]);
+            pe.env("RUSHMEM_BOOTSTRAP_INTERFACE", interface).env("RUSHMEM_BOOTSTRAP_TIMEOUT", "3s");
+            pe.env("RUSHMEM_LOG", "rushmem::bootstrap=info");
+        })
+    };
+    let outputs = files("cable");
+    did_the_ring(&outputs);
+    assert!(text(&outputs[0].stderr).contains("PE 0 listens at 10.83.0.1:"), "{}", all(&outputs[0]));
+
+    // By default nobody listens to other machines, and who is on one is told so.
+    let outputs = files("");
+    for far in &outputs[2..] {
+        assert!(!far.status.success());
+        assert!(
+            text(&far.stderr).contains("have PE 0 listen on a network that all machines share"),
+            "{}",
+            all(far)
+        );
+    }
+    assert!(text(&outputs[0].stderr).contains("PEs 2-3 of 4 did not arrive"), "{}", all(&outputs[0]));
 }

@@ -155,8 +155,8 @@ fn a_pe_that_stays_away_from_a_barrier_is_missed() {
         pe.barrier()?;
         Ok(told)
     });
-    let wanted = "PE 0: the word at heap offset 0x* was 0 at the deadline, wanted 1, at order.rs:N (block 0, thread 0); \
-                  see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
+    let wanted = "PE 0: PE 1 did not come to a collective call of its team before the deadline, at order.rs:N (block 0, \
+                  thread 0); every member must make the same calls; see whether it still runs, or raise RUSHMEM_TIMEOUT";
     assert_eq!(told[0], wanted);
 }
 

@@ -1,13 +1,16 @@
 //! One binary for all: linking takes longer than running.
 
 mod atomics;
+mod collectives;
 mod connect;
 mod contexts;
 mod direct;
 mod errors;
+mod host_collectives;
 mod host_initiated;
 mod jobs;
 mod launches;
+mod life;
 mod program;
 mod rma;
 mod setups;

@@ -258,7 +258,12 @@ impl Supervisor<'_> {
             self.noted(pe);
         }
         if self.signals == 0 {
-            self.fail(Verdict { pe: lost.pe, code: None }, &lost.to_string());
+            // One that ends the whole job is no loss to be told of.
+            let what = match (lost.pe, lost.exit) {
+                (Some(pe), Some(_)) => format!("PE {pe} {}", lost.reason),
+                _ => lost.to_string(),
+            };
+            self.fail(Verdict { pe: lost.pe, code: lost.exit }, &what);
         }
     }
 

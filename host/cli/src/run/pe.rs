@@ -37,7 +37,7 @@ impl Pe {
         plan: &Plan,
         share: &Share,
         local: u32,
-        bootstrap: &str,
+        server: &str,
         printer: &Arc<Printer>,
         events: &Sender<Event>,
     ) -> Result<Pe, Error> {
@@ -45,7 +45,11 @@ impl Pe {
         // What CUDA needs in the environment is best there before the first thread.
         let missing = |(name, _): &(&str, &str)| std::env::var_os(name).is_none();
         command.envs(rushmem::cuda::ENVIRONMENT.into_iter().filter(missing));
-        command.args(&plan.args).envs(&plan.variables).envs(share.variables_of(local, bootstrap));
+        // What an outer launcher has said is not for these.
+        for name in launch_variables() {
+            command.env_remove(name);
+        }
+        command.args(&plan.args).envs(&plan.variables).envs(share.variables_of(local, server));
         let pe = share.first + local;
         if pe == 0 && printer.shows_progress() && !plan.progress_is_set {
             command.env("RUSHMEM_PROGRESS", "always");

@@ -1,0 +1,129 @@
+//! What is reduced, and how.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::half::{Bf16, F16};
+
+/// A type that collective calls can reduce.
+pub trait Element: Pod + sealed::Sealed {
+    /// Its number.
+    const KIND: ElementKind;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The types of elements, as numbers that the members of a team tell each other. Types of the same size and meaning
+/// share one.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementKind {
+    /// `u8`.
+    U8 = 0,
+    /// `i8`.
+    I8 = 1,
+    /// `u16`.
+    U16 = 2,
+    /// `i16`.
+    I16 = 3,
+    /// `u32`.
+    U32 = 4,
+    /// `i32`.
+    I32 = 5,
+    /// `u64`, `usize`.
+    U64 = 6,
+    /// `i64`, `isize`.
+    I64 = 7,
+    /// [`F16`].
+    F16 = 8,
+    /// [`Bf16`].
+    Bf16 = 9,
+    /// `f32`.
+    F32 = 10,
+    /// `f64`.
+    F64 = 11,
+    /// [`Located`].
+    Located = 12,
+}
+
+/// A reduction. Elements are combined in the order of the members, by one of them, so that all get the same bits.
+///
+/// Integers wrap. The smallest and the largest of floating-point numbers ignore NaN, unless all are; of equal ones, as
+/// 0 and -0 are, it is the first member's. [`F16`] and [`Bf16`] are rounded after each step.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduce {
+    /// `SHMEM_SUM`.
+    Sum = 0,
+    /// `SHMEM_PROD`.
+    Prod = 1,
+    /// `SHMEM_MIN`.
+    Min = 2,
+    /// `SHMEM_MAX`; of [`Located`], `SHMEM_MAXLOC`.
+    Max = 3,
+    /// `SHMEM_AND`: integers.
+    And = 4,
+    /// `SHMEM_OR`: integers.
+    Or = 5,
+    /// `SHMEM_XOR`: integers.
+    Xor = 6,
+}
+
+/// Which elements a prefix sum contains.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// Those of the members up to this one.
+    Inclusive = 0,
+    /// Those of the members before this one: zero on the first.
+    Exclusive = 1,
+}
+
+/// A value, and where it is: for the largest (or smallest) with its place. Of equal values, the one with the lowest
+/// index wins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+pub struct Located {
+    /// What is compared.
+    pub value: f64,
+    /// Where it is.
+    pub index: i64,
+}
+
+macro_rules! elements {
+    ($($t:ty, $kind:ident;)*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Element for $t {
+            const KIND: ElementKind = ElementKind::$kind;
+        }
+    )*};
+}
+elements! {
+    u8, U8; i8, I8; u16, U16; i16, I16; u32, U32; i32, I32; u64, U64; i64, I64; usize, U64; isize, I64;
+    F16, F16; Bf16, Bf16; f32, F32; f64, F64; Located, Located;
+}
+
+/// log2 of the size of elements with this number; none if there are no such.
+#[inline(always)]
+pub(super) fn log_size(kind: u32) -> Option<u32> {
+    match kind {
+        0 | 1 => Some(0),
+        2 | 3 | 8 | 9 => Some(1),
+        4 | 5 | 10 => Some(2),
+        6 | 7 | 11 => Some(3),
+        12 => Some(4),
+        _ => None,
+    }
+}
+
+/// Whether there is that reduction for them.
+#[inline(always)]
+pub(super) fn is_defined(op: u32, kind: u32) -> bool {
+    match kind {
+        0..=7 => op <= Reduce::Xor as u32,
+        8..=11 => op <= Reduce::Max as u32,
+        12 => op == Reduce::Min as u32 || op == Reduce::Max as u32,
+        _ => false,
+    }
+}

@@ -1,0 +1,404 @@
+//! Reductions: each member fetches its part of all sources into scratch, and combines them.
+
+use super::call::{Call, Home};
+use super::element::{Element, Reduce, Scan, is_defined, log_size};
+use super::fold::fold;
+use super::kind;
+use super::spread::{Span, check_equal, check_spans, span_of};
+use crate::ctx::Ctx;
+use crate::error::{Detail, Error, Result};
+use crate::group::Group;
+use crate::heap::SymSlice;
+use crate::sharing::Sharing;
+use crate::team::Team;
+
+impl<S: Sharing> Ctx<S> {
+    /// Combines the members' `src` element by element; every member gets the result in `dst`. OpenSHMEM 1.6 section
+    /// 9.9, `shmem_sum_reduce` and the like. [`Reduce`] says what is promised of the result.
+    ///
+    /// `src` may be `dst`, if it is so on all members.
+    ///
+    /// # Errors
+    /// Those of [`Ctx::team_sync`]; [`Error::BadReduction`] if there is no such reduction of `T`,
+    /// [`Error::LengthMismatch`], [`Error::OutOfRange`], [`Error::Overlap`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce<G: Group, T: Element>(
+        &self,
+        group: G,
+        team: Team,
+        op: Reduce,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+    ) -> Result {
+        let what = What { op: op as u32, kind: T::KIND as u32 };
+        reduce::<G, S>(group, Home::of(self), team, what, span_of(dst), span_of(src))
+    }
+
+    /// [`Ctx::reduce`] with its operation ([`Reduce`]) and its type ([`ElementKind`](crate::ElementKind)) as numbers.
+    ///
+    /// # Errors
+    /// As there; [`Error::OutOfRange`] also if the bytes are not whole elements, aligned for them.
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce_bytes<G: Group>(
+        &self,
+        group: G,
+        team: Team,
+        op: u32,
+        kind: u32,
+        dst: SymSlice<u8>,
+        src: SymSlice<u8>,
+    ) -> Result {
+        reduce::<G, S>(group, Home::of(self), team, What { op, kind }, span_of(dst), span_of(src))
+    }
+
+    /// As [`Ctx::reduce`], but member `i` gets block `i` of the result only: `src` has a block for each member, `dst` has
+    /// one. NVSHMEM's `nvshmem_sum_reducescatter` and the like.
+    ///
+    /// `dst` may be this member's block of `src`.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce_scatter<G: Group, T: Element>(
+        &self,
+        group: G,
+        team: Team,
+        op: Reduce,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+    ) -> Result {
+        let what = What { op: op as u32, kind: T::KIND as u32 };
+        reduce_scatter::<G, S>(group, Home::of(self), team, what, span_of(dst), span_of(src))
+    }
+
+    /// [`Ctx::reduce_scatter`] with numbers, as [`Ctx::reduce_bytes`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce_scatter_bytes<G: Group>(
+        &self,
+        group: G,
+        team: Team,
+        op: u32,
+        kind: u32,
+        dst: SymSlice<u8>,
+        src: SymSlice<u8>,
+    ) -> Result {
+        reduce_scatter::<G, S>(group, Home::of(self), team, What { op, kind }, span_of(dst), span_of(src))
+    }
+
+    /// Adds up the members' `src` in the order of the team; every member gets the sum up to itself in `dst`, with or
+    /// without its own. OpenSHMEM 1.6 section 9.9, `shmem_sum_inscan` and `shmem_sum_exscan`.
+    ///
+    /// `src` may be `dst`.
+    ///
+    /// # Errors
+    /// As [`Ctx::reduce`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn sum_scan<G: Group, T: Element>(
+        &self,
+        group: G,
+        team: Team,
+        which: Scan,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+    ) -> Result {
+        let kind = T::KIND as u32;
+        scan::<G, S>(group, Home::of(self), team, which as u32, kind, span_of(dst), span_of(src))
+    }
+
+    /// [`Ctx::sum_scan`] with its kind ([`Scan`]) and type as numbers, as [`Ctx::reduce_bytes`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn sum_scan_bytes<G: Group>(
+        &self,
+        group: G,
+        team: Team,
+        which: u32,
+        kind: u32,
+        dst: SymSlice<u8>,
+        src: SymSlice<u8>,
+    ) -> Result {
+        scan::<G, S>(group, Home::of(self), team, which, kind, span_of(dst), span_of(src))
+    }
+}
+
+/// A reduction and a type of elements, as numbers.
+#[derive(Clone, Copy)]
+struct What {
+    op: u32,
+    kind: u32,
+}
+
+impl What {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        (self.op as u64) << 32 | self.kind as u64
+    }
+
+    /// Checks that there is such a reduction, and that both objects are made of its elements.
+    #[inline(always)]
+    #[track_caller]
+    fn check<S>(self, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
+        let Some(log) = log_size(self.kind).filter(|_| is_defined(self.op, self.kind)) else {
+            let d = Detail { found: self.op as u64, wanted: self.kind as u64, ..Detail::NONE };
+            return Err(ctx.fail(Error::BadReduction, d));
+        };
+        let odd = |(offset, bytes): Span| (offset | bytes) & ((1 << log) - 1) != 0;
+        if odd(dst) || odd(src) {
+            let d =
+                Detail { found: src.1, wanted: ctx.parts_ref().heap_bytes, offset: src.0, ..Detail::NONE };
+            return Err(ctx.fail(Error::OutOfRange, d));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that one member's piece has in the scratch.
+#[inline(always)]
+fn piece_bytes<G: Group, S: Sharing>(call: Call<G, S>) -> u64 {
+    let (_, bytes) = call.scratch();
+    bytes.checked_div(call.n as u64 - 1).unwrap_or(bytes) & !127
+}
+
+/// Where share `i` of `n` begins, of so many bytes: at a multiple of 16, which no element crosses.
+#[inline(always)]
+fn cut(bytes: u64, i: u64, n: u64) -> u64 {
+    let units = bytes.div_ceil(16);
+    (units.wrapping_mul(i).checked_div(n).unwrap_or(0) * 16).min(bytes)
+}
+
+/// Combines the sources of the members below `until`, of which this PE's lies at `own` and the others' at `theirs` of
+/// theirs: `bytes`, at most a piece. The result goes to `out` of this PE; where none is given, to the beginning of the
+/// scratch. There is at least one source, and not only this PE's.
+#[inline(always)]
+#[track_caller]
+fn combine<G: Group, S: Sharing>(
+    call: Call<G, S>,
+    what: What,
+    out: Option<u64>,
+    own: u64,
+    theirs: u64,
+    bytes: u64,
+    until: u32,
+) -> Result {
+    let ((scratch, _), piece) = (call.scratch(), piece_bytes(call));
+    // Others' pieces lie one after another, without a gap for this member's.
+    let slot = |member: u32| scratch + (member - (member > call.me) as u32) as u64 * piece;
+    let mut k = 1;
+    while k < call.n {
+        let from = call.after(k);
+        if from < until {
+            call.fetch(from, slot(from), theirs, bytes)?;
+        }
+        k += 1;
+    }
+    call.settle()?;
+    let place = |member: u32| if member == call.me { own } else { slot(member) };
+    let ctx = call.home.ctx::<S>();
+    let (mut sum, mut member) = (place(0), 1);
+    while member < until {
+        let to = match out {
+            Some(out) if member + 1 == until => out,
+            _ => scratch,
+        };
+        // SAFETY: parts of objects that have been checked, and of the scratch, whose pieces have room for `bytes`.
+        unsafe {
+            let at = |offset: u64| ctx.address::<u8>(offset);
+            let (rank, size) = (call.group.rank(), call.group.size());
+            fold(what.op, what.kind, at(to), at(sum), at(place(member)), bytes, rank, size);
+        }
+        (sum, member) = (to, member + 1);
+    }
+    call.group.sync();
+    Ok(())
+}
+
+#[inline(never)]
+#[track_caller]
+fn reduce<G: Group, S: Sharing>(
+    group: G,
+    home: Home,
+    team: Team,
+    what: What,
+    dst: Span,
+    src: Span,
+) -> Result {
+    let call = Call::<G, S>::begin(group, home, team)?;
+    let done = reduce_in(call, what, dst, src);
+    call.end(done)
+}
+
+/// Each member combines a share of the elements, and sends it to all. Nobody but the member with that share reads it
+/// from the sources, so it may be written over where the destination is the source.
+#[inline(always)]
+#[track_caller]
+fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Span, src: Span) -> Result {
+    let mine = if call.group.leader() {
+        let ctx = call.home.ctx::<S>();
+        check_spans(&ctx, dst, src, dst.0)
+            .and_then(|()| check_equal(&ctx, src.1, dst.1))
+            .and_then(|()| what.check(&ctx, dst, src))
+    } else {
+        Ok(())
+    };
+    call.meet(call.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]), mine)?;
+    let (bytes, n) = (dst.1, call.n as u64);
+    if n == 1 {
+        if dst.0 != src.0 {
+            call.copy(dst.0, src.0, bytes);
+        }
+        return Ok(());
+    }
+    let piece = piece_bytes(call);
+    let (mut at, end) = (cut(bytes, call.me as u64, n), cut(bytes, call.me as u64 + 1, n));
+    while at < end {
+        let len = (end - at).min(piece);
+        combine(call, what, Some(dst.0 + at), src.0 + at, src.0 + at, len, call.n)?;
+        let mut k = 1;
+        while k < call.n {
+            call.deliver(call.after(k), dst.0 + at, dst.0 + at, len)?;
+            k += 1;
+        }
+        at += len;
+    }
+    let (mut messages, mut i) = (0, 0);
+    while i < n {
+        let share = cut(bytes, i + 1, n) - cut(bytes, i, n);
+        if i != call.me as u64 {
+            messages += (share + piece - 1).checked_div(piece).unwrap_or(0);
+        }
+        i += 1;
+    }
+    call.take(messages)?;
+    call.settle()
+}
+
+#[inline(never)]
+#[track_caller]
+fn reduce_scatter<G: Group, S: Sharing>(
+    group: G,
+    home: Home,
+    team: Team,
+    what: What,
+    dst: Span,
+    src: Span,
+) -> Result {
+    let call = Call::<G, S>::begin(group, home, team)?;
+    let done = reduce_scatter_in(call, what, dst, src);
+    call.end(done)
+}
+
+#[inline(always)]
+#[track_caller]
+fn reduce_scatter_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Span, src: Span) -> Result {
+    let own = src.0.wrapping_add(call.me as u64 * dst.1);
+    let mine = if call.group.leader() {
+        let ctx = call.home.ctx::<S>();
+        let may = if dst.0 == own { src.0 } else { u64::MAX };
+        check_spans(&ctx, dst, src, may)
+            .and_then(|()| check_equal(&ctx, src.1, dst.1 * call.n as u64))
+            .and_then(|()| what.check(&ctx, dst, src))
+    } else {
+        Ok(())
+    };
+    // Where the destination is a block of the source, it is another one on each member.
+    let place = if dst.0 == own { u64::MAX } else { dst.0 };
+    call.meet(call.says(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]), mine)?;
+    if call.n == 1 {
+        if dst.0 != src.0 {
+            call.copy(dst.0, src.0, dst.1);
+        }
+        return Ok(());
+    }
+    let piece = piece_bytes(call);
+    let mut at = 0;
+    while at < dst.1 {
+        let len = (dst.1 - at).min(piece);
+        combine(call, what, Some(dst.0 + at), own + at, own + at, len, call.n)?;
+        at += len;
+    }
+    // The source may be reused once all have read it.
+    call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+}
+
+#[inline(never)]
+#[track_caller]
+fn scan<G: Group, S: Sharing>(
+    group: G,
+    home: Home,
+    team: Team,
+    which: u32,
+    kind: u32,
+    dst: Span,
+    src: Span,
+) -> Result {
+    let call = Call::<G, S>::begin(group, home, team)?;
+    let done = scan_in(call, which, kind, dst, src);
+    call.end(done)
+}
+
+/// Piece by piece: all members read theirs, and meet, before any writes it.
+#[inline(always)]
+#[track_caller]
+fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: Span, src: Span) -> Result {
+    let what = What { op: Reduce::Sum as u32, kind };
+    let exclusive = (which == Scan::Exclusive as u32) as u32;
+    let mine = if call.group.leader() {
+        let ctx = call.home.ctx::<S>();
+        if which > Scan::Exclusive as u32 {
+            let d = Detail { found: which as u64, wanted: kind as u64, ..Detail::NONE };
+            Err(ctx.fail(Error::BadReduction, d))
+        } else {
+            check_spans(&ctx, dst, src, dst.0)
+                .and_then(|()| check_equal(&ctx, src.1, dst.1))
+                .and_then(|()| what.check(&ctx, dst, src))
+        }
+    } else {
+        Ok(())
+    };
+    let says = call.says(kind::SCAN, [dst.1, src.0, which as u64, what.word()]);
+    call.meet(says, mine)?;
+    let (piece, (scratch, _)) = (piece_bytes(call), call.scratch());
+    let mut at = 0;
+    while at < dst.1 {
+        let len = (dst.1 - at).min(piece);
+        let until = call.me + 1 - exclusive;
+        if call.me > 0 {
+            combine(call, what, None, src.0 + at, src.0 + at, len, until)?;
+        }
+        call.meet(call.says(kind::STEP, [at, 0, 0, 0]), Ok(()))?;
+        if call.me > 0 {
+            call.copy(dst.0 + at, scratch, len);
+        } else if exclusive == 1 {
+            zero(call, dst.0 + at, len);
+        } else if dst.0 != src.0 {
+            call.copy(dst.0 + at, src.0 + at, len);
+        }
+        at += len;
+    }
+    Ok(())
+}
+
+/// Clears bytes of this PE.
+#[inline(always)]
+#[track_caller]
+fn zero<G: Group, S: Sharing>(call: Call<G, S>, at: u64, bytes: u64) {
+    let to = call.home.ctx::<S>().address::<u8>(at);
+    let mut i = call.group.rank() as usize;
+    while (i as u64) < bytes {
+        // SAFETY: a part of an object that has been checked.
+        unsafe { crate::arch::write(to.add(i), 0u8) };
+        i += call.group.size() as usize;
+    }
+    call.group.sync();
+}

@@ -1,0 +1,33 @@
+//! What this library is: constants for kernels and hosts alike. OpenSHMEM 1.6 section 9.1.6.
+
+use core::ffi::CStr;
+
+/// The version of OpenSHMEM whose meaning the calls have, major and minor: `SHMEM_MAJOR_VERSION` and
+/// `SHMEM_MINOR_VERSION`, as `shmem_info_get_version` gives them.
+pub const SPECIFICATION: (u32, u32) = (1, 6);
+
+/// The version of this library, major, minor and patch. NVSHMEM: `nvshmemx_vendor_get_version_info`.
+pub const VERSION: (u32, u32, u32) = (
+    number(env!("CARGO_PKG_VERSION_MAJOR")),
+    number(env!("CARGO_PKG_VERSION_MINOR")),
+    number(env!("CARGO_PKG_VERSION_PATCH")),
+);
+
+/// The name of this library, as `shmem_info_get_name` gives it: `SHMEM_VENDOR_STRING`.
+pub const NAME: &CStr = c"Rushmem";
+
+/// Bytes that a name may have, its final zero included: `SHMEM_MAX_NAME_LEN`.
+pub const MAX_NAME_LEN: usize = 64;
+
+const _: () = assert!(NAME.count_bytes() < MAX_NAME_LEN);
+
+/// Reads a number of the package's version; in the compiler only.
+#[allow(clippy::indexing_slicing)]
+const fn number(text: &str) -> u32 {
+    let (digits, mut n, mut i) = (text.as_bytes(), 0, 0);
+    while i < digits.len() {
+        n = n * 10 + (digits[i] - b'0') as u32;
+        i += 1;
+    }
+    n
+}

@@ -1,0 +1,56 @@
+//! Names of collective calls.
+
+use bytemuck::Pod;
+
+use crate::{Ctx, Element, Group, Reduce, Result, Scan, Sharing, SymSlice, Team};
+
+names! {
+    shmem_team_sync = team_sync [G: Group] (group: G, team: Team) -> Result;
+    shmem_barrier = barrier [G: Group] (group: G, team: Team) -> Result;
+    shmem_broadcast = broadcast [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>, root: u32) -> Result;
+    shmem_fcollect = fcollect [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result;
+    shmem_collect = collect [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result;
+    shmem_alltoall = alltoall [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result;
+    shmem_alltoalls = alltoalls [G: Group, T: Pod]
+        (group: G, team: Team, dst: SymSlice<T>, src: SymSlice<T>, dst_stride: usize, src_stride: usize, len: usize)
+        -> Result;
+}
+
+macro_rules! reductions {
+    ($($name:ident, $method:ident, $op:expr, $doc:literal;)*) => {$(
+        #[doc = $doc]
+        #[inline(always)]
+        #[track_caller]
+        pub fn $name<S: Sharing, G: Group, T: Element>(
+            ctx: &Ctx<S>,
+            group: G,
+            team: Team,
+            dst: SymSlice<T>,
+            src: SymSlice<T>,
+        ) -> Result {
+            ctx.$method(group, team, $op, dst, src)
+        }
+    )*};
+}
+reductions! {
+    shmem_sum_reduce, reduce, Reduce::Sum, "[`Ctx::reduce`] by [`Reduce::Sum`]; its errors.";
+    shmem_prod_reduce, reduce, Reduce::Prod, "[`Ctx::reduce`] by [`Reduce::Prod`]; its errors.";
+    shmem_min_reduce, reduce, Reduce::Min, "[`Ctx::reduce`] by [`Reduce::Min`]; its errors.";
+    shmem_max_reduce, reduce, Reduce::Max, "[`Ctx::reduce`] by [`Reduce::Max`]; its errors.";
+    shmem_and_reduce, reduce, Reduce::And, "[`Ctx::reduce`] by [`Reduce::And`]; its errors.";
+    shmem_or_reduce, reduce, Reduce::Or, "[`Ctx::reduce`] by [`Reduce::Or`]; its errors.";
+    shmem_xor_reduce, reduce, Reduce::Xor, "[`Ctx::reduce`] by [`Reduce::Xor`]; its errors.";
+    shmem_sum_reducescatter, reduce_scatter, Reduce::Sum, "[`Ctx::reduce_scatter`] by [`Reduce::Sum`]; its errors.";
+    shmem_prod_reducescatter, reduce_scatter, Reduce::Prod, "[`Ctx::reduce_scatter`] by [`Reduce::Prod`]; its errors.";
+    shmem_min_reducescatter, reduce_scatter, Reduce::Min, "[`Ctx::reduce_scatter`] by [`Reduce::Min`]; its errors.";
+    shmem_max_reducescatter, reduce_scatter, Reduce::Max, "[`Ctx::reduce_scatter`] by [`Reduce::Max`]; its errors.";
+    shmem_and_reducescatter, reduce_scatter, Reduce::And, "[`Ctx::reduce_scatter`] by [`Reduce::And`]; its errors.";
+    shmem_or_reducescatter, reduce_scatter, Reduce::Or, "[`Ctx::reduce_scatter`] by [`Reduce::Or`]; its errors.";
+    shmem_xor_reducescatter, reduce_scatter, Reduce::Xor, "[`Ctx::reduce_scatter`] by [`Reduce::Xor`]; its errors.";
+    shmem_sum_inscan, sum_scan, Scan::Inclusive, "[`Ctx::sum_scan`] with this member; its errors.";
+    shmem_sum_exscan, sum_scan, Scan::Exclusive, "[`Ctx::sum_scan`] without this member; its errors.";
+}

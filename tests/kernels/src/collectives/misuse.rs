@@ -1,0 +1,199 @@
+//! Collective calls that do not go together.
+
+use rushmem_device::prelude::*;
+
+use crate::units::Together;
+
+/// A collective call of 4 words from `src` into `wide`, as a kernel argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Disagreement {
+    /// `team_sync`.
+    Sync,
+    /// `fcollect`.
+    Fcollect,
+    /// `collect`.
+    Collect,
+    /// `alltoall`.
+    Alltoall,
+    /// `broadcast` from member 0.
+    Broadcast,
+    /// `broadcast` from member 1.
+    OtherRoot,
+    /// `reduce` by `Sum`.
+    Sum,
+    /// `reduce` by `Max`.
+    Largest,
+    /// `reduce` by `Sum`, of 3 words.
+    Fewer,
+    /// `reduce` by `Sum`, of other words.
+    OtherType,
+    /// `scan`.
+    Scan,
+    /// `reduce_scatter`.
+    ScatteredSum,
+    /// `fcollect` into too short a destination.
+    Shorter,
+    /// `alltoall` within one object.
+    Overlapping,
+    /// `broadcast` from a member that there is not.
+    NoSuchRoot,
+    /// `reduce` by `And` of floating-point numbers.
+    BitsOfFloats,
+    /// `fcollect` into a part that is not there.
+    Outside,
+}
+
+/// Does what `which` says, and a good `fcollect` from `src` to `dst` after it. The codes of what they returned go to
+/// `codes`, 1000 for success.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // a kernel's
+pub fn disagree(
+    ctx: &Ctx,
+    which: u32,
+    together: u32,
+    team: Team,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    wide: SymSlice<u32>,
+    floats: SymSlice<f32>,
+    codes: SymSlice<u32>,
+) {
+    if together == Together::Block as u32 {
+        disagree_as(ctx, Block::current(), which, team, dst, src, wide, floats, codes);
+    } else if together == Together::Warp as u32 {
+        disagree_as(ctx, Warp::current(), which, team, dst, src, wide, floats, codes);
+    } else if Thread::index() == 0 {
+        disagree_as(ctx, Thread, which, team, dst, src, wide, floats, codes);
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // a kernel's
+fn disagree_as<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    which: u32,
+    team: Team,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    wide: SymSlice<u32>,
+    floats: SymSlice<f32>,
+    codes: SymSlice<u32>,
+) {
+    let first = call(ctx, group, which, team, src, wide, floats);
+    let second = ctx.fcollect(group, team, dst, src);
+    if group.leader() {
+        ctx.local(codes).store(0, code_of(first));
+        ctx.local(codes).store(1, code_of(second));
+    }
+}
+
+#[inline(always)]
+fn call<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    which: u32,
+    team: Team,
+    src: SymSlice<u32>,
+    wide: SymSlice<u32>,
+    floats: SymSlice<f32>,
+) -> Result {
+    use Disagreement as D;
+    let (four, n) = (wide.slice(0..4), ctx.team_n_pes(team).unwrap_or(0) as usize);
+    if which == D::Sync as u32 {
+        ctx.team_sync(group, team)
+    } else if which == D::Fcollect as u32 {
+        ctx.fcollect(group, team, wide, src)
+    } else if which == D::Collect as u32 {
+        ctx.collect(group, team, wide, src)
+    } else if which == D::Alltoall as u32 {
+        ctx.alltoall(group, team, wide.slice(0..n), wide.slice(n..2 * n))
+    } else if which == D::Broadcast as u32 {
+        ctx.broadcast(group, team, four, src, 0)
+    } else if which == D::OtherRoot as u32 {
+        ctx.broadcast(group, team, four, src, 1)
+    } else if which == D::Sum as u32 {
+        ctx.reduce(group, team, Reduce::Sum, four, src)
+    } else if which == D::Largest as u32 {
+        ctx.reduce(group, team, Reduce::Max, four, src)
+    } else if which == D::Fewer as u32 {
+        ctx.reduce(group, team, Reduce::Sum, wide.slice(0..3), src.slice(0..3))
+    } else if which == D::Scan as u32 {
+        ctx.sum_scan(group, team, Scan::Inclusive, four, src)
+    } else if which == D::ScatteredSum as u32 {
+        ctx.reduce_scatter(group, team, Reduce::Sum, src, wide)
+    } else {
+        wrong(ctx, group, which, team, src, wide, floats)
+    }
+}
+
+#[inline(always)]
+fn wrong<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    which: u32,
+    team: Team,
+    src: SymSlice<u32>,
+    wide: SymSlice<u32>,
+    floats: SymSlice<f32>,
+) -> Result {
+    use Disagreement as D;
+    if which == D::OtherType as u32 {
+        ctx.reduce(group, team, Reduce::Sum, floats, floats)
+    } else if which == D::Shorter as u32 {
+        ctx.fcollect(group, team, wide.slice(0..2), src)
+    } else if which == D::Overlapping as u32 {
+        ctx.alltoall(group, team, wide.slice(0..6), wide.slice(3..9))
+    } else if which == D::NoSuchRoot as u32 {
+        ctx.broadcast(group, team, wide.slice(0..4), src, 99)
+    } else if which == D::BitsOfFloats as u32 {
+        ctx.reduce(group, team, Reduce::And, floats, floats)
+    } else {
+        ctx.fcollect(group, team, wide.slice(0..wide.len() + 1), src)
+    }
+}
+
+/// PE 0's blocks sync with the team at once: the one that is refused lets PE 1 come, which waits for that. What each call
+/// returned goes to `codes`.
+#[kernel]
+pub fn team_twice(ctx: &Ctx, team: Team, signal: Sym<Signal>, codes: SymSlice<u32>) -> Result {
+    let block = Block::current();
+    if ctx.my_pe() == 1 {
+        ctx.signal_wait_until(block, signal, Cmp::Eq, 1)?;
+        return ctx.team_sync(block, team);
+    }
+    let synced = ctx.team_sync(block, team);
+    if block.leader() {
+        ctx.local(codes).store(block.id() as usize, code_of(synced));
+        if synced == Err(Error::TeamBusy) {
+            ctx.signal_op(signal, SignalOp::Set, 1, 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// A wait, an arrival, another one, and two waits' worth of good ones; what they returned goes to `codes`.
+#[kernel]
+pub fn half_barriers(ctx: &Ctx, team: Team, codes: SymSlice<u32>) {
+    let block = Block::current();
+    let out = ctx.local(codes);
+    let keep = |i: usize, result: Result| {
+        if block.leader() {
+            out.store(i, code_of(result));
+        }
+    };
+    keep(0, ctx.sync_wait(block, team));
+    keep(1, ctx.sync_arrive(block, team));
+    keep(2, ctx.sync_arrive(block, team));
+    keep(3, ctx.sync_wait(block, team));
+    keep(4, ctx.team_sync(block, team));
+}
+
+#[inline(always)]
+fn code_of(result: Result) -> u32 {
+    match result {
+        Ok(()) => 1000,
+        Err(error) => error as u32,
+    }
+}

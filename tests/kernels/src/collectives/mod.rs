@@ -1,0 +1,235 @@
+//! An interpreter of collective calls: each block carries out a list of steps that the host made up.
+
+mod misuse;
+mod types;
+
+pub use misuse::{Disagreement, disagree, half_barriers, team_twice};
+pub use types::{collective_names, reduce_floats};
+
+use rushmem_device::prelude::*;
+
+use crate::units::Together;
+
+/// Words of one step: a [`Step`], the number of a team, `dst`, `src`, `n`, `a`, `b`, `c`.
+pub const STEP_WORDS: usize = 8;
+
+/// What a step does. `dst` and `src` are offsets in the bytes of the interpreter, lengths are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Step {
+    /// End of the list.
+    End,
+    /// `team_sync`.
+    Sync,
+    /// `barrier`.
+    Barrier,
+    /// `sync_arrive`.
+    Arrive,
+    /// `sync_wait`.
+    Wait,
+    /// `broadcast` of `n` bytes from member `a`.
+    Broadcast,
+    /// `fcollect` of `n` bytes of each.
+    Fcollect,
+    /// `collect` of `n` bytes of this one into `a`.
+    Collect,
+    /// `alltoall` of blocks of `n` bytes.
+    Alltoall,
+    /// `reduce` of `n` bytes by operation `a` of type `b`.
+    Reduce,
+    /// `reduce_scatter` into `n` bytes, likewise.
+    ReduceScatter,
+    /// `scan` of `n` bytes: kind `a` of type `b`.
+    Scan,
+    /// `team_sync`, then `put_signal` of `n` bytes from member `a` to `b`, who waits for signal `c`.
+    PutSignal,
+    /// `put_nbi` likewise, `fence`, and an atomic on the signal.
+    PutFence,
+    /// As many looks at a word of this PE: time goes by.
+    Delay,
+}
+
+/// The first group of each block carries out the block's part of `steps` with teams `one`, `two` and `three`.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // a kernel's
+pub fn collectives(
+    ctx: &Ctx,
+    together: u32,
+    one: Team,
+    two: Team,
+    three: Team,
+    steps: SymSlice<u64>,
+    bytes: SymSlice<u8>,
+    signals: SymSlice<Signal>,
+) -> Result {
+    let teams = [one, two, three];
+    let memory = Memory { steps, bytes, signals };
+    if together == Together::Block as u32 {
+        return follow(ctx, Block::current(), teams, memory);
+    }
+    if Warp::current().id() != 0 {
+        return Ok(());
+    }
+    if together == Together::Warp as u32 {
+        return follow(ctx, Warp::current(), teams, memory);
+    }
+    if Block::current().rank() == 0 { follow(ctx, Thread, teams, memory) } else { Ok(()) }
+}
+
+#[derive(Clone, Copy)]
+struct Memory {
+    steps: SymSlice<u64>,
+    bytes: SymSlice<u8>,
+    signals: SymSlice<Signal>,
+}
+
+#[inline(always)]
+fn follow<G: Group>(ctx: &Ctx, group: G, [one, two, three]: [Team; 3], memory: Memory) -> Result {
+    let block = Block::current();
+    let share = memory.steps.len().checked_div(block.count() as usize).unwrap_or(0);
+    let list = ctx.local(memory.steps);
+    let mut at = block.id() as usize * share;
+    let end = at + share;
+    while at + STEP_WORDS <= end && list.load(at) != Step::End as u64 {
+        let team = match list.load(at + 1) {
+            0 => one,
+            1 => two,
+            2 => three,
+            _ => Team::WORLD,
+        };
+        let words = [0, 2, 3, 4, 5, 6, 7].map(|i| list.load(at + i));
+        step(ctx, group, team, words, memory)?;
+        at += STEP_WORDS;
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn step<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    team: Team,
+    [code, dst, src, n, a, b, c]: [u64; STEP_WORDS - 1],
+    memory: Memory,
+) -> Result {
+    let members = ctx.team_n_pes(team).unwrap_or(0) as u64;
+    let part = |from: u64, len: u64| memory.bytes.slice(from as usize..(from + len) as usize);
+    let (of_one, of_all) = (n, n * members);
+    if code == Step::Sync as u64 {
+        ctx.team_sync(group, team)
+    } else if code == Step::Barrier as u64 {
+        ctx.barrier(group, team)
+    } else if code == Step::Arrive as u64 {
+        ctx.sync_arrive(group, team)
+    } else if code == Step::Wait as u64 {
+        ctx.sync_wait(group, team)
+    } else if code == Step::Broadcast as u64 {
+        ctx.broadcast(group, team, part(dst, of_one), part(src, of_one), a as u32)
+    } else if code == Step::Fcollect as u64 {
+        ctx.fcollect(group, team, part(dst, of_all), part(src, of_one))
+    } else if code == Step::Collect as u64 {
+        ctx.collect(group, team, part(dst, a), part(src, of_one))
+    } else if code == Step::Alltoall as u64 {
+        ctx.alltoall(group, team, part(dst, of_all), part(src, of_all))
+    } else if code == Step::Reduce as u64 {
+        ctx.reduce_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
+    } else if code == Step::ReduceScatter as u64 {
+        ctx.reduce_scatter_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_all))
+    } else if code == Step::Scan as u64 {
+        ctx.sum_scan_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
+    } else if code == Step::Delay as u64 {
+        let mut turn = 0;
+        while turn < n {
+            ctx.test(memory.signals.at(0), Cmp::Eq, 1)?;
+            group.sync();
+            turn += 1;
+        }
+        Ok(())
+    } else {
+        between_two(ctx, group, team, code, part(dst, of_one), part(src, of_one), [a, b, c], memory.signals)
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // a step's
+fn between_two<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    team: Team,
+    code: u64,
+    dst: SymSlice<u8>,
+    src: SymSlice<u8>,
+    [from, to, signal]: [u64; 3],
+    signals: SymSlice<Signal>,
+) -> Result {
+    let me = ctx.team_my_pe(team).unwrap_or(u32::MAX) as u64;
+    let (Some(pe), signal) = (ctx.translate_pe(team, to as u32, Team::WORLD), signals.at(signal as usize))
+    else {
+        return Ok(());
+    };
+    // What the receiver did before is over.
+    ctx.team_sync(group, team)?;
+    if me == from && code == Step::PutSignal as u64 {
+        ctx.put_signal(group, dst, src, signal, SignalOp::Add, 1, pe)?;
+    } else if me == from {
+        ctx.put_nbi(group, dst, src, pe)?;
+        if group.leader() {
+            ctx.fence()?;
+            ctx.atomic_add(signal, 1, pe)?;
+        }
+        ctx.quiet(group)?;
+    }
+    if me == to { ctx.wait_until(group, signal, Cmp::Eq, 1) } else { Ok(()) }
+}
+
+/// `alltoalls` and `alltoallv` of words of 4 bytes, by the first block. `parts` says the counts and offsets of the
+/// destination, then those of the source.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // a kernel's
+pub fn scattered(
+    ctx: &Ctx,
+    together: u32,
+    team: Team,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    dst_stride: u32,
+    src_stride: u32,
+    len: u32,
+    parts: SymSlice<u64>,
+) -> Result {
+    let strides = (dst_stride as usize, src_stride as usize, len as usize);
+    if together == Together::Block as u32 {
+        return scattered_by(ctx, Block::current(), team, dst, src, strides, parts);
+    }
+    if Warp::current().id() != 0 {
+        return Ok(());
+    }
+    if together == Together::Warp as u32 {
+        return scattered_by(ctx, Warp::current(), team, dst, src, strides, parts);
+    }
+    if Block::current().rank() == 0 {
+        scattered_by(ctx, Thread, team, dst, src, strides, parts)
+    } else {
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn scattered_by<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    team: Team,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    (dst_stride, src_stride, len): (usize, usize, usize),
+    parts: SymSlice<u64>,
+) -> Result {
+    if dst_stride != 0 {
+        return ctx.alltoalls(group, team, dst, src, dst_stride, src_stride, len);
+    }
+    let n = ctx.team_n_pes(team).unwrap_or(0) as usize;
+    let words = |i: usize| parts.slice(i * n..(i + 1) * n);
+    let (to, from) =
+        (Parts { counts: words(0), offsets: words(1) }, Parts { counts: words(2), offsets: words(3) });
+    ctx.alltoallv(group, team, dst, to, src, from)
+}

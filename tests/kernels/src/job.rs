@@ -1,0 +1,56 @@
+//! The job as a kernel sees it, and its end by a kernel.
+
+use rushmem_device::info;
+use rushmem_device::prelude::*;
+
+/// What a kernel knows: this PE, the PEs, the versions of specification and library.
+pub const FACTS: usize = 7;
+
+/// Stores the facts, and the library's name.
+#[kernel]
+pub fn who_am_i(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
+    if !Block::current().leader() {
+        return;
+    }
+    let facts = ctx.local(facts);
+    facts.store(0, ctx.my_pe());
+    facts.store(1, ctx.n_pes());
+    facts.store(2, info::SPECIFICATION.0);
+    facts.store(3, info::SPECIFICATION.1);
+    facts.store(4, info::VERSION.0);
+    facts.store(5, info::VERSION.1);
+    facts.store(6, info::VERSION.2);
+    let (name, bytes) = (ctx.local(name), info::NAME.to_bytes_with_nul());
+    let mut i = 0;
+    while let Some(byte) = bytes.get(i) {
+        name.store(i, *byte);
+        i += 1;
+    }
+}
+
+/// The first block ends the job with `code`; the others wait for a signal that never comes.
+#[kernel]
+pub fn end_the_job(ctx: &Ctx, signal: Sym<Signal>, code: u32) -> Result {
+    let block = Block::current();
+    if block.id() == 0 {
+        return Err(ctx.global_exit(code as u8));
+    }
+    ctx.signal_wait_until(block, signal, Cmp::Eq, 1).map(|_| ())
+}
+
+/// Every thread adds 1 to a word of the next PE, `times` times.
+#[kernel]
+pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
+    let mut i = 0;
+    while i < times {
+        ctx.atomic_add(word, 1, ctx.pe_after(1))?;
+        i += 1;
+    }
+    ctx.quiet(Thread)
+}
+
+/// Puts to the next PE, and waits for nothing.
+#[kernel]
+pub fn put_and_leave(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+    ctx.put_nbi(Block::current(), dst, src, ctx.pe_after(1))
+}

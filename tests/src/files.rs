@@ -1,0 +1,59 @@
+//! Start-up exchange by files in a folder that all processes see: the smallest plug-in that there can be.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rushmem::Error;
+use rushmem::bootstrap::{Exchange, ExchangeError};
+
+/// Longer than any process takes to start.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Each process writes what it gives into a file with its number.
+pub struct Files {
+    folder: PathBuf,
+    pe: u32,
+    n_pes: u32,
+}
+
+impl Files {
+    /// From a folder, a number and how many there are.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn from_args(mut args: impl Iterator<Item = String>) -> Result<Files, Error> {
+        let folder = args.next();
+        let (pe, n_pes) =
+            (args.next().and_then(|n| n.parse().ok()), args.next().and_then(|n| n.parse().ok()));
+        match (folder, pe, n_pes) {
+            (Some(folder), Some(pe), Some(n_pes)) => Ok(Files { folder: folder.into(), pe, n_pes }),
+            _ => Err(Error::Misuse { call: "suite_pe", what: "files FOLDER PE N".into() }),
+        }
+    }
+}
+
+impl Exchange for Files {
+    fn pe(&self) -> u32 {
+        self.pe
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.n_pes
+    }
+
+    fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        let draft = self.folder.join(format!("{}.draft", self.pe));
+        std::fs::write(&draft, mine)?;
+        // Whole, or not there.
+        std::fs::rename(&draft, self.folder.join(self.pe.to_string()))?;
+        let begin = Instant::now();
+        let read = |pe: u32| loop {
+            match std::fs::read(self.folder.join(pe.to_string())) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if begin.elapsed() > LONG => return Err(error.into()),
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        (0..self.n_pes).map(read).collect()
+    }
+}

@@ -1,0 +1,422 @@
+//! Every way to start a job but our own launcher: by hand with an id, by files, by other people's launchers, inside of
+//! MPI. And how jobs end, and what processes write while they run.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rushmem::bootstrap::UniqueId;
+use rushmem_tests::launch::{all, clean, launcher, text};
+use rushmem_tests::skip;
+
+const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
+const MPI: &str = env!("CARGO_BIN_EXE_suite_mpi");
+
+/// Long enough on a busy machine, and shorter than any deadline that a test sets on purpose.
+const SOON: Duration = Duration::from_secs(40);
+
+/// What `ring` prints with `n` PEs, sorted.
+fn ring_lines(n: u32) -> Vec<String> {
+    let mut lines: Vec<String> = (0..n)
+        .flat_map(|pe| {
+            let before = (pe + n - 1) % n;
+            [
+                format!("PE {pe} of {n} has all that PE {before} sent"),
+                format!("PE {pe} has all that all sent"),
+            ]
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+fn sorted(output: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = text(output).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// A PE that is started by hand.
+fn pe(what: &[&str]) -> Command {
+    let mut command = clean(Path::new(PE));
+    command.args(what);
+    command
+}
+
+/// The outputs of processes that run at the same time, one after the other's end.
+fn together(commands: impl IntoIterator<Item = Command>) -> Vec<Output> {
+    let started: Vec<Child> = commands.into_iter().map(|mut command| command.spawn().unwrap()).collect();
+    started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
+}
+
+/// All of them did the ring.
+fn assert_ring(outputs: &[Output]) {
+    let told: String = outputs.iter().map(all).collect();
+    assert!(outputs.iter().all(|output| output.status.success()), "{told}");
+    let lines: Vec<u8> = outputs.iter().flat_map(|output| output.stdout.clone()).collect();
+    assert_eq!(sorted(&lines), ring_lines(outputs.len() as u32), "{told}");
+}
+
+/// An id for this machine, made by the command for it.
+fn id(test: &str) -> Option<String> {
+    let Some(launcher) = launcher(PE) else {
+        skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+        return None;
+    };
+    let output = clean(&launcher).arg("id").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    Some(text(&output.stdout).trim().to_owned())
+}
+
+/// PE `i` of `n`, with an id in its environment.
+fn with_id(id: &str, i: u32, n: u32, what: &[&str]) -> Command {
+    let mut command = pe(what);
+    command.env("RUSHMEM_ID", id).env("RUSHMEM_PE", i.to_string()).env("RUSHMEM_N_PES", n.to_string());
+    command
+}
+
+#[test]
+fn processes_started_by_hand_meet_by_an_id_and_two_jobs_do_not_mix() {
+    let test = "processes_started_by_hand_meet_by_an_id_and_two_jobs_do_not_mix";
+    let (Some(one), Some(other)) = (id(test), id(test)) else { return };
+    std::thread::scope(|scope| {
+        // Those that join come before PE 0, which listens.
+        let job = |id: String, n: u32| together((0..n).rev().map(|i| with_id(&id, i, n, &["ring"])));
+        let first = scope.spawn(move || job(one, 3));
+        assert_ring(&job(other, 2));
+        assert_ring(&first.join().unwrap());
+    });
+}
+
+#[test]
+fn a_process_that_does_not_come_is_named_in_time() {
+    let Some(id) = id("a_process_that_does_not_come_is_named_in_time") else { return };
+    let begin = Instant::now();
+    let late = [0, 2].map(|i| {
+        let mut command = with_id(&id, i, 3, &["ring"]);
+        command.env("RUSHMEM_BOOTSTRAP_TIMEOUT", "1s");
+        command
+    });
+    for output in together(late) {
+        assert_eq!(output.status.code(), Some(1), "{}", all(&output));
+        assert!(
+            text(&output.stderr).contains("PE 1 of 3 did not arrive at joining the job"),
+            "{}",
+            all(&output)
+        );
+    }
+    assert!(begin.elapsed() < SOON);
+}
+
+#[test]
+fn who_has_another_secret_is_not_let_in() {
+    let Some(text_of_id) = id("who_has_another_secret_is_not_let_in") else { return };
+    let addr = UniqueId::from_hex(&text_of_id).unwrap().addr();
+    let forged = UniqueId::at(addr).unwrap().to_hex();
+    let mut server = with_id(&text_of_id, 0, 2, &["ring"]).spawn().unwrap();
+    let mut stranger = with_id(&forged, 1, 2, &["ring"]);
+    let output = stranger.env("RUSHMEM_BOOTSTRAP_TIMEOUT", "10s").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("its token is not this job's"), "{}", all(&output));
+    // The job is none the worse for it.
+    let joined = with_id(&text_of_id, 1, 2, &["ring"]).output().unwrap();
+    assert!(joined.status.success(), "{}", all(&joined));
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn a_plug_in_of_files_brings_up_a_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let numbers = ["0", "1", "2"];
+    assert_ring(&together(numbers.map(|i| pe(&["files", path, i, "3"]))));
+}
+
+#[test]
+fn the_named_interface_is_used_and_a_wrong_one_is_an_error() {
+    let with = |interface: &str, family: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        together(["0", "1"].map(|i| {
+            let mut command = pe(&["files", path, i, "2"]);
+            command.env("RUSHMEM_BOOTSTRAP_INTERFACE", interface);
+            command.env("RUSHMEM_BOOTSTRAP_FAMILY", family).env("RUSHMEM_LOG", "rushmem::bootstrap=info");
+            command
+        }))
+    };
+    let outputs = with("lo", "ipv4");
+    assert_ring(&outputs);
+    assert!(text(&outputs[0].stderr).contains("listens at 127.0.0.1:"), "{}", all(&outputs[0]));
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        let outputs = with("::1", "ipv6");
+        assert_ring(&outputs);
+        assert!(text(&outputs[0].stderr).contains("listens at [::1]:"), "{}", all(&outputs[0]));
+    } else {
+        skip("the_named_interface_is_used_and_a_wrong_one_is_an_error", "IPv6 is not there");
+    }
+    let outputs = with("nowhere0", "auto");
+    let told = text(&outputs[0].stderr);
+    assert!(told.contains("there is no `nowhere0`; there are") && told.contains("lo (127.0.0.1)"), "{told}");
+    assert!(text(&outputs[1].stderr).contains("PE 0 could not make an id"), "{}", all(&outputs[1]));
+}
+
+/// A launcher with these arguments and a program, or nothing where there is none of this kind.
+fn mpi_launcher(test: &str, name: &str, package: &str, args: &[&str], program: &str) -> Option<Command> {
+    if Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        skip(test, &format!("there is no {name} (Debian: {package})"));
+        return None;
+    }
+    let mut command = clean(Path::new(name));
+    // Open MPI asks for that where everybody is root, and where there are fewer cores than processes.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(args).arg(program);
+    Some(command)
+}
+
+fn hydra(test: &str, n: &str, program: &str) -> Option<Command> {
+    mpi_launcher(test, "mpiexec.hydra", "mpich", &["-n", n], program)
+}
+
+fn open_mpi(test: &str, n: &str, program: &str) -> Option<Command> {
+    mpi_launcher(test, "mpirun.openmpi", "openmpi-bin", &["--oversubscribe", "-n", n], program)
+}
+
+/// The ring under a launcher, which it must know by itself.
+fn rings(command: Option<Command>, n: u32, why: &str) {
+    let Some(mut command) = command else { return };
+    let output = command.arg("ring").env("RUSHMEM_LOG", "rushmem::bootstrap=info").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    assert_eq!(sorted(&output.stdout), ring_lines(n), "{}", all(&output));
+    assert!(text(&output.stderr).contains(why), "{}", all(&output));
+}
+
+#[test]
+fn a_launcher_that_speaks_pmi_1_starts_a_job() {
+    let test = "a_launcher_that_speaks_pmi_1_starts_a_job";
+    rings(hydra(test, "3", PE), 3, "PMI_FD is set: a launcher speaks PMI-1");
+}
+
+#[test]
+fn a_launcher_that_speaks_pmi_2_starts_a_job() {
+    let command = hydra("a_launcher_that_speaks_pmi_2_starts_a_job", "3", PE).map(|mut command| {
+        command.env("RUSHMEM_BOOTSTRAP", "pmi2");
+        command
+    });
+    rings(command, 3, "RUSHMEM_BOOTSTRAP=pmi2");
+}
+
+#[test]
+fn a_launcher_that_speaks_pmix_starts_a_job() {
+    let test = "a_launcher_that_speaks_pmix_starts_a_job";
+    rings(open_mpi(test, "3", PE), 3, "PMIX_RANK is set: a launcher speaks PMIx");
+}
+
+#[test]
+fn a_setting_makes_each_process_of_a_launcher_a_job_of_its_own() {
+    let test = "a_setting_makes_each_process_of_a_launcher_a_job_of_its_own";
+    let Some(mut command) = hydra(test, "2", PE) else { return };
+    let output = command.arg("ring").env("RUSHMEM_BOOTSTRAP", "threads").output().unwrap();
+    let lines = [ring_lines(1), ring_lines(1)].concat();
+    let mut wanted = lines;
+    wanted.sort();
+    assert_eq!(sorted(&output.stdout), wanted, "{}", all(&output));
+}
+
+/// A process as torchrun starts it.
+fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
+    let mut command = pe(what);
+    for name in ["RANK", "LOCAL_RANK"] {
+        command.env(name, i.to_string());
+    }
+    for name in ["WORLD_SIZE", "LOCAL_WORLD_SIZE"] {
+        command.env(name, n.to_string());
+    }
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    command.env("TORCHELASTIC_RUN_ID", std::process::id().to_string());
+    command
+}
+
+/// A port that nobody else in these tests uses.
+fn port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn the_variables_of_torchrun_start_a_job() {
+    let (port, other) = (port(), port());
+    std::thread::scope(|scope| {
+        let second = scope.spawn(move || together((0..2).map(|i| torch(i, 2, other, &["ring"]))));
+        assert_ring(&together((0..3).map(|i| torch(i, 3, port, &["ring"]))));
+        assert_ring(&second.join().unwrap());
+    });
+}
+
+#[test]
+fn torchrun_on_several_nodes_needs_a_secret() {
+    let port = port();
+    let nodes = |token: Option<&str>| {
+        let started = (0..2u32).map(|i| {
+            let mut command = torch(i, 2, port, &["ring"]);
+            command.env("LOCAL_RANK", "0").env("LOCAL_WORLD_SIZE", "1");
+            command.env("RUSHMEM_TOKEN", token.unwrap_or_default());
+            if token.is_none() {
+                command.env_remove("RUSHMEM_TOKEN");
+            }
+            command
+        });
+        together(started)
+    };
+    for output in nodes(None) {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("export the same RUSHMEM_TOKEN"), "{}", all(&output));
+    }
+    assert_ring(&nodes(Some(&"5a".repeat(32))));
+}
+
+#[test]
+fn half_of_torchruns_variables_are_an_error_that_names_the_others() {
+    let output = torch(0, 1, 1, &["ring"]).env_remove("MASTER_PORT").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("RANK is set, and MASTER_PORT is not"), "{}", all(&output));
+}
+
+#[test]
+fn mpi_and_this_library_take_turns_and_ranks_are_those_of_the_communicator() {
+    let test = "mpi_and_this_library_take_turns_and_ranks_are_those_of_the_communicator";
+    let Some(mut command) = hydra(test, "4", MPI) else { return };
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let wanted = [
+        "rank 0 of 4 is PE 1 of 2; ranks [2, 0]",
+        "rank 1 of 4 is PE 1 of 2; ranks [3, 1]",
+        "rank 2 of 4 is PE 0 of 2; ranks [2, 0]",
+        "rank 3 of 4 is PE 0 of 2; ranks [3, 1]",
+    ];
+    assert_eq!(sorted(&output.stdout), wanted, "{}", all(&output));
+}
+
+/// Ends the job from PE 1 while all others wait, with code 7.
+fn ends(command: Option<Command>, what: &str) {
+    let Some(mut command) = command else { return };
+    let begin = Instant::now();
+    let output = command.args([what, "1"]).env("RUSHMEM_TIMEOUT", "120s").output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{what}: {}", all(&output));
+    assert!(begin.elapsed() < SOON, "{what}: {:?}", begin.elapsed());
+    for line in text(&output.stdout).lines().filter(|line| line.contains("ready")) {
+        let pid = line.rsplit(' ').next().unwrap_or_default();
+        while lives(pid) {
+            assert!(begin.elapsed() < SOON, "{what}: process {pid} is still there");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Whether a process is there and no zombie.
+fn lives(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim().starts_with('Z'))
+}
+
+#[test]
+fn one_pe_ends_the_whole_job_with_its_code() {
+    let test = "one_pe_ends_the_whole_job_with_its_code";
+    for what in ["global_exit", "kernel_exit"] {
+        let ours = launcher(PE).map(|launcher| {
+            let mut command = clean(&launcher);
+            command.args(["run", "-n", "3", PE]);
+            command
+        });
+        if ours.is_none() {
+            skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+        }
+        ends(ours, what);
+        ends(hydra(test, "3", PE), what);
+        ends(open_mpi(test, "3", PE), what);
+        let mut threads = pe(&[]);
+        threads.env("RUSHMEM_PES", "3");
+        ends(Some(threads), what);
+    }
+}
+
+#[test]
+fn the_launcher_says_who_ended_the_job() {
+    let Some(launcher) = launcher(PE) else {
+        return skip("the_launcher_says_who_ended_the_job", "the launcher is not built");
+    };
+    let output = clean(&launcher).args(["run", "-n", "3", PE, "global_exit", "2"]).output().unwrap();
+    assert!(text(&output.stderr).contains("rushmem: PE 2 ended the job with code 7"), "{}", all(&output));
+}
+
+/// Threads, files and KiB, as `again` tells them.
+fn held(line: &str) -> [u64; 3] {
+    let numbers: Vec<u64> =
+        line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+    let [.., threads, files, kib] = numbers[..] else { panic!("{line}") };
+    [threads, files, kib]
+}
+
+/// What the processes of many jobs hold after the tenth and after the last is the same.
+fn leaves_nothing(command: Option<Command>, jobs: &str) {
+    let Some(mut command) = command else { return };
+    let output = command.args(["again", jobs]).output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let told = text(&output.stdout);
+    let of = |when: &str| -> Vec<[u64; 3]> {
+        told.lines().filter(|line| line.contains(&format!("after {when}:"))).map(held).collect()
+    };
+    let (early, late) = (of("10"), of(jobs));
+    let sum = |held: &[[u64; 3]], i: usize| held.iter().map(|held| held[i]).sum::<u64>();
+    assert!(!early.is_empty() && early.len() == late.len(), "{told}");
+    assert_eq!((sum(&early, 0), sum(&early, 1)), (sum(&late, 0), sum(&late, 1)), "{told}");
+    // The heap of one PE alone has 2 MiB.
+    assert!(sum(&late, 2) < sum(&early, 2) + 4096, "{told}");
+}
+
+#[test]
+fn a_hundred_jobs_of_threads_leave_nothing_behind() {
+    let mut threads = pe(&[]);
+    threads.env("RUSHMEM_PES", "2");
+    leaves_nothing(Some(threads), "100");
+}
+
+#[test]
+fn many_jobs_of_the_same_processes_leave_nothing_behind() {
+    let test = "many_jobs_of_the_same_processes_leave_nothing_behind";
+    let ours = launcher(PE).map(|launcher| {
+        let mut command = clean(&launcher);
+        command.args(["run", "-n", "2", "--no-label", PE]);
+        command
+    });
+    leaves_nothing(ours, "30");
+    leaves_nothing(hydra(test, "2", PE), "30");
+}
+
+#[test]
+fn logs_are_filtered_by_part_and_go_to_files_by_pattern() {
+    let folder = tempfile::tempdir().unwrap();
+    let pattern = folder.path().join("%h-%p.log");
+    let mut command = pe(&["ring"]);
+    command.env("RUSHMEM_LOG", "rushmem::bootstrap=info").env("RUSHMEM_LOG_FILE", &pattern);
+    let child = command.spawn().unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", all(&output));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let log = std::fs::read_to_string(folder.path().join(format!("{}-{pid}.log", host.trim()))).unwrap();
+    assert!(log.contains("PEs are threads of this process"), "{log}");
+    assert!(log.lines().all(|line| line.contains("rushmem::bootstrap")), "{log}");
+
+    let output = pe(&["ring"]).env("RUSHMEM_LOG", "info").output().unwrap();
+    let told = text(&output.stderr);
+    assert!(told.contains("rushmem::bootstrap") && told.contains("rushmem::pe"), "{told}");
+    for (name, value, why) in [
+        ("RUSHMEM_LOG", "=,=", "no log filter"),
+        ("RUSHMEM_LOG_FILE", "/tmp/%x", "%x stands for nothing"),
+        ("RUSHMEM_LOG_FILE", "/no/such/folder/log", "No such file"),
+    ] {
+        let output = pe(&["ring"]).env(name, value).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let told = text(&output.stderr);
+        assert!(told.contains(name) && told.contains(why), "{told}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls that the members do not agree about: named, and without a trace in the next call.
+
+use rushmem::{Error, Pe, TeamConfig};
+use rushmem_device::{Error as Code, Signal, Team};
+use rushmem_test_kernels::{Disagreement, disagree, half_barriers, team_twice};
+use rushmem_tests::{Setup, grid};
+
+/// The record of the first error of a launch.
+fn record(told: Result<(), Error>) -> (Option<Code>, u32, u64, String) {
+    match told {
+        Err(error @ Error::Device { .. }) => {
+            let text = error.to_string();
+            let Error::Device { first, .. } = error else { unreachable!() };
+            (first.code(), first.record().peer, first.record().found, text)
+        }
+        Ok(()) => panic!("no error"),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_member_that_differs_is_named_and_the_team_goes_on() {
+    use Disagreement::*;
+    let cases = [
+        (Fcollect, Broadcast),
+        (Broadcast, OtherRoot),
+        (Sum, Largest),
+        (Sum, Fewer),
+        (Sum, OtherType),
+        (Sync, Fcollect),
+        (Collect, Alltoall),
+        (Scan, ScatteredSum),
+    ];
+    for pes in [2, 3, 5] {
+        for (together, odd) in [(0, pes - 1), (1, 0), (2, pes / 2)] {
+            let told = Setup::new(pes).run(|pe| {
+                let (n, me) = (pe.n_pes() as usize, pe.my_pe());
+                let (dst, src) = (pe.alloc::<u32>(4 * n)?, pe.alloc::<u32>(4)?);
+                let (wide, codes) = (pe.alloc::<u32>(4 * n)?, pe.alloc::<u32>(2)?);
+                let floats = pe.alloc::<f32>(4)?;
+                pe.write(src, &[me + 1; 4])?;
+                pe.barrier()?;
+                let mut all = Vec::new();
+                for (common, other) in cases {
+                    let which = if me == odd { other } else { common };
+                    let call = disagree(which as u32, together, Team::WORLD, dst, src, wide, floats, codes);
+                    let (code, peer, found, text) = record(pe.run(grid(1, 32), call));
+                    assert_eq!(code, Some(Code::TeamMismatch), "{text}");
+                    assert!(peer != me && peer < pes && found < u64::from(pes), "{text}");
+                    // Nothing was written before all had agreed; and the good call after it is good.
+                    assert_eq!(pe.read(wide)?, vec![0; 4 * n], "{which:?}");
+                    assert_eq!(pe.read(codes)?, [Code::TeamMismatch as u32, 1000]);
+                    let good: Vec<u32> = (0..pes).flat_map(|pe| [pe + 1; 4]).collect();
+                    assert_eq!(pe.read(dst)?, good);
+                    pe.write(dst, &vec![0; 4 * n])?;
+                    pe.barrier()?;
+                    all.push((peer, found as u32, text));
+                }
+                Ok(all)
+            });
+            for (me, told) in (0..).zip(told) {
+                for (one, other, text) in told {
+                    // Two that differ are named: one of them is the odd one.
+                    assert!([one, other].contains(&odd), "odd {odd}, to {me}: {text}");
+                    let wanted = format!(
+                        "PE {me}: PE {one} is in another collective call of the team than PE {other}, or gave other \
+                         arguments, at "
+                    );
+                    assert!(text.starts_with(&wanted), "{text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_named_where_they_are_and_nobody_waits() {
+    use Disagreement::*;
+    let cases = [
+        (Shorter, Code::LengthMismatch, "lengths that do not go together"),
+        (Overlapping, Code::Overlap, "what the call reads at heap offset"),
+        (NoSuchRoot, Code::BadPe, "there is no PE 99: the job has 3"),
+        (BitsOfFloats, Code::BadReduction, "there is no reduction 4 of elements of type 10"),
+        (Outside, Code::OutOfRange, "a part that is not inside of its object"),
+    ];
+    for (wrong, code, text) in cases {
+        // All of them, or one.
+        for odd in [None, Some(1)] {
+            Setup::new(3).run(|pe| {
+                let (dst, src) = (pe.alloc::<u32>(12)?, pe.alloc::<u32>(4)?);
+                let (wide, codes) = (pe.alloc::<u32>(12)?, pe.alloc::<u32>(2)?);
+                let floats = pe.alloc::<f32>(4)?;
+                pe.write(src, &[pe.my_pe() + 1; 4])?;
+                pe.barrier()?;
+                let is_wrong = odd.is_none_or(|odd| odd == pe.my_pe());
+                let which = if is_wrong { wrong } else { Fcollect };
+                let call = disagree(which as u32, 2, Team::WORLD, dst, src, wide, floats, codes);
+                let (found, peer, _, line) = record(pe.run(grid(1, 32), call));
+                if is_wrong {
+                    assert_eq!(found, Some(code), "{line}");
+                    assert!(line.contains(text), "{line}");
+                } else {
+                    assert_eq!(found, Some(Code::TeamMismatch), "{line}");
+                    assert!(Some(peer) == odd || line.contains("PE 1"), "{line}");
+                }
+                assert_eq!(pe.read(wide)?, [0; 12]);
+                assert_eq!(pe.read(dst)?, [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
+                Ok(())
+            });
+        }
+    }
+}
+
+#[test]
+fn a_team_that_failed_says_so_and_others_go_on() {
+    let told = Setup::new(2).with("timeout", "300ms").run(|pe| {
+        let (dst, src) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(4)?);
+        let (wide, codes) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(2)?);
+        let floats = pe.alloc::<f32>(4)?;
+        let team = pe.team_split_strided(Team::WORLD, 0, 1, 2, TeamConfig::new())?;
+        let sync = |team| disagree(Disagreement::Sync as u32, 2, team, dst, src, wide, floats, codes);
+        let mut told = Vec::new();
+        if pe.my_pe() == 0 {
+            let (code, peer, ..) = record(pe.run(grid(1, 32), sync(team)));
+            assert_eq!((code, peer), (Some(Code::WaitTimeout), 1));
+            assert_eq!(pe.read(codes)?, [Code::WaitTimeout as u32, Code::TeamFailed as u32]);
+            let (code, .., text) = record(pe.run(grid(1, 32), sync(team)));
+            assert_eq!(code, Some(Code::TeamFailed));
+            told.push(text);
+        }
+        pe.barrier()?;
+        // The world is another team.
+        pe.run(grid(1, 32), sync(Team::WORLD))?;
+        // And the slot of the failed one is as new when it is made again.
+        pe.team_destroy(team)?;
+        let again = pe.team_split_strided(Team::WORLD, 0, 1, 2, TeamConfig::new())?;
+        assert_eq!(again.slot(), team.slot());
+        pe.run(grid(1, 32), sync(again))?;
+        // What is no team is no team.
+        for gone in [team, Team::INVALID] {
+            let (code, .., text) = record(pe.run(grid(1, 32), sync(gone)));
+            assert_eq!(code, Some(Code::BadTeam));
+            told.push(text);
+        }
+        Ok(told)
+    });
+    assert!(
+        told[0][0].contains("an earlier collective call of the team failed half way (code 11)"),
+        "{}",
+        told[0][0]
+    );
+    assert!(
+        told[0][1].contains("a handle that is of no team, or of one that was destroyed"),
+        "{}",
+        told[0][1]
+    );
+}
+
+#[test]
+fn a_team_has_one_group_at_a_time() {
+    let codes = Setup::new(2).run(|pe| {
+        let (signal, codes) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(2)?);
+        let blocks = if pe.my_pe() == 0 { 2 } else { 1 };
+        let told = pe.run(grid(blocks, 32), team_twice(Team::WORLD, signal, codes));
+        if pe.my_pe() == 0 {
+            let (code, .., text) = record(told);
+            assert_eq!(code, Some(Code::TeamBusy));
+            assert!(
+                text.ends_with(
+                    "one thread, warp or block of each PE uses a team at a time: make a team for each"
+                ),
+                "{text}"
+            );
+        } else {
+            told?;
+        }
+        pe.barrier()?;
+        let mut codes = pe.read(codes)?;
+        codes.sort_unstable();
+        Ok(codes)
+    });
+    assert_eq!(codes[0], [Code::TeamBusy as u32, 1000]);
+}
+
+#[test]
+fn an_arrival_and_a_wait_take_turns() {
+    Setup::new(2).run(|pe: &Pe| {
+        let codes = pe.alloc::<u32>(5)?;
+        let (code, ..) = record(pe.run(grid(1, 32), half_barriers(Team::WORLD, codes)));
+        assert_eq!(code, Some(Code::TeamBusy));
+        let busy = Code::TeamBusy as u32;
+        assert_eq!(pe.read(codes)?, [busy, 1000, busy, 1000, 1000]);
+        Ok(())
+    });
+}

@@ -1,0 +1,228 @@
+//! Collective calls of teams, against a model that carries them out one after another.
+
+mod misuse;
+mod model;
+mod program;
+mod types;
+
+use rushmem::TeamConfig;
+use rushmem_device::{ElementKind, Reduce, Scan, Team};
+use rushmem_test_kernels::{Step, Together, scattered};
+use rushmem_tests::{Setup, grid};
+
+use self::model::{Do, Plan};
+use super::setups;
+
+const U32: u64 = ElementKind::U32 as u64;
+
+const GROUPS: [(Together, u32); 3] = [(Together::Thread, 1), (Together::Warp, 32), (Together::Block, 40)];
+
+/// Every call with blocks of `n` bytes (a multiple of 4), in a region that begins at `at` and has room for three times
+/// the members' blocks and one more.
+fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<Do> {
+    let (src, dst) = (at, at + (members + 1) * n);
+    let (max, xor) = (Reduce::Max as u64, Reduce::Xor as u64);
+    let step = |code, dst, src, n, a, b| Do::new(code, team, dst, src, n, a, b);
+    let varying = |i: u64| if i % 3 == 1 { 0 } else { n / (i % 3 + 1) };
+    vec![
+        step(Step::Broadcast, dst, src, n, members - 1, 0),
+        step(Step::Broadcast, src, src, n, 0, 0),
+        step(Step::Fcollect, dst, src, n, 0, 0),
+        Do { n: (0..members).map(varying).collect(), ..step(Step::Collect, dst, src, 0, members * n, 0) },
+        step(Step::Alltoall, dst, src, n, 0, 0),
+        step(Step::Reduce, dst, src, n, Reduce::Sum as u64, U32),
+        step(Step::Reduce, dst, dst, members * n, max, U32),
+        step(Step::ReduceScatter, dst, src, n, xor, U32),
+        step(Step::Scan, dst, src, n, Scan::Inclusive as u64, U32),
+        step(Step::Scan, src, src, n, Scan::Exclusive as u64, U32),
+        step(Step::Alltoall, src, dst, n, 0, 0),
+        step(Step::Barrier, 0, 0, 0, 0, 0),
+    ]
+}
+
+/// Some PEs of a job, in another order than theirs.
+fn some(pes: u32) -> Vec<u32> {
+    (0..pes).rev().filter(|pe| pe % 3 != 1).collect()
+}
+
+#[test]
+fn every_call_by_every_group_of_any_length() {
+    for (i, setup) in setups::all().enumerate() {
+        let setup = setup.with("team_scratch", "1KiB");
+        let pes = setup.pes();
+        let teams = vec![some(pes), vec![pes - 1]];
+        // By turns: each group meets jobs of most sizes.
+        for (together, threads) in [GROUPS[i % 3]] {
+            let mut steps = Vec::new();
+            let mut at = 0;
+            for n in [0, 4, 148, if threads == 32 { 6000 } else { 1300 }] {
+                for team in [0, 1, 3] {
+                    let members = teams.get(team).map_or(u64::from(pes), |team| team.len() as u64);
+                    steps.extend(every_call(team, members, at, n));
+                    at += 2 * (members + 1) * n;
+                }
+            }
+            let plan = Plan {
+                together,
+                threads,
+                blocks: vec![steps],
+                teams: teams.clone(),
+                bytes: at as usize,
+                signals: 0,
+            };
+            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+        }
+    }
+}
+
+#[test]
+fn teams_of_different_blocks_do_not_meet() {
+    for (pes, depth, nics) in [(3, 1024, 1), (4, 2, 1), (5, 8, 2)] {
+        let setup = Setup::new(pes).with("sq_depth", depth).with("nics_per_pe", nics);
+        let teams = vec![some(pes), (0..pes).collect(), (1..pes).collect()];
+        for (together, threads) in GROUPS {
+            let blocks = (0..4).map(|team| {
+                let members = teams.get(team).map_or(u64::from(pes), |team| team.len() as u64);
+                let at = team as u64 * 2 * (u64::from(pes) + 1) * 148;
+                let all = every_call(team, members, at, 148);
+                // Each block at another pace.
+                let delay = Do::new(Step::Delay, team, 0, 0, team as u64 * 20, 0, 0);
+                [all.clone(), vec![delay], all].concat()
+            });
+            let plan = Plan {
+                together,
+                threads,
+                blocks: blocks.collect(),
+                teams: teams.clone(),
+                bytes: 4 * 2 * (pes as usize + 1) * 148,
+                signals: 0,
+            };
+            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+        }
+    }
+}
+
+#[test]
+fn calls_back_to_back_with_a_slow_member() {
+    for (pes, slow) in [(2, 0), (3, 2), (4, 1)] {
+        let setup = Setup::new(pes).with("team_scratch", "1KiB").with("softnic_fault", "skip_qp=0.3");
+        let delay = |turns: u64| Do {
+            n: (0..u64::from(pes)).map(|pe| if pe == slow { turns } else { 0 }).collect(),
+            ..Do::new(Step::Delay, 3, 0, 0, 0, 0, 0)
+        };
+        let round = |i: u64| {
+            let calls = every_call(3, u64::from(pes), 0, [4, 36, 148][i as usize % 3]);
+            calls.into_iter().flat_map(move |call| [delay(i % 7), call]).collect::<Vec<_>>()
+        };
+        let plan = Plan {
+            together: Together::Warp,
+            threads: 32,
+            blocks: vec![(0..15).flat_map(round).collect()],
+            teams: Vec::new(),
+            bytes: 2 * (pes as usize + 1) * 148,
+            signals: 0,
+        };
+        setup.run(|pe| plan.check(&setup.to_string(), pe));
+    }
+}
+
+#[test]
+fn work_goes_on_between_arrival_and_wait() {
+    for setup in setups::all() {
+        let (pes, world) = (setup.pes(), 3);
+        let step = |code| Do::new(code, world, 0, 0, 0, 0, 0);
+        // Between the two: other calls of the team, and time.
+        let late = Do { n: (0..u64::from(pes)).map(|pe| pe * 10).collect(), ..step(Step::Delay) };
+        let inner = Do::new(Step::Fcollect, world, 256, 0, 36, 0, 0);
+        let round = [late, step(Step::Arrive), inner, step(Step::Wait)];
+        let plan = Plan {
+            together: Together::Block,
+            threads: 40,
+            blocks: vec![round.into_iter().cycle().take(20).collect()],
+            teams: Vec::new(),
+            bytes: 512,
+            signals: 0,
+        };
+        setup.run(|pe| plan.check(&setup.to_string(), pe));
+    }
+}
+
+/// Elements of each PE, as they are at first.
+fn elements(pe: u32, len: usize) -> Vec<u32> {
+    (0..len as u32).map(|i| pe << 16 | i).collect()
+}
+
+#[test]
+fn strided_blocks_leave_their_gaps_alone() {
+    for setup in setups::all() {
+        let pes = setup.pes() as usize;
+        for ((together, threads), (dst_stride, src_stride, len)) in
+            GROUPS.into_iter().zip([(1, 1, 5), (2, 3, 7), (5, 1, 1)])
+        {
+            let size = |stride: usize| (pes * len - 1) * stride + 1;
+            let found = setup.run(|pe| {
+                let (dst, src) = (pe.alloc::<u32>(size(dst_stride))?, pe.alloc::<u32>(size(src_stride))?);
+                let parts = pe.alloc::<u64>(1)?;
+                pe.write(src, &elements(pe.my_pe(), src.len()))?;
+                pe.barrier()?;
+                let call = scattered(
+                    together as u32,
+                    Team::WORLD,
+                    dst,
+                    src,
+                    dst_stride as u32,
+                    src_stride as u32,
+                    len as u32,
+                    parts,
+                );
+                pe.run(grid(1, threads), call)?;
+                pe.read(dst)
+            });
+            for (me, found) in found.into_iter().enumerate() {
+                let mut wanted = vec![0; size(dst_stride)];
+                for i in 0..pes * len {
+                    let (from, at) = (i / len, i % len);
+                    wanted[i * dst_stride] =
+                        elements(from as u32, size(src_stride))[(me * len + at) * src_stride];
+                }
+                assert_eq!(found, wanted, "{setup}, {together:?}, PE {me}");
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_of_any_length_come_to_their_places() {
+    for setup in setups::all() {
+        let members = some(setup.pes());
+        let n = members.len();
+        // What member i sends to member j; none at times. At the receiver, the last sender's comes first.
+        let count = |i: usize, j: usize| (i * 5 + j * 3) % 7;
+        for (together, threads) in GROUPS {
+            let found = setup.run(|pe| {
+                let (dst, src) = (pe.alloc::<u32>(7 * n)?, pe.alloc::<u32>(7 * n)?);
+                let parts = pe.alloc::<u64>(4 * n)?;
+                let Some(me) = members.iter().position(|&member| member == pe.my_pe()) else {
+                    pe.barrier()?;
+                    return Ok(Vec::new());
+                };
+                let comes: Vec<u64> = (0..n).map(|i| count(i, me) as u64).collect();
+                let goes: Vec<u64> = (0..n).map(|j| count(me, j) as u64).collect();
+                let to: Vec<u64> = (0..n).map(|i| comes[i + 1..].iter().sum()).collect();
+                let from: Vec<u64> = (0..n as u64).map(|j| j * 7).collect();
+                pe.write(parts, &[comes, to, goes, from].concat())?;
+                pe.write(src, &elements(me as u32, 7 * n))?;
+                let team = pe.team_from_pes(&members, TeamConfig::new())?;
+                pe.run(grid(1, threads), scattered(together as u32, team, dst, src, 0, 0, 0, parts))?;
+                pe.barrier()?;
+                pe.read(dst)
+            });
+            for (me, &pe) in members.iter().enumerate() {
+                let sent = |i: usize| elements(i as u32, 7 * n)[me * 7..][..count(i, me)].to_vec();
+                let mut wanted = (0..n).rev().flat_map(sent).collect::<Vec<_>>();
+                wanted.resize(7 * n, 0);
+                assert_eq!(found[pe as usize], wanted, "{setup}, {together:?}, PE {pe}");
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What collective calls do, one after another, to the memory of all PEs.
+
+use rushmem::{Error, Pe};
+use rushmem_device::{Bf16, F16, Located, Signal, Team};
+use rushmem_test_kernels::{STEP_WORDS, Step, Together, collectives};
+use rushmem_tests::grid;
+
+/// One step of one block, of all members of a team.
+#[derive(Clone, Debug)]
+pub(super) struct Do {
+    pub(super) code: Step,
+    /// Number of its team; 3 is the world.
+    pub(super) team: usize,
+    pub(super) dst: u64,
+    pub(super) src: u64,
+    /// For each member; all the same but for `Collect`, `Delay`.
+    pub(super) n: Vec<u64>,
+    pub(super) a: u64,
+    pub(super) b: u64,
+    pub(super) c: u64,
+}
+
+impl Do {
+    pub(super) fn new(code: Step, team: usize, dst: u64, src: u64, n: u64, a: u64, b: u64) -> Self {
+        Self { code, team, dst, src, n: vec![n], a, b, c: 0 }
+    }
+
+    pub(super) fn n_of(&self, member: usize) -> u64 {
+        self.n[member % self.n.len()]
+    }
+
+    fn words(&self, member: usize) -> [u64; STEP_WORDS] {
+        [self.code as u64, self.team as u64, self.dst, self.src, self.n_of(member), self.a, self.b, self.c]
+    }
+
+    /// Does it to the memory of the members, which are in the order of the team.
+    pub(super) fn model(&self, memory: &mut [Vec<u8>], members: &[usize]) {
+        let (dst, src, n) = (self.dst as usize, self.src as usize, self.n_of(0) as usize);
+        let (all, a) = (members.len(), self.a as usize);
+        let sources = |len: usize| -> Vec<Vec<u8>> {
+            members.iter().map(|&pe| memory[pe][src..src + len].to_vec()).collect()
+        };
+        // What each member gets, and where.
+        let got: Vec<Vec<u8>> = match self.code {
+            Step::Broadcast => vec![sources(n)[a].clone(); all],
+            Step::Fcollect => vec![sources(n).concat(); all],
+            Step::Collect => {
+                let part = |(i, &pe): (usize, &usize)| memory[pe][src..src + self.n_of(i) as usize].to_vec();
+                vec![members.iter().enumerate().map(part).collect::<Vec<_>>().concat(); all]
+            }
+            Step::Alltoall => {
+                let sources = sources(n * all);
+                let block =
+                    |j: usize| sources.iter().map(|s| s[j * n..(j + 1) * n].to_vec()).collect::<Vec<_>>();
+                (0..all).map(|j| block(j).concat()).collect()
+            }
+            Step::Reduce => vec![folded(self.a, self.b, &sources(n)); all],
+            Step::ReduceScatter => {
+                let whole = folded(self.a, self.b, &sources(n * all));
+                (0..all).map(|i| whole[i * n..(i + 1) * n].to_vec()).collect()
+            }
+            Step::Scan => {
+                let sources = sources(n);
+                let until = |i: usize| i + 1 - a;
+                let sum = |i: usize| match until(i) {
+                    0 => vec![0; n],
+                    until => folded(0, self.b, &sources[..until]),
+                };
+                (0..all).map(sum).collect()
+            }
+            Step::PutSignal | Step::PutFence => {
+                let data = sources(n)[a].clone();
+                let to = members[self.b as usize];
+                memory[to][dst..dst + n].copy_from_slice(&data);
+                return;
+            }
+            Step::Sync | Step::Barrier | Step::Arrive | Step::Wait | Step::Delay | Step::End => return,
+        };
+        for (&pe, got) in members.iter().zip(got) {
+            memory[pe][dst..dst + got.len()].copy_from_slice(&got);
+        }
+    }
+}
+
+/// The sources combined, in their order.
+fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
+    macro_rules! by {
+        ($t:ty, $f:expr) => {{
+            let f: &dyn Fn($t, $t) -> $t = &$f;
+            let elements = |bytes: &Vec<u8>| -> Vec<$t> {
+                bytes.chunks(size_of::<$t>()).map(bytemuck::pod_read_unaligned).collect()
+            };
+            let sum = sources
+                .iter()
+                .map(elements)
+                .reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| f(a, b)).collect());
+            bytemuck::cast_slice(&sum.unwrap()).to_vec()
+        }};
+    }
+    macro_rules! integer {
+        ($t:ty) => {
+            match op {
+                0 => by!($t, |a: $t, b: $t| a.wrapping_add(b)),
+                1 => by!($t, |a: $t, b: $t| a.wrapping_mul(b)),
+                2 => by!($t, |a: $t, b: $t| a.min(b)),
+                3 => by!($t, |a: $t, b: $t| a.max(b)),
+                4 => by!($t, |a: $t, b: $t| a & b),
+                5 => by!($t, |a: $t, b: $t| a | b),
+                _ => by!($t, |a: $t, b: $t| a ^ b),
+            }
+        };
+    }
+    // The first of equal ones, and never NaN where there is a number: the standard library does not say which zero.
+    fn least<T: PartialOrd + Copy>(a: T, b: T) -> T {
+        #[allow(clippy::eq_op)] // what NaN is
+        if b < a || a != a { b } else { a }
+    }
+    fn most<T: PartialOrd + Copy>(a: T, b: T) -> T {
+        #[allow(clippy::eq_op)] // what NaN is
+        if b > a || a != a { b } else { a }
+    }
+    macro_rules! float {
+        ($t:ty, $up:expr, $down:expr) => {
+            match op {
+                0 => by!($t, |a, b| $down($up(a) + $up(b))),
+                1 => by!($t, |a, b| $down($up(a) * $up(b))),
+                2 => by!($t, |a, b| $down(least($up(a), $up(b)))),
+                _ => by!($t, |a, b| $down(most($up(a), $up(b)))),
+            }
+        };
+    }
+    match kind {
+        0 => integer!(u8),
+        1 => integer!(i8),
+        2 => integer!(u16),
+        3 => integer!(i16),
+        4 => integer!(u32),
+        5 => integer!(i32),
+        6 => integer!(u64),
+        7 => integer!(i64),
+        8 => float!(F16, F16::to_f32, F16::from_f32),
+        9 => float!(Bf16, Bf16::to_f32, Bf16::from_f32),
+        10 => float!(f32, |x: f32| x, |x: f32| x),
+        11 => float!(f64, |x: f64| x, |x: f64| x),
+        _ => by!(Located, |a: Located, b: Located| {
+            let better = if op == 2 { b.value < a.value } else { b.value > a.value };
+            if better || b.value == a.value && b.index < a.index { b } else { a }
+        }),
+    }
+}
+
+/// What a job does: lists of steps, one for each block, and the teams that they name.
+pub(super) struct Plan {
+    pub(super) together: Together,
+    pub(super) threads: u32,
+    pub(super) blocks: Vec<Vec<Do>>,
+    /// Up to 3 teams, by their PEs.
+    pub(super) teams: Vec<Vec<u32>>,
+    pub(super) bytes: usize,
+    pub(super) signals: usize,
+}
+
+impl Plan {
+    /// The bytes of a PE at the start. Without the second bit of each they are no NaN or infinity, of whatever type.
+    pub(super) fn memory(&self, pe: u32) -> Vec<u8> {
+        let word = |i: u64| (i * 7 + u64::from(pe) * 13 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (0..self.bytes as u64).map(|i| (word(i) >> 43) as u8 & 0xbf).collect()
+    }
+
+    /// The PEs of a step's team.
+    fn members(&self, step: &Do, pes: u32) -> Vec<usize> {
+        match self.teams.get(step.team) {
+            Some(team) => team.iter().map(|&pe| pe as usize).collect(),
+            None => (0..pes as usize).collect(),
+        }
+    }
+
+    /// What becomes of all memory.
+    pub(super) fn model(&self, pes: u32) -> Vec<Vec<u8>> {
+        let mut memory: Vec<Vec<u8>> = (0..pes).map(|pe| self.memory(pe)).collect();
+        for step in self.blocks.iter().flatten() {
+            step.model(&mut memory, &self.members(step, pes));
+        }
+        memory
+    }
+
+    /// Runs it; what became of this PE's memory.
+    pub(super) fn run(&self, pe: &Pe) -> Result<Vec<u8>, Error> {
+        let (me, pes) = (pe.my_pe(), pe.n_pes());
+        let mut teams = [Team::INVALID; 3];
+        for (team, members) in teams.iter_mut().zip(&self.teams) {
+            if members.contains(&me) {
+                *team = pe.team_from_pes(members, rushmem::TeamConfig::new())?;
+            }
+        }
+        let most = self.blocks.iter().map(Vec::len).max().unwrap_or(0);
+        let share = (most + 1) * STEP_WORDS;
+        let mut text = vec![0; share * self.blocks.len()];
+        for (list, steps) in text.chunks_mut(share).zip(&self.blocks) {
+            let mine = steps.iter().filter_map(|step| {
+                let member = self.members(step, pes).iter().position(|&pe| pe == me as usize)?;
+                Some(step.words(member))
+            });
+            for (to, words) in list.chunks_mut(STEP_WORDS).zip(mine) {
+                to.copy_from_slice(&words);
+            }
+        }
+        let (steps, bytes) = (pe.alloc::<u64>(text.len())?, pe.alloc::<u8>(self.bytes)?);
+        let signals = pe.alloc::<Signal>(self.signals.max(1))?;
+        pe.write(steps, &text)?;
+        pe.write(bytes, &self.memory(me))?;
+        pe.barrier()?;
+        let [one, two, three] = teams;
+        let call = collectives(self.together as u32, one, two, three, steps, bytes, signals);
+        pe.run(grid(self.blocks.len() as u32, self.threads), call)?;
+        pe.barrier()?;
+        let found = pe.read(bytes)?;
+        for team in teams {
+            pe.team_destroy(team)?;
+        }
+        pe.free(steps)?;
+        pe.free(bytes)?;
+        pe.free(signals)?;
+        Ok(found)
+    }
+
+    /// Panics where memory is not what it should be, with the first difference.
+    pub(super) fn check(&self, what: &str, pe: &Pe) -> Result<(), Error> {
+        let found = self.run(pe)?;
+        let wanted = &self.model(pe.n_pes())[pe.my_pe() as usize];
+        if let Some(at) = found.iter().zip(wanted).position(|(a, b)| a != b) {
+            let range = at..(at + 16).min(found.len());
+            panic!(
+                "{what}: PE {} has {:?} at {at}, not {:?}: {:?}",
+                pe.my_pe(),
+                &found[range.clone()],
+                &wanted[range],
+                self.blocks
+            );
+        }
+        Ok(())
+    }
+}

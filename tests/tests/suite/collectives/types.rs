@@ -1,0 +1,141 @@
+//! Reductions of every type, and what is promised of floating-point numbers.
+
+use rushmem_device::{ElementKind, Team};
+use rushmem_test_kernels::{Step, Together, collective_names, reduce_floats};
+use rushmem_tests::{Setup, grid};
+
+use super::model::{Do, Plan};
+
+/// Each type: its number, its size, how many reductions it has.
+const KINDS: [(ElementKind, u64, u64); 12] = [
+    (ElementKind::U8, 1, 7),
+    (ElementKind::I8, 1, 7),
+    (ElementKind::U16, 2, 7),
+    (ElementKind::I16, 2, 7),
+    (ElementKind::U32, 4, 7),
+    (ElementKind::I32, 4, 7),
+    (ElementKind::U64, 8, 7),
+    (ElementKind::I64, 8, 7),
+    (ElementKind::F16, 2, 4),
+    (ElementKind::Bf16, 2, 4),
+    (ElementKind::F32, 4, 4),
+    (ElementKind::F64, 8, 4),
+];
+
+#[test]
+fn every_reduction_of_every_type() {
+    for pes in [2, 5] {
+        let (mut steps, mut at) = (Vec::new(), 0);
+        let mut add = |code, size: u64, a, b| {
+            // An odd number of elements, and a little more than a vector or two of them.
+            let n = 13 * size;
+            let room = (u64::from(pes) * n).next_multiple_of(16);
+            steps.push(Do::new(code, 3, at + room, at, n, a, b));
+            at += room + n.next_multiple_of(16);
+        };
+        for (kind, size, ops) in KINDS {
+            for op in 0..ops {
+                add(Step::Reduce, size, op, kind as u64);
+                add(Step::ReduceScatter, size, op, kind as u64);
+            }
+            add(Step::Scan, size, 0, kind as u64);
+            add(Step::Scan, size, 1, kind as u64);
+        }
+        // The largest with its place, and the smallest.
+        add(Step::Reduce, 16, 3, ElementKind::Located as u64);
+        add(Step::ReduceScatter, 16, 2, ElementKind::Located as u64);
+        let plan = Plan {
+            together: Together::Warp,
+            threads: 32,
+            blocks: vec![steps],
+            teams: Vec::new(),
+            bytes: at as usize,
+            signals: 0,
+        };
+        Setup::new(pes).run(|pe| plan.check("types", pe));
+    }
+}
+
+#[test]
+fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
+    let nan = f32::NAN;
+    let sources = [
+        [nan, 1.0, nan, -0.0, f32::INFINITY, 0.1, 1e8, 3.0],
+        [2.0, nan, nan, 0.0, -1.0, 0.2, 1.0, 3.0],
+        [-5.0, 7.0, nan, -0.0, 1.0, 0.3, -1e8, -3.0],
+    ];
+    let found = Setup::new(3).run(|pe| {
+        let (dst, src) = (pe.alloc::<f32>(32)?, pe.alloc::<f32>(8)?);
+        pe.write(src, &sources[pe.my_pe() as usize])?;
+        pe.barrier()?;
+        pe.run(grid(1, 64), reduce_floats(dst, src))?;
+        Ok(pe.read(dst)?.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+    });
+    // The same bits on all members.
+    assert_eq!(found[1], found[0]);
+    assert_eq!(found[2], found[0]);
+    let results: Vec<f32> = found[0].iter().map(|&bits| f32::from_bits(bits)).collect();
+    let [sums, products, least, most] = [0, 8, 16, 24].map(|at| &results[at..at + 8]);
+    let column = |i: usize| [sources[0][i], sources[1][i], sources[2][i]];
+    // In the order of the team, NaN where one is.
+    for i in 3..8 {
+        let [a, b, c] = column(i);
+        assert_eq!((sums[i], products[i]), (a + b + c, a * b * c), "{i}");
+    }
+    assert!(sums[..3].iter().chain(&products[..3]).all(|x| x.is_nan()));
+    // Numbers before NaN; NaN if there is nothing else; the first of equal ones.
+    assert_eq!((least[0], most[0], least[1], most[1]), (-5.0, 2.0, 1.0, 7.0));
+    assert!(least[2].is_nan() && most[2].is_nan());
+    assert_eq!((least[3].to_bits(), most[3].to_bits()), ((-0.0f32).to_bits(), (-0.0f32).to_bits()));
+    assert_eq!((least[4], most[4]), (-1.0, f32::INFINITY));
+}
+
+#[test]
+fn more_than_the_scratch_holds() {
+    // Not a whole number of pieces of the default scratch, in place and not.
+    let n = 1_000_004;
+    let kind = ElementKind::U64 as u64;
+    let steps = vec![
+        Do::new(Step::Reduce, 3, 0, 1 << 20, n - n % 8, 0, kind),
+        Do::new(Step::Reduce, 3, 0, 0, n - n % 8, 6, kind),
+        Do::new(Step::Broadcast, 3, 1 << 20, 0, n, 2, 0),
+        Do::new(Step::Scan, 3, 0, 1 << 20, n - n % 8, 1, kind),
+    ];
+    let plan = Plan {
+        together: Together::Block,
+        threads: 64,
+        blocks: vec![steps],
+        teams: Vec::new(),
+        bytes: (1 << 20) + n as usize,
+        signals: 0,
+    };
+    Setup::new(3).with("heap_bytes", "8MiB").run(|pe| plan.check("large", pe));
+}
+
+#[test]
+fn the_names_of_the_field() {
+    let n = 3;
+    let source = |pe: i64| [5 * pe - 3, 7 + pe, 6 * (pe + 1)];
+    let found = Setup::new(n as u32).run(|pe| {
+        let (dst, src) = (pe.alloc::<i64>(21 * n)?, pe.alloc::<i64>(n)?);
+        pe.write(src, &source(pe.my_pe().into()))?;
+        pe.barrier()?;
+        pe.run(grid(1, 32), collective_names(Team::WORLD, dst, src))?;
+        pe.read(dst)
+    });
+    for (me, found) in found.iter().enumerate() {
+        let fold = |f: &dyn Fn(i64, i64) -> i64, until: usize| -> Vec<i64> {
+            let column = |i: usize| (0..until as i64).map(|pe| source(pe)[i]).reduce(f).unwrap_or(0);
+            (0..n).map(column).collect()
+        };
+        let ops: [&dyn Fn(i64, i64) -> i64; 7] =
+            [&|a, b| a + b, &|a, b| a * b, &i64::min, &i64::max, &|a, b| a & b, &|a, b| a | b, &|a, b| a ^ b];
+        let firsts = (0..n as i64).map(|pe| source(pe)[0]).collect::<Vec<_>>();
+        let mine = (0..n as i64).map(|pe| source(pe)[me]).collect::<Vec<_>>();
+        let mut wanted = vec![source(1).to_vec(), firsts.clone(), firsts, mine.clone(), mine];
+        wanted.extend(ops.iter().map(|op| fold(op, n)));
+        wanted.extend([fold(ops[0], me + 1), fold(ops[0], me)]);
+        wanted.extend(ops.iter().map(|op| vec![fold(op, n)[me], 0, 0]));
+        assert_eq!(*found, wanted.concat(), "PE {me}");
+    }
+}
