@@ -230,3 +230,51 @@ extern "C" __global__ void storm(Qp *qp, Work work, Outcome *outcomes) {
     }
     outcomes[thread] = outcome;
 }
+
+// Posting alone. Each thread puts its own 8 bytes `rounds` times, by NVIDIA's calls as they are, into queues with room for
+// all of it; nobody executes anything. `spans` gets the begin and the end of each block in nanoseconds.
+
+// Whose queue pair a thread uses: they lie `QP_ROOM` bytes apart.
+template <bool PerBlock>
+__device__ Qp *queue_of(uint64_t qps) {
+    return reinterpret_cast<Qp *>(qps + (PerBlock ? blockIdx.x : 0) * QP_ROOM);
+}
+
+template <bool PerBlock, doca_gpu_dev_verbs_resource_sharing_mode Sharing, doca_gpu_dev_verbs_exec_scope Scope>
+__device__ void post_many(uint64_t qps, const Work &work, uint64_t *spans) {
+    Qp *qp = queue_of<PerBlock>(qps);
+    const Addr there = remote(work), here = local(work);
+    __syncthreads();
+    const uint64_t begin = doca_gpu_dev_verbs_query_globaltimer();
+    for (uint64_t round = 0; round < work.rounds; round++) {
+        Ticket ticket;
+        doca_gpu_dev_verbs_put<Sharing, DOCA_GPUNETIO_VERBS_NIC_HANDLER_GPU_SM_DB, Scope>(qp, there, here, work.bytes,
+                                                                                         &ticket);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        spans[2 * blockIdx.x] = begin;
+        spans[2 * blockIdx.x + 1] = doca_gpu_dev_verbs_query_globaltimer();
+    }
+}
+
+constexpr auto ALONE = DOCA_GPUNETIO_VERBS_RESOURCE_SHARING_MODE_EXCLUSIVE;
+constexpr auto CTA = DOCA_GPUNETIO_VERBS_RESOURCE_SHARING_MODE_CTA;
+constexpr auto THREAD = DOCA_GPUNETIO_VERBS_EXEC_SCOPE_THREAD;
+constexpr auto WARP = DOCA_GPUNETIO_VERBS_EXEC_SCOPE_WARP;
+
+extern "C" __global__ void post_exclusive(uint64_t qps, Work work, uint64_t *spans) {
+    post_many<false, ALONE, THREAD>(qps, work, spans);
+}
+extern "C" __global__ void post_per_block(uint64_t qps, Work work, uint64_t *spans) {
+    post_many<true, CTA, THREAD>(qps, work, spans);
+}
+extern "C" __global__ void post_shared(uint64_t qps, Work work, uint64_t *spans) {
+    post_many<false, GPU, THREAD>(qps, work, spans);
+}
+extern "C" __global__ void post_warp(uint64_t qps, Work work, uint64_t *spans) {
+    post_many<false, GPU, WARP>(qps, work, spans);
+}
+extern "C" __global__ void post_warp_per_block(uint64_t qps, Work work, uint64_t *spans) {
+    post_many<true, CTA, WARP>(qps, work, spans);
+}

@@ -203,3 +203,31 @@ __global__ void meet(Work work) {
     }
     span.end();
 }
+
+template <typename Op>
+__device__ void collective(const Work &work, Op op) {
+    Span span(work);
+    for (uint64_t round = 0; round <= work.rounds; round++) {
+        op();
+        if (round == 0) span.begin = now_ns();
+    }
+    span.end();
+}
+
+__global__ void broadcast(Work work) {
+    collective(work, [&] { nvshmemx_uint64_broadcast_block(NVSHMEM_TEAM_WORLD, work.dst, work.src, work.len, 0); });
+}
+
+__global__ void fcollect(Work work) {
+    collective(work, [&] { nvshmemx_fcollectmem_block(NVSHMEM_TEAM_WORLD, work.dst, work.src, 8 * work.len); });
+}
+
+__global__ void alltoall(Work work) {
+    collective(work, [&] { nvshmemx_alltoallmem_block(NVSHMEM_TEAM_WORLD, work.dst, work.src, 8 * work.len); });
+}
+
+__global__ void sum(Work work) {
+    float *dst = reinterpret_cast<float *>(work.dst);
+    const float *src = reinterpret_cast<const float *>(work.src);
+    collective(work, [&] { nvshmemx_float_sum_reduce_block(NVSHMEM_TEAM_WORLD, dst, src, 2 * work.len); });
+}

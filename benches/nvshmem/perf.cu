@@ -169,10 +169,47 @@ class Bed {
             timed(row, (const void *)meet, checked, nvshmem_n_pes());
             expect(row, work.sums, 1, [](uint64_t) { return 0; });
             *ns = timed(row, (const void *)meet, work, nvshmem_n_pes());
+        } else if (bench == "broadcast" || bench == "fcollect" || bench == "alltoall") {
+            *ns = exchange(row, run, work);
+        } else if (bench == "reduce") {
+            *ns = reduce(row, run, work);
         } else {
             return false;
         }
         return true;
+    }
+
+    double exchange(const Row &row, uint64_t run, const Work &work) {
+        const uint64_t pes = row.pes, len = work.len, all = row.bench == "alltoall" ? pes : 1;
+        // Of what `from` sends to `to`.
+        const auto seed = [&](uint64_t from, uint64_t to) { return ((run + 1) * pes + from) * pes + to; };
+        for (uint64_t to = 0; to < all; to++) fill_with(work.src + to * len, len, seed(me, to));
+        const void *kernel = row.bench == "broadcast"  ? (const void *)broadcast
+                             : row.bench == "fcollect" ? (const void *)fcollect
+                                                       : (const void *)alltoall;
+        const double ns = timed(row, kernel, work, int(pes));
+        for (uint64_t from = 0; from < (row.bench == "broadcast" ? 1 : pes); from++) {
+            // What a broadcast does to the root's own destination is left open here.
+            if (row.bench == "broadcast" && me == 0) continue;
+            verify(row, work.dst + from * len, len, seed(from, row.bench == "alltoall" ? me : 0));
+        }
+        return ns;
+    }
+
+    double reduce(const Row &row, uint64_t run, const Work &work) {
+        // Small whole numbers, whose sums are exact.
+        const auto value = [&](uint64_t pe, uint64_t i) { return float(i % 97) + float(pe) * float(run + 1); };
+        std::vector<float> data(2 * work.len);
+        for (uint64_t i = 0; i < data.size(); i++) data[i] = value(me, i);
+        CUDA(cudaMemcpy(work.src, data.data(), 4 * data.size(), cudaMemcpyHostToDevice));
+        const double ns = timed(row, (const void *)sum, work, int(row.pes));
+        CUDA(cudaMemcpy(data.data(), work.dst, 4 * data.size(), cudaMemcpyDeviceToHost));
+        for (uint64_t i = 0; i < data.size(); i++) {
+            float wanted = 0;
+            for (uint64_t pe = 0; pe < row.pes; pe++) wanted += value(pe, i);
+            if (data[i] != wanted) fail(row.bench + ": sum " + std::to_string(i) + " is wrong");
+        }
+        return ns;
     }
 
     void fill_with(uint64_t *data, uint64_t len, uint64_t seed) { fill<<<132, 256, 0, stream>>>(data, len, seed); }

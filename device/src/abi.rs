@@ -245,7 +245,7 @@ pub struct QpState {
     pub fetched: Line,
     /// Not 0 while a context owns the set (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
     pub owner: Line,
-    /// 1 if WQEs may be published that no doorbell has announced: see [`Batch`](crate::Batch).
+    /// Not 0 if WQEs may be written that no doorbell has announced, see [`Batch`](crate::Batch): where some of them end.
     pub held: Line,
 }
 

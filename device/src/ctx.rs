@@ -7,10 +7,11 @@ use bytemuck::Pod;
 
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
-use crate::error::{Detail, Error, Result, record, write_record};
+use crate::error::{Detail, Error, Result, bad_pe, out_of_range, record, write_record};
 use crate::heap::{Sym, SymSlice};
 use crate::qp::Qp;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
+use crate::team::Team;
 use crate::view::{RemoteView, View};
 
 /// The context of a kernel. Every operation is a method of it.
@@ -204,6 +205,13 @@ impl<S> Ctx<S> {
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
     }
 
+    /// [`Ctx::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
+    /// section 9.4, `shmem_team_ptr`.
+    #[inline(always)]
+    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
+        self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
+    }
+
     /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
@@ -266,8 +274,7 @@ impl<S> Ctx<S> {
     #[track_caller]
     pub(crate) fn peer(&self, pe: u32) -> Result<Peer> {
         if pe >= self.parts.n_pes {
-            let d = Detail { peer: pe, found: pe as u64, wanted: self.parts.n_pes as u64, ..Detail::NONE };
-            return Err(self.fail(Error::BadPe, d));
+            return Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()));
         }
         Ok(self.descriptor(pe))
     }
@@ -302,7 +309,7 @@ impl<S> Ctx<S> {
     fn out_of_range(&self, offset: u64, bytes: u64) -> Error {
         // A part that is not inside of its object has no offset: see `SymSlice::slice`.
         let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
-        self.fail(Error::OutOfRange, Detail { found: bytes, wanted, offset, ..Detail::NONE })
+        out_of_range(self.parts.state, bytes, wanted, offset, Location::caller())
     }
 
     /// What lies at a heap offset of a peer, as the NIC of this QP to it knows it: address and rkey.

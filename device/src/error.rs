@@ -113,8 +113,6 @@ pub(crate) struct Detail {
 impl Detail {
     pub(crate) const NONE: Self =
         Self { peer: u32::MAX, qpn: 0, completion: 0, found: 0, wanted: 0, offset: u64::MAX };
-    /// An index into nothing.
-    pub(crate) const NO_ROOM: Self = Self { found: 0, wanted: 0, ..Self::NONE };
 }
 
 /// What an error CQE tells.
@@ -150,6 +148,28 @@ pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Err
     let qp = (d.peer as u64) << 32 | d.qpn as u64;
     record_words(state, error as u32, qp, d.completion, d.found, d.wanted, d.offset, site);
     error
+}
+
+/// Records that there is no such PE. Not inlined, as [`out_of_range`]: nearly every call of every kernel has one of these.
+#[cold]
+#[inline(never)]
+pub(crate) fn bad_pe(state: DevAddr, pe: u32, n_pes: u32, site: Site) -> Error {
+    let d = Detail { peer: pe, found: pe as u64, wanted: n_pes as u64, ..Detail::NONE };
+    record(state, Error::BadPe, d, site)
+}
+
+/// Records that `found` is more than `wanted`: bytes at a heap offset, or an index (the offset is `u64::MAX` then).
+#[cold]
+#[inline(never)]
+pub(crate) fn out_of_range(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> Error {
+    record(state, Error::OutOfRange, Detail { found, wanted, offset, ..Detail::NONE }, site)
+}
+
+/// Records that two lengths of a call differ.
+#[cold]
+#[inline(never)]
+pub(crate) fn length_mismatch(state: DevAddr, peer: u32, found: u64, wanted: u64, site: Site) -> Error {
+    record(state, Error::LengthMismatch, Detail { peer, found, wanted, ..Detail::NONE }, site)
 }
 
 #[cold]

@@ -51,6 +51,11 @@ impl<T> core::fmt::Debug for Sym<T> {
 /// The offset that no object has.
 const INVALID: u64 = u64::MAX;
 
+impl<T> SymSlice<T> {
+    /// No part of anything.
+    const NOWHERE: Self = Self { offset: INVALID, len: 0, _element: PhantomData };
+}
+
 impl<T: Pod> SymSlice<T> {
     /// The `len` elements at `offset` bytes from the base of the heap.
     ///
@@ -95,7 +100,7 @@ impl<T: Pod> SymSlice<T> {
                 _element: PhantomData,
             }
         } else {
-            Self { offset: INVALID, len: 0, _element: PhantomData }
+            Self::NOWHERE
         }
     }
 
@@ -215,7 +220,7 @@ impl<T: Pod> Strided<T> {
         if n as u64 <= self.count {
             Self { count: n as u64, ..self }
         } else {
-            Self { whole: self.whole.slice(1..0), count: 0, ..self }
+            Self { whole: SymSlice::NOWHERE, count: 0, ..self }
         }
     }
 }

@@ -29,6 +29,14 @@ pub struct Lock {
     held: u64,
 }
 
+impl Lock {
+    /// The PE that asked last and has not been served, or holds it: of the copy at the lock's home, which a host may read to
+    /// see who waits for whom. `None` in all other copies, and while the lock is free.
+    pub fn last_to_ask(self) -> Option<u32> {
+        self.last.checked_sub(1).map(|pe| pe as u32)
+    }
+}
+
 impl Sym<Lock> {
     #[inline(always)]
     const fn word(self, index: u64) -> Sym<u64> {

@@ -10,7 +10,7 @@ use crate::abi::DevAddr;
 use crate::amo::Amo;
 use crate::arch::{self, SysWord};
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result, Site, record};
+use crate::error::{Detail, Error, Result, Site, length_mismatch, out_of_range, record};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
@@ -401,11 +401,13 @@ impl<S: Sharing> Ctx<S> {
         let values = words.each.map_or(len, View::len);
         if statuses != len || values != len {
             let other = if statuses != len { statuses } else { values };
-            let d = Detail { found: other as u64, wanted: len as u64, ..Detail::NONE };
-            return Err(self.fail(Error::LengthMismatch, d));
+            let state = self.parts_ref().state;
+            return Err(length_mismatch(state, u32::MAX, other as u64, len as u64, Location::caller()));
         }
         match out {
-            Some(out) if out.is_empty() && len != 0 => Err(self.fail(Error::OutOfRange, Detail::NO_ROOM)),
+            Some(out) if out.is_empty() && len != 0 => {
+                Err(out_of_range(self.parts_ref().state, 0, 0, u64::MAX, Location::caller()))
+            }
             _ => Ok(()),
         }
     }

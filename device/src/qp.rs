@@ -117,10 +117,13 @@ impl<'a, S: Sharing> Qp<'a, S> {
                 sq::hold(self, self.depth(), r.first, r.end);
             }
             // SAFETY: a word of the QP's state.
-            unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), 1) }
+            unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), r.end) }
         } else if S::SHARED {
             sq::publish(self, self.depth(), r.first, r.end, |end| self.bell(end));
         } else {
+            // The doorbell never goes back: what was held back is behind this.
+            // SAFETY: a word of the QP's state.
+            unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, held)), 0) };
             self.bell(r.end);
         }
     }
@@ -130,13 +133,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
     pub(crate) fn submit(&self) {
         let held = self.word(offset_of!(QpState, held));
         // SAFETY: a word of the QP's state.
-        if unsafe { S::Scope::load_relaxed(held) == 0 || S::Scope::swap_acq_rel(held, 0) == 0 } {
+        if unsafe { S::Scope::load_relaxed(held) } == 0 {
             return;
         }
-        if S::SHARED {
-            sq::ring(self, self.depth(), |end| self.bell(end));
-        } else {
-            self.bell(self.last().0);
+        // SAFETY: as above.
+        match unsafe { S::Scope::swap_acq_rel(held, 0) } {
+            0 => {}
+            _ if S::SHARED => sq::ring(self, self.depth(), |end| self.bell(end)),
+            end => self.bell(end),
         }
     }
 

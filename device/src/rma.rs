@@ -19,7 +19,7 @@ use crate::abi::{DevAddr, QpEntry};
 use crate::arch::SysWord;
 use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};
-use crate::error::{Detail, Error, Result, Site};
+use crate::error::{Error, Result, Site, length_mismatch};
 use crate::group::{Group, Thread, agree};
 use crate::heap::{Sym, SymSlice};
 use crate::post::{Lanes, begin, post};
@@ -224,8 +224,8 @@ impl<S: Sharing> Ctx<S> {
         if remote.len() == local.len() {
             return Ok(());
         }
-        let d = Detail { peer: pe, found: local.len() as u64, wanted: remote.len() as u64, ..Detail::NONE };
-        Err(self.fail(Error::LengthMismatch, d))
+        let (found, wanted) = (local.len() as u64, remote.len() as u64);
+        Err(length_mismatch(self.parts_ref().state, pe, found, wanted, Location::caller()))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::abi::QpEntry;
 use crate::arch;
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result, Site};
+use crate::error::{Detail, Error, Result, Site, length_mismatch};
 use crate::group::{Group, agree};
 use crate::heap::Strided;
 use crate::post::post_many;
@@ -127,8 +127,8 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         let elements = |side: Strided<T>| side.len() as u64 * side.block;
-        let d = Detail { peer: pe, found: elements(local), wanted: elements(remote), ..Detail::NONE };
-        Err(self.fail(Error::LengthMismatch, d))
+        let (found, wanted) = (elements(local), elements(remote));
+        Err(length_mismatch(self.parts_ref().state, pe, found, wanted, Location::caller()))
     }
 }
 

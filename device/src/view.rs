@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use crate::abi::DevAddr;
 use crate::arch;
-use crate::error::{Detail, Error, Site, record};
+use crate::error::{Site, out_of_range};
 
 /// A run of elements that is shared: each access is one load or store, none is a reference.
 ///
@@ -71,9 +71,9 @@ impl<T: Pod> View<T> {
         self.base
     }
 
+    #[inline(always)]
     fn out_of_range(self, i: usize, site: Site) {
-        let detail = Detail { found: i as u64, wanted: self.len as u64, ..Detail::NONE };
-        let _ = record(self.state, Error::OutOfRange, detail, site);
+        let _ = out_of_range(self.state, i as u64, self.len as u64, u64::MAX, site);
     }
 }
 

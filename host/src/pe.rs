@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
-use rushmem_device::{Ctx, Error as Code, Sym, SymSlice};
+use rushmem_device::{Ctx, Error as Code, Sym, SymSlice, Team};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueuePlace};
@@ -105,7 +105,7 @@ impl Pe {
         let place = Place {
             node: config.node.unwrap_or(0),
             local: config.local_pe.unwrap_or(me),
-            direct: (0..n_pes).filter(|pe| reach.mapped(*pe).is_some()).collect(),
+            direct: (0..n_pes).filter(|&pe| pe == me || reach.mapped(pe).is_some()).collect(),
         };
         let members = predefined(&*bootstrap, &place)?;
         let teams = Teams::new(table, inbox, shape.teams, me, members)?;
@@ -184,6 +184,12 @@ impl Pe {
         }
         let base = if pe == self.my_pe() { self.heap.addr } else { self.reach.mapped(pe)? };
         Some(base.add(object.offset()).ptr())
+    }
+
+    /// [`Pe::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
+    /// section 9.4, `shmem_team_ptr`.
+    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<*mut T> {
+        self.ptr(object, self.team_translate_pe(team, index, Team::WORLD)?)
     }
 
     /// QPs towards peers that exist now: they are made when a kernel first posts to a peer, or all at start, as the

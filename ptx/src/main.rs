@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use rushmem_ptx::{Error, Header, Search, Source, Target, Toolchain, compile, inspect, ptxas};
 
 /// The kernel crates whose PTX is committed, seen from the root of the project.
-const KERNEL_CRATES: [&str; 4] = ["host/kernels", "examples/kernels", "tests/kernels", "benches/kernels"];
+const KERNEL_CRATES: [&str; 5] =
+    ["host/kernels", "examples/kernels", "tests/kernels", "tests/litmus/kernels", "benches/kernels"];
 
 const USAGE: &str = "\
 usage: cargo run -p rushmem-ptx -- COMMAND

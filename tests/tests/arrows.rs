@@ -22,11 +22,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-example-kernels", &["rushmem-device"]),
     ("rushmem-examples", &["rushmem", "rushmem-device", "rushmem-example-kernels"]),
     ("rushmem-test-kernels", &["rushmem-device"]),
+    ("rushmem-litmus-kernels", &["rushmem-device"]),
     ("rushmem-bench-kernels", &["rushmem-device"]),
 ];
 
 /// The rooms at the end of all arrows: they may use everything, and nothing uses them.
-const ENDS: &[&str] = &["rushmem-tests", "rushmem-gpunetio"];
+const ENDS: &[&str] = &["rushmem-tests", "rushmem-litmus", "rushmem-gpunetio"];
 
 /// Crates that may use only these from outside of the workspace.
 const FRUGAL: &[(&str, &[&str])] = &[
@@ -36,6 +37,7 @@ const FRUGAL: &[(&str, &[&str])] = &[
     ("rushmem-runtime-kernels", &[]),
     ("rushmem-example-kernels", &[]),
     ("rushmem-test-kernels", &[]),
+    ("rushmem-litmus-kernels", &[]),
     ("rushmem-bench-kernels", &[]),
 ];
 

@@ -11,6 +11,7 @@ pub mod case;
 pub mod compare;
 mod error;
 pub mod ours;
+pub mod posting;
 pub mod record;
 pub mod theirs;
 

@@ -99,7 +99,7 @@ struct Words {
 impl Words {
     fn new(bed: &Bed) -> Result<Self> {
         let depth = bed.shape.depth();
-        assert!(reserved::bytes(2, depth as u64) <= HEAD, "the heap's head holds the fetch slots");
+        assert!(reserved::bytes(2, depth as u64, 0) <= HEAD, "the heap's head holds the fetch slots");
         let qps = HostBuffer::new(2 * (size_of::<QpState>() + 2 * 8 * depth));
         let this = Self {
             control: HostBuffer::new(size_of::<ControlPage>()),

@@ -24,11 +24,11 @@ const KERNELS: &str = include_str!("../kernels.cu");
 /// The header that includes all the others.
 const HEADER: &str = "doca_gpunetio_device.h";
 /// Bytes of GPU memory for NVIDIA's queue pair, whose layout only the kernels know.
-const QP_ROOM: usize = 4096;
+pub(crate) const QP_ROOM: usize = 4096;
 /// How long a kernel waits for one completion.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a launch may take.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// NVIDIA's code rings the doorbell once before it writes the doorbell record, and again after.
 const TOLERATED: &[Clause] = &[Clause::DoorbellRecord];
 
@@ -45,35 +45,35 @@ pub enum Fence {
 /// What a kernel gets; see `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Queue {
-    sq: u64,
-    cq: u64,
-    sq_record: u64,
-    cq_record: u64,
-    doorbell: u64,
-    qpn: u32,
-    cqn: u32,
-    depth: u32,
-    collapsed: u32,
+pub(crate) struct Queue {
+    pub(crate) sq: u64,
+    pub(crate) cq: u64,
+    pub(crate) sq_record: u64,
+    pub(crate) cq_record: u64,
+    pub(crate) doorbell: u64,
+    pub(crate) qpn: u32,
+    pub(crate) cqn: u32,
+    pub(crate) depth: u32,
+    pub(crate) collapsed: u32,
 }
 
 /// What a kernel does; see `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Work {
-    raddr: u64,
-    laddr: u64,
-    bytes: u64,
-    stride: u64,
-    signal: u64,
-    sink: u64,
-    value: u64,
-    rounds: u64,
-    patience_ns: u64,
-    lkey: u32,
-    rkey: u32,
-    fence: u32,
-    reserved: u32,
+pub(crate) struct Work {
+    pub(crate) raddr: u64,
+    pub(crate) laddr: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stride: u64,
+    pub(crate) signal: u64,
+    pub(crate) sink: u64,
+    pub(crate) value: u64,
+    pub(crate) rounds: u64,
+    pub(crate) patience_ns: u64,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+    pub(crate) fence: u32,
+    pub(crate) reserved: u32,
 }
 
 /// What a thread tells; see `kernels.cu`.

@@ -46,3 +46,61 @@ pub fn meet(
     span.end();
     Ok(())
 }
+
+/// What [`exchange`] does: its argument is the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// `broadcast` from PE 0.
+    Broadcast = 0,
+    /// `fcollect`.
+    Fcollect = 1,
+    /// `alltoall`.
+    Alltoall = 2,
+}
+
+/// `rounds` times a call that moves data, as [`Exchange`] says, after one that takes no time.
+#[kernel]
+pub fn exchange(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    kind: u32,
+    rounds: u32,
+) -> Result {
+    let block = Block::current();
+    let mut span = Span::begin(ctx, spans);
+    let mut round = 0;
+    while round <= rounds {
+        if kind == Exchange::Broadcast as u32 {
+            ctx.broadcast(block, Team::WORLD, dst, src, 0)?;
+        } else if kind == Exchange::Fcollect as u32 {
+            ctx.fcollect(block, Team::WORLD, dst, src)?;
+        } else {
+            ctx.alltoall(block, Team::WORLD, dst, src)?;
+        }
+        if round == 0 {
+            span.again();
+        }
+        round += 1;
+    }
+    span.end();
+    Ok(())
+}
+
+/// `rounds` times a sum over all PEs, after one that takes no time.
+#[kernel]
+pub fn sum(ctx: &Ctx, spans: SymSlice<u64>, dst: SymSlice<f32>, src: SymSlice<f32>, rounds: u32) -> Result {
+    let block = Block::current();
+    let mut span = Span::begin(ctx, spans);
+    let mut round = 0;
+    while round <= rounds {
+        ctx.reduce(block, Team::WORLD, Reduce::Sum, dst, src)?;
+        if round == 0 {
+            span.again();
+        }
+        round += 1;
+    }
+    span.end();
+    Ok(())
+}

@@ -13,7 +13,7 @@ mod signals;
 mod span;
 mod words;
 
-pub use colls::meet;
+pub use colls::{Exchange, exchange, meet, sum};
 pub use data::{check, fill, pattern};
 pub use post::{post_exclusive, post_per_block, post_shared};
 pub use rma::{get, put};

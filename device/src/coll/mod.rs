@@ -7,7 +7,8 @@
 //! Every call begins with a meeting, in which the members prove to each other that they mean the same call (see
 //! [`call`]). So nobody's memory changes before all have come, and a member that differs is an error of all of them,
 //! which leaves the team as usable as before. The result is complete, and sources and destinations may be reused, when a
-//! call returns. Zero elements are legal, and so is a team of one.
+//! call returns. Zero elements are legal, and so is a team of one. [`Ctx::alltoall_ll`](crate::Ctx::alltoall_ll) alone does
+//! without meetings.
 //!
 //! | call | writes | may overlap |
 //! |---|---|---|
@@ -22,6 +23,7 @@ mod element;
 mod fold;
 mod grid;
 mod half;
+mod ll;
 mod reduce;
 mod spread;
 mod strided;

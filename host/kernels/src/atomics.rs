@@ -48,33 +48,10 @@ fn atomic<T: Amo>(
     old: SymSlice<T>,
     pe: u32,
 ) -> Result {
-    if what == Atomic::Add as u32 {
-        return add(ctx, word, value, old, pe);
-    }
     if old.is_empty() {
-        return if what == Atomic::Set as u32 {
-            ctx.atomic_set(word, value, pe)
-        } else if what == Atomic::And as u32 {
-            ctx.atomic_and(word, value, pe)
-        } else if what == Atomic::Or as u32 {
-            ctx.atomic_or(word, value, pe)
-        } else {
-            ctx.atomic_xor(word, value, pe)
-        };
+        return ctx.atomic_posting(what, word, value, pe);
     }
-    let found = if what == Atomic::Fetch as u32 {
-        ctx.atomic_fetch(word, pe)
-    } else if what == Atomic::Set as u32 {
-        ctx.atomic_swap(word, value, pe)
-    } else if what == Atomic::And as u32 {
-        ctx.atomic_fetch_and(word, value, pe)
-    } else if what == Atomic::Or as u32 {
-        ctx.atomic_fetch_or(word, value, pe)
-    } else if what == Atomic::Xor as u32 {
-        ctx.atomic_fetch_xor(word, value, pe)
-    } else {
-        ctx.atomic_compare_swap(word, compare, value, pe)
-    }?;
+    let found = ctx.atomic_fetching(what, word, value, compare, pe)?;
     ctx.local(old).store(0, found);
     Ok(())
 }

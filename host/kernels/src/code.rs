@@ -16,26 +16,24 @@ pub enum Transfer {
     GetNbi,
 }
 
-/// What [`rushmem_atomic`](crate::rushmem_atomic) does to a word.
+/// What [`rushmem_atomic`](crate::rushmem_atomic) does to a word. The first are numbered as the device API has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Atomic {
-    /// Reads it.
-    Fetch,
-    /// Writes it.
-    Set,
     /// Adds, wrapping.
-    Add,
+    Add = 0,
     /// Bitwise and.
-    And,
+    And = 1,
     /// Bitwise or.
-    Or,
+    Or = 2,
     /// Bitwise exclusive or.
-    Xor,
+    Xor = 3,
+    /// Writes it.
+    Set = 4,
     /// Writes it if it holds the value to compare with.
-    CompareSwap,
+    CompareSwap = 5,
     /// Adds to a float.
-    AddFloat,
+    AddFloat = 6,
 }
 
 /// What [`rushmem_order`](crate::rushmem_order) does.

@@ -189,7 +189,8 @@ fn pmi(variables: Variables, kind: Option<BootstrapKind>) -> Result<Option<(Way,
     let (pe, n_pes) = (number("PMI_RANK", &values[1])?, number("PMI_SIZE", &values[2])?);
     check_place(("PMI_RANK", pe), ("PMI_SIZE", n_pes))?;
     let why = format!("PMI_FD is set: a launcher speaks PMI-{}", if version == Version::One { 1 } else { 2 });
-    Ok(Some((Way::Pmi(Pmi { version, fd, pe, n_pes }), why)))
+    let job = variables("PMI_JOBID");
+    Ok(Some((Way::Pmi(Pmi { version, fd, pe, n_pes, job }), why)))
 }
 
 fn pmix(variables: Variables) -> Result<Option<(Way, String)>, Error> {
@@ -322,8 +323,8 @@ mod tests {
     #[test]
     fn launchers_are_known_by_their_variables() {
         let found = decided(&PMI).unwrap();
-        let wanted = Pmi { version: Version::One, fd: 9, pe: 1, n_pes: 2 };
-        assert!(matches!(found.way, Way::Pmi(pmi) if pmi == wanted), "{found:?}");
+        let wanted = Pmi { version: Version::One, fd: 9, pe: 1, n_pes: 2, job: None };
+        assert!(matches!(&found.way, Way::Pmi(pmi) if *pmi == wanted), "{found:?}");
         assert_eq!(found.why, "PMI_FD is set: a launcher speaks PMI-1");
         let two = |extra| decided(&[&PMI[..], &[extra]].concat()).unwrap().way;
         for extra in [("SLURM_JOB_ID", "7"), ("RUSHMEM_BOOTSTRAP", "pmi2")] {

@@ -210,6 +210,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ),
     ("RUSHMEM_UVERBS_LOG", "Preloaded software ConnectX: what it logs to standard error, such as debug."),
     ("RUSHMEM_UVERBS_LIBRARY", "Where `rushmem softnic` finds the library to preload, if not beside itself."),
+    ("RUSHMEM_LITMUS_ROUNDS", "Litmus tests: how many rounds of each test on each path."),
 ];
 
 /// A default from the table. The test that walks the table shows that each one parses.

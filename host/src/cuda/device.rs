@@ -76,6 +76,11 @@ impl Device {
         self.cuda
     }
 
+    /// The driver's own number for it.
+    pub(super) fn raw(&self) -> CUdevice {
+        self.raw
+    }
+
     /// Its index among the GPUs that the driver shows.
     pub fn ordinal(&self) -> u32 {
         self.ordinal

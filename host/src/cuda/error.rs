@@ -38,6 +38,17 @@ pub enum Error {
         /// GPUs that there are.
         count: u32,
     },
+    /// Two GPUs that do not reach each other's memory.
+    #[error(
+        "GPU {gpu} cannot reach the memory of GPU {other}: `nvidia-smi topo -p2p r` tells which GPUs can; choose others \
+         with RUSHMEM_GPUS"
+    )]
+    NoPeer {
+        /// The one whose kernels are to reach it.
+        gpu: u32,
+        /// The one whose memory it is.
+        other: u32,
+    },
     /// A call of the driver failed.
     #[error("{0}")]
     Call(CallError),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUdeviceptr};
 
 use super::error::{check, check_about, log_drop};
-use super::{Device, Error, Stream};
+use super::{Device, Error, SharedMemory, Stream};
 
 /// Unit of a GPU's memory; smaller allocations share one.
 const GPU_PAGE: usize = 2 << 20;
@@ -17,6 +17,8 @@ pub struct DeviceBuffer {
     device: Arc<Device>,
     address: CUdeviceptr,
     len: usize,
+    /// What others can map, if it was made so; then it frees itself.
+    shared: Option<SharedMemory>,
 }
 
 impl DeviceBuffer {
@@ -39,13 +41,30 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
+    /// As [`zeroed_pages`](Self::zeroed_pages), such that other GPUs and processes can map it.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::new`].
+    pub fn zeroed_shared(stream: &Stream, len: usize) -> Result<Self, Error> {
+        let device = Arc::clone(stream.device());
+        let shared = SharedMemory::new(&device, len)?;
+        let buffer = Self { device, address: shared.address(), len, shared: Some(shared) };
+        buffer.fill(stream, 0, len, 0)?;
+        Ok(buffer)
+    }
+
+    /// What others can map, if it was made so.
+    pub fn shared(&self) -> Option<&SharedMemory> {
+        self.shared.as_ref()
+    }
+
     fn allocate(device: &Arc<Device>, len: usize, allocated: usize) -> Result<Self, Error> {
         let _alone = device.alone()?;
         let mut address: CUdeviceptr = 0;
         // SAFETY: the context is current, and the address is written to a live variable. Freed in `drop`.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, allocated) };
         check_about("cuMemAlloc", result, || format!("of {allocated} bytes on GPU {}", device.ordinal()))?;
-        Ok(Self { device: Arc::clone(device), address, len })
+        Ok(Self { device: Arc::clone(device), address, len, shared: None })
     }
 
     /// Allocates `len` bytes and sets them to 0 by work in `stream`, which it waits for.
@@ -138,9 +157,12 @@ fn in_range(offset: usize, len: usize, size: usize) -> Result<(), Error> {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
+        if self.shared.is_some() {
+            return;
+        }
         let free = || {
             let _alone = self.device.alone()?;
-            // SAFETY: allocated in `new`, freed once.
+            // SAFETY: allocated in `allocate`, freed once.
             check("cuMemFree", unsafe { sys::cuMemFree_v2(self.address) })
         };
         log_drop("GPU memory", free());

@@ -20,6 +20,7 @@ mod load;
 mod memory;
 mod module;
 mod nic;
+mod shared;
 mod stream;
 
 pub use device::{Attributes, Device};
@@ -29,4 +30,5 @@ pub use load::{Cuda, ENVIRONMENT};
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
 pub use module::{Function, FunctionAttributes, Module};
 pub use nic::{CopyEngine, CudaMemory};
+pub use shared::SharedMemory;
 pub use stream::{Event, Stream};

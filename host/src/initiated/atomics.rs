@@ -67,8 +67,7 @@ impl Pe {
     /// # Errors
     /// As [`Pe::put`].
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
-        let zero = T::zeroed();
-        self.ask(|old| self.op_atomic("atomic_fetch", Atomic::Fetch, word, zero, zero, Some(old), pe))
+        self.ask(|old| self.op_fetch("atomic_fetch", word, old, pe))
     }
 
     /// Reads a word of `pe` atomically into `old`, where it is after [`Pe::quiet`]. `shmem_atomic_fetch_nbi`.
@@ -76,8 +75,7 @@ impl Pe {
     /// # Errors
     /// As [`Pe::put`].
     pub fn atomic_fetch_nbi<T: AmoWord>(&self, old: Sym<T>, word: Sym<T>, pe: u32) -> Result<()> {
-        let (name, zero) = ("atomic_fetch_nbi", T::zeroed());
-        self.initiate(self.op_atomic(name, Atomic::Fetch, word, zero, zero, Some(old), pe)?)
+        self.initiate(self.op_fetch("atomic_fetch_nbi", word, old, pe)?)
     }
 
     /// Sets a word of `pe` to `value` if it holds `compare`; returns the value found. `shmem_atomic_compare_swap`.

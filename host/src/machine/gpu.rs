@@ -18,7 +18,7 @@ use super::{
 use crate::config::HeapKind;
 use crate::cuda::{
     self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, Module,
-    RegisteredHost, Stream, gate,
+    RegisteredHost, SharedMemory, Stream, gate,
 };
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
@@ -67,6 +67,18 @@ impl Gpu {
         Ok(Region { addr, memory, gpu: Some(buffer), file: None })
     }
 
+    fn shared_memory(&self, bytes: u64) -> Result<Region> {
+        if !self.device.attributes().virtual_memory_fds {
+            let why =
+                "its driver cannot export memory as a file descriptor; set RUSHMEM_PEER_PATH=auto".into();
+            return Err(Error::Unavailable { what: format!("{} with mapped peers", self.describe()), why });
+        }
+        let buffer = Arc::new(DeviceBuffer::zeroed_shared(&self.stream, bytes as usize)?);
+        let file = buffer.shared().map(SharedMemory::export).transpose()?.map(Arc::new);
+        let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
+        Ok(Region { addr: DevAddr(buffer.address()), memory, gpu: Some(buffer), file })
+    }
+
     fn locked_memory(&self, bytes: u64) -> Result<Region> {
         let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
@@ -78,6 +90,11 @@ impl Gpu {
             file: None,
         })
     }
+}
+
+fn not_shared() -> Error {
+    let why = "only GPU memory is mapped; set RUSHMEM_HEAP=auto, or RUSHMEM_PEER_PATH=auto".into();
+    Error::Unavailable { what: "a direct path to a heap in host memory".into(), why }
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
@@ -109,8 +126,9 @@ impl Machine for Gpu {
         self.device_memory(bytes)
     }
 
-    fn heap(&self, bytes: u64, _: bool) -> Result<Region> {
+    fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         match self.heap {
+            HeapKind::Host if shared => Err(not_shared()),
             HeapKind::Host => self.locked_memory(bytes),
             HeapKind::Auto | HeapKind::Device => {
                 let available = self.device.free_memory()?;
@@ -118,13 +136,29 @@ impl Machine for Gpu {
                     let place = self.describe();
                     return Err(Error::HeapTooLarge { wanted: bytes, pes: self.sharers, place, available });
                 }
-                self.device_memory(bytes)
+                if shared { self.shared_memory(bytes) } else { self.device_memory(bytes) }
             }
         }
     }
 
-    fn map_heap(&self, _: Exported) -> Result<Mapped> {
-        Err(Error::Unavailable { what: "a".into(), why: "b".into() })
+    fn map_heap(&self, heap: Exported) -> Result<Mapped> {
+        let (mapping, atomics) = match heap {
+            Exported::Here(region) => {
+                let Some(memory) = region.gpu.as_ref().and_then(|buffer| buffer.shared()) else {
+                    return Err(not_shared());
+                };
+                // One address space: where its own GPU has it, every GPU that is let in has it.
+                memory.let_in(&self.device)?;
+                let atomics = memory.native_atomics(&self.device)?;
+                (Box::new(region) as Box<dyn Mapping>, atomics)
+            }
+            Exported::File { file, bytes } => {
+                let memory = SharedMemory::import(&self.device, &file, bytes as usize)?;
+                let atomics = memory.native_atomics(&self.device)?;
+                (Box::new(memory) as Box<dyn Mapping>, atomics)
+            }
+        };
+        Ok(Mapped { mapping, atomics })
     }
 
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
@@ -266,6 +300,12 @@ impl Drop for StreamQueue {
             tracing::debug!("a stream ended with an error: {error}");
         }
         gate::forget(&self.stream);
+    }
+}
+
+impl Mapping for SharedMemory {
+    fn addr(&self) -> DevAddr {
+        DevAddr(self.address())
     }
 }
 

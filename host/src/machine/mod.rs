@@ -29,8 +29,7 @@ pub(crate) struct Region {
     pub(crate) addr: DevAddr,
     /// The memory, as the host and a software NIC reach it. Freed with the last handle.
     pub(crate) memory: Arc<dyn Memory>,
-    /// The same, if it is a GPU's: what a NIC registers.
-    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "the software ConnectX needs none of it"))]
+    /// The same, if it is a GPU's: what an RDMA device registers, and another GPU maps.
     pub(crate) gpu: Option<Arc<DeviceBuffer>>,
     /// The same as a file, if other processes can map it.
     pub(crate) file: Option<Arc<OwnedFd>>,
@@ -79,6 +78,13 @@ pub(crate) struct Mapped {
 pub(crate) trait Mapping: Send + Sync {
     /// Its address for kernels.
     fn addr(&self) -> DevAddr;
+}
+
+/// Memory of this process is mapped as long as somebody has it.
+impl Mapping for Region {
+    fn addr(&self) -> DevAddr {
+        self.addr
+    }
 }
 
 /// What lies behind a page of the NIC's.

@@ -61,7 +61,7 @@ impl Machine for Native {
 
     fn map_heap(&self, heap: Exported) -> Result<Mapped> {
         let mapping: Box<dyn Mapping> = match heap {
-            Exported::Here(region) => Box::new(Theirs(region)),
+            Exported::Here(region) => Box::new(region),
             Exported::File { file, bytes } => Box::new(file::map(&file, bytes)?),
         };
         Ok(Mapped { mapping, atomics: true })
@@ -108,14 +108,5 @@ struct Own(DevAddr);
 impl Mapping for Own {
     fn addr(&self) -> DevAddr {
         self.0
-    }
-}
-
-/// Memory of this process, kept for as long as somebody uses it.
-struct Theirs(Region);
-
-impl Mapping for Theirs {
-    fn addr(&self) -> DevAddr {
-        self.0.addr
     }
 }

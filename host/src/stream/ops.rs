@@ -231,8 +231,7 @@ impl Stream<'_> {
     /// # Errors
     /// As all of these.
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, old: Sym<T>, pe: u32) -> Result<()> {
-        let (name, zero) = ("atomic_fetch on a stream", T::zeroed());
-        self.enqueue(self.pe().op_atomic(name, Atomic::Fetch, word, zero, zero, Some(old), pe)?)
+        self.enqueue(self.pe().op_fetch("atomic_fetch on a stream", word, old, pe)?)
     }
 }
 

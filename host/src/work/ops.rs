@@ -118,15 +118,28 @@ impl Pe {
         pe: u32,
     ) -> Result<Op> {
         self.check_pe(name, pe)?;
+        let float = [TypeId::of::<f32>(), TypeId::of::<f64>()].contains(&TypeId::of::<T>());
+        let what = if what == Atomic::Add && float { Atomic::AddFloat } else { what };
         let old = match old {
             Some(old) => self.bytes(name, old.as_slice())?,
             None => NONE,
         };
-        let float = [TypeId::of::<f32>(), TypeId::of::<f64>()].contains(&TypeId::of::<T>());
-        let what = if what == Atomic::Add && float { Atomic::AddFloat } else { what };
         let at = self.bytes(name, at.as_slice())?;
         let call = rushmem_atomic(what as u32, at, word(value), word(compare), old, pe);
         Ok(Op { name, grid: ONE, call })
+    }
+
+    /// Reads a word, bit for bit, by adding nothing to it.
+    pub(crate) fn op_fetch<T: AmoWord>(
+        &self,
+        name: &'static str,
+        at: Sym<T>,
+        old: Sym<T>,
+        pe: u32,
+    ) -> Result<Op> {
+        self.check_pe(name, pe)?;
+        let (at, old) = (self.bytes(name, at.as_slice())?, self.bytes(name, old.as_slice())?);
+        Ok(Op { name, grid: ONE, call: rushmem_atomic(Atomic::Add as u32, at, 0, 0, old, pe) })
     }
 
     pub(crate) fn op_wait<T: Amo + PartialOrd>(

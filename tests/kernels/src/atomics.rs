@@ -124,3 +124,152 @@ pub fn contend(
     }
     ctx.quiet(Thread)
 }
+
+/// As [`atomics_u32`], with the forms that do not wait; only the fetching ones.
+#[kernel]
+pub fn starting_u32(
+    ctx: &Ctx,
+    w: SymSlice<u32>,
+    results: SymSlice<Fetched<u32>>,
+    olds: SymSlice<u32>,
+    a: u32,
+    b: u32,
+) -> Result {
+    started(ctx, w, results, olds, a, b)
+}
+
+/// As [`starting_u32`].
+#[kernel]
+pub fn starting_u64(
+    ctx: &Ctx,
+    w: SymSlice<u64>,
+    results: SymSlice<Fetched<u64>>,
+    olds: SymSlice<u64>,
+    a: u64,
+    b: u64,
+) -> Result {
+    started(ctx, w, results, olds, a, b)
+}
+
+#[inline(always)]
+fn started<T: Amo>(
+    ctx: &Ctx,
+    w: SymSlice<T>,
+    r: SymSlice<Fetched<T>>,
+    olds: SymSlice<T>,
+    a: T,
+    b: T,
+) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let (old, pe) = (ctx.local(olds), ctx.pe_after(1));
+    ctx.atomic_fetch_nbi(r.at(0), w.at(0), pe)?;
+    ctx.atomic_swap_nbi(r.at(2), w.at(2), a, pe)?;
+    ctx.atomic_compare_swap_nbi(r.at(3), w.at(3), a, b, pe)?;
+    ctx.atomic_compare_swap_nbi(r.at(4), w.at(4), b, a, pe)?;
+    ctx.atomic_fetch_add_nbi(r.at(6), w.at(6), a, pe)?;
+    ctx.atomic_fetch_inc_nbi(r.at(8), w.at(8), pe)?;
+    ctx.atomic_fetch_and_nbi(r.at(10), w.at(10), a, pe)?;
+    ctx.atomic_fetch_or_nbi(r.at(12), w.at(12), a, pe)?;
+    ctx.atomic_fetch_xor_nbi(r.at(14), w.at(14), a, pe)?;
+    ctx.quiet(Thread)?;
+    for i in [0, 2, 3, 4, 6, 8, 10, 12, 14] {
+        old.store(i, ctx.fetched(r.at(i))?);
+    }
+    Ok(())
+}
+
+/// Each thread draws `each` tickets of PE 0 at once; what it drew goes to `drawn`.
+#[kernel]
+pub fn many_tickets(
+    ctx: &Ctx,
+    tickets: Sym<u64>,
+    results: SymSlice<Fetched<u64>>,
+    drawn: SymSlice<u64>,
+    each: u32,
+) -> Result {
+    let from = Thread::index() * each as usize;
+    let mut k = 0;
+    while k < each as usize {
+        ctx.atomic_fetch_inc_nbi(results.at(from + k), tickets, 0)?;
+        k += 1;
+    }
+    ctx.quiet(Thread)?;
+    let drawn = ctx.local(drawn);
+    let mut k = 0;
+    while k < each as usize {
+        drawn.store(from + k, ctx.fetched(results.at(from + k))?);
+        k += 1;
+    }
+    Ok(())
+}
+
+/// Sets, swaps and fetches `bits` as a float of the next PE; then all threads of all PEs add 1 to a sum of PE 0, `rounds`
+/// times, and mark in `drawn` what they found. `found` gets what was swapped out and what was fetched.
+#[kernel]
+pub fn float_atomics(
+    ctx: &Ctx,
+    narrow: SymSlice<f32>,
+    wide: SymSlice<f64>,
+    bits: u64,
+    found: SymSlice<u64>,
+    drawn: SymSlice<u32>,
+    rounds: u32,
+) -> Result {
+    let (pe, found) = (ctx.pe_after(1), ctx.local(found));
+    if Thread::index() == 0 {
+        let (a, b) = (f32::from_bits(bits as u32), f64::from_bits(bits));
+        ctx.atomic_set(narrow.at(0), a, pe)?;
+        ctx.atomic_set(wide.at(0), b, pe)?;
+        ctx.quiet(Thread)?;
+        found.store(0, ctx.atomic_fetch(narrow.at(0), pe)?.to_bits() as u64);
+        found.store(1, ctx.atomic_fetch(wide.at(0), pe)?.to_bits());
+        found.store(2, ctx.atomic_swap(narrow.at(0), 1.5, pe)?.to_bits() as u64);
+        found.store(3, ctx.atomic_swap(wide.at(0), -2.5, pe)?.to_bits());
+    }
+    let mut round = 0;
+    while round < rounds {
+        let before = ctx.atomic_fetch_add(wide.at(1), 1.0, 0)?;
+        ctx.atomic_inc(drawn.at(before as usize), 0)?;
+        ctx.atomic_add(narrow.at(1), 1.0, 0)?;
+        round += 1;
+    }
+    ctx.quiet(Thread)
+}
+
+/// Masked atomics on the next PE's words: word 0 of each size a swap whose comparison holds, word 1 one whose does not, word 2
+/// a sum in fields. `olds` gets what they found.
+#[kernel]
+pub fn masked(
+    ctx: &Ctx,
+    narrow: SymSlice<u32>,
+    wide: SymSlice<u64>,
+    olds: SymSlice<u64>,
+    operands: SymSlice<u64>,
+) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let (olds, o, pe) = (ctx.local(olds), ctx.local(operands), ctx.pe_after(1));
+    let (compare, compare_mask, value, mask) = (o.load(0), o.load(1), o.load(2), o.load(3));
+    let low = |bits: u64| bits as u32;
+    let mut i = 0;
+    while i < 2 {
+        let wide_old = ctx.atomic_masked_compare_swap(wide.at(i), compare, compare_mask, value, mask, pe)?;
+        let old = ctx.atomic_masked_compare_swap(
+            narrow.at(i),
+            low(compare),
+            low(compare_mask),
+            low(value),
+            low(mask),
+            pe,
+        )?;
+        olds.store(i, wide_old);
+        olds.store(3 + i, old as u64);
+        i += 1;
+    }
+    olds.store(2, ctx.atomic_masked_fetch_add(wide.at(2), value, mask, pe)?);
+    olds.store(5, ctx.atomic_masked_fetch_add(narrow.at(2), low(value), low(mask), pe)? as u64);
+    ctx.quiet(Thread)
+}

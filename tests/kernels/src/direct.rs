@@ -99,3 +99,18 @@ pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
         pe += 1;
     }
 }
+
+/// Stores this PE's number in `cells` of each member of `team`, as far as it is reached, at this PE's place in the team.
+#[kernel]
+pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) {
+    let Some(members) = ctx.team_n_pes(team) else { return };
+    let mine = ctx.team_my_pe(team).unwrap_or(0) as usize;
+    let mut member = 0;
+    // One more than there are: it is nobody.
+    while member <= members && Thread::index() == 0 {
+        if let Some(there) = ctx.team_ptr(team, cells, member) {
+            there.store(mine, 100 + ctx.my_pe());
+        }
+        member += 1;
+    }
+}

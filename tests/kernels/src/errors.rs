@@ -26,15 +26,37 @@ pub enum Misuse {
     NoBlockQueues,
     /// Exclusive queues where the job has none.
     NoExclusiveQueues,
+    /// A strided put with a stride of 0.
+    ZeroStride,
+    /// A strided get whose stride is shorter than its block.
+    ShortStride,
+    /// A strided put of fewer blocks than there is room for.
+    UnequalBlocks,
+    /// A strided get of more blocks than there are.
+    TooManyBlocks,
+    /// A wait for words with too few statuses.
+    FewStatuses,
+    /// A test of some words without room for an index.
+    NoRoom,
+    /// A lock cleared that is not held.
+    ClearUnheld,
+    /// A lock set that is held.
+    SetHeld,
+    /// A queue that the job does not have.
+    NoQueue,
+    /// An order towards a PE that is not there.
+    QuietNobody,
+    /// A masked atomic on a word that is not there.
+    MaskedNowhere,
 }
 
 /// Does what `which` says in thread 0, and stores the code of the error that it returned, or 1000 if it returned none.
 #[kernel]
-pub fn misuse(ctx: &Ctx, which: u32, data: SymSlice<u32>, code: Sym<u32>) {
+pub fn misuse(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock>, code: Sym<u32>) {
     if Thread::index() != 0 {
         return;
     }
-    let result = do_wrong(ctx, which, data);
+    let result = do_wrong(ctx, which, data, lock);
     ctx.local_one(code).store(0, code_of(result));
 }
 
@@ -47,7 +69,7 @@ fn code_of(result: Result) -> u32 {
 }
 
 #[inline(always)]
-fn do_wrong(ctx: &Ctx, which: u32, data: SymSlice<u32>) -> Result {
+fn do_wrong(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock>) -> Result {
     let (len, half) = (data.len(), data.slice(0..data.len() / 2));
     if which == Misuse::PutToNobody as u32 {
         ctx.put(Thread, half, half, ctx.n_pes())
@@ -72,8 +94,42 @@ fn do_wrong(ctx: &Ctx, which: u32, data: SymSlice<u32>) -> Result {
         second
     } else if which == Misuse::NoBlockQueues as u32 {
         ctx.per_block().map(|_| ())
-    } else {
+    } else if which == Misuse::NoExclusiveQueues as u32 {
         ctx.exclusive(0).map(|_| ())
+    } else {
+        do_wrong_with_sets(ctx, which, data, lock)
+    }
+}
+
+#[inline(always)]
+fn do_wrong_with_sets(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock>) -> Result {
+    let (pe, half) = (ctx.pe_after(1), data.slice(0..data.len() / 2));
+    if which == Misuse::ZeroStride as u32 {
+        ctx.iput(Thread, data.every(0), data.every(1), pe)
+    } else if which == Misuse::ShortStride as u32 {
+        ctx.iget(Thread, data.blocks(3, 3), data.blocks(3, 2), pe)
+    } else if which == Misuse::UnequalBlocks as u32 {
+        ctx.iput_nbi(Thread, data.every(1), half.every(2), pe)
+    } else if which == Misuse::TooManyBlocks as u32 {
+        ctx.iget_nbi(Thread, data.every(3).first(4), data.every(1).first(4), pe)
+    } else if which == Misuse::FewStatuses as u32 {
+        let status = ctx.shared::<i32>();
+        ctx.wait_until_all(Thread, &Words::new(data, Cmp::Eq, 0).except(status))
+    } else if which == Misuse::NoRoom as u32 {
+        ctx.test_some(Thread, &mut Words::new(data, Cmp::Eq, 0), ctx.shared()).map(|_| ())
+    } else if which == Misuse::ClearUnheld as u32 {
+        ctx.clear_lock(lock)
+    } else if which == Misuse::SetHeld as u32 {
+        ctx.set_lock(lock)?;
+        let again = ctx.set_lock(lock);
+        ctx.clear_lock(lock)?;
+        again
+    } else if which == Misuse::NoQueue as u32 {
+        ctx.queue(ctx.queues()).map(|_| ())
+    } else if which == Misuse::QuietNobody as u32 {
+        ctx.quiet_pe(ctx.n_pes())
+    } else {
+        ctx.atomic_masked_fetch_add(data.at(data.len()), 1, 0, pe).map(|_| ())
     }
 }
 

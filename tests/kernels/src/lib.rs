@@ -8,27 +8,37 @@ mod context;
 mod direct;
 mod errors;
 mod job;
+mod locks;
 mod names;
 mod order;
+mod posting;
 mod program;
 mod rma;
 mod signals;
 mod streams;
+mod strided;
+mod strong;
 mod teams;
 mod units;
 mod views;
+mod waits;
 
-pub use atomics::{ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend};
+pub use atomics::{
+    ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend, float_atomics,
+    many_tickets, masked, starting_u32, starting_u64,
+};
 pub use collectives::{
     Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, half_barriers, reduce_floats,
-    scattered, team_twice,
+    scattered, team_twice, words_with_flags,
 };
 pub use context::{exclusive_turns, private_puts};
-pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks};
+pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use job::{FACTS, count_up, end_the_job, put_and_leave, who_am_i};
-pub use names::{NAMES, names};
+pub use locks::{locked_sum, sign_in};
+pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};
+pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
 pub use program::{Code, OP_WORDS, interpret};
 pub use rma::{Call, move_pieces, no_elements, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
@@ -36,6 +46,9 @@ pub use streams::{
     add_often, await_round, chain, expect, fill, meet, meet_with_all_blocks, next_round, put_cells,
     put_nowhere,
 };
+pub use strided::{Strides, move_strided, thread_strides};
+pub use strong::{Strong, announce_all, shadows};
 pub use teams::team_numbers;
 pub use units::{Together, With};
 pub use views::{reverse, swap_neighbours};
+pub use waits::{Collect, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};

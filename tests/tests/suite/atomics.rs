@@ -5,9 +5,10 @@ use std::fmt::Debug;
 use rushmem::{Error, Pe};
 use rushmem_device::SymSlice;
 use rushmem_device::kernel::Call;
-use rushmem_device::prelude::Amo;
+use rushmem_device::prelude::{Amo, Fetched};
 use rushmem_test_kernels::{
-    ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend,
+    ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend, float_atomics,
+    many_tickets, masked, starting_u32, starting_u64,
 };
 use rushmem_tests::{Setup, grid};
 
@@ -137,6 +138,110 @@ fn contended_words_lose_nothing() {
                 let bits = pe.read(bits)?;
                 assert_eq!(bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>(), all, "{setup}");
             }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn atomics_that_do_not_wait_fetch_the_same() {
+    // All that change or fetch a word: not the ones without a result.
+    let fetching = [0, 2, 3, 4, 6, 8, 10, 12, 14];
+    for setup in setups::all() {
+        setup.run(|pe| {
+            for ab in [[0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210], [u64::MAX, 1]] {
+                let narrow = pe.alloc::<Fetched<u32>>(ATOMICS)?;
+                let wide = pe.alloc::<Fetched<u64>>(ATOMICS)?;
+                check::<u32>(pe, ab, &fetching, |words, olds, a, b| starting_u32(words, narrow, olds, a, b))?;
+                check::<u64>(pe, ab, &fetching, |words, olds, a, b| starting_u64(words, wide, olds, a, b))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn many_fetches_may_be_outstanding() {
+    let (blocks, threads, each) = (2, 33, 9);
+    for setup in setups::all() {
+        let drawn = setup.run(|pe| {
+            let n = (blocks * threads * each) as usize;
+            let (tickets, results, drawn) =
+                (pe.alloc_one::<u64>()?, pe.alloc::<Fetched<u64>>(n)?, pe.alloc::<u64>(n)?);
+            pe.run(grid(blocks, threads), many_tickets(tickets, results, drawn, each))?;
+            pe.read(drawn)
+        });
+        let mut all = drawn.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..all.len() as u64).collect::<Vec<_>>(), "{setup}");
+    }
+}
+
+#[test]
+fn floats_pass_bit_for_bit_and_add_up() {
+    // A signalling NaN with a payload, in both widths; -0.0; a denormal.
+    let patterns = [0x7ff0_dead_7fa0_beef, 0x8000_0000_8000_0000, 0x000f_1234_0000_0001];
+    let (blocks, threads, rounds) = (2, 16, 3);
+    for setup in setups::all() {
+        for bits in patterns {
+            let found = setup.run(|pe| {
+                let (narrow, wide) = (pe.alloc::<f32>(2)?, pe.alloc::<f64>(2)?);
+                let all = (pe.n_pes() * blocks * threads * rounds) as usize;
+                let (found, drawn) = (pe.alloc::<u64>(4)?, pe.alloc::<u32>(all)?);
+                let call = float_atomics(narrow, wide, bits, found, drawn, rounds);
+                pe.run(grid(blocks, threads), call)?;
+                pe.barrier()?;
+                if pe.my_pe() == 0 {
+                    assert_eq!((pe.read(narrow)?[1], pe.read(wide)?[1]), (all as f32, all as f64), "{setup}");
+                    // Each sum was found once.
+                    assert_eq!(pe.read(drawn)?, vec![1; all], "{setup}");
+                }
+                assert_eq!((pe.read(narrow)?[0], pe.read(wide)?[0]), (1.5, -2.5), "{setup}");
+                pe.read(found)
+            });
+            let low = bits & u64::from(u32::MAX);
+            assert!(found.iter().all(|found| *found == [low, bits, low, bits]), "{setup}: {found:x?}");
+        }
+    }
+}
+
+#[test]
+fn masked_atomics_keep_to_their_fields() {
+    let compare = 0x0011_2233_4455_6677u64;
+    let compare_mask = 0x00ff_0000_00ff_00ffu64;
+    let value = 0xfedc_ba98_8765_43f1u64;
+    let mask = 0x8080_0800_8080_8008u64;
+    // Bits that are not compared differ; the second word differs in one that is.
+    let first = compare ^ 0xff00_ff0f_ff00_ff00;
+    let words = [first, first ^ 1, 0xffff_7f7f_80ff_ff7f];
+    let swapped = |old: u64| (old & !mask) | (value & mask);
+    // Field by field, from the bottom: each ends with a top bit.
+    let added = |old: u64, mask: u64, bits: u32| {
+        let (mut sum, mut from) = (0, 0);
+        for top in (0..bits).filter(|&i| mask >> i & 1 == 1 || i + 1 == bits) {
+            let field = |x: u64| u128::from(x >> from) & ((1u128 << (top + 1 - from)) - 1);
+            let kept = (field(old) + field(value)) & ((1u128 << (top + 1 - from)) - 1);
+            sum |= (kept as u64) << from;
+            from = top + 1;
+        }
+        sum
+    };
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (narrow, wide) = (pe.alloc::<u32>(3)?, pe.alloc::<u64>(3)?);
+            let (olds, operands) = (pe.alloc::<u64>(6)?, pe.alloc::<u64>(4)?);
+            pe.write(wide, &words)?;
+            pe.write(narrow, &words.map(|w| w as u32))?;
+            pe.write(operands, &[compare, compare_mask, value, mask])?;
+            pe.barrier()?;
+            pe.run(grid(1, 32), masked(narrow, wide, olds, operands))?;
+            pe.barrier()?;
+            assert_eq!(pe.read(wide)?, [swapped(words[0]), words[1], added(words[2], mask, 64)], "{setup}");
+            let low = |w: u64| w as u32;
+            let sum = added(words[2] & 0xffff_ffff, mask & 0xffff_ffff, 32);
+            assert_eq!(pe.read(narrow)?, [low(swapped(words[0])), low(words[1]), low(sum)], "{setup}");
+            let narrow = words.map(|w| u64::from(low(w)));
+            assert_eq!(pe.read(olds)?, [words, narrow].concat(), "{setup}");
             Ok(())
         });
     }

@@ -1,8 +1,10 @@
 //! Contexts with queues of their own, views, shared memory, and the field's own names.
 
 use rushmem::Grid;
-use rushmem_device::Signal;
-use rushmem_test_kernels::{NAMES, exclusive_turns, names, private_puts, reverse, swap_neighbours};
+use rushmem_device::prelude::{Fetched, Lock, Signal};
+use rushmem_test_kernels::{
+    MORE_NAMES, NAMES, exclusive_turns, more_names, names, private_puts, reverse, swap_neighbours,
+};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -94,6 +96,39 @@ fn the_names_of_the_field() {
             assert_eq!(pe.read(data)?, [of(me), before, after, before].concat(), "{setup}");
             let wanted = [me.into(), n.into(), 11, 5, 1, 14, 14, 15, 26, 25, 15, 0, 70, 71, 71, 5];
             assert_eq!(pe.read(results)?, wanted, "{setup}, PE {me}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn the_names_of_what_came_later() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (n, me) = (pe.n_pes(), pe.my_pe());
+            let (data, words, wanted) = (pe.alloc::<i32>(24)?, pe.alloc::<u64>(4)?, pe.alloc::<u64>(4)?);
+            let (status, sum) = (pe.alloc::<i32>(4)?, pe.alloc_one::<u64>()?);
+            let (fetched, pes) = (pe.alloc::<Fetched<u64>>(8)?, pe.alloc::<u32>(1)?);
+            let (lock, results) = (pe.alloc_one::<Lock>()?, pe.alloc::<u64>(MORE_NAMES)?);
+            let of = |pe: u32| (1..9).map(|i| i * 10 + pe as i32).collect::<Vec<_>>();
+            pe.write(data.slice(0..8), &of(me))?;
+            // Word 3 is left out: it would end no wait.
+            pe.write(words.slice(3..4), &[1000])?;
+            pe.write(wanted, &[0, 6, 0, 2000])?;
+            pe.write(status, &[0, 0, 0, 1])?;
+            pe.write(pes, &[(me + 1) % n])?;
+            pe.barrier()?;
+            let call = more_names(data, words, wanted, status, sum, fetched, pes, lock, results);
+            pe.run(grid(1, 32), call)?;
+            pe.barrier()?;
+            let (from, next) = (of((me + n - 1) % n), of((me + 1) % n));
+            let put = [0, 2, 4, 6, 0, 1, 4, 5].map(|i| from[i]);
+            let got = [0, 4, 1, 5, 2, 6, 3].map(|i| next[i]);
+            assert_eq!(pe.read(data)?, [of(me), put.to_vec(), got.to_vec(), vec![0]].concat(), "{setup}");
+            let found = pe.read(results)?;
+            assert_eq!(found[..10], [1, 1, 1, 3, 0, 1, u64::MAX, 1, 1, 0], "{setup}");
+            assert_eq!(found[10..18], [12, 12, 13, 29, 25, 31, 0, 70], "{setup}");
+            assert_eq!(found[18], u64::from(me != 0), "{setup}");
             Ok(())
         });
     }

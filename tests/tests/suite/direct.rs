@@ -1,8 +1,8 @@
 //! Peers that are reached by loads and stores: pointers to their memory, and one way for all atomics.
 
 use rushmem::Pe;
-use rushmem_device::Signal;
-use rushmem_test_kernels::{add_everywhere, atomic_then_flag, contend, store_marks};
+use rushmem_device::{Signal, Team};
+use rushmem_test_kernels::{add_everywhere, atomic_then_flag, contend, store_marks, store_to_members};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -53,6 +53,36 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
             assert_eq!(first.map(|at| at.wrapping_add(n - 1)), last);
             pe.free(object)?;
             assert!(pe.ptr(object, me).is_none());
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn the_team_of_those_who_share_memory_has_pointers_to_all_its_members() {
+    for (pes, path, group) in [(3, "direct", 0), (5, "direct", 2), (3, "auto", 0)] {
+        let setup = Setup::new(pes).with("peer_path", path).with("direct_group", group);
+        setup.run(|pe| {
+            let me = pe.my_pe();
+            let members: Vec<u32> = (0..pes)
+                .filter(|&other| other == me || path == "direct" && together(me, other, group))
+                .collect();
+            assert_eq!(pe.team_pes(Team::SHARED), Some(members.clone()), "{setup}");
+            let [shared, world] = [pe.alloc::<u32>(pes as usize)?, pe.alloc::<u32>(pes as usize)?];
+            for index in 0..=members.len() as u32 {
+                let pointer = members.get(index as usize).and_then(|&other| pe.ptr(shared, other));
+                assert_eq!(pe.team_ptr(Team::SHARED, shared, index), pointer);
+                assert_eq!(pointer.is_some(), index < members.len() as u32);
+            }
+            assert_eq!(pe.team_ptr(Team::INVALID, shared, 0), None);
+            pe.run(grid(1, 32), store_to_members(Team::SHARED, shared))?;
+            pe.run(grid(1, 32), store_to_members(Team::WORLD, world))?;
+            pe.barrier()?;
+            let mut wanted: Vec<u32> = members.iter().map(|other| 100 + other).collect();
+            wanted.resize(pes as usize, 0);
+            assert_eq!(pe.read(shared)?, wanted);
+            let by = |other| if members.contains(&other) { 100 + other } else { 0 };
+            assert_eq!(pe.read(world)?, (0..pes).map(by).collect::<Vec<_>>());
             Ok(())
         });
     }

@@ -39,7 +39,7 @@ fn code(error: &Error) -> Option<Code> {
 /// Runs one misuse; what the kernel saw, and what the host was told.
 fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
     let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
-    let told = pe.run(grid(1, 32), misuse(which as u32, data, seen));
+    let told = pe.run(grid(1, 32), misuse(which as u32, data, pe.alloc_one()?, seen));
     pe.barrier()?;
     assert_eq!(pe.read(data)?, [0; 8], "{which:?} wrote something");
     let error = told.expect_err("a misuse is no success");
@@ -77,6 +77,46 @@ fn a_misuse_is_named() {
             "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
              RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
         ),
+        (
+            Misuse::ZeroStride,
+            Code::BadStride,
+            "blocks of 1 elements with a stride of 0, SITE; a block has at least one element, a stride at least those of \
+             its block",
+        ),
+        (
+            Misuse::ShortStride,
+            Code::BadStride,
+            "blocks of 3 elements with a stride of 2, SITE; a block has at least one element, a stride at least those of \
+             its block",
+        ),
+        (
+            Misuse::UnequalBlocks,
+            Code::LengthMismatch,
+            "a transfer with PE 0 of 2 elements here and 8 there, SITE",
+        ),
+        (Misuse::TooManyBlocks, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
+        (Misuse::FewStatuses, Code::LengthMismatch, "0 values or statuses for 8 words, SITE"),
+        (Misuse::NoRoom, Code::OutOfRange, "index 0 of an object of 0 elements, SITE"),
+        (
+            Misuse::ClearUnheld,
+            Code::BadLock,
+            "this PE does not hold the lock at heap offset 0x*, SITE; set and clear a lock in turn, from one thread of a \
+             PE at a time",
+        ),
+        (
+            Misuse::SetHeld,
+            Code::BadLock,
+            "this PE already holds the lock at heap offset 0x*, SITE; set and clear a lock in turn, from one thread of a \
+             PE at a time",
+        ),
+        (
+            Misuse::NoQueue,
+            Code::NoQp,
+            "context 2 of its kind was asked for, the job has QPs for 1, SITE; raise RUSHMEM_BLOCK_QPS, \
+             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
+        ),
+        (Misuse::QuietNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
+        (Misuse::MaskedNowhere, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
     ];
     for (which, wanted, text) in cases {
         let told = Setup::new(2).run(|pe| {
@@ -96,10 +136,11 @@ fn a_misuse_is_named() {
 fn an_exclusive_context_has_one_owner() {
     let told = Setup::new(1).with("exclusive_qps", 1).run(|pe| {
         let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
-        let error = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, seen)).unwrap_err();
+        let lock = pe.alloc_one()?;
+        let error = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, lock, seen)).unwrap_err();
         assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::Busy));
         // It was given back: the same again ends the same way, and not at the first take.
-        let again = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, seen)).unwrap_err();
+        let again = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, lock, seen)).unwrap_err();
         assert_eq!(line(&again), line(&error));
         Ok(line(&error))
     });
@@ -256,7 +297,7 @@ fn another_layout_is_refused_before_anything_is_touched() {
         forged.heap = rushmem_device::abi::DevAddr(8);
         // SAFETY: the kernel finds the layout to differ, and touches nothing but the control page, which is right.
         let ctx = unsafe { Ctx::from_parts(forged) };
-        let call = misuse(Misuse::PutToNobody as u32, data, seen);
+        let call = misuse(Misuse::PutToNobody as u32, data, pe.alloc_one()?, seen);
         let error = pe.launch_as(ctx, grid(1, 32), call)?.wait().unwrap_err();
         assert_eq!(code(&error), Some(Code::Layout));
         assert_eq!(pe.read_one(seen)?, 0);

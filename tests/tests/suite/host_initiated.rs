@@ -227,7 +227,7 @@ fn the_host_moves_blocks_apart() {
             pe.barrier()?;
             pe.iput(dst.every(3).first(10), src.every(1).first(10), next(pe))?;
             pe.barrier_all()?;
-            let spread = |i: u16| if i % 3 == 0 && i < 30 { i / 3 } else { 0 };
+            let spread = |i: u16| if i.is_multiple_of(3) && i < 30 { i / 3 } else { 0 };
             assert_eq!(pe.read(dst)?, (0..40).map(spread).collect::<Vec<_>>(), "{setup}");
             pe.barrier()?;
             pe.write(dst, &[0; 40])?;

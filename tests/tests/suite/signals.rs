@@ -1,8 +1,9 @@
 //! Signals, waits, and the order of things.
 
-use rushmem_device::Signal;
+use rushmem_device::{Shadowed, Signal};
 use rushmem_test_kernels::{
-    Together, await_all, barriers, compare_all, fence_then_flag, grid_barriers, ping_pong,
+    Strong, Together, announce_all, await_all, barriers, compare_all, fence_then_flag, grid_barriers,
+    ping_pong, shadows,
 };
 use rushmem_tests::{Setup, grid};
 
@@ -105,5 +106,43 @@ fn all_blocks_meet_in_a_grid_barrier() {
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()]);
+    }
+}
+
+#[test]
+fn a_strong_signal_covers_the_puts_of_all_blocks() {
+    use Strong::*;
+    for setup in setups::even() {
+        for how in [Signal, PutSignal, FenceGroup, FencePe, QuietPe, QuietPes] {
+            let bad = setup.run(|pe| {
+                let (inbox, outbox) = (pe.alloc::<u64>(700)?, pe.alloc::<u64>(700)?);
+                let (last, pes) = (pe.alloc::<u64>(2)?, pe.alloc::<u32>(1)?);
+                let (signal, ack) = (pe.alloc_one()?, pe.alloc_one()?);
+                let bad = pe.alloc_one::<u64>()?;
+                let call = announce_all(how as u32, inbox, outbox, last, pes, signal, ack, bad, 12);
+                pe.run(grid(4, 33), call)?;
+                pe.barrier()?;
+                pe.read_one(bad)
+            });
+            assert_eq!(bad, vec![0; bad.len()], "{setup}, {how:?}");
+        }
+    }
+}
+
+#[test]
+fn a_shadow_follows_its_signal() {
+    let (blocks, threads, rounds) = (2, 33, 5);
+    for setup in setups::all() {
+        let seen = setup.run(|pe| {
+            let (words, seen) = (pe.alloc::<Shadowed>(3)?, pe.alloc::<u64>(4)?);
+            // The second signal wraps on its way.
+            let start = Shadowed { signal: u64::MAX - 40, shadow: u64::MAX - 40 };
+            pe.write(words.slice(1..2), &[start])?;
+            pe.barrier()?;
+            pe.run(grid(blocks, threads), shadows(words, seen, rounds))?;
+            pe.read(seen)
+        });
+        let all = u64::from(blocks * threads * rounds);
+        assert!(seen.iter().all(|seen| *seen == [all, 2 * all, all, 0]), "{setup}: {seen:?}");
     }
 }

@@ -20,6 +20,10 @@ pub(super) enum Bench {
     PutSignal,
     Barrier,
     Sync,
+    Broadcast,
+    Fcollect,
+    Alltoall,
+    Reduce,
     PostExclusive,
     PostPerBlock,
     PostShared,
@@ -67,7 +71,7 @@ impl Unit {
 }
 
 impl Bench {
-    pub(super) const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 26] = [
         Self::PutBandwidth,
         Self::GetBandwidth,
         Self::PutQuiet,
@@ -83,6 +87,10 @@ impl Bench {
         Self::PutSignal,
         Self::Barrier,
         Self::Sync,
+        Self::Broadcast,
+        Self::Fcollect,
+        Self::Alltoall,
+        Self::Reduce,
         Self::PostExclusive,
         Self::PostPerBlock,
         Self::PostShared,
@@ -128,6 +136,10 @@ impl Bench {
             Self::PutSignal => ("put_signal", Microseconds, "put_signal, to and fro"),
             Self::Barrier => ("barrier_all", Microseconds, "barrier_all by a block"),
             Self::Sync => ("sync_all", Microseconds, "sync_all by a block"),
+            Self::Broadcast => ("broadcast", Microseconds, "broadcast by a block"),
+            Self::Fcollect => ("fcollect", Microseconds, "fcollect by a block, bytes of each PE"),
+            Self::Alltoall => ("alltoall", Microseconds, "alltoall by a block, bytes to each PE"),
+            Self::Reduce => ("reduce", Microseconds, "sum of f32 by a block"),
             Self::PostExclusive => ("post_exclusive", Rate, "posting: one thread, own queue"),
             Self::PostPerBlock => ("post_per_block", Rate, "posting: each thread, queue of the block"),
             Self::PostShared => ("post_shared", Rate, "posting: each thread, queue of the GPU"),

@@ -1,7 +1,7 @@
 //! Runs the rows on the PEs of a job, and verifies what each run did.
 
-use rushmem::{Grid, Job, Pe, Ptx};
-use rushmem_bench_kernels as kernels;
+use rushmem::{Grid, Job, Pe};
+use rushmem_bench_kernels::{self as kernels, Exchange};
 use rushmem_device::kernel::Call;
 use rushmem_device::{Signal, Sym, SymSlice};
 
@@ -21,6 +21,8 @@ pub(super) struct Measured {
 pub(super) const OTHER_BYTES: u64 = 8 << 20;
 /// Blocks whose time is taken.
 const MOST_BLOCKS: usize = 1 << 12;
+/// Numbers that are summed, at most.
+const MOST_FLOATS: usize = 1 << 18;
 /// Rounds in which a barrier is verified.
 const CHECKED: u32 = 10;
 
@@ -28,12 +30,12 @@ const CHECKED: u32 = 10;
 /// another process.
 pub(super) fn measure(
     job: Job,
-    ptx: Ptx,
     shapes: &[Shape],
     runs: usize,
     window: u64,
 ) -> Result<Option<Measured>, rushmem::Error> {
-    let measured = job.kernels(ptx).run(|pe| {
+    let measured = job.run(|pe| {
+        agree(pe, shapes)?;
         let bed = Bed::new(pe, window)?;
         let mut rows = Vec::new();
         for shape in shapes {
@@ -46,6 +48,16 @@ pub(super) fn measure(
         Ok::<_, AnyError>((pe.my_pe() == 0).then_some(Measured { machine, rows }))
     })?;
     Ok(measured.into_iter().flatten().next())
+}
+
+/// The rows are for as many PEs as there are.
+fn agree(pe: &Pe, shapes: &[Shape]) -> Result<(), AnyError> {
+    match shapes.iter().find(|shape| shape.pes != pe.n_pes()) {
+        None => Ok(()),
+        Some(shape) => {
+            Err(format!("there are {} PEs, not {}: say so by --pes", pe.n_pes(), shape.pes).into())
+        }
+    }
 }
 
 /// The memory of a PE that benchmarks use.
@@ -61,6 +73,8 @@ struct Bed<'a> {
     sums: SymSlice<u64>,
     spans: SymSlice<u64>,
     signals: SymSlice<Signal>,
+    /// Sums, and what is summed.
+    floats: [SymSlice<f32>; 2],
     /// Signals of each kind that have been counted, in this PE's own words.
     counted: std::cell::Cell<[u64; 2]>,
     wrong: Sym<u64>,
@@ -81,6 +95,7 @@ impl<'a> Bed<'a> {
             sums: pe.alloc(MOST_THREADS as usize)?,
             spans: pe.alloc(2 * MOST_BLOCKS)?,
             signals: pe.alloc(32)?,
+            floats: [pe.alloc(MOST_FLOATS)?, pe.alloc(MOST_FLOATS)?],
             counted: Default::default(),
             wrong: pe.alloc_one()?,
         })
@@ -152,6 +167,10 @@ impl<'a> Bed<'a> {
             }
             Bench::PutSignal => self.put_signal(shape, run),
             Bench::Barrier | Bench::Sync => self.meet(shape),
+            Bench::Broadcast => self.exchange(shape, run, Exchange::Broadcast),
+            Bench::Fcollect => self.exchange(shape, run, Exchange::Fcollect),
+            Bench::Alltoall => self.exchange(shape, run, Exchange::Alltoall),
+            Bench::Reduce => self.reduce(shape, run),
             Bench::PostExclusive => self.post(shape, run, kernels::post_exclusive),
             Bench::PostPerBlock | Bench::PostWarpPerBlock => self.post(shape, run, kernels::post_per_block),
             Bench::PostShared | Bench::PostWarp => self.post(shape, run, kernels::post_shared),
@@ -204,6 +223,46 @@ impl<'a> Bed<'a> {
             return Err(Wrong("a PE left before all had come".into()).into());
         }
         self.timed(shape, kernels::meet(spans, word, wrong, complete, shape.rounds, 0))
+    }
+
+    fn exchange(&self, shape: &Shape, run: u64, kind: Exchange) -> Result<f64, AnyError> {
+        let (me, n, len) = (self.pe.my_pe() as usize, self.pe.n_pes() as usize, shape.bytes as usize / 8);
+        let block = |of: SymSlice<u64>, i: usize| of.slice(i * len..(i + 1) * len);
+        // Of what `from` sends to `to`.
+        let seed = |from: usize, to: usize| ((run + 1) * n as u64 + from as u64) * n as u64 + to as u64;
+        let (all, one) = (self.dst.slice(0..n * len), self.dst.slice(0..len));
+        let (sends, receives) = match kind {
+            Exchange::Broadcast => (vec![0], vec![(one, seed(0, 0))]),
+            Exchange::Fcollect => (vec![0], (0..n).map(|i| (block(self.dst, i), seed(i, 0))).collect()),
+            Exchange::Alltoall => {
+                ((0..n).collect(), (0..n).map(|i| (block(self.dst, i), seed(i, me))).collect())
+            }
+        };
+        for &to in &sends {
+            self.fill(block(self.src, to), seed(me, to))?;
+        }
+        let dst = if kind == Exchange::Broadcast { one } else { all };
+        let src = self.src.slice(0..sends.len() * len);
+        let ns = self.timed(shape, kernels::exchange(self.spans, dst, src, kind as u32, shape.rounds))?;
+        for (part, seed) in receives {
+            self.check(part, seed)?;
+        }
+        Ok(ns)
+    }
+
+    fn reduce(&self, shape: &Shape, run: u64) -> Result<f64, AnyError> {
+        let len = shape.bytes as usize / 4;
+        let (dst, src) = (self.floats[0].slice(0..len), self.floats[1].slice(0..len));
+        // Small whole numbers, whose sums are exact.
+        let value = |pe: u32, i: usize| (i % 97) as f32 + pe as f32 * (run + 1) as f32;
+        let mine: Vec<f32> = (0..len).map(|i| value(self.pe.my_pe(), i)).collect();
+        self.pe.write(src, &mine)?;
+        let ns = self.timed(shape, kernels::sum(self.spans, dst, src, shape.rounds))?;
+        let wanted = |i: usize| (0..self.pe.n_pes()).map(|pe| value(pe, i)).sum::<f32>();
+        match self.pe.read(dst)?.iter().enumerate().find(|&(i, &found)| found != wanted(i)) {
+            None => Ok(ns),
+            Some((i, found)) => Err(Wrong(format!("sum {i} is {found}, not {}", wanted(i))).into()),
+        }
     }
 
     fn post(
@@ -297,5 +356,54 @@ fn value(shape: &Shape, ns: f64) -> f64 {
         Unit::Microseconds => ns / rounds / 1e3,
         Unit::Milliseconds => ns / 1e6,
         Unit::Memory => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushmem::config::Config;
+
+    /// What `f` says on each of two PEs.
+    fn says(f: impl Fn(&Bed<'_>) -> Result<(), AnyError> + Sync + Send) -> Vec<Option<String>> {
+        let mut config = Config::load().unwrap();
+        for (key, value) in [("pes", "2"), ("device", "native"), ("heap_bytes", "16MiB"), ("timeout", "60s")]
+        {
+            config.set(key, value).unwrap();
+        }
+        let said = |pe: &Pe| -> Result<Option<String>, AnyError> {
+            let bed = Bed::new(pe, 4096)?;
+            Ok(f(&bed).err().map(|error| error.to_string()))
+        };
+        Job::with_config(config).run(said).unwrap()
+    }
+
+    #[test]
+    fn data_that_did_not_arrive_is_an_error() {
+        let said = says(|bed| {
+            bed.fill(bed.dst, 1)?;
+            bed.check(bed.dst, 1)
+        });
+        assert_eq!(said, [None, None]);
+        let said = says(|bed| {
+            bed.fill(bed.dst, 1)?;
+            bed.zero(bed.dst.slice(3..5), 2)?;
+            bed.check(bed.dst, 1)
+        });
+        assert!(said.iter().all(|said| said.as_deref() == Some("2 of 512 words are wrong")), "{said:?}");
+        let said = says(|bed| {
+            bed.fill(bed.dst, 1)?;
+            bed.check(bed.dst, 2)
+        });
+        assert!(said.iter().all(|said| said.as_deref() == Some("512 of 512 words are wrong")), "{said:?}");
+    }
+
+    #[test]
+    fn a_word_that_is_not_as_it_should_be_is_named() {
+        let said = says(|bed| {
+            bed.pe.write(bed.words.slice(0..2), &[5, 6])?;
+            bed.expect(bed.words, 2, |_| 5)
+        });
+        assert!(said.iter().all(|said| said.as_deref() == Some("word 1 is 0x6, not 0x5")), "{said:?}");
     }
 }

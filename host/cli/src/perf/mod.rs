@@ -169,7 +169,7 @@ fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
         threads: pick(&args.threads, &[256], &[32]),
         max_rounds: args.rounds,
         pes,
-        several_jobs: launched.is_none(),
+        launched: launched.is_some(),
     };
     let shapes = choice.shapes().map_err(Error::Usage)?;
     if args.list {
@@ -187,45 +187,35 @@ fn measure(
     config: &Config,
     ptx: Ptx,
 ) -> Result<Option<Results>, Error> {
-    let mut results: Option<Results> = None;
+    let program = format!("rushmem {}", env!("CARGO_PKG_VERSION"));
+    let mut results = Results { program, machine: String::new(), rows: Vec::new() };
+    let mut first = false;
     for stage in Stage::ALL {
         let shapes: Vec<Shape> = shapes.iter().filter(|s| s.bench.stage() == stage).copied().collect();
         if shapes.is_empty() {
             continue;
         }
-        let program = format!("rushmem {}", env!("CARGO_PKG_VERSION"));
-        let (machine, rows) = if stage == Stage::Init {
-            (String::new(), init::measure(config, ptx, &shapes, runs)?)
-        } else {
-            let mut config = settings(choice, stage, config)?;
-            let mut spread = 4096;
-            if stage == Stage::Main {
-                config.heap_bytes.0 = heap_bytes;
-                spread = window;
-            }
-            let job = Job::with_config(config);
-            match measure::measure(job, ptx, &shapes, runs, spread)? {
-                Some(measured) => (measured.machine, measured.rows),
-                None => return Ok(None),
+        let measured = match stage {
+            Stage::Init => init::measure(config, ptx, &shapes, runs)?,
+            _ => {
+                let mut config = settings(choice, stage, config)?;
+                let mut spread = 4096;
+                if stage == Stage::Main {
+                    config.heap_bytes.0 = heap_bytes;
+                    spread = window;
+                }
+                measure::measure(Job::with_config(config).kernels(ptx), &shapes, runs, spread)?
             }
         };
-        let results =
-            results.get_or_insert_with(|| Results { program, machine: String::new(), rows: Vec::new() });
-        if results.machine.is_empty() {
-            results.machine = machine;
+        if let Some(measured) = measured {
+            first = true;
+            if results.machine.is_empty() {
+                results.machine = measured.machine;
+            }
+            results.rows.extend(measured.rows);
         }
-        results.rows.extend(rows);
     }
-    Ok(results.map(|results| Results { machine: label(results.machine, choice.gpu), ..results }))
-}
-
-/// What it ran on, plainly.
-fn label(machine: String, gpu: bool) -> String {
-    match (machine.is_empty(), gpu) {
-        (false, _) => machine,
-        (true, true) => "GPUs".into(),
-        (true, false) => "native kernels".into(),
-    }
+    Ok(first.then_some(results))
 }
 
 /// The settings of a stage's job. Postings are to queues, whatever the path of transfers is.

@@ -30,8 +30,8 @@ pub(super) struct Choice {
     pub(super) threads: Vec<u32>,
     pub(super) max_rounds: u32,
     pub(super) pes: u32,
-    /// False where a launcher has started this process: it is part of one job, whose settings are what they are.
-    pub(super) several_jobs: bool,
+    /// True where a launcher has decided how many PEs there are.
+    pub(super) launched: bool,
 }
 
 /// Words that one thread each has: no grid is larger.
@@ -48,15 +48,6 @@ impl Choice {
         }
         let mut shapes = Vec::new();
         for bench in Bench::ALL.into_iter().filter(|bench| self.takes(bench.name())) {
-            if bench.stage() != Stage::Main && !self.several_jobs {
-                if self.names.is_empty() {
-                    continue;
-                }
-                return Err(format!(
-                    "`{}` starts jobs of its own: run it without `rushmem run`",
-                    bench.name()
-                ));
-            }
             self.rows(bench, &mut shapes);
         }
         for shape in &mut shapes {
@@ -115,6 +106,16 @@ impl Choice {
                 }
             }
             Bench::Barrier | Bench::Sync => row(8, 1, threads, pick(500, 30)),
+            Bench::Broadcast | Bench::Fcollect | Bench::Alltoall => {
+                for bytes in self.among([1 << 10, 64 << 10].map(|bytes| bytes * u64::from(self.pes))) {
+                    row(bytes / u64::from(self.pes), 1, threads, pick(200, 20));
+                }
+            }
+            Bench::Reduce => {
+                for bytes in self.among([4 << 10, pick(1 << 20, 64 << 10).into()]) {
+                    row(bytes, 1, threads, pick(100, 10));
+                }
+            }
             Bench::PostExclusive => row(8, 1, 1, self.depth(Stage::Shared).min(8192)),
             Bench::PostShared => {
                 for threads in [1, 32, 256] {
@@ -133,12 +134,19 @@ impl Choice {
             }
             Bench::PostWarpPerBlock => row(8, self.many(), 256, self.depth(Stage::PerBlock) / 256),
             Bench::Init | Bench::InitMemory => {
-                // Its rows differ in the number of PEs.
-                let start = to.len();
-                for pes in if self.gpu { vec![1, 2, 4, 8] } else { vec![1, 2, 4] } {
-                    to.push(Shape { bench, bytes: 0, blocks: 0, threads: 0, rounds: 1, pes });
-                }
-                debug_assert!(to.len() > start);
+                let numbers: &[u32] = match (self.launched, self.gpu) {
+                    (true, _) => &[self.pes],
+                    (false, true) => &[1, 2, 4, 8],
+                    (false, false) => &[1, 2, 4],
+                };
+                to.extend(numbers.iter().map(|&pes| Shape {
+                    bench,
+                    bytes: 0,
+                    blocks: 0,
+                    threads: 0,
+                    rounds: 1,
+                    pes,
+                }));
             }
         }
     }
@@ -198,7 +206,7 @@ mod tests {
             threads: vec![256],
             max_rounds: u32::MAX,
             pes: 2,
-            several_jobs: true,
+            launched: false,
         }
     }
 
@@ -228,10 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_its_own_jobs_are_not_for_a_launched_process() {
-        let mut choice = Choice { several_jobs: false, ..choice(false) };
-        assert!(choice.shapes().unwrap().iter().all(|shape| shape.bench.stage() == Stage::Main));
-        choice.names = vec!["init".into()];
-        assert!(choice.shapes().unwrap_err().contains("rushmem run"));
+    fn the_number_of_launched_pes_is_what_it_is() {
+        let choice = Choice { launched: true, pes: 3, ..choice(false) };
+        assert!(choice.shapes().unwrap().iter().all(|shape| shape.pes == 3));
+    }
+
+    #[test]
+    fn names_are_beginnings() {
+        let named = |name: &str| Choice { names: vec![name.into()], ..choice(false) }.shapes();
+        assert!(named("post_").unwrap().iter().all(|shape| shape.bench.name().starts_with("post_")));
+        assert!(named("pots").unwrap_err().contains("put_bw"));
     }
 }

@@ -25,12 +25,14 @@ pub(crate) enum Version {
 }
 
 /// Where the launcher is, and what it said in variables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pmi {
     pub(crate) version: Version,
     pub(crate) fd: RawFd,
     pub(crate) pe: u32,
     pub(crate) n_pes: u32,
+    /// The launcher's name for the job, which some launchers of PMI-2 want to hear again.
+    pub(crate) job: Option<String>,
 }
 
 impl Pmi {
@@ -110,7 +112,8 @@ impl<S: Read + Write> Talk<S> {
                 answer.value("kvsname").map(str::to_owned)
             }
             Version::Two => {
-                let answer = self.ask(&format!("cmd=fullinit;pmirank={};threaded=FALSE;", pmi.pe))?;
+                let job = pmi.job.as_ref().map(|job| format!("pmijobid={job};")).unwrap_or_default();
+                let answer = self.ask(&format!("cmd=fullinit;{job}pmirank={};threaded=FALSE;", pmi.pe))?;
                 answer.expect("fullinit-response")?;
                 let told = (answer.number("rank")?, answer.number("size")?);
                 if told != (pmi.pe, pmi.n_pes) {
@@ -310,7 +313,8 @@ mod tests {
             asked
         });
         let talk = Talk { stream: ours, version, within: Duration::from_millis(300) };
-        let outcome = Pmi { version, fd: -1, pe, n_pes: 2 }.talk(talk, || Ok(id()));
+        let job = Some("7.0".to_owned());
+        let outcome = Pmi { version, fd: -1, pe, n_pes: 2, job }.talk(talk, || Ok(id()));
         (outcome, launcher.join().unwrap())
     }
 
@@ -350,7 +354,7 @@ mod tests {
         let put = format!("cmd=kvs-put;key=rushmem-id;value={};", made.to_hex());
         assert_eq!(
             asked[1..],
-            ["cmd=fullinit;pmirank=0;threaded=FALSE;", &put, "cmd=kvs-fence;", "cmd=finalize;"]
+            ["cmd=fullinit;pmijobid=7.0;pmirank=0;threaded=FALSE;", &put, "cmd=kvs-fence;", "cmd=finalize;"]
         );
 
         let got = format!("cmd=kvs-get-response;flag=TRUE;value={};rc=0;", made.to_hex());
@@ -371,7 +375,7 @@ mod tests {
         assert!(no.contains("should have answered `response_to_init`"), "{no}");
         assert!(why(Version::One, &["what?"]).contains("what?"));
         assert!(why(Version::One, &[]).contains("no answer within"));
-        let fd = Pmi { version: Version::One, fd: 12345, pe: 0, n_pes: 1 };
+        let fd = Pmi { version: Version::One, fd: 12345, pe: 0, n_pes: 1, job: None };
         let closed = fd.meet(SOON, || Ok(id())).unwrap_err().to_string();
         assert!(closed.contains("PMI_FD=12345: Bad file descriptor"), "{closed}");
     }

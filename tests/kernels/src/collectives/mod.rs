@@ -4,7 +4,7 @@ mod misuse;
 mod types;
 
 pub use misuse::{Disagreement, disagree, half_barriers, team_twice};
-pub use types::{collective_names, reduce_floats};
+pub use types::{collective_names, reduce_floats, words_with_flags};
 
 use rushmem_device::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Reductions of typed objects, and the field's own names.
+//! Reductions of typed objects, the field's own names, and words with flags.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
@@ -11,6 +11,75 @@ pub fn reduce_floats(ctx: &Ctx, dst: SymSlice<f32>, src: SymSlice<f32>) -> Resul
     ctx.reduce(block, Team::WORLD, Reduce::Prod, dst.slice(n..2 * n), src)?;
     ctx.reduce(block, Team::WORLD, Reduce::Min, dst.slice(2 * n..3 * n), src)?;
     ctx.reduce(block, Team::WORLD, Reduce::Max, dst.slice(3 * n..4 * n), src)
+}
+
+/// `epochs` times: every word says its epoch, its sender, its receiver and its place; those that come are looked at. A PE
+/// dawdles at times, each at others. Wrong ones are counted in `bad`.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // a kernel's
+pub fn words_with_flags(
+    ctx: &Ctx,
+    team: Team,
+    slots: SymSlice<u64>,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    bad: Sym<u32>,
+    together: u32,
+    epochs: u32,
+) -> Result {
+    if together == 0 {
+        return if Thread::index() == 0 {
+            flags_of(ctx, Thread, team, slots, dst, src, bad, epochs)
+        } else {
+            Ok(())
+        };
+    }
+    flags_of(ctx, Block::current(), team, slots, dst, src, bad, epochs)
+}
+
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // a kernel's
+fn flags_of<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    team: Team,
+    slots: SymSlice<u64>,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    bad: Sym<u32>,
+    epochs: u32,
+) -> Result {
+    let (Some(me), Some(n)) = (ctx.team_my_pe(team), ctx.team_n_pes(team)) else { return Ok(()) };
+    let (out, into, len) = (ctx.local(src), ctx.local(dst), src.len().checked_div(n as usize).unwrap_or(0));
+    let word = |epoch: u32, from: u32, to: u32, i: usize| epoch << 16 ^ from << 12 ^ to << 8 ^ i as u32;
+    let mut epoch = 0;
+    while epoch < epochs {
+        let mut at = group.rank() as usize;
+        while at < n as usize * len {
+            let to = at.checked_div(len).unwrap_or(0);
+            out.store(at, word(epoch, me, to as u32, at - to * len));
+            at += group.size() as usize;
+        }
+        group.sync();
+        let mut dawdle = if epoch & 7 == me & 7 { epoch & 63 } else { 0 };
+        while dawdle > 0 {
+            ctx.test(bad, Cmp::Eq, 0)?;
+            group.sync();
+            dawdle -= 1;
+        }
+        ctx.alltoall_ll(group, team, epoch, slots, dst, src)?;
+        let mut at = group.rank() as usize;
+        while at < n as usize * len {
+            let from = at.checked_div(len).unwrap_or(0);
+            if into.load(at) != word(epoch, from as u32, me, at - from * len) {
+                ctx.atomic_inc(bad, ctx.my_pe())?;
+            }
+            at += group.size() as usize;
+        }
+        group.sync();
+        epoch += 1;
+    }
+    ctx.quiet(group)
 }
 
 /// Calls every name of a collective call with `src`, of as many words as there are PEs. Result `i` begins at `i` times

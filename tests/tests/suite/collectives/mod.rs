@@ -7,7 +7,7 @@ mod types;
 
 use rushmem::TeamConfig;
 use rushmem_device::{ElementKind, Reduce, Scan, Team};
-use rushmem_test_kernels::{Step, Together, scattered};
+use rushmem_test_kernels::{Step, Together, scattered, words_with_flags};
 use rushmem_tests::{Setup, grid};
 
 use self::model::{Do, Plan};
@@ -144,6 +144,31 @@ fn work_goes_on_between_arrival_and_wait() {
             signals: 0,
         };
         setup.run(|pe| plan.check(&setup.to_string(), pe));
+    }
+}
+
+#[test]
+fn words_with_flags_are_of_their_epoch() {
+    for (i, setup) in setups::all().enumerate() {
+        let members = some(setup.pes());
+        let (together, threads, len) = [(0, 1, 3), (2, 40, 5), (2, 32, 37)][i % 3];
+        // As many as there is time for; the slots are used again after two.
+        let epochs = if together == 0 { 300 } else { 60 };
+        let bad = setup.run(|pe| {
+            let all = len * members.len();
+            let (slots, dst, src) = (pe.alloc::<u64>(2 * all)?, pe.alloc::<u32>(all)?, pe.alloc::<u32>(all)?);
+            let bad = pe.alloc_one::<u32>()?;
+            if members.contains(&pe.my_pe()) {
+                let team = pe.team_from_pes(&members, TeamConfig::new())?;
+                let call = words_with_flags(team, slots, dst, src, bad, together, epochs);
+                pe.run(grid(1, threads), call)?;
+                // That all have come is of the last epoch.
+                assert_ne!(pe.read(dst)?, vec![0; all]);
+            }
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
     }
 }
 

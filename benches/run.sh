@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# Rushmem beside NVSHMEM and DOCA GPUNetIO: measures, verifies, and prints the tables with ratios and marks.
+#
+#     benches/run.sh [--out DIR]    builds and runs here
+#     benches/run.sh --pack DIR     builds here, and puts all that a machine without cargo needs into DIR;
+#                                   there, DIR/run.sh [--out DIR] runs
+#
+# NVSHMEM is looked for in $NVSHMEM_HOME, in Python's packages and in the usual places, GPUNetIO's headers in
+# $GPUNETIO_HEADERS and in Python's packages (wheel nvidia-nccl-cu13), the CUDA compiler in $NVCC, the PATH and
+# /usr/local/cuda. What is not there is said to be absent. Without a GPU only our half runs, natively.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+fail() {
+    printf 'benches/run.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+out=
+pack=
+while (($#)); do
+    case $1 in
+    --out) out=${2:?--out wants a folder} && shift 2 ;;
+    --pack) pack=${2:?--pack wants a folder} && shift 2 ;;
+    *) fail "unknown option $1; there are --out DIR and --pack DIR" ;;
+    esac
+done
+
+# Where our programs and data are: beside a packed script, or where cargo puts them.
+if [[ -x $here/rushmem ]]; then
+    [[ -z $pack ]] || fail 'this is packed already'
+    bin=$here
+else
+    root=$here/..
+    [[ ${RUSHMEM_PTX:-} != none ]] || printf 'RUSHMEM_PTX=none: what is built runs natively only\n'
+    (cd "$root" && cargo build --locked --release -p rushmem-cli -p rushmem-gpunetio)
+    bin=${CARGO_TARGET_DIR:-$root/target}/release
+fi
+
+if [[ -n $pack ]]; then
+    mkdir -p "$pack/nvshmem"
+    for program in rushmem rushmem-gpunetio-posting; do
+        strip -o "$pack/$program" "$bin/$program"
+    done
+    cp "$here"/nvshmem/perf.cu "$here"/nvshmem/kernels.cuh "$pack/nvshmem/"
+    cp "$here/marks.json" "$here/run.sh" "$pack/"
+    du -sh "$pack"
+    exit
+fi
+
+out=${out:-$PWD/perf-results}
+mkdir -p "$out"
+rm -f "$out"/*.json "$out"/*.svg "$out"/plan*
+
+# The first of some paths that exists.
+first() {
+    local path
+    for path; do
+        if [[ -n $path && -e $path ]]; then
+            printf '%s\n' "$path"
+            return
+        fi
+    done
+    return 1
+}
+
+site_packages() {
+    python3 -c 'import site, sys; print("\n".join(site.getsitepackages() + [site.getusersitepackages()] + sys.path))' 2>/dev/null || true
+}
+mapfile -t sites < <(site_packages | sort -u | sed '/^$/d')
+
+# A step with its deadline in seconds; what it says goes to a log too.
+step() {
+    local name=$1 limit=$2 start=$SECONDS
+    shift 2
+    printf '\n== %s\n' "$name"
+    if timeout --kill-after=10 "$limit" "$@"; then
+        printf '   %d s\n' $((SECONDS - start))
+    else
+        printf '   FAILED (exit code %d) after %d s\n' $? $((SECONDS - start))
+        return 1
+    fi
+}
+
+# For a program whose table comes later.
+quietly=(bash -c '"$@" >/dev/null' --)
+
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+printf '%s, %s\n' "$(date -u +%Y-%m-%d)" "$(uname -sr)"
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c || true
+((gpus > 0)) || printf 'no GPU: kernels run natively, and the figures are of this CPU\n'
+
+nvcc=$(first "${NVCC:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc || true)
+failed=0
+
+# Ours. A row that moves wrong data ends the run.
+threads=()
+((gpus == 0)) || threads=(--threads 256,512)
+step 'Rushmem, 2 PEs' 240 "${quietly[@]}" "$bin/rushmem" perf --pes 2 "${threads[@]}" --json "$out/rushmem-2.json"
+"$bin/rushmem" perf --pes 2 "${threads[@]}" --list >"$out/plan-2"
+ours=(--from "$out/rushmem-2.json")
+plans=(2)
+if ((gpus >= 4)); then
+    collectives=(barrier_all sync_all broadcast fcollect alltoall reduce)
+    step 'Rushmem, 4 PEs' 60 "${quietly[@]}" "$bin/rushmem" perf --pes 4 "${collectives[@]}" --json "$out/rushmem-4.json"
+    "$bin/rushmem" perf --pes 4 "${collectives[@]}" --list >"$out/plan-4"
+    ours+=(--from "$out/rushmem-4.json")
+    plans+=(4)
+fi
+
+# NVSHMEM: a program of ours over its device interface.
+beside=()
+nvshmem=$(first "${NVSHMEM_HOME:-}" "${sites[@]/%//nvidia/nvshmem}" /usr/local/nvshmem /opt/nvshmem || true)
+if [[ -z $nvshmem ]]; then
+    printf '\nNVSHMEM: absent (set NVSHMEM_HOME)\n'
+elif [[ -z $nvcc ]]; then
+    printf '\nNVSHMEM: not built, since there is no nvcc (set NVCC)\n'
+else
+    # Wheels have the library under its versioned name only.
+    library=$(first "$nvshmem"/lib/libnvshmem_host.so "$nvshmem"/lib/libnvshmem_host.so.* || fail "no library in $nvshmem/lib")
+    ln -sf "$library" "$out/libnvshmem_host.so"
+    arch=sm_90
+    ((gpus == 0)) || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d '. ')
+    cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+    build=("$nvcc" -std=c++17 -O3 -arch="$arch" -rdc=true -I"$nvshmem/include" -o "$out/nvshmem-perf"
+        "$here/nvshmem/perf.cu" -L"$out" -L"$nvshmem/lib" -L"$cuda/lib" -L"$cuda/lib64" -lnvshmem_host -lnvshmem_device)
+    export LD_LIBRARY_PATH=$nvshmem/lib:${LD_LIBRARY_PATH:-}
+    if ! step 'NVSHMEM: build' 120 "${build[@]}"; then
+        failed=1
+    elif ((gpus < 2)); then
+        printf 'NVSHMEM: built, but it wants a GPU for each PE, and there are %d\n' "$gpus"
+    else
+        for pes in "${plans[@]}"; do
+            if step "NVSHMEM, $pes PEs" 150 "$out/nvshmem-perf" "$out/plan-$pes" "$out/nvshmem-$pes.json"; then
+                beside+=(--beside "$out/nvshmem-$pes.json")
+            else
+                failed=1
+            fi
+        done
+    fi
+fi
+
+# DOCA GPUNetIO: a program of ours over its device interface.
+headers=$(first "${GPUNETIO_HEADERS:-}" "${sites[@]/%//nvidia/nccl/include/nccl_device/gin/gdaki/doca_gpunetio}" || true)
+if [[ -z $headers ]]; then
+    printf '\nGPUNetIO: absent (set GPUNETIO_HEADERS; the headers are in the wheel nvidia-nccl-cu13)\n'
+elif [[ -z $nvcc ]]; then
+    printf '\nGPUNetIO: not built, since there is no nvcc (set NVCC)\n'
+else
+    poster=("$bin/rushmem-gpunetio-posting" --nvcc "$nvcc")
+    if ! step 'GPUNetIO: build' 60 "${poster[@]}" --headers "$headers" --compile "$out/gpunetio.ptx"; then
+        failed=1
+    elif ((gpus == 0)); then
+        printf 'GPUNetIO: built, but there is no GPU\n'
+    elif step 'GPUNetIO' 60 "${poster[@]}" --ptx "$out/gpunetio.ptx" --plan "$out/plan-2" --json "$out/gpunetio.json"; then
+        beside+=(--beside "$out/gpunetio.json")
+    else
+        failed=1
+    fi
+fi
+
+marks=()
+((${#beside[@]} == 0)) || marks=(--marks "$here/marks.json")
+printf '\n== results (in %s)\n\n' "$out"
+"$bin/rushmem" perf "${ours[@]}" "${beside[@]}" "${marks[@]}" --json "$out/rushmem.json" --plot "$out/perf.svg"
+printf '\n%d s in all\n' "$SECONDS"
+exit "$failed"

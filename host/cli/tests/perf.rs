@@ -1,0 +1,165 @@
+//! `rushmem perf`, natively and with little work: what it prints and writes, never how fast it was.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn rushmem(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rushmem"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RUSHMEM_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_TIMEOUT", "60s").args(args).output().unwrap()
+}
+
+fn perf(args: &[&str]) -> Output {
+    rushmem(&[&["perf", "--rounds", "2", "--threads", "8"], args].concat())
+}
+
+fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The error of a command that makes no sense.
+fn refused(output: Output) -> String {
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn rows(path: &Path) -> Vec<Value> {
+    let all: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    assert!(all["machine"].as_str().unwrap().contains("native"), "{all}");
+    all["rows"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_row_of_the_list_is_measured_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, svg) = (folder.path().join("out.json"), folder.path().join("out.svg"));
+    let args = ["--sizes", "8,4K", "--json", json.to_str().unwrap(), "--plot", svg.to_str().unwrap()];
+    let list = ok(perf(&["--list", "--sizes", "8,4K"]));
+    let table = ok(perf(&args));
+    assert!(table.contains("native kernels") && table.contains("barrier_all by a block"), "{table}");
+
+    let rows = rows(&json);
+    let key = |row: &Value| {
+        let number = |name: &str| row[name].as_u64().unwrap().to_string();
+        let numbers = ["bytes", "blocks", "threads", "rounds", "pes"].map(number);
+        format!("{}\t{}", row["bench"].as_str().unwrap(), numbers.join("\t"))
+    };
+    let mut measured: Vec<String> = rows.iter().map(|row| format!("{}\t7", key(row))).collect();
+    let mut listed: Vec<String> = list.lines().skip(1).map(Into::into).collect();
+    measured.sort();
+    listed.sort();
+    assert_eq!(measured, listed);
+    assert!(listed.len() > 20, "{list}");
+    for row in &rows {
+        let [low, value, high] = ["low", "value", "high"].map(|name| row[name].as_f64().unwrap());
+        assert!(0.0 <= low && low <= value && value <= high && high.is_finite(), "{row}");
+    }
+
+    // A picture with a panel for put, get and put_signal, whose tags close.
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    for name in ["svg", "text"] {
+        let open = svg.matches(&format!("<{name} ")).count();
+        assert_eq!(open, svg.matches(&format!("</{name}>")).count(), "{name}");
+    }
+    assert!(svg.matches("<polyline ").count() >= 4, "{svg}");
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+}
+
+#[test]
+fn pes_may_be_processes() {
+    let program = env!("CARGO_BIN_EXE_rushmem");
+    let args =
+        ["run", "-n", "3", program, "perf", "--rounds", "2", "signal", "sync", "alltoall", "post_shared"];
+    let text = ok(rushmem(&args));
+    assert_eq!(text.matches("signal, to and fro").count(), 1, "{text}");
+    assert!(
+        text.contains("sync_all by a block")
+            && text.contains("alltoall by a block")
+            && text.contains("queue of the GPU"),
+        "{text}"
+    );
+}
+
+#[test]
+fn results_of_another_program_beside_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let results = |program: &str, bandwidth: f64, time: f64, rounds: u32| {
+        let row = |bench: &str, bytes: u64, unit: &str, value: f64| {
+            serde_json::json!({
+                "bench": bench, "bytes": bytes, "blocks": 8, "threads": 256, "pes": 2, "rounds": rounds,
+                "unit": unit, "value": value, "low": value, "high": value,
+            })
+        };
+        let rows = [
+            row("put_bw", 65536, "GB/s", bandwidth),
+            row("put_bw", 1 << 20, "GB/s", bandwidth * 2.0),
+            row("sync_all", 8, "us", time),
+        ];
+        serde_json::json!({ "program": program, "machine": "native paper", "rows": rows }).to_string()
+    };
+    let ours = file("ours.json", &results("ours", 120.0, 1.0, 10));
+    let theirs = file("theirs.json", &results("theirs", 100.0, 2.0, 10));
+    let marks = file(
+        "marks.json",
+        r#"[{"what": "put", "bench": "put_bw", "bytes": 65536, "ratio": 1.1},
+            {"what": "put more", "bench": "put_bw", "ratio": 1.3},
+            {"what": "sync", "bench": "sync_all", "pes": 2, "ratio": 0.6},
+            {"what": "sync of four", "bench": "sync_all", "pes": 4, "ratio": 0.6}]"#,
+    );
+    let svg = folder.path().join("both.svg");
+    let text =
+        ok(perf(&["--from", &ours, "--beside", &theirs, "--marks", &marks, "--plot", svg.to_str().unwrap()]));
+    assert!(text.contains("beside theirs on native paper") && text.contains("1.20"), "{text}");
+    let verdict = |mark: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{mark}  "))).unwrap();
+        line.rsplit("  ").next().unwrap().rsplit(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(
+        ["put", "put more", "sync", "sync of four"].map(verdict),
+        ["met", "MISSED", "met", "measured"]
+    );
+    assert!(text.contains("marks: 2 met, 1 missed, 1 not measured"), "{text}");
+    assert_eq!(fs::read_to_string(svg).unwrap().matches("<polyline ").count(), 2);
+
+    let other_work = file("other.json", &results("theirs", 100.0, 2.0, 11));
+    let why = refused(perf(&["--from", &ours, "--beside", &other_work]));
+    assert!(why.contains("must do the same"), "{why}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (args, why) in [
+        (&["putt_bw"][..], "no benchmark begins with `putt_bw`"),
+        (&["--sizes", "7"], "a multiple of 8 bytes"),
+        (&["--runs", "3"], "7.."),
+        (&["--pes", "1"], "2.."),
+        (&["--blocks", "0"], "1..=1024"),
+        (&["--from", "absent.json"], "absent.json"),
+        (&["--marks", "absent.json"], "--beside"),
+        (&["put_bw", "--max-bytes", "8", "--blocks", "4"], "nothing is left"),
+        (&["--frobnicate"], "--frobnicate"),
+    ] {
+        let said = refused(perf(args));
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    let small = Command::new(env!("CARGO_BIN_EXE_rushmem"))
+        .env("RUSHMEM_HEAP_BYTES", "9MiB")
+        .args(["perf", "put_bw", "--sizes", "1M"])
+        .output()
+        .unwrap();
+    assert!(refused(small).contains("RUSHMEM_HEAP_BYTES"));
+}

@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# The suites on a GPU machine that has no cargo.
+#
+#     tests/gpu.sh build DIR             builds here, and puts stripped programs and this script into DIR
+#     tests/gpu.sh run DIR [--pes N] [--limit S]
+#                                        runs them there, with N PEs for the examples (2), in S seconds at most (540)
+#
+# Every command has a deadline. At the end there is a table of what passed, failed and was not run, and the exit code is
+# 0 if nothing failed and all was run that this machine can run.
+set -euo pipefail
+
+usage() {
+    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    exit 2
+}
+
+# Test programs, by the name of their target.
+suites=(api)
+examples=(ring alltoall stencil)
+
+build() {
+    local dir=$1 root target name program
+    root=$(cd "$(dirname "$0")/.." && pwd)
+    target=${CARGO_TARGET_DIR:-$root/target}
+    [[ ${RUSHMEM_PTX:-} != none ]] || printf 'RUSHMEM_PTX=none: what is built runs natively only\n'
+    mkdir -p "$dir"
+    cd "$root"
+    [[ $dir == /* ]] || dir=$OLDPWD/$dir
+    cargo build --locked --release -p rushmem-cli -p rushmem-examples
+    for name in rushmem "${examples[@]}"; do
+        strip -o "$dir/$name" "$target/release/$name"
+    done
+    for name in "${suites[@]}"; do
+        program=$(cargo test --locked --release -p rushmem-tests --test "$name" --no-run --message-format=json |
+            sed -n 's/.*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
+        [[ -x $program ]] || { printf 'no test program %s\n' "$name" >&2 && exit 1; }
+        strip -o "$dir/suite-$name" "$program"
+    done
+    cp examples/data/chelsea.png tests/gpu.sh "$dir/"
+    du -sh "$dir"
+    # What carries files to such machines often has a limit.
+    (($(du -sm "$dir" | cut -f1) <= 64)) || { printf '%s is larger than 64 MiB\n' "$dir" >&2 && exit 1; }
+}
+
+passed=0
+failed=0
+absent=0
+skipped=0
+rows=()
+limit_all=540
+
+# Seconds that a command may take: what it asks for, and not more than is left. None where nothing is left.
+allowed() {
+    local left=$((limit_all - SECONDS))
+    ((left > 5)) || return 1
+    printf '%d' $((left < $1 ? left : $1))
+}
+
+not_run() {
+    skipped=$((skipped + 1))
+    row "$1" 'NOT RUN' '' '' '' ''
+}
+
+row() {
+    rows+=("$(printf '%-58s %-8s %8s %8s %8s %6s' "$1" "$2" "$3" "$4" "$5" "$6")")
+}
+
+# check NAME SECONDS COMMAND...: a command that passes or fails.
+check() {
+    local name=$1 limit start=$SECONDS verdict=ok
+    limit=$(allowed "$2") || { not_run "$name" && return; }
+    shift 2
+    if ! timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1; then
+        verdict=FAILED
+        failed=$((failed + 1))
+        printf -- '---- %s: exit code or deadline (%s s)\n' "$name" "$limit"
+        tail -40 "$log"
+    else
+        passed=$((passed + 1))
+    fi
+    row "$name" "$verdict" '' '' '' $((SECONDS - start))
+}
+
+# suite NAME SECONDS PROGRAM ARGUMENTS...: a test program, whose tests are counted.
+suite() {
+    local name=$1 limit start=$SECONDS verdict=ok counts ok bad ignored
+    limit=$(allowed "$2") || { not_run "$name" && return; }
+    shift 2
+    timeout --kill-after=10 "$limit" "$@" --test-threads=1 >"$log" 2>&1 || verdict=FAILED
+    counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" | tail -1)
+    if [[ -z $counts ]]; then
+        # Ended by its deadline or worse: what it had done by then.
+        counts="$(grep -c '^test .* ok$' "$log" || true) 1 0"
+        verdict=FAILED
+    fi
+    read -r ok bad ignored <<<"$counts"
+    passed=$((passed + ok))
+    failed=$((failed + bad))
+    if [[ $verdict != ok ]]; then
+        printf -- '---- %s\n' "$name"
+        grep -E '^(test .*(FAILED|has been running)|---- |thread |.*panicked|.*Error)' "$log" | head -60 || true
+        tail -5 "$log"
+    fi
+    # Tests that need what is not there say so, and pass.
+    grep -h 'SKIPPED' "$log" | sort -u || true
+    row "$name" "$verdict" "$ok" "$bad" "$ignored" $((SECONDS - start))
+}
+
+missing() {
+    absent=$((absent + 1))
+    row "$1" 'absent' '' '' '' ''
+}
+
+run() {
+    local dir pes=2 heap name sanitizer
+    dir=$(cd "$1" && pwd)
+    shift
+    while (($#)); do
+        case $1 in
+        --pes) pes=${2:?--pes wants a number} && shift 2 ;;
+        --limit) limit_all=${2:?--limit wants seconds} && shift 2 ;;
+        *) usage ;;
+        esac
+    done
+    cd "$dir"
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    export RUST_BACKTRACE=0
+    nvidia-smi -L 2>/dev/null || printf 'no GPU: what follows fails, or runs natively with RUSHMEM_DEVICE=native\n'
+    export RUSHMEM_DEVICE=${RUSHMEM_DEVICE:-gpu}
+    ./rushmem info | sed -n '/^Found/,/^Settings/p' | sed '$d'
+    local heaps=(device host)
+    [[ $RUSHMEM_DEVICE == gpu ]] || heaps=(auto)
+
+    for heap in "${heaps[@]}"; do
+        for name in "${suites[@]}"; do
+            suite "$name, heap $heap" 240 env RUSHMEM_HEAP="$heap" "./suite-$name"
+        done
+    done
+
+    local stencil=(stencil "$dir/chelsea.png" --steps 200 -o "$log.png")
+    for heap in "${heaps[@]}"; do
+        export RUSHMEM_HEAP=$heap
+        check "ring, $pes PEs as threads, heap $heap" 60 ./ring --pes "$pes"
+        check "alltoall, $pes PEs as threads, heap $heap" 60 ./alltoall --pes "$pes"
+        check "stencil, $pes PEs as threads, heap $heap" 60 "./${stencil[0]}" --pes "$pes" "${stencil[@]:1}"
+        check "ring, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./ring
+        check "alltoall, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./alltoall
+        check "stencil, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" "./${stencil[0]}" "${stencil[@]:1}"
+    done
+    unset RUSHMEM_HEAP
+    rm -f "$log.png"
+
+    sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+    if [[ -z $sanitizer ]]; then
+        missing 'compute-sanitizer'
+    else
+        # Kernels run far slower under it.
+        local memcheck=(env RUSHMEM_TIMEOUT=60s "$sanitizer" --tool memcheck --error-exitcode 9)
+        check "memcheck: ring, $pes PEs as threads" 90 "${memcheck[@]}" ./ring --pes "$pes" --count 4096
+        check "memcheck: stencil, $pes PEs as threads" 90 "${memcheck[@]}" "./${stencil[0]}" --pes "$pes" \
+            "$dir/chelsea.png" --steps 10 -o "$log.png"
+        suite 'memcheck: api, signals' 120 "${memcheck[@]}" ./suite-api suite::signals
+        rm -f "$log.png"
+    fi
+
+    printf '\n%-58s %-8s %8s %8s %8s %6s\n' what verdict passed failed ignored s
+    printf '%s\n' "${rows[@]}"
+    printf '%d passed, %d failed, %d not run for want of time, %d absent, %d s in all\n' \
+        "$passed" "$failed" "$skipped" "$absent" "$SECONDS"
+    ((failed + skipped == 0))
+}
+
+(($# >= 2)) || usage
+case $1 in
+build) build "$2" ;;
+run) shift && run "$@" ;;
+*) usage ;;
+esac

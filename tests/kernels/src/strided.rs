@@ -1,0 +1,74 @@
+//! Strided puts and gets.
+
+use rushmem_device::prelude::*;
+
+use crate::units::Together;
+
+/// A call that moves blocks, as a kernel argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Strides {
+    /// `iput`.
+    Put,
+    /// `iput_nbi`.
+    PutNbi,
+    /// `iget`.
+    Get,
+    /// `iget_nbi`.
+    GetNbi,
+}
+
+/// One strided transfer with the next PE, by the first group of the grid: `n` blocks of `block` elements.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // what goes and how
+pub fn move_strided(
+    ctx: &Ctx,
+    call: u32,
+    together: u32,
+    dst: SymSlice<u16>,
+    src: SymSlice<u16>,
+    dst_stride: u32,
+    src_stride: u32,
+    block: u32,
+    n: u32,
+) -> Result {
+    let dst = dst.blocks(block as usize, dst_stride as usize).first(n as usize);
+    let src = src.blocks(block as usize, src_stride as usize).first(n as usize);
+    if Block::current().id() != 0 {
+        return Ok(());
+    }
+    if together == Together::Block as u32 {
+        moved(ctx, Block::current(), call, dst, src)
+    } else if together == Together::Warp as u32 && Warp::current().id() == 0 {
+        moved(ctx, Warp::current(), call, dst, src)
+    } else if together == Together::Thread as u32 && Thread::index() == 0 {
+        moved(ctx, Thread, call, dst, src)
+    } else {
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn moved<G: Group>(ctx: &Ctx, group: G, call: u32, dst: Strided<u16>, src: Strided<u16>) -> Result {
+    let pe = ctx.pe_after(1);
+    if call == Strides::Put as u32 {
+        ctx.iput(group, dst, src, pe)?;
+    } else if call == Strides::PutNbi as u32 {
+        ctx.iput_nbi(group, dst, src, pe)?;
+    } else if call == Strides::Get as u32 {
+        return ctx.iget(group, dst, src, pe);
+    } else {
+        ctx.iget_nbi(group, dst, src, pe)?;
+    }
+    ctx.quiet(group)
+}
+
+/// Every thread puts every third of its elements to every second of its landing places on the next PE.
+#[kernel]
+pub fn thread_strides(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, each: u32) -> Result {
+    let (i, each) = (Thread::index(), each as usize);
+    let from = src.slice(i * each * 3..(i + 1) * each * 3);
+    let to = dst.slice(i * each * 2..(i + 1) * each * 2);
+    ctx.iput_nbi(Thread, to.every(2), from.every(3), ctx.pe_after(1))?;
+    ctx.quiet(Thread)
+}

@@ -1,0 +1,160 @@
+//! Strong signals, signals with shadows, and fences across threads.
+
+use rushmem_device::prelude::*;
+
+/// How a PE says that all of its blocks' puts are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Strong {
+    /// `signal_after_all`.
+    Signal,
+    /// `put_signal_after_all`.
+    PutSignal,
+    /// `fence_group`, then a signal.
+    FenceGroup,
+    /// `fence_pe` by another thread than those that put, then a signal.
+    FencePe,
+    /// `quiet_pe`, then a signal.
+    QuietPe,
+    /// `quiet_pes`, then a signal.
+    QuietPes,
+}
+
+/// All blocks of even PEs put their shares of an array to the partner; then the first one announces them as `how` says. The
+/// partner counts in `bad` what is not there, and answers.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // what goes and how
+pub fn announce_all(
+    ctx: &Ctx,
+    how: u32,
+    inbox: SymSlice<u64>,
+    outbox: SymSlice<u64>,
+    last: SymSlice<u64>,
+    pes: SymSlice<u32>,
+    signal: Sym<Signal>,
+    ack: Sym<Signal>,
+    bad: Sym<u64>,
+    rounds: u32,
+) -> Result {
+    let (block, me) = (Block::current(), ctx.my_pe());
+    let partner = me ^ 1;
+    if partner >= ctx.n_pes() {
+        return Ok(());
+    }
+    let (mine, theirs, tail) = (ctx.local(outbox), ctx.local(inbox), ctx.local(last));
+    let share = block.share(outbox.len());
+    let mut round = 1;
+    while round <= rounds as u64 {
+        if me & 1 == 0 {
+            let mut i = share.start + block.rank() as usize;
+            while i < share.end {
+                mine.store(i, round << 32 | i as u64);
+                i += block.size() as usize;
+            }
+            ctx.put_nbi(block, inbox.slice(share.clone()), outbox.slice(share.clone()), partner)?;
+            ctx.sync_grid(block)?;
+            if block.id() == 0 {
+                if block.leader() {
+                    tail.store(0, round);
+                    ctx.local(pes).store(0, partner);
+                }
+                announce(ctx, how, last, pes, signal, round, partner)?;
+                ctx.signal_wait_until(block, ack, Cmp::Ge, round)?;
+            }
+            ctx.sync_grid(block)?;
+        } else if block.id() == 0 {
+            ctx.signal_wait_until(block, signal, Cmp::Ge, round)?;
+            let mut wrong = 0;
+            let mut i = block.rank() as usize;
+            while i < theirs.len() {
+                wrong += (theirs.load(i) != (round << 32 | i as u64)) as u64;
+                i += block.size() as usize;
+            }
+            if how == Strong::PutSignal as u32 {
+                wrong += (tail.load(1) != round) as u64;
+            }
+            if wrong != 0 {
+                ctx.atomic_add(bad, wrong, me)?;
+            }
+            ctx.quiet(block)?;
+            if block.leader() {
+                ctx.signal_op(ack, SignalOp::Set, round, partner)?;
+            }
+        }
+        round += 1;
+    }
+    ctx.quiet(block)
+}
+
+#[inline(always)]
+fn announce(
+    ctx: &Ctx,
+    how: u32,
+    last: SymSlice<u64>,
+    pes: SymSlice<u32>,
+    signal: Sym<Signal>,
+    round: u64,
+    pe: u32,
+) -> Result {
+    let block = Block::current();
+    if how == Strong::Signal as u32 {
+        return ctx.signal_after_all(block, signal, SignalOp::Set, round, pe);
+    }
+    if how == Strong::PutSignal as u32 {
+        let (to, from) = (last.slice(1..2), last.slice(0..1));
+        return ctx.put_signal_after_all(block, to, from, signal, SignalOp::Add, 1, pe);
+    }
+    // The last thread orders what others have posted.
+    let speaker = block.rank() + 1 == block.size();
+    if how == Strong::FenceGroup as u32 {
+        ctx.fence_group(block)?;
+    } else if how == Strong::QuietPes as u32 {
+        ctx.quiet_pes(block, ctx.local(pes))?;
+    } else if how == Strong::FencePe as u32 && speaker {
+        ctx.fence_pe(pe)?;
+    } else if how == Strong::QuietPe as u32 && speaker {
+        ctx.quiet_pe(pe)?;
+    }
+    if speaker { ctx.signal_op(signal, SignalOp::Set, round, pe) } else { Ok(()) }
+}
+
+/// Every thread adds to a signal of the next PE `rounds` times; the first block waits for each round by the signal's shadow,
+/// and follows the other one. `seen` gets where the shadow of the first stood at the end, how far that of the second moved in
+/// all, and what a reset found.
+#[kernel]
+pub fn shadows(ctx: &Ctx, words: SymSlice<Shadowed>, seen: SymSlice<u64>, rounds: u32) -> Result {
+    let (block, pe) = (Block::current(), ctx.pe_after(1));
+    let (meet, follow, reset) = (words.at(0), words.at(1), words.at(2));
+    let (mut shadow, mut moved) = (0, 0);
+    let all = Thread::count() as u64 * rounds as u64;
+    let mut round = 0;
+    while round < rounds {
+        ctx.signal_op(meet.signal(), SignalOp::Add, 1, pe)?;
+        ctx.signal_op(follow.signal(), SignalOp::Add, 2, pe)?;
+        ctx.signal_op(reset.signal(), SignalOp::Add, 1, pe)?;
+        if block.id() == 0 {
+            if block.leader() {
+                ctx.shadow_increase(meet, Thread::count() as u64)?;
+            }
+            shadow = ctx.wait_meet_shadow(block, meet)?;
+            if moved < 2 * all {
+                moved += ctx.wait_follow_shadow(block, follow, 1)?;
+            }
+        }
+        round += 1;
+    }
+    if block.id() == 0 {
+        while moved < 2 * all {
+            moved += ctx.wait_follow_shadow(block, follow, 1)?;
+        }
+        ctx.signal_wait_until(block, reset.signal(), Cmp::Eq, all)?;
+        if block.leader() {
+            let seen = ctx.local(seen);
+            seen.store(0, shadow);
+            seen.store(1, moved);
+            seen.store(2, ctx.signal_reset(reset.signal())?);
+            seen.store(3, ctx.signal_fetch(reset.signal())?);
+        }
+    }
+    ctx.quiet(block)
+}

@@ -1,0 +1,300 @@
+//! Waits and tests of sets of words.
+
+use rushmem_device::prelude::*;
+
+#[inline(always)]
+fn cmp_of(cmp: u32) -> Cmp {
+    match cmp {
+        0 => Cmp::Eq,
+        1 => Cmp::Ne,
+        2 => Cmp::Gt,
+        3 => Cmp::Ge,
+        4 => Cmp::Lt,
+        5 => Cmp::Le,
+        _ => Cmp::Reached,
+    }
+}
+
+/// Tests the own words: `out` gets what `test_all` says, the index that `test_any` finds (or `u64::MAX`), the count of
+/// `test_some`, and its indices. Without a vector `value` is what all are compared with.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // what to compare, and how
+pub fn test_sets(
+    ctx: &Ctx,
+    words: SymSlice<i32>,
+    values: SymSlice<i32>,
+    status: SymSlice<i32>,
+    cmp: u32,
+    value: i32,
+    vector: u32,
+    masked: u32,
+    out: SymSlice<u64>,
+) -> Result {
+    let block = Block::current();
+    let cmp = cmp_of(cmp);
+    let values = ctx.local(values);
+    let set = if vector != 0 { Words::each(words, cmp, values) } else { Words::new(words, cmp, value) };
+    let mut set = if masked != 0 { set.except(ctx.local(status)) } else { set };
+    let (indices, out) = (ctx.local(out.slice(3..out.len())), ctx.local(out));
+    let all = ctx.test_all(block, &set)?;
+    let any = ctx.test_any(block, &mut set)?;
+    let some = ctx.test_some(block, &mut set.starting_at(0), indices)?;
+    if block.leader() {
+        out.store(0, all as u64);
+        out.store(1, any.map_or(u64::MAX, |i| i as u64));
+        out.store(2, some as u64);
+    }
+    Ok(())
+}
+
+/// How a PE collects what the others write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Collect {
+    /// `wait_until_all`.
+    All,
+    /// `wait_until_any`, until every word has been told.
+    Any,
+    /// `wait_until_some`, until every word has been told.
+    Some,
+}
+
+/// Every PE writes the round to its words of every PE, one after another, each after a payload; each PE collects what it gets:
+/// all by a block, any by a thread, some by a warp, with one value for all or one for each. `told` counts how often each index
+/// was told in all rounds, `bad` payload that was not there.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // what to wait for, and how
+pub fn collect(
+    ctx: &Ctx,
+    how: u32,
+    vector: u32,
+    words: SymSlice<u64>,
+    payload: SymSlice<u64>,
+    values: SymSlice<u64>,
+    status: SymSlice<i32>,
+    indices: SymSlice<u64>,
+    told: SymSlice<u32>,
+    bad: Sym<u64>,
+    rounds: u32,
+) -> Result {
+    let what = Set { vector, words, payload, values, status, indices, told, bad, rounds };
+    if Block::current().id() != 0 {
+        return Ok(());
+    }
+    if how == Collect::All as u32 {
+        what.collect(ctx, Block::current(), Set::receive_all)
+    } else if how == Collect::Some as u32 && Warp::current().id() == 0 {
+        what.collect(ctx, Warp::current(), Set::receive_some)
+    } else if how == Collect::Any as u32 && Thread::index() == 0 {
+        what.collect(ctx, Thread, Set::receive_any)
+    } else {
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Set {
+    vector: u32,
+    words: SymSlice<u64>,
+    payload: SymSlice<u64>,
+    values: SymSlice<u64>,
+    status: SymSlice<i32>,
+    indices: SymSlice<u64>,
+    told: SymSlice<u32>,
+    bad: Sym<u64>,
+    rounds: u32,
+}
+
+impl Set {
+    #[inline(always)]
+    fn collect<G: Group>(
+        self,
+        ctx: &Ctx,
+        group: G,
+        receive: impl Fn(&Self, &Ctx, G, Words<u64>, u64) -> Result,
+    ) -> Result {
+        let per_pe = self.words.len().checked_div(ctx.n_pes() as usize).unwrap_or(0);
+        let (values, status) = (ctx.local(self.values), ctx.local(self.status));
+        let mut round = 1;
+        while round <= self.rounds as u64 {
+            if group.leader() {
+                let mut i = 0;
+                while i < values.len() {
+                    values.store(i, round);
+                    status.store(i, 0);
+                    i += 1;
+                }
+                self.send(ctx, round, per_pe)?;
+            }
+            group.sync();
+            let set = if self.vector != 0 {
+                Words::each(self.words, Cmp::Ge, values)
+            } else {
+                Words::new(self.words, Cmp::Eq, round)
+            };
+            receive(&self, ctx, group, set.except(status), round)?;
+            ctx.barrier_all(group)?;
+            round += 1;
+        }
+        Ok(())
+    }
+
+    /// A payload to each place, and its word after it.
+    #[inline(always)]
+    fn send(&self, ctx: &Ctx, round: u64, per_pe: usize) -> Result {
+        let mut k = 0;
+        while k < per_pe {
+            let mut pe = 0;
+            while pe < ctx.n_pes() {
+                let at = ctx.my_pe() as usize * per_pe + k;
+                ctx.p(self.payload.at(at), round << 8, pe)?;
+                ctx.fence_pe(pe)?;
+                ctx.p(self.words.at(at), round, pe)?;
+                pe += 1;
+            }
+            k += 1;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive_all<G: Group>(&self, ctx: &Ctx, group: G, set: Words<u64>, round: u64) -> Result {
+        ctx.wait_until_all(group, &set)?;
+        let mut i = 0;
+        while i < self.words.len() {
+            self.tell(ctx, group, i, round)?;
+            i += 1;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive_any<G: Group>(&self, ctx: &Ctx, group: G, mut set: Words<u64>, round: u64) -> Result {
+        while let Some(i) = ctx.wait_until_any(group, &mut set)? {
+            self.tell(ctx, group, i, round)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive_some<G: Group>(&self, ctx: &Ctx, group: G, mut set: Words<u64>, round: u64) -> Result {
+        let indices = ctx.local(self.indices);
+        loop {
+            let count = ctx.wait_until_some(group, &mut set, indices)?;
+            let mut k = 0;
+            while k < count {
+                self.tell(ctx, group, indices.load(k) as usize, round)?;
+                k += 1;
+            }
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Index `i` was told: every thread looks at its payload; it is left out from now on.
+    #[inline(always)]
+    fn tell<G: Group>(&self, ctx: &Ctx, group: G, i: usize, round: u64) -> Result {
+        if ctx.local(self.payload).load(i) != round << 8 {
+            ctx.atomic_add(self.bad, 1, ctx.my_pe())?;
+        }
+        group.sync();
+        if group.leader() {
+            ctx.local(self.status).store(i, 1);
+            let told = ctx.local(self.told);
+            told.store(i, told.load(i) + 1);
+        }
+        group.sync();
+        Ok(())
+    }
+}
+
+/// `wait_until_any` of words that are all as wanted, `calls` times; counts what it told.
+#[kernel]
+pub fn any_in_turn(ctx: &Ctx, words: SymSlice<u32>, told: SymSlice<u32>, calls: u32) -> Result {
+    let (block, told) = (Block::current(), ctx.local(told));
+    let mut set = Words::new(words, Cmp::Eq, 0);
+    let mut call = 0;
+    while call < calls {
+        if let Some(i) = ctx.wait_until_any(block, &mut set)?
+            && block.leader()
+        {
+            told.store(i, told.load(i) + 1);
+        }
+        call += 1;
+    }
+    Ok(())
+}
+
+/// Waits for at most `timeout_ns` until the word is not 5, which it stays, and until it is more than 4: each thread's part of
+/// `out` gets whether each came, and the value of the second.
+#[kernel]
+pub fn wait_in_vain(ctx: &Ctx, word: Sym<u64>, timeout_ns: u64, out: SymSlice<u64>) -> Result {
+    let (block, out) = (Block::current(), ctx.local(out));
+    let first = ctx.wait_until_for(block, word, Cmp::Ne, 5, timeout_ns)?;
+    let second = ctx.wait_until_for(block, word, Cmp::Gt, 4, timeout_ns)?;
+    let i = Thread::index() * 3;
+    out.store(i, first.is_some() as u64);
+    out.store(i + 1, second.is_some() as u64);
+    out.store(i + 2, second.unwrap_or(0));
+    Ok(())
+}
+
+/// Even PEs flip their partner's signal between 1 and 2 until it says stop; the partner waits for 1 `rounds` times, and each
+/// of its threads counts in `bad` what the wait returned instead.
+#[kernel]
+pub fn flicker(ctx: &Ctx, signal: Sym<Signal>, stop: Sym<u64>, bad: Sym<u64>, rounds: u32) -> Result {
+    let (block, me) = (Block::current(), ctx.my_pe());
+    let partner = me ^ 1;
+    if partner >= ctx.n_pes() {
+        return Ok(());
+    }
+    if me & 1 == 0 {
+        let mut value = 1;
+        while block.leader() && !ctx.test(stop, Cmp::Ne, 0)? {
+            ctx.signal_op(signal, SignalOp::Set, value, partner)?;
+            ctx.quiet(Thread)?;
+            value = 3 - value;
+        }
+        return Ok(());
+    }
+    let mut round = 0;
+    while round < rounds {
+        let seen = ctx.signal_wait_until(block, signal, Cmp::Eq, 1)?;
+        if seen != 1 {
+            ctx.atomic_add(bad, 1, me)?;
+        }
+        round += 1;
+    }
+    if block.leader() {
+        ctx.atomic_set(stop, 1, partner)?;
+    }
+    ctx.quiet(block)
+}
+
+/// The next PE's counter goes from just below its wrap past it, in steps of 3; each step is waited for. `bad` counts waits
+/// that ended early.
+#[kernel]
+pub fn wrap_around(ctx: &Ctx, counter: Sym<u32>, bad: Sym<u64>, steps: u32) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let start = u32::MAX - 10;
+    let (pe, mine) = (ctx.pe_after(1), ctx.local_one(counter));
+    mine.store(0, start);
+    ctx.sync_all(Thread)?;
+    let mut step = 1;
+    while step <= steps {
+        let wanted = start.wrapping_add(step * 3);
+        let early = ctx.test(counter, Cmp::Reached, wanted)?;
+        ctx.sync_all(Thread)?;
+        ctx.atomic_add(counter, 3, pe)?;
+        ctx.wait_until(Thread, counter, Cmp::Reached, wanted)?;
+        if early || mine.load(0) != wanted {
+            ctx.atomic_add(bad, 1, ctx.my_pe())?;
+        }
+        ctx.barrier_all(Thread)?;
+        step += 1;
+    }
+    Ok(())
+}

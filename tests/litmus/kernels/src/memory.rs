@@ -1,0 +1,107 @@
+//! The memory of one round.
+
+use rushmem_device::{Cmp, Ctx, Lock, Sym, SymSlice};
+
+use crate::code::Op;
+
+/// Words of one round.
+pub const WORDS: usize = 128;
+/// Half words (4 bytes) of one round, and floats.
+pub const HALVES: usize = 4;
+/// Bytes of one round: a third each for the target of pieces, their source, and single bytes.
+pub const BYTES: usize = 3 * 192;
+/// Registers of one actor and round.
+pub const REGS: usize = 8;
+/// Places from here on are words of `kept`, the same in all rounds.
+pub const KEPT: u64 = 1 << 20;
+/// Added to a register's number where it is a value's summand.
+pub const REG: u64 = 1 << 32;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) words: SymSlice<u64>,
+    pub(crate) kept: SymSlice<u64>,
+    pub(crate) halves: SymSlice<u32>,
+    pub(crate) bytes: SymSlice<u8>,
+    pub(crate) floats: SymSlice<f32>,
+    pub(crate) lock: Sym<Lock>,
+    pub(crate) regs: SymSlice<u64>,
+    pub(crate) round: u64,
+    pub(crate) actor: u64,
+    pub(crate) actors: u64,
+}
+
+impl Memory {
+    /// Words from place `a` on.
+    #[inline(always)]
+    pub(crate) fn array(&self, a: u64, n: u64) -> SymSlice<u64> {
+        let (array, a) =
+            if a >= KEPT { (self.kept, a - KEPT) } else { (self.words, self.round * WORDS as u64 + a) };
+        array.slice(a as usize..(a + n) as usize)
+    }
+
+    /// The word at place `a`.
+    #[inline(always)]
+    pub(crate) fn word(&self, a: u64) -> Sym<u64> {
+        self.array(a, 1).at(0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn half(&self, a: u64) -> Sym<u32> {
+        self.halves.at(self.round as usize * HALVES + a as usize)
+    }
+
+    #[inline(always)]
+    pub(crate) fn float(&self, a: u64) -> Sym<f32> {
+        self.floats.at(self.round as usize * HALVES + a as usize)
+    }
+
+    /// This round's bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> SymSlice<u8> {
+        let from = self.round as usize * BYTES;
+        self.bytes.slice(from..from + BYTES)
+    }
+
+    #[inline(always)]
+    fn register(&self, r: u64) -> usize {
+        (self.round * self.actors + self.actor) as usize * REGS + r as usize
+    }
+
+    /// Sets a register of this actor.
+    #[inline(always)]
+    pub(crate) fn keep(&self, ctx: &Ctx, r: u64, value: u64) {
+        ctx.local(self.regs).store(self.register(r), value);
+    }
+
+    /// The operation's value.
+    #[inline(always)]
+    pub(crate) fn value(&self, ctx: &Ctx, op: &Op) -> u64 {
+        if op.k >= REG {
+            op.v.wrapping_add(ctx.local(self.regs).load(self.register(op.k - REG)))
+        } else {
+            op.v.wrapping_add(op.k.wrapping_mul(self.round))
+        }
+    }
+
+    /// Where this round's piece goes, whence it comes, and its length, in bytes.
+    #[inline(always)]
+    pub(crate) fn piece(&self) -> (usize, usize, usize) {
+        let round = self.round as usize;
+        (round & 31, round >> 2 & 31, (round * 7) & 127)
+    }
+}
+
+/// The comparison with this number.
+#[inline(always)]
+pub(crate) fn comparison(n: u64) -> Cmp {
+    match n {
+        0 => Cmp::Eq,
+        1 => Cmp::Ne,
+        2 => Cmp::Gt,
+        3 => Cmp::Ge,
+        4 => Cmp::Lt,
+        5 => Cmp::Le,
+        _ => Cmp::Reached,
+    }
+}

@@ -1,0 +1,169 @@
+//! What one thread of an actor does.
+
+use rushmem_device::arch::{self, Scope, Sys};
+use rushmem_device::prelude::*;
+
+use crate::code::{Code, Op};
+use crate::memory::{BYTES, Memory, comparison};
+use crate::rare;
+
+/// Turns after which a plain loop gives up: no call of the API, which would have a deadline, is in it.
+const TURNS: u64 = 1 << 24;
+
+/// Carries out one operation.
+#[inline(never)]
+pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
+    let (value, pe) = (m.value(ctx, op), op.pe);
+    let keep = |found: u64| m.keep(ctx, op.r, found);
+    if op.is(Code::Store) {
+        ctx.local_one(m.word(op.a)).store(0, value);
+    } else if op.is(Code::Load) {
+        keep(ctx.local_one(m.word(op.a)).load(0));
+    } else if op.is(Code::SpinUntil) {
+        let view = ctx.local_one(m.word(op.a));
+        keep(never(|| Ok(view.load(0) == value))?);
+    } else if op.is(Code::TestUntil) {
+        keep(never(|| ctx.test(m.word(op.a), comparison(op.n), value))?);
+    } else if op.is(Code::P) {
+        ctx.p(m.word(op.a), value, pe)?;
+    } else if op.is(Code::Flood) {
+        let mut i = 0;
+        while i < op.n {
+            ctx.p(m.word(op.a + i), value, pe)?;
+            i += 1;
+        }
+    } else if op.is(Code::G) {
+        keep(ctx.g(m.word(op.a), pe)?);
+    } else if op.is(Code::SignalOp) {
+        let how = if op.n == 1 { SignalOp::Add } else { SignalOp::Set };
+        ctx.signal_op(m.word(op.s), how, value, pe)?;
+    } else if op.is(Code::SignalWait) {
+        keep(ctx.signal_wait_until(Thread, m.word(op.s), comparison(op.n), value)?);
+    } else if op.is(Code::SignalFetch) {
+        keep(ctx.signal_fetch(m.word(op.s))?);
+    } else if op.is(Code::Wait) {
+        ctx.wait_until(Thread, m.word(op.a), comparison(op.n), value)?;
+    } else if op.is(Code::Fence) {
+        ctx.fence()?;
+    } else if op.is(Code::Quiet) {
+        ctx.quiet(Thread)?;
+    } else if op.is(Code::Hand) {
+        Sys::fence();
+        ctx.signal_op(m.word(op.s), SignalOp::Add, 1, ctx.my_pe())?;
+    } else if op.code <= Code::Lock as u64 {
+        atomic(ctx, m, op, value)?;
+    } else if op.code <= Code::PrivateQuiet as u64 {
+        private(ctx, m, op, value)?;
+    } else if op.code <= Code::FetchFloat as u64 {
+        rare::step(ctx, m, op, value)?;
+    } else {
+        narrow(ctx, m, op, value)?;
+    }
+    Ok(())
+}
+
+/// 1 if `done` is never true.
+#[inline(always)]
+fn never(mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
+    let mut turns = 0;
+    while !done()? {
+        arch::spin();
+        turns += 1;
+        if turns == TURNS {
+            return Ok(1);
+        }
+    }
+    Ok(0)
+}
+
+#[inline(always)]
+fn atomic(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
+    let (word, pe) = (m.word(op.a), op.pe);
+    if op.is(Code::Add) {
+        return ctx.atomic_add(word, value, pe);
+    } else if op.is(Code::Set) {
+        return ctx.atomic_set(word, value, pe);
+    } else if op.is(Code::Lock) {
+        while ctx.atomic_compare_swap(word, 0, value, pe)? != 0 {
+            arch::spin();
+        }
+        return Ok(());
+    }
+    let old = if op.is(Code::FetchAdd) {
+        ctx.atomic_fetch_add(word, value, pe)?
+    } else if op.is(Code::Swap) {
+        ctx.atomic_swap(word, value, pe)?
+    } else if op.is(Code::CompareSwap) {
+        ctx.atomic_compare_swap(word, op.n, value, pe)?
+    } else {
+        ctx.atomic_fetch(word, pe)?
+    };
+    m.keep(ctx, op.r, old);
+    Ok(())
+}
+
+/// Through queues of the thread's own.
+#[inline(always)]
+fn private(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
+    let own = ctx.exclusive(op.b as u32)?;
+    if op.is(Code::PrivateP) {
+        own.p(m.word(op.a), value, op.pe)?;
+    } else if op.is(Code::PrivateFence) {
+        own.fence()?;
+    } else {
+        own.quiet(Thread)?;
+    }
+    own.release();
+    Ok(())
+}
+
+/// On half words and bytes.
+#[inline(always)]
+fn narrow(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
+    let keep = |found: u64| m.keep(ctx, op.r, found);
+    if op.is(Code::StoreHalf) {
+        ctx.local_one(m.half(op.a)).store(0, value as u32);
+    } else if op.is(Code::LoadHalf) {
+        keep(ctx.local_one(m.half(op.a)).load(0) as u64);
+    } else if op.is(Code::AddHalf) {
+        ctx.atomic_add(m.half(op.a), value as u32, op.pe)?;
+    } else if op.is(Code::WaitHalf) {
+        ctx.wait_until(Thread, m.half(op.a), comparison(op.n), value as u32)?;
+    } else if op.is(Code::PByte) {
+        ctx.p(m.bytes().at(BYTES / 3 * 2 + op.a as usize), value as u8, op.pe)?;
+    } else if op.is(Code::LoadByte) {
+        keep(ctx.local(m.bytes()).load(BYTES / 3 * 2 + op.a as usize) as u64);
+    } else {
+        piece(ctx, m, op)?;
+    }
+    Ok(())
+}
+
+/// A byte of the source of pieces; never 0, as what is around the target.
+#[inline(always)]
+fn pattern(i: usize) -> u8 {
+    (i * 29) as u8 | 1
+}
+
+fn piece(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
+    let (to, from, len) = m.piece();
+    let (all, third) = (m.bytes(), BYTES / 3);
+    let view = ctx.local(all);
+    let mut i = 0;
+    if op.is(Code::PutPiece) {
+        while i < third {
+            view.store(third + i, pattern(i));
+            i += 1;
+        }
+        let from = third + from;
+        return ctx.put(Thread, all.slice(to..to + len), all.slice(from..from + len), op.pe);
+    }
+    while i < third {
+        let wanted = if i >= to && i < to + len { pattern(i - to + from) } else { 0 };
+        if view.load(i) != wanted {
+            m.keep(ctx, op.r, 1);
+        }
+        i += 1;
+    }
+    Ok(())
+}

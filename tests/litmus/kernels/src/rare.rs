@@ -1,0 +1,76 @@
+//! Operations that few tests need.
+
+use rushmem_device::prelude::*;
+
+use crate::code::{Code, Op};
+use crate::memory::Memory;
+
+/// Calls after which [`Code::AnyEach`] gives up.
+const CALLS: u32 = 64;
+
+/// Carries out one operation.
+#[inline(never)]
+pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
+    let pe = op.pe;
+    if op.is(Code::QuietPe) {
+        ctx.quiet_pe(pe)?;
+    } else if op.is(Code::PtrStore) {
+        match ctx.ptr(m.array(op.a, 1), pe) {
+            Some(there) => there.store(0, value),
+            None => m.keep(ctx, op.r, 1),
+        }
+    } else if op.is(Code::Batch) {
+        let batch = ctx.batch();
+        batch.p(m.word(op.a), value, pe)?;
+        batch.quiet(Thread)?;
+        batch.p(m.word(op.b), value, pe)?;
+        batch.end();
+    } else if op.is(Code::AnyEach) {
+        any_each(ctx, m, op)?;
+    } else if op.is(Code::NoWords) {
+        no_words(ctx, m, op)?;
+    } else if op.is(Code::SetLock) {
+        ctx.set_lock(m.lock)?;
+    } else if op.is(Code::ClearLock) {
+        ctx.clear_lock(m.lock)?;
+    } else if op.is(Code::AddFloat) {
+        ctx.atomic_add(m.float(op.a), 1.0, pe)?;
+    } else {
+        let found = ctx.atomic_fetch(m.float(op.a), pe)?;
+        m.keep(ctx, op.r, found as u64);
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn any_each(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
+    let array = m.array(op.a, 4);
+    let (view, mut words) = (ctx.local(array), Words::new(array, Cmp::Ne, 0));
+    let (mut seen, mut calls) = (0u32, 0);
+    while seen != 0b1111 && calls < CALLS {
+        if let Some(i) = ctx.wait_until_any(Thread, &mut words)? {
+            // Words that have been found by now are written by nobody else.
+            seen |= 1 << (i & 3);
+            view.store(i, (i == 0) as u64);
+        }
+        calls += 1;
+    }
+    m.keep(ctx, op.r, (seen != 0b1111) as u64);
+    Ok(())
+}
+
+#[inline(always)]
+fn no_words(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
+    let found = ctx.local(m.array(op.b, 4));
+    let mut none = Words::new(m.array(op.a, 0), Cmp::Eq, 1);
+    let mut zeros = Words::new(m.array(op.a, 4), Cmp::Eq, 1);
+    ctx.wait_until_all(Thread, &none)?;
+    let right = ctx.wait_until_any(Thread, &mut none)?.is_none()
+        && ctx.wait_until_some(Thread, &mut none, found)? == 0
+        && ctx.test_all(Thread, &none)?
+        && ctx.test_any(Thread, &mut zeros)?.is_none()
+        && ctx.test_some(Thread, &mut zeros, found)? == 0
+        && !ctx.test_all(Thread, &zeros)?;
+    m.keep(ctx, op.r, !right as u64);
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The ways that operations go.
+
+use rushmem::config::Config;
+
+/// What the adversary does: everything that a ConnectX may do, often.
+pub const ADVERSARY: &str = "skip_qp=0.3 stall=0.1 stall_us=300 split=0.5 late=0.3 late_us=100 completion_delay=0.2 \
+                             completion_delay_us=20 loose_atomic=0.5";
+
+/// Settings of a job, and which PEs the roles are.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    /// What it is called in reports.
+    pub name: &'static str,
+    /// PEs of the job: 1, or one for each of three roles.
+    pub pes: u32,
+    /// Whether tests for several PEs also run with all roles on one, which is reached in its own way.
+    pub folded: bool,
+    /// Settings.
+    pub settings: &'static [(&'static str, &'static str)],
+    /// Whether the NIC does its worst.
+    pub adversary: bool,
+}
+
+const fn path(
+    name: &'static str,
+    pes: u32,
+    folded: bool,
+    settings: &'static [(&'static str, &'static str)],
+) -> Path {
+    Path { name, pes, folded, settings, adversary: false }
+}
+
+/// All of them, without the adversary.
+pub const PATHS: &[Path] = &[
+    path("own memory", 1, true, &[]),
+    path("own memory through the NIC", 1, true, &[("peer_path", "nic"), ("cq", "collapsed")]),
+    path("NIC, 1 queue", 3, true, &[]),
+    path("NIC, 3 queues", 3, false, &[("qps_per_peer", "3"), ("sq_depth", "8")]),
+    path(
+        "NIC, 1 queue, collapsed CQ",
+        3,
+        false,
+        &[("peer_path", "nic"), ("cq", "collapsed"), ("sq_depth", "2")],
+    ),
+    path("direct peers", 3, false, &[("peer_path", "direct")]),
+    path("2 direct peers, 1 by NIC", 3, true, &[("peer_path", "direct"), ("direct_group", "2")]),
+    path("2 NICs", 3, false, &[("nics_per_pe", "2")]),
+    path(
+        "2 NICs, 2 queues each",
+        3,
+        false,
+        &[("nics_per_pe", "2"), ("qps_per_peer", "2"), ("peer_path", "nic")],
+    ),
+];
+
+impl Path {
+    /// The same with the adversary.
+    pub const fn with_adversary(self) -> Self {
+        Self { adversary: true, ..self }
+    }
+
+    /// What it is called in reports.
+    pub fn title(&self) -> String {
+        format!("{}{}", self.name, if self.adversary { ", adversary" } else { "" })
+    }
+
+    /// The settings of its jobs.
+    ///
+    /// # Panics
+    /// If the environment has settings that are no settings.
+    pub fn config(&self, seed: u64) -> Config {
+        let mut config = Config::load().expect("the settings of this suite's environment");
+        let mut set = |key: &str, value: &str| config.set(key, value).expect("a setting of a path");
+        set("pes", &self.pes.to_string());
+        set("heap_bytes", "8MiB");
+        // Long, for a busy machine: nothing waits so long unless it fails.
+        set("timeout", "60s");
+        set("exclusive_qps", "2");
+        // PEs take turns anyway; more threads than cores would only make them take longer ones.
+        set("native_workers", if self.pes == 1 { "2" } else { "1" });
+        for (key, value) in self.settings {
+            set(key, value);
+        }
+        if self.adversary {
+            set("softnic_fault", &format!("seed={seed} {ADVERSARY}"));
+        }
+        config
+    }
+}

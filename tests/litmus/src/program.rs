@@ -1,0 +1,346 @@
+//! Operations, actors and tests, as data.
+
+pub use rushmem_litmus_kernels::Who;
+use rushmem_litmus_kernels::{Code, KEPT, MAX_OPS, OP_WORDS, PROGRAM_WORDS, REG, REGS};
+
+/// Words far enough apart to lie in cache lines of their own.
+pub const X: u64 = 0;
+/// As [`X`].
+pub const Y: u64 = 8;
+/// As [`X`].
+pub const Z: u64 = 16;
+/// As [`X`].
+pub const W: u64 = 24;
+/// An array of 32 words.
+pub const D: u64 = 32;
+/// An array of 32 words, the source of transfers from the first role.
+pub const S: u64 = 64;
+/// An array of 32 words, the source of transfers from others.
+pub const T: u64 = 96;
+/// Words that all rounds have in common; a place is one of these plus a number below 64.
+pub const K: u64 = KEPT;
+
+/// Equal.
+pub const EQ: u64 = 0;
+/// Not equal.
+pub const NE: u64 = 1;
+/// Greater.
+pub const GT: u64 = 2;
+/// Greater or equal.
+pub const GE: u64 = 3;
+/// Less.
+pub const LT: u64 = 4;
+/// Reached, on a circle.
+pub const REACHED: u64 = 6;
+
+/// One operation of an actor; [`Code`] says what its fields mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    code: Code,
+    /// The role whose PE is meant.
+    role: u32,
+    a: u64,
+    b: u64,
+    n: u64,
+    v: u64,
+    s: u64,
+    r: u64,
+    k: u64,
+    by: u64,
+}
+
+impl Op {
+    const fn new(code: Code) -> Self {
+        Self { code, role: 0, a: 0, b: 0, n: 0, v: 0, s: 0, r: 0, k: 0, by: 0 }
+    }
+
+    /// On the PE of this role.
+    pub const fn at(self, role: u32) -> Self {
+        Self { role, ..self }
+    }
+
+    /// Done by the thread with this rank.
+    pub const fn by(self, by: u64) -> Self {
+        Self { by, ..self }
+    }
+
+    /// With a value that is larger by the number of the round.
+    pub const fn each_round(self) -> Self {
+        Self { k: 1, ..self }
+    }
+
+    /// With a value that is larger by what a register holds.
+    pub const fn plus_register(self, r: u64) -> Self {
+        Self { k: REG + r, ..self }
+    }
+
+    fn words(&self, pe_of: impl Fn(u32) -> u32) -> [u64; OP_WORDS] {
+        let Self { code, role, a, b, n, v, s, r, k, by } = *self;
+        // `Diverge` names a second role.
+        let n = if code == Code::Diverge { pe_of(n as u32).into() } else { n };
+        [code as u64, pe_of(role).into(), a, b, n, v, s, r, k, by]
+    }
+}
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $field:ident),*) = $code:ident;)*) => {$(
+        $(#[$doc])*
+        pub const fn $name($($arg: u64),*) -> Op {
+            Op { $($field: $arg,)* ..Op::new(Code::$code) }
+        }
+    )*};
+}
+
+ops! {
+    /// Stands still for up to `turns` turns.
+    delay(turns: n) = Delay;
+    /// A barrier of the actor's threads.
+    group_sync() = GroupSync;
+    /// Plain stores.
+    fill(a: a, n: n, value: v) = Fill;
+    /// Plain loads; register `r` becomes 1 if one is not the value.
+    expect(a: a, n: n, value: v, r: r) = Expect;
+    /// `put` of `n` words.
+    put(to: a, from: b, n: n) = Put;
+    /// `put_nbi`.
+    put_nbi(to: a, from: b, n: n) = PutNbi;
+    /// `get`.
+    get(to: a, from: b, n: n) = Get;
+    /// `get_nbi`.
+    get_nbi(to: a, from: b, n: n) = GetNbi;
+    /// `put_signal` with Set.
+    put_signal(to: a, from: b, n: n, signal: s, value: v) = PutSignal;
+    /// `put_signal_nbi` with Set.
+    put_signal_nbi(to: a, from: b, n: n, signal: s, value: v) = PutSignalNbi;
+    /// `quiet` of the group.
+    quiet_all() = QuietAll;
+    /// `flush` of the group.
+    flush_all() = FlushAll;
+    /// `signal_after_all` with Add.
+    strong_signal(signal: s, value: v) = StrongSignal;
+    /// `signal_wait_until` of the group.
+    signal_wait_all(signal: s, cmp: n, value: v, r: r) = SignalWaitAll;
+    /// `barrier_all`.
+    barrier() = Barrier;
+    /// `sync_all`.
+    sync() = Sync;
+    /// Each thread puts its word.
+    each_put(to: a, from: b, value: v) = EachPut;
+    /// Each thread looks at its word.
+    each_expect(a: a, value: v, r: r) = EachExpect;
+    /// Odd threads `p` to one role, even ones to the role `other`.
+    diverge(a: a, other: n, value: v) = Diverge;
+    /// A plain store.
+    store(a: a, value: v) = Store;
+    /// A plain load.
+    load(a: a, r: r) = Load;
+    /// Plain loads until the word is the value.
+    spin_until(a: a, value: v, r: r) = SpinUntil;
+    /// `p`.
+    p(a: a, value: v) = P;
+    /// `p` to `n` words.
+    flood(a: a, n: n, value: v) = Flood;
+    /// `g`.
+    g(a: a, r: r) = G;
+    /// `signal_op` Set.
+    signal_set(signal: s, value: v) = SignalOp;
+    /// `signal_wait_until`.
+    signal_wait(signal: s, cmp: n, value: v, r: r) = SignalWait;
+    /// `signal_fetch`.
+    signal_fetch(signal: s, r: r) = SignalFetch;
+    /// `wait_until`.
+    wait(a: a, cmp: n, value: v) = Wait;
+    /// `test` in a loop.
+    test_until(a: a, cmp: n, value: v, r: r) = TestUntil;
+    /// `atomic_add`.
+    add(a: a, value: v) = Add;
+    /// `atomic_fetch_add`.
+    fetch_add(a: a, value: v, r: r) = FetchAdd;
+    /// `atomic_set`.
+    set(a: a, value: v) = Set;
+    /// `atomic_swap`.
+    swap(a: a, value: v, r: r) = Swap;
+    /// `atomic_compare_swap`.
+    compare_swap(a: a, compare: n, value: v, r: r) = CompareSwap;
+    /// `atomic_fetch`.
+    fetch(a: a, r: r) = Fetch;
+    /// Compare and swap of 0 until it succeeds.
+    lock(a: a, value: v) = Lock;
+    /// `fence`.
+    fence() = Fence;
+    /// `quiet` by one thread.
+    quiet() = Quiet;
+    /// Lets another actor of this PE go on.
+    hand(signal: s) = Hand;
+    /// `p` through exclusive queues.
+    private_p(queues: b, a: a, value: v) = PrivateP;
+    /// Their `fence`.
+    private_fence(queues: b) = PrivateFence;
+    /// Their `quiet`.
+    private_quiet(queues: b) = PrivateQuiet;
+    /// `quiet_pe`.
+    quiet_pe() = QuietPe;
+    /// A store by way of `ptr`; register `r` becomes 1 if the PE is not reached so.
+    ptr_store(a: a, value: v, r: r) = PtrStore;
+    /// `p`, `quiet`, `p` in a batch.
+    batch(first: a, second: b, value: v) = Batch;
+    /// `wait_until_any` of 4 words until each was found; register `r` becomes 1 if one never was.
+    any_each(a: a, r: r) = AnyEach;
+    /// Waits and tests of no words, with 4 words of scratch; register `r` becomes 1 if one is wrong.
+    no_words(a: a, scratch: b, r: r) = NoWords;
+    /// `set_lock`.
+    set_lock() = SetLock;
+    /// `clear_lock`.
+    clear_lock() = ClearLock;
+    /// `atomic_add` of 1.0.
+    add_float(a: a) = AddFloat;
+    /// `atomic_fetch` of a float.
+    fetch_float(a: a, r: r) = FetchFloat;
+    /// A plain store to a half word.
+    store_half(a: a, value: v) = StoreHalf;
+    /// A plain load of a half word.
+    load_half(a: a, r: r) = LoadHalf;
+    /// `atomic_add` to a half word.
+    add_half(a: a, value: v) = AddHalf;
+    /// `wait_until` as `u32`.
+    wait_half(a: a, cmp: n, value: v) = WaitHalf;
+    /// `p` of a byte.
+    p_byte(a: a, value: v) = PByte;
+    /// A plain load of a byte.
+    load_byte(a: a, r: r) = LoadByte;
+    /// `put` of bytes that depend on the round.
+    put_piece() = PutPiece;
+    /// Looks at them.
+    expect_piece(r: r) = ExpectPiece;
+}
+
+/// `signal_op` Add.
+pub const fn signal_add(signal: u64, value: u64) -> Op {
+    Op { n: 1, ..signal_set(signal, value) }
+}
+
+/// `put_signal_nbi` with Add.
+pub const fn put_signal_add(to: u64, from: u64, n: u64, signal: u64, value: u64) -> Op {
+    Op { r: 1, ..put_signal_nbi(to, from, n, signal, value) }
+}
+
+/// Waits until other actors of this PE have handed over `times` times.
+pub const fn take(signal: u64, times: u64) -> Op {
+    // Register 7 belongs to nobody.
+    signal_wait(signal, GE, times, 7)
+}
+
+/// Where a test makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Roles may be PEs of their own, or all the same.
+    Any,
+    /// Each role is a PE of its own.
+    ThreePes,
+    /// All roles are the same PE.
+    OnePe,
+}
+
+/// What the actors of a test found in one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'a> {
+    /// The round, from 0.
+    pub round: u64,
+    /// The registers of each actor.
+    pub registers: &'a [[u64; REGS]],
+}
+
+impl Outcome<'_> {
+    /// Register `r` of an actor.
+    pub fn r(&self, actor: usize, r: usize) -> u64 {
+        self.registers[actor][r]
+    }
+
+    /// All actors' register `r`, in order of size.
+    pub fn sorted(&self, r: usize) -> Vec<u64> {
+        let mut all: Vec<u64> = self.registers.iter().map(|registers| registers[r]).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// Says something about an outcome.
+pub type Verdict = fn(&Outcome<'_>) -> bool;
+
+/// A litmus test.
+#[derive(Clone, Debug)]
+pub struct Test {
+    /// Its number, as `L01`.
+    pub id: &'static str,
+    /// What it shows.
+    pub name: String,
+    /// Who each actor is.
+    pub who: Who,
+    /// The role and the program of each actor.
+    pub actors: Vec<(u32, Vec<Op>)>,
+    /// What must never be seen.
+    pub forbidden: Verdict,
+    /// What may be seen, but rarely is.
+    pub weak: Vec<(&'static str, Verdict)>,
+    /// Where it makes sense.
+    pub needs: Needs,
+}
+
+impl Test {
+    /// A test that forbids nothing yet.
+    pub fn new(id: &'static str, name: impl Into<String>) -> Self {
+        let nothing: Verdict = |_| false;
+        Self {
+            id,
+            name: name.into(),
+            who: Who::Thread,
+            actors: Vec::new(),
+            forbidden: nothing,
+            weak: Vec::new(),
+            needs: Needs::Any,
+        }
+    }
+
+    /// With another actor.
+    pub fn on(mut self, role: u32, ops: impl Into<Vec<Op>>) -> Self {
+        self.actors.push((role, ops.into()));
+        self
+    }
+
+    /// With actors that are such.
+    pub fn with(self, who: Who) -> Self {
+        Self { who, ..self }
+    }
+
+    /// With what must never be seen.
+    pub fn never(self, forbidden: Verdict) -> Self {
+        Self { forbidden, ..self }
+    }
+
+    /// With what may be seen.
+    pub fn maybe(mut self, what: &'static str, weak: Verdict) -> Self {
+        self.weak.push((what, weak));
+        self
+    }
+
+    /// With a condition.
+    pub fn needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// The programs as the kernel reads them.
+    ///
+    /// # Panics
+    /// If a program is too long.
+    pub fn encode(&self, pe_of: impl Fn(u32) -> u32) -> Vec<u64> {
+        let mut all = Vec::with_capacity(self.actors.len() * PROGRAM_WORDS);
+        for (role, ops) in &self.actors {
+            assert!(ops.len() <= MAX_OPS, "{} has a program of {} operations", self.id, ops.len());
+            let end = all.len() + PROGRAM_WORDS;
+            all.push(pe_of(*role).into());
+            all.extend(ops.iter().flat_map(|op| op.words(&pe_of)));
+            all.resize(end, 0);
+        }
+        all
+    }
+}

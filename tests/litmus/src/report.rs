@@ -1,0 +1,78 @@
+//! What was seen.
+
+use std::fmt::Write;
+
+use crate::path::Path;
+use crate::program::{Outcome, Test};
+
+/// A test on a path.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The test's number.
+    pub id: &'static str,
+    /// The test.
+    pub name: String,
+    /// The path.
+    pub path: String,
+    /// Rounds.
+    pub rounds: u64,
+    /// Rounds with an outcome that is forbidden.
+    pub forbidden: u64,
+    /// The first of them.
+    pub first: Option<String>,
+    /// Each weak outcome, and how often it was seen.
+    pub weak: Vec<(&'static str, u64)>,
+}
+
+impl Row {
+    pub(crate) fn new(test: &Test, path: &Path, folded: bool, rounds: u64) -> Self {
+        Self {
+            id: test.id,
+            name: test.name.clone(),
+            path: format!("{}{}", path.title(), if folded { ", to itself" } else { "" }),
+            rounds,
+            forbidden: 0,
+            first: None,
+            weak: test.weak.iter().map(|(what, _)| (*what, 0)).collect(),
+        }
+    }
+
+    pub(crate) fn count(&mut self, test: &Test, outcome: &Outcome<'_>) {
+        if (test.forbidden)(outcome) {
+            self.forbidden += 1;
+            self.first.get_or_insert_with(|| format!("{outcome:?}"));
+        }
+        for ((_, weak), (_, seen)) in test.weak.iter().zip(&mut self.weak) {
+            *seen += u64::from(weak(outcome));
+        }
+    }
+}
+
+/// The rows as a table.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut write =
+        |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").expect("a string takes everything");
+    write(format_args!(
+        "{:<4} {:<64} {:<48} {:>7} {:>9}  weak",
+        "test", "what", "path", "rounds", "forbidden"
+    ));
+    for row in rows {
+        let weak: Vec<String> = row.weak.iter().map(|(what, seen)| format!("{what}: {seen}")).collect();
+        let (id, name, path) = (row.id, &row.name, &row.path);
+        let weak = weak.join(", ");
+        write(format_args!("{id:<4} {name:<64} {path:<48} {:>7} {:>9}  {weak}", row.rounds, row.forbidden));
+    }
+    text
+}
+
+/// The rows with forbidden outcomes, with the first of each; empty if there is none.
+pub fn failures(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows.iter().filter(|row| row.forbidden != 0) {
+        let (id, name, path) = (row.id, &row.name, &row.path);
+        let first = row.first.as_deref().unwrap_or_default();
+        text += &format!("{id} {name}, {path}: {} of {} rounds, first {first}\n", row.forbidden, row.rounds);
+    }
+    text
+}

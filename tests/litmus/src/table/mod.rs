@@ -1,0 +1,62 @@
+//! The tests, in the sections of the memory model.
+
+mod atomics;
+mod completion;
+mod edges;
+mod order;
+mod signals;
+mod together;
+mod visibility;
+mod wrong;
+
+pub use wrong::wrong;
+
+use crate::program::{Op, Test, fill, p, put, put_nbi};
+
+/// All tests.
+pub fn all() -> Vec<Test> {
+    let sections =
+        [order::all, completion::all, signals::all, visibility::all, atomics::all, together::all, edges::all];
+    sections.into_iter().flat_map(|section| section()).collect()
+}
+
+/// A form of put, and how many words it moves.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    P,
+    Put(u64),
+    Nbi(u64),
+}
+
+impl Form {
+    const ALL: [Self; 3] = [Self::P, Self::Put(32), Self::Nbi(5)];
+
+    fn words(self) -> u64 {
+        match self {
+            Self::P => 1,
+            Self::Put(n) | Self::Nbi(n) => n,
+        }
+    }
+
+    /// Writes the value to `to` of a role's PE, in this form, by way of `from`.
+    fn write(self, to: u64, from: u64, value: u64, role: u32) -> Vec<Op> {
+        match self {
+            Self::P => vec![p(to, value).at(role)],
+            Self::Put(n) => vec![fill(from, n, value), put(to, from, n).at(role)],
+            Self::Nbi(n) => vec![fill(from, n, value), put_nbi(to, from, n).at(role)],
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::P => "p".into(),
+            Self::Put(n) => format!("put of {n}"),
+            Self::Nbi(n) => format!("put_nbi of {n}"),
+        }
+    }
+}
+
+/// Operations one after another.
+fn ops<const N: usize>(parts: [Vec<Op>; N]) -> Vec<Op> {
+    parts.into_iter().flatten().collect()
+}

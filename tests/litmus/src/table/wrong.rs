@@ -1,0 +1,70 @@
+//! Programs that lack something, and forbid what the right ones do: the suite must find them out.
+
+use crate::program::*;
+
+/// Each with the path on which it is found out, an index into [`PATHS`](crate::path::PATHS).
+pub fn wrong() -> Vec<(Test, usize)> {
+    vec![
+        (no_fence(), 3),
+        (no_quiet_of_others(), 3),
+        (last_word_as_flag(), 2),
+        (source_reused(), 1),
+        (unlocked_early(), 3),
+        (get_not_completed(), 2),
+    ]
+}
+
+/// L01 without its fence.
+fn no_fence() -> Test {
+    Test::new("L01", "WRONG: no fence")
+        .on(0, [p(X, 1).at(1), hand(W)])
+        .on(0, [take(W, 1), p(Y, 1).at(1)])
+        .on(1, [wait(Y, EQ, 1), load(X, 0)])
+        .never(|o| o.r(2, 0) != 1)
+}
+
+/// L22 without its quiet.
+fn no_quiet_of_others() -> Test {
+    Test::new("L22", "WRONG: no quiet")
+        .on(0, [fill(S, 4, 1), put_nbi(D, S, 4).at(1), hand(W)])
+        .on(0, [fill(S + 4, 4, 1), put_nbi(D + 4, S + 4, 4).at(1), hand(W)])
+        .on(0, [take(W, 2), p(Y, 1).at(1)])
+        .on(1, [wait(Y, EQ, 1), expect(D, 8, 1, 0)])
+        .never(|o| o.r(3, 0) != 0)
+}
+
+/// L39 with a reader that believes the last word.
+fn last_word_as_flag() -> Test {
+    Test::new("L39", "WRONG: the last word as flag")
+        .on(0, [fill(S, 8, 1), put_nbi(D, S, 8).at(1)])
+        .on(1, [wait(D + 7, EQ, 1), expect(D, 8, 1, 0)])
+        .never(|o| o.r(1, 0) != 0)
+}
+
+/// L17 without its quiet.
+fn source_reused() -> Test {
+    Test::new("L17", "WRONG: the source is written again before quiet")
+        .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), fill(S, 32, 2), quiet(), signal_set(Y, 1).at(1)])
+        .on(1, [signal_wait(Y, EQ, 1, 1), expect(D, 32, 1, 0)])
+        .never(|o| o.r(1, 0) != 0)
+}
+
+/// L52 that unlocks by an atomic of another queue, without completing what it protects.
+fn unlocked_early() -> Test {
+    let enter = [lock(X, 1).at(1), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), hand(W)];
+    let leave = [take(W, 1), set(X, 0).at(1)];
+    let other = [lock(X, 1).at(1), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), quiet(), set(X, 0).at(1)];
+    Test::new("L52", "WRONG: unlocked before quiet")
+        .on(0, enter)
+        .on(0, leave)
+        .on(2, other)
+        .never(|o| o.r(0, 0) == o.r(2, 0))
+}
+
+/// L21 without its quiet.
+fn get_not_completed() -> Test {
+    Test::new("L21", "WRONG: no quiet after get_nbi")
+        .on(1, [fill(S, 8, 7), fence(), signal_set(Y, 1).at(0)])
+        .on(0, [signal_wait(Y, EQ, 1, 1), get_nbi(T, S, 8).at(1), delay(100), expect(T, 8, 7, 0)])
+        .never(|o| o.r(1, 0) != 0)
+}

@@ -1,0 +1,45 @@
+//! The suite can fail: wrong programs are found out.
+
+use rushmem_litmus::path::{PATHS, Path};
+use rushmem_litmus::program::Test;
+use rushmem_litmus::{run, table};
+
+/// Rounds of one job.
+const ROUNDS: u64 = 512;
+/// Jobs until a rare outcome must have been seen.
+const JOBS: u32 = 40;
+
+/// Runs the test until `seen` says so of a row.
+fn until_seen(test: &Test, path: Path, seen: impl Fn(&rushmem_litmus::report::Row) -> bool) {
+    for _ in 0..JOBS {
+        let rows =
+            run::run(&path, std::slice::from_ref(test), ROUNDS).unwrap_or_else(|error| panic!("{error}"));
+        if rows.iter().any(&seen) {
+            return;
+        }
+    }
+    let rounds = u64::from(JOBS) * ROUNDS;
+    panic!("{} {}, {}: never seen in {rounds} rounds", test.id, test.name, path.title());
+}
+
+#[test]
+fn wrong_programs_are_found_out() {
+    for (test, path) in table::wrong() {
+        until_seen(&test, PATHS[path].with_adversary(), |row| row.forbidden > 0);
+    }
+}
+
+#[test]
+fn weak_outcomes_are_seen() {
+    let all = table::all();
+    for (name, path) in [
+        ("a fence orders nothing between two targets", 2),
+        ("get_nbi, fence, put of the same word", 2),
+        ("two contexts, fence of the first", 3),
+        ("the last word of a put as its flag", 2),
+        ("put to the own PE, and its own view", 1),
+    ] {
+        let test = all.iter().find(|test| test.name == name).expect("a test of this name");
+        until_seen(test, PATHS[path].with_adversary(), |row| row.weak.iter().any(|(_, seen)| *seen > 0));
+    }
+}

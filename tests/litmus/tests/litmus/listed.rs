@@ -1,0 +1,55 @@
+//! `list.txt` tells the truth.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rushmem_litmus::list::{self, Fate};
+use rushmem_litmus::table;
+
+#[test]
+fn the_list_is_complete() {
+    let ids: Vec<&str> = list::read().into_iter().map(|(id, _)| id).collect();
+    let wanted: Vec<String> = (1..=97).map(|n| format!("L{n:02}")).collect();
+    assert_eq!(ids, wanted);
+}
+
+#[test]
+fn what_runs_is_what_the_list_says() {
+    let mut runs: BTreeSet<&str> = table::all().iter().map(|test| test.id).collect();
+    runs.extend(super::host::IDS.iter().chain(super::collect::IDS));
+    let listed: BTreeSet<&str> =
+        list::read().into_iter().filter(|(_, fate)| *fate == Fate::Run).map(|(id, _)| id).collect();
+    assert_eq!(runs, listed);
+}
+
+#[test]
+fn what_the_list_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (id, fate) in list::read() {
+        match fate {
+            Fate::Run => {}
+            Fate::CompileFail(file) => {
+                assert!(root.join("tests/litmus/fail").join(&file).is_file(), "{id}: {file}");
+            }
+            Fate::Elsewhere(place) => {
+                let (file, function) = place.split_once("::").expect("FILE::FUNCTION");
+                let text = std::fs::read_to_string(root.join("../..").join(file)).expect(file);
+                assert!(text.contains(&format!("fn {function}()")), "{id}: {place}");
+            }
+            Fate::Documented(why) => assert!(why.ends_with('.'), "{id}: {why}"),
+        }
+    }
+}
+
+#[test]
+fn names_of_tests_tell_them_apart() {
+    let mut names = BTreeSet::new();
+    for test in table::all() {
+        assert!(names.insert((test.id, test.name.clone())), "{} {}", test.id, test.name);
+    }
+}
+
+#[test]
+fn programs_in_error_do_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/litmus/fail/*.rs");
+}

@@ -1,0 +1,10 @@
+//! Runs the suite, and looks at the suite itself.
+//!
+//! `RUSHMEM_LITMUS_ROUNDS` is the number of rounds of each test on each path. The tables of what was seen are printed, and
+//! written to files in cargo's folder for tests.
+
+mod collect;
+mod harness;
+mod host;
+mod listed;
+mod paths;

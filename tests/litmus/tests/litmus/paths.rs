@@ -1,0 +1,49 @@
+//! Every test on every path.
+
+use std::path::Path as File;
+use std::sync::{Mutex, PoisonError};
+
+use rushmem_litmus::path::{PATHS, Path};
+use rushmem_litmus::{report, run, table};
+
+/// Jobs one after another: the machine may be small.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn nothing_forbidden(path: Path) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = std::time::Instant::now();
+    let rows = run::run(&path, &table::all(), run::rounds())
+        .unwrap_or_else(|error| panic!("{}: {error}", path.title()));
+    let text = report::table(&rows);
+    println!("{text}{} in {:?}\n", path.title(), start.elapsed());
+    let file = format!("litmus {}.txt", path.title()).replace([' ', ','], "-").replace("--", "-");
+    std::fs::write(File::new(env!("CARGO_TARGET_TMPDIR")).join(file), text).unwrap();
+    let failures = report::failures(&rows);
+    assert!(failures.is_empty(), "forbidden outcomes:\n{failures}");
+}
+
+macro_rules! paths {
+    ($($name:ident $($adverse:ident)? = $i:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            nothing_forbidden(PATHS[$i]);
+        }
+
+        $(#[test]
+        fn $adverse() {
+            nothing_forbidden(PATHS[$i].with_adversary());
+        })?
+    )*};
+}
+
+paths! {
+    own_memory = 0;
+    own_nic own_nic_adversary = 1;
+    one_queue one_queue_adversary = 2;
+    three_queues three_queues_adversary = 3;
+    collapsed collapsed_adversary = 4;
+    direct = 5;
+    direct_and_nic direct_and_nic_adversary = 6;
+    two_nics two_nics_adversary = 7;
+    two_nics_with_queues two_nics_with_queues_adversary = 8;
+}

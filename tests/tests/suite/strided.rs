@@ -1,0 +1,116 @@
+//! Strided puts and gets.
+
+use rushmem::{Error, Pe};
+use rushmem_test_kernels::{Strides, Together, move_strided, thread_strides};
+use rushmem_tests::grid;
+
+use super::setups;
+
+/// What a place holds that nobody has written.
+const GUARD: u16 = 0x5a5a;
+
+/// A strided transfer: strides and block in elements, and how many blocks.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    dst_stride: usize,
+    src_stride: usize,
+    block: usize,
+    n: usize,
+}
+
+impl Blocks {
+    fn extent(&self, stride: usize) -> usize {
+        self.n.checked_sub(1).map_or(0, |last| last * stride + self.block)
+    }
+
+    fn check(&self, pe: &Pe, call: Strides, together: Together) -> Result<(), Error> {
+        let (me, n_pes) = (pe.my_pe(), pe.n_pes());
+        // Guards before, between and behind.
+        let off = 3;
+        let (dst_len, src_len) = (self.extent(self.dst_stride), self.extent(self.src_stride));
+        let (dst, src) = (pe.alloc::<u16>(dst_len + 2 * off)?, pe.alloc::<u16>(src_len + 2 * off)?);
+        let source = |pe: u32| {
+            (0..src.len()).map(|i| (i as u16).wrapping_mul(31) ^ (pe as u16) << 8 | 1).collect::<Vec<_>>()
+        };
+        pe.write(src, &source(me))?;
+        pe.write(dst, &vec![GUARD; dst.len()])?;
+        pe.barrier()?;
+        let call_of = move_strided(
+            call as u32,
+            together as u32,
+            dst.slice(off..off + dst_len),
+            src.slice(off..off + src_len),
+            self.dst_stride as u32,
+            self.src_stride as u32,
+            self.block as u32,
+            self.n as u32,
+        );
+        pe.run(grid(2, 70), call_of)?;
+        pe.barrier()?;
+        let from = match call {
+            Strides::Put | Strides::PutNbi => (me + n_pes - 1) % n_pes,
+            Strides::Get | Strides::GetNbi => (me + 1) % n_pes,
+        };
+        let from = source(from);
+        let mut wanted = vec![GUARD; dst.len()];
+        for i in 0..self.n {
+            for k in 0..self.block {
+                wanted[off + i * self.dst_stride + k] = from[off + i * self.src_stride + k];
+            }
+        }
+        assert_eq!(pe.read(dst)?, wanted, "{self:?}, {call:?}, {together:?}, PE {me}");
+        assert_eq!(pe.read(src)?, source(me));
+        pe.free(dst)?;
+        pe.free(src)
+    }
+}
+
+#[test]
+fn blocks_land_where_they_should_and_nothing_between_them() {
+    let cases = [
+        (1, 1, 1, 40),
+        (1, 3, 1, 33),
+        (3, 1, 1, 40),
+        (5, 2, 1, 17),
+        (100, 64, 1, 5),
+        (2, 2, 1, 1),
+        (1, 1, 1, 0),
+    ];
+    let blocks = [(4, 4, 4, 9), (7, 5, 3, 11), (90, 80, 70, 3)];
+    for setup in setups::all() {
+        setup.run(|pe| {
+            for (dst_stride, src_stride, block, n) in cases.into_iter().chain(blocks) {
+                let what = Blocks { dst_stride, src_stride, block, n };
+                for call in [Strides::Put, Strides::PutNbi, Strides::Get, Strides::GetNbi] {
+                    for together in [Together::Thread, Together::Warp, Together::Block] {
+                        // All groups with all calls of a few, and each with some of the others.
+                        if n < 12 || (call as usize + together as usize).is_multiple_of(2) {
+                            what.check(pe, call, together)?;
+                        }
+                    }
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn every_thread_has_strides_of_its_own() {
+    for setup in setups::all() {
+        let (threads, each) = (2 * 40, 6);
+        setup.run(|pe| {
+            let (dst, src) = (pe.alloc::<u64>(threads * each * 2)?, pe.alloc::<u64>(threads * each * 3)?);
+            let source =
+                |pe: u32| (0..threads * each * 3).map(move |i| (i as u64) << 8 | u64::from(pe) | 1 << 60);
+            pe.write(src, &source(pe.my_pe()).collect::<Vec<_>>())?;
+            pe.barrier()?;
+            pe.run(grid(2, 40), thread_strides(dst, src, each as u32))?;
+            pe.barrier()?;
+            let from = source((pe.my_pe() + pe.n_pes() - 1) % pe.n_pes());
+            let wanted: Vec<u64> = from.step_by(3).flat_map(|value| [value, 0]).collect();
+            assert_eq!(pe.read(dst)?, wanted, "{setup}");
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,215 @@
+//! Waits for sets of words, tests of them, and waits with deadlines of their own.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use rushmem::Pe;
+use rushmem_device::Signal;
+use rushmem_test_kernels::{Collect, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};
+use rushmem_tests::{Setup, grid};
+
+use super::setups;
+
+/// A set of words, and what is asked of it.
+#[derive(Clone, Debug)]
+struct Set {
+    words: Vec<i32>,
+    values: Vec<i32>,
+    status: Vec<i32>,
+    cmp: u32,
+    value: i32,
+    vector: bool,
+    masked: bool,
+}
+
+impl Set {
+    /// Indices of the words that are looked at, and of those that are as wanted.
+    fn model(&self) -> (Vec<usize>, Vec<usize>) {
+        let holds = |i: usize| {
+            let (found, wanted) = (self.words[i], if self.vector { self.values[i] } else { self.value });
+            match self.cmp {
+                0 => found == wanted,
+                1 => found != wanted,
+                2 => found > wanted,
+                3 => found >= wanted,
+                4 => found < wanted,
+                5 => found <= wanted,
+                _ => found.wrapping_sub(wanted) >= 0,
+            }
+        };
+        let looked: Vec<usize> =
+            (0..self.words.len()).filter(|&i| !self.masked || self.status[i] == 0).collect();
+        let found = looked.iter().copied().filter(|&i| holds(i)).collect();
+        (looked, found)
+    }
+
+    fn check(&self, pe: &Pe) {
+        let n = self.words.len();
+        let alloc = |data: &[i32]| {
+            let object = pe.alloc::<i32>(n).unwrap();
+            pe.write(object, data).unwrap();
+            object
+        };
+        let (words, values, status) = (alloc(&self.words), alloc(&self.values), alloc(&self.status));
+        let out = pe.alloc::<u64>(3 + n.max(1)).unwrap();
+        let untouched = u64::MAX - 1;
+        pe.write(out, &vec![untouched; out.len()]).unwrap();
+        let call = test_sets(
+            words,
+            values,
+            status,
+            self.cmp,
+            self.value,
+            self.vector.into(),
+            self.masked.into(),
+            out,
+        );
+        pe.run(grid(1, 40), call).unwrap();
+        let out_now = pe.read(out).unwrap();
+        let (looked, found) = self.model();
+        assert_eq!(out_now[0] == 1, looked.len() == found.len(), "all: {self:?}");
+        match found.first() {
+            None => assert_eq!(out_now[1], u64::MAX, "any: {self:?}"),
+            Some(_) => assert!(found.contains(&(out_now[1] as usize)), "any: {self:?}"),
+        }
+        assert_eq!(out_now[2], found.len() as u64, "some: {self:?}");
+        let mut indices: Vec<usize> = out_now[3..3 + found.len()].iter().map(|&i| i as usize).collect();
+        indices.sort_unstable();
+        assert_eq!(indices, found, "some: {self:?}");
+        assert!(out_now[3 + found.len()..].iter().all(|&i| i == untouched), "{self:?}");
+        for object in [words, values, status] {
+            pe.free(object).unwrap();
+        }
+        pe.free(out).unwrap();
+    }
+}
+
+fn set() -> impl Strategy<Value = Set> {
+    let word = || prop_oneof![-2i32..3, Just(i32::MIN), Just(i32::MAX)];
+    (0usize..20)
+        .prop_flat_map(move |n| {
+            let many = prop::collection::vec(word(), n);
+            (many, prop::collection::vec(word(), n), prop::collection::vec(0i32..2, n))
+        })
+        .prop_flat_map(move |(words, values, status)| {
+            (Just((words, values, status)), 0u32..7, word(), any::<bool>(), any::<bool>())
+        })
+        .prop_map(|((words, values, status), cmp, value, vector, masked)| Set {
+            words,
+            values,
+            status,
+            cmp,
+            value,
+            vector,
+            masked,
+        })
+}
+
+#[test]
+fn tests_of_sets_are_as_the_model() {
+    Setup::new(1).run(|pe| {
+        let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
+        let ran = TestRunner::new(config).run(&set(), |set| {
+            set.check(pe);
+            Ok(())
+        });
+        assert!(ran.is_ok(), "{ran:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn every_word_of_a_set_is_told_once() {
+    let rounds = 4;
+    for setup in setups::all() {
+        for (how, vector) in [
+            (Collect::All, 0),
+            (Collect::All, 1),
+            (Collect::Any, 0),
+            (Collect::Any, 1),
+            (Collect::Some, 0),
+            (Collect::Some, 1),
+        ] {
+            let told = setup.run(|pe| {
+                let n = 3 * pe.n_pes() as usize;
+                let (words, payload) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
+                let (values, status) = (pe.alloc::<u64>(n)?, pe.alloc::<i32>(n)?);
+                // Room for fewer than there may be.
+                let (indices, told) = (pe.alloc::<u64>(2)?, pe.alloc::<u32>(n)?);
+                let bad = pe.alloc_one::<u64>()?;
+                let call =
+                    collect(how as u32, vector, words, payload, values, status, indices, told, bad, rounds);
+                pe.run(grid(1, 40), call)?;
+                pe.barrier()?;
+                Ok((pe.read(told)?, pe.read_one(bad)?))
+            });
+            for (told, bad) in told {
+                assert_eq!((told.iter().all(|&n| n == rounds), bad), (true, 0), "{setup}, {how:?}: {told:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_for_an_empty_set() {
+    Setup::new(1).run(|pe| {
+        let (words, told) = (pe.alloc::<u32>(0)?, pe.alloc::<u32>(1)?);
+        pe.run(grid(1, 33), any_in_turn(words, told, 5))?;
+        assert_eq!(pe.read(told)?, [0]);
+        Ok(())
+    });
+}
+
+#[test]
+fn any_tells_every_word_in_turn() {
+    Setup::new(1).run(|pe| {
+        let (words, told) = (pe.alloc::<u32>(7)?, pe.alloc::<u32>(7)?);
+        pe.run(grid(1, 33), any_in_turn(words, told, 21))?;
+        assert_eq!(pe.read(told)?, [3; 7]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_wait_with_a_deadline_of_its_own_says_that_it_passed() {
+    for timeout in [0, 30_000_000] {
+        let begin = Instant::now();
+        Setup::new(2).run(|pe| {
+            let (word, out) = (pe.alloc_one::<u64>()?, pe.alloc::<u64>(3 * 40)?);
+            pe.write(word.as_slice(), &[5])?;
+            // No error, and none recorded.
+            pe.run(grid(1, 40), wait_in_vain(word, timeout, out))?;
+            assert_eq!(pe.read(out)?, [0, 1, 5].repeat(40));
+            Ok(())
+        });
+        assert!(begin.elapsed() >= Duration::from_nanos(timeout));
+    }
+}
+
+#[test]
+fn a_wait_returns_the_value_that_ended_it() {
+    for setup in setups::even() {
+        let bad = setup.run(|pe| {
+            let (signal, stop, bad) =
+                (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+            pe.run(grid(1, 40), flicker(signal, stop, bad, 30))?;
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
+
+#[test]
+fn a_counter_may_wrap_while_it_is_waited_for() {
+    for setup in [Setup::new(1), Setup::new(2), Setup::new(3).with("sq_depth", 2)] {
+        let bad = setup.run(|pe| {
+            let (counter, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u64>()?);
+            pe.run(grid(1, 1), wrap_around(counter, bad, 9))?;
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
