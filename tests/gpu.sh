@@ -14,8 +14,8 @@ usage() {
     exit 2
 }
 
-# Test programs, by the name of their target.
-suites=(api)
+# Test programs that need nothing but themselves, by the name of their target.
+suites=(api litmus)
 examples=(ring alltoall stencil)
 
 build() {
@@ -31,6 +31,7 @@ build() {
         strip -o "$dir/$name" "$target/release/$name"
     done
     for name in "${suites[@]}"; do
+        [[ -e tests/tests/$name.rs || -e tests/tests/$name/main.rs ]] || continue
         program=$(cargo test --locked --release -p rushmem-tests --test "$name" --no-run --message-format=json |
             sed -n 's/.*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
         [[ -x $program ]] || { printf 'no test program %s\n' "$name" >&2 && exit 1; }
@@ -94,6 +95,8 @@ suite() {
         verdict=FAILED
     fi
     read -r ok bad ignored <<<"$counts"
+    # All tests may pass where the program, or what watches it, does not.
+    [[ $verdict == ok ]] || bad=$((bad > 0 ? bad : 1))
     passed=$((passed + ok))
     failed=$((failed + bad))
     if [[ $verdict != ok ]]; then
@@ -101,8 +104,6 @@ suite() {
         grep -E '^(test .*(FAILED|has been running)|---- |thread |.*panicked|.*Error)' "$log" | head -60 || true
         tail -5 "$log"
     fi
-    # Tests that need what is not there say so, and pass.
-    grep -h 'SKIPPED' "$log" | sort -u || true
     row "$name" "$verdict" "$ok" "$bad" "$ignored" $((SECONDS - start))
 }
 
@@ -133,8 +134,8 @@ run() {
     [[ $RUSHMEM_DEVICE == gpu ]] || heaps=(auto)
 
     for heap in "${heaps[@]}"; do
-        for name in "${suites[@]}"; do
-            suite "$name, heap $heap" 240 env RUSHMEM_HEAP="$heap" "./suite-$name"
+        for name in suite-*; do
+            suite "${name#suite-}, heap $heap" 240 env RUSHMEM_HEAP="$heap" "./$name"
         done
     done
 

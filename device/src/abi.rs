@@ -68,6 +68,8 @@ pub struct CtxParts {
     pub heap: DevAddr,
     /// Length of the heap in bytes.
     pub heap_bytes: u64,
+    /// A [`SegmentTable`]: memory at offsets beyond `heap_bytes`; 0 if there is none.
+    pub segments: DevAddr,
     /// `n_pes` [`PeerDesc`]s.
     pub peers: DevAddr,
     /// [`QpEntry`]s: sets of `n_pes`, the shared sets first.
@@ -91,14 +93,56 @@ pub struct CtxParts {
     pub mixed_from: u32,
     /// One past the last of them.
     pub mixed_to: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Contexts that the host makes, see [`Context`](crate::Context); `rails` QP sets for each, after the exclusive ones.
+    pub context_sets: u32,
     /// A word of the queue of kernels that this launch is in, 0 if there is none: the `mark` of the launch that failed,
     /// or 0. What follows a failed launch in its queue does nothing.
     pub status: DevAddr,
     /// What tells this launch from the others of its queue; not 0.
     pub mark: u64,
 }
+
+/// The segments that a launch knows: `count` [`SegmentDesc`]s follow. It never changes: there is a new one instead.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct SegmentTable {
+    /// Segments.
+    pub count: u64,
+    /// Reserved, zero.
+    pub reserved: u64,
+}
+
+/// Memory beyond the heap that kernels name by offsets, as they name the heap: what the heap has grown by, and
+/// buffers of the user's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct SegmentDesc {
+    /// Its first offset.
+    pub begin: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// This PE's memory.
+    pub addr: DevAddr,
+    /// How NICs name it: a [`SegmentEnd`] for each NIC of this PE, then, if it is symmetric, for each NIC of each PE.
+    pub ends: DevAddr,
+    /// If it is symmetric: for each PE, where its memory is mapped here, or 0. Mapped are those whose heaps are.
+    pub mapped: DevAddr,
+}
+
+/// A segment's memory on one PE, as one NIC knows it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct SegmentEnd {
+    /// Address on the wire of its first byte.
+    pub base: u64,
+    /// Its key.
+    pub key: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+}
+
+/// The first offset of buffers that are registered with their own PE only. Those of symmetric memory are below.
+pub const LOCAL_OFFSETS: u64 = 1 << 63;
 
 /// Set in [`CtxParts::status`] by what follows the failed launch, which then does not run again in a replayed graph.
 pub const SEALED: u64 = 1 << 63;
@@ -143,8 +187,10 @@ pub struct QpDesc {
     pub log_depth: u32,
     /// Bits of [`qp_flags`].
     pub flags: u32,
+    /// Number of its NIC, the same at both ends.
+    pub rail: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 21],
+    pub reserved: [u32; 20],
 }
 
 /// The queues of a QP. The thread that fetches it from the [`Handshake`] writes it before it raises [`QpState::done`] to
@@ -440,6 +486,13 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, state),
         offset_of!(CtxParts, qps),
         offset_of!(CtxParts, exclusive_sets),
+        offset_of!(CtxParts, segments),
+        size_of::<SegmentTable>(),
+        size_of::<SegmentDesc>(),
+        offset_of!(SegmentDesc, mapped),
+        size_of::<SegmentEnd>(),
+        offset_of!(SegmentEnd, key),
+        offset_of!(CtxParts, context_sets),
         offset_of!(CtxParts, status),
         offset_of!(CtxParts, mark),
         offset_of!(CtxParts, mixed_from),
@@ -450,6 +503,7 @@ const fn layout_hash() -> u64 {
         offset_of!(Handshake, connection),
         offset_of!(QpDesc, lkey),
         offset_of!(QpDesc, flags),
+        offset_of!(QpDesc, rail),
         offset_of!(QpEntry, connection),
         offset_of!(Connection, fetch),
         offset_of!(Connection, qpn),
@@ -488,7 +542,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 120);
+    assert!(size_of::<CtxParts>() == 128);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
     assert!(offset_of!(DeviceState, records) == 128);

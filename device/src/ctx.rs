@@ -8,8 +8,9 @@ use bytemuck::Pod;
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::error::{Detail, Error, Result, bad_pe, out_of_range, record, write_record};
-use crate::heap::{Sym, SymSlice};
+use crate::heap::{LocalBuffer, Sym, SymSlice, near};
 use crate::qp::Qp;
+use crate::segment;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 use crate::team::Team;
 use crate::view::{RemoteView, View};
@@ -80,7 +81,7 @@ impl Ctx {
         }
         let set = p.n_sets + (p.block_sets + index) * p.rails;
         let mine = self.narrowed(set);
-        if mine.owner_qp().take() { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
+        if mine.owner_qp().take(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
     /// Says that they do not agree. Only the header can be believed then, and of it only what never changes.
@@ -167,10 +168,11 @@ impl<S> Ctx<S> {
         pe.checked_rem(n).unwrap_or(0) as u32
     }
 
-    /// This PE's own part of a symmetric object, for plain loads and stores.
+    /// This PE's own part of a symmetric object, or a registered buffer of its own, for plain loads and stores.
     #[inline(always)]
     #[track_caller]
-    pub fn local<T: Pod>(&self, object: SymSlice<T>) -> View<T> {
+    pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<T> {
+        let object = near(object);
         let len = match self.check_slice(object) {
             Ok(()) => object.len(),
             Err(_) => 0,
@@ -189,11 +191,11 @@ impl<S> Ctx<S> {
     /// The copy of `object` on `pe`, for loads and stores; `None` if this PE does not reach it so, or there is no such PE
     /// or object. Its own copy a PE always reaches.
     ///
-    /// Which PEs are reached so is decided when the job starts, by the setting `peer_path`. OpenSHMEM 1.6 section 9.4.3,
+    /// Which PEs are reached so is decided when the job starts, by the setting `peer_path`. OpenSHMEM 1.6 section 9.2,
     /// `shmem_ptr`.
     #[inline(always)]
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
-        if pe >= self.parts.n_pes || !object.fits(self.parts.heap_bytes) {
+        if pe >= self.parts.n_pes || !self.has(object) {
             return None;
         }
         let base = if pe == self.parts.pe {
@@ -201,12 +203,12 @@ impl<S> Ctx<S> {
         } else {
             self.descriptor(pe).mapped(object.offset())?
         };
-        // SAFETY: inside of the heap, which is mapped; the allocator aligned it for `T`.
+        // SAFETY: inside of symmetric memory, which is mapped; the allocator aligned it for `T`.
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
     }
 
     /// [`Ctx::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
-    /// section 9.4, `shmem_team_ptr`.
+    /// section 9.2, `shmem_team_ptr`.
     #[inline(always)]
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
         self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
@@ -241,7 +243,14 @@ impl<S> Ctx<S> {
     /// A context of the one set of queues that begins with set `set`.
     pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
         let n_sets = self.parts.rails;
-        let parts = CtxParts { first_set: set, n_sets, block_sets: 0, exclusive_sets: 0, ..self.parts };
+        let parts = CtxParts {
+            first_set: set,
+            n_sets,
+            block_sets: 0,
+            exclusive_sets: 0,
+            context_sets: 0,
+            ..self.parts
+        };
         Ctx { parts, _sharing: PhantomData }
     }
 
@@ -256,9 +265,14 @@ impl<S> Ctx<S> {
         &self.parts
     }
 
+    /// Where what lies at an offset that was checked is here.
     #[inline(always)]
     pub(crate) fn address<T>(&self, offset: u64) -> *mut T {
-        self.parts.heap.add(offset).ptr()
+        let p = &self.parts;
+        if offset < p.heap_bytes {
+            return p.heap.add(offset).ptr();
+        }
+        segment::address(p.segments, offset).ptr()
     }
 
     /// Writes the record of `error` with the caller's place.
@@ -284,17 +298,26 @@ impl<S> Ctx<S> {
     fn descriptor(&self, pe: u32) -> Peer {
         // SAFETY: the host filled `n_pes` descriptors and does not change them while kernels run.
         let d = unsafe { &*self.parts.peers.ptr::<PeerDesc>().add(pe as usize) };
-        Peer { direct: d.direct, direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0 }
+        Peer {
+            direct: d.direct,
+            direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0,
+            heap_bytes: self.parts.heap_bytes,
+            segments: self.parts.segments,
+            pe,
+        }
+    }
+
+    /// True if the heap, or a segment, has all of it.
+    #[inline(always)]
+    fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
+        let p = &self.parts;
+        object.fits(p.heap_bytes) || segment::holds(p.segments, object.offset(), object.bytes())
     }
 
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_slice<T: Pod>(&self, object: SymSlice<T>) -> Result {
-        if object.fits(self.parts.heap_bytes) {
-            Ok(())
-        } else {
-            Err(self.out_of_range(object.offset(), object.bytes()))
-        }
+        if self.has(object) { Ok(()) } else { Err(self.out_of_range(object.offset(), object.bytes())) }
     }
 
     #[inline(always)]
@@ -312,24 +335,29 @@ impl<S> Ctx<S> {
         out_of_range(self.parts.state, bytes, wanted, offset, Location::caller())
     }
 
-    /// What lies at a heap offset of a peer, as the NIC of this QP to it knows it: address and rkey.
+    /// What lies at a checked offset of a peer, as the NIC of this QP to it knows it: address and rkey.
     #[inline(always)]
     pub(crate) fn remote_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
-        (offset, qp.desc().rkey)
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.rkey);
+        }
+        let end = p.rails + desc.peer * p.rails + desc.rail;
+        segment::end(p.segments, offset, end)
     }
 
-    /// What lies at a heap offset of this PE, as the NIC of this QP knows it: address and lkey.
+    /// What lies at a checked offset of this PE, as the NIC of this QP knows it: address and lkey.
     #[inline(always)]
     pub(crate) fn local_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
-        (offset, qp.desc().lkey)
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.lkey);
+        }
+        segment::end(p.segments, offset, desc.rail)
     }
 
-    fn owner_qp(&self) -> Qp<'_, Exclusive> {
-        // SAFETY: as `qp`; the set exists.
-        unsafe { Qp::new(self.qp_entry(self.parts.first_set, 0)) }
-    }
-
-    fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
+    #[inline(always)]
+    pub(crate) fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
         let i = set as usize * self.parts.n_pes as usize + pe as usize;
         self.parts.qps.ptr::<QpEntry>().wrapping_add(i)
     }
@@ -402,12 +430,22 @@ fn mark_failed(status: DevAddr, mark: u64) {
 pub(crate) struct Peer {
     direct: DevAddr,
     pub(crate) direct_atomics: bool,
+    heap_bytes: u64,
+    segments: DevAddr,
+    pe: u32,
 }
 
 impl Peer {
-    /// The peer's copy of what lies at `offset`, if its heap is mapped here.
+    /// The peer's copy of what lies at a checked `offset`, if its heap is mapped here, and its segment is.
     #[inline(always)]
     pub(crate) fn mapped<T>(&self, offset: u64) -> Option<*mut T> {
-        if self.direct.0 != 0 { Some(self.direct.add(offset).ptr()) } else { None }
+        if self.direct.0 == 0 {
+            return None;
+        }
+        if offset < self.heap_bytes {
+            return Some(self.direct.add(offset).ptr());
+        }
+        let there = segment::mapped(self.segments, offset, self.pe);
+        if there.0 != 0 { Some(there.ptr()) } else { None }
     }
 }

@@ -61,8 +61,6 @@ pub enum Error {
     BadStride = 20,
     /// A lock was cleared by a PE that does not hold it, or set by one that does.
     BadLock = 21,
-    /// A host-made context that has been destroyed.
-    NoContext = 22,
 }
 
 impl Error {
@@ -90,7 +88,6 @@ impl Error {
             19 => Self::BadReduction,
             20 => Self::BadStride,
             21 => Self::BadLock,
-            22 => Self::NoContext,
             _ => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! Symmetric addresses: the same object on every PE, told by its offset in the symmetric heap.
+//! Symmetric addresses: the same object on every PE, told by its offset in the symmetric heap; and buffers of one PE's.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -10,10 +10,14 @@ use bytemuck::Pod;
 /// A handle, not memory: only the runtime's allocator makes one, so that safe code cannot name an address that it
 /// does not own. A part that is not inside of the whole is *invalid*, and every call that gets it returns
 /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+///
+/// It is not tied to the life of its object by a lifetime: it may be copied and kept. The host looks at it whenever it is
+/// given to a call or to a kernel, and refuses one whose object has been freed, or belongs to another job.
 #[repr(C)]
 pub struct SymSlice<T> {
     offset: u64,
     len: u64,
+    stamp: u64,
     _element: PhantomData<fn() -> T>,
 }
 
@@ -21,7 +25,32 @@ pub struct SymSlice<T> {
 #[repr(C)]
 pub struct Sym<T> {
     offset: u64,
+    stamp: u64,
     _element: PhantomData<fn() -> T>,
+}
+
+/// `len` elements of a buffer that is registered with this PE only: the near end of a transfer, never the far one.
+///
+/// Only the host's `Pe::register` makes one. A part that is not inside of the whole is invalid, as of a [`SymSlice`].
+#[repr(C)]
+pub struct Local<T> {
+    offset: u64,
+    len: u64,
+    stamp: u64,
+    _element: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Local<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Local<T> {}
+
+impl<T> core::fmt::Debug for Local<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Local(+{:#x}, {} elements)", self.offset, self.len)
+    }
 }
 
 impl<T> Clone for SymSlice<T> {
@@ -53,7 +82,119 @@ const INVALID: u64 = u64::MAX;
 
 impl<T> SymSlice<T> {
     /// No part of anything.
-    const NOWHERE: Self = Self { offset: INVALID, len: 0, _element: PhantomData };
+    const NOWHERE: Self = Self { offset: INVALID, len: 0, stamp: RAW, _element: PhantomData };
+}
+
+/// The stamp of handles that nobody checks.
+const RAW: u64 = 0;
+
+/// What the host can tell of a handle: which bytes it names, and when and by whom it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// First byte; `u64::MAX` for a part that is not inside of its object.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Another one for each object, of all objects of all jobs; 0 for a handle that was made by `from_raw`.
+    pub stamp: u64,
+}
+
+/// What may be the near end of a transfer: this PE's copy of symmetric memory, or a registered buffer of its own.
+///
+/// Not among them: a [`View`](crate::View), be it of shared or of symmetric memory, references and arrays of a kernel. A
+/// NIC knows neither registers, stacks nor shared memory, so a transfer from there does not compile, on any path; a
+/// single value goes by [`Ctx::p`](crate::Ctx::p).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the near end of a transfer of `{T}`",
+    label = "not memory that a NIC can reach",
+    note = "use a `SymSlice<{T}>`, or the `Local<{T}>` of a buffer that the host has registered"
+)]
+pub trait LocalBuffer<T: Pod>: Copy + sealed::Sealed {
+    /// What the host looks at.
+    fn handle(self) -> Handle;
+    /// Elements.
+    fn elements(self) -> usize;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T> Sealed for super::SymSlice<T> {}
+    impl<T> Sealed for super::Local<T> {}
+}
+
+impl<T: Pod> LocalBuffer<T> for SymSlice<T> {
+    #[inline(always)]
+    fn handle(self) -> Handle {
+        Handle { offset: self.offset, bytes: self.bytes(), stamp: self.stamp }
+    }
+    #[inline(always)]
+    fn elements(self) -> usize {
+        self.len()
+    }
+}
+
+impl<T: Pod> LocalBuffer<T> for Local<T> {
+    #[inline(always)]
+    fn handle(self) -> Handle {
+        Handle { offset: self.offset, bytes: self.bytes(), stamp: self.stamp }
+    }
+    #[inline(always)]
+    fn elements(self) -> usize {
+        self.len()
+    }
+}
+
+/// A near end by its offset, as transfers take it.
+#[inline(always)]
+pub(crate) fn near<T: Pod>(end: impl LocalBuffer<T>) -> SymSlice<T> {
+    let Handle { offset, stamp, .. } = end.handle();
+    SymSlice { offset, len: end.elements() as u64, stamp, _element: PhantomData }
+}
+
+/// The elements `range` of `len` from `offset` on, as offset and length; invalid if they are not all inside.
+#[inline(always)]
+const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
+    let (start, end) = (range.start as u64, range.end as u64);
+    if start <= end && end <= len {
+        (offset + start * size_of::<T>() as u64, end - start)
+    } else {
+        (INVALID, 0)
+    }
+}
+
+impl<T: Pod> Local<T> {
+    /// The `len` elements of a registered buffer at `offset`, made by `stamp`.
+    ///
+    /// # Safety
+    /// They are registered, with this element type, on the PE whose kernels get the handle.
+    pub const unsafe fn from_raw(offset: u64, len: usize, stamp: u64) -> Self {
+        Self { offset, len: len as u64, stamp, _element: PhantomData }
+    }
+
+    /// Elements.
+    #[inline(always)]
+    pub const fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// True if there are none.
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Length in bytes.
+    #[inline(always)]
+    pub const fn bytes(self) -> u64 {
+        self.len * size_of::<T>() as u64
+    }
+
+    /// The elements `range`; invalid if they are not all inside.
+    #[inline(always)]
+    pub const fn slice(self, range: Range<usize>) -> Self {
+        let (offset, len) = part::<T>(self.offset, self.len, range);
+        Self { offset, len, ..self }
+    }
 }
 
 impl<T: Pod> SymSlice<T> {
@@ -62,7 +203,15 @@ impl<T: Pod> SymSlice<T> {
     /// # Safety
     /// They are an allocated object of this type in the heap of the context that the handle is used with.
     pub const unsafe fn from_raw(offset: u64, len: usize) -> Self {
-        Self { offset, len: len as u64, _element: PhantomData }
+        Self { offset, len: len as u64, stamp: RAW, _element: PhantomData }
+    }
+
+    /// The same, of the object with this stamp: the host refuses the handle once the object is gone.
+    ///
+    /// # Safety
+    /// As [`SymSlice::from_raw`].
+    pub const unsafe fn stamped(offset: u64, len: usize, stamp: u64) -> Self {
+        Self { offset, len: len as u64, stamp, _element: PhantomData }
     }
 
     /// Elements.
@@ -92,16 +241,8 @@ impl<T: Pod> SymSlice<T> {
     /// The elements `range`; invalid if they are not all inside.
     #[inline(always)]
     pub const fn slice(self, range: Range<usize>) -> Self {
-        let (start, end) = (range.start as u64, range.end as u64);
-        if start <= end && end <= self.len {
-            Self {
-                offset: self.offset + start * size_of::<T>() as u64,
-                len: end - start,
-                _element: PhantomData,
-            }
-        } else {
-            Self::NOWHERE
-        }
+        let (offset, len) = part::<T>(self.offset, self.len, range);
+        Self { offset, len, ..self }
     }
 
     /// Element `i`; invalid if there is none.
@@ -109,18 +250,24 @@ impl<T: Pod> SymSlice<T> {
     pub const fn at(self, i: usize) -> Sym<T> {
         let offset =
             if (i as u64) < self.len { self.offset + i as u64 * size_of::<T>() as u64 } else { INVALID };
-        Sym { offset, _element: PhantomData }
+        Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 
     /// The same bytes as elements of another type; invalid if they are not whole elements, or not aligned.
     #[inline(always)]
     pub const fn cast<U: Pod>(self) -> SymSlice<U> {
+        const { assert!(align_of::<U>() <= 16, "symmetric memory is aligned to 16 bytes, wherever it is") };
         let (size, align) = (size_of::<U>() as u64, align_of::<U>() as u64);
         // Sizes are constants: no division is left that could fail.
         if size != 0 && self.bytes().is_multiple_of(size) && self.offset.is_multiple_of(align) {
-            SymSlice { offset: self.offset, len: self.bytes() / size, _element: PhantomData }
+            SymSlice {
+                offset: self.offset,
+                len: self.bytes() / size,
+                stamp: self.stamp,
+                _element: PhantomData,
+            }
         } else {
-            SymSlice { offset: INVALID, len: 0, _element: PhantomData }
+            SymSlice { offset: INVALID, len: 0, stamp: RAW, _element: PhantomData }
         }
     }
 
@@ -137,7 +284,7 @@ impl<T: Pod> Sym<T> {
     /// # Safety
     /// As [`SymSlice::from_raw`].
     pub const unsafe fn from_raw(offset: u64) -> Self {
-        Self { offset, _element: PhantomData }
+        Self { offset, stamp: RAW, _element: PhantomData }
     }
 
     /// Bytes from the base of the heap.
@@ -149,7 +296,7 @@ impl<T: Pod> Sym<T> {
     /// The element as a slice of one.
     #[inline(always)]
     pub const fn as_slice(self) -> SymSlice<T> {
-        SymSlice { offset: self.offset, len: 1, _element: PhantomData }
+        SymSlice { offset: self.offset, len: 1, stamp: self.stamp, _element: PhantomData }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::Ctx;
 use crate::group::Thread;
-use crate::heap::{Sym, SymSlice};
+use crate::heap::{Handle, Local, LocalBuffer, Sym, SymSlice};
 
 pub use rushmem_macros::kernel;
 
@@ -18,9 +18,12 @@ pub use rushmem_macros::kernel;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a kernel argument",
     label = "not known to be the same bytes on the host and on the GPU",
-    note = "a kernel takes numbers, `Sym<T>`, `SymSlice<T>` and types with an `unsafe impl KernelArg`"
+    note = "a kernel takes numbers, `Sym<T>`, `SymSlice<T>`, `Local<T>` and types with an `unsafe impl KernelArg`"
 )]
-pub unsafe trait KernelArg: Copy + Send + Sync + 'static {}
+pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
+    /// Shows each handle in it to the host, which refuses a launch with one whose object is gone.
+    fn handles(&self, _see: &mut dyn FnMut(Handle)) {}
+}
 
 /// Compiles only for a kernel argument.
 #[doc(hidden)]
@@ -34,10 +37,24 @@ macro_rules! primitive_args {
 }
 primitive_args!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
-// SAFETY: `repr(C)` offset and length, 16 bytes without padding; safe code gets one from the allocator only.
-unsafe impl<T: bytemuck::Pod> KernelArg for SymSlice<T> {}
-// SAFETY: `repr(C)` offset; safe code gets one from the allocator only.
-unsafe impl<T: bytemuck::Pod> KernelArg for Sym<T> {}
+// SAFETY: `repr(C)` words without padding; safe code gets one from the allocator only.
+unsafe impl<T: bytemuck::Pod> KernelArg for SymSlice<T> {
+    fn handles(&self, see: &mut dyn FnMut(Handle)) {
+        see(self.handle());
+    }
+}
+// SAFETY: as above.
+unsafe impl<T: bytemuck::Pod> KernelArg for Sym<T> {
+    fn handles(&self, see: &mut dyn FnMut(Handle)) {
+        see(self.as_slice().handle());
+    }
+}
+// SAFETY: `repr(C)` words without padding; safe code gets one from a registration only.
+unsafe impl<T: bytemuck::Pod> KernelArg for Local<T> {
+    fn handles(&self, see: &mut dyn FnMut(Handle)) {
+        see(self.handle());
+    }
+}
 
 /// What a kernel may return.
 #[diagnostic::on_unimplemented(
@@ -100,6 +117,7 @@ mod host {
 
     use super::KernelArg;
     use crate::Ctx;
+    use crate::heap::Handle;
 
     /// A kernel and its arguments, made by calling the function that `#[kernel]` wrote on the host side. The
     /// runtime prepends the context and launches it, natively or as PTX.
@@ -110,6 +128,8 @@ mod host {
         pub name: &'static str,
         /// The arguments after the context, each as its bytes.
         pub args: Vec<Box<[u8]>>,
+        /// The handles among them.
+        pub handles: Vec<Handle>,
         /// The same kernel as native code: one GPU thread of it, with the arguments bound.
         pub native: Box<dyn Fn(&Ctx) + Send + Sync>,
     }
@@ -117,7 +137,7 @@ mod host {
     impl Call {
         /// A call of the PTX entry `name`, or of `native`, without arguments yet. `#[kernel]` calls this.
         pub fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
-            Self { name, args: Vec::new(), native: Box::new(native) }
+            Self { name, args: Vec::new(), handles: Vec::new(), native: Box::new(native) }
         }
 
         /// The call with `value` as its next argument.
@@ -126,6 +146,7 @@ mod host {
             let bytes =
                 unsafe { core::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
             self.args.push(bytes.into());
+            value.handles(&mut |handle| self.handles.push(handle));
             self
         }
     }

@@ -51,6 +51,7 @@ pub mod amo;
 pub mod arch;
 mod batch;
 mod coll;
+mod context;
 mod copy;
 mod ctx;
 mod error;
@@ -66,6 +67,7 @@ mod pending;
 mod post;
 mod qp;
 mod rma;
+mod segment;
 mod shadow;
 mod sharing;
 pub mod shmem;
@@ -78,10 +80,11 @@ mod wait;
 
 pub use batch::{Batch, Rings};
 pub use coll::{Bf16, Element, ElementKind, F16, Located, Parts, Reduce, Scan};
+pub use context::{Claim, Context};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Tile, Warp};
-pub use heap::{Signal, Strided, Sym, SymSlice};
+pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
 pub use lock::Lock;
 pub use p2p::{Cmp, Words};
 pub use pending::Pending;
@@ -97,8 +100,8 @@ pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Batch, Block, Cmp, Ctx, Element, Error, Exclusive, Group, Lock, Parts, Pending, PerBlock, PerGpu,
-        Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym,
-        SymSlice, Team, Thread, Tile, View, Warp, Words,
+        Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, Group, Local, LocalBuffer, Lock, Parts,
+        Pending, PerBlock, PerGpu, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal,
+        SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
     };
 }

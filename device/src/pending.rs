@@ -8,7 +8,7 @@ use crate::arch::{Scope, Sys};
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
-use crate::heap::SymSlice;
+use crate::heap::{LocalBuffer, SymSlice, near};
 use crate::qp::{Qp, Ticket};
 use crate::rma::Direction;
 use crate::sharing::Sharing;
@@ -80,10 +80,10 @@ impl<S: Sharing> Ctx<S> {
         &self,
         group: G,
         dst: SymSlice<T>,
-        src: SymSlice<T>,
+        src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let ticket = self.transfer(group, Direction::Put, dst, src, pe, false)?;
+        let ticket = self.transfer(group, Direction::Put, dst, near(src), pe, false)?;
         Ok(self.pending(group, ticket, pe))
     }
 
@@ -96,11 +96,11 @@ impl<S: Sharing> Ctx<S> {
     pub fn get_async<G: Group, T: Pod>(
         &self,
         group: G,
-        dst: SymSlice<T>,
+        dst: impl LocalBuffer<T>,
         src: SymSlice<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let ticket = self.transfer(group, Direction::Get, src, dst, pe, false)?;
+        let ticket = self.transfer(group, Direction::Get, src, near(dst), pe, false)?;
         Ok(self.pending(group, ticket, pe))
     }
 

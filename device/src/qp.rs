@@ -550,11 +550,14 @@ fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site)
 }
 
 impl Qp<'_, Exclusive> {
-    /// Makes the calling thread the set's owner; false if it has one.
+    /// Makes `who`, which is not 0, the set's owner; false if another is. Several threads may be the same owner, unless it is
+    /// a single thread, whose number has its top bit set.
     #[inline(always)]
-    pub(crate) fn take(&self) -> bool {
+    pub(crate) fn take(&self, who: u64) -> bool {
         // SAFETY: a word of the QP's state.
-        unsafe { Gpu::swap_acq_rel(self.word(offset_of!(QpState, owner)), 1) == 0 }
+        let before = unsafe { u64::compare_swap(self.word(offset_of!(QpState, owner)), 0, who) };
+        Gpu::fence();
+        before == 0 || before == who && who >> 63 == 0
     }
 
     /// Ends the ownership.

@@ -8,6 +8,9 @@
 //! | `put`, `p` | `put`: the source may be reused; `p`: the value has been taken. Delivery needs `quiet` |
 //! | `get`, `g` | the data is here |
 //!
+//! The near end of a transfer is this PE's copy of symmetric memory, or a [`Local`](crate::Local) buffer: see
+//! [`LocalBuffer`] for what it cannot be.
+//!
 //! Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
 
 use core::panic::Location;
@@ -21,7 +24,7 @@ use crate::copy::copy;
 use crate::ctx::{Ctx, Peer};
 use crate::error::{Error, Result, Site, length_mismatch};
 use crate::group::{Group, Thread, agree};
-use crate::heap::{Sym, SymSlice};
+use crate::heap::{LocalBuffer, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
 use crate::qp::{Qp, Ticket};
 use crate::sharing::Sharing;
@@ -34,6 +37,8 @@ pub trait Scalar: Pod + sealed::Sealed {}
 
 mod sealed {
     use rushmem_mlx5::Inline;
+
+    use crate::coll::{Bf16, F16};
 
     pub trait Sealed: Sized {
         fn inline(self) -> Inline;
@@ -60,6 +65,7 @@ mod sealed {
         u32, u32, from_u32; i32, u32, from_u32; f32, u32, from_u32;
         u64, u64, from_u64; i64, u64, from_u64; f64, u64, from_u64;
         usize, u64, from_u64; isize, u64, from_u64;
+        F16, u16, from_u16; Bf16, u16, from_u16;
     }
 }
 
@@ -85,8 +91,14 @@ impl<S: Sharing> Ctx<S> {
     /// drain before the deadline or has failed.
     #[inline(always)]
     #[track_caller]
-    pub fn put_nbi<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Put, dst, src, pe, false).map(|_| ())
+    pub fn put_nbi<G: Group, T: Pod>(
+        &self,
+        group: G,
+        dst: SymSlice<T>,
+        src: impl LocalBuffer<T>,
+        pe: u32,
+    ) -> Result {
+        self.transfer(group, Direction::Put, dst, near(src), pe, false).map(|_| ())
     }
 
     /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
@@ -97,8 +109,14 @@ impl<S: Sharing> Ctx<S> {
     /// As [`Ctx::put_nbi`], and an operation that the NIC completed with an error.
     #[inline(always)]
     #[track_caller]
-    pub fn put<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Put, dst, src, pe, true).map(|_| ())
+    pub fn put<G: Group, T: Pod>(
+        &self,
+        group: G,
+        dst: SymSlice<T>,
+        src: impl LocalBuffer<T>,
+        pe: u32,
+    ) -> Result {
+        self.transfer(group, Direction::Put, dst, near(src), pe, true).map(|_| ())
     }
 
     /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted, `quiet` completes it.
@@ -109,8 +127,14 @@ impl<S: Sharing> Ctx<S> {
     /// As [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
-    pub fn get_nbi<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Get, src, dst, pe, false).map(|_| ())
+    pub fn get_nbi<G: Group, T: Pod>(
+        &self,
+        group: G,
+        dst: impl LocalBuffer<T>,
+        src: SymSlice<T>,
+        pe: u32,
+    ) -> Result {
+        self.transfer(group, Direction::Get, src, near(dst), pe, false).map(|_| ())
     }
 
     /// Copies `src` of `pe` to `dst` of this PE; returns once the data is here, for all threads of the group.
@@ -121,8 +145,14 @@ impl<S: Sharing> Ctx<S> {
     /// As [`Ctx::put`].
     #[inline(always)]
     #[track_caller]
-    pub fn get<G: Group, T: Pod>(&self, group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result {
-        self.transfer(group, Direction::Get, src, dst, pe, true).map(|_| ())
+    pub fn get<G: Group, T: Pod>(
+        &self,
+        group: G,
+        dst: impl LocalBuffer<T>,
+        src: SymSlice<T>,
+        pe: u32,
+    ) -> Result {
+        self.transfer(group, Direction::Get, src, near(dst), pe, true).map(|_| ())
     }
 
     /// Writes one value to `dst` of `pe`; the value has been taken when the call returns.

@@ -12,7 +12,7 @@ use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Result, Site};
 use crate::group::{Group, agree};
-use crate::heap::{Signal, Sym, SymSlice};
+use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
 use crate::rma::MAX_MESSAGE;
@@ -66,13 +66,13 @@ impl<S: Sharing> Ctx<S> {
         &self,
         group: G,
         dst: SymSlice<T>,
-        src: SymSlice<T>,
+        src: impl LocalBuffer<T>,
         signal: Sym<Signal>,
         op: SignalOp,
         value: u64,
         pe: u32,
     ) -> Result {
-        self.announced(group, dst, src, signal, op, value, pe, false)
+        self.announced(group, dst, near(src), signal, op, value, pe, false)
     }
 
     /// As [`Ctx::put_signal_nbi`], and returns once `src` may be reused. OpenSHMEM 1.6 section 9.8.2,
@@ -87,13 +87,13 @@ impl<S: Sharing> Ctx<S> {
         &self,
         group: G,
         dst: SymSlice<T>,
-        src: SymSlice<T>,
+        src: impl LocalBuffer<T>,
         signal: Sym<Signal>,
         op: SignalOp,
         value: u64,
         pe: u32,
     ) -> Result {
-        self.announced(group, dst, src, signal, op, value, pe, true)
+        self.announced(group, dst, near(src), signal, op, value, pe, true)
     }
 
     /// As [`Ctx::signal_op`], after everything that was put, set or signalled to `pe` through this context before, by the
@@ -135,7 +135,7 @@ impl<S: Sharing> Ctx<S> {
         &self,
         group: G,
         dst: SymSlice<T>,
-        src: SymSlice<T>,
+        src: impl LocalBuffer<T>,
         signal: Sym<Signal>,
         op: SignalOp,
         value: u64,
@@ -145,7 +145,7 @@ impl<S: Sharing> Ctx<S> {
         Sys::fence();
         let mine = if group.leader() { self.in_one_queue(pe) } else { Ok(()) };
         agree(group, mine)?;
-        self.announced(group, dst, src, signal, op, value, pe, false)
+        self.announced(group, dst, near(src), signal, op, value, pe, false)
     }
 
     /// The value of this PE's own signal word. Acquires: what the signal announced may be read afterwards.

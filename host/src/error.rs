@@ -82,7 +82,7 @@ pub enum Error {
     /// The symmetric heap is too small.
     #[error(
         "the symmetric heap has no room for {wanted} bytes: {free} of {total} bytes are free, {largest} of them in \
-         one piece; raise RUSHMEM_HEAP_BYTES on all PEs"
+         one piece; raise RUSHMEM_HEAP_BYTES on all PEs, or let it grow (RUSHMEM_HEAP_MAX)"
     )]
     HeapFull {
         /// Bytes asked for.
@@ -123,6 +123,16 @@ pub enum Error {
         theirs: String,
         /// What this PE said.
         mine: String,
+    },
+    /// Another PE could not do its part of a collective call; this one has undone its own.
+    #[error("PE {pe} could not do its part of {call}: {why}")]
+    Elsewhere {
+        /// The PE.
+        pe: u32,
+        /// The call.
+        call: &'static str,
+        /// What it said.
+        why: String,
     },
     /// PEs did not come to a call that only some PEs make.
     #[error("PEs {pes:?} did not come to {call} within {waited:?}")]
@@ -218,6 +228,7 @@ impl Error {
         match self {
             Self::PeerLost(_) | Self::Bootstrap(Bootstrap::Failed(Failure::Lost(_))) => 2,
             Self::Operation { cause, .. } => cause.distance(),
+            Self::Elsewhere { .. } => 1,
             Self::Device { first, .. } if first.is_flush() => 1,
             _ => 0,
         }

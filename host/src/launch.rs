@@ -1,9 +1,12 @@
 //! Kernels of the application: on the PE's own stream, or on all PEs together.
 
+use std::sync::Arc;
+
 use rushmem_device::Ctx;
 use rushmem_device::kernel::Call;
 
 use crate::machine::{Grid, Mark};
+use crate::memory::Table;
 use crate::work::Ticket;
 use crate::{Error, Pe, Result};
 
@@ -50,14 +53,20 @@ impl Pe {
     /// # Errors
     /// If the machine cannot launch it: no such kernel in the PTX given to the job, a grid that no machine has.
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        self.launch_as(self.ctx(), grid, call)
+        let (ctx, table) = self.context_for(&call)?;
+        self.begin(ctx, table, grid, call)
     }
 
     /// [`Pe::launch`] with a context other than the PE's own, for tests.
     #[doc(hidden)]
     pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        let (_, table) = self.context_for(&call)?;
+        self.begin(ctx, table, grid, call)
+    }
+
+    fn begin(&self, ctx: Ctx, table: Arc<Table>, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let own = &self.work().own;
-        let ticket = own.launch(self, ctx, call.name, grid, call)?;
+        let ticket = own.launch(self, (ctx, table), call.name, grid, call)?;
         Ok(Launch { pe: self, running: Some((ticket, own.mark()?)) })
     }
 
@@ -107,8 +116,8 @@ impl Pe {
     fn rooms(&self, what: &'static str, call: &Call, grid: Grid) -> Result<Vec<(u32, u32)>> {
         let room = self.machine_ref().room(call, grid.threads, grid.shared_bytes)?;
         let mine = [room, grid.blocks].map(u32::to_le_bytes).concat();
-        self.agree_with(what, call.name, &mine)?
-            .into_iter()
+        let (_, all) = self.agree_with(what, call.name, &mine)?;
+        all.into_iter()
             .enumerate()
             .map(|(pe, bytes)| match *bytes {
                 [a, b, c, d, e, f, g, h] => {

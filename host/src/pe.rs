@@ -1,18 +1,22 @@
 //! A PE: its heap, its queues, its kernels.
 
+mod memory;
+mod register;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
-use rushmem_device::{Ctx, Error as Code, Sym, SymSlice, Team};
+use rushmem_device::{Ctx, Error as Code, LocalBuffer, SymSlice, Team};
 
-use crate::bootstrap::{Bootstrap, PeerLost};
+use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueuePlace};
+use crate::contexts::Contexts;
 use crate::direct::{self, Path, Reach};
 use crate::exit::{end_job, end_process};
-use crate::heap::Allocator;
 use crate::machine::{Grid, Machine, Region};
+use crate::memory::{Memory, Table as Segments};
 use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, probe};
 use crate::report::recorded;
@@ -25,17 +29,18 @@ use crate::{Error, Result};
 /// Calls marked *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
 /// differs is named in the error of all the others.
 pub struct Pe {
-    // Fields drop in order: kernels end before the QPs go, and those before the memory that they reach.
+    // Fields drop in order: kernels end before all that they use goes, keys before the NICs that they are of, the QPs
+    // before the heap that they reach.
     work: Work,
+    memory: Memory,
     service: Service,
     state: Arc<StateMap>,
     reach: Reach,
     heap: Region,
     control: Region,
-    allocator: Mutex<Allocator>,
     collectives: Mutex<u64>,
     pub(crate) teams: Teams,
-    ctx: Ctx,
+    pub(crate) contexts: Contexts,
     lost: Lost,
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
@@ -43,6 +48,9 @@ pub struct Pe {
     /// Names of its NICs.
     nics: String,
 }
+
+pub use self::memory::Hints;
+pub use self::register::{Kept, Registered, Window};
 
 type Lost = Arc<Mutex<Option<PeerLost>>>;
 
@@ -97,6 +105,7 @@ impl Pe {
             n_sets: shape.shared_sets * shape.rails,
             block_sets: shape.block_sets,
             exclusive_sets: shape.exclusive_sets,
+            context_sets: shape.context_sets,
             rails: shape.rails,
             ..Zeroable::zeroed()
         };
@@ -109,20 +118,22 @@ impl Pe {
         };
         let members = predefined(&*bootstrap, &place)?;
         let teams = Teams::new(table, inbox, shape.teams, me, members)?;
+        let max = config.heap_max.0.map(|max| max.0);
+        let job = job_number(&*bootstrap)?;
+        let memory = Memory::new(heap.clone(), first, parts, job, max, Arc::clone(&machine));
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
             work,
+            memory,
             service,
             state,
             reach,
             heap,
             control,
-            allocator: Mutex::new(Allocator::new(first, bytes)),
             collectives: Mutex::new(0),
             teams,
-            // SAFETY: the addresses are of the regions made above, sized by `shape`, and the PE keeps them.
-            ctx: unsafe { Ctx::from_parts(parts) },
+            contexts: Contexts::new(shape),
             lost,
             machine,
             bootstrap,
@@ -173,21 +184,8 @@ impl Pe {
         pe < self.n_pes()
     }
 
-    /// The copy of `object` on `pe` at its address for kernels of this PE, natively the process's own; `None` if it is not
-    /// reached by loads and stores, or there is no such PE or object. Its own copy a PE always reaches.
-    ///
-    /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`] instead. OpenSHMEM 1.6
-    /// section 9.4.3, `shmem_ptr`.
-    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
-        if !self.allocator().holds(object.offset(), object.bytes()) {
-            return None;
-        }
-        let base = if pe == self.my_pe() { self.heap.addr } else { self.reach.mapped(pe)? };
-        Some(base.add(object.offset()).ptr())
-    }
-
     /// [`Pe::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
-    /// section 9.4, `shmem_team_ptr`.
+    /// section 9.2, `shmem_team_ptr`.
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<*mut T> {
         self.ptr(object, self.team_translate_pe(team, index, Team::WORLD)?)
     }
@@ -196,76 +194,6 @@ impl Pe {
     /// setting `connect` says.
     pub fn connected_qps(&self) -> usize {
         self.service.connected()
-    }
-
-    /// Allocates `len` zeroed elements in the symmetric heap of every PE. Collective. OpenSHMEM 1.6 section 9.4,
-    /// `shmem_calloc`.
-    ///
-    /// # Errors
-    /// [`Error::HeapFull`]; [`Error::Mismatch`] if another PE asked for something else; [`Error::Bootstrap`] if one
-    /// did not come.
-    pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
-        const { assert!(align_of::<T>() <= 128, "objects of the symmetric heap are aligned to 128 bytes") };
-        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
-        let offset = self.allocator().alloc(bytes)?;
-        self.fill_zero(offset, bytes)?;
-        self.bootstrap.barrier("rushmem.alloc")?;
-        // SAFETY: the allocator has just given these bytes to this object, aligned for any `T`.
-        Ok(unsafe { SymSlice::from_raw(offset, len) })
-    }
-
-    /// Allocates one zeroed element in the symmetric heap of every PE. Collective.
-    ///
-    /// # Errors
-    /// As [`Pe::alloc`].
-    pub fn alloc_one<T: Pod>(&self) -> Result<Sym<T>> {
-        Ok(self.alloc::<T>(1)?.at(0))
-    }
-
-    /// Frees an object on every PE. Collective; all PEs have finished their use of it when it returns.
-    /// OpenSHMEM 1.6 section 9.4, `shmem_free`.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] if it is no object, or freed already; [`Error::Mismatch`] and [`Error::Bootstrap`] as
-    /// [`Pe::alloc`].
-    pub fn free<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
-        self.agree("free", &format!("the object at {:#x}", object.offset()))?;
-        match self.allocator().free(object.offset()) {
-            Some(_) => Ok(()),
-            None => {
-                let what = format!("{object:?} is not an object, or has been freed");
-                Err(Error::Misuse { call: "free", what })
-            }
-        }
-    }
-
-    /// Writes this PE's own part of an object; it is visible to kernels launched afterwards.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] if the lengths differ or the object is not allocated.
-    pub fn write<T: Pod>(&self, object: SymSlice<T>, data: &[T]) -> Result<()> {
-        self.check("write", object, data.len())?;
-        self.heap.write(object.offset(), bytemuck::cast_slice(data))
-    }
-
-    /// Reads this PE's own part of an object.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] if the object is not allocated.
-    pub fn read<T: Pod>(&self, object: SymSlice<T>) -> Result<Vec<T>> {
-        self.check("read", object, object.len())?;
-        let mut data = vec![T::zeroed(); object.len()];
-        self.heap.read(object.offset(), bytemuck::cast_slice_mut(&mut data))?;
-        Ok(data)
-    }
-
-    /// Reads this PE's own copy of an element.
-    ///
-    /// # Errors
-    /// As [`Pe::read`].
-    pub fn read_one<T: Pod>(&self, object: Sym<T>) -> Result<T> {
-        Ok(self.read(object.as_slice())?[0])
     }
 
     /// Waits for all PEs, on the host. Collective.
@@ -301,13 +229,13 @@ impl Pe {
     /// Whether `pe` exists and the object is allocated, so that it can be the target of communication there. OpenSHMEM
     /// 1.6 section 9.3.2, `shmem_addr_accessible`; there is no handle of anything but symmetric memory to ask about.
     pub fn addr_accessible<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> bool {
-        self.pe_accessible(pe) && self.allocator().holds(object.offset(), object.bytes())
+        self.pe_accessible(pe) && self.memory.locate(object.handle()).is_ok()
     }
 
     /// The context that kernels of this PE get.
     #[doc(hidden)]
     pub fn ctx(&self) -> Ctx {
-        self.ctx
+        self.memory.current().0
     }
 
     /// Makes kernels use a wrong key for the heap of `pe`, for tests.
@@ -316,44 +244,49 @@ impl Pe {
         self.state.corrupt_rkey(pe)
     }
 
-    fn allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
-        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
     }
 
-    fn fill_zero(&self, offset: u64, bytes: u64) -> Result<()> {
-        let zeros = vec![0; bytes.min(1 << 20) as usize];
-        let mut at = 0;
-        while at < bytes {
-            let len = zeros.len().min((bytes - at) as usize);
-            self.heap.memory.write(offset + at, &zeros[..len])?;
-            at += len as u64;
-        }
-        Ok(self.heap.memory.flush()?)
+    /// The number of the next collective call, from 1; the same on all PEs.
+    fn next_collective(&self) -> u64 {
+        let mut n = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
+        *n += 1;
+        *n
     }
 
-    pub(crate) fn check<T: Pod>(&self, call: &'static str, object: SymSlice<T>, len: usize) -> Result<()> {
-        let misuse = |what| Err(Error::Misuse { call, what });
-        if len != object.len() {
-            return misuse(format!("{len} elements for an object of {}", object.len()));
-        }
-        if !self.allocator().holds(object.offset(), object.bytes()) {
-            return misuse(format!("{object:?} is not an object, or has been freed"));
-        }
-        Ok(())
+    fn next_tag(&self) -> String {
+        format!("rushmem.{}", self.next_collective())
     }
 
-    /// Proves that all PEs make this collective call with the same arguments.
-    fn agree(&self, call: &str, arguments: &str) -> Result<()> {
-        self.agree_with(call, arguments, &[]).map(drop)
+    /// Ends a collective call: what this PE has if all have succeeded, else an error on every one. Nobody returns before
+    /// all have come.
+    fn conclude<R>(&self, call: &'static str, mine: Result<R>) -> Result<R> {
+        let told = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let all = self.bootstrap.allgather(&self.next_tag(), told.as_bytes())?;
+        let value = mine?;
+        match all.iter().position(|theirs| !theirs.is_empty()) {
+            None => Ok(value),
+            Some(pe) => {
+                let why = String::from_utf8_lossy(&all[pe]).into_owned();
+                Err(Error::Elsewhere { pe: pe as u32, call, why })
+            }
+        }
+    }
+
+    /// Proves that all PEs make this collective call with the same arguments; its number.
+    fn agree(&self, call: &str, arguments: &str) -> Result<u64> {
+        self.agree_with(call, arguments, &[]).map(|(n, _)| n)
     }
 
     /// As [`Pe::agree`]; returns what each PE gave along, which may differ.
-    pub(crate) fn agree_with(&self, call: &str, arguments: &str, along: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let n = {
-            let mut n = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
-            *n += 1;
-            *n
-        };
+    pub(crate) fn agree_with(
+        &self,
+        call: &str,
+        arguments: &str,
+        along: &[u8],
+    ) -> Result<(u64, Vec<Vec<u8>>)> {
+        let n = self.next_collective();
         let mine = format!("{call}({arguments})");
         let letter = [mine.as_bytes(), b"\0", along].concat();
         let mut all = self.bootstrap.allgather(&format!("rushmem.{n}"), &letter)?;
@@ -365,13 +298,25 @@ impl Pe {
             }
             letter.drain(..(end + 1).min(letter.len()));
         }
-        Ok(all)
+        Ok((n, all))
     }
 
-    /// Whether all of it is an object, the runtime's own included.
-    pub(crate) fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
-        let (offset, bytes) = (object.offset(), object.bytes());
-        self.work.scratch.holds(offset, bytes) || self.allocator().holds(offset, bytes)
+    /// The context for a launch with these arguments, and the segments that it names, which the launch must keep.
+    pub(crate) fn context_for(&self, call: &rushmem_device::kernel::Call) -> Result<(Ctx, Arc<Segments>)> {
+        for &handle in &call.handles {
+            self.memory.check(handle).map_err(|why| Error::Misuse {
+                call: "launch",
+                what: format!(
+                    "an argument of {}, {} bytes at {:#x}, {why}",
+                    call.name, handle.bytes, handle.offset
+                ),
+            })?;
+        }
+        Ok(self.memory.current())
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     pub(crate) fn heap(&self) -> &Region {
@@ -380,10 +325,6 @@ impl Pe {
 
     pub(crate) fn work(&self) -> &Work {
         &self.work
-    }
-
-    pub(crate) fn service(&self) -> &Service {
-        &self.service
     }
 
     pub(crate) fn machine_ref(&self) -> &dyn Machine {
@@ -436,6 +377,15 @@ impl Pe {
             }
         }
     }
+}
+
+/// A number that PE 0 has drawn for the job.
+fn job_number(bootstrap: &dyn Bootstrap) -> Result<u32> {
+    let mut mine = [0; 4];
+    getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;
+    let all = bootstrap.allgather("rushmem.job", &mine)?;
+    let drawn = all.first().and_then(|bytes| bytes.as_slice().try_into().ok()).unwrap_or(mine);
+    Ok(u32::from_le_bytes(drawn))
 }
 
 /// Sets the control page's abort word when a PE is lost, and remembers which; ends the process if that PE ends the job.
@@ -497,15 +447,17 @@ fn rails(
 /// Tells the others this PE's card, and returns all of them. Settings that must be equal travel along.
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
     let settings = format!(
-        "heap_bytes={} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} exclusive_qps={} \
-         peer_path={:?} direct_group={} teams={} team_scratch={}",
+        "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
+         exclusive_qps={} context_qps={} peer_path={:?} direct_group={} teams={} team_scratch={}",
         config.heap_bytes.0,
+        config.heap_max.0,
         config.sq_depth.get(),
         config.queue_memory.0,
         config.nics_per_pe,
         config.qps_per_peer,
         config.block_qps,
         config.exclusive_qps,
+        config.context_qps,
         config.peer_path,
         config.direct_group,
         config.teams,

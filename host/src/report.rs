@@ -77,7 +77,7 @@ impl DeviceError {
             }
             Some(Code::TeamFailed) => "see the error of that call",
             Some(Code::NoQp) => {
-                "raise RUSHMEM_BLOCK_QPS, RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses"
+                "raise RUSHMEM_BLOCK_QPS, _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses"
             }
             Some(Code::BadStride) => "a block has at least one element, a stride at least those of its block",
             Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
@@ -148,6 +148,11 @@ impl fmt::Display for DeviceError {
             Some(Code::OutOfRange) if r.offset == u64::MAX => {
                 write!(f, "PE {}: index {} of an object of {} elements", r.pe, r.found, r.wanted)?
             }
+            Some(Code::OutOfRange) if r.offset > r.wanted => write!(
+                f,
+                "PE {}: {} bytes at heap offset {:#x} were used, where nothing is registered, or not any more",
+                r.pe, r.found, r.offset
+            )?,
             Some(Code::OutOfRange) => write!(
                 f,
                 "PE {}: {} bytes at heap offset {:#x} were used, the heap has {}",
@@ -203,11 +208,6 @@ impl fmt::Display for DeviceError {
                 let holder = if r.found == 0 { "does not hold" } else { "already holds" };
                 write!(f, "PE {}: this PE {holder} the lock at heap offset {:#x}", r.pe, r.offset)?
             }
-            Some(Code::NoContext) => write!(
-                f,
-                "PE {}: context {} was used, which has been destroyed or is not of this PE",
-                r.pe, r.found
-            )?,
             Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
         }
         write!(f, ", at {}", self.site())?;

@@ -128,7 +128,7 @@ impl Error {
             Error::Operation { cause, .. } => cause.status(),
             Error::NotRun { .. } | Error::GridTooLarge { .. } => Status::LaunchFailed,
             Error::Unrecorded => Status::Kernel,
-            Error::Mismatch { .. } | Error::MixedNics { .. } => Status::Asymmetric,
+            Error::Mismatch { .. } | Error::MixedNics { .. } | Error::Elsewhere { .. } => Status::Asymmetric,
             Error::Device { .. } => Status::Kernel,
             Error::Nic(_) | Error::SoftNic(_) | Error::Probe { .. } | Error::NoConnection { .. } => {
                 Status::Nic
@@ -184,6 +184,7 @@ fn of_cuda(error: &cuda::Error) -> Status {
         | cuda::Error::Arguments { .. }
         | cuda::Error::NotResident { .. }
         | cuda::Error::OtherGpu { .. }
+        | cuda::Error::Elsewhere { .. }
         | cuda::Error::Range { .. } => Status::InvalidValue,
         cuda::Error::Call(_) | cuda::Error::Ptx { .. } | cuda::Error::Deadline { .. } => Status::LaunchFailed,
     }
@@ -229,7 +230,6 @@ pub fn meaning_of(code: Code) -> &'static str {
         Code::BadReduction => "There is no such reduction, or not for this type.",
         Code::BadStride => "A stride is 0, or shorter than its blocks.",
         Code::BadLock => "A lock was cleared by a PE that does not hold it, or set by one that does.",
-        Code::NoContext => "A context was used that has been destroyed.",
     }
 }
 

@@ -230,6 +230,7 @@ unsafe impl Memory for HostMemory {
 #[derive(Debug)]
 pub struct HostBuffer {
     memory: HostMemory,
+    align: usize,
 }
 
 /// Size and alignment of a page of [`HostBuffer`], and of an adapter page.
@@ -239,16 +240,22 @@ impl HostBuffer {
     /// Allocates at least `len` zeroed bytes.
     #[must_use]
     pub fn new(len: usize) -> HostBuffer {
-        let layout = HostBuffer::layout(len.max(1).next_multiple_of(PAGE));
+        HostBuffer::aligned(len, PAGE)
+    }
+
+    /// Allocates at least `len` zeroed bytes at a multiple of `align`, a power of two of at least a page.
+    #[must_use]
+    pub fn aligned(len: usize, align: usize) -> HostBuffer {
+        let layout = HostBuffer::layout(len.max(1).next_multiple_of(PAGE), align);
         // SAFETY: the layout has at least one page.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
         // SAFETY: the allocation lives until `drop`, and is handed out by raw pointer only.
-        HostBuffer { memory: unsafe { HostMemory::new(base, layout.size() as u64) } }
+        HostBuffer { memory: unsafe { HostMemory::new(base, layout.size() as u64) }, align }
     }
 
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, PAGE).expect("a page is a power of two and no buffer is near isize::MAX")
+    fn layout(len: usize, align: usize) -> Layout {
+        Layout::from_size_align(len, align).expect("a power of two, and no buffer is near isize::MAX")
     }
 
     /// First byte of the buffer.
@@ -291,7 +298,9 @@ impl HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.memory.base.as_ptr(), HostBuffer::layout(self.memory.len as usize)) };
+        unsafe {
+            dealloc(self.memory.base.as_ptr(), HostBuffer::layout(self.memory.len as usize, self.align))
+        };
     }
 }
 

@@ -13,8 +13,9 @@ fn part(block: Block, len: usize) -> Range<usize> {
     (2 * share.start).min(len)..(2 * share.end).min(len)
 }
 
-/// The blocks of PE 0 put a message of `len` words to PE 1 together, `rounds` times, to `places` places in turn.
-/// `each` other than 0: completes each one before the next.
+/// The blocks of PE 0 put a message of `len` words to PE 1 together, `rounds` times, from one place of
+/// `src` after the other to the same in `dst`; both hold a whole number of messages. `each` other than 0: completes each
+/// one before the next.
 #[kernel]
 pub fn put(
     ctx: &Ctx,
@@ -22,7 +23,6 @@ pub fn put(
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     len: u64,
-    places: u32,
     rounds: u32,
     each: u32,
 ) -> Result {
@@ -32,7 +32,7 @@ pub fn put(
     let block = Block::current();
     let part = part(block, len as usize);
     let span = Span::begin(ctx, spans);
-    let (mut round, mut place, mut at) = (0, 0, part.start);
+    let (mut round, mut at) = (0, part.start);
     while round < rounds {
         let range = at..at + part.len();
         ctx.put_nbi(block, dst.slice(range.clone()), src.slice(range), 1)?;
@@ -40,10 +40,9 @@ pub fn put(
             ctx.quiet(block)?;
         }
         round += 1;
-        place += 1;
         at += len as usize;
-        if place == places {
-            (place, at) = (0, part.start);
+        if at >= dst.len() {
+            at = part.start;
         }
     }
     ctx.quiet(block)?;
@@ -59,7 +58,6 @@ pub fn get(
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     len: u64,
-    places: u32,
     rounds: u32,
     each: u32,
 ) -> Result {
@@ -69,7 +67,7 @@ pub fn get(
     let block = Block::current();
     let part = part(block, len as usize);
     let span = Span::begin(ctx, spans);
-    let (mut round, mut place, mut at) = (0, 0, part.start);
+    let (mut round, mut at) = (0, part.start);
     while round < rounds {
         let range = at..at + part.len();
         ctx.get_nbi(block, dst.slice(range.clone()), src.slice(range), 1)?;
@@ -77,10 +75,9 @@ pub fn get(
             ctx.quiet(block)?;
         }
         round += 1;
-        place += 1;
         at += len as usize;
-        if place == places {
-            (place, at) = (0, part.start);
+        if at >= dst.len() {
+            at = part.start;
         }
     }
     ctx.quiet(block)?;

@@ -43,21 +43,26 @@ pub(crate) struct Home {
     state: DevAddr,
     /// Its first set of QPs, and how many it has.
     sets: u64,
+    /// Its segments, which are those of the launch.
+    segments: DevAddr,
 }
 
 impl Home {
     #[inline(always)]
     pub(crate) fn of<S>(ctx: &Ctx<S>) -> Self {
         let p = ctx.parts_ref();
-        Self { state: p.state, sets: (p.n_sets as u64) << 32 | p.first_set as u64 }
+        Self { state: p.state, sets: (p.n_sets as u64) << 32 | p.first_set as u64, segments: p.segments }
     }
 
     /// The context again.
     #[inline(always)]
     pub(crate) fn ctx<S>(self) -> Ctx<S> {
         let state = self.state.ptr::<DeviceState>();
-        // SAFETY: `of` had the address from a context, and the host wrote the PE's own parts there.
-        unsafe { Ctx::at(*(*state).parts.ptr::<CtxParts>(), self.sets as u32, (self.sets >> 32) as u32) }
+        // SAFETY: `of` had the addresses from a context, and the host wrote the PE's own parts there.
+        unsafe {
+            let parts = CtxParts { segments: self.segments, ..*(*state).parts.ptr::<CtxParts>() };
+            Ctx::at(parts, self.sets as u32, (self.sets >> 32) as u32)
+        }
     }
 }
 

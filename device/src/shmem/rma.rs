@@ -2,13 +2,13 @@
 
 use bytemuck::Pod;
 
-use crate::{Ctx, Group, Result, Scalar, Sharing, Sym, SymSlice};
+use crate::{Ctx, Group, LocalBuffer, Result, Scalar, Sharing, Sym, SymSlice};
 
 names! {
-    shmem_put = put [G: Group, T: Pod] (group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result;
-    shmem_put_nbi = put_nbi [G: Group, T: Pod] (group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result;
-    shmem_get = get [G: Group, T: Pod] (group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result;
-    shmem_get_nbi = get_nbi [G: Group, T: Pod] (group: G, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result;
+    shmem_put = put [G: Group, T: Pod] (group: G, dst: SymSlice<T>, src: impl LocalBuffer<T>, pe: u32) -> Result;
+    shmem_put_nbi = put_nbi [G: Group, T: Pod] (group: G, dst: SymSlice<T>, src: impl LocalBuffer<T>, pe: u32) -> Result;
+    shmem_get = get [G: Group, T: Pod] (group: G, dst: impl LocalBuffer<T>, src: SymSlice<T>, pe: u32) -> Result;
+    shmem_get_nbi = get_nbi [G: Group, T: Pod] (group: G, dst: impl LocalBuffer<T>, src: SymSlice<T>, pe: u32) -> Result;
     shmem_p = p [T: Scalar] (dst: Sym<T>, value: T, pe: u32) -> Result;
     shmem_g = g [T: Scalar] (src: Sym<T>, pe: u32) -> Result<T>;
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::nic::Nic;
 use super::start::{AddressFamily, BootstrapKind, IdText};
 use super::value::{
-    self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, PeerPath, Progress,
+    self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, PeerPath, Progress,
     QueuePlace, Secret, SqDepth, Value,
 };
 use super::{Origin, Setting};
@@ -87,6 +87,8 @@ settings! {
             "Number of PEs as threads of this process, where no launcher started it.";
         heap_bytes: Bytes, "RUSHMEM_HEAP_BYTES", "64MiB", "bytes",
             "Size of the symmetric heap of each PE.";
+        heap_max: HeapMax, "RUSHMEM_HEAP_MAX", "none", "bytes",
+            "Size that the symmetric heap of each PE may grow to when it is full; it doubles each time.";
         heap: HeapKind, "RUSHMEM_HEAP", "auto", "",
             "Memory that holds the symmetric heap.";
         device: DeviceKind, "RUSHMEM_DEVICE", "auto", "",
@@ -123,6 +125,8 @@ settings! {
             "QPs to each peer that the threads of one block share.";
         exclusive_qps: u32, "RUSHMEM_EXCLUSIVE_QPS", "0", "QPs",
             "QPs to each peer that one thread has for itself.";
+        context_qps: u32, "RUSHMEM_CONTEXT_QPS", "0", "QPs",
+            "Contexts that the host may make at the same time; a QP to each peer for each of them.";
         teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
             "Teams that a PE can be in at once, the 4 that are always there included.";
         team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",

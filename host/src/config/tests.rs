@@ -16,10 +16,10 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 /// A value other than the default, for each setting.
 fn another(key: &str) -> &'static str {
     match key {
-        "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "native_workers" | "nics_per_pe"
-        | "direct_group" => "3",
+        "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "context_qps" | "native_workers"
+        | "nics_per_pe" | "direct_group" => "3",
         "teams" => "7",
-        "heap_bytes" | "native_stack" | "queue_memory" | "team_scratch" => "2MiB",
+        "heap_bytes" | "heap_max" | "native_stack" | "queue_memory" | "team_scratch" => "2MiB",
         "connect" => "eager",
         "heap" => "host",
         "device" => "gpu",

@@ -23,6 +23,10 @@ pub(super) trait Value: Sized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
+/// Bytes that something may grow to; nothing if it may not grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapMax(pub Option<Bytes>);
+
 /// Entries of a send queue: a power of two from 2 to 16384.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SqDepth(u32);
@@ -328,6 +332,20 @@ impl Value for Bytes {
         let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
         let exact = units.iter().find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift);
         exact.map_or_else(|| self.0.to_string(), |(shift, unit)| format!("{}{unit}", self.0 >> shift))
+    }
+}
+
+impl Value for HeapMax {
+    fn accepts() -> String {
+        format!("none, or {}", Bytes::accepts())
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self(None)) } else { Bytes::parse(text).map(|bytes| Self(Some(bytes))) }
+    }
+
+    fn show(&self) -> String {
+        self.0.map_or_else(|| "none".into(), |bytes| bytes.show())
     }
 }
 

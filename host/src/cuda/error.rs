@@ -114,6 +114,16 @@ pub enum Error {
         /// The PE's GPU.
         pe: u32,
     },
+    /// An address that is not one of the GPU's memory.
+    #[error("the memory at {address:#x} is that of GPU {gpu}, and must be that of GPU {wanted}")]
+    Elsewhere {
+        /// The address.
+        address: u64,
+        /// The GPU that has it.
+        gpu: i32,
+        /// The GPU that was meant.
+        wanted: u32,
+    },
     /// An access outside of a buffer.
     #[error("{len} bytes at offset {offset} leave a buffer of {size} bytes")]
     Range {

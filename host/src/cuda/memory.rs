@@ -1,4 +1,4 @@
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub struct DeviceBuffer {
     len: usize,
     /// What others can map, if it was made so; then it frees itself.
     shared: Option<SharedMemory>,
+    /// Somebody else's, who frees it.
+    borrowed: bool,
 }
 
 impl DeviceBuffer {
@@ -48,7 +50,7 @@ impl DeviceBuffer {
     pub fn zeroed_shared(stream: &Stream, len: usize) -> Result<Self, Error> {
         let device = Arc::clone(stream.device());
         let shared = SharedMemory::new(&device, len)?;
-        let buffer = Self { device, address: shared.address(), len, shared: Some(shared) };
+        let buffer = Self { device, address: shared.address(), len, shared: Some(shared), borrowed: false };
         buffer.fill(stream, 0, len, 0)?;
         Ok(buffer)
     }
@@ -64,7 +66,31 @@ impl DeviceBuffer {
         // SAFETY: the context is current, and the address is written to a live variable. Freed in `drop`.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, allocated) };
         check_about("cuMemAlloc", result, || format!("of {allocated} bytes on GPU {}", device.ordinal()))?;
-        Ok(Self { device: Arc::clone(device), address, len, shared: None })
+        Ok(Self { device: Arc::clone(device), address, len, shared: None, borrowed: false })
+    }
+
+    /// The `len` bytes at `address`, which somebody else has allocated and frees.
+    ///
+    /// # Errors
+    /// What the driver says of the address; [`Error::Elsewhere`] if it is not one of this GPU's memory.
+    ///
+    /// # Safety
+    /// The bytes stay allocated as long as this object lives.
+    pub unsafe fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Self, Error> {
+        let mut ordinal: c_int = -1;
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        {
+            let _current = device.current()?;
+            // SAFETY: the attribute is written to a live variable of its type; the driver checks the address.
+            let result = unsafe {
+                sys::cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, address)
+            };
+            check_about("cuPointerGetAttribute", result, || format!("of {address:#x}"))?;
+        }
+        if ordinal != device.ordinal() as c_int {
+            return Err(Error::Elsewhere { address, gpu: ordinal, wanted: device.ordinal() });
+        }
+        Ok(Self { device: Arc::clone(device), address, len, shared: None, borrowed: true })
     }
 
     /// Allocates `len` bytes and sets them to 0 by work in `stream`, which it waits for.
@@ -157,7 +183,7 @@ fn in_range(offset: usize, len: usize, size: usize) -> Result<(), Error> {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        if self.shared.is_some() {
+        if self.shared.is_some() || self.borrowed {
             return;
         }
         let free = || {

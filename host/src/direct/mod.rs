@@ -135,14 +135,9 @@ impl Reach {
             let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
             return Ok(Self { ways: (0..n_pes).map(way).collect(), atomics });
         }
-        let name: String = nonce()?.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let _listed = Listed::new(&name, heap);
-        let _door = match (bootstrap.token(), &heap.file) {
-            (Some(token), Some(file)) => Some(Door::open(&name, file.clone(), token.clone())?),
-            _ => None,
-        };
-        let mine = Card { name, place: place(config), bytes: heap.memory.len() };
-        let cards = exchange(bootstrap, &mine)?;
+        let shown = Shown::new(config, bootstrap, heap)?;
+        let mine = &shown.card;
+        let cards = exchange(bootstrap, mine)?;
         let way = |(pe, card): (u32, &Card)| {
             if pe == me {
                 return Ok(Way::Own);
@@ -170,6 +165,58 @@ impl Reach {
         // Also by one that has failed: the others may have yet to map its heap, which they find no longer than until now.
         let everybody = bootstrap.allgather("rushmem.mapped", &[all.into()])?;
         Ok(Self { ways: ways?, atomics: everybody.iter().all(|theirs| theirs == &[1]) })
+    }
+
+    /// Maps memory that every PE has made, `ours` being this PE's: that of the PEs whose heaps are mapped. Collective.
+    /// Gives where each PE's is for kernels, 0 if it is not mapped, and what keeps it so.
+    ///
+    /// # Errors
+    /// On all PEs, if one cannot map that of another.
+    pub(crate) fn segment(
+        &self,
+        config: &Config,
+        machine: &dyn Machine,
+        bootstrap: &dyn Bootstrap,
+        call: &'static str,
+        ours: &Region,
+    ) -> Result<(Vec<DevAddr>, Vec<Mapped>)> {
+        let own = if config.peer_path == PeerPath::Nic { DevAddr(0) } else { ours.addr };
+        let mut addrs: Vec<DevAddr> =
+            self.ways.iter().map(|way| if matches!(way, Way::Own) { own } else { DevAddr(0) }).collect();
+        let mut mappings = Vec::new();
+        if !wanted(config, bootstrap.n_pes()) {
+            return Ok((addrs, mappings));
+        }
+        let shown = Shown::new(config, bootstrap, ours)?;
+        let cards = exchange(bootstrap, &shown.card)?;
+        let mut outcome = Ok(());
+        for (pe, card) in cards.iter().enumerate().filter(|(pe, _)| matches!(self.ways[*pe], Way::Mapped(..)))
+        {
+            match map(config, machine, bootstrap, card) {
+                Ok(Way::Mapped(mapped, _)) => {
+                    addrs[pe] = mapped.mapping.addr();
+                    mappings.push(mapped);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    outcome = Err(Error::Unavailable {
+                        what: format!("this memory of PE {pe} for loads and stores"),
+                        why: format!("{error}; set RUSHMEM_PEER_PATH=auto"),
+                    });
+                }
+            }
+        }
+        // Ends the showing too: all have looked.
+        let told = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let all = bootstrap.allgather("rushmem.mapped", told.as_bytes())?;
+        outcome?;
+        match all.iter().position(|theirs| !theirs.is_empty()) {
+            None => Ok((addrs, mappings)),
+            Some(pe) => {
+                let why = String::from_utf8_lossy(&all[pe]).into_owned();
+                Err(Error::Elsewhere { pe: pe as u32, call, why })
+            }
+        }
     }
 
     /// The descriptors for kernels, where this PE's own heap lies at `heap`.
@@ -218,6 +265,25 @@ impl Reach {
     }
 }
 
+/// Memory of this PE, which others find by its name as long as this lives.
+struct Shown {
+    card: Card,
+    _listed: Listed,
+    _door: Option<Door>,
+}
+
+impl Shown {
+    fn new(config: &Config, bootstrap: &dyn Bootstrap, memory: &Region) -> Result<Self> {
+        let name: String = nonce()?.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let _listed = Listed::new(&name, memory);
+        let _door = match (bootstrap.token(), &memory.file) {
+            (Some(token), Some(file)) => Some(Door::open(&name, file.clone(), token.clone())?),
+            _ => None,
+        };
+        Ok(Self { card: Card { name, place: place(config), bytes: memory.memory.len() }, _listed, _door })
+    }
+}
+
 /// Tells kernels which PEs they reach both ways, so that `fence` looks at these.
 pub(crate) fn mark_mixed(parts: &mut CtxParts, peers: &[PeerDesc]) {
     let mixed = |peer: &PeerDesc| peer.direct.0 != 0 && peer.flags & peer_flags::DIRECT_ATOMICS == 0;
@@ -262,6 +328,7 @@ mod tests {
     use super::*;
     use crate::bootstrap::Threads;
     use crate::machine::{Grid, Mapping, Native, PageKind, Queue, Recording, Step};
+    use crate::memory::Place;
     use crate::native::Options;
 
     /// Native memory, and no way to map that of others.
@@ -289,6 +356,10 @@ mod tests {
         fn map_heap(&self, _: Exported) -> Result<Mapped> {
             Err(Error::Unavailable { what: "a map".into(), why: "there is no paper".into() })
         }
+        unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.adopt(place, bytes) }
+        }
         unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
             // SAFETY: the caller's promise.
             unsafe { self.0.map_page(page, kind) }
@@ -299,8 +370,8 @@ mod tests {
         fn queue(&self) -> Result<Box<dyn Queue>> {
             self.0.queue()
         }
-        fn adopt(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
-            self.0.adopt(stream)
+        fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+            self.0.queue_of(stream)
         }
         fn record(&self, steps: Vec<Step>) -> Result<Recording> {
             self.0.record(steps)

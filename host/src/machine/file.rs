@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rushmem_device::abi::DevAddr;
 use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
 
-use super::{Mapping, Region};
+use super::{HEAP_ALIGN, Mapping, Region};
 use crate::{Error, Result};
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -74,10 +74,11 @@ pub(super) fn map(file: &OwnedFd, bytes: u64) -> Result<Pages> {
     Pages::map(file, bytes)
 }
 
-/// Mapped pages.
+/// Mapped pages, at a multiple of [`HEAP_ALIGN`].
 pub(super) struct Pages {
     start: NonNull<u8>,
-    bytes: usize,
+    /// Where they are.
+    _room: Room,
 }
 
 // SAFETY: an address range, handed out by address only.
@@ -88,9 +89,31 @@ unsafe impl Sync for Pages {}
 impl Pages {
     fn map(file: &OwnedFd, bytes: u64) -> Result<Self> {
         let bytes = bytes as usize;
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: new pages, at an address of the system's choice.
-        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, file.as_raw_fd(), 0) };
+        let room = Room::reserve(bytes + HEAP_ALIGN as usize)?;
+        let skipped = room.start.as_ptr().align_offset(HEAP_ALIGN as usize);
+        let start = room.start.as_ptr().wrapping_add(skipped);
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: in place of pages that have just been reserved, which nobody knows of.
+        let mapped = unsafe { libc::mmap(start.cast(), bytes, access, kind, file.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(failed("mmap"));
+        }
+        // What was reserved around it stays reserved, and goes with it.
+        Ok(Self { start: NonNull::new(start).unwrap_or(room.start), _room: room })
+    }
+}
+
+/// Addresses that nothing else is mapped at.
+struct Room {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Room {
+    fn reserve(bytes: usize) -> Result<Self> {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: new pages without access, at an address of the system's choice.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, kind, -1, 0) };
         match NonNull::new(start.cast::<u8>()) {
             Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, bytes }),
             _ => Err(failed("mmap")),
@@ -104,9 +127,9 @@ impl Mapping for Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map`, unmapped once.
+        // SAFETY: reserved in `reserve`, unmapped once with what is in it.
         if unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) } != 0 {
             tracing::warn!("{}", failed("munmap"));
         }

@@ -10,16 +10,18 @@ use cudarc::driver::CudaStream;
 use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{AtomicOp, HostBuffer, Memory, MemoryError, Width};
+use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
 use super::{
-    Exported, Machine, Mapped, Mapping, Mark, PageKind, Queue, Recording, Region, Step, other_machine,
+    Exported, HEAP_ALIGN, Machine, Mapped, Mapping, Mark, PageKind, Queue, Recording, Region, Step,
+    other_machine,
 };
 use crate::config::HeapKind;
 use crate::cuda::{
     self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, Module,
     RegisteredHost, SharedMemory, Stream, gate,
 };
+use crate::memory::Place;
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
 
@@ -79,17 +81,31 @@ impl Gpu {
         Ok(Region { addr: DevAddr(buffer.address()), memory, gpu: Some(buffer), file })
     }
 
-    fn locked_memory(&self, bytes: u64) -> Result<Region> {
-        let buffer = HostBuffer::new((bytes as usize).next_multiple_of(PAGE));
+    fn locked_memory(&self, bytes: u64, align: u64) -> Result<Region> {
+        let buffer = HostBuffer::aligned(bytes as usize, align as usize);
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
-        let locked = Locked { mapping: register(&self.device, start, len, HostKind::Memory)?, buffer };
-        Ok(Region {
-            addr: DevAddr(locked.mapping.address()),
-            memory: Arc::new(locked),
-            gpu: None,
-            file: None,
-        })
+        let mapping = register(&self.device, start, len, HostKind::Memory)?;
+        Ok(locked(Locked { mapping, memory: buffer }))
     }
+
+    /// Host memory of the user's.
+    fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
+        let start = memory.host_ptr().map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        if !start.addr().is_multiple_of(PAGE) {
+            return Err(Error::Unavailable {
+                what: format!("a buffer at {start:p} for a GPU"),
+                why: "a GPU knows host memory by whole pages; use `Pages`, or memory that begins with a page"
+                    .into(),
+            });
+        }
+        let len = (memory.len() as usize).next_multiple_of(PAGE);
+        let mapping = register(&self.device, start, len, HostKind::Memory)?;
+        Ok(locked(Locked { mapping, memory }))
+    }
+}
+
+fn locked<M: Memory + 'static>(locked: Locked<M>) -> Region {
+    Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None, file: None }
 }
 
 fn not_shared() -> Error {
@@ -119,7 +135,7 @@ impl Machine for Gpu {
     }
 
     fn shared(&self, bytes: u64) -> Result<Region> {
-        self.locked_memory(bytes)
+        self.locked_memory(bytes, PAGE as u64)
     }
 
     fn local(&self, bytes: u64) -> Result<Region> {
@@ -129,7 +145,7 @@ impl Machine for Gpu {
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         match self.heap {
             HeapKind::Host if shared => Err(not_shared()),
-            HeapKind::Host => self.locked_memory(bytes),
+            HeapKind::Host => self.locked_memory(bytes, HEAP_ALIGN),
             HeapKind::Auto | HeapKind::Device => {
                 let available = self.device.free_memory()?;
                 if bytes > available {
@@ -161,6 +177,19 @@ impl Machine for Gpu {
         Ok(Mapped { mapping, atomics })
     }
 
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+        match place {
+            // SAFETY: the caller's promise.
+            Place::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
+            Place::Gpu(address) => {
+                // SAFETY: the caller's promise, but for the GPU, which is checked.
+                let buffer = Arc::new(unsafe { DeviceBuffer::of(&self.device, address, bytes as usize) }?);
+                let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
+                Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer), file: None })
+            }
+        }
+    }
+
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
         let kind = match kind {
             PageKind::Memory => HostKind::Memory,
@@ -185,7 +214,7 @@ impl Machine for Gpu {
         Ok(Box::new(StreamQueue::new(&self.kernels, Stream::new(&self.device)?)))
     }
 
-    fn adopt(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
         Ok(Box::new(StreamQueue::new(&self.kernels, Stream::of(&self.device, stream)?)))
     }
 
@@ -319,29 +348,29 @@ impl Mapping for Page {
 }
 
 /// Host memory that the GPU sees too. Unlocked before it is freed: fields drop in order.
-struct Locked {
+struct Locked<M> {
     mapping: RegisteredHost,
-    buffer: HostBuffer,
+    memory: M,
 }
 
-// SAFETY: the buffer is a `Memory` of its own; the registration changes nothing about it.
-unsafe impl Memory for Locked {
+// SAFETY: the memory is a `Memory` of its own; the registration changes nothing about it.
+unsafe impl<M: Memory> Memory for Locked<M> {
     fn len(&self) -> u64 {
-        self.buffer.len()
+        self.memory.len()
     }
     fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.buffer.host_ptr()
+        self.memory.host_ptr()
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
-        self.buffer.read(offset, buf)
+        self.memory.read(offset, buf)
     }
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.buffer.write(offset, data)
+        self.memory.write(offset, data)
     }
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.buffer.atomic(offset, width, op)
+        self.memory.atomic(offset, width, op)
     }
     fn flush(&self) -> Result<(), MemoryError> {
-        self.buffer.flush()
+        self.memory.flush()
     }
 }

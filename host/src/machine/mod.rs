@@ -16,11 +16,15 @@ use rushmem_softnic::{HostBuffer, Memory};
 use cudarc::driver::CudaStream;
 
 use crate::cuda::{DeviceBuffer, Event, GraphExec};
+use crate::memory::Place;
 use crate::{Error, Result};
 
 pub use crate::native::Grid;
 pub(crate) use gpu::Gpu;
 pub(crate) use native::Native;
+
+/// What pieces of the symmetric heap are aligned to.
+pub(crate) const HEAP_ALIGN: u64 = crate::memory::PIECE;
 
 /// Memory that kernels see.
 #[derive(Clone)]
@@ -39,6 +43,12 @@ impl Region {
     /// Page-aligned, zeroed host memory of this process, at its own address.
     pub(crate) fn host(bytes: u64) -> Self {
         let buffer = HostBuffer::new(bytes as usize);
+        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
+    }
+
+    /// As [`Region::host`], aligned to `align`, a power of two.
+    pub(crate) fn host_aligned(bytes: u64, align: u64) -> Self {
+        let buffer = HostBuffer::aligned(bytes as usize, align as usize);
         Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
     }
 
@@ -159,10 +169,16 @@ pub(crate) trait Machine: Send + Sync {
     fn shared(&self, bytes: u64) -> Result<Region>;
     /// Memory where kernels reach it fastest, zeroed: counters, descriptors.
     fn local(&self, bytes: u64) -> Result<Region>;
-    /// The symmetric heap, zeroed; `shared` if other PEs are to map it.
+    /// A piece of the symmetric heap, zeroed, at a multiple of [`HEAP_ALIGN`] where the machine can do that; `shared` if
+    /// other PEs are to map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
     /// Maps the heap of another PE, which was made as a shared one by a machine of this kind.
     fn map_heap(&self, heap: Exported) -> Result<Mapped>;
+    /// Makes memory of the user's, which is not copied, known to kernels and to NICs.
+    ///
+    /// # Safety
+    /// The memory is that of a [`Buffer`](crate::memory::Buffer), which is kept for longer than the region.
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region>;
     /// Maps a page of the NIC's for kernels.
     ///
     /// # Safety
@@ -173,7 +189,7 @@ pub(crate) trait Machine: Send + Sync {
     /// A queue of its own.
     fn queue(&self) -> Result<Box<dyn Queue>>;
     /// A queue that is a stream of the application's.
-    fn adopt(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>>;
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>>;
     /// Makes kernels ready to be launched together, in this order.
     fn record(&self, steps: Vec<Step>) -> Result<Recording>;
     /// Blocks of this shape that all run at once, while every PE that shares the machine has as many.

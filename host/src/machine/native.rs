@@ -8,8 +8,11 @@ use std::time::Duration;
 use cudarc::driver::CudaStream;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
+use rushmem_softnic::HostMemory;
 
-use super::{Exported, Machine, Mapped, Mapping, PageKind, Queue, Recording, Region, Step, file};
+use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Queue, Recording, Region, Step, file};
+use crate::job::available_memory;
+use crate::memory::Place;
 use crate::native::{self, Grid, Options};
 use crate::{Error, Result};
 
@@ -56,7 +59,11 @@ impl Machine for Native {
     }
 
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
-        if shared { file::region(bytes) } else { Ok(Region::host(bytes)) }
+        if let Some(available) = available_memory().filter(|&available| bytes > available) {
+            let place = "this machine's memory".into();
+            return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, place, available });
+        }
+        if shared { file::region(bytes) } else { Ok(Region::host_aligned(bytes, HEAP_ALIGN)) }
     }
 
     fn map_heap(&self, heap: Exported) -> Result<Mapped> {
@@ -65,6 +72,21 @@ impl Machine for Native {
             Exported::File { file, bytes } => Box::new(file::map(&file, bytes)?),
         };
         Ok(Mapped { mapping, atomics: true })
+    }
+
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+        match place {
+            Place::Host(start) => {
+                // SAFETY: the caller's promise.
+                let memory = unsafe { HostMemory::new(start, bytes) };
+                let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));
+                Ok(Region { addr, memory, gpu: None, file: None })
+            }
+            Place::Gpu(_) => Err(Error::Unavailable {
+                what: "a buffer in GPU memory".into(),
+                why: "kernels run natively here, and cannot reach it".into(),
+            }),
+        }
     }
 
     unsafe fn map_page(&self, page: *mut u8, _: PageKind) -> Result<Box<dyn Mapping>> {
@@ -79,7 +101,7 @@ impl Machine for Native {
         Ok(Box::new(NativeQueue::start(self.options.clone())?))
     }
 
-    fn adopt(&self, _: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+    fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
         let why = "kernels run natively here; set RUSHMEM_DEVICE=gpu".into();
         Err(Error::Unavailable { what: "a CUDA stream for kernels".into(), why })
     }

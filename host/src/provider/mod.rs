@@ -138,6 +138,14 @@ pub(crate) fn mtu_within(bytes: u32) -> Mtu {
     mtus.into_iter().find(|mtu| mtu.bytes().is_some_and(|n| n <= bytes)).unwrap_or(Mtu::B256)
 }
 
+/// The page in which NICs count addresses.
+const PAGE: u64 = 4096;
+
+/// Where memory begins in its page: a NIC translates whole pages, so an address on the wire has the same low bits.
+fn place_in_page(memory: &Region) -> u64 {
+    memory.memory.host_ptr().map_or(0, |start| start.as_ptr() as u64 % PAGE)
+}
+
 /// A NIC, as one PE uses it.
 pub(crate) trait Provider: Send + Sync {
     /// A name for messages.
@@ -170,8 +178,8 @@ pub(crate) trait Object: Send + Sync {
 pub(crate) trait Pd: Send + Sync {
     /// Its number.
     fn number(&self) -> u32;
-    /// A key over all of `memory`, for the NIC and for peers, who may read, write and do atomics. It is zero-based:
-    /// an address on the wire is an offset in the memory.
+    /// A key over all of `memory`, for the NIC and for peers, who may read, write and do atomics. An address on the wire
+    /// is an offset in the memory, counted from [`Key::base`].
     fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error>;
 }
 
@@ -181,6 +189,8 @@ pub(crate) trait Key: Send + Sync {
     fn lkey(&self) -> u32;
     /// The key in those of peers.
     fn rkey(&self) -> u32;
+    /// The address on the wire of the memory's first byte: its place in its page, 0 for whole pages.
+    fn base(&self) -> u64;
 }
 
 /// Registered memory. Forgotten on drop.

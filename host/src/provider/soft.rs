@@ -8,7 +8,8 @@ use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Nic};
 
 use super::{
-    Bell, Error, Key, Link, NicKind, Object, Pd, PortAddress, Provider, Register, Uar, Umem, mtu_within, read,
+    Bell, Error, Key, Link, NicKind, Object, Pd, PortAddress, Provider, Register, Uar, Umem, mtu_within,
+    place_in_page, read,
 };
 use crate::machine::{Machine, Mapping, PageKind, Region};
 
@@ -176,8 +177,8 @@ impl Pd for SoftPd {
         const LOW: u8 = 0x52;
         const LOG_PAGE: u8 = 12;
         let umem = SoftUmem::new(&self.context, memory)?;
-        let len = memory.memory.len();
-        let octwords = (len.div_ceil(1 << LOG_PAGE)).div_ceil(2) as u32;
+        let (len, base) = (memory.memory.len(), place_in_page(memory));
+        let octwords = ((base + len).div_ceil(1 << LOG_PAGE)).div_ceil(2) as u32;
         let command = mkey::CreateMkey {
             umem_valid: true,
             umem_id: umem.id,
@@ -191,7 +192,7 @@ impl Pd for SoftPd {
                 qpn: mkey::MkeyContext::ANY_QP,
                 mkey_7_0: LOW,
                 pd: self.number,
-                start_addr: 0,
+                start_addr: base,
                 len,
                 translations_octword_size: octwords,
                 log_page_size: LOG_PAGE,
@@ -201,7 +202,8 @@ impl Pd for SoftPd {
             ..Default::default()
         };
         let (object, out) = make(&self.context, &command)?;
-        Ok(Box::new(SoftKey { _object: object, _umem: umem, key: mkey::key(out.mkey_index, LOW) }))
+        let key = mkey::key(out.mkey_index, LOW);
+        Ok(Box::new(SoftKey { _object: object, _umem: umem, key, base }))
     }
 }
 
@@ -210,6 +212,7 @@ struct SoftKey {
     _object: SoftObject,
     _umem: SoftUmem,
     key: u32,
+    base: u64,
 }
 
 impl Key for SoftKey {
@@ -219,6 +222,10 @@ impl Key for SoftKey {
 
     fn rkey(&self) -> u32 {
         self.key
+    }
+
+    fn base(&self) -> u64 {
+        self.base
     }
 }
 

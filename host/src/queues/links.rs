@@ -13,12 +13,15 @@
 //! earlier would be lost, and wait for the retransmission timer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rushmem_device::abi::QpDesc;
 
+use super::drain::drain;
 use super::rail::{Pair, Rail, RailCard};
 use super::{Handshakes, Shape, StateMap};
+use crate::machine::Region;
+use crate::provider::Key;
 use crate::{Error, Result};
 
 /// What a PE tells the others at start.
@@ -118,10 +121,19 @@ impl Links {
                 peer,
                 log_depth: self.shape.log_depth().into(),
                 flags: self.rails[rail].flags(),
-                reserved: [0; 21],
+                rail: rail as u32,
+                reserved: [0; 20],
             }
         };
         (0..self.links.len()).map(describe).collect()
+    }
+
+    /// A key of each NIC over `memory`.
+    ///
+    /// # Errors
+    /// What a NIC refuses.
+    pub(super) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
+        self.rails.iter().map(|rail| rail.register(memory)).collect()
     }
 
     /// The QPs that kernels may want.
@@ -133,6 +145,20 @@ impl Links {
     pub(crate) fn complete(&self) -> bool {
         let unused = |i| self.direct[self.place(i).0 as usize];
         self.links.iter().enumerate().all(|(i, link)| link.published || unused(i))
+    }
+
+    /// Completes what kernels have posted to QP `i`.
+    ///
+    /// # Errors
+    /// As of [`drain`].
+    pub(crate) fn drain(&self, i: usize, until: Instant) -> Result<()> {
+        match &self.links[i].pair {
+            Some((pair, _)) => {
+                let rail = &self.rails[self.shape.rail(self.place(i).1)];
+                drain(&self.state, i as u64, rail, pair, until)
+            }
+            None => Ok(()),
+        }
     }
 
     /// QPs that kernels may use now.

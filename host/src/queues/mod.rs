@@ -6,6 +6,7 @@
 //! Links       CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS        (when a kernel first posts to a peer)
 //! ```
 
+mod drain;
 mod links;
 mod probe;
 mod rail;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use rushmem_device::abi::{Connection, qp_flags, reserved};
+use rushmem_mlx5::CqeWord;
 use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::caps::{AtomicCaps, RoceCap};
 use rushmem_mlx5::prm::{cq, qp};
@@ -97,6 +98,14 @@ impl Rail {
             self.queues.write(record, bytemuck::bytes_of(&Record::zeroed()))?;
         }
         Ok(())
+    }
+
+    /// A key over memory other than the heap, which must go before the rail.
+    ///
+    /// # Errors
+    /// What the NIC refuses.
+    pub(super) fn register(&self, memory: &Region) -> Result<Box<dyn Key>> {
+        Ok(self.pd.register(memory)?)
     }
 
     pub(crate) fn nic(&self) -> &dyn Provider {
@@ -239,6 +248,14 @@ impl Rail {
         execute(&*self.nic, &*pair.qp, &rtr)?;
         execute(&*self.nic, &*pair.qp, &rts)?;
         Ok(())
+    }
+
+    /// The last 8 bytes of entry `index` of a pair's completion queue.
+    pub(super) fn completion(&self, pair: &Pair, index: u64) -> Result<u64> {
+        let at = self.shape.place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
+        let mut word = 0u64;
+        self.queues.read(at, bytemuck::bytes_of_mut(&mut word))?;
+        Ok(word)
     }
 
     /// What kernels must know of a connected pair, whose words are those of slot `words` of the PE.

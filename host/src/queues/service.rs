@@ -1,6 +1,7 @@
 //! The thread that connects QPs: for kernels that ask, and for peers that write.
 
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use super::links::{Letter, Links, Outgoing};
 use crate::bootstrap::{Bootstrap, Mail};
 use crate::exit::end_job;
 use crate::machine::Region;
+use crate::provider::Key;
 use crate::teams::Inbox;
 use crate::{Error, Result};
 
@@ -104,6 +106,14 @@ impl Service {
         Ok(())
     }
 
+    /// A key of each NIC over `memory`. The keys must go before the service.
+    ///
+    /// # Errors
+    /// What a NIC refuses.
+    pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
+        self.shared.lock().links.register(memory)
+    }
+
     /// A kernel begins.
     pub(crate) fn launched(&self) {
         self.tell(Event::Launched);
@@ -117,6 +127,14 @@ impl Service {
     /// Why a connection could not be made, once.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         self.shared.lock().failure.take()
+    }
+
+    /// Completes what kernels have posted to these QPs.
+    ///
+    /// # Errors
+    /// That it is not complete by then, or ended with an error.
+    pub(crate) fn drain(&self, mut qps: Range<usize>, until: Instant) -> Result<()> {
+        qps.try_for_each(|i| self.shared.lock().links.drain(i, until))
     }
 
     /// QPs that kernels may use now.

@@ -22,6 +22,7 @@ pub(crate) struct Shape {
     pub(crate) shared_sets: u32,
     pub(crate) block_sets: u32,
     pub(crate) exclusive_sets: u32,
+    pub(crate) context_sets: u32,
     pub(crate) depth: u64,
     pub(crate) collapsed: bool,
     /// Slots of the table of teams.
@@ -48,6 +49,7 @@ impl Shape {
             shared_sets: config.qps_per_peer.get(),
             block_sets: config.block_qps,
             exclusive_sets: config.exclusive_qps,
+            context_sets: config.context_qps,
             depth: config.sq_depth.get().into(),
             collapsed: config.cq == CqKind::Collapsed,
             teams: config.teams.get().max(Team::PREDEFINED),
@@ -59,8 +61,19 @@ impl Shape {
 
     /// QPs that kernels may use. They are made when they are used first.
     pub(crate) fn qps(&self) -> u64 {
-        let sets = u64::from(self.shared_sets) + u64::from(self.block_sets) + u64::from(self.exclusive_sets);
-        sets * u64::from(self.rails) * u64::from(self.n_pes)
+        (self.other_sets() + u64::from(self.context_sets)) * u64::from(self.rails) * u64::from(self.n_pes)
+    }
+
+    /// Sets that are not of contexts, which come after them.
+    fn other_sets(&self) -> u64 {
+        u64::from(self.shared_sets) + u64::from(self.block_sets) + u64::from(self.exclusive_sets)
+    }
+
+    /// The QPs of context `index`.
+    pub(crate) fn context_qps(&self, index: u32) -> std::ops::Range<usize> {
+        let each = u64::from(self.rails) * u64::from(self.n_pes);
+        let first = (self.other_sets() + u64::from(index)) * each;
+        first as usize..(first + each) as usize
     }
 
     /// QPs that each rail has memory for, within the budget.

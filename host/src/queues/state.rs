@@ -96,7 +96,7 @@ impl StateMap {
 
     const QPS_AT: u64 = size_of::<DeviceState>() as u64;
 
-    const fn qp_at(i: u64) -> u64 {
+    pub(super) const fn qp_at(i: u64) -> u64 {
         Self::QPS_AT + i * size_of::<QpState>() as u64
     }
 

@@ -11,6 +11,7 @@ use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
 use crate::machine::{Recording, Step};
+use crate::memory::Table;
 use crate::work::{Op, Place, marked};
 use crate::{Error, Pe, Result};
 
@@ -25,6 +26,8 @@ pub struct Graph<'a> {
 pub(crate) struct Recorded {
     recording: Recording,
     place: Place,
+    /// The segments that its contexts name: memory that is opened later is not seen, what is freed must not be used.
+    _tables: Vec<Arc<Table>>,
 }
 
 impl Recorded {
@@ -41,15 +44,20 @@ impl Recorded {
 pub(super) struct Recorder {
     word: DevAddr,
     steps: Mutex<Vec<Step>>,
+    /// The segments that their contexts name.
+    tables: Mutex<Vec<Arc<Table>>>,
 }
 
 impl Recorder {
-    pub(super) fn record(&self, pe: &Pe, op: Op) {
+    pub(super) fn record(&self, pe: &Pe, op: Op) -> Result<()> {
+        let (ctx, table) = pe.context_for(&op.call)?;
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table);
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         // Each step has a number of its own, so that those behind one that fails can tell that it is not they.
         let ticket = pe.work().board.ticket(steps.len() as u32, op.name);
-        let ctx = marked(pe.ctx(), self.word, ticket);
+        let ctx = marked(ctx, self.word, ticket);
         steps.push(Step { ctx, grid: op.grid, call: op.call });
+        Ok(())
     }
 }
 
@@ -65,16 +73,17 @@ impl<'a> Stream<'a> {
         let pe = self.pe;
         let place = pe.work().board.take(std::time::Duration::ZERO)?;
         let word = pe.work().board.addr(place.index);
-        let recorder = Recorder { word, steps: Mutex::default() };
+        let recorder = Recorder { word, steps: Mutex::default(), tables: Mutex::default() };
         let stream = Stream { pe, sink: Sink::Recorder(recorder) };
         queue(&stream)?;
         let Sink::Recorder(recorder) = &stream.sink else { unreachable!("made above") };
         // The one behind a step that fails keeps that from running again: the last one must have one, too.
-        recorder.record(pe, pe.op_order("the end of a graph", Order::Nothing));
+        recorder.record(pe, pe.op_order("the end of a graph", Order::Nothing))?;
         let steps = std::mem::take(&mut *recorder.steps.lock().unwrap_or_else(PoisonError::into_inner));
+        let tables = std::mem::take(&mut *recorder.tables.lock().unwrap_or_else(PoisonError::into_inner));
         let len = steps.len() - 1;
         let recording = pe.machine_ref().record(steps)?;
-        let recorded = Arc::new(Recorded { recording, place });
+        let recorded = Arc::new(Recorded { recording, place, _tables: tables });
         Ok(Graph { pe, recorded, len })
     }
 }

@@ -67,7 +67,7 @@ impl Pe {
     /// # Errors
     /// [`Error::Unavailable`] where kernels run natively, [`Error::Cuda`] if it is of another GPU; as [`Pe::stream`].
     pub fn stream_from(&self, stream: &std::sync::Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
-        self.stream_on(self.machine_ref().adopt(stream)?)
+        self.stream_on(self.machine_ref().queue_of(stream)?)
     }
 
     fn stream_on(&self, queue: Box<dyn machine::Queue>) -> Result<Stream<'_>> {
@@ -129,11 +129,11 @@ impl Stream<'_> {
 
     fn enqueue(&self, op: Op) -> Result<()> {
         match &self.sink {
-            Sink::Line(line, _) => line.launch(self.pe, self.pe.ctx(), op.name, op.grid, op.call).map(drop),
-            Sink::Recorder(recorder) => {
-                recorder.record(self.pe, op);
-                Ok(())
+            Sink::Line(line, _) => {
+                let ctx = self.pe.context_for(&op.call)?;
+                line.launch(self.pe, ctx, op.name, op.grid, op.call).map(drop)
             }
+            Sink::Recorder(recorder) => recorder.record(self.pe, op),
         }
     }
 }

@@ -8,6 +8,7 @@ use rushmem_device::kernel::Call;
 
 use super::Ticket;
 use crate::machine::{Grid, Mark, Queue};
+use crate::memory::Table;
 use crate::stream::Recorded;
 use crate::{Error, Pe, Result};
 
@@ -27,6 +28,8 @@ struct State {
     runs: bool,
     /// Launches that did not run since one before them failed: the failed one, and the last.
     lost: Vec<(Ticket, u32)>,
+    /// The segments that the contexts of what runs name.
+    tables: Vec<Arc<Table>>,
     /// Graphs launched since the last wait.
     graphs: Vec<Arc<Recorded>>,
 }
@@ -50,7 +53,7 @@ impl Line {
     pub(crate) fn launch(
         &self,
         pe: &Pe,
-        ctx: Ctx,
+        (ctx, table): (Ctx, Arc<Table>),
         name: &'static str,
         grid: Grid,
         call: Call,
@@ -61,6 +64,9 @@ impl Line {
         let ticket = board.ticket(state.launches, name);
         let ctx = marked(ctx, board.addr(self.word), ticket);
         self.queue.launch(ctx, grid, call)?;
+        if !state.tables.iter().any(|known| Arc::ptr_eq(known, &table)) {
+            state.tables.push(table);
+        }
         state.began(pe);
         tracing::debug!(pe = pe.my_pe(), kernel = name, ?grid, "launched");
         Ok(ticket)
@@ -193,6 +199,7 @@ impl State {
     }
 
     fn ended(&mut self, pe: &Pe) {
+        self.tables.clear();
         if std::mem::replace(&mut self.runs, false) {
             pe.service().ended();
         }

@@ -55,7 +55,8 @@ impl Pe {
         let board = &self.work().board;
         let word = board.take(self.config().timeout)?;
         let ticket = board.ticket(1, op.name);
-        let ctx = marked(self.ctx(), board.addr(word.index), ticket);
+        let (ctx, _table) = self.context_for(&op.call)?;
+        let ctx = marked(ctx, board.addr(word.index), ticket);
         self.service().launched();
         let ran = self.machine_ref().run(Step { ctx, grid: op.grid, call: op.call }, self.patience());
         self.service().ended();

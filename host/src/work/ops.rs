@@ -6,7 +6,7 @@ use std::any::TypeId;
 
 use bytemuck::Pod;
 use rushmem_device::amo::{Amo, AmoWord};
-use rushmem_device::{Cmp, Element, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team};
+use rushmem_device::{Cmp, Element, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team};
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Set, Transfer, Word};
 use rushmem_runtime_kernels::{
     rushmem_atomic, rushmem_collective, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_strided,
@@ -16,6 +16,7 @@ use rushmem_runtime_kernels::{
 use super::Op;
 use crate::initiated::{Wanted, Words};
 use crate::machine::Grid;
+use crate::memory::misuse;
 use crate::{Error, Pe, Result};
 
 /// Bytes that are worth a block of their own.
@@ -262,11 +263,9 @@ impl Pe {
 
     /// An object as bytes, if it is one.
     fn bytes<T: Pod>(&self, call: &'static str, object: SymSlice<T>) -> Result<SymSlice<u8>> {
-        if object.is_empty() && object.offset() <= self.ctx().parts().heap_bytes {
-            return Ok(object.cast());
-        }
-        if !self.has(object) {
-            let what = format!("{object:?} is not an object, or has been freed");
+        self.memory().check(object.handle()).map_err(|why| misuse(call, object, why))?;
+        if object.offset() == u64::MAX {
+            let what = format!("{object:?} is not inside of its object");
             return Err(Error::Misuse { call, what });
         }
         Ok(object.cast())

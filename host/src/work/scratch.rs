@@ -46,11 +46,6 @@ impl Scratch {
         Self { at, results: Pool::new(0, RESULTS), chunks: Pool::new(0, CHUNKS) }
     }
 
-    /// True if it holds these bytes of the heap.
-    pub(crate) fn holds(&self, offset: u64, bytes: u64) -> bool {
-        offset >= self.at && offset.saturating_add(bytes) <= self.at + Self::BYTES
-    }
-
     /// A word for a result; waits at most this long for one.
     ///
     /// # Errors

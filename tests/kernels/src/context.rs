@@ -40,3 +40,61 @@ pub fn exclusive_turns(ctx: &Ctx, words: SymSlice<u64>, wrong: SymSlice<u32>, tu
     }
     Ok(())
 }
+
+/// Posts to three contexts of the host's making. While `slow` holds back what it put to element 0 of the next PE's `dst`,
+/// `quick` completes its own element 1; then `slow` is let go, with `more` puts to element 2 and a signal to element 3 behind it,
+/// and left without a quiet. All threads of the first block put by `together` to the rest. `seen` gets elements 0 and 1 as they
+/// were after the quiet of `quick`.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // three contexts, and what goes through them
+pub fn three_contexts(
+    ctx: &Ctx,
+    slow: Context<Exclusive>,
+    quick: Context,
+    together: Context<PerBlock>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    seen: SymSlice<u64>,
+    more: u32,
+) -> Result {
+    let (block, pe) = (Block::current(), ctx.pe_after(1));
+    if block.id() != 0 {
+        return Ok(());
+    }
+    let own = ctx.context(together)?;
+    own.put_nbi(block, dst.slice(4..dst.len()), src.slice(4..src.len()), pe)?;
+    own.quiet(block)?;
+    if !block.leader() {
+        return Ok(());
+    }
+    own.release();
+    let (slow, quick) = (ctx.context(slow)?, ctx.context(quick)?);
+    let batch = slow.batch();
+    batch.p(dst.at(0), 7, pe)?;
+    quick.p(dst.at(1), 8, pe)?;
+    quick.quiet(Thread)?;
+    let seen = ctx.local(seen);
+    seen.store(0, quick.g(dst.at(0), pe)?);
+    seen.store(1, quick.g(dst.at(1), pe)?);
+    batch.end();
+    let mut i = 0;
+    while i < more {
+        slow.put_nbi(Thread, dst.slice(2..3), src.slice(2..3), pe)?;
+        i += 1;
+    }
+    slow.signal_op(dst.at(3), SignalOp::Set, 9, pe)?;
+    slow.release();
+    Ok(())
+}
+
+/// Takes an exclusive context twice.
+#[kernel]
+pub fn take_context_twice(ctx: &Ctx, context: Context<Exclusive>) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let first = ctx.context(context)?;
+    let second = ctx.context(context).map(|_| ());
+    first.release();
+    second
+}

@@ -9,6 +9,7 @@ mod direct;
 mod errors;
 mod job;
 mod locks;
+mod memory;
 mod names;
 mod order;
 mod posting;
@@ -31,11 +32,12 @@ pub use collectives::{
     Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, half_barriers, reduce_floats,
     scattered, team_twice, words_with_flags,
 };
-pub use context::{exclusive_turns, private_puts};
+pub use context::{exclusive_turns, private_puts, take_context_twice, three_contexts};
 pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use job::{FACTS, count_up, end_the_job, put_and_leave, who_am_i};
 pub use locks::{locked_sum, sign_in};
+pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
@@ -43,7 +45,7 @@ pub use program::{Code, OP_WORDS, interpret};
 pub use rma::{Call, move_pieces, no_elements, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
 pub use streams::{
-    add_often, await_round, chain, expect, fill, meet, meet_with_all_blocks, next_round, put_cells,
+    add_often, await_round, chain, expect, fill_with, meet, meet_with_all_blocks, next_round, put_cells,
     put_nowhere,
 };
 pub use strided::{Strides, move_strided, thread_strides};

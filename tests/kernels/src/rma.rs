@@ -1,6 +1,7 @@
 //! Puts and gets of every kind.
 
 use rushmem_device::prelude::*;
+use rushmem_device::{Bf16, F16};
 
 use crate::units::{Together, Unit, With, modulo};
 
@@ -182,6 +183,8 @@ pub fn scalars(
     f64s: SymSlice<f64>,
     usizes: SymSlice<usize>,
     isizes: SymSlice<isize>,
+    halves: SymSlice<F16>,
+    brains: SymSlice<Bf16>,
 ) -> Result {
     let i = Thread::index() as u32;
     let value = i.wrapping_mul(0x9e37_79b9) ^ ctx.my_pe();
@@ -197,7 +200,9 @@ pub fn scalars(
     round_trip(ctx, i64s, wide as i64)?;
     round_trip(ctx, f64s, wide as f64)?;
     round_trip(ctx, usizes, wide as usize)?;
-    round_trip(ctx, isizes, wide as isize)
+    round_trip(ctx, isizes, wide as isize)?;
+    round_trip(ctx, halves, F16(value as u16))?;
+    round_trip(ctx, brains, Bf16(value as u16))
 }
 
 /// The first half of `all` takes what the previous PE puts, the second half what comes back.

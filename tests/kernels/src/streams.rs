@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 /// Writes `value` to all of this PE's `data`.
 #[kernel]
-pub fn fill(ctx: &Ctx, data: SymSlice<u64>, value: u64) {
+pub fn fill_with(ctx: &Ctx, data: SymSlice<u64>, value: u64) {
     let data = ctx.local(data);
     let mut i = Thread::index();
     while i < data.len() {

@@ -15,7 +15,7 @@ const ACTORS: usize = 8;
 /// Words that all rounds have in common.
 const KEPT: usize = 64;
 /// Rounds between two meetings of the actors.
-const EVERY: u64 = 4;
+const EVERY: u64 = 8;
 /// Longest pause before an operation, in turns of a waiting loop.
 const JITTER: u64 = 12;
 
@@ -26,7 +26,7 @@ const JITTER: u64 = 12;
 pub fn rounds() -> u64 {
     match std::env::var("RUSHMEM_LITMUS_ROUNDS") {
         Ok(rounds) => rounds.parse().expect("RUSHMEM_LITMUS_ROUNDS is a number of rounds"),
-        Err(_) => 64,
+        Err(_) => 48,
     }
 }
 

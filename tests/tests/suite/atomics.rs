@@ -181,7 +181,7 @@ fn many_fetches_may_be_outstanding() {
 fn floats_pass_bit_for_bit_and_add_up() {
     // A signalling NaN with a payload, in both widths; -0.0; a denormal.
     let patterns = [0x7ff0_dead_7fa0_beef, 0x8000_0000_8000_0000, 0x000f_1234_0000_0001];
-    let (blocks, threads, rounds) = (2, 16, 3);
+    let (blocks, threads, rounds) = (2, 8, 2);
     for setup in setups::all() {
         for bits in patterns {
             let found = setup.run(|pe| {

@@ -22,6 +22,8 @@ fn only_qps_that_kernels_use_are_made() {
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
             assert_eq!(pe.connected_qps(), 0);
+            // Nobody begins before all have looked.
+            pe.barrier()?;
             pe.run(grid(1, 32), small_puts(dst, src, 1, 1))?;
             // One block uses one QP towards its right neighbour, and the left neighbour has one towards this PE.
             await_qps(pe, 2);

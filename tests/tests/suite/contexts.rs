@@ -1,9 +1,10 @@
 //! Contexts with queues of their own, views, shared memory, and the field's own names.
 
-use rushmem::Grid;
-use rushmem_device::prelude::{Fetched, Lock, Signal};
+use rushmem::{Error, Grid};
+use rushmem_device::prelude::{Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
 use rushmem_test_kernels::{
     MORE_NAMES, NAMES, exclusive_turns, more_names, names, private_puts, reverse, swap_neighbours,
+    take_context_twice, three_contexts,
 };
 use rushmem_tests::{Setup, grid};
 
@@ -132,4 +133,50 @@ fn the_names_of_what_came_later() {
             Ok(())
         });
     }
+}
+
+#[test]
+fn contexts_of_the_host_are_ordered_and_completed_by_themselves() {
+    for (pes, depth, cq, nics) in [(1, 2, "ring", 1), (2, 8, "collapsed", 1), (3, 1024, "ring", 2)] {
+        let setup = Setup::new(pes).with("sq_depth", depth).with("cq", cq).with("nics_per_pe", nics);
+        let setup = setup.with("context_qps", 3).with("peer_path", "nic").with("block_qps", 1);
+        setup.run(|pe| {
+            let (dst, src, seen) = (pe.alloc::<u64>(100)?, pe.alloc::<u64>(100)?, pe.alloc::<u64>(2)?);
+            pe.write(src, &(0..100).collect::<Vec<u64>>())?;
+            let (quick, together) = (pe.context::<PerGpu>()?, pe.context::<PerBlock>()?);
+            // Twice, with a context made anew: it goes on where the first one stopped.
+            for more in [30, 5] {
+                pe.write(dst, &[0; 100])?;
+                pe.barrier()?;
+                let slow = pe.context::<Exclusive>()?;
+                pe.run(grid(2, 40), three_contexts(slow, quick, together, dst, src, seen, more))?;
+                // Completes what the kernel has left.
+                pe.destroy_context(slow)?;
+                pe.barrier()?;
+                assert_eq!(pe.read(seen)?, [0, 8], "{setup}");
+                let wanted: Vec<u64> = [7, 8, 2, 9].into_iter().chain(4..100).collect();
+                assert_eq!(pe.read(dst)?, wanted, "{setup}");
+                let again = pe.destroy_context(slow).unwrap_err();
+                assert!(matches!(again, Error::Misuse { call: "destroy_context", .. }), "{again}");
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_context_that_cannot_be_had_is_an_error_and_no_more() {
+    let told = Setup::new(1).with("context_qps", 1).run(|pe| {
+        let one = pe.context::<Exclusive>()?;
+        let none = pe.context::<Exclusive>().unwrap_err();
+        let busy = pe.run(grid(1, 32), take_context_twice(one)).unwrap_err();
+        assert!(busy.to_string().contains("the exclusive context is in use"), "{busy}");
+        pe.destroy_context(one)?;
+        // The set has served one thread at a time, and will not serve all.
+        assert!(pe.context::<PerGpu>().is_err());
+        let one = pe.context::<Exclusive>()?;
+        pe.destroy_context(one)?;
+        Ok(none.to_string())
+    });
+    assert!(told[0].contains("raise RUSHMEM_CONTEXT_QPS"), "{}", told[0]);
 }

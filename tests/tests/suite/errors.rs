@@ -69,13 +69,13 @@ fn a_misuse_is_named() {
             Misuse::TakeTwice,
             Code::NoQp,
             "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
-             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
         ),
         (
             Misuse::NoBlockQueues,
             Code::NoQp,
             "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
-             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
         ),
         (
             Misuse::ZeroStride,
@@ -95,7 +95,7 @@ fn a_misuse_is_named() {
             "a transfer with PE 0 of 2 elements here and 8 there, SITE",
         ),
         (Misuse::TooManyBlocks, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
-        (Misuse::FewStatuses, Code::LengthMismatch, "0 values or statuses for 8 words, SITE"),
+        (Misuse::FewStatuses, Code::LengthMismatch, "lengths that do not go together: 0 where 8 is wanted, SITE"),
         (Misuse::NoRoom, Code::OutOfRange, "index 0 of an object of 0 elements, SITE"),
         (
             Misuse::ClearUnheld,
@@ -113,7 +113,7 @@ fn a_misuse_is_named() {
             Misuse::NoQueue,
             Code::NoQp,
             "context 2 of its kind was asked for, the job has QPs for 1, SITE; raise RUSHMEM_BLOCK_QPS, \
-             RUSHMEM_EXCLUSIVE_QPS or RUSHMEM_QPS_PER_PEER to what the kernel uses",
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
         ),
         (Misuse::QuietNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
         (Misuse::MaskedNowhere, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use rushmem::{Error, Pe, Words};
 use rushmem_device::{Cmp, Error as Code, Signal, SignalOp, Sym};
-use rushmem_test_kernels::{add_often, expect, fill, meet, put_cells};
+use rushmem_test_kernels::{add_often, expect, fill_with, meet, put_cells};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -453,7 +453,7 @@ fn an_error_of_the_host_names_its_operation() {
         assert_eq!(told(pe.put(data, data.slice(0..3), 1)), "put: 3 elements for 4");
         assert_eq!(told(pe.put_from(data, &[1; 5], 1)), "put_from: 5 elements for an object of 4");
         let outside = told(pe.p(data.at(4), 1, 1));
-        assert!(outside.contains("is not an object, or has been freed"), "{outside}");
+        assert!(outside.contains("is not inside of its object"), "{outside}");
 
         let error = pe.signal_wait_until(signal, Cmp::Ge, 3).expect_err("nobody signals");
         assert!(error.to_string().starts_with("signal_wait_until: PE "), "{error}");
@@ -484,7 +484,7 @@ fn a_kernel_that_fails_beside_the_host_is_not_its_error() {
         stream.signal_wait_until(signal, Cmp::Ge, 1)?;
         for i in 0..50 {
             pe.atomic_fetch_add(word, 1, next(pe))?;
-            pe.run(grid(1, 32), fill(data, i))?;
+            pe.run(grid(1, 32), fill_with(data, i))?;
         }
         let error = stream.wait().expect_err("nobody signals");
         let name = "signal_wait_until on a stream";

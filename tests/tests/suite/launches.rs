@@ -2,7 +2,7 @@
 
 use rushmem::{Error, Grid};
 use rushmem_device::Signal;
-use rushmem_test_kernels::{chain, fill, meet_with_all_blocks, put_cells, put_nowhere};
+use rushmem_test_kernels::{chain, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -51,7 +51,7 @@ fn different_kernels_are_not_launched_together() {
     let error = Setup::new(2)
         .try_run(|pe| {
             let words = pe.alloc::<u64>(1)?;
-            let call = if pe.my_pe() == 0 { chain(words) } else { fill(words, 1) };
+            let call = if pe.my_pe() == 0 { chain(words) } else { fill_with(words, 1) };
             pe.launch_collective(grid(1, 1), call)?.wait()
         })
         .expect_err("two kernels");
@@ -96,23 +96,23 @@ fn a_grid_barrier_and_a_barrier_of_pes_go_together() {
 fn launches_of_a_pe_follow_each_other() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(100)?;
-        let first = pe.launch(grid(2, 32), fill(data, 1))?;
-        let second = pe.launch(grid(2, 32), fill(data, 2))?;
+        let first = pe.launch(grid(2, 32), fill_with(data, 1))?;
+        let second = pe.launch(grid(2, 32), fill_with(data, 2))?;
         second.wait()?;
         assert_eq!(pe.read(data)?, [2; 100]);
         first.wait()?;
 
-        let before = pe.launch(grid(2, 32), fill(data, 3))?;
+        let before = pe.launch(grid(2, 32), fill_with(data, 3))?;
         let failed = pe.launch(grid(1, 32), put_nowhere(data.at(0)))?;
-        let behind = pe.launch(grid(2, 32), fill(data, 4))?;
+        let behind = pe.launch(grid(2, 32), fill_with(data, 4))?;
         before.wait()?;
         let error = behind.wait().expect_err("the one before it failed");
-        let text = "fill did not run, since put_nowhere, launched before it, failed";
+        let text = "fill_with did not run, since put_nowhere, launched before it, failed";
         assert_eq!(error.to_string(), text);
         let error = failed.wait().expect_err("there is no such PE");
         assert!(matches!(error, Error::Device { .. }), "{error}");
         assert_eq!(pe.read(data)?, [3; 100]);
-        pe.run(grid(2, 32), fill(data, 5))?;
+        pe.run(grid(2, 32), fill_with(data, 5))?;
         assert_eq!(pe.read(data)?, [5; 100]);
         pe.barrier()
     });

@@ -12,6 +12,7 @@ mod jobs;
 mod launches;
 mod life;
 mod locks;
+mod memory;
 mod posting;
 mod program;
 mod rma;

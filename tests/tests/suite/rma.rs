@@ -1,7 +1,7 @@
 //! Puts and gets.
 
 use rushmem::{Error, Grid, Pe};
-use rushmem_device::{Scalar, Signal, SymSlice};
+use rushmem_device::{Bf16, F16, Scalar, Signal, SymSlice};
 use rushmem_test_kernels::{Call, Together, With, move_pieces, no_elements, scalars, small_puts};
 use rushmem_tests::{Setup, grid};
 
@@ -245,6 +245,8 @@ struct Scalars {
     f64s: SymSlice<f64>,
     usizes: SymSlice<usize>,
     isizes: SymSlice<isize>,
+    halves: SymSlice<F16>,
+    brains: SymSlice<Bf16>,
 }
 
 impl Scalars {
@@ -262,6 +264,8 @@ impl Scalars {
             f64s: pe.alloc(2 * n)?,
             usizes: pe.alloc(2 * n)?,
             isizes: pe.alloc(2 * n)?,
+            halves: pe.alloc(2 * n)?,
+            brains: pe.alloc(2 * n)?,
         })
     }
 
@@ -279,6 +283,8 @@ impl Scalars {
             self.f64s,
             self.usizes,
             self.isizes,
+            self.halves,
+            self.brains,
         )
     }
 
@@ -294,7 +300,9 @@ impl Scalars {
         same(pe, self.i64s, n, |_, wide| wide as i64)?;
         same(pe, self.f64s, n, |_, wide| wide as f64)?;
         same(pe, self.usizes, n, |_, wide| wide as usize)?;
-        same(pe, self.isizes, n, |_, wide| wide as isize)
+        same(pe, self.isizes, n, |_, wide| wide as isize)?;
+        same(pe, self.halves, n, |value, _| F16(value as u16))?;
+        same(pe, self.brains, n, |value, _| Bf16(value as u16))
     }
 }
 

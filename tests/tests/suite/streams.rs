@@ -2,7 +2,7 @@
 
 use rushmem::{Error, Pe, Stream, Words};
 use rushmem_device::{Cmp, Error as Code, Signal, SignalOp};
-use rushmem_test_kernels::{await_round, expect, fill, next_round, put_cells, put_nowhere};
+use rushmem_test_kernels::{await_round, expect, fill_with, next_round, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -18,9 +18,9 @@ fn a_put_takes_its_source_in_stream_order() {
             let (dst, src) = (pe.alloc::<u64>(3000)?, pe.alloc::<u64>(3000)?);
             let stream = pe.stream()?;
             for round in [1, 3, 5] {
-                stream.launch(grid(2, 32), fill(src, round))?;
+                stream.launch(grid(2, 32), fill_with(src, round))?;
                 stream.put(dst, src, next(pe))?;
-                stream.launch(grid(2, 32), fill(src, round + 1))?;
+                stream.launch(grid(2, 32), fill_with(src, round + 1))?;
                 stream.quiet()?;
                 stream.wait()?;
                 pe.barrier()?;
@@ -43,7 +43,7 @@ fn what_a_stream_gets_is_there_for_its_next_kernel() {
             let (stream, wanted) = (pe.stream()?, 7 + u64::from(next(pe)));
             stream.get(mine, theirs, next(pe))?;
             stream.launch(grid(2, 32), expect(mine, wanted, bad))?;
-            stream.launch(grid(2, 32), fill(mine, 0))?;
+            stream.launch(grid(2, 32), fill_with(mine, 0))?;
             stream.get_nbi(mine, theirs, next(pe))?;
             stream.quiet()?;
             stream.launch(grid(2, 32), expect(mine, wanted, bad))?;
@@ -68,13 +68,13 @@ fn a_wait_holds_up_its_own_stream_only() {
             let (held, free) = (pe.stream()?, pe.stream()?);
             held.signal_wait_until(signal, Cmp::Eq, 4)?;
             held.launch(grid(2, 32), expect(data, 9, bad))?;
-            free.launch(grid(1, 32), fill(src, 9))?;
+            free.launch(grid(1, 32), fill_with(src, 9))?;
             free.wait()?;
             // All others are held up, and all free ones are through.
             pe.barrier()?;
             free.put_signal(data, src, signal, SignalOp::Set, 4, pe.my_pe() ^ 1)?;
             // The source may be written again behind it.
-            free.launch(grid(1, 32), fill(src, 0))?;
+            free.launch(grid(1, 32), fill_with(src, 0))?;
             free.wait()?;
             held.quiet()?;
             held.wait()?;
@@ -168,7 +168,7 @@ fn a_stream_follows_the_mark_of_another() {
         let signal = pe.alloc_one::<Signal>()?;
         let (first, second) = (pe.stream()?, pe.stream()?);
         first.signal_wait_until(signal, Cmp::Ge, 1)?;
-        first.launch(grid(2, 32), fill(data, 3))?;
+        first.launch(grid(2, 32), fill_with(data, 3))?;
         let filled = first.record()?;
         second.follow(&filled)?;
         second.launch(grid(2, 32), expect(data, 3, bad))?;
@@ -197,7 +197,7 @@ fn two_streams_work_independently() {
             for ring in order {
                 let part = ring * 50..(ring + 1) * 50;
                 let stream: &Stream<'_> = &streams[ring];
-                stream.launch(grid(1, 32), fill(src.slice(part.clone()), 60 + ring as u64))?;
+                stream.launch(grid(1, 32), fill_with(src.slice(part.clone()), 60 + ring as u64))?;
                 for round in 1..6 {
                     let (dst, src) = (data.slice(part.clone()), src.slice(part.clone()));
                     stream.put_signal(dst, src, signals.at(ring), SignalOp::Add, 1, next(pe))?;
@@ -219,11 +219,11 @@ fn an_error_ends_a_stream_until_it_is_told() {
     Setup::new(2).with("timeout", "1s").run(|pe| {
         let (data, signal) = (pe.alloc::<u64>(40)?, pe.alloc_one::<Signal>()?);
         let (failing, other) = (pe.stream()?, pe.stream()?);
-        failing.launch(grid(1, 32), fill(data, 1))?;
+        failing.launch(grid(1, 32), fill_with(data, 1))?;
         failing.signal_wait_until(signal, Cmp::Ge, 5)?;
-        failing.launch(grid(1, 32), fill(data, 2))?;
+        failing.launch(grid(1, 32), fill_with(data, 2))?;
         failing.put(data, data, next(pe))?;
-        other.launch(grid(1, 32), fill(data.slice(0..4), 8))?;
+        other.launch(grid(1, 32), fill_with(data.slice(0..4), 8))?;
         let error = failing.wait().expect_err("nobody signals");
         let Error::Operation { what, cause } = &error else { panic!("{error}") };
         assert_eq!(*what, "signal_wait_until on a stream");
@@ -235,7 +235,7 @@ fn an_error_ends_a_stream_until_it_is_told() {
         failing.launch(grid(1, 32), put_nowhere(data.at(0)))?;
         let error = failing.wait().expect_err("there is no such PE");
         assert!(matches!(&error, Error::Operation { what: "put_nowhere", .. }), "{error}");
-        failing.launch(grid(1, 32), fill(data, 3))?;
+        failing.launch(grid(1, 32), fill_with(data, 3))?;
         failing.wait()?;
         assert_eq!(pe.read(data)?, [3; 40]);
         let error = failing.put(data, data, 2).expect_err("there is no PE 2");
@@ -284,7 +284,7 @@ fn a_graph_that_fails_says_where_and_stops() {
         let graph = stream.capture(|stream| {
             stream.atomic_add(count, 1, 0)?;
             stream.signal_wait_until(signal, Cmp::Ge, 1)?;
-            stream.launch(grid(1, 1), fill(data, 6))
+            stream.launch(grid(1, 1), fill_with(data, 6))
         })?;
         // Every launch but the first does nothing; otherwise each would wait for its deadline.
         for _ in 0..100 {
@@ -324,7 +324,7 @@ fn a_stream_that_is_dropped_has_ended() {
         let data = pe.alloc::<u64>(500)?;
         for round in 0..20 {
             let stream = pe.stream()?;
-            stream.launch(grid(2, 32), fill(data, round))?;
+            stream.launch(grid(2, 32), fill_with(data, round))?;
             drop(stream);
             assert_eq!(pe.read(data)?, [round; 500]);
         }

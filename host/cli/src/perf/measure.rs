@@ -186,13 +186,14 @@ impl<'a> Bed<'a> {
         let seed = |pe: u32| 2 * run + 1 + u64::from(pe);
         self.fill(self.src.slice(0..touched), seed(self.pe.my_pe()))?;
         let each = u32::from(shape.bench == Bench::PutQuiet);
-        let (spans, dst, src, rounds, places) = (self.spans, self.dst, self.src, shape.rounds, places as u32);
+        let (dst, src) = (self.dst.slice(0..touched), self.src.slice(0..touched));
+        let (spans, rounds) = (self.spans, shape.rounds);
         let (call, from, to) = match shape.bench {
-            Bench::GetBandwidth => (kernels::get(spans, dst, src, len, places, rounds, each), 1, 0),
-            _ => (kernels::put(spans, dst, src, len, places, rounds, each), 0, 1),
+            Bench::GetBandwidth => (kernels::get(spans, dst, src, len, rounds, each), 1, 0),
+            _ => (kernels::put(spans, dst, src, len, rounds, each), 0, 1),
         };
         let ns = self.timed(shape, call)?;
-        self.on(to, || self.check(self.dst.slice(0..touched), seed(from)))?;
+        self.on(to, || self.check(dst, seed(from)))?;
         Ok(ns)
     }
 

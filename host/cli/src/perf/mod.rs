@@ -104,7 +104,7 @@ fn message(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| "a number of bytes, such as 8, 64K or 256M".to_owned())?;
     match number.checked_mul(1 << shift) {
-        Some(bytes) if bytes >= 8 && bytes % 8 == 0 && bytes <= 64 << 30 => Ok(bytes),
+        Some(bytes) if bytes >= 8 && bytes.is_multiple_of(8) && bytes <= 64 << 30 => Ok(bytes),
         _ => Err("a multiple of 8 bytes, at most 64G".into()),
     }
 }
@@ -255,7 +255,7 @@ fn bounds(args: &Args, gpu: bool, config: &Config) -> Result<Bounds, Error> {
         let heap_bytes = heap_bytes.max(2 * window + measure::OTHER_BYTES);
         return Ok(Bounds { max_bytes, window, heap_bytes });
     }
-    let room = heap_bytes.saturating_sub(measure::OTHER_BYTES) / 2 & !4095;
+    let room = (heap_bytes.saturating_sub(measure::OTHER_BYTES) / 2) & !4095;
     let least = asked.unwrap_or(64 << 10);
     if room < least {
         return Err(Error::Usage(format!(

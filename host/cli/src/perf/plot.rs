@@ -24,19 +24,19 @@ pub(super) fn svg(ours: &Results, others: &[Results]) -> String {
         .collect();
     let columns = panels.len().clamp(1, 2);
     let rows = panels.len().div_ceil(columns).max(1);
-    let (width, height) = (PANEL.0 * columns as f64, PANEL.1 * rows as f64 + 40.0);
+    let head = 18.0 * programs.len() as f64 + 12.0;
+    let (width, height) = (PANEL.0 * columns as f64, PANEL.1 * rows as f64 + head);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    let mut x = 12.0;
-    for (program, colour) in programs.iter().zip(COLOURS.iter().cycle()) {
-        let name = format!("{}, {}", program.program, program.machine);
-        let _ = writeln!(text, "<text x=\"{x}\" y=\"20\" fill=\"{colour}\">{}</text>", escape(&name));
-        x += 7.0 * name.len() as f64 + 20.0;
+    for (i, (program, colour)) in programs.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        let name = escape(&format!("{}, {}", program.program, program.machine));
+        let y = 18.0 * (i + 1) as f64;
+        let _ = writeln!(text, "<text x=\"12\" y=\"{y}\" fill=\"{colour}\">{name}</text>");
     }
     for (i, (bench, curves)) in panels.iter().enumerate() {
-        let at = (PANEL.0 * (i % columns) as f64, 40.0 + PANEL.1 * (i / columns) as f64);
+        let at = (PANEL.0 * (i % columns) as f64, head + PANEL.1 * (i / columns) as f64);
         panel(&mut text, at, *bench, curves);
     }
     text + "</svg>\n"

@@ -15,7 +15,7 @@ use super::error::{RdmaError, errno_text, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
 use crate::cuda::DeviceBuffer;
 use crate::machine::Region;
-use crate::provider::{Error, Key, Pd, Umem};
+use crate::provider::{Error, Key, Pd, Umem, place_in_page};
 
 /// What the NIC and peers may do with a heap. Not among it: relaxed ordering. A signal may follow its data in the same
 /// QP and must not overtake it on the bus, or the waiting kernel reads what was there before.
@@ -73,27 +73,34 @@ impl RdmaPd {
         self.context.title()
     }
 
-    fn key(self: &Arc<Self>, raw: *mut ibv_mr) -> Result<RdmaKey, i32> {
+    fn key(self: &Arc<Self>, raw: *mut ibv_mr, base: u64) -> Result<RdmaKey, i32> {
         match NonNull::new(raw) {
-            Some(raw) => Ok(RdmaKey { raw, pd: Arc::clone(self) }),
+            Some(raw) => Ok(RdmaKey { raw, base, pd: Arc::clone(self) }),
             None => Err(last_errno()),
         }
     }
 
     fn register_gpu(self: &Arc<Self>, region: &Region, buffer: &DeviceBuffer) -> Result<RdmaKey, RdmaError> {
         let (pd, len) = (self.raw(), region.memory.len());
+        if !buffer.address().is_multiple_of(PAGE_SIZES) {
+            let why = format!(
+                "a NIC knows GPU memory by pages of {PAGE_SIZES} bytes, and {:#x} is not the beginning of one",
+                buffer.address()
+            );
+            return Err(RdmaError::Unusable { nic: self.context.title().into(), why });
+        }
         let by_dma_buf = |fd: &OwnedFd| {
             let _offer = peer_memory::offer(region, buffer, Some(fd));
             // SAFETY: a live PD, and a dma-buf of at least this length.
             let raw = unsafe { ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), ACCESS as i32) };
-            self.key(raw)
+            self.key(raw, 0)
         };
         let by_address = || {
             let _offer = peer_memory::offer(region, buffer, None);
             // SAFETY: a live PD; the kernel checks the addresses, which stay allocated: queues and keys go before the
             // memory that they lie in.
             let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, ACCESS as i32) };
-            self.key(raw)
+            self.key(raw, 0)
         };
         let calls = Calls {
             dma_buf: "ibv_reg_dmabuf_mr",
@@ -103,11 +110,16 @@ impl RdmaPd {
         gpu_memory(&self.context, buffer, "registering GPU memory", calls, by_dma_buf, by_address)
     }
 
-    fn register_host(self: &Arc<Self>, start: NonNull<u8>, len: u64) -> Result<RdmaKey, RdmaError> {
+    fn register_host(
+        self: &Arc<Self>,
+        start: NonNull<u8>,
+        len: u64,
+        base: u64,
+    ) -> Result<RdmaKey, RdmaError> {
         // SAFETY: a live PD, and memory that is mapped as long as its region, which outlives the key.
         let raw =
-            unsafe { ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, 0, ACCESS as i32) };
-        self.key(raw).map_err(|errno| {
+            unsafe { ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, base, ACCESS as i32) };
+        self.key(raw, base).map_err(|errno| {
             self.context.error(format!("ibv_reg_mr_iova of {} KiB", len >> 10), errno, memory_remedy(errno))
         })
     }
@@ -115,7 +127,7 @@ impl RdmaPd {
     fn register(self: &Arc<Self>, region: &Region) -> Result<RdmaKey, RdmaError> {
         match (&region.gpu, region.memory.host_ptr()) {
             (Some(buffer), _) => self.register_gpu(region, buffer),
-            (None, Some(start)) => self.register_host(start, region.memory.len()),
+            (None, Some(start)) => self.register_host(start, region.memory.len(), place_in_page(region)),
             (None, None) => Err(nowhere(&self.context)),
         }
     }
@@ -147,6 +159,7 @@ impl Pd for SharedPd {
 /// A memory region. Deregistered on drop.
 struct RdmaKey {
     raw: NonNull<ibv_mr>,
+    base: u64,
     pd: Arc<RdmaPd>,
 }
 
@@ -164,6 +177,10 @@ impl Key for RdmaKey {
     fn rkey(&self) -> u32 {
         // SAFETY: a live region.
         unsafe { self.raw.as_ref().rkey }
+    }
+
+    fn base(&self) -> u64 {
+        self.base
     }
 }
 

@@ -7,7 +7,7 @@ mod types;
 
 use rushmem::TeamConfig;
 use rushmem_device::{ElementKind, Reduce, Scan, Team};
-use rushmem_test_kernels::{Step, Together, scattered, words_with_flags};
+use rushmem_test_kernels::{Step, Together, barriers, scattered, words_with_flags};
 use rushmem_tests::{Setup, grid};
 
 use self::model::{Do, Plan};
@@ -249,5 +249,22 @@ fn blocks_of_any_length_come_to_their_places() {
                 assert_eq!(found[pe as usize], wanted, "{setup}, {together:?}, PE {pe}");
             }
         }
+    }
+}
+
+/// As [`nobody_leaves_a_barrier_early`](super::signals), a hundred thousand barriers: for a nightly run.
+#[test]
+#[ignore = "takes a minute: run it with --ignored"]
+fn nobody_gets_two_barriers_ahead() {
+    for (pes, path) in [(2, "auto"), (3, "nic")] {
+        let setup = Setup::new(pes).with("peer_path", path).with("softnic_fault", "skip_qp=0.1");
+        let bad = setup.run(|pe| {
+            let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
+            // Two in each round.
+            pe.run(grid(1, 1), barriers(Together::Thread as u32, cells, bad, 25_000))?;
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
     }
 }

@@ -1,0 +1,92 @@
+//! Contexts that the host makes and destroys.
+
+use std::any::TypeId;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rushmem_device::{Claim, Context};
+
+use crate::queues::{Service, Shape};
+use crate::{Error, Pe, Result};
+
+/// Which of the contexts' sets of queues are in use. A set serves one sharing as long as the job runs: who posts to it with
+/// less synchronisation must never meet who posts with more, not even by a context that was destroyed.
+pub(crate) struct Contexts {
+    sets: Mutex<Vec<Set>>,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Set {
+    sharing: Option<TypeId>,
+    in_use: bool,
+}
+
+impl Contexts {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self { sets: Mutex::new(vec![Set::default(); shape.context_sets as usize]), shape }
+    }
+
+    fn sets(&self) -> MutexGuard<'_, Vec<Set>> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, sharing: TypeId) -> Result<u32> {
+        let mut sets = self.sets();
+        let free = |wanted: Option<TypeId>| move |set: &Set| !set.in_use && set.sharing == wanted;
+        let place = sets.iter().position(free(Some(sharing))).or_else(|| sets.iter().position(free(None)));
+        let Some(place) = place else {
+            let why = format!(
+                "the job has QPs for {}, which are in use or made for another sharing; raise RUSHMEM_CONTEXT_QPS",
+                sets.len()
+            );
+            return Err(Error::Unavailable { what: "another context".into(), why });
+        };
+        sets[place] = Set { sharing: Some(sharing), in_use: true };
+        Ok(place as u32)
+    }
+
+    fn give_back(&self, sharing: TypeId, index: u32, service: &Service, until: Instant) -> Result<()> {
+        let known = Some(Set { sharing: Some(sharing), in_use: true });
+        let found = self.sets().get(index as usize).copied();
+        if found.map(|set| (set.sharing, set.in_use)) != known.map(|set| (set.sharing, set.in_use)) {
+            let what = format!("context {index} is not there, or has been destroyed");
+            return Err(Error::Misuse { call: "destroy_context", what });
+        }
+        service.drain(self.shape.context_qps(index), until)?;
+        if let Some(set) = self.sets().get_mut(index as usize) {
+            set.in_use = false;
+        }
+        Ok(())
+    }
+}
+
+impl Pe {
+    /// Makes a context: queues of its own, which a kernel uses by [`Ctx::context`](rushmem_device::Ctx::context). What is
+    /// posted there is ordered and completed by itself. Not collective. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
+    ///
+    /// ```ignore
+    /// let halo = pe.context::<PerGpu>()?;
+    /// pe.run(grid, exchange(halo, cells))?;
+    /// pe.destroy_context(halo)?;
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if all that the job has QPs for are in use (`context_qps`); nothing else is affected.
+    pub fn context<S: Claim>(&self) -> Result<Context<S>> {
+        let index = self.contexts.take(TypeId::of::<S>())?;
+        // SAFETY: `take` gives a number to one sharing only, as long as the job runs.
+        Ok(unsafe { Context::from_raw(index) })
+    }
+
+    /// Destroys a context, after all that was posted to it is complete; no kernel uses it any more. Not collective.
+    /// OpenSHMEM 1.6 section 9.5, `shmem_ctx_destroy`.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if it has been destroyed; [`Error::Unavailable`] if it is not complete before the deadline
+    /// (`timeout`).
+    pub fn destroy_context<S: Claim>(&self, context: Context<S>) -> Result<()> {
+        let until = Instant::now() + self.config().timeout;
+        self.contexts.give_back(TypeId::of::<S>(), context.index(), self.service(), until)
+    }
+}

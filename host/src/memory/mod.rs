@@ -1,0 +1,310 @@
+//! The memory of a PE that kernels name by offsets: the symmetric heap, what it has grown by, registered buffers.
+//!
+//! ```text
+//! 0            heap_bytes        next                        2^63
+//! | first heap |  gap  | segment | gap | segment | ...       | local buffers ...
+//! ```
+//!
+//! The first heap is found by its length alone. Everything above is a [`Segment`], found in a table that each launch gets
+//! with its context. Offsets of segments are never given out twice: one of a segment that has gone leads nowhere.
+
+mod allocator;
+mod buffer;
+mod segment;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
+use rushmem_device::{Ctx, Handle};
+
+use crate::machine::{Machine, Region};
+use crate::{Error, Result};
+
+use self::allocator::{Allocator, Wrong};
+pub use self::buffer::{Buffer, GpuBuffer, HostRange, Pages, Place};
+pub(crate) use self::segment::{Segment, Table};
+
+/// Segments begin at multiples of this, as their memory does: the largest alignment of an object.
+pub(crate) const PIECE: u64 = 2 << 20;
+
+/// The smallest alignment that may be asked for, and the largest.
+pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=PIECE;
+
+/// All memory of a PE that has offsets. Its keys must go before the protection domains that they are of.
+pub(crate) struct Memory {
+    heap: Region,
+    /// The context without segments.
+    parts: CtxParts,
+    /// In the upper half of each stamp of symmetric memory: another number for each job.
+    job: u32,
+    /// Bytes that the heap may grow to.
+    max: u64,
+    machine: Arc<dyn Machine>,
+    state: Mutex<State>,
+}
+
+struct State {
+    allocator: Allocator,
+    table: Arc<Table>,
+    /// The first offset that no segment has had.
+    next: u64,
+    next_local: u64,
+    /// Bytes that the heap has been given.
+    given: u64,
+}
+
+/// A handle that does not name what it should, and why.
+pub(crate) type Refused = &'static str;
+
+pub(crate) const GONE: Refused = "is not an object, or has been freed";
+const UNREGISTERED: Refused = "is not registered with this PE, or not any more";
+const IN_USE: Refused = "may be in use by a kernel: wait for the end of all launches first";
+const ANOTHER_JOB: Refused = "belongs to another job";
+const REGISTERED: Refused = "is a registered buffer, which `unregister_symmetric` gives back";
+const OUTSIDE: Refused = "is not inside of its object";
+const PART: Refused = "is only a part of an object";
+
+impl Memory {
+    /// The heap `heap`, of which objects may have what begins at `reserved`, and a context of `parts`.
+    pub(crate) fn new(
+        heap: Region,
+        reserved: u64,
+        parts: CtxParts,
+        job: u32,
+        max: Option<u64>,
+        machine: Arc<dyn Machine>,
+    ) -> Self {
+        let state = State {
+            allocator: Allocator::new(reserved, parts.heap_bytes),
+            table: Arc::new(Table::empty()),
+            next: parts.heap_bytes + 1,
+            next_local: LOCAL_OFFSETS,
+            given: parts.heap_bytes - reserved,
+        };
+        Self { heap, parts, job, max: max.unwrap_or(0), machine, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The context of a launch that begins now, and what must live as long as it.
+    pub(crate) fn current(&self) -> (Ctx, Arc<Table>) {
+        let table = Arc::clone(&self.state().table);
+        // SAFETY: the addresses are of memory that the PE keeps, and of the table, which the launch keeps.
+        (unsafe { Ctx::from_parts(CtxParts { segments: table.addr(), ..self.parts }) }, table)
+    }
+
+    /// The stamp of what collective call number `n` makes.
+    pub(crate) fn stamp(&self, n: u64) -> u64 {
+        u64::from(self.job) << 32 | u64::from(n as u32)
+    }
+
+    /// Bytes of the heap that are free.
+    pub(crate) fn available(&self) -> u64 {
+        self.state().allocator.available()
+    }
+
+    /// Bytes that the heap has for objects.
+    pub(crate) fn total(&self) -> u64 {
+        self.state().allocator.total()
+    }
+
+    /// The offset of a new object.
+    ///
+    /// # Errors
+    /// [`Error::HeapFull`].
+    pub(crate) fn alloc(&self, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
+        self.state().allocator.alloc(bytes, align, stamp)
+    }
+
+    /// Takes a whole object back.
+    pub(crate) fn free(&self, object: Handle) -> Result<(), Refused> {
+        self.known(object)?;
+        let freed = self.state().allocator.free(object);
+        freed.map_err(|wrong| self.refused(object, wrong))
+    }
+
+    /// Whether `object` is a whole object of the heap.
+    pub(crate) fn whole(&self, object: Handle) -> Result<(), Refused> {
+        self.known(object)?;
+        let found = self.state().allocator.whole(object);
+        found.map_err(|wrong| self.refused(object, wrong))
+    }
+
+    /// Makes a whole object longer or shorter where it is; false if it cannot be there.
+    pub(crate) fn resize(&self, object: Handle, bytes: u64, stamp: u64) -> bool {
+        self.state().allocator.resize(object.offset, bytes, stamp)
+    }
+
+    fn refused(&self, object: Handle, wrong: Wrong) -> Refused {
+        match wrong {
+            Wrong::Part => PART,
+            Wrong::Gone if object.offset > self.parts.heap_bytes && self.locate(object).is_ok() => REGISTERED,
+            Wrong::Gone => GONE,
+        }
+    }
+
+    /// Whether `handle` is of this job.
+    fn known(&self, handle: Handle) -> Result<(), Refused> {
+        let ours =
+            handle.stamp == 0 || handle.offset >= LOCAL_OFFSETS || handle.stamp >> 32 == u64::from(self.job);
+        if ours { Ok(()) } else { Err(ANOTHER_JOB) }
+    }
+
+    /// Whether what `handle` was made for is still there. A part that is not inside of its object is left to the call
+    /// that uses it, and one that was made by `from_raw` to whoever made it.
+    pub(crate) fn check(&self, handle: Handle) -> Result<(), Refused> {
+        if handle.stamp == 0 || handle.offset == u64::MAX { Ok(()) } else { self.locate(handle).map(|_| ()) }
+    }
+
+    /// The memory that `handle` names, and where in it.
+    pub(crate) fn locate(&self, handle: Handle) -> Result<(Region, u64), Refused> {
+        self.known(handle)?;
+        if handle.offset == u64::MAX {
+            return Err(OUTSIDE);
+        }
+        let state = self.state();
+        let segments = state.table.segments();
+        if let Some(segment) = segments.iter().find(|segment| segment.holds(handle)) {
+            return Ok((segment.region().clone(), handle.offset - segment.begin));
+        }
+        if handle.offset >= LOCAL_OFFSETS {
+            return Err(UNREGISTERED);
+        }
+        if handle.bytes > 0 && !state.allocator.holds(handle) {
+            return Err(GONE);
+        }
+        let inside = |segment: &&Arc<Segment>| {
+            handle.offset.checked_sub(segment.begin).is_some_and(|at| at <= segment.bytes)
+        };
+        match segments.iter().find(inside) {
+            Some(segment) => Ok((segment.region().clone(), handle.offset - segment.begin)),
+            None => Ok((self.heap.clone(), handle.offset)),
+        }
+    }
+
+    /// How much the heap must grow for an object of `bytes`: it doubles, within its limit. The same on all PEs.
+    pub(crate) fn piece_for(&self, bytes: u64, align: u64) -> Option<u64> {
+        let given = self.state().given;
+        let needed = bytes.max(1).checked_add(align)?.checked_next_multiple_of(PIECE)?;
+        let allowed = self.max.checked_sub(given)?;
+        let piece = needed.max(given).min(allowed) / PIECE * PIECE;
+        (piece >= needed).then_some(piece)
+    }
+
+    /// The heap gets `segment`, whose ends on all PEs are known.
+    ///
+    /// # Errors
+    /// If there is no memory for the table.
+    pub(crate) fn grow(&self, segment: Segment) -> Result<()> {
+        let mut state = self.state();
+        let (begin, bytes) = (state.next.next_multiple_of(PIECE), segment.bytes);
+        self.insert(&mut state, segment.at(begin, bytes, 0))?;
+        state.allocator.add(begin, begin + bytes);
+        state.given += bytes;
+        Ok(())
+    }
+
+    /// A buffer of the user's becomes symmetric memory; its offset.
+    ///
+    /// # Errors
+    /// As [`Memory::grow`].
+    pub(crate) fn open(&self, segment: Segment, bytes: u64, stamp: u64) -> Result<u64> {
+        let mut state = self.state();
+        let begin = state.next.next_multiple_of(PIECE);
+        self.insert(&mut state, segment.at(begin, bytes, stamp))?;
+        Ok(begin)
+    }
+
+    /// A buffer of the user's becomes a near end of this PE's transfers; its offset and stamp.
+    ///
+    /// # Errors
+    /// As [`Memory::grow`].
+    pub(crate) fn open_local(&self, segment: Segment, bytes: u64) -> Result<(u64, u64)> {
+        /// The last stamp of a local buffer of this process.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let stamp = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut state = self.state();
+        let begin = state.next_local;
+        self.insert(&mut state, segment.at(begin, bytes, stamp))?;
+        Ok((begin, stamp))
+    }
+
+    fn insert(&self, state: &mut State, segment: Segment) -> Result<()> {
+        // Between two segments there is a gap, so that the end of one is not in the next.
+        let after = (segment.begin + segment.bytes + 1).next_multiple_of(PIECE);
+        let next = if segment.begin >= LOCAL_OFFSETS { &mut state.next_local } else { &mut state.next };
+        *next = after;
+        self.enter(state, segment)
+    }
+
+    fn enter(&self, state: &mut State, segment: Segment) -> Result<()> {
+        let mut segments = state.table.segments().to_vec();
+        segments.push(Arc::new(segment));
+        state.table = Arc::new(Table::new(&*self.machine, segments)?);
+        Ok(())
+    }
+
+    /// Takes a buffer of the user's out of the table: launches that begin from now on do not know it.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if it is not there as a whole, or a launch goes on, which might use it; if there is no memory for
+    /// the new table.
+    pub(crate) fn close(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
+        let wrong = |why| misuse(call, buffer, why);
+        self.known(buffer).map_err(wrong)?;
+        let mut state = self.state();
+        let all = state.table.segments();
+        let place =
+            all.iter().position(|segment| segment.holds(buffer)).ok_or_else(|| wrong(UNREGISTERED))?;
+        if all[place].bytes != buffer.bytes {
+            return Err(wrong(PART));
+        }
+        // The table and the segment have one owner each, unless a launch has the table, or one of before.
+        if Arc::strong_count(&state.table) > 1 || Arc::strong_count(&all[place]) > 1 {
+            return Err(wrong(IN_USE));
+        }
+        let mut stay = all.to_vec();
+        let gone = stay.remove(place);
+        state.table = Arc::new(Table::new(&*self.machine, stay)?);
+        Arc::into_inner(gone).ok_or_else(|| wrong(IN_USE))
+    }
+
+    /// Undoes [`Memory::close`].
+    ///
+    /// # Errors
+    /// If there is no memory for the table.
+    pub(crate) fn open_again(&self, segment: Segment) -> Result<()> {
+        let mut state = self.state();
+        self.enter(&mut state, segment)
+    }
+
+    /// Whole handles of all buffers that are registered with this PE only.
+    pub(crate) fn locals(&self) -> Vec<Handle> {
+        let state = self.state();
+        let local = state.table.segments().iter().filter(|segment| segment.begin >= LOCAL_OFFSETS);
+        local.map(|s| Handle { offset: s.begin, bytes: s.bytes, stamp: s.stamp }).collect()
+    }
+
+    /// True if a buffer of the user's that is registered, or the heap, has one of these bytes.
+    pub(crate) fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let heap = self.heap.memory.host_ptr().map_or(self.heap.addr.0, |start| start.as_ptr() as u64);
+        let in_heap = heap < address.saturating_add(bytes) && address < heap + self.heap.memory.len();
+        in_heap || self.state().table.segments().iter().any(|segment| segment.overlaps(address, bytes))
+    }
+
+    /// Where the segment at `offset` of another PE is mapped here; `None` in the heap.
+    pub(crate) fn mapped(&self, offset: u64, pe: u32) -> Option<Option<DevAddr>> {
+        let state = self.state();
+        let inside =
+            |segment: &&Arc<Segment>| offset.checked_sub(segment.begin).is_some_and(|at| at < segment.bytes);
+        state.table.segments().iter().find(inside).map(|segment| segment.mapped(pe))
+    }
+}
+
+/// The error of a handle that is refused.
+pub(crate) fn misuse(call: &'static str, handle: impl std::fmt::Debug, why: Refused) -> Error {
+    Error::Misuse { call, what: format!("{handle:?} {why}") }
+}

@@ -1,0 +1,169 @@
+//! Memory beyond the heap: what it has grown by, and buffers of the user's; and the table of it that kernels get.
+
+use std::any::Any;
+use std::mem::size_of;
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use rushmem_device::Handle;
+use rushmem_device::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
+
+use crate::Result;
+use crate::machine::{Machine, Mapped, Region};
+use crate::provider::Key;
+
+/// Memory at the offsets from `begin` on. Fields drop in order: keys before the memory, the memory before its owner.
+pub(crate) struct Segment {
+    keys: Vec<Box<dyn Key>>,
+    region: Region,
+    /// What the user has given; `None` for memory of the runtime's own.
+    owner: Option<Box<dyn Any + Send + Sync>>,
+    pub(super) begin: u64,
+    pub(super) bytes: u64,
+    /// Of the handles of a user's buffer; 0 for what the heap has grown by, whose objects have their own.
+    pub(super) stamp: u64,
+    /// If it is symmetric: how the NICs of each PE know its memory, and where that is mapped here.
+    peers: Option<Peers>,
+}
+
+/// The same segment on all PEs.
+struct Peers {
+    /// By PE and NIC.
+    ends: Vec<SegmentEnd>,
+    /// By PE; 0 for those that are not.
+    mapped: Vec<DevAddr>,
+    /// What keeps it so.
+    _mappings: Vec<Mapped>,
+}
+
+/// How NICs know memory: those of peers, or this PE's own.
+fn ends(keys: &[Box<dyn Key>], rkeys: bool) -> Vec<SegmentEnd> {
+    let end = |key: &Box<dyn Key>| {
+        let word = if rkeys { key.rkey() } else { key.lkey() };
+        SegmentEnd { base: key.base(), key: word, reserved: 0 }
+    };
+    keys.iter().map(end).collect()
+}
+
+impl Segment {
+    /// Memory that is registered with this PE's NICs by `keys`. It belongs to no offsets yet.
+    pub(crate) fn new(
+        region: Region,
+        keys: Vec<Box<dyn Key>>,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
+        let bytes = region.memory.len();
+        Self { keys, region, owner, begin: 0, bytes, stamp: 0, peers: None }
+    }
+
+    /// The segment, `bytes` long, at the offsets from `begin` on.
+    pub(super) fn at(self, begin: u64, bytes: u64, stamp: u64) -> Self {
+        Self { begin, bytes, stamp, ..self }
+    }
+
+    /// The segment, which all PEs have: known to their NICs by `ends`, and mapped where `mapped` says.
+    pub(crate) fn symmetric(
+        self,
+        ends: Vec<SegmentEnd>,
+        mapped: Vec<DevAddr>,
+        mappings: Vec<Mapped>,
+    ) -> Self {
+        Self { peers: Some(Peers { ends, mapped, _mappings: mappings }), ..self }
+    }
+
+    /// Where the memory of another PE is mapped here.
+    pub(super) fn mapped(&self, pe: u32) -> Option<DevAddr> {
+        self.peers.as_ref()?.mapped.get(pe as usize).copied().filter(|addr| addr.0 != 0)
+    }
+
+    /// How the NICs of peers know it on this PE.
+    pub(crate) fn rkeys(&self) -> Vec<SegmentEnd> {
+        ends(&self.keys, true)
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// True if it is a buffer of the user's, and its address range and the given one meet.
+    pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let begin = self.region.memory.host_ptr().map_or(self.region.addr.0, |start| start.as_ptr() as u64);
+        self.owner.is_some() && begin < address.saturating_add(bytes) && address < begin + self.bytes
+    }
+
+    /// True if `handle` names it or a part of it.
+    pub(super) fn holds(&self, handle: Handle) -> bool {
+        let inside = handle.offset.checked_sub(self.begin).and_then(|at| at.checked_add(handle.bytes));
+        self.stamp != 0 && self.stamp == handle.stamp && inside.is_some_and(|end| end <= self.bytes)
+    }
+
+    /// Ends its registration, and gives back what the user gave.
+    pub(crate) fn into_owner(self) -> Option<Box<dyn Any + Send + Sync>> {
+        let Self { keys, region, owner, .. } = self;
+        drop(keys);
+        drop(region);
+        owner
+    }
+}
+
+/// The segments that launches of one time know. Never changed: there is a new table instead, and a launch keeps its own.
+pub(crate) struct Table {
+    region: Option<Region>,
+    segments: Vec<Arc<Segment>>,
+}
+
+impl Table {
+    /// No segments.
+    pub(super) fn empty() -> Self {
+        Self { region: None, segments: Vec::new() }
+    }
+
+    /// The table of `segments`, in memory of `machine`.
+    pub(super) fn new(machine: &dyn Machine, segments: Vec<Arc<Segment>>) -> Result<Self> {
+        if segments.is_empty() {
+            return Ok(Self::empty());
+        }
+        let tail = |segment: &Segment| {
+            let of_peers = segment.peers.as_ref();
+            let ends = segment.keys.len() + of_peers.map_or(0, |peers| peers.ends.len());
+            let mapped = of_peers.map_or(0, |peers| peers.mapped.len());
+            ends * size_of::<SegmentEnd>() + mapped * size_of::<DevAddr>()
+        };
+        let descs = size_of::<SegmentTable>() + segments.len() * size_of::<SegmentDesc>();
+        let head = descs.next_multiple_of(size_of::<SegmentEnd>());
+        let region = machine.local((head + segments.iter().map(|s| tail(s)).sum::<usize>()) as u64)?;
+        let (mut table, mut tails) = (vec![0u8; head], Vec::new());
+        let (count, descs) = table.split_at_mut(size_of::<SegmentTable>());
+        count
+            .copy_from_slice(bytemuck::bytes_of(&SegmentTable { count: segments.len() as u64, reserved: 0 }));
+        let after = |tails: &Vec<u8>| region.addr.add((head + tails.len()) as u64);
+        for (segment, desc) in segments.iter().zip(descs.chunks_exact_mut(size_of::<SegmentDesc>())) {
+            let mut told = SegmentDesc {
+                begin: segment.begin,
+                bytes: segment.bytes,
+                addr: segment.region.addr,
+                ends: after(&tails),
+                ..SegmentDesc::zeroed()
+            };
+            tails.extend_from_slice(bytemuck::cast_slice(&ends(&segment.keys, false)));
+            if let Some(peers) = &segment.peers {
+                tails.extend_from_slice(bytemuck::cast_slice(&peers.ends));
+                told.mapped = after(&tails);
+                tails.extend_from_slice(bytemuck::cast_slice(&peers.mapped));
+            }
+            desc.copy_from_slice(bytemuck::bytes_of(&told));
+        }
+        table.extend(tails);
+        region.write(0, &table)?;
+        Ok(Self { region: Some(region), segments })
+    }
+
+    /// Where kernels find it; 0 if there are no segments.
+    pub(super) fn addr(&self) -> DevAddr {
+        self.region.as_ref().map_or(DevAddr(0), |region| region.addr)
+    }
+
+    pub(super) fn segments(&self) -> &[Arc<Segment>] {
+        &self.segments
+    }
+}

@@ -1,0 +1,692 @@
+//! Symmetric memory: objects of the heap, what the heap grows by, windows; and handles that are refused.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rushmem::{Error, Hints, HostRange, Pages, Pe};
+use rushmem_device::{Error as Code, Local, Signal, Sym, SymSlice};
+use rushmem_test_kernels::{fill, gather, put_beyond, reach, reach_from_own, wait_for_ever};
+use rushmem_tests::{Setup, grid};
+
+use super::setups;
+
+/// Elements that tell where they come from.
+fn pattern(pe: u32, len: usize) -> Vec<u64> {
+    (0..len as u64).map(|i| (i << 32 | u64::from(pe) << 8) + 0x5a).collect()
+}
+
+/// Where each part of what [`reach`] uses lies.
+struct Reached {
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    back: SymSlice<u64>,
+    word: Sym<u64>,
+    arrived: Sym<Signal>,
+    seen: Sym<u64>,
+}
+
+impl Reached {
+    /// Puts, gets, atomics and signals, and what becomes of the memory. `dst` is one element longer than the others.
+    fn check(&self, pe: &Pe) -> Result<(), Error> {
+        const BLOCKS: u32 = 3;
+        let Self { dst, src, back, word, arrived, seen } = *self;
+        let (me, n, len) = (pe.my_pe(), pe.n_pes(), src.len());
+        for object in [dst, back, word.as_slice(), arrived.as_slice(), seen.as_slice()] {
+            pe.write(object, &vec![0; object.len()])?;
+        }
+        pe.write(src, &pattern(me, len))?;
+        pe.barrier()?;
+        pe.run(grid(BLOCKS, 33), reach(dst, src, back, word, arrived, seen))?;
+        pe.barrier()?;
+        let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+        let mut put = pattern(left, len);
+        put.push(77);
+        assert_eq!(pe.read(dst)?, put, "PE {me} of {n}");
+        assert_eq!(pe.read(back)?, pattern(right, len), "PE {me} of {n}");
+        assert_eq!(pe.read_one(word)?, 2 * u64::from(BLOCKS));
+        assert_eq!(pe.read_one(arrived)?, len as u64);
+        assert_eq!(pe.read_one(seen)?, pattern(right, 1)[0]);
+        pe.barrier()
+    }
+
+    /// Everything in one array of `2 * LEN` and some elements, each part in lines of its own.
+    fn within(all: SymSlice<u64>) -> Self {
+        let word = |i: usize| all.at(3 * ROOM + 16 * i);
+        Self {
+            dst: all.slice(0..LEN + 1),
+            src: all.slice(ROOM..ROOM + LEN),
+            back: all.slice(2 * ROOM..2 * ROOM + LEN),
+            word: word(0),
+            arrived: word(1),
+            seen: word(2),
+        }
+    }
+}
+
+const LEN: usize = 1001;
+const ROOM: usize = 1024;
+const ALL: usize = 3 * ROOM + 3 * 16;
+
+#[test]
+fn an_object_is_zero_on_every_pe_when_it_is_there() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let into = pe.alloc::<u64>(pe.n_pes() as usize * 500)?;
+            for _ in 0..3 {
+                let object = pe.alloc::<u64>(500)?;
+                // No barrier: all PEs' copies are zero already.
+                pe.run(grid(1, 32), gather(into, object))?;
+                assert!(pe.read(into)?.iter().all(|&word| word == 0), "PE {}", pe.my_pe());
+                pe.barrier()?;
+                pe.run(grid(2, 32), fill(object, 7))?;
+                pe.barrier()?;
+                assert_eq!(pe.read(object)?, [7; 500]);
+                pe.free(object)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn no_elements_take_no_room() {
+    Setup::new(2).run(|pe| {
+        let before = pe.heap_free();
+        let (none, nothing) = (pe.alloc::<u64>(0)?, pe.alloc::<()>(5)?);
+        assert_eq!((none.len(), nothing.len(), pe.heap_free()), (0, 5, before));
+        assert!(pe.read(none)?.is_empty());
+        pe.run(grid(1, 32), fill(none, 1))?;
+        for _ in 0..2 {
+            pe.free(none)?;
+            pe.free(nothing)?;
+        }
+        assert_eq!(pe.heap_free(), before);
+        Ok(())
+    });
+}
+
+#[test]
+fn more_bytes_than_there_are_numbers_are_refused() {
+    let told = Setup::new(2).run(|pe| {
+        let error = pe.alloc::<u64>(usize::MAX / 4).unwrap_err();
+        let before = pe.heap_free();
+        let full = pe.alloc::<u64>(usize::MAX / 16).unwrap_err();
+        assert!(matches!(full, Error::HeapFull { .. }), "{full}");
+        assert_eq!(pe.heap_free(), before);
+        Ok(error.to_string())
+    });
+    let wanted = format!("alloc: {} x 8 bytes are more than can be counted", usize::MAX / 4);
+    assert_eq!(told, [wanted.clone(), wanted]);
+}
+
+#[test]
+fn addresses_are_aligned_as_asked_on_every_pe() {
+    Setup::new(3).with("heap_bytes", "8MiB").run(|pe| {
+        let shift = pe.alloc::<u8>(1)?;
+        let mut align = 8;
+        while align <= 2 << 20 {
+            let object = pe.alloc_aligned::<u64>(20, align)?;
+            assert_eq!(pe.address(object)? % align, 0, "{align} on PE {}", pe.my_pe());
+            pe.run(grid(1, 32), fill(object, align))?;
+            pe.barrier()?;
+            assert_eq!(pe.read(object)?, [align; 20]);
+            pe.free(object)?;
+            align *= 2;
+        }
+        for wrong in [0, 1, 4, 24, 4 << 20, u64::MAX] {
+            let error = pe.alloc_aligned::<u64>(20, wrong).unwrap_err().to_string();
+            let wanted = format!("a power of two from 8 to 2097152 bytes, which {wrong} is not");
+            assert!(error.ends_with(&wanted), "{error}");
+        }
+        pe.free(shift)
+    });
+}
+
+#[test]
+fn memory_with_hints_does_everything() {
+    Setup::new(2).with("nics_per_pe", 2).run(|pe| {
+        for hints in [
+            Hints::NONE,
+            Hints::ATOMICS_REMOTE,
+            Hints::SIGNAL_REMOTE,
+            Hints::ATOMICS_REMOTE | Hints::SIGNAL_REMOTE,
+        ] {
+            let all = pe.alloc_with_hints::<u64>(ALL, hints)?;
+            Reached::within(all).check(pe)?;
+            pe.free(all)?;
+        }
+        assert_eq!(Hints::from_bits(3)?, Hints::ATOMICS_REMOTE | Hints::SIGNAL_REMOTE);
+        let error = Hints::from_bits(0x15).unwrap_err().to_string();
+        assert!(error.contains("0x14 is no hint"), "{error}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_resized_object_keeps_what_it_had() {
+    Setup::new(3).run(|pe| {
+        let me = pe.my_pe();
+        let object = pe.alloc::<u64>(1000)?;
+        pe.write(object, &pattern(me, 1000))?;
+        // In place, then to another place, since there is an object behind it; then shorter, then of no elements.
+        let longer = pe.realloc(object, 3000)?;
+        assert_eq!(longer.offset(), object.offset());
+        let behind = pe.alloc::<u64>(10)?;
+        let moved = pe.realloc(longer, 200_000)?;
+        assert_ne!(moved.offset(), longer.offset());
+        let found = pe.read(moved)?;
+        assert_eq!(found[..1000], pattern(me, 1000));
+        assert!(found[1000..].iter().all(|&word| word == 0));
+        let shorter = pe.realloc(moved, 10)?;
+        assert_eq!(pe.read(shorter)?, pattern(me, 10));
+        for old in [object, longer, moved] {
+            let error = pe.run(grid(1, 32), fill(old, 1)).unwrap_err().to_string();
+            assert!(error.ends_with("is not an object, or has been freed"), "{error}");
+        }
+        pe.run(grid(1, 32), fill(shorter, 3))?;
+        pe.barrier()?;
+        let free = pe.heap_free();
+        // There is no room: it stays as it was.
+        assert!(matches!(pe.realloc(shorter, 1 << 20).unwrap_err(), Error::HeapFull { .. }));
+        assert_eq!((pe.read(shorter)?, pe.heap_free()), (vec![3; 10], free));
+        let none = pe.realloc(shorter, 0)?;
+        assert!(pe.read(shorter).is_err() && none.is_empty() && pe.heap_free() > free);
+        let again = pe.realloc(none, 7)?;
+        assert_eq!(pe.read(again)?, [0; 7]);
+        pe.free(again)?;
+        pe.free(behind)
+    });
+}
+
+#[test]
+fn ten_thousand_objects_in_any_order_leave_the_heap_as_it_was() {
+    Setup::new(2).with("heap_bytes", "256KiB").run(|pe| {
+        let before = pe.heap_free();
+        // The same on all PEs.
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let (mut live, mut made) = (Vec::new(), 0);
+        while made < 5000 {
+            if next(2) == 0 && !live.is_empty() {
+                pe.free(live.swap_remove(next(live.len() as u64) as usize))?;
+                continue;
+            }
+            match pe.alloc::<u8>(next(8000) as usize + 1) {
+                Ok(object) => {
+                    live.push(object);
+                    made += 1;
+                }
+                Err(Error::HeapFull { .. }) => pe.free(live.swap_remove(0))?,
+                Err(error) => return Err(error),
+            }
+        }
+        while !live.is_empty() {
+            pe.free(live.swap_remove(next(live.len() as u64) as usize))?;
+        }
+        assert_eq!(pe.heap_free(), before);
+        pe.free(pe.alloc::<u8>(before as usize)?)
+    });
+}
+
+#[test]
+fn no_memory_goes_before_all_pes_have_freed_it() {
+    let late = AtomicBool::new(false);
+    Setup::new(2).run(|pe| {
+        let object = pe.alloc::<u64>(100)?;
+        pe.barrier()?;
+        if pe.my_pe() == 1 {
+            std::thread::sleep(Duration::from_millis(50));
+            pe.run(grid(1, 32), fill(object, 5))?;
+            late.store(true, Ordering::SeqCst);
+        }
+        pe.free(object)?;
+        assert!(late.load(Ordering::SeqCst), "PE {} was let go too early", pe.my_pe());
+        let again = pe.alloc::<u64>(100)?;
+        assert_eq!((again.offset(), pe.read(again)?), (object.offset(), vec![0; 100]));
+        Ok(())
+    });
+}
+
+#[test]
+fn misuse_of_an_object_is_named() {
+    Setup::new(2).run(|pe| {
+        let object = pe.alloc::<u64>(100)?;
+        let told = |result: Result<(), Error>, end: &str| {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(end), "{error}");
+        };
+        told(pe.free(object.slice(0..99)), "is only a part of an object");
+        told(pe.free(object.slice(1..100)), "is only a part of an object");
+        told(pe.realloc(object.slice(1..100), 5).map(drop), "is only a part of an object");
+        told(pe.free(object.slice(1..101)), "is not an object, or has been freed");
+        pe.free(object)?;
+        // Another object is in its place: the old handle is not one of it.
+        let other = pe.alloc::<u64>(100)?;
+        assert_eq!(other.offset(), object.offset());
+        let gone = "is not an object, or has been freed";
+        told(pe.free(object), gone);
+        told(pe.write(object, &[0; 100]), gone);
+        told(pe.read(object.slice(3..4)).map(drop), gone);
+        told(pe.realloc(object, 5).map(drop), gone);
+        told(pe.run(grid(1, 32), fill(object, 1)), gone);
+        told(pe.run(grid(1, 32), wait_for_ever(object.at(3), 0, pe.alloc_one()?)), gone);
+        pe.free(other)
+    });
+}
+
+#[test]
+fn a_handle_of_another_job_is_refused() {
+    let theirs = Setup::new(1).run(|pe| pe.alloc::<u64>(10))[0];
+    Setup::new(1).run(|pe| {
+        let ours = pe.alloc::<u64>(10)?;
+        assert_eq!(ours.offset(), theirs.offset());
+        for result in [
+            pe.run(grid(1, 32), fill(theirs, 1)),
+            pe.free(theirs),
+            pe.write(theirs, &[0; 10]),
+            pe.read(theirs).map(drop),
+        ] {
+            let error = result.unwrap_err();
+            assert!(error.to_string().ends_with("belongs to another job"), "{error}");
+        }
+        pe.run(grid(1, 32), fill(ours, 1))
+    });
+}
+
+#[test]
+fn a_pe_that_frees_something_else_is_named() {
+    let result = Setup::new(2).try_run(|pe| {
+        let (a, b) = (pe.alloc::<u64>(10)?, pe.alloc::<u64>(10)?);
+        pe.free(if pe.my_pe() == 1 { b } else { a })
+    });
+    let error = result.unwrap_err();
+    assert!(matches!(&error, Error::Mismatch { call, .. } if call == "free"), "{error}");
+}
+
+/// A heap that has room for the runtime's words and little more.
+fn growing(setup: Setup) -> Setup {
+    setup.with("heap_bytes", "32KiB").with("heap_max", "24MiB")
+}
+
+#[test]
+fn a_heap_grows_and_its_objects_stay_where_they_are() {
+    for setup in setups::all().map(growing) {
+        setup.run(|pe| {
+            let first = pe.alloc::<u64>(ALL)?;
+            let (address, size) = (pe.address(first)?, pe.heap_size());
+            let second = pe.alloc::<u64>(ALL)?;
+            assert_eq!((size, pe.heap_size()), (32 << 10, (32 << 10) + (2 << 20)));
+            let larger = pe.alloc::<u64>((3 << 20) / 8)?;
+            assert_eq!(pe.heap_size(), size + (2 << 20) + (4 << 20));
+            assert_eq!(pe.address(first)?, address);
+            for all in [first, second, larger.slice(1000..1000 + ALL)] {
+                Reached::within(all).check(pe)?;
+            }
+            // From one to the other, in all directions.
+            let (a, b, c) = (Reached::within(first), Reached::within(second), Reached::within(larger));
+            let mixed = Reached {
+                dst: a.dst,
+                src: b.src,
+                back: c.back,
+                word: b.word,
+                arrived: c.arrived,
+                seen: a.seen,
+            };
+            mixed.check(pe)?;
+            let mixed = Reached {
+                dst: b.dst,
+                src: a.src,
+                back: a.back,
+                word: c.word,
+                arrived: a.arrived,
+                seen: c.seen,
+            };
+            mixed.check(pe)?;
+            for object in [second, first, larger] {
+                pe.free(object)?;
+            }
+            assert_eq!(pe.heap_free(), pe.heap_size());
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_heap_grows_to_its_limit_and_no_further() {
+    let told = Setup::new(2).with("heap_bytes", "64KiB").with("heap_max", "9M").run(|pe| {
+        let mut objects = Vec::new();
+        let error = loop {
+            match pe.alloc::<u8>(1 << 20) {
+                Ok(object) => objects.push(object),
+                Err(error) => break error,
+            }
+        };
+        assert!(pe.heap_size() <= 9 << 20 && objects.len() >= 7, "{} of {}", objects.len(), pe.heap_size());
+        for object in objects {
+            pe.free(object)?;
+        }
+        assert_eq!(pe.heap_free(), pe.heap_size());
+        // What it has grown by is used again.
+        let size = pe.heap_size();
+        pe.free(pe.alloc::<u8>(2 << 20)?)?;
+        assert_eq!(pe.heap_size(), size);
+        Ok(error)
+    });
+    assert!(told.iter().all(|error| matches!(error, Error::HeapFull { .. })), "{told:?}");
+}
+
+#[test]
+fn what_a_launch_began_with_outlives_what_the_heap_grows_by() {
+    growing(Setup::new(2)).run(|pe| {
+        let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+        let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
+        let grown = pe.alloc::<u64>(ALL)?;
+        let more = pe.alloc::<u64>(1 << 20)?;
+        pe.write(signal.as_slice(), &[1])?;
+        launch.wait()?;
+        Reached::within(grown).check(pe)?;
+        Reached::within(more).check(pe)
+    });
+}
+
+#[test]
+fn a_window_is_the_users_own_memory() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let me = pe.my_pe();
+            let before = pe.heap_free();
+            // At another place in its page on each PE, to which a NIC's addresses are bound.
+            let mut own = vec![0u64; ALL + 16];
+            let start = std::ptr::NonNull::from(&mut own[2 * (me as usize % 7)]);
+            let address = start.as_ptr() as u64;
+            // SAFETY: inside of `own`, which lives longer than the job uses it, and is only looked at afterwards.
+            let range = unsafe { HostRange::new(start, ALL) };
+            let window = pe.register_symmetric(range)?;
+            let all = window.handle();
+            assert_eq!((pe.address(all)?, all.len(), pe.heap_free()), (address, ALL, before), "not copied");
+            Reached::within(all).check(pe)?;
+            // With parts in the heap, and in a window that is registered later.
+            let (heap, pages) = (pe.alloc::<u64>(ALL)?, pe.register_symmetric(Pages::<u64>::zeroed(ALL))?);
+            let (a, b, c) = (Reached::within(all), Reached::within(heap), Reached::within(pages.handle()));
+            let mixed = Reached {
+                dst: a.dst,
+                src: b.src,
+                back: c.back,
+                word: c.word,
+                arrived: a.arrived,
+                seen: b.seen,
+            };
+            mixed.check(pe)?;
+            let mixed = Reached {
+                dst: c.dst,
+                src: a.src,
+                back: b.back,
+                word: b.word,
+                arrived: c.arrived,
+                seen: a.seen,
+            };
+            mixed.check(pe)?;
+            // What peers have put is in the user's memory.
+            let left = (me + pe.n_pes() - 1) % pe.n_pes();
+            let theirs = pe.unregister_symmetric(pages)?;
+            assert_eq!(theirs[..LEN], pattern(left, LEN));
+            // Registered again, and again it works; the first handle is refused for good.
+            let _: HostRange<u64> = pe.unregister_symmetric(window)?;
+            let window = pe.register_symmetric(own)?;
+            Reached::within(window.handle()).check(pe)?;
+            let error = pe.run(grid(1, 32), fill(all, 1)).unwrap_err().to_string();
+            assert!(error.ends_with("is not an object, or has been freed"), "{error}");
+            let own = pe.unregister_symmetric(window)?;
+            assert_eq!(own[..LEN], pattern(left, LEN));
+            pe.free(heap)?;
+            assert_eq!(pe.heap_free(), before);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_place_in_a_window_has_an_address_and_the_way_back() {
+    Setup::new(2).run(|pe| {
+        let window = pe.register_symmetric(vec![0u64; 100])?;
+        let (all, other) = (window.handle(), pe.alloc::<u64>(100)?);
+        for object in [all, other] {
+            for i in [0, 1, 50, 99] {
+                let place = object.at(i);
+                let address = pe.address(place.as_slice())?;
+                let back = pe.element_at(object, address)?.expect("an element");
+                assert_eq!((back.offset(), address), (place.offset(), pe.address(object)? + 8 * i as u64));
+                assert!(pe.element_at(object, address + 4)?.is_none());
+            }
+            assert!(pe.element_at(object, pe.address(object)? + 800)?.is_none());
+            assert!(pe.element_at(object, pe.address(object)? - 8)?.is_none());
+            assert!(pe.element_at(object, 0)?.is_none());
+        }
+        // Beyond a window there is nothing, on the host and in kernels.
+        assert!(pe.read(all.slice(90..101)).is_err());
+        // SAFETY: what lies there is never reached.
+        let beyond = unsafe { SymSlice::<u64>::from_raw(all.offset() + 8, 100) };
+        let error = pe.run(grid(1, 1), fill(beyond, 1)).unwrap_err();
+        let Error::Device { first, .. } = &error else { panic!("{error}") };
+        assert_eq!(first.code(), Some(Code::OutOfRange));
+        assert!(error.to_string().contains("where nothing is registered"), "{error}");
+        pe.unregister_symmetric(window).map(drop)?;
+        pe.barrier()
+    });
+}
+
+#[test]
+fn windows_of_different_lengths_are_named() {
+    let result = Setup::new(3).try_run(|pe| {
+        let len = if pe.my_pe() == 1 { 11 } else { 10 };
+        pe.register_symmetric(vec![0u32; len]).map(drop)
+    });
+    let error = result.unwrap_err();
+    let told = "register_symmetric with register_symmetric(11 x 4 bytes), this PE with register_symmetric(10 x 4 bytes)";
+    let other = "register_symmetric with register_symmetric(10 x 4 bytes), this PE with register_symmetric(11 x 4 bytes)";
+    assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(told) || text.contains(other), "{text}");
+}
+
+#[test]
+fn a_window_that_one_pe_cannot_make_is_made_by_none() {
+    Setup::new(3).run(|pe| {
+        let mut own = vec![0u64; 100];
+        let start = std::ptr::NonNull::from(&mut own[0]);
+        // SAFETY: `own` lives until all windows are gone.
+        let range = || unsafe { HostRange::new(start, 100) };
+        let window = pe.register_symmetric(range())?;
+        // PE 1 wants to register the same memory again.
+        let error = match pe.my_pe() {
+            1 => pe.register_symmetric(range()).map(drop).unwrap_err(),
+            _ => pe.register_symmetric(vec![0u64; 100]).map(drop).unwrap_err(),
+        };
+        let text = error.to_string();
+        match (pe.my_pe(), &error) {
+            (1, Error::Misuse { .. }) => {
+                assert!(text.ends_with("overlap the heap or a registered buffer"), "{text}")
+            }
+            (_, Error::Elsewhere { pe: 1, .. }) => {
+                assert!(text.starts_with("PE 1 could not do its part of register_symmetric: "), "{text}");
+            }
+            (me, _) => panic!("PE {me}: {text}"),
+        }
+        // Nothing has been left behind.
+        let next = pe.register_symmetric(Pages::<u64>::zeroed(ALL))?;
+        Reached::within(next.handle()).check(pe)?;
+        drop(pe.unregister_symmetric(next)?);
+        drop(pe.unregister_symmetric(window)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_window_stays_while_a_launch_may_use_it() {
+    let ended = AtomicU64::new(0);
+    Setup::new(2).run(|pe| {
+        let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+        let window = pe.register_symmetric(vec![0u64; 100])?;
+        let launch = match pe.my_pe() {
+            0 => Some(pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?),
+            _ => None,
+        };
+        let kept = pe.unregister_symmetric(window).expect_err("a kernel of PE 0 runs");
+        let text = kept.error.to_string();
+        assert!(text.ends_with("wait for the end of all launches first"), "{text}");
+        assert_eq!(matches!(kept.error, Error::Elsewhere { pe: 0, .. }), pe.my_pe() == 1, "{text}");
+        pe.write(signal.as_slice(), &[1])?;
+        launch.map_or(Ok(()), |launch| launch.wait())?;
+        ended.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(pe.unregister_symmetric(kept.registration)?, [0; 100]);
+        Ok(())
+    });
+    assert_eq!(ended.into_inner(), 2);
+}
+
+#[test]
+fn a_window_is_not_an_object_of_the_heap() {
+    Setup::new(1).run(|pe| {
+        let window = pe.register_symmetric(vec![0u64; 100])?;
+        let error = pe.free(window.handle()).unwrap_err().to_string();
+        assert!(
+            error.ends_with("is a registered buffer, which `unregister_symmetric` gives back"),
+            "{error}"
+        );
+        let empty = pe.register_symmetric(Vec::<u64>::new()).map(drop).unwrap_err().to_string();
+        assert!(empty.ends_with("a buffer of no bytes"), "{empty}");
+        // One that nobody unregisters goes with the PE.
+        drop(window);
+        Ok(())
+    });
+}
+
+/// Puts from `mine` and gets into `back`, and what becomes of the memory.
+fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
+    let (me, n, len) = (pe.my_pe(), pe.n_pes(), mine.len());
+    let (dst, theirs) = (pe.alloc::<u64>(2 * len)?, pe.alloc::<u64>(len)?);
+    let arrived = pe.alloc_one::<Signal>()?;
+    pe.write(mine, &pattern(me, len))?;
+    pe.write(back, &vec![0; len])?;
+    pe.write(theirs, &pattern(100 + me, len))?;
+    pe.barrier()?;
+    pe.run(grid(3, 33), reach_from_own(dst, mine, theirs, back, arrived))?;
+    pe.barrier()?;
+    let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+    assert_eq!(pe.read(dst)?, pattern(left, len).repeat(2), "PE {me} of {n}");
+    assert_eq!(pe.read(back)?, pattern(100 + right, len), "PE {me} of {n}");
+    let added: Vec<u64> = pattern(me, len).iter().map(|word| word + 1).collect();
+    assert_eq!(pe.read(mine)?, added);
+    pe.free(dst)?;
+    pe.free(theirs)?;
+    pe.free(arrived.as_slice())
+}
+
+#[test]
+fn a_buffer_of_ones_own_is_as_good_as_the_heap_for_the_near_end() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            // Of different lengths and places: what a PE registers is its own affair.
+            let len = LEN + pe.my_pe() as usize;
+            let spare = pe.register(vec![0u32; len])?;
+            let (mine, back) = (pe.register(vec![0u64; LEN])?, pe.register(Pages::<u64>::zeroed(LEN))?);
+            from_own(pe, mine.handle(), back.handle())?;
+            let returned = pe.unregister(back)?;
+            assert_eq!(returned[..], pattern(100 + (pe.my_pe() + 1) % pe.n_pes(), LEN));
+            // Again, by another handle.
+            let back = pe.register(returned)?;
+            from_own(pe, mine.handle(), back.handle())?;
+            assert_eq!(pe.unregister(spare)?, vec![0; len]);
+            assert_eq!(pe.unregister_all()?, 2);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn misuse_of_a_buffer_of_ones_own_is_named() {
+    Setup::new(2).run(|pe| {
+        let dst = pe.alloc::<u64>(100)?;
+        let mut own = vec![0u64; 100];
+        let start = std::ptr::NonNull::from(&mut own[0]);
+        // SAFETY: inside of `own`, which lives until all registrations are over.
+        let part = |from: usize, len| unsafe { HostRange::new(start.add(from), len) };
+        let mine = pe.register(part(10, 50))?;
+        let overlap = "overlap the heap or a registered buffer";
+        for (from, len) in [(10, 50), (0, 11), (59, 1), (20, 5), (0, 100)] {
+            let error = pe.register(part(from, len)).map(drop).unwrap_err();
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(overlap), "{error}");
+        }
+        let (before, after) = (pe.register(part(0, 10))?, pe.register(part(60, 40))?);
+        // A part of the heap is no buffer of the user's.
+        let inside = std::ptr::NonNull::new(pe.address(dst)? as *mut u64).unwrap();
+        // SAFETY: refused before anything is done with it.
+        let error = pe.register(unsafe { HostRange::new(inside, 8) }).map(drop).unwrap_err();
+        assert!(Setup::on_gpu() || error.to_string().ends_with(overlap), "{error}");
+
+        let error = pe.run(grid(1, 1), put_beyond(dst.slice(0..50), mine.handle())).unwrap_err();
+        let Error::Device { first, .. } = &error else { panic!("{error}") };
+        assert_eq!(first.code(), Some(Code::OutOfRange));
+
+        let handle = mine.handle();
+        let _: HostRange<u64> = pe.unregister(mine)?;
+        let gone = "is not registered with this PE, or not any more";
+        for result in [
+            pe.run(grid(1, 1), put_beyond(dst.slice(0..50), handle)),
+            pe.read(handle).map(drop),
+            pe.write(handle.slice(0..1), &[1]),
+        ] {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(gone), "{error}");
+        }
+        // Another one is not taken for it, in whatever place.
+        let again = pe.register(part(10, 50))?;
+        assert!(pe.read(handle).is_err() && pe.read(again.handle()).is_ok());
+        assert_eq!(pe.unregister_all()?, 3);
+        for twice in [before, after, again] {
+            let kept = pe.unregister(twice).map(drop).unwrap_err();
+            assert!(kept.error.to_string().ends_with(gone), "{kept:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_buffer_of_one_pe_is_not_that_of_another() {
+    let others = std::sync::Mutex::new(Vec::new());
+    Setup::new(2).run(|pe| {
+        let mine = pe.register(vec![u64::from(pe.my_pe()); 50])?;
+        others.lock().unwrap().push((pe.my_pe(), mine.handle()));
+        pe.barrier()?;
+        for &(whose, handle) in others.lock().unwrap().iter() {
+            match pe.read(handle) {
+                Ok(found) => assert_eq!((whose, found), (pe.my_pe(), vec![u64::from(whose); 50])),
+                Err(error) => {
+                    assert!(whose != pe.my_pe() && error.to_string().contains("with this PE"), "{error}")
+                }
+            }
+        }
+        pe.barrier()?;
+        pe.unregister(mine).map(drop)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_buffer_stays_while_a_launch_may_use_it() {
+    Setup::new(1).run(|pe| {
+        let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+        let mine = pe.register(vec![0u64; 100])?;
+        let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
+        let kept = pe.unregister(mine).expect_err("a kernel runs");
+        assert!(kept.error.to_string().ends_with("wait for the end of all launches first"), "{kept:?}");
+        assert!(pe.unregister_all().is_err());
+        pe.write(signal.as_slice(), &[1])?;
+        launch.wait()?;
+        assert_eq!(pe.unregister(kept.registration)?, [0; 100]);
+        Ok(())
+    });
+}
