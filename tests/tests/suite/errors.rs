@@ -95,7 +95,11 @@ fn a_misuse_is_named() {
             "a transfer with PE 0 of 2 elements here and 8 there, SITE",
         ),
         (Misuse::TooManyBlocks, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
-        (Misuse::FewStatuses, Code::LengthMismatch, "lengths that do not go together: 0 where 8 is wanted, SITE"),
+        (
+            Misuse::FewStatuses,
+            Code::LengthMismatch,
+            "lengths that do not go together: 0 where 8 is wanted, SITE",
+        ),
         (Misuse::NoRoom, Code::OutOfRange, "index 0 of an object of 0 elements, SITE"),
         (
             Misuse::ClearUnheld,

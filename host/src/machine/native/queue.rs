@@ -74,7 +74,7 @@ struct State {
 }
 
 enum Item {
-    One(Step),
+    One(Box<Step>),
     Many(Arc<Steps>),
     Mark(Arc<Passed>),
     Follow(Arc<Passed>),
@@ -142,7 +142,7 @@ impl NativeQueue {
 
 impl Queue for NativeQueue {
     fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<()> {
-        self.shared.push(Item::One(Step { ctx, grid, call }));
+        self.shared.push(Item::One(Box::new(Step { ctx, grid, call })));
         Ok(())
     }
 
