@@ -14,12 +14,12 @@ usage() {
     exit 2
 }
 
-# Test programs that need nothing but themselves, by the name of their target.
-suites=(api litmus)
+# Test programs that need nothing but themselves: package and target.
+suites=('rushmem-tests api' 'rushmem-litmus litmus')
 examples=(ring alltoall stencil)
 
 build() {
-    local dir=$1 root target name program
+    local dir=$1 root target name package program
     root=$(cd "$(dirname "$0")/.." && pwd)
     target=${CARGO_TARGET_DIR:-$root/target}
     [[ ${RUSHMEM_PTX:-} != none ]] || printf 'RUSHMEM_PTX=none: what is built runs natively only\n'
@@ -31,8 +31,8 @@ build() {
         strip -o "$dir/$name" "$target/release/$name"
     done
     for name in "${suites[@]}"; do
-        [[ -e tests/tests/$name.rs || -e tests/tests/$name/main.rs ]] || continue
-        program=$(cargo test --locked --release -p rushmem-tests --test "$name" --no-run --message-format=json |
+        package=${name% *} name=${name#* }
+        program=$(cargo test --locked --release -p "$package" --test "$name" --no-run --message-format=json |
             sed -n 's/.*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
         [[ -x $program ]] || { printf 'no test program %s\n' "$name" >&2 && exit 1; }
         strip -o "$dir/suite-$name" "$program"
@@ -91,7 +91,7 @@ suite() {
     counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" | tail -1)
     if [[ -z $counts ]]; then
         # Ended by its deadline or worse: what it had done by then.
-        counts="$(grep -c '^test .* ok$' "$log" || true) 1 0"
+        counts="$(grep -c '^test .* ok$' "$log" || true) $(($(grep -c '^test .* FAILED$' "$log" || true) + 1)) 0"
         verdict=FAILED
     fi
     read -r ok bad ignored <<<"$counts"
@@ -134,7 +134,7 @@ run() {
     [[ $RUSHMEM_DEVICE == gpu ]] || heaps=(auto)
 
     for heap in "${heaps[@]}"; do
-        for name in suite-*; do
+        for name in $(compgen -G 'suite-*'); do
             suite "${name#suite-}, heap $heap" 240 env RUSHMEM_HEAP="$heap" "./$name"
         done
     done

@@ -366,3 +366,38 @@ pub(crate) fn available_memory() -> Option<u64> {
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pe_of_a_node_gets_the_gpu_that_was_asked_for() {
+        let with = |gpus: &str| {
+            let mut config = Config::default();
+            config.set("gpus", gpus).unwrap();
+            config
+        };
+        // In turn, and never the first for all; several PEs share one where there are more of them.
+        assert_eq!(share_gpus(&with("auto"), 4, 4).unwrap(), [0, 1, 2, 3]);
+        assert_eq!(share_gpus(&with("auto"), 2, 4).unwrap(), [0, 1, 0, 1]);
+        assert_eq!(share_gpus(&with("3,1"), 4, 3).unwrap(), [3, 1, 3]);
+        assert!(share_gpus(&with("auto"), 0, 2).unwrap().is_empty());
+        let error = share_gpus(&with("0,4"), 4, 2).unwrap_err().to_string();
+        assert!(error.starts_with("GPU 4 is not available: there are 4 on this node"), "{error}");
+    }
+
+    #[test]
+    fn a_job_that_asks_for_a_gpu_and_cannot_use_one_is_told_why() {
+        let mut config = Config::default();
+        assert_eq!(count_gpus(&config, &[]).unwrap(), 0);
+        config.set("device", "gpu").unwrap();
+        let error = count_gpus(&config, &[]).unwrap_err().to_string();
+        assert!(error.contains("the application gave the job no PTX; see Job::kernels"), "{error}");
+        let none = Ptx { name: "mine", image: "" };
+        let error = count_gpus(&config, &[none]).unwrap_err().to_string();
+        assert!(error.contains("mine was built with RUSHMEM_PTX=none"), "{error}");
+        config.set("device", "native").unwrap();
+        assert_eq!(count_gpus(&config, &[none]).unwrap(), 0);
+    }
+}

@@ -43,6 +43,7 @@ pub use pe::{Hints, Kept, Pe, Registered, Window};
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]
 pub use provider::rdma::RdmaError;
+pub use queues::QpInfo;
 pub use report::DeviceError;
 pub use rushmem_device::info;
 pub use status::{Status, meaning_of};

@@ -18,7 +18,7 @@ use crate::exit::{end_job, end_process};
 use crate::machine::{Grid, Machine, Region};
 use crate::memory::{Memory, Table as Segments};
 use crate::provider::Provider;
-use crate::queues::{Card, Handshakes, Links, Rail, Service, Shape, StateMap, probe};
+use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, probe};
 use crate::report::recorded;
 use crate::teams::{Inbox, Place, Table, Teams, predefined};
 use crate::work::{Scratch, Work};
@@ -194,6 +194,14 @@ impl Pe {
     /// setting `connect` says.
     pub fn connected_qps(&self) -> usize {
         self.service.connected()
+    }
+
+    /// What the NICs say of those QPs: number, state, depth, and the fabric's parameters in force.
+    ///
+    /// # Errors
+    /// [`Error::Nic`] if one refuses to tell.
+    pub fn qps(&self) -> Result<Vec<QpInfo>> {
+        self.service.query()
     }
 
     /// Waits for all PEs, on the host. Collective.

@@ -1,6 +1,8 @@
 //! Every way to start a job but our own launcher: by hand with an id, by files, by other people's launchers, inside of
 //! MPI. And how jobs end, and what processes write while they run.
 
+mod slurm;
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +10,8 @@ use std::time::{Duration, Instant};
 use rushmem::bootstrap::UniqueId;
 use rushmem_tests::launch::{all, clean, launcher, text};
 use rushmem_tests::skip;
+
+use self::slurm::Slurm;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const MPI: &str = env!("CARGO_BIN_EXE_suite_mpi");
@@ -209,6 +213,28 @@ fn a_launcher_that_speaks_pmi_2_starts_a_job() {
 fn a_launcher_that_speaks_pmix_starts_a_job() {
     let test = "a_launcher_that_speaks_pmix_starts_a_job";
     rings(open_mpi(test, "3", PE), 3, "PMIX_RANK is set: a launcher speaks PMIx");
+}
+
+#[test]
+fn slurm_starts_and_ends_a_job() {
+    let test = "slurm_starts_and_ends_a_job";
+    let slurm = match Slurm::start(port) {
+        Ok(slurm) => slurm,
+        Err(reason) => {
+            return skip(test, &format!("Slurm (Debian: slurmctld, slurmd, slurm-client): {reason}"));
+        }
+    };
+    let srun = |mpi: &str| {
+        let mut command = slurm.command("srun");
+        command.args(["--overcommit", "-n", "3", mpi, PE]);
+        command
+    };
+    rings(Some(srun("--mpi=pmi2")), 3, "PMI_FD is set: a launcher speaks PMI-2");
+    ends(Some(srun("--mpi=pmi2")), "global_exit");
+    let output = srun("--mpi=none").arg("ring").output().unwrap();
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 6, "{}", all(&output));
+    let told = text(&output.stderr);
+    assert!(told.contains("3 processes started by srun each run as a job of its own"), "{told}");
 }
 
 #[test]

@@ -81,6 +81,22 @@ fn rings_go_through_libmlx5() {
 }
 
 #[test]
+fn the_fabrics_parameters_are_in_force() {
+    let Some(mut face) = Face::new("the_fabrics_parameters_are_in_force", &[]) else { return };
+    face.command.args(["run", "-n", "2", "env", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]);
+    let output = face
+        .command
+        .args(["RUSHMEM_SQ_DEPTH=64", "RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=nic", PE, "qps"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let told = text(&output.stdout);
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains("mlx5_0")).collect();
+    let right = |line: &&str| line.ends_with("RTS depth 64 class 104 level 3");
+    assert!(!lines.is_empty() && lines.iter().all(right), "{}", all(&output));
+}
+
+#[test]
 fn threads_of_a_process_open_the_device_each() {
     let Some(mut face) = Face::new("threads_of_a_process_open_the_device_each", &[]) else { return };
     face.command.args(["run", "--threads", "-n", "3", PE, "ring"]);

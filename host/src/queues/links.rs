@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rushmem_device::abi::QpDesc;
 
 use super::drain::drain;
+use super::info::QpInfo;
 use super::rail::{Pair, Rail, RailCard};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
@@ -164,6 +165,21 @@ impl Links {
     /// QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
         self.links.iter().filter(|link| link.published).count()
+    }
+
+    /// What the NICs say of the QPs that kernels may use now.
+    ///
+    /// # Errors
+    /// What a NIC refuses.
+    pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
+        let mut all = Vec::new();
+        for (i, link) in self.links.iter().enumerate().filter(|(_, link)| link.published) {
+            let (peer, set) = self.place(i);
+            if let Some((pair, _)) = &link.pair {
+                all.push(self.rails[self.shape.rail(set)].query(pair, peer)?);
+            }
+        }
+        Ok(all)
     }
 
     /// The QPs that kernels want and nobody has begun to connect.

@@ -7,6 +7,7 @@
 //! ```
 
 mod drain;
+mod info;
 mod links;
 mod probe;
 mod rail;
@@ -14,6 +15,7 @@ mod service;
 mod shape;
 mod state;
 
+pub use info::QpInfo;
 pub(crate) use links::{Card, Links};
 pub(crate) use probe::probe;
 pub(crate) use rail::Rail;

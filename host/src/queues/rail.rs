@@ -9,6 +9,7 @@ use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::caps::{AtomicCaps, RoceCap};
 use rushmem_mlx5::prm::{cq, qp};
 
+use super::info::QpInfo;
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
@@ -256,6 +257,16 @@ impl Rail {
         let mut word = 0u64;
         self.queues.read(at, bytemuck::bytes_of_mut(&mut word))?;
         Ok(word)
+    }
+
+    /// QUERY_QP: what the NIC says of a pair towards `peer`.
+    ///
+    /// # Errors
+    /// What the NIC refuses.
+    pub(super) fn query(&self, pair: &Pair, peer: u32) -> Result<QpInfo, provider::Error> {
+        let command = qp::QueryQp { qpn: pair.qpn, ..Default::default() };
+        let answer = execute(&*self.nic, &*pair.qp, &command)?;
+        Ok(QpInfo::new(peer, self.nic.name(), pair.qpn, &answer.context))
     }
 
     /// What kernels must know of a connected pair, whose words are those of slot `words` of the PE.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rushmem_device::abi::ControlPage;
 
+use super::info::QpInfo;
 use super::links::{Letter, Links, Outgoing};
 use crate::bootstrap::{Bootstrap, Mail};
 use crate::exit::end_job;
@@ -140,6 +141,14 @@ impl Service {
     /// QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
         self.shared.lock().links.connected()
+    }
+
+    /// What the NICs say of those.
+    ///
+    /// # Errors
+    /// What a NIC refuses.
+    pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
+        self.shared.lock().links.query()
     }
 
     fn tell(&self, event: Event) {

@@ -35,6 +35,43 @@ fn only_qps_that_kernels_use_are_made() {
 }
 
 #[test]
+fn the_nic_tells_what_each_qp_is_and_what_it_did() {
+    const PUTS: usize = 20;
+    for depth in [2u32, 16384] {
+        let setup = Setup::new(2).with("sq_depth", depth).with("peer_path", "nic").with("nic", "soft");
+        setup.with("queue_memory", "64MiB").run(|pe| {
+            let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
+            assert_eq!(pe.qps()?, []);
+            pe.run(grid(1, 32), small_puts(dst, src, PUTS as u32, 1))?;
+            await_qps(pe, 1);
+            let qp = &pe.qps()?[0];
+            assert_eq!((qp.peer, qp.state.as_str(), qp.depth), (1 - pe.my_pe(), "RTS", depth));
+            assert!(qp.executed as usize >= PUTS && qp.mtu >= 1024, "{qp:?}");
+            assert_eq!((qp.traffic_class, qp.service_level, qp.retries), (0, 0, 7));
+            // Eight tries end in half of a kernel's deadline.
+            assert!(qp.ack_timeout * 8 <= pe.config().timeout / 2, "{qp:?}");
+            pe.barrier()
+        });
+    }
+}
+
+#[test]
+fn the_deepest_queue_takes_a_flood() {
+    const TIMES: u32 = 400;
+    Setup::new(2).with("sq_depth", 16384).with("peer_path", "nic").with("queue_memory", "64MiB").run(|pe| {
+        let (dst, src) = (pe.alloc::<u32>(128)?, pe.alloc::<u32>(128)?);
+        let mine: Vec<u32> = (0..128).map(|i| i * 3 + pe.my_pe()).collect();
+        pe.write(src, &mine)?;
+        pe.barrier()?;
+        // More than the queue holds, of every thread its own.
+        pe.run(grid(1, 128), small_puts(dst, src, TIMES, 1))?;
+        pe.barrier()?;
+        assert_eq!(pe.read(dst)?, (0..128).map(|i| i * 3 + 1 - pe.my_pe()).collect::<Vec<_>>());
+        Ok(())
+    });
+}
+
+#[test]
 fn all_qps_are_made_at_start_if_the_settings_say_so() {
     let setup = Setup::new(3).with("connect", "eager").with("qps_per_peer", 2).with("exclusive_qps", 1);
     assert_eq!(setup.run(|pe| Ok(pe.connected_qps())), [9; 3]);

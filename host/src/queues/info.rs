@@ -1,0 +1,65 @@
+//! What the NIC says of a PE's QPs.
+
+use std::time::Duration;
+
+use rushmem_mlx5::prm::qp::QpContext;
+
+/// A connected QP of a PE, as its NIC describes it (PRM command QUERY_QP).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpInfo {
+    /// The PE at its other end.
+    pub peer: u32,
+    /// The NIC.
+    pub nic: String,
+    /// The QP's number on that NIC, 24 bits.
+    pub qpn: u32,
+    /// Its state: `RTS` when it works, `ERR` after an error.
+    pub state: String,
+    /// Depth of its send queue, in WQE blocks of 64 bytes.
+    pub depth: u32,
+    /// WQE blocks that the NIC has executed, modulo 2^16.
+    pub executed: u16,
+    /// Payload of a packet, in bytes.
+    pub mtu: u32,
+    /// Index of the local address (GID).
+    pub gid_index: u8,
+    /// Traffic class: on Ethernet, DSCP times 4 plus ECN bits.
+    pub traffic_class: u8,
+    /// Service level: on Ethernet, the VLAN priority.
+    pub service_level: u8,
+    /// Index of the partition key.
+    pub pkey_index: u16,
+    /// How often a packet that is not acknowledged is sent again.
+    pub retries: u8,
+    /// How long an acknowledgement is waited for.
+    pub ack_timeout: Duration,
+}
+
+impl QpInfo {
+    pub(super) fn new(peer: u32, nic: String, qpn: u32, context: &QpContext) -> QpInfo {
+        let path = &context.primary_address_path;
+        // RDMA over Ethernet has these in the headers of IP and VLAN, InfiniBand in its own.
+        let ethernet = (path.dscp << 2 | path.ecn, path.eth_prio);
+        let (traffic_class, service_level) = if path.f_dscp || path.f_eth_prio || ethernet != (0, 0) {
+            ethernet
+        } else {
+            (path.tclass, path.sl)
+        };
+        QpInfo {
+            peer,
+            nic,
+            qpn,
+            state: context.state.name().unwrap_or("unknown").into(),
+            depth: 1 << context.log_sq_size,
+            executed: context.hw_sq_wqebb_counter,
+            mtu: context.mtu.bytes().unwrap_or(0),
+            gid_index: path.src_addr_index,
+            traffic_class,
+            service_level,
+            pkey_index: path.pkey_index,
+            retries: context.retry_count,
+            ack_timeout: Duration::from_nanos(4096 << path.ack_timeout),
+        }
+    }
+}
