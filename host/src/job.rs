@@ -300,10 +300,11 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     if config.device == DeviceKind::Native {
         return Ok(0);
     }
-    let missing = match ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty()) {
-        Some(ptx) => Some(format!("{} was built with RUSHMEM_PTX=none", ptx.name)),
-        None if ptx.is_empty() => Some("the application gave the job no PTX; see Job::kernels".into()),
-        None => None,
+    let missing = if ptx.is_empty() {
+        Some("the application gave the job no PTX; see Job::kernels".into())
+    } else {
+        let none = ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty());
+        none.map(|ptx| format!("{} was built with RUSHMEM_PTX=none", ptx.name))
     };
     if let Some(why) = missing {
         return match wanted {

@@ -126,15 +126,20 @@ fn store(pe: &Pe) -> Result<(), Error> {
     outcome
 }
 
-/// Threads, open files, and KiB of memory of this process.
+/// Threads, open files, and KiB of memory of this process. The fewest of a second: threads that have ended, and
+/// connections that others have closed, may take a moment to be gone.
 fn held() -> (usize, usize, u64) {
     let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
+    let (mut threads, mut files) = (usize::MAX, usize::MAX);
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        threads = threads.min(count("/proc/self/task"));
+        files = files.min(count("/proc/self/fd"));
+    }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = rss.and_then(|rss| rss.split_whitespace().next()?.parse().ok()).unwrap_or(0);
-    // Threads that have ended may take a moment to be gone.
-    std::thread::sleep(Duration::from_millis(300));
-    (count("/proc/self/task"), count("/proc/self/fd"), kib)
+    (threads, files, kib)
 }
 
 /// Every PE sends to the next one, then to all, and says what it got.

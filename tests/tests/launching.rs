@@ -381,7 +381,7 @@ fn held(line: &str) -> [u64; 3] {
     [threads, files, kib]
 }
 
-/// What the processes of many jobs hold after the tenth and after the last is the same.
+/// What the processes of many jobs hold after the last is no more than after the tenth.
 fn leaves_nothing(command: Option<Command>, jobs: &str) {
     let Some(mut command) = command else { return };
     let output = command.args(["again", jobs]).output().unwrap();
@@ -393,7 +393,7 @@ fn leaves_nothing(command: Option<Command>, jobs: &str) {
     let (early, late) = (of("10"), of(jobs));
     let sum = |held: &[[u64; 3]], i: usize| held.iter().map(|held| held[i]).sum::<u64>();
     assert!(!early.is_empty() && early.len() == late.len(), "{told}");
-    assert_eq!((sum(&early, 0), sum(&early, 1)), (sum(&late, 0), sum(&late, 1)), "{told}");
+    assert!(sum(&late, 0) <= sum(&early, 0) && sum(&late, 1) <= sum(&early, 1), "{told}");
     // The heap of one PE alone has 2 MiB.
     assert!(sum(&late, 2) < sum(&early, 2) + 4096, "{told}");
 }
