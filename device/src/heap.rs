@@ -259,7 +259,7 @@ impl<T: Pod> SymSlice<T> {
         const { assert!(align_of::<U>() <= 16, "symmetric memory is aligned to 16 bytes, wherever it is") };
         let (size, align) = (size_of::<U>() as u64, align_of::<U>() as u64);
         // Sizes are constants: no division is left that could fail.
-        if size != 0 && self.bytes() % size == 0 && self.offset % align == 0 {
+        if size != 0 && self.bytes().is_multiple_of(size) && self.offset.is_multiple_of(align) {
             SymSlice {
                 offset: self.offset,
                 len: self.bytes() / size,
@@ -331,6 +331,24 @@ impl<T: Pod> SymSlice<T> {
 }
 
 impl<T: Pod> Strided<T> {
+    /// The object that they are in, from the first block on.
+    #[inline(always)]
+    pub fn whole(self) -> SymSlice<T> {
+        self.whole
+    }
+
+    /// Elements of a block.
+    #[inline(always)]
+    pub fn block(self) -> usize {
+        self.block as usize
+    }
+
+    /// Elements from the beginning of a block to that of the next one.
+    #[inline(always)]
+    pub fn stride(self) -> usize {
+        self.stride as usize
+    }
+
     /// Blocks.
     #[inline(always)]
     pub fn len(self) -> usize {

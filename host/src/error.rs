@@ -27,6 +27,43 @@ pub enum Error {
         /// Further errors of the same launch.
         others: u64,
     },
+    /// An operation that the host initiated, or queued on a stream, failed.
+    #[error("{what}: {cause}")]
+    Operation {
+        /// The operation, or the kernel.
+        what: &'static str,
+        /// What went wrong.
+        cause: Box<Error>,
+    },
+    /// A kernel was queued behind one that failed.
+    #[error("{kernel} did not run, since {failed}, launched before it, failed")]
+    NotRun {
+        /// The kernel.
+        kernel: &'static str,
+        /// The one that failed.
+        failed: &'static str,
+    },
+    /// A kernel returned an error of its own, of which there is no record.
+    #[error(
+        "it returned an error that no call of rushmem recorded: one of its own, or one that another wait of this PE \
+         has told"
+    )]
+    Unrecorded,
+    /// A grid whose blocks cannot all run at once.
+    #[error(
+        "all blocks of {kernel} must run at once, since it is launched on all PEs together: PE {pe} has room for {room} \
+         such blocks, and {blocks} were to be launched there; Pe::max_grid tells what fits everywhere"
+    )]
+    GridTooLarge {
+        /// The kernel.
+        kernel: &'static str,
+        /// The PE with the least room.
+        pe: u32,
+        /// Blocks that were to be launched there.
+        blocks: u32,
+        /// Blocks that there is room for.
+        room: u32,
+    },
     /// CUDA refused something.
     #[error(transparent)]
     Cuda(#[from] crate::cuda::Error),
@@ -190,6 +227,7 @@ impl Error {
         use crate::bootstrap::{Error as Bootstrap, Failure};
         match self {
             Self::PeerLost(_) | Self::Bootstrap(Bootstrap::Failed(Failure::Lost(_))) => 2,
+            Self::Operation { cause, .. } => cause.distance(),
             Self::Elsewhere { .. } => 1,
             Self::Device { first, .. } if first.is_flush() => 1,
             _ => 0,

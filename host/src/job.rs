@@ -31,6 +31,9 @@ macro_rules! ptx {
     };
 }
 
+/// What the host initiates, as kernels.
+const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
+
 /// A job, or this process's part of one.
 ///
 /// ```no_run
@@ -278,7 +281,8 @@ impl Site {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
             let heap = self.nics.heap(config.heap, device.attributes())?;
-            return Ok(Arc::new(Gpu::new(device, ptx, heap, sharers)?));
+            let ptx = [&[RUNTIME], ptx].concat();
+            return Ok(Arc::new(Gpu::new(device, &ptx, heap, sharers)?));
         }
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,
@@ -296,7 +300,7 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     if config.device == DeviceKind::Native {
         return Ok(0);
     }
-    let missing = match ptx.iter().find(|ptx| ptx.image.is_empty()) {
+    let missing = match ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty()) {
         Some(ptx) => Some(format!("{} was built with RUSHMEM_PTX=none", ptx.name)),
         None if ptx.is_empty() => Some("the application gave the job no PTX; see Job::kernels".into()),
         None => None,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
-use rushmem_device::kernel::Call;
 use rushmem_device::{Ctx, Error as Code, LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{self, Bootstrap, PeerLost};
@@ -16,12 +15,13 @@ use crate::config::{Config, ConnectKind, QueuePlace};
 use crate::contexts::Contexts;
 use crate::direct::{self, Path, Reach};
 use crate::exit::{end_job, end_process};
-use crate::machine::{Grid, Machine, Region, Running};
+use crate::machine::{Grid, Machine, Region};
 use crate::memory::{Memory, Table as Segments};
 use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, probe};
 use crate::report::recorded;
 use crate::teams::{Inbox, Place, Table, Teams, predefined};
+use crate::work::{Scratch, Work};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
@@ -29,12 +29,14 @@ use crate::{Error, Result};
 /// Calls marked *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
 /// differs is named in the error of all the others.
 pub struct Pe {
-    // Fields drop in order: keys before the NICs that they are of, the QPs before the heap that they reach.
+    // Fields drop in order: kernels end before all that they use goes, keys before the NICs that they are of, the QPs
+    // before the heap that they reach.
+    work: Work,
     memory: Memory,
     service: Service,
     state: Arc<StateMap>,
     reach: Reach,
-    _heap: Region,
+    heap: Region,
     control: Region,
     collectives: Mutex<u64>,
     pub(crate) teams: Teams,
@@ -65,7 +67,8 @@ impl Pe {
         let lost = watch(&bootstrap, &control)?;
 
         let shape = Shape::new(&config, n_pes);
-        let bytes = config.heap_bytes.0.next_multiple_of(4096) + shape.reserved();
+        let first = shape.reserved() + Scratch::BYTES;
+        let bytes = config.heap_bytes.0.next_multiple_of(4096) + first;
         let heap = machine.heap(bytes, direct::wanted(&config, n_pes))?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
         let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
@@ -82,6 +85,7 @@ impl Pe {
         let table = Table::new(&*machine, &heap, shape)?;
         state.write_pe(me, control.addr, config.timeout, &table)?;
         state.describe(&links.descriptors(), &peers)?;
+        let work = Work::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
         let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
         if config.connect == ConnectKind::Eager {
@@ -116,15 +120,16 @@ impl Pe {
         let teams = Teams::new(table, inbox, shape.teams, me, members)?;
         let max = config.heap_max.0.map(|max| max.0);
         let job = job_number(&*bootstrap)?;
-        let memory = Memory::new(heap.clone(), shape.reserved(), parts, job, max, Arc::clone(&machine));
+        let memory = Memory::new(heap.clone(), first, parts, job, max, Arc::clone(&machine));
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
+            work,
             memory,
             service,
             state,
             reach,
-            _heap: heap,
+            heap,
             control,
             collectives: Mutex::new(0),
             teams,
@@ -197,44 +202,6 @@ impl Pe {
     /// [`Error::Nic`] if one refuses to tell.
     pub fn qps(&self) -> Result<Vec<QpInfo>> {
         self.service.query()
-    }
-
-    /// Starts a kernel on this PE. It runs while the host goes on; [`Launch::wait`] ends it.
-    ///
-    /// # Errors
-    /// If the machine cannot launch it: no such kernel in the PTX given to the job, a grid that is too large to run
-    /// at once. [`Error::Misuse`] if an argument is a handle of what has been freed or unregistered, or of another job.
-    pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let (ctx, table) = self.memory.current();
-        self.begin(ctx, table, grid, call)
-    }
-
-    /// [`Pe::launch`] with a context other than the PE's own, for tests.
-    #[doc(hidden)]
-    pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        self.begin(ctx, self.memory.current().1, grid, call)
-    }
-
-    fn begin(&self, ctx: Ctx, table: Arc<Segments>, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let name = call.name;
-        for &handle in &call.handles {
-            self.memory.check(handle).map_err(|why| Error::Misuse {
-                call: "launch",
-                what: format!("an argument of {name}, {} bytes at {:#x}, {why}", handle.bytes, handle.offset),
-            })?;
-        }
-        let running = self.machine.launch(ctx, grid, call)?;
-        self.service.launched();
-        tracing::debug!(pe = self.my_pe(), kernel = name, ?grid, "launched");
-        Ok(Launch { pe: self, running: Some(running), _table: table })
-    }
-
-    /// Runs a kernel on this PE to its end.
-    ///
-    /// # Errors
-    /// As [`Pe::launch`] and [`Launch::wait`].
-    pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
-        self.launch(grid, call)?.wait()
     }
 
     /// Waits for all PEs, on the host. Collective.
@@ -317,22 +284,68 @@ impl Pe {
 
     /// Proves that all PEs make this collective call with the same arguments; its number.
     fn agree(&self, call: &str, arguments: &str) -> Result<u64> {
+        self.agree_with(call, arguments, &[]).map(|(n, _)| n)
+    }
+
+    /// As [`Pe::agree`]; returns what each PE gave along, which may differ.
+    pub(crate) fn agree_with(
+        &self,
+        call: &str,
+        arguments: &str,
+        along: &[u8],
+    ) -> Result<(u64, Vec<Vec<u8>>)> {
         let n = self.next_collective();
         let mine = format!("{call}({arguments})");
-        let all = self.bootstrap.allgather(&format!("rushmem.{n}"), mine.as_bytes())?;
-        match all.iter().position(|theirs| *theirs != mine.as_bytes()) {
-            None => Ok(n),
-            Some(pe) => Err(Error::Mismatch {
-                pe: pe as u32,
-                call: call.into(),
-                theirs: String::from_utf8_lossy(&all[pe]).into_owned(),
-                mine,
-            }),
+        let letter = [mine.as_bytes(), b"\0", along].concat();
+        let mut all = self.bootstrap.allgather(&format!("rushmem.{n}"), &letter)?;
+        for (pe, letter) in all.iter_mut().enumerate() {
+            let end = letter.iter().position(|&byte| byte == 0).unwrap_or(letter.len());
+            if letter[..end] != *mine.as_bytes() {
+                let theirs = String::from_utf8_lossy(&letter[..end]).into_owned();
+                return Err(Error::Mismatch { pe: pe as u32, call: call.into(), theirs, mine });
+            }
+            letter.drain(..(end + 1).min(letter.len()));
         }
+        Ok((n, all))
+    }
+
+    /// The context for a launch with these arguments, and the segments that it names, which the launch must keep.
+    pub(crate) fn context_for(&self, call: &rushmem_device::kernel::Call) -> Result<(Ctx, Arc<Segments>)> {
+        for &handle in &call.handles {
+            self.memory.check(handle).map_err(|why| Error::Misuse {
+                call: "launch",
+                what: format!(
+                    "an argument of {}, {} bytes at {:#x}, {why}",
+                    call.name, handle.bytes, handle.offset
+                ),
+            })?;
+        }
+        Ok(self.memory.current())
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn heap(&self) -> &Region {
+        &self.heap
+    }
+
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    pub(crate) fn machine_ref(&self) -> &dyn Machine {
+        &*self.machine
+    }
+
+    /// How long a kernel may go on after its last sign: every call in it has a deadline, but it may make many.
+    pub(crate) fn patience(&self) -> Duration {
+        self.config.timeout.saturating_mul(1000)
     }
 
     /// What kernels have recorded since the last look.
-    fn take_errors(&self) -> Result<Option<Error>> {
+    pub(crate) fn take_errors(&self) -> Result<Option<Error>> {
         let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
         if page.exit != 0 {
@@ -372,60 +385,6 @@ impl Pe {
             }
         }
     }
-}
-
-/// A kernel that runs. Dropping it waits for its end.
-#[must_use = "a launch is complete only after `wait`"]
-pub struct Launch<'a> {
-    // Fields drop in order, after `drop` has waited.
-    running: Option<Box<dyn Running>>,
-    /// The segments that its context names.
-    _table: Arc<Segments>,
-    pe: &'a Pe,
-}
-
-impl Launch<'_> {
-    /// Waits for the kernel's end.
-    ///
-    /// # Errors
-    /// [`Error::Device`] with what the kernel recorded, [`Error::PeerLost`] if it was ended because a PE died, or
-    /// what kept the machine from running it.
-    pub fn wait(mut self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        let Some(running) = self.running.take() else { return Ok(()) };
-        let ran = running.wait(patience(self.pe.config.timeout));
-        self.pe.service.ended();
-        if let Some(failure) = self.pe.service.take_failure() {
-            self.pe.take_errors()?;
-            return Err(failure);
-        }
-        match (self.pe.take_errors()?, self.pe.lost()) {
-            // What this kernel met by itself may be why the other PE has given up.
-            (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
-            (_, Some(lost)) => Err(Error::PeerLost(lost)),
-            _ => ran,
-        }
-    }
-}
-
-fn is_explained_by_loss(error: &Error) -> bool {
-    matches!(error, Error::Device { first, .. } if first.is_explained_by_loss())
-}
-
-impl Drop for Launch<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            tracing::error!(pe = self.pe.my_pe(), "a launch that nobody waited for: {error}");
-        }
-    }
-}
-
-/// How long a kernel may go on after its last sign: every call in it has a deadline, but it may make many.
-fn patience(timeout: Duration) -> Duration {
-    timeout.saturating_mul(1000)
 }
 
 /// A number that PE 0 has drawn for the job.

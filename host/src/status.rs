@@ -125,6 +125,9 @@ impl Error {
                 Status::OutOfMemory
             }
             Error::Unavailable { .. } => Status::NotSupported,
+            Error::Operation { cause, .. } => cause.status(),
+            Error::NotRun { .. } | Error::GridTooLarge { .. } => Status::LaunchFailed,
+            Error::Unrecorded => Status::Kernel,
             Error::Mismatch { .. } | Error::MixedNics { .. } | Error::Elsewhere { .. } => Status::Asymmetric,
             Error::Device { .. } => Status::Kernel,
             Error::Nic(_) | Error::SoftNic(_) | Error::Probe { .. } | Error::NoConnection { .. } => {
@@ -180,6 +183,7 @@ fn of_cuda(error: &cuda::Error) -> Status {
         | cuda::Error::NoFunction { .. }
         | cuda::Error::Arguments { .. }
         | cuda::Error::NotResident { .. }
+        | cuda::Error::OtherGpu { .. }
         | cuda::Error::Elsewhere { .. }
         | cuda::Error::Range { .. } => Status::InvalidValue,
         cuda::Error::Call(_) | cuda::Error::Ptx { .. } | cuda::Error::Deadline { .. } => Status::LaunchFailed,

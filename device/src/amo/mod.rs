@@ -138,6 +138,21 @@ pub(crate) enum Kind {
     CompareSwap,
 }
 
+impl Kind {
+    /// By number, as [`Ctx::atomic_fetching`] has it.
+    #[inline(always)]
+    fn of(number: u32) -> Self {
+        match number {
+            0 => Self::Add,
+            1 => Self::And,
+            2 => Self::Or,
+            3 => Self::Xor,
+            4 => Self::Set,
+            _ => Self::CompareSwap,
+        }
+    }
+}
+
 /// An atomic on a word of `WIDTH` bytes (4 or 8), with its operands in the low bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Op<const WIDTH: usize> {
@@ -373,6 +388,36 @@ impl<S: Sharing> Ctx<S> {
             }
             found = seen;
         }
+    }
+
+    /// The atomic with this number; returns the old value. For kernels that serve many: 0 add, 1 and, 2 or, 3 exclusive
+    /// or, 4 set, any other compare and swap.
+    ///
+    /// # Errors
+    /// As all of them.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_fetching<T: Amo>(
+        &self,
+        number: u32,
+        word: Sym<T>,
+        value: T,
+        compare: T,
+        pe: u32,
+    ) -> Result<T> {
+        self.fetching(word, Kind::of(number), value, compare, pe)
+    }
+
+    /// As [`Ctx::atomic_fetching`], but nobody wants the old value; not compare and swap.
+    ///
+    /// # Errors
+    /// As all of them.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[track_caller]
+    pub fn atomic_posting<T: Amo>(&self, number: u32, word: Sym<T>, value: T, pe: u32) -> Result {
+        self.posting(word, Kind::of(number), value, pe)
     }
 
     #[inline(always)]

@@ -12,8 +12,8 @@ impl<S: Sharing> Ctx<S> {
     /// Waits until all blocks of this PE's kernel have called it; what each of them wrote before is visible to all
     /// afterwards. Nothing leaves the PE. CUDA's `grid.sync()`.
     ///
-    /// All threads of all blocks call it, all blocks must be resident at once (a launch that could not be is
-    /// refused), and one kernel of a PE uses it at a time.
+    /// All threads of all blocks call it, all blocks must be resident at once (the runtime's `launch_collective` checks
+    /// that), and one kernel of a PE uses it at a time.
     ///
     /// # Errors
     /// [`Error::Timeout`] when a block does not come, [`Error::Aborted`].

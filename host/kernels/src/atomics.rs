@@ -19,11 +19,23 @@ pub fn rushmem_atomic(
     if Thread::index() != 0 {
         return Ok(());
     }
-    if word.len() == 4 {
-        atomic(ctx, what, word.cast().at(0), value as u32, compare as u32, old.cast(), pe)
-    } else {
-        atomic(ctx, what, word.cast().at(0), value, compare, old.cast(), pe)
+    let float = what == Atomic::AddFloat as u32;
+    match (word.len(), float) {
+        (4, true) => add(ctx, word.cast().at(0), f32::from_bits(value as u32), old.cast(), pe),
+        (4, false) => atomic(ctx, what, word.cast().at(0), value as u32, compare as u32, old.cast(), pe),
+        (_, true) => add(ctx, word.cast().at(0), f64::from_bits(value), old.cast(), pe),
+        (_, false) => atomic(ctx, what, word.cast().at(0), value, compare, old.cast(), pe),
     }
+}
+
+#[inline(always)]
+fn add<T: Addend>(ctx: &Ctx, word: Sym<T>, value: T, old: SymSlice<T>, pe: u32) -> Result {
+    if old.is_empty() {
+        return ctx.atomic_add(word, value, pe);
+    }
+    let found = ctx.atomic_fetch_add(word, value, pe)?;
+    ctx.local(old).store(0, found);
+    Ok(())
 }
 
 #[inline(always)]
@@ -37,34 +49,9 @@ fn atomic<T: Amo>(
     pe: u32,
 ) -> Result {
     if old.is_empty() {
-        if what == Atomic::Set as u32 {
-            ctx.atomic_set(word, value, pe)
-        } else if what == Atomic::Add as u32 {
-            ctx.atomic_add(word, value, pe)
-        } else if what == Atomic::And as u32 {
-            ctx.atomic_and(word, value, pe)
-        } else if what == Atomic::Or as u32 {
-            ctx.atomic_or(word, value, pe)
-        } else {
-            ctx.atomic_xor(word, value, pe)
-        }
-    } else {
-        let found = if what == Atomic::Fetch as u32 {
-            ctx.atomic_fetch(word, pe)
-        } else if what == Atomic::Set as u32 {
-            ctx.atomic_swap(word, value, pe)
-        } else if what == Atomic::Add as u32 {
-            ctx.atomic_fetch_add(word, value, pe)
-        } else if what == Atomic::And as u32 {
-            ctx.atomic_fetch_and(word, value, pe)
-        } else if what == Atomic::Or as u32 {
-            ctx.atomic_fetch_or(word, value, pe)
-        } else if what == Atomic::Xor as u32 {
-            ctx.atomic_fetch_xor(word, value, pe)
-        } else {
-            ctx.atomic_compare_swap(word, compare, value, pe)
-        }?;
-        ctx.local(old).store(0, found);
-        Ok(())
+        return ctx.atomic_posting(what, word, value, pe);
     }
+    let found = ctx.atomic_fetching(what, word, value, compare, pe)?;
+    ctx.local(old).store(0, found);
+    Ok(())
 }

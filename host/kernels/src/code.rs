@@ -16,24 +16,24 @@ pub enum Transfer {
     GetNbi,
 }
 
-/// What [`rushmem_atomic`](crate::rushmem_atomic) does to a word.
+/// What [`rushmem_atomic`](crate::rushmem_atomic) does to a word. The first are numbered as the device API has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Atomic {
-    /// Reads it.
-    Fetch,
-    /// Writes it.
-    Set,
     /// Adds, wrapping.
-    Add,
+    Add = 0,
     /// Bitwise and.
-    And,
+    And = 1,
     /// Bitwise or.
-    Or,
+    Or = 2,
     /// Bitwise exclusive or.
-    Xor,
+    Xor = 3,
+    /// Writes it.
+    Set = 4,
     /// Writes it if it holds the value to compare with.
-    CompareSwap,
+    CompareSwap = 5,
+    /// Adds to a float.
+    AddFloat = 6,
 }
 
 /// What [`rushmem_order`](crate::rushmem_order) does.
@@ -46,13 +46,57 @@ pub enum Order {
     Fence,
     /// `quiet`.
     Quiet,
+    /// `quiet_pe`.
+    QuietPe,
     /// `sync_all`.
     SyncAll,
     /// `barrier_all`.
     BarrierAll,
 }
 
-/// What a word is, for [`rushmem_wait`](crate::rushmem_wait) and [`rushmem_test`](crate::rushmem_test).
+/// What [`rushmem_words`](crate::rushmem_words) does with a set of words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Set {
+    /// `wait_until_all`.
+    WaitAll,
+    /// `wait_until_any`.
+    WaitAny,
+    /// `wait_until_some`.
+    WaitSome,
+    /// `test_all`.
+    TestAll,
+    /// `test_any`.
+    TestAny,
+    /// `test_some`.
+    TestSome,
+}
+
+/// What [`rushmem_collective`](crate::rushmem_collective) does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Collective {
+    /// `team_sync`.
+    Sync,
+    /// `barrier`.
+    Barrier,
+    /// `broadcast`.
+    Broadcast,
+    /// `fcollect`.
+    Fcollect,
+    /// `collect`.
+    Collect,
+    /// `alltoall`.
+    Alltoall,
+    /// `reduce`.
+    Reduce,
+    /// `reduce_scatter`.
+    ReduceScatter,
+    /// `sum_scan`.
+    Scan,
+}
+
+/// What a word is, for [`rushmem_wait`](crate::rushmem_wait) and its kin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Word {
@@ -80,7 +124,8 @@ pub(crate) fn cmp_of(number: u32) -> Cmp {
         2 => Cmp::Gt,
         3 => Cmp::Ge,
         4 => Cmp::Lt,
-        _ => Cmp::Le,
+        5 => Cmp::Le,
+        _ => Cmp::Reached,
     }
 }
 
@@ -90,7 +135,7 @@ mod tests {
 
     #[test]
     fn comparisons_keep_their_numbers() {
-        for c in [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le] {
+        for c in [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le, Cmp::Reached] {
             assert_eq!(cmp_of(cmp(c)), c);
         }
     }

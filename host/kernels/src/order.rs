@@ -4,14 +4,16 @@ use rushmem_device::prelude::*;
 
 use crate::code::Order;
 
-/// Does `what`, an [`Order`].
+/// Does `what`, an [`Order`], for `pe` if it concerns one.
 #[kernel]
-pub fn rushmem_order(ctx: &Ctx, what: u32) -> Result {
+pub fn rushmem_order(ctx: &Ctx, what: u32, pe: u32) -> Result {
     let block = Block::current();
     if what == Order::Fence as u32 {
         if block.leader() { ctx.fence() } else { Ok(()) }
     } else if what == Order::Quiet as u32 {
         ctx.quiet(block)
+    } else if what == Order::QuietPe as u32 {
+        if block.leader() { ctx.quiet_pe(pe) } else { Ok(()) }
     } else if what == Order::SyncAll as u32 {
         ctx.sync_all(block)
     } else if what == Order::BarrierAll as u32 {

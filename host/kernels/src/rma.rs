@@ -29,6 +29,35 @@ pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSl
     }
 }
 
+/// Moves blocks of bytes between `remote` at `pe` and `local` here: `count` of them, each `block` bytes, that begin
+/// `remote_stride` and `local_stride` bytes apart. `what` is a [`Transfer`].
+#[kernel]
+#[allow(clippy::too_many_arguments)] // two ends and what to do
+pub fn rushmem_strided(
+    ctx: &Ctx,
+    what: u32,
+    remote: SymSlice<u8>,
+    remote_stride: u64,
+    local: SymSlice<u8>,
+    local_stride: u64,
+    block: u64,
+    count: u64,
+    pe: u32,
+) -> Result {
+    let (group, bytes, count) = (Block::current(), block as usize, count as usize);
+    let remote = remote.blocks(bytes, remote_stride as usize).first(count);
+    let local = local.blocks(bytes, local_stride as usize).first(count);
+    if what == Transfer::Put as u32 {
+        ctx.iput(group, remote, local, pe)
+    } else if what == Transfer::PutNbi as u32 {
+        ctx.iput_nbi(group, remote, local, pe)
+    } else if what == Transfer::Get as u32 {
+        ctx.iget(group, local, remote, pe)
+    } else {
+        ctx.iget_nbi(group, local, remote, pe)
+    }
+}
+
 /// Writes the low bytes of `value`, as many as `dst` has: 1, 2, 4 or 8.
 #[kernel]
 pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {

@@ -2,18 +2,17 @@
 
 use rushmem_device::prelude::*;
 
-use crate::code::{self, Word};
+use crate::code::{self, Set, Word};
 
-/// Waits until every word of `words` compares so with `value`, or, if `values` is not empty, with its own of these.
-/// `kind` is a [`Word`]. `seen`, if not empty, gets the value that ended the wait for the last word.
+/// Waits until `word` compares so with `value`. `kind` is a [`Word`]. `seen`, if not empty, gets the value that ended the
+/// wait for a word of 8 bytes without sign.
 #[kernel]
 pub fn rushmem_wait(
     ctx: &Ctx,
     kind: u32,
     cmp: u32,
-    words: SymSlice<u8>,
+    word: SymSlice<u8>,
     value: u64,
-    values: SymSlice<u8>,
     seen: SymSlice<u64>,
 ) -> Result {
     if Thread::index() != 0 {
@@ -21,34 +20,99 @@ pub fn rushmem_wait(
     }
     let cmp = code::cmp_of(cmp);
     if !seen.is_empty() {
-        let found = ctx.signal_wait_until(Thread, words.cast().at(0), cmp, value)?;
+        let found = ctx.signal_wait_until(Thread, word.cast().at(0), cmp, value)?;
         ctx.local(seen).store(0, found);
         Ok(())
     } else if kind == Word::U32 as u32 {
-        wait_all::<u32>(ctx, words.cast(), cmp, value as u32, values.cast())
+        ctx.wait_until::<_, u32>(Thread, word.cast().at(0), cmp, value as u32)
     } else if kind == Word::I32 as u32 {
-        wait_all::<i32>(ctx, words.cast(), cmp, value as i32, values.cast())
+        ctx.wait_until::<_, i32>(Thread, word.cast().at(0), cmp, value as i32)
     } else if kind == Word::U64 as u32 {
-        wait_all::<u64>(ctx, words.cast(), cmp, value, values.cast())
+        ctx.wait_until::<_, u64>(Thread, word.cast().at(0), cmp, value)
     } else {
-        wait_all::<i64>(ctx, words.cast(), cmp, value as i64, values.cast())
+        ctx.wait_until::<_, i64>(Thread, word.cast().at(0), cmp, value as i64)
     }
 }
 
-#[inline(always)]
-fn wait_all<T: Amo + PartialOrd>(
+/// Does `what`, a [`Set`], with `words`, which are of the kind `kind`, a [`Word`]: each is to compare so with `value`, or,
+/// if `values` is not empty, with its own of these; but for those whose element of `except` is not 0. Looks at word
+/// `first` first.
+///
+/// `found` gets 1 or 0 of a test of all, the index of any or all ones if there is none, the number of some and then their
+/// indices.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // the words, and what each is to be
+pub fn rushmem_words(
     ctx: &Ctx,
-    words: SymSlice<T>,
+    what: u32,
+    kind: u32,
+    cmp: u32,
+    words: SymSlice<u8>,
+    value: u64,
+    values: SymSlice<u8>,
+    except: SymSlice<i32>,
+    first: u64,
+    found: SymSlice<u64>,
+) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let how = How { cmp: code::cmp_of(cmp), except, first: first as usize };
+    if kind == Word::U32 as u32 {
+        set::<u32>(ctx, what, words.cast(), value as u32, values.cast(), how, found)
+    } else if kind == Word::I32 as u32 {
+        set::<i32>(ctx, what, words.cast(), value as i32, values.cast(), how, found)
+    } else if kind == Word::U64 as u32 {
+        set::<u64>(ctx, what, words.cast(), value, values.cast(), how, found)
+    } else {
+        set::<i64>(ctx, what, words.cast(), value as i64, values.cast(), how, found)
+    }
+}
+
+/// How words are looked at.
+struct How {
     cmp: Cmp,
+    except: SymSlice<i32>,
+    first: usize,
+}
+
+#[inline(always)]
+fn set<T: Amo + PartialOrd>(
+    ctx: &Ctx,
+    what: u32,
+    words: SymSlice<T>,
     value: T,
     values: SymSlice<T>,
+    how: How,
+    found: SymSlice<u64>,
 ) -> Result {
-    let mut i = 0;
-    while i < words.len() {
-        let wanted = if values.is_empty() { value } else { ctx.local(values).load(i) };
-        ctx.wait_until(Thread, words.at(i), cmp, wanted)?;
-        i += 1;
+    let mut words = match values.is_empty() {
+        true => Words::new(words, how.cmp, value),
+        false => Words::each(words, how.cmp, ctx.local(values)),
     }
+    .starting_at(how.first);
+    if !how.except.is_empty() {
+        words = words.except(ctx.local(how.except));
+    }
+    let out = ctx.local(found);
+    if what == Set::WaitAll as u32 {
+        return ctx.wait_until_all(Thread, &words);
+    }
+    let result = if what == Set::TestAll as u32 {
+        ctx.test_all(Thread, &words)? as u64
+    } else if what == Set::WaitAny as u32 {
+        ctx.wait_until_any(Thread, &mut words)?.map_or(u64::MAX, |i| i as u64)
+    } else if what == Set::TestAny as u32 {
+        ctx.test_any(Thread, &mut words)?.map_or(u64::MAX, |i| i as u64)
+    } else {
+        let indices = ctx.local(found.slice(1..found.len()));
+        if what == Set::WaitSome as u32 {
+            ctx.wait_until_some(Thread, &mut words, indices)? as u64
+        } else {
+            ctx.test_some(Thread, &mut words, indices)? as u64
+        }
+    };
+    out.store(0, result);
     Ok(())
 }
 

@@ -70,11 +70,13 @@ pub(crate) fn agree_on_id(exchange: &dyn Exchange, config: &Config) -> Result<Un
 mod tests {
     use super::*;
 
+    type Gathered = Result<Vec<Vec<u8>>, ExchangeError>;
+
     /// Gathers as told.
     struct Told {
         pe: u32,
         n_pes: u32,
-        gather: fn(&[u8]) -> Result<Vec<Vec<u8>>, ExchangeError>,
+        gather: fn(&[u8]) -> Gathered,
     }
 
     impl Exchange for Told {
@@ -86,7 +88,7 @@ mod tests {
             self.n_pes
         }
 
-        fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        fn allgather(&self, mine: &[u8]) -> Gathered {
             (self.gather)(mine)
         }
     }

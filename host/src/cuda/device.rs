@@ -103,6 +103,10 @@ impl Device {
         Ok(free as u64)
     }
 
+    pub(super) fn context(&self) -> CUcontext {
+        self.context
+    }
+
     /// [`current`](Self::current) for a call that may wait for kernels: made while none of the process's PEs runs.
     pub(super) fn alone(&self) -> Result<Alone, Error> {
         let call = gate::call();

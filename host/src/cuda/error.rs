@@ -103,6 +103,17 @@ pub enum Error {
         /// Launches that share the GPU.
         sharers: u32,
     },
+    /// A stream of another GPU, or of a context that is not its primary one.
+    #[error(
+        "the stream belongs to GPU {stream}, or not to its primary context, and the PE to GPU {pe}; make it from \
+         cudarc's CudaContext::new({pe})"
+    )]
+    OtherGpu {
+        /// The stream's GPU.
+        stream: u32,
+        /// The PE's GPU.
+        pe: u32,
+    },
     /// An address that is not one of the GPU's memory.
     #[error("the memory at {address:#x} is that of GPU {gpu}, and must be that of GPU {wanted}")]
     Elsewhere {

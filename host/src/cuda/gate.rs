@@ -3,15 +3,28 @@
 //! Allocating, freeing, page-locking and loading may wait, within the driver, for kernels that run, and hold up copies
 //! meanwhile. A kernel that waits for a copy of the software ConnectX would then wait until its deadline. So these calls
 //! are made while none of the process's PEs has a kernel running; a kernel may start whenever none of these calls is made.
+//!
+//! Whether kernels run is asked of the queues that they were launched into. A queue is asked only after the launch has
+//! returned: before that it may say that it is idle, and be forgotten while its kernel begins.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a call waits for kernels, which have deadlines. Then it is made all the same: kernels may follow each other
 /// without a pause.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-static GATE: Gate = Gate { state: Mutex::new(State { kernels: 0, calls: 0 }), changed: Condvar::new() };
+/// Queues are asked this often.
+const PAUSE: Duration = Duration::from_micros(100);
+
+static GATE: Gate =
+    Gate { state: Mutex::new(State { launching: 0, calls: 0, queues: Vec::new() }), changed: Condvar::new() };
+
+/// A queue of kernels.
+pub(crate) trait Runs: Send + Sync {
+    /// Whether a kernel in it runs, or waits to run.
+    fn runs(&self) -> bool;
+}
 
 struct Gate {
     state: Mutex<State>,
@@ -19,8 +32,11 @@ struct Gate {
 }
 
 struct State {
-    kernels: usize,
+    /// Launches that are being made.
+    launching: usize,
     calls: usize,
+    /// Queues whose kernels may run.
+    queues: Vec<Arc<dyn Runs>>,
 }
 
 impl Gate {
@@ -34,23 +50,40 @@ impl Gate {
     }
 }
 
-/// A kernel runs, until this is dropped.
-pub(crate) struct Kernel(());
+/// A launch is being made, until this is dropped.
+pub(crate) struct Launching(());
 
-/// Lets a kernel run.
-pub(crate) fn kernel() -> Kernel {
+/// Lets a kernel be launched.
+pub(crate) fn launching() -> Launching {
     let mut state = GATE.lock();
     while state.calls > 0 {
         state = GATE.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
-    state.kernels += 1;
-    Kernel(())
+    state.launching += 1;
+    Launching(())
 }
 
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        GATE.change(|state| state.kernels -= 1);
+impl Launching {
+    /// The launch has been made: from now on the queue tells whether its kernel runs.
+    pub(crate) fn launched<Q: Runs + 'static>(self, queue: &Arc<Q>) {
+        let queue: Arc<dyn Runs> = Arc::clone(queue) as _;
+        let mut state = GATE.lock();
+        if !state.queues.iter().any(|known| Arc::ptr_eq(known, &queue)) {
+            state.queues.push(queue);
+        }
     }
+}
+
+impl Drop for Launching {
+    fn drop(&mut self) {
+        GATE.change(|state| state.launching -= 1);
+    }
+}
+
+/// Nothing more will be launched into this queue, and nothing in it runs.
+pub(crate) fn forget<Q: Runs + 'static>(queue: &Arc<Q>) {
+    let queue: Arc<dyn Runs> = Arc::clone(queue) as _;
+    GATE.change(|state| state.queues.retain(|known| !Arc::ptr_eq(known, &queue)));
 }
 
 /// A call that may make the driver wait is being made, until this is dropped. Calls may be made at the same time.
@@ -60,13 +93,16 @@ pub(super) struct Call(());
 pub(super) fn call() -> Call {
     let begin = Instant::now();
     let mut state = GATE.lock();
-    while state.kernels > 0 {
-        let left = PATIENCE.saturating_sub(begin.elapsed());
-        if left.is_zero() {
-            tracing::debug!("a call that may wait for kernels is made while {} run", state.kernels);
+    loop {
+        state.queues.retain(|queue| queue.runs());
+        if state.launching == 0 && state.queues.is_empty() {
             break;
         }
-        state = GATE.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        if begin.elapsed() >= PATIENCE {
+            tracing::debug!("a call that may wait for kernels is made while {} run", state.queues.len());
+            break;
+        }
+        state = GATE.changed.wait_timeout(state, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
     }
     state.calls += 1;
     Call(())
@@ -80,35 +116,58 @@ impl Drop for Call {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
+    struct Queue(AtomicBool);
+
+    impl Runs for Queue {
+        fn runs(&self) -> bool {
+            self.0.load(Ordering::Acquire)
+        }
+    }
+
+    fn queue(runs: bool) -> Arc<Queue> {
+        Arc::new(Queue(AtomicBool::new(runs)))
+    }
+
+    /// One test, since the gate is the process's.
     #[test]
     fn calls_and_kernels_exclude_each_other() {
-        let running = kernel();
-        let also = kernel();
+        let (one, other) = (queue(false), queue(true));
+        let launch = launching();
+        launching().launched(&other);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                let _call = call();
-                GATE.lock().kernels
-            });
-            drop(running);
+            let waiting = scope.spawn(|| drop(call()));
+            // A queue that is idle says nothing about the launch that is being made.
+            other.0.store(false, Ordering::Release);
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());
-            drop(also);
-            assert_eq!(waiting.join().unwrap(), 0);
+            one.0.store(true, Ordering::Release);
+            launch.launched(&one);
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waiting.is_finished());
+            one.0.store(false, Ordering::Release);
+            waiting.join().unwrap();
         });
+        assert!(GATE.lock().queues.is_empty());
+
+        launching().launched(&one);
+        launching().launched(&one);
+        assert_eq!(GATE.lock().queues.len(), 1);
+        forget(&one);
+        assert!(GATE.lock().queues.is_empty());
+
         let first = call();
         let second = call();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                let _kernel = kernel();
-                GATE.lock().calls
-            });
+            let waiting = scope.spawn(|| drop(launching()));
             drop(first);
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());
             drop(second);
-            assert_eq!(waiting.join().unwrap(), 0);
+            waiting.join().unwrap();
         });
     }
 }

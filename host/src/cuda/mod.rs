@@ -15,6 +15,7 @@ mod device;
 mod error;
 mod export;
 pub(crate) mod gate;
+mod graph;
 mod load;
 mod memory;
 mod module;
@@ -24,6 +25,7 @@ mod stream;
 
 pub use device::{Attributes, Device};
 pub use error::Error;
+pub use graph::{GraphExec, Node};
 pub use load::{Cuda, ENVIRONMENT};
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
 pub use module::{Function, FunctionAttributes, Module};

@@ -1,9 +1,12 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
+use cudarc::driver::sys::{
+    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult,
+};
 
 use super::error::{call_error, check, check_about, log_drop};
 use super::{Device, Error, Stream};
@@ -223,13 +226,7 @@ impl Function {
     /// The arguments are what the kernel expects, and all memory that it reaches through them stays valid until it
     /// has ended.
     pub unsafe fn launch(&self, stream: &Stream, grid: Grid, arguments: &[&[u8]]) -> Result<(), Error> {
-        let given = || arguments.iter().map(|argument| argument.len());
-        if let Some(expected) = &self.parameters
-            && !given().eq(expected.iter().copied())
-        {
-            let (kernel, expected) = (self.name.clone(), expected.clone());
-            return Err(Error::Arguments { kernel, expected, given: given().collect() });
-        }
+        self.check_arguments(arguments)?;
         let mut pointers = pointers(arguments);
         let _current = self.module.device.current()?;
         // SAFETY: a live function and stream; there is a pointer for each parameter, to as many bytes, which the
@@ -253,6 +250,60 @@ impl Function {
             let Grid { blocks, threads, shared_bytes } = grid;
             format!("of {} ({blocks} blocks x {threads} threads, {shared_bytes} bytes shared)", self.name)
         })
+    }
+}
+
+impl Function {
+    fn check_arguments(&self, arguments: &[&[u8]]) -> Result<(), Error> {
+        let given = || arguments.iter().map(|argument| argument.len());
+        match &self.parameters {
+            Some(expected) if !given().eq(expected.iter().copied()) => {
+                let (kernel, expected) = (self.name.clone(), expected.clone());
+                Err(Error::Arguments { kernel, expected, given: given().collect() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A launch of it as a node of a graph.
+    ///
+    /// # Errors
+    /// [`Error::Arguments`] as [`Function::launch`].
+    pub(super) fn node<'a>(
+        &self,
+        grid: Grid,
+        arguments: &'a [&'a [u8]],
+    ) -> Result<NodeParameters<'a>, Error> {
+        self.check_arguments(arguments)?;
+        let mut pointers = pointers(arguments);
+        let raw = CUDA_KERNEL_NODE_PARAMS {
+            func: self.raw,
+            gridDimX: grid.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: grid.shared_bytes,
+            kernelParams: pointers.as_mut_ptr(),
+            extra: ptr::null_mut(),
+            kern: ptr::null_mut(),
+            ctx: ptr::null_mut(),
+        };
+        Ok(NodeParameters { raw, _pointers: pointers, _arguments: PhantomData })
+    }
+}
+
+/// What `cuGraphAddKernelNode` takes, with the memory that it leads to.
+pub(super) struct NodeParameters<'a> {
+    raw: CUDA_KERNEL_NODE_PARAMS,
+    _pointers: Vec<*mut c_void>,
+    _arguments: PhantomData<&'a [u8]>,
+}
+
+impl NodeParameters<'_> {
+    pub(super) fn as_driver(&self) -> *const CUDA_KERNEL_NODE_PARAMS {
+        &raw const self.raw
     }
 }
 

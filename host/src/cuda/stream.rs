@@ -3,10 +3,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{
+    self, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus,
+};
 
 use super::error::{call_error, check, log_drop};
-use super::{Device, Error};
+use super::{Device, Error, gate};
 
 /// A queue of work on one GPU, done in order. It does not wait for the default stream, nor the default stream for it.
 ///
@@ -14,6 +17,8 @@ use super::{Device, Error};
 pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
+    /// Somebody else's stream, kept while this object lives.
+    theirs: Option<Arc<CudaStream>>,
 }
 
 // SAFETY: the driver's streams may be used by any thread, and it locks for itself.
@@ -32,7 +37,32 @@ impl Stream {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current, and the stream is written to a live variable. Destroyed in `drop`.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Self { device: Arc::clone(device), raw })
+        Ok(Self { device: Arc::clone(device), raw, theirs: None })
+    }
+
+    /// A stream that somebody else has made, of the same GPU's primary context.
+    ///
+    /// # Errors
+    /// [`Error::OtherGpu`] if it is of another.
+    pub fn of(device: &Arc<Device>, theirs: &Arc<CudaStream>) -> Result<Self, Error> {
+        if theirs.context().cu_ctx() != device.context() {
+            let (stream, pe) = (theirs.context().ordinal() as u32, device.ordinal());
+            return Err(Error::OtherGpu { stream, pe });
+        }
+        Ok(Self { device: Arc::clone(device), raw: theirs.cu_stream(), theirs: Some(Arc::clone(theirs)) })
+    }
+
+    /// Whether what is queued goes into a graph that somebody captures, and does not run. Such a stream must not be
+    /// asked whether it is done.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn is_capturing(&self) -> Result<bool, Error> {
+        let _current = self.device.current()?;
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a live stream and a live variable.
+        check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.raw, &mut status) })?;
+        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
     /// The GPU that it belongs to.
@@ -96,8 +126,18 @@ impl Stream {
     }
 }
 
+impl gate::Runs for Stream {
+    fn runs(&self) -> bool {
+        // Work that failed does not run any longer.
+        matches!(self.query(), Ok(false))
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.theirs.is_some() {
+            return;
+        }
         let destroy = || {
             let _current = self.device.current()?;
             // SAFETY: made in `new`, destroyed once.

@@ -319,14 +319,15 @@ fn map(config: &Config, machine: &dyn Machine, bootstrap: &dyn Bootstrap, card: 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
-    use rushmem_device::Ctx;
+    use cudarc::driver::CudaStream;
     use rushmem_device::kernel::Call;
 
     use super::*;
     use crate::bootstrap::Threads;
-    use crate::machine::{Grid, Mapping, Native, PageKind, Running};
+    use crate::machine::{Grid, Mapping, Native, PageKind, Queue, Recording, Step};
     use crate::memory::Place;
     use crate::native::Options;
 
@@ -363,8 +364,20 @@ mod tests {
             // SAFETY: the caller's promise.
             unsafe { self.0.map_page(page, kind) }
         }
-        fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>> {
-            self.0.launch(ctx, grid, call)
+        fn run(&self, step: Step, patience: Duration) -> Result<()> {
+            self.0.run(step, patience)
+        }
+        fn queue(&self) -> Result<Box<dyn Queue>> {
+            self.0.queue()
+        }
+        fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+            self.0.queue_of(stream)
+        }
+        fn record(&self, steps: Vec<Step>) -> Result<Recording> {
+            self.0.record(steps)
+        }
+        fn room(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<u32> {
+            self.0.room(call, threads, shared_bytes)
         }
     }
 

@@ -2,20 +2,24 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use cudarc::driver::CudaStream;
 
 use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
-use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Region, Running};
+use super::{
+    Exported, HEAP_ALIGN, Machine, Mapped, Mapping, Mark, PageKind, Queue, Recording, Region, Step,
+    other_machine,
+};
 use crate::config::HeapKind;
-use crate::cuda::gate;
 use crate::cuda::{
-    CopyEngine, CudaMemory, Device, DeviceBuffer, Function, HostKind, Module, RegisteredHost, SharedMemory,
-    Stream,
+    self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, Module,
+    RegisteredHost, SharedMemory, Stream, gate,
 };
 use crate::memory::Place;
 use crate::native::Grid;
@@ -26,11 +30,14 @@ const PAGE: usize = 4096;
 /// Runs kernels on one GPU.
 pub(crate) struct Gpu {
     device: Arc<Device>,
+    /// For what is done while no kernel runs.
     stream: Arc<Stream>,
     copies: Arc<CopyEngine>,
-    /// Kernels by name. All modules are loaded before anything runs: a module that is loaded lazily would wait for
-    /// the kernel that waits for it.
-    kernels: HashMap<String, Function>,
+    /// All modules are loaded before anything runs: a module that is loaded lazily would wait for the kernel that waits
+    /// for it.
+    kernels: Arc<Kernels>,
+    /// Streams for kernels that run beside all queues, in nobody's use.
+    idle: Mutex<Vec<StreamQueue>>,
     heap: HeapKind,
     /// PEs that share this GPU.
     sharers: u32,
@@ -51,7 +58,8 @@ impl Gpu {
         }
         let stream = Arc::new(Stream::new(&device)?);
         let copies = Arc::new(CopyEngine::new(&device)?);
-        Ok(Self { device, stream, copies, kernels, heap, sharers: sharers.max(1) })
+        let (kernels, idle) = (Arc::new(Kernels(kernels)), Mutex::default());
+        Ok(Self { device, stream, copies, kernels, idle, heap, sharers: sharers.max(1) })
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Region> {
@@ -190,39 +198,137 @@ impl Machine for Gpu {
         Ok(Box::new(Page(register(&self.device, page, PAGE, kind)?)))
     }
 
-    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>> {
-        let kernel = self.kernels.get(call.name).ok_or_else(|| {
-            let mut known: Vec<_> = self.kernels.keys().map(String::as_str).collect();
+    fn run(&self, step: Step, patience: Duration) -> Result<()> {
+        let kept = self.idle().pop();
+        let queue = match kept {
+            Some(queue) => queue,
+            None => StreamQueue::new(&self.kernels, Stream::new(&self.device)?),
+        };
+        let outcome = queue.launch(step.ctx, step.grid, step.call);
+        let outcome = outcome.and_then(|()| Ok(queue.stream.wait(patience)?));
+        self.idle().push(queue);
+        outcome
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(StreamQueue::new(&self.kernels, Stream::new(&self.device)?)))
+    }
+
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(StreamQueue::new(&self.kernels, Stream::of(&self.device, stream)?)))
+    }
+
+    fn record(&self, steps: Vec<Step>) -> Result<Recording> {
+        let mut nodes = Vec::with_capacity(steps.len());
+        for Step { ctx, grid, call } in &steps {
+            nodes.push((self.kernels.prepare(call.name, *grid)?, *grid, arguments(ctx, call)));
+        }
+        // SAFETY: as a launch; the PE that the arguments belong to outlives the graph, which borrows it.
+        Ok(Recording::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
+    }
+
+    fn room(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<u32> {
+        let grid = Grid { blocks: 1, threads, shared_bytes };
+        Ok(self.kernels.prepare(call.name, grid)?.room(threads, shared_bytes)? / self.sharers)
+    }
+}
+
+impl Gpu {
+    fn idle(&self) -> MutexGuard<'_, Vec<StreamQueue>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Kernels by name.
+struct Kernels(HashMap<String, Function>);
+
+impl Kernels {
+    /// The kernel, ready for launches of this shape.
+    fn prepare(&self, name: &str, grid: Grid) -> Result<&Function> {
+        let kernel = self.0.get(name).ok_or_else(|| {
+            let own = |name: &&str| !name.starts_with("rushmem_");
+            let mut known: Vec<_> = self.0.keys().map(String::as_str).filter(own).collect();
             known.sort_unstable();
             let why = format!(
                 "the PTX given to the job has {}; add its crate with Job::kernels",
                 if known.is_empty() { "no kernels".into() } else { known.join(", ") }
             );
-            Error::Unavailable { what: format!("kernel {}", call.name), why }
+            Error::Unavailable { what: format!("kernel {name}"), why }
         })?;
-        kernel.check_resident(grid, self.sharers)?;
         if grid.shared_bytes > 48 << 10 {
             kernel.set_dynamic_shared(grid.shared_bytes)?;
         }
-        let running = gate::kernel();
-        let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx.parts())];
-        arguments.extend(call.args.iter().map(|argument| &**argument));
-        // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first; the PE that they
-        // belong to outlives the launch, which `Launch` waits for.
-        unsafe { kernel.launch(&self.stream, grid, &arguments) }?;
-        Ok(Box::new(OnStream { stream: Arc::clone(&self.stream), _running: running }))
+        Ok(kernel)
     }
 }
 
-/// What runs on the PE's stream.
-struct OnStream {
-    stream: Arc<Stream>,
-    _running: gate::Kernel,
+/// The context first, as `#[kernel]` has it.
+fn arguments<'a>(ctx: &'a Ctx, call: &'a Call) -> Vec<&'a [u8]> {
+    let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx.parts())];
+    arguments.extend(call.args.iter().map(|argument| &**argument));
+    arguments
 }
 
-impl Running for OnStream {
-    fn wait(self: Box<Self>, patience: Duration) -> Result<()> {
-        Ok(self.stream.wait(patience)?)
+/// A stream of kernels.
+struct StreamQueue {
+    kernels: Arc<Kernels>,
+    stream: Arc<Stream>,
+}
+
+impl StreamQueue {
+    fn new(kernels: &Arc<Kernels>, stream: Stream) -> Self {
+        Self { kernels: Arc::clone(kernels), stream: Arc::new(stream) }
+    }
+
+    /// Has `launch` launch something, apart from calls that would wait for it.
+    fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<()> {
+        let launching = gate::launching();
+        launch()?;
+        // What is captured does not run, and a stream that captures cannot be asked.
+        if !self.stream.is_capturing()? {
+            launching.launched(&self.stream);
+        }
+        Ok(())
+    }
+}
+
+impl Queue for StreamQueue {
+    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<()> {
+        let kernel = self.kernels.prepare(call.name, grid)?;
+        // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first; the PE that they
+        // belong to outlives the launch: what is queued is waited for before the PE ends.
+        self.guarded(|| unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) })
+    }
+
+    fn replay(&self, recording: &Recording) -> Result<()> {
+        let Recording::Gpu(graph) = recording else { return Err(other_machine()) };
+        // SAFETY: as `launch`; whoever launches a graph keeps it until the stream has been waited for.
+        self.guarded(|| unsafe { graph.launch(&self.stream) })
+    }
+
+    fn mark(&self) -> Result<Mark> {
+        let event = Event::new(self.stream.device())?;
+        event.record(&self.stream)?;
+        Ok(Mark::Gpu(Arc::new(event)))
+    }
+
+    fn follow(&self, mark: &Mark) -> Result<()> {
+        let Mark::Gpu(event) = mark else { return Err(other_machine()) };
+        Ok(self.stream.wait_for(event)?)
+    }
+
+    fn wait(&self, mark: &Mark, patience: Duration) -> Result<()> {
+        let Mark::Gpu(event) = mark else { return Err(other_machine()) };
+        Ok(event.wait(patience)?)
+    }
+}
+
+impl Drop for StreamQueue {
+    fn drop(&mut self) {
+        if let Err(error) = self.stream.synchronize() {
+            tracing::debug!("a stream ended with an error: {error}");
+        }
+        gate::forget(&self.stream);
     }
 }
 

@@ -13,9 +13,11 @@ use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::{HostBuffer, Memory};
 
-use crate::Result;
-use crate::cuda::DeviceBuffer;
+use cudarc::driver::CudaStream;
+
+use crate::cuda::{DeviceBuffer, Event, GraphExec};
 use crate::memory::Place;
+use crate::{Error, Result};
 
 pub use crate::native::Grid;
 pub(crate) use gpu::Gpu;
@@ -105,10 +107,54 @@ pub(crate) enum PageKind {
     Registers,
 }
 
-/// A kernel that runs.
-pub(crate) trait Running: Send {
-    /// Waits until it has ended, or until `patience` is over.
-    fn wait(self: Box<Self>, patience: Duration) -> Result<()>;
+/// Kernels that run one after the other, beside those of other queues.
+///
+/// Dropping it lets them run to their end first.
+pub(crate) trait Queue: Send + Sync {
+    /// Appends a kernel.
+    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<()>;
+    /// Appends the kernels of a recording.
+    fn replay(&self, recording: &Recording) -> Result<()>;
+    /// A mark behind all that is in it now.
+    fn mark(&self) -> Result<Mark>;
+    /// What is appended from now on begins after all that is before the mark, in whatever queue.
+    fn follow(&self, mark: &Mark) -> Result<()>;
+    /// Waits until all that is before a mark of this queue has ended, or until `patience` is over.
+    fn wait(&self, mark: &Mark, patience: Duration) -> Result<()>;
+    /// The mark of a launch that the machine could not run; what follows it does not run.
+    fn failed(&self) -> Option<u64> {
+        None
+    }
+    /// Why, once; what is appended afterwards runs again.
+    fn take_failure(&self) -> Option<Error> {
+        None
+    }
+}
+
+/// A place in a queue.
+#[derive(Clone)]
+pub(crate) enum Mark {
+    Native(Arc<native::Passed>),
+    Gpu(Arc<Event>),
+}
+
+/// A kernel with all that its launch needs.
+pub(crate) struct Step {
+    pub(crate) ctx: Ctx,
+    pub(crate) grid: Grid,
+    pub(crate) call: Call,
+}
+
+/// Kernels that can be launched again and again.
+#[derive(Clone)]
+pub(crate) enum Recording {
+    Native(Arc<native::Steps>),
+    Gpu(Arc<GraphExec>),
+}
+
+/// What is wrong with a mark or a recording of a PE with another machine.
+fn other_machine() -> Error {
+    Error::Misuse { call: "stream", what: "it belongs to a PE that runs on another machine".into() }
 }
 
 /// Executes kernels for one PE.
@@ -138,6 +184,14 @@ pub(crate) trait Machine: Send + Sync {
     /// # Safety
     /// `page` is 4096 bytes of this kind that stay mapped while the mapping lives.
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
-    /// Starts a kernel.
-    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>>;
+    /// Runs a kernel to its end, beside all queues.
+    fn run(&self, step: Step, patience: Duration) -> Result<()>;
+    /// A queue of its own.
+    fn queue(&self) -> Result<Box<dyn Queue>>;
+    /// A queue that is a stream of the application's.
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>>;
+    /// Makes kernels ready to be launched together, in this order.
+    fn record(&self, steps: Vec<Step>) -> Result<Recording>;
+    /// Blocks of this shape that all run at once, while every PE that shares the machine has as many.
+    fn room(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<u32>;
 }

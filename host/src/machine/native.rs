@@ -1,19 +1,23 @@
 //! The CPU as a GPU: kernels run as native code on this process's cores.
 
+mod queue;
+
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rushmem_device::Ctx;
+use cudarc::driver::CudaStream;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::HostMemory;
 
-use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Region, Running, file};
+use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Queue, Recording, Region, Step, file};
 use crate::job::available_memory;
 use crate::memory::Place;
 use crate::native::{self, Grid, Options};
 use crate::{Error, Result};
+
+use queue::NativeQueue;
+pub(crate) use queue::{Passed, Steps};
 
 /// Runs kernels natively.
 pub(crate) struct Native {
@@ -89,13 +93,35 @@ impl Machine for Native {
         Ok(Box::new(Own(DevAddr(page as u64))))
     }
 
-    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Box<dyn Running>> {
-        let options = self.options.clone();
-        let run = move || native::launch(grid, &options, || (call.native)(&ctx));
-        let name = "rushmem-kernel".to_string();
-        let thread = std::thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)?;
-        Ok(Box::new(Thread(thread)))
+    fn run(&self, step: Step, _: Duration) -> Result<()> {
+        run(&step, &self.options)
     }
+
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(NativeQueue::start(self.options.clone())?))
+    }
+
+    fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+        let why = "kernels run natively here; set RUSHMEM_DEVICE=gpu".into();
+        Err(Error::Unavailable { what: "a CUDA stream for kernels".into(), why })
+    }
+
+    fn record(&self, steps: Vec<Step>) -> Result<Recording> {
+        Ok(Recording::Native(Arc::new(Steps::new(steps))))
+    }
+
+    fn room(&self, _: &Call, threads: u32, shared_bytes: u32) -> Result<u32> {
+        let grid = Grid { blocks: 1, threads, shared_bytes };
+        if !(1..=native::MAX_THREADS).contains(&threads) || shared_bytes > native::MAX_SHARED_BYTES {
+            return Err(native::Error::Grid(grid).into());
+        }
+        Ok(native::max_lanes() / self.sharers / threads)
+    }
+}
+
+/// Runs a kernel on the calling thread, and others.
+fn run(step: &Step, options: &Options) -> Result<()> {
+    Ok(native::launch(step.grid, options, || (step.call.native)(&step.ctx))?)
 }
 
 /// A page at its own address.
@@ -104,16 +130,5 @@ struct Own(DevAddr);
 impl Mapping for Own {
     fn addr(&self) -> DevAddr {
         self.0
-    }
-}
-
-struct Thread(JoinHandle<Result<(), native::Error>>);
-
-impl Running for Thread {
-    fn wait(self: Box<Self>, _: Duration) -> Result<()> {
-        match self.0.join() {
-            Ok(result) => Ok(result?),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
     }
 }

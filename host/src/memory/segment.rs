@@ -38,11 +38,11 @@ struct Peers {
 
 /// How NICs know memory: those of peers, or this PE's own.
 fn ends(keys: &[Box<dyn Key>], rkeys: bool) -> Vec<SegmentEnd> {
-    let end = |key: &Box<dyn Key>| {
+    let end = |key: &dyn Key| {
         let word = if rkeys { key.rkey() } else { key.lkey() };
         SegmentEnd { base: key.base(), key: word, reserved: 0 }
     };
-    keys.iter().map(end).collect()
+    keys.iter().map(|key| end(&**key)).collect()
 }
 
 impl Segment {

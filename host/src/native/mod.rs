@@ -80,6 +80,11 @@ pub fn launch(grid: Grid, options: &Options, kernel: impl Fn() + Send + Sync) ->
     launch_lanes(grid, options, &|_| kernel())
 }
 
+/// Lanes that can wait at once in this process, of all launches together.
+pub fn max_lanes() -> u32 {
+    u32::try_from(stack::STORE.limit()).unwrap_or(u32::MAX)
+}
+
 thread_local! {
     static IN_KERNEL: Cell<bool> = const { Cell::new(false) };
 }

@@ -42,6 +42,11 @@ impl Store {
         Self { limit, shelf: Mutex::default() }
     }
 
+    /// Stacks that can exist at once.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }

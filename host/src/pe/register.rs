@@ -45,9 +45,15 @@ impl<B: Buffer> Window<B> {
 /// A registration that could not be ended: it goes on, and is handed back. Converts to its [`Error`], as `?` does.
 pub struct Kept<R> {
     /// Why.
-    pub error: Error,
+    pub error: Box<Error>,
     /// The registration.
-    pub registration: R,
+    pub registration: Box<R>,
+}
+
+impl<R> Kept<R> {
+    fn new(error: Error, registration: R) -> Self {
+        Self { error: Box::new(error), registration: Box::new(registration) }
+    }
 }
 
 impl<R> std::fmt::Debug for Kept<R> {
@@ -58,7 +64,7 @@ impl<R> std::fmt::Debug for Kept<R> {
 
 impl<R> From<Kept<R>> for Error {
     fn from(kept: Kept<R>) -> Self {
-        kept.error
+        *kept.error
     }
 }
 
@@ -90,7 +96,7 @@ impl Pe {
     /// [`Error::Misuse`] if it has ended, or while a launch goes on, which might use the buffer.
     pub fn unregister<B: Buffer>(&self, registered: Registered<B>) -> Result<B, Kept<Registered<B>>> {
         let closed = self.memory.close("unregister", registered.handle.handle());
-        closed.and_then(buffer_of::<B>).map_err(|error| Kept { error, registration: registered })
+        closed.and_then(buffer_of::<B>).map_err(|error| Kept::new(error, registered))
     }
 
     /// Ends the registrations of all buffers with this PE only, and drops the buffers; how many there were.
@@ -164,7 +170,7 @@ impl Pe {
             self.bootstrap.barrier("rushmem.closed")?;
             Ok(buffer)
         });
-        closed.map_err(|error| Kept { error, registration: window })
+        closed.map_err(|error| Kept::new(error, window))
     }
 
     /// Takes a buffer in: known to kernels and to all NICs of this PE.

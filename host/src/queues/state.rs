@@ -82,14 +82,15 @@ impl StateMap {
     }
 
     /// How many records kernels have claimed; starts again at 0. Clears the grid barrier too, which an error may
-    /// have left half entered.
+    /// have left half entered: one kernel of a PE uses it at a time, and that one has failed.
     pub(crate) fn take_record_count(&self) -> Result<u64> {
-        let mut state = DeviceState::zeroed();
-        self.region.read(0, bytemuck::bytes_of_mut(&mut state))?;
-        let count = state.records.word;
-        state.records = Zeroable::zeroed();
-        state.grid_arrived = Zeroable::zeroed();
-        self.region.write(0, bytemuck::bytes_of(&state))?;
+        const RECORDS: u64 = offset_of!(DeviceState, records) as u64;
+        const ARRIVED: u64 = offset_of!(DeviceState, grid_arrived) as u64;
+        let mut count = 0u64;
+        self.region.read(RECORDS, bytemuck::bytes_of_mut(&mut count))?;
+        // These words only: kernels on other streams use the others now.
+        self.region.write(RECORDS, &[0; 8])?;
+        self.region.write(ARRIVED, &[0; 8])?;
         Ok(count)
     }
 

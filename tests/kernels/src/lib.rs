@@ -16,6 +16,7 @@ mod posting;
 mod program;
 mod rma;
 mod signals;
+mod streams;
 mod strided;
 mod strong;
 mod teams;
@@ -43,6 +44,10 @@ pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sour
 pub use program::{Code, OP_WORDS, interpret};
 pub use rma::{Call, move_pieces, no_elements, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
+pub use streams::{
+    add_often, await_round, chain, expect, fill_with, meet, meet_with_all_blocks, next_round, put_cells,
+    put_nowhere,
+};
 pub use strided::{Strides, move_strided, thread_strides};
 pub use strong::{Strong, announce_all, shadows};
 pub use teams::team_numbers;

@@ -1,0 +1,273 @@
+//! A queue of kernels on the CPU: a thread of its own launches one after the other.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rushmem_device::Ctx;
+use rushmem_device::kernel::Call;
+
+use super::super::{Mark, Queue, Recording, Step, other_machine};
+use super::run;
+use crate::native::{Grid, Options};
+use crate::{Error, Result};
+
+/// The kernels of a recording. As on a GPU, it does not run beside itself.
+pub(crate) struct Steps(Mutex<Vec<Step>>);
+
+impl Steps {
+    pub(super) fn new(steps: Vec<Step>) -> Self {
+        Self(Mutex::new(steps))
+    }
+
+    fn alone(&self) -> MutexGuard<'_, Vec<Step>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a queue has come to a mark.
+#[derive(Default)]
+pub(crate) struct Passed {
+    passed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Passed {
+    fn set(&self) {
+        *self.passed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// False if that does not happen within `patience`.
+    fn wait(&self, patience: Duration) -> bool {
+        let begin = Instant::now();
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*passed {
+            let left = patience.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            passed = self.changed.wait_timeout(passed, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+pub(super) struct NativeQueue {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    items: VecDeque<Item>,
+    /// The mark of a kernel that could not run, and why; those behind it do not run until somebody has taken it.
+    failure: Option<(u64, Error)>,
+    closed: bool,
+}
+
+enum Item {
+    One(Box<Step>),
+    Many(Arc<Steps>),
+    Mark(Arc<Passed>),
+    Follow(Arc<Passed>),
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, item: Item) {
+        self.lock().items.push_back(item);
+        self.changed.notify_all();
+    }
+
+    /// The next item; none once the queue is closed and empty.
+    fn next(&self) -> Option<Item> {
+        let mut state = self.lock();
+        loop {
+            if let Some(item) = state.items.pop_front() {
+                return Some(item);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What the queue's thread does.
+    fn work(&self, options: &Options) {
+        while let Some(item) = self.next() {
+            match &item {
+                Item::One(step) => self.run(step, options),
+                Item::Many(steps) => steps.alone().iter().for_each(|step| self.run(step, options)),
+                Item::Mark(mark) => mark.set(),
+                // What is before the mark was there before this item, and every kernel has its deadlines.
+                Item::Follow(mark) => drop(mark.wait(Duration::MAX)),
+            }
+        }
+    }
+
+    /// Runs a kernel, unless one before it could not run.
+    fn run(&self, step: &Step, options: &Options) {
+        if self.lock().failure.is_some() {
+            return;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(step, options)));
+        let outcome = outcome.unwrap_or_else(|_| Err(Error::Panic("while launching a kernel".into())));
+        if let Err(error) = outcome {
+            self.lock().failure = Some((step.ctx.parts().mark, error));
+        }
+    }
+}
+
+impl NativeQueue {
+    pub(super) fn start(options: Options) -> Result<Self> {
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        let worker = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("rushmem-stream".into());
+        let thread = thread.spawn(move || worker.work(&options)).map_err(Error::Thread)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+}
+
+impl Queue for NativeQueue {
+    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<()> {
+        self.shared.push(Item::One(Box::new(Step { ctx, grid, call })));
+        Ok(())
+    }
+
+    fn replay(&self, recording: &Recording) -> Result<()> {
+        let Recording::Native(steps) = recording else { return Err(other_machine()) };
+        self.shared.push(Item::Many(Arc::clone(steps)));
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<Mark> {
+        let mark = Arc::new(Passed::default());
+        self.shared.push(Item::Mark(Arc::clone(&mark)));
+        Ok(Mark::Native(mark))
+    }
+
+    fn follow(&self, mark: &Mark) -> Result<()> {
+        let Mark::Native(mark) = mark else { return Err(other_machine()) };
+        self.shared.push(Item::Follow(Arc::clone(mark)));
+        Ok(())
+    }
+
+    fn wait(&self, mark: &Mark, patience: Duration) -> Result<()> {
+        let Mark::Native(mark) = mark else { return Err(other_machine()) };
+        if !mark.wait(patience) {
+            let what = format!("what was queued on it did not end within {patience:?}");
+            return Err(Error::Misuse { call: "stream", what });
+        }
+        Ok(())
+    }
+
+    fn failed(&self) -> Option<u64> {
+        self.shared.lock().failure.as_ref().map(|(mark, _)| *mark)
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.shared.lock().failure.take().map(|(_, error)| error)
+    }
+}
+
+impl Drop for NativeQueue {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It catches all panics of kernels.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use bytemuck::Zeroable;
+    use rushmem_device::abi::CtxParts;
+
+    use super::*;
+
+    const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+
+    fn ctx() -> Ctx {
+        // SAFETY: the kernels of these tests do not use their context.
+        unsafe { Ctx::from_parts(CtxParts::zeroed()) }
+    }
+
+    fn queue() -> NativeQueue {
+        NativeQueue::start(Options::default()).unwrap()
+    }
+
+    fn push(queue: &NativeQueue, kernel: impl Fn() + Send + Sync + 'static) {
+        queue.launch(ctx(), ONE, Call::new("test", move |_| kernel())).unwrap();
+    }
+
+    #[test]
+    fn kernels_of_a_queue_run_in_order() {
+        let (queue, seen) = (queue(), Arc::new(Mutex::new(Vec::new())));
+        for i in 0..100 {
+            let seen = Arc::clone(&seen);
+            push(&queue, move || seen.lock().unwrap().push(i));
+        }
+        let mark = queue.mark().unwrap();
+        queue.wait(&mark, Duration::from_secs(60)).unwrap();
+        assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn queues_run_beside_each_other_and_follow_marks() {
+        let (first, second, word) = (queue(), queue(), Arc::new(AtomicU32::new(0)));
+        let (a, b, c) = (Arc::clone(&word), Arc::clone(&word), Arc::clone(&word));
+        push(&first, move || {
+            while a.load(Ordering::Acquire) == 0 {
+                rushmem_device::arch::spin();
+            }
+            a.store(2, Ordering::Release);
+        });
+        let before = first.mark().unwrap();
+        push(&second, move || b.store(1, Ordering::Release));
+        second.follow(&before).unwrap();
+        push(&second, move || {
+            c.fetch_add(10, Ordering::AcqRel);
+        });
+        second.wait(&second.mark().unwrap(), Duration::from_secs(60)).unwrap();
+        assert_eq!(word.load(Ordering::Acquire), 12);
+    }
+
+    #[test]
+    fn what_follows_a_panic_does_not_run_until_it_is_told() {
+        let (queue, ran) = (queue(), Arc::new(AtomicU32::new(0)));
+        push(&queue, || panic!("on purpose"));
+        let after = Arc::clone(&ran);
+        push(&queue, move || {
+            after.fetch_add(1, Ordering::AcqRel);
+        });
+        let mark = queue.mark().unwrap();
+        queue.wait(&mark, Duration::from_secs(60)).unwrap();
+        assert_eq!(queue.failed(), Some(0));
+        let error = queue.take_failure().unwrap();
+        assert!(error.to_string().contains("on purpose"), "{error}");
+        assert_eq!(ran.load(Ordering::Acquire), 0);
+        let after = Arc::clone(&ran);
+        push(&queue, move || {
+            after.fetch_add(1, Ordering::AcqRel);
+        });
+        queue.wait(&queue.mark().unwrap(), Duration::from_secs(60)).unwrap();
+        assert_eq!(ran.load(Ordering::Acquire), 1);
+    }
+}

@@ -1,0 +1,147 @@
+//! Streams: operations and kernels of one PE that are done one after the other, beside those of other streams.
+//!
+//! Each operation is a kernel of the runtime's that makes the very call of the device API which it is named after, on the
+//! PE's default context; so what holds there holds here. An operation begins when the one before it in its stream has
+//! ended, and ends when that call would return: a `put` when its source may be reused, a `put_nbi` when it is posted, a
+//! wait when the word compares so. Nothing is ordered with other streams, with the host's own calls, or with
+//! [`Pe::launch`], unless an event or a signal does it.
+//!
+//! | to order | use |
+//! |---|---|
+//! | a put before the delivery of a later one to the same PE | [`Stream::fence`] |
+//! | delivery of all that the PE issued before, on whatever stream | [`Stream::quiet`], [`Stream::barrier_all`] |
+//! | a stream behind another one of the PE | [`Stream::record`], [`Stream::follow`] |
+//! | a stream behind another PE | signals, [`Stream::barrier_all`] |
+//!
+//! A kernel's end does not deliver what it put: `quiet` after it on the stream does, since a stream's operations and a
+//! kernel's default context are one.
+
+mod collectives;
+mod graph;
+mod ops;
+
+use rushmem_device::kernel::Call;
+
+pub use graph::Graph;
+pub(crate) use graph::Recorded;
+use graph::Recorder;
+
+use crate::machine::{self, Grid};
+use crate::work::{Line, Op, Place};
+use crate::{Error, Pe, Result};
+
+/// A stream of a PE: made by [`Pe::stream`]. Dropping it waits for all that is in it.
+///
+/// Any thread may use it; what two threads queue at once goes in either order.
+pub struct Stream<'a> {
+    pe: &'a Pe,
+    sink: Sink,
+}
+
+/// Where operations go.
+enum Sink {
+    /// Into a queue, where they run. The place is its word on the board.
+    Line(Line, #[expect(dead_code, reason = "kept as long as the queue")] Place),
+    /// Into a graph that is being captured.
+    Recorder(Recorder),
+}
+
+/// A place in a stream, behind all that was queued when it was recorded.
+#[derive(Clone)]
+pub struct Mark(machine::Mark);
+
+impl Pe {
+    /// A new stream of this PE. On a GPU: a CUDA stream that does not wait for the default stream. Natively: a thread
+    /// that launches one kernel after the other.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if there are 511 streams and graphs already; what the machine says.
+    pub fn stream(&self) -> Result<Stream<'_>> {
+        self.stream_on(self.machine_ref().queue()?)
+    }
+
+    /// The application's own CUDA stream as a stream of this PE: operations are queued on it behind what it holds, and
+    /// take part in a CUDA graph that is captured from it. It must be of the PE's GPU and its primary context, and should
+    /// be non-blocking: one that waits for the default stream may wait for ever beside a kernel that waits.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where kernels run natively, [`Error::Cuda`] if it is of another GPU; as [`Pe::stream`].
+    pub fn stream_from(&self, stream: &std::sync::Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
+        self.stream_on(self.machine_ref().queue_of(stream)?)
+    }
+
+    fn stream_on(&self, queue: Box<dyn machine::Queue>) -> Result<Stream<'_>> {
+        let place = self.work().board.take(std::time::Duration::ZERO)?;
+        Ok(Stream { pe: self, sink: Sink::Line(Line::new(queue, place.index), place) })
+    }
+}
+
+impl Stream<'_> {
+    /// The PE that it belongs to.
+    pub fn pe(&self) -> &Pe {
+        self.pe
+    }
+
+    /// Queues a kernel. As [`Pe::launch`], other PEs need to launch nothing.
+    ///
+    /// # Errors
+    /// What keeps the machine from launching it; what goes wrong in the kernel is for [`Stream::wait`].
+    pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
+        self.enqueue(Op { name: call.name, grid, call })
+    }
+
+    /// Waits until all that is in the stream has ended. NVSHMEM's users call `cudaStreamSynchronize`.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the name and the error of the first operation or kernel that failed; what was queued
+    /// behind it has done nothing, and what is queued from now on runs. [`Error::PeerLost`] if a PE died.
+    /// [`Error::Misuse`] on a stream that is being captured.
+    pub fn wait(&self) -> Result<()> {
+        self.line("Stream::wait")?.wait(self.pe)
+    }
+
+    /// Marks the place behind all that is in the stream now. CUDA's `cudaEventRecord`.
+    ///
+    /// # Errors
+    /// What the machine says; [`Error::Misuse`] on a stream that is being captured.
+    pub fn record(&self) -> Result<Mark> {
+        Ok(Mark(self.line("Stream::record")?.mark()?))
+    }
+
+    /// What is queued from now on begins after all that is before the mark, in whatever stream of the process. CUDA's
+    /// `cudaStreamWaitEvent`.
+    ///
+    /// # Errors
+    /// As [`Stream::record`].
+    pub fn follow(&self, mark: &Mark) -> Result<()> {
+        self.line("Stream::follow")?.follow(&mark.0)
+    }
+
+    fn line(&self, call: &'static str) -> Result<&Line> {
+        match &self.sink {
+            Sink::Line(line, _) => Ok(line),
+            Sink::Recorder(_) => {
+                let what = "the stream is being captured: nothing runs in it".into();
+                Err(Error::Misuse { call, what })
+            }
+        }
+    }
+
+    fn enqueue(&self, op: Op) -> Result<()> {
+        match &self.sink {
+            Sink::Line(line, _) => {
+                let ctx = self.pe.context_for(&op.call)?;
+                line.launch(self.pe, ctx, op.name, op.grid, op.call).map(drop)
+            }
+            Sink::Recorder(recorder) => recorder.record(self.pe, op),
+        }
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        if let Sink::Line(line, _) = &self.sink {
+            line.close(self.pe, "a stream");
+        }
+    }
+}

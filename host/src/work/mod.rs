@@ -1,0 +1,109 @@
+//! What a PE's kernels are launched with, and what became of them.
+//!
+//! A kernel that fails leaves a record of what happened on the PE's control page, and its mark in the word of the queue
+//! that it is in. The record says what is wrong, the mark whose it is.
+
+mod board;
+mod line;
+mod ops;
+mod pool;
+mod scratch;
+
+use rushmem_device::kernel::Call;
+
+pub(crate) use board::{Board, OWN, Ticket};
+pub(crate) use line::{Line, marked};
+pub(crate) use ops::Announcement;
+pub(crate) use pool::Place;
+pub(crate) use scratch::{Chunk, Scratch};
+
+use crate::machine::{Grid, Machine, Step};
+use crate::{Error, Pe, Result};
+
+/// The queues of a PE.
+pub(crate) struct Work {
+    /// The PE's own queue.
+    pub(crate) own: Line,
+    pub(crate) board: Board,
+    pub(crate) scratch: Scratch,
+}
+
+/// A kernel of the runtime's, with the name of the operation that it does.
+pub(crate) struct Op {
+    pub(crate) name: &'static str,
+    pub(crate) grid: Grid,
+    pub(crate) call: Call,
+}
+
+impl Work {
+    /// `scratch` bytes from the base of the heap lies [`Scratch::BYTES`] of the runtime's.
+    pub(crate) fn new(machine: &dyn Machine, scratch: u64) -> Result<Self> {
+        Ok(Self {
+            own: Line::new(machine.queue()?, OWN),
+            board: Board::new(machine)?,
+            scratch: Scratch::new(scratch),
+        })
+    }
+}
+
+impl Pe {
+    /// Does an operation now, on the calling thread, beside all queues. Nobody else's errors are its own.
+    ///
+    /// # Errors
+    /// [`Error::Operation`].
+    pub(crate) fn initiate(&self, op: Op) -> Result<()> {
+        let board = &self.work().board;
+        let word = board.take(self.config().timeout)?;
+        let ticket = board.ticket(1, op.name);
+        let (ctx, _table) = self.context_for(&op.call)?;
+        let ctx = marked(ctx, board.addr(word.index), ticket);
+        self.service().launched();
+        let ran = self.machine_ref().run(Step { ctx, grid: op.grid, call: op.call }, self.patience());
+        self.service().ended();
+        let mut failed = board.failed(word.index)?;
+        if failed.is_some() {
+            board.clear(word.index)?;
+        } else if ran.is_err() {
+            failed = Some(ticket);
+        }
+        match failed {
+            None => Ok(()),
+            failed => self.verdict(ran, failed),
+        }
+    }
+
+    /// What became of launches that have ended: `failed` is the first that says that it failed, `ran` what the machine
+    /// says.
+    pub(crate) fn verdict(&self, ran: Result<()>, failed: Option<Ticket>) -> Result<()> {
+        let outcome = self.judge(ran, failed.is_some());
+        match (outcome, failed) {
+            (Err(error), Some(failed)) if !matches!(error, Error::PeerLost(_)) => {
+                Err(Error::Operation { what: self.work().board.name(failed), cause: Box::new(error) })
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// As [`Pe::verdict`], without a name. What is recorded belongs to a launch that failed; if none of this queue has,
+    /// it may be for another one.
+    pub(crate) fn judge(&self, ran: Result<()>, failed: bool) -> Result<()> {
+        if !failed && self.work().board.any_failed()? {
+            return ran;
+        }
+        if let Some(failure) = self.service().take_failure() {
+            self.take_errors()?;
+            return Err(failure);
+        }
+        match (self.take_errors()?, self.lost()) {
+            // What this kernel met by itself may be why the other PE has given up.
+            (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
+            (_, Some(lost)) => Err(Error::PeerLost(lost)),
+            (None, None) if failed && ran.is_ok() => Err(Error::Unrecorded),
+            _ => ran,
+        }
+    }
+}
+
+fn is_explained_by_loss(error: &Error) -> bool {
+    matches!(error, Error::Device { first, .. } if first.is_explained_by_loss())
+}

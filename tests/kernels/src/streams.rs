@@ -1,0 +1,155 @@
+//! What streams and the host's own operations work beside.
+
+use rushmem_device::prelude::*;
+
+/// Writes `value` to all of this PE's `data`.
+#[kernel]
+pub fn fill_with(ctx: &Ctx, data: SymSlice<u64>, value: u64) {
+    let data = ctx.local(data);
+    let mut i = Thread::index();
+    while i < data.len() {
+        data.store(i, value);
+        i += Thread::count();
+    }
+}
+
+/// Adds to this PE's `bad` how many elements of `data` are not `value`.
+#[kernel]
+pub fn expect(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Result {
+    count_others(ctx, data, value, bad)
+}
+
+#[inline(always)]
+fn count_others(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Result {
+    let data = ctx.local(data);
+    let mut wrong = 0;
+    let mut i = Thread::index();
+    while i < data.len() {
+        wrong += u64::from(data.load(i) != value);
+        i += Thread::count();
+    }
+    if wrong != 0 { ctx.atomic_add(bad, wrong, ctx.my_pe()) } else { Ok(()) }
+}
+
+/// Counts this PE's `round` up, and writes it to all of `data`. One block.
+#[kernel]
+pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {
+    let (block, count) = (Block::current(), ctx.local_one(round));
+    let now = count.load(0) + 1;
+    block.sync();
+    if block.leader() {
+        count.store(0, now);
+    }
+    let data = ctx.local(data);
+    let mut i = block.rank() as usize;
+    while i < data.len() {
+        data.store(i, now);
+        i += block.size() as usize;
+    }
+}
+
+/// Counts this PE's `round` up, waits until `signal` is as large, and checks that `data` is that round's. One block.
+#[kernel]
+pub fn await_round(
+    ctx: &Ctx,
+    round: Sym<u64>,
+    signal: Sym<Signal>,
+    data: SymSlice<u64>,
+    bad: Sym<u64>,
+) -> Result {
+    let (block, count) = (Block::current(), ctx.local_one(round));
+    let now = count.load(0) + 1;
+    block.sync();
+    if block.leader() {
+        count.store(0, now);
+    }
+    ctx.signal_wait_until(block, signal, Cmp::Ge, now)?;
+    count_others(ctx, data, now, bad)
+}
+
+/// Every thread adds 1 to the word of `pe`, `times` times.
+#[kernel]
+pub fn add_often(ctx: &Ctx, word: Sym<u64>, times: u32, pe: u32) -> Result {
+    let mut i = 0;
+    while i < times {
+        ctx.atomic_fetch_add(word, 1, pe)?;
+        i += 1;
+    }
+    Ok(())
+}
+
+/// `barrier_all`, `times` times. One block.
+#[kernel]
+pub fn meet(ctx: &Ctx, times: u32) -> Result {
+    let mut i = 0;
+    while i < times {
+        ctx.barrier_all(Block::current())?;
+        i += 1;
+    }
+    Ok(())
+}
+
+/// Every block puts `value` to its element of `cells` on the next PE, and leaves without `quiet`.
+#[kernel]
+pub fn put_cells(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
+    let block = Block::current();
+    if block.leader() { ctx.p(cells.at(block.id() as usize), value, ctx.pe_after(1)) } else { Ok(()) }
+}
+
+/// Every block signals the block after it on the next PE, and waits for the one before it on the PE before.
+#[kernel]
+pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
+    let block = Block::current();
+    let next = if block.id() + 1 == block.count() { 0 } else { block.id() + 1 };
+    if block.leader() {
+        ctx.signal_op(signals.at(next as usize), SignalOp::Add, 1, ctx.pe_after(1))?;
+    }
+    ctx.signal_wait_until(block, signals.at(block.id() as usize), Cmp::Ge, 1)?;
+    ctx.quiet(block)
+}
+
+/// In each round every block puts to its cell on all PEs; the blocks of each PE meet, then the PEs, then the blocks
+/// again; and every block counts the cells that are not there yet in `bad`. `cells` has one for each block of each PE.
+#[kernel]
+pub fn meet_with_all_blocks(ctx: &Ctx, cells: SymSlice<u64>, bad: Sym<u64>, rounds: u32) -> Result {
+    let block = Block::current();
+    let mine = (ctx.my_pe() * block.count() + block.id()) as usize;
+    let mut round = 1;
+    while round <= u64::from(rounds) {
+        if block.leader() {
+            let mut pe = 0;
+            while pe < ctx.n_pes() {
+                ctx.p(cells.at(mine), round, pe)?;
+                pe += 1;
+            }
+        }
+        ctx.sync_grid(block)?;
+        if block.id() == 0 {
+            ctx.barrier_all(block)?;
+        }
+        ctx.sync_grid(block)?;
+        let mut wrong = 0;
+        let seen = ctx.local(cells);
+        let mut i = block.rank() as usize;
+        while i < seen.len() {
+            wrong += u64::from(seen.load(i) != round);
+            i += block.size() as usize;
+        }
+        if wrong != 0 {
+            ctx.atomic_add(bad, wrong, ctx.my_pe())?;
+        }
+        ctx.sync_grid(block)?;
+        if block.id() == 0 {
+            ctx.barrier_all(block)?;
+        }
+        ctx.sync_grid(block)?;
+        round += 1;
+    }
+    Ok(())
+}
+
+/// Puts to a PE that there is not.
+#[kernel]
+pub fn put_nowhere(ctx: &Ctx, word: Sym<u64>) -> Result {
+    if Thread::index() == 0 { ctx.p(word, 1, ctx.n_pes()) } else { Ok(()) }
+}

@@ -1,0 +1,119 @@
+//! Launches of kernels: alone, on all PEs together, one behind the other.
+
+use rushmem::{Error, Grid};
+use rushmem_device::Signal;
+use rushmem_test_kernels::{chain, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
+use rushmem_tests::{Setup, grid};
+
+use super::setups;
+
+#[test]
+fn blocks_of_a_collective_launch_wait_for_each_other() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let signals = pe.alloc::<Signal>(8)?;
+            pe.launch_collective(grid(8, 33), chain(signals))?.wait()?;
+            pe.barrier()?;
+            assert_eq!(pe.read(signals)?, [1; 8], "{setup}");
+            pe.barrier()
+        });
+    }
+}
+
+#[test]
+fn the_largest_grid_is_launched_and_no_larger_one() {
+    // Small stacks: the largest grid has many.
+    let setup = Setup::new(2).with("native_stack", "32KiB");
+    let largest = setup.run(|pe| {
+        let shape = |blocks| Grid { blocks, threads: 1024, shared_bytes: 256 };
+        let none = pe.alloc::<Signal>(1)?;
+        let largest = pe.max_grid(&chain(none), 1024, 256)?;
+        assert!(largest.blocks > 0 && largest == shape(largest.blocks));
+        let signals = pe.alloc::<Signal>(largest.blocks as usize)?;
+        pe.launch_collective(largest, chain(signals))?.wait()?;
+        pe.barrier()?;
+        assert_eq!(pe.read(signals)?, vec![1; signals.len()]);
+
+        // Too large on one PE only, and refused on both alike.
+        let mine = shape(if pe.my_pe() == 1 { largest.blocks + 1 } else { 1 });
+        let error = pe.launch_collective(mine, chain(none)).err().expect("it does not fit");
+        let Error::GridTooLarge { kernel: "chain", pe: 1, blocks, room } = error else { panic!("{error}") };
+        assert_eq!((blocks, room), (largest.blocks + 1, largest.blocks));
+        pe.barrier()?;
+        assert_eq!(pe.read(none)?, [0], "a kernel that was refused has run");
+        Ok(largest.blocks)
+    });
+    assert_eq!(largest[0], largest[1]);
+}
+
+#[test]
+fn different_kernels_are_not_launched_together() {
+    let error = Setup::new(2)
+        .try_run(|pe| {
+            let words = pe.alloc::<u64>(1)?;
+            let call = if pe.my_pe() == 0 { chain(words) } else { fill_with(words, 1) };
+            pe.launch_collective(grid(1, 1), call)?.wait()
+        })
+        .expect_err("two kernels");
+    assert!(error.to_string().contains("launch_collective(chain)"), "{error}");
+}
+
+#[test]
+fn a_kernel_that_only_puts_runs_alone() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let cells = pe.alloc::<u64>(300)?;
+            pe.barrier()?;
+            // More blocks than run at once; nobody else launches anything.
+            if pe.my_pe() == 0 {
+                pe.run(grid(300, 32), put_cells(cells, 5))?;
+                pe.quiet()?;
+            }
+            pe.barrier()?;
+            let wanted = if pe.my_pe() == 1 % pe.n_pes() { 5 } else { 0 };
+            assert_eq!(pe.read(cells)?, vec![wanted; 300], "{setup}");
+            pe.barrier()
+        });
+    }
+}
+
+#[test]
+fn a_grid_barrier_and_a_barrier_of_pes_go_together() {
+    for setup in setups::all() {
+        let bad = setup.run(|pe| {
+            let cells = pe.alloc::<u64>(4 * pe.n_pes() as usize)?;
+            let bad = pe.alloc_one::<u64>()?;
+            pe.launch_collective(grid(4, 40), meet_with_all_blocks(cells, bad, 5))?.wait()?;
+            pe.quiet()?;
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
+
+#[test]
+fn launches_of_a_pe_follow_each_other() {
+    Setup::new(2).run(|pe| {
+        let data = pe.alloc::<u64>(100)?;
+        let first = pe.launch(grid(2, 32), fill_with(data, 1))?;
+        let second = pe.launch(grid(2, 32), fill_with(data, 2))?;
+        second.wait()?;
+        assert_eq!(pe.read(data)?, [2; 100]);
+        first.wait()?;
+
+        let before = pe.launch(grid(2, 32), fill_with(data, 3))?;
+        let failed = pe.launch(grid(1, 32), put_nowhere(data.at(0)))?;
+        let behind = pe.launch(grid(2, 32), fill_with(data, 4))?;
+        before.wait()?;
+        let error = behind.wait().expect_err("the one before it failed");
+        let text = "fill_with did not run, since put_nowhere, launched before it, failed";
+        assert_eq!(error.to_string(), text);
+        let error = failed.wait().expect_err("there is no such PE");
+        assert!(matches!(error, Error::Device { .. }), "{error}");
+        assert_eq!(pe.read(data)?, [3; 100]);
+        pe.run(grid(2, 32), fill_with(data, 5))?;
+        assert_eq!(pe.read(data)?, [5; 100]);
+        pe.barrier()
+    });
+}

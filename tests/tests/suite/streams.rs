@@ -1,0 +1,333 @@
+//! Operations on streams: in order, beside each other, recorded and launched again.
+
+use rushmem::{Error, Pe, Stream, Words};
+use rushmem_device::{Cmp, Error as Code, Signal, SignalOp};
+use rushmem_test_kernels::{await_round, expect, fill_with, next_round, put_cells, put_nowhere};
+use rushmem_tests::{Setup, grid};
+
+use super::setups;
+
+fn next(pe: &Pe) -> u32 {
+    (pe.my_pe() + 1) % pe.n_pes()
+}
+
+#[test]
+fn a_put_takes_its_source_in_stream_order() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (dst, src) = (pe.alloc::<u64>(3000)?, pe.alloc::<u64>(3000)?);
+            let stream = pe.stream()?;
+            for round in [1, 3, 5] {
+                stream.launch(grid(2, 32), fill_with(src, round))?;
+                stream.put(dst, src, next(pe))?;
+                stream.launch(grid(2, 32), fill_with(src, round + 1))?;
+                stream.quiet()?;
+                stream.wait()?;
+                pe.barrier()?;
+                assert_eq!(pe.read(dst)?, vec![round; 3000], "{setup}");
+                pe.barrier()?;
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn what_a_stream_gets_is_there_for_its_next_kernel() {
+    for setup in setups::all() {
+        let bad = setup.run(|pe| {
+            let (theirs, mine) = (pe.alloc::<u64>(3000)?, pe.alloc::<u64>(3000)?);
+            let (one, bad) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+            pe.write(theirs, &vec![7 + u64::from(pe.my_pe()); 3000])?;
+            pe.barrier()?;
+            let (stream, wanted) = (pe.stream()?, 7 + u64::from(next(pe)));
+            stream.get(mine, theirs, next(pe))?;
+            stream.launch(grid(2, 32), expect(mine, wanted, bad))?;
+            stream.launch(grid(2, 32), fill_with(mine, 0))?;
+            stream.get_nbi(mine, theirs, next(pe))?;
+            stream.quiet()?;
+            stream.launch(grid(2, 32), expect(mine, wanted, bad))?;
+            stream.g(one, theirs.at(2999), next(pe))?;
+            stream.launch(grid(1, 1), expect(one.as_slice(), wanted, bad))?;
+            stream.quiet()?;
+            stream.wait()?;
+            assert_eq!(pe.read_one(one)?, wanted);
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
+
+#[test]
+fn a_wait_holds_up_its_own_stream_only() {
+    for setup in setups::even() {
+        let bad = setup.run(|pe| {
+            let (data, src) = (pe.alloc::<u64>(600)?, pe.alloc::<u64>(600)?);
+            let (signal, bad) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
+            let (held, free) = (pe.stream()?, pe.stream()?);
+            held.signal_wait_until(signal, Cmp::Eq, 4)?;
+            held.launch(grid(2, 32), expect(data, 9, bad))?;
+            free.launch(grid(1, 32), fill_with(src, 9))?;
+            free.wait()?;
+            // All others are held up, and all free ones are through.
+            pe.barrier()?;
+            free.put_signal(data, src, signal, SignalOp::Set, 4, pe.my_pe() ^ 1)?;
+            // The source may be written again behind it.
+            free.launch(grid(1, 32), fill_with(src, 0))?;
+            free.wait()?;
+            held.quiet()?;
+            held.wait()?;
+            pe.barrier()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
+
+#[test]
+fn every_operation_works_on_a_stream() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (words, old) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(8)?);
+            let (signals, data) = (pe.alloc::<Signal>(4)?, pe.alloc::<u64>(2)?);
+            let (flags, wanted) = (pe.alloc::<i64>(3)?, pe.alloc::<i64>(3)?);
+            let to = next(pe);
+            pe.write(wanted, &[-1, -2, -3])?;
+            pe.barrier()?;
+            let stream = pe.stream()?;
+            let word = words.at(0);
+            stream.atomic_set(word, 12, to)?;
+            stream.atomic_add(word, 1, to)?;
+            stream.atomic_and(word, 9, to)?;
+            stream.atomic_or(word, 2, to)?;
+            stream.atomic_xor(word, 1, to)?;
+            stream.atomic_fetch(word, old.at(0), to)?;
+            stream.atomic_swap(word, 100, old.at(1), to)?;
+            stream.atomic_fetch_add(word, 5, old.at(2), to)?;
+            stream.atomic_fetch_and(word, 0x6f, old.at(3), to)?;
+            stream.atomic_fetch_or(word, 0x10, old.at(4), to)?;
+            stream.atomic_fetch_xor(word, 0x01, old.at(5), to)?;
+            stream.atomic_compare_swap(word, 0x79, 1, old.at(6), to)?;
+            stream.atomic_compare_swap(word, 0x78, 1, old.at(7), to)?;
+
+            stream.p(data.at(0), 77, to)?;
+            stream.fence()?;
+            stream.signal_op(signals.at(0), SignalOp::Set, 5, to)?;
+            stream.signal_op(signals.at(0), SignalOp::Add, 6, to)?;
+            stream.put_signal_nbi(
+                signals.slice(2..3),
+                signals.slice(3..4),
+                signals.at(1),
+                SignalOp::Add,
+                8,
+                to,
+            )?;
+            for (i, value) in [-1, -2, -3].into_iter().enumerate() {
+                stream.p(flags.at(i), value, to)?;
+            }
+            stream.quiet()?;
+            stream.signal_wait_until(signals.at(0), Cmp::Eq, 11)?;
+            stream.wait_until(signals.at(1), Cmp::Ge, 8)?;
+            stream.wait_until_all(&Words::new(flags, Cmp::Lt, 0))?;
+            stream.wait_until_all(&Words::each(flags, Cmp::Eq, wanted))?;
+            stream.sync_all()?;
+            stream.wait()?;
+            assert_eq!(pe.read(old)?, [10, 10, 100, 0x69, 0x69, 0x79, 0x78, 0x78], "{setup}");
+            assert_eq!(pe.read(words.slice(0..1))?, [1], "{setup}");
+            assert_eq!(pe.read(data)?, [77, 0], "{setup}");
+            pe.barrier()
+        });
+    }
+}
+
+#[test]
+fn a_barrier_on_a_stream_lets_the_peers_next_kernel_see() {
+    for setup in setups::all() {
+        let bad = setup.run(|pe| {
+            let (cells, bad) = (pe.alloc::<u64>(4)?, pe.alloc_one::<u64>()?);
+            let stream = pe.stream()?;
+            pe.barrier()?;
+            for round in 1..15 {
+                stream.launch(grid(4, 32), put_cells(cells, round))?;
+                stream.barrier_all()?;
+                stream.launch(grid(1, 32), expect(cells, round, bad))?;
+                stream.barrier_all()?;
+            }
+            stream.wait()?;
+            pe.read_one(bad)
+        });
+        assert_eq!(bad, vec![0; bad.len()], "{setup}");
+    }
+}
+
+#[test]
+fn a_stream_follows_the_mark_of_another() {
+    let bad = Setup::new(2).run(|pe| {
+        let (data, bad) = (pe.alloc::<u64>(200)?, pe.alloc_one::<u64>()?);
+        let signal = pe.alloc_one::<Signal>()?;
+        let (first, second) = (pe.stream()?, pe.stream()?);
+        first.signal_wait_until(signal, Cmp::Ge, 1)?;
+        first.launch(grid(2, 32), fill_with(data, 3))?;
+        let filled = first.record()?;
+        second.follow(&filled)?;
+        second.launch(grid(2, 32), expect(data, 3, bad))?;
+        pe.barrier()?;
+        pe.signal_op(signal, SignalOp::Add, 1, next(pe))?;
+        second.wait()?;
+        first.wait()?;
+        pe.barrier_all()?;
+        pe.read_one(bad)
+    });
+    assert_eq!(bad, [0, 0]);
+}
+
+/// Two streams of each PE, each with a ring of signals of its own; PEs queue them in different order.
+#[test]
+fn two_streams_work_independently() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (signals, data) = (pe.alloc::<Signal>(2)?, pe.alloc::<u64>(2 * 50)?);
+            let src = pe.alloc::<u64>(2 * 50)?;
+            let streams = [pe.stream()?, pe.stream()?];
+            let mut order = [0, 1];
+            if pe.my_pe() & 1 == 1 {
+                order.reverse();
+            }
+            for ring in order {
+                let part = ring * 50..(ring + 1) * 50;
+                let stream: &Stream<'_> = &streams[ring];
+                stream.launch(grid(1, 32), fill_with(src.slice(part.clone()), 60 + ring as u64))?;
+                for round in 1..6 {
+                    let (dst, src) = (data.slice(part.clone()), src.slice(part.clone()));
+                    stream.put_signal(dst, src, signals.at(ring), SignalOp::Add, 1, next(pe))?;
+                    stream.signal_wait_until(signals.at(ring), Cmp::Ge, round)?;
+                }
+            }
+            for stream in &streams {
+                stream.quiet()?;
+                stream.wait()?;
+            }
+            assert_eq!(pe.read(data)?, [[60; 50], [61; 50]].concat(), "{setup}");
+            pe.barrier()
+        });
+    }
+}
+
+#[test]
+fn an_error_ends_a_stream_until_it_is_told() {
+    Setup::new(2).with("timeout", "1s").run(|pe| {
+        let (data, signal) = (pe.alloc::<u64>(40)?, pe.alloc_one::<Signal>()?);
+        let (failing, other) = (pe.stream()?, pe.stream()?);
+        failing.launch(grid(1, 32), fill_with(data, 1))?;
+        failing.signal_wait_until(signal, Cmp::Ge, 5)?;
+        failing.launch(grid(1, 32), fill_with(data, 2))?;
+        failing.put(data, data, next(pe))?;
+        other.launch(grid(1, 32), fill_with(data.slice(0..4), 8))?;
+        let error = failing.wait().expect_err("nobody signals");
+        let Error::Operation { what, cause } = &error else { panic!("{error}") };
+        assert_eq!(*what, "signal_wait_until on a stream");
+        let Error::Device { first, others: 0 } = &**cause else { panic!("{error}") };
+        assert_eq!(first.code(), Some(Code::WaitTimeout));
+        other.wait()?;
+        assert_eq!(pe.read(data)?[4..], [1; 36], "what followed the error did something");
+
+        failing.launch(grid(1, 32), put_nowhere(data.at(0)))?;
+        let error = failing.wait().expect_err("there is no such PE");
+        assert!(matches!(&error, Error::Operation { what: "put_nowhere", .. }), "{error}");
+        failing.launch(grid(1, 32), fill_with(data, 3))?;
+        failing.wait()?;
+        assert_eq!(pe.read(data)?, [3; 40]);
+        let error = failing.put(data, data, 2).expect_err("there is no PE 2");
+        assert!(matches!(error, Error::Misuse { .. }), "{error}");
+        pe.barrier()
+    });
+}
+
+#[test]
+fn a_graph_is_right_at_each_of_a_thousand_launches() {
+    const LAUNCHES: u64 = 1000;
+    let bad = Setup::new(2).run(|pe| {
+        let (data, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
+        let (sent, received) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+        let (signal, bad) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
+        let stream = pe.stream()?;
+        let graph = stream.capture(|stream| {
+            stream.launch(grid(1, 32), next_round(sent, src))?;
+            stream.put_signal(data, src, signal, SignalOp::Add, 1, next(pe))?;
+            stream.launch(grid(1, 32), await_round(received, signal, data, bad))?;
+            stream.barrier_all()
+        })?;
+        assert_eq!(graph.len(), 4);
+        assert_eq!(pe.read_one(signal)?, 0, "a recording does nothing");
+        pe.barrier()?;
+        for launch in 0..LAUNCHES {
+            graph.launch(&stream)?;
+            if launch % 100 == 0 {
+                stream.wait()?;
+            }
+        }
+        stream.wait()?;
+        assert_eq!((pe.read_one(sent)?, pe.read_one(received)?), (LAUNCHES, LAUNCHES));
+        assert_eq!(pe.read_one(signal)?, LAUNCHES);
+        pe.read_one(bad)
+    });
+    assert_eq!(bad, [0, 0]);
+}
+
+#[test]
+fn a_graph_that_fails_says_where_and_stops() {
+    Setup::new(1).with("timeout", "1s").run(|pe| {
+        let (data, signal) = (pe.alloc::<u64>(4)?, pe.alloc_one::<Signal>()?);
+        let count = pe.alloc_one::<u64>()?;
+        let stream = pe.stream()?;
+        let graph = stream.capture(|stream| {
+            stream.atomic_add(count, 1, 0)?;
+            stream.signal_wait_until(signal, Cmp::Ge, 1)?;
+            stream.launch(grid(1, 1), fill_with(data, 6))
+        })?;
+        // Every launch but the first does nothing; otherwise each would wait for its deadline.
+        for _ in 0..100 {
+            graph.launch(&stream)?;
+        }
+        let error = stream.wait().expect_err("nobody signals");
+        assert!(error.to_string().starts_with("signal_wait_until on a stream: "), "{error}");
+        assert_eq!((pe.read_one(count)?, pe.read(data)?), (1, vec![0; 4]));
+        pe.signal_op(signal, SignalOp::Set, 1, 0)?;
+        pe.quiet()?;
+        graph.launch(&stream)?;
+        stream.wait()?;
+        assert_eq!((pe.read_one(count)?, pe.read(data)?), (2, vec![6; 4]));
+        Ok(())
+    });
+}
+
+#[test]
+fn what_makes_no_sense_while_recording_is_refused() {
+    Setup::new(1).run(|pe| {
+        let stream = pe.stream()?;
+        let graph = stream.capture(|stream| {
+            for outcome in [stream.wait(), stream.record().map(drop), stream.capture(|_| Ok(())).map(drop)] {
+                assert!(matches!(outcome, Err(Error::Misuse { .. })));
+            }
+            Ok(())
+        })?;
+        assert!(graph.is_empty());
+        graph.launch(&stream)?;
+        stream.wait()
+    });
+}
+
+#[test]
+fn a_stream_that_is_dropped_has_ended() {
+    Setup::new(2).run(|pe| {
+        let data = pe.alloc::<u64>(500)?;
+        for round in 0..20 {
+            let stream = pe.stream()?;
+            stream.launch(grid(2, 32), fill_with(data, round))?;
+            drop(stream);
+            assert_eq!(pe.read(data)?, [round; 500]);
+        }
+        Ok(())
+    });
+}
