@@ -3,6 +3,7 @@
 //!
 //! Write the page again with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test coverage`.
 
+mod made;
 mod page;
 mod source;
 
@@ -109,6 +110,18 @@ fn what_does_not_exist_is_noticed() {
     for item in absent {
         assert!(!source.has(item), "{item}");
     }
+    // Made by local macros of another file.
+    for item in [
+        "rushmem_device::shmem::shmem_put",
+        "rushmem_device::shmem_xor_reduce",
+        "rushmem_device::shmem_test_all_vector",
+    ] {
+        assert!(source.has(item), "{item}");
+    }
+    assert!(!source.has("rushmem_device::shmem_putt"));
+    let paths = "tests/litmus/tests/litmus/paths.rs";
+    assert!(source.has_test(&format!("{paths}::direct_and_nic")), "made by a macro");
+    assert!(!source.has_test(&format!("{paths}::indirect")));
     let here = "tests/tests/coverage/main.rs::";
     assert!(source.has_test(&format!("{here}what_does_not_exist_is_noticed")));
     assert!(!source.has_test(&format!("{here}rows")), "no test");

@@ -7,6 +7,8 @@ use std::path::Path;
 use rushmem::config::SETTINGS;
 use syn::{Attribute, Fields, ImplItem, Item, TraitItem, Visibility};
 
+use crate::made::Macros;
+
 /// Crates with public items, and their folders.
 const CRATES: &[(&str, &str)] = &[
     ("rushmem_mlx5", "mlx5/src"),
@@ -29,7 +31,10 @@ impl Source {
     pub(crate) fn read(root: &Path) -> Self {
         let mut items = BTreeSet::new();
         for (name, folder) in CRATES {
-            walk(&root.join(folder), &mut |file| collect(name, &parse(file).items, &mut items));
+            let (mut files, mut macros) = (Vec::new(), Macros::default());
+            walk(&root.join(folder), &mut |file| files.push(parse(file)));
+            files.iter().for_each(|file| macros.add(&file.items));
+            files.iter().for_each(|file| collect(name, &file.items, &macros, &mut items));
         }
         items.extend(SETTINGS.iter().map(|setting| format!("setting {}", setting.key)));
         Self { items, root: root.into() }
@@ -53,7 +58,12 @@ impl Source {
     pub(crate) fn has_test(&self, path: &str) -> bool {
         let Some((file, name)) = path.rsplit_once("::") else { return false };
         let file = self.root.join(file);
-        file.is_file() && has_test(&parse(&file).items, name)
+        if !file.is_file() {
+            return false;
+        }
+        let (items, mut macros) = (parse(&file).items, Macros::default());
+        macros.add(&items);
+        has_test(&items, &macros, name)
     }
 }
 
@@ -78,7 +88,7 @@ fn is_public(visibility: &Visibility) -> bool {
 }
 
 /// Adds the public items, `krate::name`, and what belongs to types, `krate::Type::name`.
-fn collect(krate: &str, items: &[Item], found: &mut BTreeSet<String>) {
+fn collect(krate: &str, items: &[Item], macros: &Macros, found: &mut BTreeSet<String>) {
     let mut add = |name: String| {
         found.insert(format!("{krate}::{name}"));
     };
@@ -87,7 +97,13 @@ fn collect(krate: &str, items: &[Item], found: &mut BTreeSet<String>) {
             Item::Fn(i) if is_public(&i.vis) => add(i.sig.ident.to_string()),
             Item::Const(i) if is_public(&i.vis) => add(i.ident.to_string()),
             Item::Type(i) if is_public(&i.vis) => add(i.ident.to_string()),
-            Item::Macro(i) => i.ident.iter().for_each(|name| add(name.to_string())),
+            Item::Macro(i) => {
+                i.ident.iter().for_each(|name| add(name.to_string()));
+                let name = i.mac.path.get_ident().map(ToString::to_string).unwrap_or_default();
+                for made in macros.made(&name, &i.mac.tokens).into_iter().filter(|made| made.is_public) {
+                    add(made.of.map_or(made.name.clone(), |of| format!("{of}::{}", made.name)));
+                }
+            }
             Item::Struct(i) if is_public(&i.vis) => {
                 add(i.ident.to_string());
                 if let Fields::Named(fields) = &i.fields {
@@ -122,7 +138,7 @@ fn collect(krate: &str, items: &[Item], found: &mut BTreeSet<String>) {
             Item::Mod(i) if !is_test_only(&i.attrs) => {
                 if let Some((_, items)) = &i.content {
                     let mut inner = BTreeSet::new();
-                    collect(krate, items, &mut inner);
+                    collect(krate, items, macros, &mut inner);
                     inner.into_iter().for_each(|name| add(name[krate.len() + 2..].to_owned()));
                 }
             }
@@ -135,14 +151,16 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|a| a.path().is_ident("cfg"))
 }
 
-/// Whether a function `name` with `#[test]` is among them, also in modules and in `proptest!`.
-fn has_test(items: &[Item], name: &str) -> bool {
+/// Whether a function `name` with `#[test]` is among them, also in modules, in `proptest!` and in local macros.
+fn has_test(items: &[Item], macros: &Macros, name: &str) -> bool {
     items.iter().any(|item| match item {
         Item::Fn(f) => f.sig.ident == name && f.attrs.iter().any(|a| a.path().is_ident("test")),
-        Item::Mod(m) => m.content.as_ref().is_some_and(|(_, items)| has_test(items, name)),
+        Item::Mod(m) => m.content.as_ref().is_some_and(|(_, items)| has_test(items, macros, name)),
         Item::Macro(m) => {
-            let is_proptest = m.mac.path.segments.last().is_some_and(|s| s.ident == "proptest");
+            let of = m.mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+            let is_proptest = of == "proptest";
             is_proptest && m.mac.tokens.to_string().contains(&format!("fn {name} ("))
+                || macros.made(&of, &m.mac.tokens).iter().any(|made| made.is_test && made.name == name)
         }
         _ => false,
     })
