@@ -15,7 +15,7 @@ use crate::{grid, kernels};
 /// Threads that send, in all.
 const THREADS: usize = 128;
 
-/// The program `WHAT [PE|N]`: does `ring` on all PEs, or `direct`; or lets all wait for a signal in a kernel (`wait`), and
+/// The program `WHAT [PE|N]`: does `ring` on all PEs, `qps` or `direct`; or lets all wait for a signal in a kernel (`wait`), and
 /// store to each other's memory afterwards (`store`), but for the given PE, which exits with code 3 (`exit`), or ends the
 /// whole job with code 7 from its host (`global_exit`) or from a kernel (`kernel_exit`) while the others wait; or runs N
 /// jobs, one after another (`again`). `files FOLDER PE N` meets the others by files, and does `ring`.
@@ -47,6 +47,7 @@ pub fn main() -> ExitCode {
 fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     match what {
         "ring" => ring(pe),
+        "qps" => qps(pe),
         "direct" => direct(pe),
         "store" => store(pe),
         "wait" | "exit" | "global_exit" | "kernel_exit" => {
@@ -67,6 +68,17 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         }
         other => Err(Error::Misuse { call: "suite_pe", what: format!("no such thing to do: {other:?}") }),
     }
+}
+
+/// Every PE sends to all, and says what its NICs say of the QPs that it needed for that.
+fn qps(pe: &Pe) -> Result<(), Error> {
+    round(pe)?;
+    for qp in pe.qps()? {
+        let (state, depth) = (qp.state, qp.depth);
+        let (class, level) = (qp.traffic_class, qp.service_level);
+        println!("{} to PE {}: {state} depth {depth} class {class} level {level}", qp.nic, qp.peer);
+    }
+    Ok(())
 }
 
 /// Every PE stores its mark where it can, and all add to the same words everywhere.
