@@ -152,7 +152,7 @@ impl<S: Sharing> Ctx<S> {
     /// OpenSHMEM 1.6 section 9.8.4, `shmem_signal_fetch`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
     #[inline(always)]
     #[track_caller]
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {

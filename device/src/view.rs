@@ -11,7 +11,7 @@ use crate::error::{Site, out_of_range};
 /// A run of elements that is shared: each access is one load or store, none is a reference.
 ///
 /// Accesses are weak: order them with barriers, signals or fences. An index outside of the run reads as zero,
-/// writes nothing, and is reported: the launch ends with [`Error::OutOfRange`].
+/// writes nothing, and is reported: the launch ends with [`Error::OutOfRange`](crate::Error::OutOfRange).
 #[derive(Clone, Copy)]
 pub struct View<T> {
     base: *mut T,

@@ -1,7 +1,7 @@
 //! The kernels of `rushmem perf`: each does one thing `rounds` times, and says by the device's clock how long it took.
 //!
 //! Of the PEs, PE 0 acts and PE 1 is acted upon, where not all take part. `spans` gets the time of each block: see
-//! [`Span`](span::Span).
+//! `Span`.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

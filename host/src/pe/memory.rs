@@ -210,7 +210,7 @@ impl Pe {
     /// The copy of `object` on `pe` at its address for kernels of this PE, natively the process's own; `None` if it is not
     /// reached by loads and stores, or there is no such PE or object. Its own copy a PE always reaches.
     ///
-    /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`] instead. OpenSHMEM 1.6
+    /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`](rushmem_device::Ctx::ptr) instead. OpenSHMEM 1.6
     /// section 9.2, `shmem_ptr`.
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
         let (region, at) = self.memory.locate(object.handle()).ok()?;
