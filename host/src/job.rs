@@ -93,16 +93,21 @@ impl Job {
     /// `nvshmemx_set_attr_uniqueid_args`.
     ///
     /// ```no_run
-    /// # fn exchange<T>(_: T) -> T { unimplemented!() }
-    /// # fn main() -> Result<(), rushmem::Error> {
-    /// # let (pe, n_pes) = (0, 2);
-    /// use rushmem::{Job, bootstrap::UniqueId};
+    /// use rushmem::bootstrap::UniqueId;
+    /// use rushmem::{Error, Job};
     ///
-    /// let id = if pe == 0 { Some(UniqueId::new()?) } else { None };
-    /// let id: UniqueId = exchange(id).unwrap(); // by any means
-    /// Job::new()?.with_id(id, pe, n_pes).run(|pe| pe.barrier())?;
-    /// # Ok(())
-    /// # }
+    /// /// `tell` gives the others what PE 0 has, by any means; `told` is what PE 0 gave.
+    /// fn meet(pe: u32, n_pes: u32, tell: impl Fn(&str), told: impl Fn() -> String) -> Result<(), Error> {
+    ///     let id = if pe == 0 {
+    ///         let id = UniqueId::new()?;
+    ///         tell(&id.to_hex());
+    ///         id
+    ///     } else {
+    ///         UniqueId::from_hex(&told())?
+    ///     };
+    ///     Job::new()?.with_id(id, pe, n_pes).run(|pe| pe.barrier())?;
+    ///     Ok(())
+    /// }
     /// ```
     #[must_use]
     pub fn with_id(mut self, id: UniqueId, pe: u32, n_pes: u32) -> Self {
