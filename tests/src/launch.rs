@@ -49,3 +49,25 @@ pub fn text(bytes: &[u8]) -> String {
 pub fn all(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
+
+/// The lines that were written, sorted.
+pub fn sorted(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = text(bytes).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// What `suite_pe ring` prints with `n` PEs, sorted, each line behind what `label` says of its PE.
+pub fn ring_lines(n: u32, label: impl Fn(u32) -> String) -> Vec<String> {
+    let mut lines: Vec<String> = (0..n)
+        .flat_map(|pe| {
+            let (label, before) = (label(pe), (pe + n - 1) % n);
+            [
+                format!("{label}PE {pe} of {n} has all that PE {before} sent"),
+                format!("{label}PE {pe} has all that all sent"),
+            ]
+        })
+        .collect();
+    lines.sort();
+    lines
+}

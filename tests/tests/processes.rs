@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
-use rushmem_tests::launch::{all, clean, launcher, text};
+use rushmem_tests::launch::{self, all, clean, launcher, sorted, text};
 use rushmem_tests::skip;
 
 /// Long enough on a busy machine, and shorter than any deadline that a test sets on purpose.
@@ -29,23 +29,7 @@ fn run(test: &str, args: &[&str]) -> Option<Command> {
 
 /// What `ring` prints with `n` PEs.
 fn ring_lines(n: u32) -> Vec<String> {
-    let mut lines: Vec<String> = (0..n)
-        .flat_map(|pe| {
-            let before = (pe + n - 1) % n;
-            [
-                format!("[{pe}] PE {pe} of {n} has all that PE {before} sent"),
-                format!("[{pe}] PE {pe} has all that all sent"),
-            ]
-        })
-        .collect();
-    lines.sort();
-    lines
-}
-
-fn sorted(output: &[u8]) -> Vec<String> {
-    let mut lines: Vec<String> = text(output).lines().map(str::to_owned).collect();
-    lines.sort();
-    lines
+    launch::ring_lines(n, |pe| format!("[{pe}] "))
 }
 
 #[test]
