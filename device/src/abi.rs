@@ -11,7 +11,7 @@ use core::mem::{offset_of, size_of};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
 /// Counts incompatible changes of meaning that the layout hash cannot see.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A hash of the sizes and offsets below: equal on both sides when host and kernel were built from one layout.
 pub const LAYOUT: u64 = layout_hash();
@@ -100,6 +100,36 @@ pub struct CtxParts {
     pub status: DevAddr,
     /// What tells this launch from the others of its queue; not 0.
     pub mark: u64,
+    /// Where the heap of PE `near_from` is mapped; those of the PEs after it follow, `near_stride` bytes apart.
+    pub near_base: DevAddr,
+    /// Bytes from one to the next.
+    pub near_stride: u64,
+    /// First of the near PEs: neighbours in number, this PE among them, whose heaps are mapped so. The place of its own is
+    /// empty, since its memory is at `heap` already.
+    pub near_from: u32,
+    /// Near PEs; 0 if this PE reaches not even its own memory by loads and stores.
+    pub near_count: u32,
+    /// Bits of [`ctx_flags`].
+    pub flags: u32,
+    /// Teams that there can be at once, the predefined ones included.
+    pub team_slots: u32,
+    /// `team_slots` [`TeamDesc`]s.
+    pub teams: DevAddr,
+    /// Heap offset of the words and the scratch of team slot 0; see [`team_words`].
+    pub team_words: u64,
+    /// Bytes of heap that each team slot has.
+    pub team_bytes: u64,
+    /// Reserved, zero.
+    pub reserved: u64,
+}
+
+/// [`CtxParts::flags`].
+pub mod ctx_flags {
+    /// Atomics on heaps that are mapped may be this processor's own: nobody reaches these words through a NIC. Equal for
+    /// all PEs of a job.
+    pub const DIRECT_ATOMICS: u32 = 1;
+    /// All PEs of the job are near, and atomics are direct: nothing of this PE's goes through a NIC.
+    pub const ALL_NEAR: u32 = 2;
 }
 
 /// The segments that a launch knows: `count` [`SegmentDesc`]s follow. It never changes: there is a new one instead.
@@ -147,23 +177,12 @@ pub const LOCAL_OFFSETS: u64 = 1 << 63;
 /// Set in [`CtxParts::status`] by what follows the failed launch, which then does not run again in a replayed graph.
 pub const SEALED: u64 = 1 << 63;
 
-/// How a PE is reached.
+/// How a PE is reached that is not [near](CtxParts::near_from).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PeerDesc {
     /// Where the peer's heap is mapped here; 0 if it is not.
     pub direct: DevAddr,
-    /// Bits of [`peer_flags`].
-    pub flags: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
-}
-
-/// [`PeerDesc::flags`].
-pub mod peer_flags {
-    /// Atomics on the peer's heap may be this processor's own: nobody reaches these words through a NIC. Equal for all
-    /// PEs of a job, wherever it is asked.
-    pub const DIRECT_ATOMICS: u32 = 1;
 }
 
 /// A QP towards a peer, which may not be there yet: what is known from the start and never changes. Its
@@ -315,18 +334,10 @@ pub struct DeviceState {
     pub deadline_ns: u64,
     /// The [`CtxParts`] of the PE's own context, in memory.
     pub parts: DevAddr,
-    /// `team_slots` [`TeamDesc`]s.
-    pub teams: DevAddr,
-    /// Heap offset of the words and the scratch of team slot 0; see [`team_words`].
-    pub team_words: u64,
-    /// Bytes of heap that each team slot has.
-    pub team_bytes: u64,
-    /// Teams that there can be at once, the predefined ones included.
-    pub team_slots: u32,
     /// This PE.
     pub pe: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 18],
+    pub reserved: [u32; 25],
     /// Error records claimed.
     pub records: Line,
     /// Blocks that wait in the grid barrier.
@@ -496,8 +507,10 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, status),
         offset_of!(CtxParts, mark),
         offset_of!(CtxParts, mixed_from),
+        offset_of!(CtxParts, near_base),
+        offset_of!(CtxParts, flags),
+        offset_of!(CtxParts, teams),
         size_of::<PeerDesc>(),
-        offset_of!(PeerDesc, flags),
         size_of::<QpDesc>(),
         offset_of!(QpDesc, handshake),
         offset_of!(Handshake, connection),
@@ -518,7 +531,6 @@ const fn layout_hash() -> u64 {
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, parts),
-        offset_of!(DeviceState, team_words),
         offset_of!(DeviceState, records),
         size_of::<TeamDesc>(),
         offset_of!(TeamDesc, pes),
@@ -542,7 +554,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 128);
+    assert!(size_of::<CtxParts>() == 192);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(size_of::<Line>() == 128);
     assert!(offset_of!(DeviceState, records) == 128);

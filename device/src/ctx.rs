@@ -5,7 +5,7 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
-use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, peer_flags};
+use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, ctx_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::error::{Detail, Error, Result, bad_pe, out_of_range, record, write_record};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
@@ -201,7 +201,7 @@ impl<S> Ctx<S> {
         let base = if pe == self.parts.pe {
             self.address(object.offset())
         } else {
-            self.descriptor(pe).mapped(object.offset())?
+            self.at_peer(pe).mapped(object.offset())?
         };
         // SAFETY: inside of symmetric memory, which is mapped; the allocator aligned it for `T`.
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
@@ -217,7 +217,7 @@ impl<S> Ctx<S> {
     /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
-        pe == self.parts.pe || pe < self.parts.n_pes && self.descriptor(pe).mapped::<u8>(0).is_some()
+        pe == self.parts.pe || pe < self.parts.n_pes && self.at_peer(pe).mapped::<u8>(0).is_some()
     }
 
     /// The block's dynamic shared memory: as many `T` as fit in what the launch gave. Its first content is
@@ -283,28 +283,39 @@ impl<S> Ctx<S> {
         record(self.parts.state, error, detail, Location::caller())
     }
 
-    /// The peer's descriptor.
+    /// The way to a peer.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn peer(&self, pe: u32) -> Result<Peer> {
+    pub(crate) fn peer(&self, pe: u32) -> Result<Peer<'_>> {
         if pe >= self.parts.n_pes {
             return Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()));
         }
-        Ok(self.descriptor(pe))
+        Ok(self.at_peer(pe))
     }
 
-    /// The descriptor of a PE below `n_pes`.
+    /// The way to a PE below `n_pes`.
     #[inline(always)]
-    fn descriptor(&self, pe: u32) -> Peer {
-        // SAFETY: the host filled `n_pes` descriptors and does not change them while kernels run.
-        let d = unsafe { &*self.parts.peers.ptr::<PeerDesc>().add(pe as usize) };
-        Peer {
-            direct: d.direct,
-            direct_atomics: d.flags & peer_flags::DIRECT_ATOMICS != 0,
-            heap_bytes: self.parts.heap_bytes,
-            segments: self.parts.segments,
-            pe,
-        }
+    fn at_peer(&self, pe: u32) -> Peer<'_> {
+        Peer { parts: &self.parts, pe }
+    }
+
+    /// True if atomics on memory that is mapped are the processors', in the whole job.
+    #[inline(always)]
+    pub(crate) fn direct_atomics(&self) -> bool {
+        self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0
+    }
+
+    /// True if nothing goes through a NIC: the heap of every PE is mapped, and atomics are the processors'.
+    #[inline(always)]
+    pub(crate) fn all_near(&self) -> bool {
+        self.parts.flags & ctx_flags::ALL_NEAR != 0
+    }
+
+    /// Where what lies at a checked offset of the heap, not of a segment, is on a near PE: of [`Ctx::all_near`] every
+    /// one. Parameters of the kernel only; nothing is read from memory.
+    #[inline(always)]
+    pub(crate) fn near<T>(&self, pe: u32, offset: u64) -> *mut T {
+        heap_of(&self.parts, pe).add(offset).ptr()
     }
 
     /// True if the heap, or a segment, has all of it.
@@ -425,27 +436,54 @@ fn mark_failed(status: DevAddr, mark: u64) {
     }
 }
 
-/// How a PE is reached.
+/// Where the heap of a near PE is.
+#[inline(always)]
+fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
+    if pe == parts.pe {
+        return parts.heap;
+    }
+    parts.near_base.add(pe.wrapping_sub(parts.near_from) as u64 * parts.near_stride)
+}
+
+/// The way to a PE.
 #[derive(Clone, Copy)]
-pub(crate) struct Peer {
-    direct: DevAddr,
-    pub(crate) direct_atomics: bool,
-    heap_bytes: u64,
-    segments: DevAddr,
+pub(crate) struct Peer<'a> {
+    parts: &'a CtxParts,
     pe: u32,
 }
 
-impl Peer {
+impl Peer<'_> {
     /// The peer's copy of what lies at a checked `offset`, if its heap is mapped here, and its segment is.
     #[inline(always)]
     pub(crate) fn mapped<T>(&self, offset: u64) -> Option<*mut T> {
-        if self.direct.0 == 0 {
+        let p = self.parts;
+        if self.pe.wrapping_sub(p.near_from) < p.near_count && offset < p.heap_bytes {
+            return Some(heap_of(p, self.pe).add(offset).ptr());
+        }
+        let there = elsewhere(p.peers, p.heap_bytes, p.segments, offset, self.pe);
+        if there.0 != 0 { Some(there.ptr()) } else { None }
+    }
+
+    /// As [`Peer::mapped`], for atomics: if those on the peer's memory are the processors'.
+    #[inline(always)]
+    pub(crate) fn mapped_for_atomics<T>(&self, offset: u64) -> Option<*mut T> {
+        if self.parts.flags & ctx_flags::DIRECT_ATOMICS == 0 {
             return None;
         }
-        if offset < self.heap_bytes {
-            return Some(self.direct.add(offset).ptr());
-        }
-        let there = segment::mapped(self.segments, offset, self.pe);
-        if there.0 != 0 { Some(there.ptr()) } else { None }
+        self.mapped(offset)
+    }
+}
+
+/// Where a PE's memory at `offset` is mapped that is not near, or in a segment; 0 if it is not.
+#[inline(always)]
+fn elsewhere(peers: DevAddr, heap_bytes: u64, segments: DevAddr, offset: u64, pe: u32) -> DevAddr {
+    // SAFETY: the host filled a descriptor for each PE, and does not change them while kernels run.
+    let direct = unsafe { (*peers.ptr::<PeerDesc>().add(pe as usize)).direct };
+    if direct.0 == 0 {
+        direct
+    } else if offset < heap_bytes {
+        direct.add(offset)
+    } else {
+        segment::mapped(segments, offset, pe)
     }
 }

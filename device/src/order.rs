@@ -34,13 +34,12 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn fence(&self) -> Result {
         let p = self.parts_ref();
-        if p.n_sets > 1 {
+        if p.n_sets > 1 && !self.all_near() {
             return self.quiet(Thread);
         }
         let mut pe = p.mixed_from;
         while pe < p.mixed_to {
-            let peer = self.peer(pe)?;
-            if peer.mapped::<u8>(0).is_some() && !peer.direct_atomics {
+            if self.peer(pe)?.mapped::<u8>(0).is_some() {
                 let qp = self.qp(pe);
                 qp.wait(qp.last(), Location::caller())?;
             }
@@ -62,6 +61,14 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
+        if self.all_near() {
+            // The barrier before it makes it speak for all threads of the group, and the one after it tells them.
+            if group.leader() {
+                Sys::fence();
+            }
+            group.sync();
+            return Ok(());
+        }
         Sys::fence();
         let mut mine = Ok(());
         let mut pe = group.rank();
@@ -94,8 +101,8 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn fence_pe(&self, pe: u32) -> Result {
         let peer = self.peer(pe)?;
-        let two_ways = peer.mapped::<u8>(0).is_some() && !peer.direct_atomics;
-        if self.parts_ref().n_sets > 1 || two_ways {
+        let two_ways = !self.direct_atomics() && peer.mapped::<u8>(0).is_some();
+        if two_ways || self.parts_ref().n_sets > 1 && !self.all_near() {
             return self.quiet_pe(pe);
         }
         Sys::fence();
@@ -142,6 +149,9 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn flush<G: Group>(&self, group: G) -> Result {
         group.sync();
+        if self.all_near() {
+            return Ok(());
+        }
         let mut mine = Ok(());
         let mut pe = group.rank();
         while pe < self.n_pes() {
@@ -174,12 +184,16 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn in_one_queue(&self, pe: u32) -> Result {
-        if self.parts_ref().n_sets > 1 { self.quiet_pe(pe) } else { self.peer(pe).map(|_| ()) }
+        let several = self.parts_ref().n_sets > 1 && !self.all_near();
+        if several { self.quiet_pe(pe) } else { self.peer(pe).map(|_| ()) }
     }
 
     /// Waits until all QPs of this context to `pe`, which is below `n_pes`, have completed what was posted.
     #[inline(always)]
     fn flushed(&self, pe: u32, site: Site) -> Result {
+        if self.all_near() {
+            return Ok(());
+        }
         let p = self.parts_ref();
         let mut mine = Ok(());
         let mut set = p.first_set;

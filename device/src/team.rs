@@ -3,7 +3,7 @@
 //! The host makes a team and gets a [`Team`], which a kernel takes as an argument. Members are numbered from 0 in the
 //! order that the call which made the team says. What kernels know of a team lies in a table of the PE.
 
-use crate::abi::{DeviceState, TeamDesc};
+use crate::abi::TeamDesc;
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::kernel::KernelArg;
@@ -102,13 +102,13 @@ impl<S> Ctx<S> {
     /// The entry of a team in the table; none if the handle is that of no team, or no more.
     #[inline(always)]
     pub(crate) fn team_desc(&self, team: Team) -> Option<*mut TeamDesc> {
-        let state = self.parts_ref().state.ptr::<DeviceState>();
-        // SAFETY: the host made the state and the table, with that many entries.
+        let p = self.parts_ref();
+        if team.slot >= p.team_slots {
+            return None;
+        }
+        // SAFETY: the host made the table, with that many entries.
         unsafe {
-            if team.slot >= (*state).team_slots {
-                return None;
-            }
-            let desc = (*state).teams.ptr::<TeamDesc>().add(team.slot as usize);
+            let desc = p.teams.ptr::<TeamDesc>().add(team.slot as usize);
             let generation = arch::read(&raw const (*desc).generation);
             if generation != 0 && generation == team.generation { Some(desc) } else { None }
         }

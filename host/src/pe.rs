@@ -83,7 +83,7 @@ impl Pe {
             .without(reach.without_nic());
         let peers = reach.descriptors(&config, heap.addr);
         let table = Table::new(&*machine, &heap, shape)?;
-        state.write_pe(me, control.addr, config.timeout, &table)?;
+        state.write_pe(me, control.addr, config.timeout, table.parts_at())?;
         state.describe(&links.descriptors(), &peers)?;
         let work = Work::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
@@ -109,7 +109,8 @@ impl Pe {
             rails: shape.rails,
             ..Zeroable::zeroed()
         };
-        direct::mark_mixed(&mut parts, &peers);
+        reach.describe(&mut parts, &peers);
+        table.describe(&mut parts);
         table.write_parts(&parts)?;
         let place = Place {
             node: config.node.unwrap_or(0),

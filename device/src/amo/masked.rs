@@ -93,7 +93,7 @@ impl<S: Sharing> Ctx<S> {
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
         let peer = self.peer(pe)?;
         self.check(word)?;
-        if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
+        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { here(p, kind, o) });
         }

@@ -426,7 +426,7 @@ impl<S: Sharing> Ctx<S> {
         let peer = self.peer(pe)?;
         self.check(word)?;
         let (value, compare) = (value.bits(), compare.bits());
-        if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
+        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
             let op = Op::<8> { kind, value, compare };
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
@@ -449,7 +449,7 @@ impl<S: Sharing> Ctx<S> {
     pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let peer = self.peer(pe)?;
         self.check(word)?;
-        if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
+        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             unsafe { Op::<8>::new(kind, value.bits()).here(p) };
             return Ok(());

@@ -189,7 +189,7 @@ impl<S: Sharing> Ctx<S> {
         let at = self.address::<Fetched<T>>(result.offset());
         // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
         let (to, order) = unsafe { (&raw mut (*at).raw, &raw mut (*at).order) };
-        if let (Some(p), true) = (peer.mapped::<T>(word.offset()), peer.direct_atomics) {
+        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
             let op = Op::<8> { kind, value, compare };
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics. The result as
             // above.

@@ -91,12 +91,10 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(group, taken)?;
         let ctx = home.ctx::<S>();
         let Some(desc) = ctx.team_desc(team) else { return Err(Error::InGroup) };
-        let state = ctx.parts_ref().state.ptr::<DeviceState>();
-        // SAFETY: the host made both; neither changes while the team is one.
-        let (words, n, me) = unsafe {
-            let words = (*state).team_words + (*state).team_bytes * team.slot() as u64;
-            (words, (*desc).n_pes, (*desc).my_pe)
-        };
+        let p = ctx.parts_ref();
+        let words = p.team_words + p.team_bytes * team.slot() as u64;
+        // SAFETY: the host made it; it does not change while the team is one.
+        let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
         Ok(Self { group, home, desc, words, n, me, _sharing: PhantomData })
     }
 
@@ -187,9 +185,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         let ctx = self.home.ctx::<S>();
         let p = ctx.parts_ref();
         let words = team_words::scratch(p.n_pes);
-        // SAFETY: the host made the state.
-        let bytes = unsafe { (*p.state.ptr::<DeviceState>()).team_bytes };
-        (self.words + words, bytes - words)
+        (self.words + words, p.team_bytes - words)
     }
 
     /// Gives each member two numbers, of which `mine` makes those for member `j`. [`Call::heard`] reads what came.

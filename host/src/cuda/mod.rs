@@ -30,5 +30,5 @@ pub use load::{Cuda, ENVIRONMENT};
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
 pub use module::{Function, FunctionAttributes, Module};
 pub use nic::{CopyEngine, CudaMemory};
-pub use shared::SharedMemory;
+pub use shared::{SharedMemory, SharedWindow};
 pub use stream::{Event, Stream};

@@ -12,15 +12,14 @@ mod table;
 
 use std::fs;
 
-use bytemuck::Zeroable;
-use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, peer_flags};
+use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
 use serde::{Deserialize, Serialize};
 
 use self::door::Door;
 use self::table::Listed;
 use crate::bootstrap::{Bootstrap, nonce};
 use crate::config::{Config, PeerPath};
-use crate::machine::{Exported, Machine, Mapped, Region};
+use crate::machine::{Exported, Machine, Region, Window};
 use crate::{Error, Result};
 
 /// How a peer is reached, and why.
@@ -39,13 +38,27 @@ pub(crate) struct Reach {
     ways: Vec<Way>,
     /// All PEs of the job are mapped to each other, so that their processors do the atomics.
     atomics: bool,
+    /// Where heaps are mapped, if any is.
+    places: Option<Places>,
+}
+
+/// A window whose places belong to PEs that follow each other, from the first one that is mapped to the last one.
+struct Places {
+    window: Box<dyn Window>,
+    first: u32,
+}
+
+impl Places {
+    fn addr(&self, pe: u32) -> DevAddr {
+        self.window.base().add(u64::from(pe - self.first) * self.window.stride())
+    }
 }
 
 enum Way {
     /// This PE's own memory.
     Own,
-    /// Its heap is mapped here.
-    Mapped(Mapped, &'static str),
+    /// Its heap is mapped here, for this reason.
+    Mapped(&'static str),
     /// Through the NIC, for this reason.
     Nic(String),
 }
@@ -133,38 +146,35 @@ impl Reach {
             let why = nic_for_all(config, machine.is_gpu()).unwrap_or_default();
             let way = |pe| if pe == me { Way::Own } else { Way::Nic(why.into()) };
             let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
-            return Ok(Self { ways: (0..n_pes).map(way).collect(), atomics });
+            return Ok(Self { ways: (0..n_pes).map(way).collect(), atomics, places: None });
         }
         let shown = Shown::new(config, bootstrap, heap)?;
         let mine = &shown.card;
         let cards = exchange(bootstrap, mine)?;
         let way = |(pe, card): (u32, &Card)| {
             if pe == me {
-                return Ok(Way::Own);
+                Way::Own
+            } else if group(config, pe) != group(config, me) {
+                Way::Nic(ANOTHER_GROUP.into())
+            } else if table::find(&card.name).is_some() {
+                Way::Mapped("a thread of the same process")
+            } else if card.place.is_some() && card.place == mine.place {
+                Way::Mapped("a process of the same node, which shares its memory")
+            } else {
+                Way::Nic("it is on another node, or in another network namespace".into())
             }
-            if group(config, pe) != group(config, me) {
-                return Ok(Way::Nic(ANOTHER_GROUP.into()));
-            }
-            if table::find(&card.name).is_none() && (card.place.is_none() || card.place != mine.place) {
-                return Ok(Way::Nic("it is on another node, or in another network namespace".into()));
-            }
-            map(config, machine, bootstrap, card).map_err(|error| Error::Unavailable {
-                what: format!("the memory of PE {pe}, for the loads and stores of PE {me},"),
-                why: format!("{error}; set RUSHMEM_PEER_PATH=auto"),
-            })
         };
-        let ways: Result<Vec<Way>> = (0..).zip(&cards).map(way).collect();
-        let everything = |ways: &Vec<Way>| {
-            ways.iter().all(|way| match way {
-                Way::Own => true,
-                Way::Mapped(mapped, _) => mapped.atomics,
-                Way::Nic(_) => false,
-            })
-        };
-        let all = ways.as_ref().is_ok_and(everything);
+        let ways: Vec<Way> = (0..).zip(&cards).map(way).collect();
+        let mapped = map(config, machine, bootstrap, &ways, &cards).map_err(|(pe, error)| {
+            let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
+            Error::Unavailable { what, why: format!("{error}; set RUSHMEM_PEER_PATH=auto") }
+        });
+        let all = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics)
+            && ways.iter().all(|way| !matches!(way, Way::Nic(_)));
         // Also by one that has failed: the others may have yet to map its heap, which they find no longer than until now.
         let everybody = bootstrap.allgather("rushmem.mapped", &[all.into()])?;
-        Ok(Self { ways: ways?, atomics: everybody.iter().all(|theirs| theirs == &[1]) })
+        let atomics = everybody.iter().all(|theirs| theirs == &[1]);
+        Ok(Self { ways, atomics, places: mapped?.0 })
     }
 
     /// Maps memory that every PE has made, `ours` being this PE's: that of the PEs whose heaps are mapped. Collective.
@@ -179,39 +189,31 @@ impl Reach {
         bootstrap: &dyn Bootstrap,
         call: &'static str,
         ours: &Region,
-    ) -> Result<(Vec<DevAddr>, Vec<Mapped>)> {
+    ) -> Result<(Vec<DevAddr>, Option<Box<dyn Window>>)> {
         let own = if config.peer_path == PeerPath::Nic { DevAddr(0) } else { ours.addr };
-        let mut addrs: Vec<DevAddr> =
-            self.ways.iter().map(|way| if matches!(way, Way::Own) { own } else { DevAddr(0) }).collect();
-        let mut mappings = Vec::new();
+        let addrs = |places: Option<&Places>| {
+            let addr = |(pe, way): (u32, &Way)| match (way, places) {
+                (Way::Own, _) => own,
+                (Way::Mapped(_), Some(places)) => places.addr(pe),
+                _ => DevAddr(0),
+            };
+            (0..).zip(&self.ways).map(addr).collect()
+        };
         if !wanted(config, bootstrap.n_pes()) {
-            return Ok((addrs, mappings));
+            return Ok((addrs(None), None));
         }
         let shown = Shown::new(config, bootstrap, ours)?;
         let cards = exchange(bootstrap, &shown.card)?;
-        let mut outcome = Ok(());
-        for (pe, card) in cards.iter().enumerate().filter(|(pe, _)| matches!(self.ways[*pe], Way::Mapped(..)))
-        {
-            match map(config, machine, bootstrap, card) {
-                Ok(Way::Mapped(mapped, _)) => {
-                    addrs[pe] = mapped.mapping.addr();
-                    mappings.push(mapped);
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    outcome = Err(Error::Unavailable {
-                        what: format!("this memory of PE {pe} for loads and stores"),
-                        why: format!("{error}; set RUSHMEM_PEER_PATH=auto"),
-                    });
-                }
-            }
-        }
+        let mapped = map(config, machine, bootstrap, &self.ways, &cards).map_err(|(pe, error)| {
+            let what = format!("this memory of PE {pe} for loads and stores");
+            Error::Unavailable { what, why: format!("{error}; set RUSHMEM_PEER_PATH=auto") }
+        });
         // Ends the showing too: all have looked.
-        let told = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let told = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = bootstrap.allgather("rushmem.mapped", told.as_bytes())?;
-        outcome?;
+        let (places, _) = mapped?;
         match all.iter().position(|theirs| !theirs.is_empty()) {
-            None => Ok((addrs, mappings)),
+            None => Ok((addrs(places.as_ref()), places.map(|places| places.window))),
             Some(pe) => {
                 let why = String::from_utf8_lossy(&all[pe]).into_owned();
                 Err(Error::Elsewhere { pe: pe as u32, call, why })
@@ -221,23 +223,43 @@ impl Reach {
 
     /// The descriptors for kernels, where this PE's own heap lies at `heap`.
     pub(crate) fn descriptors(&self, config: &Config, heap: DevAddr) -> Vec<PeerDesc> {
-        let describe = |way: &Way| {
-            let direct = match way {
-                Way::Own if config.peer_path == PeerPath::Nic => DevAddr(0),
-                Way::Own => heap,
-                Way::Mapped(mapped, _) => mapped.mapping.addr(),
-                Way::Nic(_) => DevAddr(0),
-            };
-            let flags = if self.atomics { peer_flags::DIRECT_ATOMICS } else { 0 };
-            PeerDesc { direct, flags, ..Zeroable::zeroed() }
+        let direct = |(pe, way): (u32, &Way)| match way {
+            Way::Own if config.peer_path != PeerPath::Nic => heap,
+            _ => self.mapped(pe).unwrap_or(DevAddr(0)),
         };
-        self.ways.iter().map(describe).collect()
+        (0..).zip(&self.ways).map(direct).map(|direct| PeerDesc { direct }).collect()
+    }
+
+    /// Tells kernels of this PE which PEs are near, of which atomics are direct, and which they reach both ways, so that
+    /// `fence` looks at these.
+    pub(crate) fn describe(&self, parts: &mut CtxParts, peers: &[PeerDesc]) {
+        let me = parts.pe as usize;
+        let reached = |peer: &PeerDesc| peer.direct.0 != 0;
+        if reached(&peers[me]) {
+            let below = peers[..me].iter().rev().take_while(|peer| reached(peer)).count();
+            let above = peers[me + 1..].iter().take_while(|peer| reached(peer)).count();
+            (parts.near_from, parts.near_count) = ((me - below) as u32, (below + 1 + above) as u32);
+            if let Some(places) = &self.places {
+                // Of a place that may be outside of the window, as that of a PE which is the first one.
+                let before = u64::from(places.first).wrapping_sub(parts.near_from.into());
+                let stride = places.window.stride();
+                let base = places.window.base().0.wrapping_sub(before.wrapping_mul(stride));
+                (parts.near_base, parts.near_stride) = (DevAddr(base), stride);
+            }
+        }
+        if self.atomics {
+            let all = if parts.near_count == parts.n_pes { ctx_flags::ALL_NEAR } else { 0 };
+            parts.flags |= ctx_flags::DIRECT_ATOMICS | all;
+        } else if let Some(first) = peers.iter().position(reached) {
+            parts.mixed_from = first as u32;
+            parts.mixed_to = 1 + peers.iter().rposition(reached).unwrap_or(first) as u32;
+        }
     }
 
     /// Where the heap of `pe` is mapped for kernels; `None` if it is not.
     pub(crate) fn mapped(&self, pe: u32) -> Option<DevAddr> {
         match self.ways.get(pe as usize)? {
-            Way::Mapped(mapped, _) => Some(mapped.mapping.addr()),
+            Way::Mapped(_) => Some(self.places.as_ref()?.addr(pe)),
             Way::Own | Way::Nic(_) => None,
         }
     }
@@ -252,11 +274,11 @@ impl Reach {
         let path = |(pe, way): (u32, &Way)| {
             let (direct, why) = match way {
                 Way::Own => own(config, self.atomics),
-                Way::Mapped(_, how) => (true, *how),
+                Way::Mapped(how) => (true, *how),
                 Way::Nic(why) => (false, why.as_str()),
             };
             let mut why = why.to_string();
-            if matches!(way, Way::Mapped(..)) && !self.atomics {
+            if matches!(way, Way::Mapped(_)) && !self.atomics {
                 why += "; atomics through the NIC, as not all PEs of the job are mapped to each other";
             }
             Path { pe, via: if direct { "direct" } else { nic }.into(), why }
@@ -284,15 +306,6 @@ impl Shown {
     }
 }
 
-/// Tells kernels which PEs they reach both ways, so that `fence` looks at these.
-pub(crate) fn mark_mixed(parts: &mut CtxParts, peers: &[PeerDesc]) {
-    let mixed = |peer: &PeerDesc| peer.direct.0 != 0 && peer.flags & peer_flags::DIRECT_ATOMICS == 0;
-    if let Some(first) = peers.iter().position(mixed) {
-        parts.mixed_from = first as u32;
-        parts.mixed_to = 1 + peers.iter().rposition(mixed).unwrap_or(first) as u32;
-    }
-}
-
 fn exchange(bootstrap: &dyn Bootstrap, mine: &Card) -> Result<Vec<Card>> {
     let malformed = |pe: usize| Error::Misuse {
         call: "start",
@@ -304,17 +317,40 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card) -> Result<Vec<Card>> {
     cards.iter().enumerate().map(parse).collect()
 }
 
-/// Maps the heap of a PE of this node.
-fn map(config: &Config, machine: &dyn Machine, bootstrap: &dyn Bootstrap, card: &Card) -> Result<Way> {
+/// Maps the memory of those PEs whose way is that. Gives where, and whether the atomics of all processors that map it
+/// exclude each other; or the PE whose memory cannot be mapped.
+fn map(
+    config: &Config,
+    machine: &dyn Machine,
+    bootstrap: &dyn Bootstrap,
+    ways: &[Way],
+    cards: &[Card],
+) -> Result<(Option<Places>, bool), (u32, Error)> {
+    let mapped = |way: &Way| matches!(way, Way::Mapped(_));
+    let Some(first) = ways.iter().position(mapped) else { return Ok((None, true)) };
+    let last = ways.iter().rposition(mapped).unwrap_or(first);
+    let bytes = cards[first..=last].iter().map(|card| card.bytes).max().unwrap_or(0);
+    let slots = (last - first + 1) as u32;
+    let mut window = machine.window(slots, bytes).map_err(|error| (first as u32, error))?;
+    let mut atomics = true;
+    for pe in (first..=last).filter(|&pe| mapped(&ways[pe])) {
+        let heap = find(config, bootstrap, &cards[pe]);
+        let exclude = heap.and_then(|heap| window.map((pe - first) as u32, heap));
+        atomics &= exclude.map_err(|error| (pe as u32, error))?;
+    }
+    Ok((Some(Places { window, first: first as u32 }), atomics))
+}
+
+/// The memory of a PE of this node.
+fn find(config: &Config, bootstrap: &dyn Bootstrap, card: &Card) -> Result<Exported> {
     if let Some(heap) = table::find(&card.name) {
-        return Ok(Way::Mapped(machine.map_heap(Exported::Here(heap))?, "a thread of the same process"));
+        return Ok(Exported::Here(heap));
     }
     let unavailable = |why: String| Error::Unavailable { what: "its file".into(), why };
     let token = bootstrap.token().ok_or_else(|| unavailable("it is not of this process".into()))?;
     let file = door::fetch(&card.name, token, config.bootstrap_timeout)
         .map_err(|error| unavailable(error.to_string()))?;
-    let exported = Exported::File { file, bytes: card.bytes };
-    Ok(Way::Mapped(machine.map_heap(exported)?, "a process of the same node, which shares its memory"))
+    Ok(Exported::File { file, bytes: card.bytes })
 }
 
 #[cfg(test)]
@@ -353,7 +389,7 @@ mod tests {
         fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
             self.0.heap(bytes, shared)
         }
-        fn map_heap(&self, _: Exported) -> Result<Mapped> {
+        fn window(&self, _: u32, _: u64) -> Result<Box<dyn Window>> {
             Err(Error::Unavailable { what: "a map".into(), why: "there is no paper".into() })
         }
         unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {

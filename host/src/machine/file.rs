@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rushmem_device::abi::DevAddr;
 use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
 
-use super::{HEAP_ALIGN, Mapping, Region};
+use super::{Exported, HEAP_ALIGN, Region, Window};
 use crate::{Error, Result};
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -39,8 +39,8 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
         return Err(failed("fcntl(F_ADD_SEALS)"));
     }
-    let pages = Pages::map(&file, bytes)?;
-    let addr = pages.addr();
+    let pages = Places::of(&file, bytes)?;
+    let addr = pages.base();
     // SAFETY: the pages stay mapped as long as the object that holds both, and are handed out by address only.
     let memory = unsafe { HostMemory::new(pages.start, bytes) };
     Ok(Region {
@@ -51,11 +51,11 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     })
 }
 
-/// Maps the memory of another process.
+/// Shows that the memory of a process has `bytes` bytes for ever.
 ///
 /// # Errors
-/// If it is not of `bytes` bytes for ever, or the system refuses.
-pub(super) fn map(file: &OwnedFd, bytes: u64) -> Result<Pages> {
+/// If it has not, or the system refuses to tell.
+fn lasting(file: &OwnedFd, bytes: u64) -> Result<()> {
     // SAFETY: a descriptor of ours.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 {
@@ -71,35 +71,76 @@ pub(super) fn map(file: &OwnedFd, bytes: u64) -> Result<Pages> {
         let why = format!("it has {} bytes, which may become fewer, instead of {bytes}", stat.st_size);
         return Err(Error::Unavailable { what: "the file of a heap".into(), why });
     }
-    Pages::map(file, bytes)
+    Ok(())
 }
 
-/// Mapped pages, at a multiple of [`HEAP_ALIGN`].
-pub(super) struct Pages {
+/// Places for files of equal size, each at a multiple of [`HEAP_ALIGN`].
+pub(super) struct Places {
     start: NonNull<u8>,
+    stride: u64,
     /// Where they are.
     _room: Room,
 }
 
 // SAFETY: an address range, handed out by address only.
-unsafe impl Send for Pages {}
+unsafe impl Send for Places {}
 // SAFETY: as above.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for Places {}
 
-impl Pages {
-    fn map(file: &OwnedFd, bytes: u64) -> Result<Self> {
-        let bytes = bytes as usize;
-        let room = Room::reserve(bytes + HEAP_ALIGN as usize)?;
+impl Places {
+    /// Places that nothing is mapped at yet.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub(super) fn new(slots: u32, bytes: u64) -> Result<Self> {
+        let stride = bytes.next_multiple_of(HEAP_ALIGN);
+        let room = Room::reserve((u64::from(slots) * stride + HEAP_ALIGN) as usize)?;
         let skipped = room.start.as_ptr().align_offset(HEAP_ALIGN as usize);
-        let start = room.start.as_ptr().wrapping_add(skipped);
+        let start = NonNull::new(room.start.as_ptr().wrapping_add(skipped)).unwrap_or(room.start);
+        Ok(Self { start, stride, _room: room })
+    }
+
+    /// A file at a place of its own.
+    fn of(file: &OwnedFd, bytes: u64) -> Result<Self> {
+        let place = Self::new(1, bytes)?;
+        place.put(0, file, bytes)?;
+        Ok(place)
+    }
+
+    fn put(&self, slot: u32, file: &OwnedFd, bytes: u64) -> Result<()> {
+        let at = self.start.as_ptr().wrapping_add((u64::from(slot) * self.stride) as usize);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: in place of pages that have just been reserved, which nobody knows of.
-        let mapped = unsafe { libc::mmap(start.cast(), bytes, access, kind, file.as_raw_fd(), 0) };
-        if mapped == libc::MAP_FAILED {
-            return Err(failed("mmap"));
+        // SAFETY: in place of pages that were reserved for it, which nobody knows of. What was reserved around it stays
+        // so, and goes with it.
+        let mapped = unsafe { libc::mmap(at.cast(), bytes as usize, access, kind, file.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED { Err(failed("mmap")) } else { Ok(()) }
+    }
+}
+
+impl Window for Places {
+    fn base(&self) -> DevAddr {
+        DevAddr(self.start.as_ptr() as u64)
+    }
+
+    fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    fn map(&mut self, slot: u32, heap: Exported) -> Result<bool> {
+        match heap {
+            Exported::Here(region) => {
+                let file = region.file.as_ref().ok_or_else(|| Error::Unavailable {
+                    what: "the file of a heap".into(),
+                    why: "it was made for its own process".into(),
+                })?;
+                self.put(slot, file, region.memory.len())?;
+            }
+            Exported::File { file, bytes } => {
+                lasting(&file, bytes)?;
+                self.put(slot, &file, bytes)?;
+            }
         }
-        // What was reserved around it stays reserved, and goes with it.
-        Ok(Self { start: NonNull::new(start).unwrap_or(room.start), _room: room })
+        Ok(true)
     }
 }
 
@@ -121,12 +162,6 @@ impl Room {
     }
 }
 
-impl Mapping for Pages {
-    fn addr(&self) -> DevAddr {
-        DevAddr(self.start.as_ptr() as u64)
-    }
-}
-
 impl Drop for Room {
     fn drop(&mut self) {
         // SAFETY: reserved in `reserve`, unmapped once with what is in it.
@@ -139,7 +174,7 @@ impl Drop for Room {
 /// The memory of a file of this process.
 struct FileMemory {
     memory: HostMemory,
-    _pages: Pages,
+    _pages: Places,
 }
 
 // SAFETY: the pages are a `Memory` of their own; this one keeps them mapped.
@@ -165,16 +200,27 @@ unsafe impl Memory for FileMemory {
 mod tests {
     use super::*;
 
+    fn exported(region: &Region) -> Exported {
+        let file = region.file.as_ref().unwrap().try_clone().unwrap();
+        Exported::File { file, bytes: region.memory.len() }
+    }
+
     #[test]
     fn both_ends_see_the_same_bytes_and_the_mapping_outlives_its_maker() {
-        let ours = region(8192).unwrap();
-        let theirs = map(ours.file.as_ref().unwrap(), 8192).unwrap();
-        assert_ne!(ours.addr, theirs.addr());
-        ours.write(4100, b"rushmem").unwrap();
+        let ours = [region(8192).unwrap(), region(8192).unwrap()];
+        let mut theirs = Places::new(3, 8192).unwrap();
+        theirs.map(0, exported(&ours[0])).unwrap();
+        theirs.map(2, Exported::Here(ours[1].clone())).unwrap();
+        for (i, word) in [b"rushmem", b"memrush"].into_iter().enumerate() {
+            ours[i].write(4100, word).unwrap();
+        }
         drop(ours);
-        // SAFETY: mapped, and inside.
-        let seen = unsafe { theirs.start.as_ptr().add(4100).cast::<[u8; 7]>().read() };
-        assert_eq!(&seen, b"rushmem");
+        let seen = |slot: u64| {
+            let at = theirs.base().add(slot * theirs.stride() + 4100).ptr::<[u8; 7]>();
+            // SAFETY: mapped, and inside.
+            unsafe { at.read() }
+        };
+        assert_eq!([&seen(0), &seen(2)], [b"rushmem", b"memrush"]);
     }
 
     #[test]
@@ -194,7 +240,7 @@ mod tests {
             unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"open".as_ptr(), libc::MFD_ALLOW_SEALING)) };
         // SAFETY: as above.
         assert_eq!(unsafe { libc::ftruncate(open.as_raw_fd(), 4096) }, 0);
-        assert!(map(&open, 4096).is_err());
-        assert!(map(region(4096).unwrap().file.as_ref().unwrap(), 8192).is_err());
+        assert!(lasting(&open, 4096).is_err());
+        assert!(lasting(region(4096).unwrap().file.as_ref().unwrap(), 8192).is_err());
     }
 }

@@ -13,13 +13,13 @@ use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
 use super::{
-    Exported, HEAP_ALIGN, Machine, Mapped, Mapping, Mark, PageKind, Queue, Recording, Region, Step,
+    Exported, HEAP_ALIGN, Machine, Mapping, Mark, PageKind, Queue, Recording, Region, Step, Window,
     other_machine,
 };
 use crate::config::HeapKind;
 use crate::cuda::{
     self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, Module,
-    RegisteredHost, SharedMemory, Stream, gate,
+    RegisteredHost, SharedMemory, SharedWindow, Stream, gate,
 };
 use crate::memory::Place;
 use crate::native::Grid;
@@ -157,24 +157,8 @@ impl Machine for Gpu {
         }
     }
 
-    fn map_heap(&self, heap: Exported) -> Result<Mapped> {
-        let (mapping, atomics) = match heap {
-            Exported::Here(region) => {
-                let Some(memory) = region.gpu.as_ref().and_then(|buffer| buffer.shared()) else {
-                    return Err(not_shared());
-                };
-                // One address space: where its own GPU has it, every GPU that is let in has it.
-                memory.let_in(&self.device)?;
-                let atomics = memory.native_atomics(&self.device)?;
-                (Box::new(region) as Box<dyn Mapping>, atomics)
-            }
-            Exported::File { file, bytes } => {
-                let memory = SharedMemory::import(&self.device, &file, bytes as usize)?;
-                let atomics = memory.native_atomics(&self.device)?;
-                (Box::new(memory) as Box<dyn Mapping>, atomics)
-            }
-        };
-        Ok(Mapped { mapping, atomics })
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>> {
+        Ok(Box::new(SharedWindow::new(&self.device, slots as usize, bytes as usize)?))
     }
 
     unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
@@ -332,9 +316,23 @@ impl Drop for StreamQueue {
     }
 }
 
-impl Mapping for SharedMemory {
-    fn addr(&self) -> DevAddr {
+impl Window for SharedWindow {
+    fn base(&self) -> DevAddr {
         DevAddr(self.address())
+    }
+
+    fn stride(&self) -> u64 {
+        SharedWindow::stride(self)
+    }
+
+    fn map(&mut self, slot: u32, heap: Exported) -> Result<bool> {
+        match heap {
+            Exported::Here(region) => {
+                let buffer = region.gpu.as_ref().ok_or_else(not_shared)?;
+                self.map_here(slot as usize, buffer)?.ok_or_else(not_shared)
+            }
+            Exported::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
+        }
     }
 }
 

@@ -77,24 +77,21 @@ pub(crate) enum Exported {
     },
 }
 
-/// A heap of another PE, mapped for kernels.
-pub(crate) struct Mapped {
-    pub(crate) mapping: Box<dyn Mapping>,
-    /// The atomics of all processors that map it exclude each other.
-    pub(crate) atomics: bool,
+/// Addresses at which kernels find heaps of other PEs, in places of equal size.
+pub(crate) trait Window: Send + Sync {
+    /// The address of its first place.
+    fn base(&self) -> DevAddr;
+    /// Bytes from one place to the next.
+    fn stride(&self) -> u64;
+    /// Maps a heap at place number `slot`, for as long as the window lives. True if the atomics of all processors that
+    /// map it exclude each other.
+    fn map(&mut self, slot: u32, heap: Exported) -> Result<bool>;
 }
 
 /// Memory of somebody else, such as a page of the NIC's, mapped for kernels for as long as it lives.
 pub(crate) trait Mapping: Send + Sync {
     /// Its address for kernels.
     fn addr(&self) -> DevAddr;
-}
-
-/// Memory of this process is mapped as long as somebody has it.
-impl Mapping for Region {
-    fn addr(&self) -> DevAddr {
-        self.addr
-    }
 }
 
 /// What lies behind a page of the NIC's.
@@ -172,8 +169,8 @@ pub(crate) trait Machine: Send + Sync {
     /// A piece of the symmetric heap, zeroed, at a multiple of [`HEAP_ALIGN`] where the machine can do that; `shared` if
     /// other PEs are to map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
-    /// Maps the heap of another PE, which was made as a shared one by a machine of this kind.
-    fn map_heap(&self, heap: Exported) -> Result<Mapped>;
+    /// Places for `slots` heaps of other PEs, of `bytes` bytes each.
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>>;
     /// Makes memory of the user's, which is not copied, known to kernels and to NICs.
     ///
     /// # Safety

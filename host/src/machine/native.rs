@@ -10,7 +10,7 @@ use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::HostMemory;
 
-use super::{Exported, HEAP_ALIGN, Machine, Mapped, Mapping, PageKind, Queue, Recording, Region, Step, file};
+use super::{HEAP_ALIGN, Machine, Mapping, PageKind, Queue, Recording, Region, Step, Window, file};
 use crate::job::available_memory;
 use crate::memory::Place;
 use crate::native::{self, Grid, Options};
@@ -66,12 +66,8 @@ impl Machine for Native {
         if shared { file::region(bytes) } else { Ok(Region::host_aligned(bytes, HEAP_ALIGN)) }
     }
 
-    fn map_heap(&self, heap: Exported) -> Result<Mapped> {
-        let mapping: Box<dyn Mapping> = match heap {
-            Exported::Here(region) => Box::new(region),
-            Exported::File { file, bytes } => Box::new(file::map(&file, bytes)?),
-        };
-        Ok(Mapped { mapping, atomics: true })
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>> {
+        Ok(Box::new(file::Places::new(slots, bytes)?))
     }
 
     unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {

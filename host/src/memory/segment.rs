@@ -9,7 +9,7 @@ use rushmem_device::Handle;
 use rushmem_device::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
 
 use crate::Result;
-use crate::machine::{Machine, Mapped, Region};
+use crate::machine::{Machine, Region, Window};
 use crate::provider::Key;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys before the memory, the memory before its owner.
@@ -33,7 +33,7 @@ struct Peers {
     /// By PE; 0 for those that are not.
     mapped: Vec<DevAddr>,
     /// What keeps it so.
-    _mappings: Vec<Mapped>,
+    _window: Option<Box<dyn Window>>,
 }
 
 /// How NICs know memory: those of peers, or this PE's own.
@@ -66,9 +66,9 @@ impl Segment {
         self,
         ends: Vec<SegmentEnd>,
         mapped: Vec<DevAddr>,
-        mappings: Vec<Mapped>,
+        window: Option<Box<dyn Window>>,
     ) -> Self {
-        Self { peers: Some(Peers { ends, mapped, _mappings: mappings }), ..self }
+        Self { peers: Some(Peers { ends, mapped, _window: window }), ..self }
     }
 
     /// Where the memory of another PE is mapped here.

@@ -12,7 +12,6 @@ use rushmem_device::abi::{
 use super::Shape;
 use crate::Result;
 use crate::machine::{Machine, Region};
-use crate::teams::Table;
 
 /// Where the words that kernels update lie: one region, near the kernel.
 pub(crate) struct StateMap {
@@ -74,10 +73,15 @@ impl StateMap {
     }
 
     /// Writes what kernels need of this PE when they wait or fail, and clears all their words.
-    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration, teams: &Table) -> Result<()> {
+    pub(crate) fn write_pe(
+        &self,
+        pe: u32,
+        control: DevAddr,
+        timeout: Duration,
+        parts: DevAddr,
+    ) -> Result<()> {
         let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
-        let mut state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
-        teams.describe(&mut state);
+        let state = DeviceState { control, deadline_ns, parts, pe, ..Zeroable::zeroed() };
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use bytemuck::Zeroable;
-use rushmem_device::abi::{CtxParts, DevAddr, DeviceState, TeamDesc, team_words};
+use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_words};
 
 use crate::Result;
 use crate::machine::{Machine, Region};
@@ -41,13 +41,17 @@ impl Table {
         Self::desc_at(self.shape.teams) + 2 * u64::from(slot) * Self::list_bytes(self.shape)
     }
 
-    /// Says in the PE's state where it is.
-    pub(crate) fn describe(&self, state: &mut DeviceState) {
-        state.parts = self.region.addr;
-        state.teams = self.region.addr.add(Self::desc_at(0));
-        state.team_words = self.shape.team_words();
-        state.team_bytes = self.shape.team_bytes();
-        state.team_slots = self.shape.teams;
+    /// Where the PE's own context is.
+    pub(crate) fn parts_at(&self) -> DevAddr {
+        self.region.addr
+    }
+
+    /// Says in the PE's context where it is.
+    pub(crate) fn describe(&self, parts: &mut CtxParts) {
+        parts.teams = self.region.addr.add(Self::desc_at(0));
+        parts.team_words = self.shape.team_words();
+        parts.team_bytes = self.shape.team_bytes();
+        parts.team_slots = self.shape.teams;
     }
 
     /// Writes the PE's own context.
