@@ -111,9 +111,8 @@ unsafe fn load_image(image: *const c_void) -> Result<CUmodule, (CUresult, String
     let (count, mut raw) = (options.len() as c_uint, ptr::null_mut());
     // SAFETY: the caller's promise; options and values are as many as told, and the log has the length told. Unloaded
     // in `Module::drop`.
-    let result = unsafe {
-        sys::cuModuleLoadDataEx(&mut raw, image, count, options.as_mut_ptr(), values.as_mut_ptr())
-    };
+    let result =
+        unsafe { sys::cuModuleLoadDataEx(&mut raw, image, count, options.as_mut_ptr(), values.as_mut_ptr()) };
     if result == CUresult::CUDA_SUCCESS {
         return Ok(raw);
     }
