@@ -1,7 +1,8 @@
 //! The GPU half of the primitives: PTX by hand wherever `core` has no right answer.
 //!
-//! Two rules hold in this file. Every atomic carries its `.sem` and `.scope` in the instruction, because the
-//! back end drops both from `core`'s read-modify-writes. Every barrier and warp operation is an LLVM intrinsic and
+//! Three rules hold in this file. Every atomic carries its `.sem` and `.scope` in the instruction, because the
+//! back end drops both from `core`'s read-modify-writes. It carries `.global` too: all words that are shared lie there, and
+//! an atomic on a generic address waits for the answer, whether anybody wants it or not. Every barrier and warp operation is an LLVM intrinsic and
 //! not inline assembly, which the optimiser does not know to be convergent; and it is the unaligned form (sm_70 and
 //! later), which stays right when it is duplicated all the same.
 
@@ -99,19 +100,19 @@ pub fn sync_block() {
 
 core::arch::global_asm!(".shared .align 8 .b64 rushmem_cast;");
 
-/// The value that the one thread of the block gave that is its leader.
+/// The value that the one thread of the block gave that is its leader, and an OR over all votes.
 #[inline(always)]
-pub fn block_cast(value: u64, leader: bool) -> u64 {
+pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
     if leader {
         // SAFETY: a word of the block's own; nobody reads it before the barrier below.
         unsafe { asm!("st.shared.b64 [rushmem_cast], {v};", v = in(reg64) value) };
     }
-    sync_block();
+    let any = block_any(vote);
     let cast;
     // SAFETY: written before the barrier above, and by nobody before the one below.
     unsafe { asm!("ld.shared.b64 {v}, [rushmem_cast];", v = out(reg64) cast) };
     sync_block();
-    cast
+    (any, cast)
 }
 
 /// Waits for the lanes of `mask`, and orders memory among them.
@@ -316,16 +317,16 @@ macro_rules! scope {
 macro_rules! sys_word {
     ($t:ty, $reg:ident, $bits:literal) => {
         impl SysWord for $t {
-            access!(load $t, $reg, load_acquire, concat!("ld.acquire.sys.b", $bits, " {r}, [{p}];"));
-            access!(store $t, $reg, store_relaxed, concat!("st.relaxed.sys.b", $bits, " [{p}], {v};"));
-            access!(store $t, $reg, store_release, concat!("st.release.sys.b", $bits, " [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_add, concat!("atom.relaxed.sys.add.u", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_and, concat!("atom.relaxed.sys.and.b", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_or, concat!("atom.relaxed.sys.or.b", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_xor, concat!("atom.relaxed.sys.xor.b", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, swap, concat!("atom.relaxed.sys.exch.b", $bits, " {r}, [{p}], {v};"));
+            access!(load $t, $reg, load_acquire, concat!("ld.acquire.sys.global.b", $bits, " {r}, [{p}];"));
+            access!(store $t, $reg, store_relaxed, concat!("st.relaxed.sys.global.b", $bits, " [{p}], {v};"));
+            access!(store $t, $reg, store_release, concat!("st.release.sys.global.b", $bits, " [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_add, concat!("atom.relaxed.sys.global.add.u", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_and, concat!("atom.relaxed.sys.global.and.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_or, concat!("atom.relaxed.sys.global.or.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_xor, concat!("atom.relaxed.sys.global.xor.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, swap, concat!("atom.relaxed.sys.global.exch.b", $bits, " {r}, [{p}], {v};"));
             access!(cas $t, $reg, compare_swap,
-                concat!("atom.relaxed.sys.cas.b", $bits, " {r}, [{p}], {o}, {n};"));
+                concat!("atom.relaxed.sys.global.cas.b", $bits, " {r}, [{p}], {o}, {n};"));
         }
     };
 }
