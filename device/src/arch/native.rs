@@ -305,6 +305,7 @@ macro_rules! scope {
             access!(store u64, AtomicU64, store_relaxed, Relaxed);
             access!(store u64, AtomicU64, store_release, Release);
             access!(rmw u64, AtomicU64, fetch_add_relaxed, fetch_add, Relaxed);
+            access!(rmw u64, AtomicU64, fetch_or_relaxed, fetch_or, Relaxed);
             access!(rmw u64, AtomicU64, swap_acq_rel, swap, AcqRel);
         }
     };

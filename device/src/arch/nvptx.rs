@@ -267,6 +267,7 @@ macro_rules! scope {
             access!(store u64, reg64, store_relaxed, concat!("st.relaxed.", $s, ".b64 [{p}], {v};"));
             access!(store u64, reg64, store_release, concat!("st.release.", $s, ".b64 [{p}], {v};"));
             access!(rmw u64, reg64, fetch_add_relaxed, concat!("atom.relaxed.", $s, ".add.u64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, fetch_or_relaxed, concat!("atom.relaxed.", $s, ".or.b64 {r}, [{p}], {v};"));
             access!(rmw u64, reg64, swap_acq_rel, concat!("atom.acq_rel.", $s, ".exch.b64 {r}, [{p}], {v};"));
         }
     };

@@ -19,6 +19,8 @@ pub trait Scope: Copy + 'static {
     unsafe fn store_release(p: *mut u64, v: u64);
     /// Adds, wrapping; returns the old value.
     unsafe fn fetch_add_relaxed(p: *mut u64, v: u64) -> u64;
+    /// Bitwise or; returns the old value.
+    unsafe fn fetch_or_relaxed(p: *mut u64, v: u64) -> u64;
     /// Exchanges; returns the old value.
     unsafe fn swap_acq_rel(p: *mut u64, v: u64) -> u64;
 }
