@@ -50,8 +50,13 @@ unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, u
         } else {
             narrow(share, to.add(head), from.add(head), body, width);
         }
-        narrow(share, to, from, head, unit);
-        narrow(share, to.add(tail), from.add(tail), bytes - tail, unit);
+        // Most transfers have neither.
+        if head != 0 {
+            narrow(share, to, from, head, unit);
+        }
+        if tail != bytes {
+            narrow(share, to.add(tail), from.add(tail), bytes - tail, unit);
+        }
     }
 }
 

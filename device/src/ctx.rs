@@ -283,20 +283,30 @@ impl<S> Ctx<S> {
         record(self.parts.state, error, detail, Location::caller())
     }
 
-    /// The way to a peer.
+    /// Whether there is a PE with this number.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn peer(&self, pe: u32) -> Result<Peer<'_>> {
-        if pe >= self.parts.n_pes {
-            return Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()));
+    pub(crate) fn check_pe(&self, pe: u32) -> Result {
+        if pe < self.parts.n_pes {
+            return Ok(());
         }
-        Ok(self.at_peer(pe))
+        Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()))
     }
 
     /// The way to a PE below `n_pes`.
     #[inline(always)]
-    fn at_peer(&self, pe: u32) -> Peer<'_> {
-        Peer { parts: &self.parts, pe }
+    pub(crate) fn at_peer(&self, pe: u32) -> Peer {
+        let p = &self.parts;
+        Peer {
+            pe,
+            // Of its own memory too the place is not in the window.
+            near: pe.wrapping_sub(p.near_from) < p.near_count,
+            direct_atomics: p.flags & ctx_flags::DIRECT_ATOMICS != 0,
+            heap: heap_of(p, pe),
+            heap_bytes: p.heap_bytes,
+            peers: p.peers,
+            segments: p.segments,
+        }
     }
 
     /// True if atomics on memory that is mapped are the processors', in the whole job.
@@ -320,7 +330,7 @@ impl<S> Ctx<S> {
 
     /// True if the heap, or a segment, has all of it.
     #[inline(always)]
-    fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
+    pub(crate) fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
         let p = &self.parts;
         object.fits(p.heap_bytes) || segment::holds(p.segments, object.offset(), object.bytes())
     }
@@ -436,41 +446,42 @@ fn mark_failed(status: DevAddr, mark: u64) {
     }
 }
 
-/// Where the heap of a near PE is.
+/// Where the heap of a near PE is. No branch: what is read in one only is not kept in registers.
 #[inline(always)]
 fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
-    if pe == parts.pe {
-        return parts.heap;
-    }
-    parts.near_base.add(pe.wrapping_sub(parts.near_from) as u64 * parts.near_stride)
+    let window = parts.near_base.0.wrapping_add(pe.wrapping_sub(parts.near_from) as u64 * parts.near_stride);
+    let own = parts.heap.0;
+    DevAddr(if pe == parts.pe { own } else { window })
 }
 
-/// The way to a PE.
+/// The way to a PE: values, not a reference to the context, of which the compiler would make a copy in memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Peer<'a> {
-    parts: &'a CtxParts,
+pub(crate) struct Peer {
     pe: u32,
+    near: bool,
+    direct_atomics: bool,
+    /// Of a near PE, its heap.
+    heap: DevAddr,
+    heap_bytes: u64,
+    peers: DevAddr,
+    segments: DevAddr,
 }
 
-impl Peer<'_> {
+impl Peer {
     /// The peer's copy of what lies at a checked `offset`, if its heap is mapped here, and its segment is.
     #[inline(always)]
     pub(crate) fn mapped<T>(&self, offset: u64) -> Option<*mut T> {
-        let p = self.parts;
-        if self.pe.wrapping_sub(p.near_from) < p.near_count && offset < p.heap_bytes {
-            return Some(heap_of(p, self.pe).add(offset).ptr());
+        if self.near && offset < self.heap_bytes {
+            return Some(self.heap.add(offset).ptr());
         }
-        let there = elsewhere(p.peers, p.heap_bytes, p.segments, offset, self.pe);
+        let there = elsewhere(self.peers, self.heap_bytes, self.segments, offset, self.pe);
         if there.0 != 0 { Some(there.ptr()) } else { None }
     }
 
     /// As [`Peer::mapped`], for atomics: if those on the peer's memory are the processors'.
     #[inline(always)]
     pub(crate) fn mapped_for_atomics<T>(&self, offset: u64) -> Option<*mut T> {
-        if self.parts.flags & ctx_flags::DIRECT_ATOMICS == 0 {
-            return None;
-        }
-        self.mapped(offset)
+        if self.direct_atomics { self.mapped(offset) } else { None }
     }
 }
 

@@ -18,8 +18,14 @@ pub trait Group: Copy + sealed::Sealed {
     fn any(self, vote: bool) -> bool;
     /// Barrier of the group; orders memory among its threads.
     fn sync(self);
+    /// What the leader gave, for all threads of the group, with an OR over all votes; a barrier.
+    fn cast_any(self, vote: bool, value: u64) -> (bool, u64);
     /// What the leader gave, for all threads of the group; a barrier.
-    fn cast(self, value: u64) -> u64;
+    #[inline(always)]
+    #[track_caller]
+    fn cast(self, value: u64) -> u64 {
+        self.cast_any(false, value).1
+    }
     /// True in exactly one thread of the group.
     fn leader(self) -> bool {
         self.rank() == 0
@@ -96,6 +102,28 @@ pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
+/// As [`agree`], on what the leader has found.
+///
+/// # Errors
+/// As there.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
+    match group.cast_any(mine.is_err(), mine.unwrap_or(0)) {
+        (false, value) => Ok(value),
+        (true, _) => mine.and(Err(Error::InGroup)),
+    }
+}
+
+/// The error of a call whose arguments are wrong, which every thread of the group has seen for itself: the leader's own,
+/// which `report` records; [`Error::InGroup`] for the others.
+#[cold]
+#[inline(always)]
+pub(crate) fn refused<G: Group, T>(group: G, report: impl FnOnce() -> Result) -> Result<T> {
+    let why = if group.leader() { report() } else { Ok(()) };
+    Err(why.err().unwrap_or(Error::InGroup))
+}
+
 impl Thread {
     /// Index of the calling thread in the whole grid.
     #[inline(always)]
@@ -126,8 +154,8 @@ impl Group for Thread {
     #[inline(always)]
     fn sync(self) {}
     #[inline(always)]
-    fn cast(self, value: u64) -> u64 {
-        value
+    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
+        (vote, value)
     }
 }
 
@@ -174,10 +202,9 @@ impl Group for Warp {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast(self, value: u64) -> u64 {
+    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let value = arch::shuffle(self.mask(), value, 0);
-        arch::sync_warp(self.mask());
-        value
+        (self.any(vote), value)
     }
 }
 
@@ -233,10 +260,9 @@ impl Group for Tile {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast(self, value: u64) -> u64 {
+    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let value = arch::shuffle(self.mask(), value, self.first());
-        arch::sync_warp(self.mask());
-        value
+        (self.any(vote), value)
     }
 }
 
@@ -289,7 +315,7 @@ impl Group for Block {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast(self, value: u64) -> u64 {
-        arch::block_cast(value, self.leader())
+    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
+        arch::block_cast(vote, value, self.leader())
     }
 }

@@ -39,7 +39,7 @@ impl<S: Sharing> Ctx<S> {
         }
         let mut pe = p.mixed_from;
         while pe < p.mixed_to {
-            if self.peer(pe)?.mapped::<u8>(0).is_some() {
+            if self.at_peer(pe).mapped::<u8>(0).is_some() {
                 let qp = self.qp(pe);
                 qp.wait(qp.last(), Location::caller())?;
             }
@@ -100,7 +100,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn fence_pe(&self, pe: u32) -> Result {
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         let two_ways = !self.direct_atomics() && peer.mapped::<u8>(0).is_some();
         if two_ways || self.parts_ref().n_sets > 1 && !self.all_near() {
             return self.quiet_pe(pe);
@@ -117,7 +118,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn quiet_pe(&self, pe: u32) -> Result {
-        let _ = self.peer(pe)?;
+        self.check_pe(pe)?;
         Sys::fence();
         self.flushed(pe, Location::caller())
     }
@@ -168,7 +169,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn flush_pe(&self, pe: u32) -> Result {
-        let _ = self.peer(pe)?;
+        self.check_pe(pe)?;
         self.flushed(pe, Location::caller())
     }
 
@@ -185,7 +186,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub(crate) fn in_one_queue(&self, pe: u32) -> Result {
         let several = self.parts_ref().n_sets > 1 && !self.all_near();
-        if several { self.quiet_pe(pe) } else { self.peer(pe).map(|_| ()) }
+        if several { self.quiet_pe(pe) } else { self.check_pe(pe) }
     }
 
     /// Waits until all QPs of this context to `pe`, which is below `n_pes`, have completed what was posted.

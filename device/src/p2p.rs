@@ -11,7 +11,7 @@ use crate::amo::Amo;
 use crate::arch::{self, SysWord};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, length_mismatch, out_of_range, record};
-use crate::group::{Group, agree};
+use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::view::View;
@@ -139,14 +139,8 @@ impl<S: Sharing> Ctx<S> {
         cmp: Cmp,
         value: u64,
     ) -> Result<u64> {
-        let mut found = 0;
-        let mine = if group.leader() {
-            self.await_word(signal, cmp, value).map(|seen| found = seen)
-        } else {
-            Ok(())
-        };
-        agree(group, mine)?;
-        Ok(group.cast(found))
+        let found = if group.leader() { self.await_word(signal, cmp, value) } else { Ok(0) };
+        agree_on(group, found)
     }
 
     /// Waits until a word of this PE compares so with `value`. OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
@@ -370,18 +364,15 @@ impl<S: Sharing> Ctx<S> {
         patience: Patience,
     ) -> Result<u64> {
         self.check_words(group, words, out)?;
-        let mut found = NONE;
-        let mine = if group.leader() {
+        let found = if group.leader() {
             let (at, state) = (self.address(words.words.offset()), self.parts_ref().state);
             // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
             let (code, seen) = unsafe { scan_words(state, at, words, out, patience, Location::caller()) };
-            found = seen;
-            Error::from_code(code).map_or(Ok(()), Err)
+            Error::from_code(code).map_or(Ok(seen), Err)
         } else {
-            Ok(())
+            Ok(0)
         };
-        agree(group, mine)?;
-        Ok(group.cast(found))
+        agree_on(group, found)
     }
 
     #[inline(always)]

@@ -112,7 +112,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn flush_async(&self, pe: u32) -> Result<Pending<'_, S>> {
-        let _ = self.peer(pe)?;
+        self.check_pe(pe)?;
         let (puts, signals) = (self.qp(pe), self.atomic_qp(pe));
         let second = if puts.entry() == signals.entry() { None } else { Some((signals, signals.last())) };
         Ok(Pending { parts: [Some((puts, puts.last())), second] })

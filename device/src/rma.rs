@@ -21,9 +21,9 @@ use rushmem_mlx5::Wqe;
 use crate::abi::{DevAddr, QpEntry};
 use crate::arch::SysWord;
 use crate::copy::copy;
-use crate::ctx::{Ctx, Peer};
+use crate::ctx::Ctx;
 use crate::error::{Error, Result, Site, length_mismatch};
-use crate::group::{Group, Thread, agree};
+use crate::group::{Group, Thread, agree, refused};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
 use crate::qp::{Qp, Ticket};
@@ -164,7 +164,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         self.check(dst)?;
         if let Some(to) = peer.mapped::<T>(dst.offset()) {
             // SAFETY: checked to be inside of the peer's heap, which is mapped.
@@ -186,7 +187,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         self.check(src)?;
         if let Some(from) = peer.mapped::<T>(src.offset()) {
             // SAFETY: checked to be inside of the peer's heap, which is mapped.
@@ -214,9 +216,11 @@ impl<S: Sharing> Ctx<S> {
         complete: bool,
     ) -> Result<Option<Ticket>> {
         group.sync();
-        let checked = if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) };
-        agree(group, checked)?;
-        let peer = self.peer(pe)?;
+        if !self.may_transfer(remote, local, pe) {
+            return refused(group, || self.check_transfer(remote, local, pe));
+        }
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         if let Some(there) = peer.mapped::<T>(remote.offset()) {
             let here = self.address::<T>(local.offset());
             // SAFETY: both were checked to be inside of their heaps.
@@ -244,11 +248,17 @@ impl<S: Sharing> Ctx<S> {
         Ok(ticket)
     }
 
+    /// What [`Ctx::check_transfer`] checks, without a record.
+    #[inline(always)]
+    pub(crate) fn may_transfer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
+        pe < self.n_pes() && self.has(remote) && self.has(local) && remote.len() == local.len()
+    }
+
     /// Checks the arguments of a transfer; lengths in `found` and `wanted` of the record are elements.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_transfer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> Result {
-        let _: Peer = self.peer(pe)?;
+        self.check_pe(pe)?;
         self.check_slice(remote)?;
         self.check_slice(local)?;
         if remote.len() == local.len() {

@@ -11,7 +11,7 @@ use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Result, Site};
-use crate::group::{Group, agree};
+use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
@@ -200,9 +200,11 @@ impl<S: Sharing> Ctx<S> {
         complete: bool,
     ) -> Result {
         group.sync();
-        let checked = if group.leader() { self.check_announced(dst, src, signal, pe) } else { Ok(()) };
-        agree(group, checked)?;
-        let peer = self.peer(pe)?;
+        if !(self.has(signal.as_slice()) && self.may_transfer(dst, src, pe)) {
+            return refused(group, || self.check_announced(dst, src, signal, pe));
+        }
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         let mine = if let Some(there) = peer.mapped::<T>(dst.offset()) {
             let here = self.address::<T>(src.offset());
             // SAFETY: both were checked to be inside of their heaps.

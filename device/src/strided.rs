@@ -88,7 +88,8 @@ impl<S: Sharing> Ctx<S> {
         group.sync();
         let checked = if group.leader() { self.check_blocks(remote, local, pe) } else { Ok(()) };
         agree(group, checked)?;
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         if let Some(there) = peer.mapped::<T>(remote.whole.offset()) {
             let here = self.address::<T>(local.whole.offset());
             // SAFETY: both were checked to be inside of their heaps.
@@ -115,7 +116,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn check_blocks<T: Pod>(&self, remote: Strided<T>, local: Strided<T>, pe: u32) -> Result {
-        let _ = self.peer(pe)?;
+        self.check_pe(pe)?;
         for side in [remote, local] {
             self.check_slice(side.whole)?;
             if side.block == 0 || side.stride < side.block {

@@ -21,13 +21,20 @@ pub struct Ptx {
     pub name: &'static str,
     /// PTX text; empty if it was built with `RUSHMEM_PTX=none`.
     pub image: &'static str,
+    /// Machine code of the same kernels; empty unless it was built with `RUSHMEM_PTX_CUBIN`. GPUs that it is not for get
+    /// the PTX.
+    pub code: &'static [u8],
 }
 
 /// The PTX that the application's `build.rs` made of the kernel crate `$name` (with `_` for `-`).
 #[macro_export]
 macro_rules! ptx {
     ($name:literal) => {
-        $crate::Ptx { name: $name, image: include_str!(concat!(env!("OUT_DIR"), "/", $name, ".ptx")) }
+        $crate::Ptx {
+            name: $name,
+            image: include_str!(concat!(env!("OUT_DIR"), "/", $name, ".ptx")),
+            code: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".cubin")),
+        }
     };
 }
 
@@ -400,7 +407,7 @@ mod tests {
         config.set("device", "gpu").unwrap();
         let error = count_gpus(&config, &[]).unwrap_err().to_string();
         assert!(error.contains("the application gave the job no PTX; see Job::kernels"), "{error}");
-        let none = Ptx { name: "mine", image: "" };
+        let none = Ptx { name: "mine", image: "", code: &[] };
         let error = count_gpus(&config, &[none]).unwrap_err().to_string();
         assert!(error.contains("mine was built with RUSHMEM_PTX=none"), "{error}");
         config.set("device", "native").unwrap();

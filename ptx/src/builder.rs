@@ -10,8 +10,8 @@ use crate::decide::{Committed, MODE, Mode, Plan, decide};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::inspect::{self, Report};
-use crate::ptxas::PTXAS;
-use crate::source::Source;
+use crate::ptxas::{self, PTXAS};
+use crate::source::{self, Source};
 use crate::target::Target;
 use crate::toolchain::{CARGO, RUSTC, Search};
 
@@ -135,12 +135,34 @@ impl Builder {
         };
         let path = out.join(format!("{}.ptx", source.crate_name));
         files::write_if_changed(&path, &text)?;
+        assemble(&path, &text)?;
         Ok(Built { path, origin, report })
     }
 }
 
+/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names; an empty file if it names none, or
+/// there is no PTX.
+fn assemble(ptx: &Path, text: &str) -> Result<()> {
+    let cubin = ptx.with_extension("cubin");
+    let arch = env::var(CUBIN).unwrap_or_default();
+    if arch.is_empty() || text.is_empty() {
+        return files::write_if_changed(&cubin, "");
+    }
+    // It takes long: only if something has changed.
+    let made = ptx.with_extension("cubin.made-of");
+    let now = format!("{arch} {}", source::hash(text));
+    if cubin.exists() && files::read(&made).is_ok_and(|before| before == now) {
+        return Ok(());
+    }
+    ptxas::assemble(&ptxas::find()?, ptx, &arch, &cubin)?;
+    files::write_if_changed(&made, &now)
+}
+
+/// The variable that names a GPU to make machine code for.
+const CUBIN: &str = "RUSHMEM_PTX_CUBIN";
+
 /// The variables of this crate.
-const VARIABLES: [&str; 4] = [MODE, RUSTC, CARGO, PTXAS];
+const VARIABLES: [&str; 5] = [MODE, RUSTC, CARGO, PTXAS, CUBIN];
 
 /// Refuses variables that look like one of ours and are none.
 fn known_only(names: impl Iterator<Item = OsString>) -> Result<()> {
@@ -175,7 +197,7 @@ mod tests {
         assert_eq!(
             check(&["RUSHMEM_PTX", "RUSHMEM_PTX_RUST"]).unwrap_err(),
             "unknown variable RUSHMEM_PTX_RUST; known are RUSHMEM_PTX, RUSHMEM_PTX_RUSTC, RUSHMEM_PTX_CARGO, \
-             RUSHMEM_PTXAS"
+             RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN"
         );
     }
 

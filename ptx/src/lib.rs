@@ -25,6 +25,12 @@
 //! `RUSHMEM_PTX=build` compiles all the same, `RUSHMEM_PTX=committed` never does, `RUSHMEM_PTX=none` makes an empty file, with which
 //! kernels run natively only, and `RUSHMEM_PTX=auto` is the default.
 //!
+//! # Machine code
+//!
+//! A driver compiles PTX when a program first loads it, which may take seconds, and keeps the result for the next time.
+//! `RUSHMEM_PTX_CUBIN=sm_90` embeds machine code of those GPUs too, made by `ptxas` (`RUSHMEM_PTXAS`, a CUDA toolkit, or the
+//! Python package `nvidia-cuda-nvcc`); other GPUs get the PTX.
+//!
 //! # What is checked
 //!
 //! Everything in [`inspect`]: atomics without scope or ordering, panic paths and calls of functions that no GPU has

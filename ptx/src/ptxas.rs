@@ -58,11 +58,14 @@ fn python_packages() -> Option<PathBuf> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Assembles the PTX file at `ptx` for `arch` and says what each kernel uses, in the order of their names.
-pub fn usage(ptxas: &Path, ptx: &Path, arch: &str) -> Result<Vec<Usage>> {
+/// Assembles the PTX file at `ptx` for `arch` into the file at `to`. Returns what ptxas says.
+///
+/// # Errors
+/// If it refuses the text.
+pub(crate) fn assemble(ptxas: &Path, ptx: &Path, arch: &str, to: &Path) -> Result<String> {
     let output = Command::new(ptxas)
-        .args(["-v", &format!("-arch={arch}"), "-o", "/dev/null"])
-        .arg(ptx)
+        .args(["-v", &format!("-arch={arch}"), "-o"])
+        .args([to, ptx])
         .output()
         .map_err(|source| Error::Spawn { program: ptxas.into(), source })?;
     // It reports on either stream, depending on its version.
@@ -70,7 +73,15 @@ pub fn usage(ptxas: &Path, ptx: &Path, arch: &str) -> Result<Vec<Usage>> {
     if !output.status.success() {
         return Err(Error::Ptxas(format!("ptxas refuses {}:\n{}", ptx.display(), text.trim())));
     }
-    let mut found = parse(&text);
+    Ok(text)
+}
+
+/// Assembles the PTX file at `ptx` for `arch` and says what each kernel uses, in the order of their names.
+///
+/// # Errors
+/// If ptxas refuses the text.
+pub fn usage(ptxas: &Path, ptx: &Path, arch: &str) -> Result<Vec<Usage>> {
+    let mut found = parse(&assemble(ptxas, ptx, arch, Path::new("/dev/null"))?);
     found.sort_by(|a, b| a.entry.cmp(&b.entry));
     Ok(found)
 }

@@ -130,6 +130,11 @@ fn hash_file(path: &Path) -> Result<String> {
     Ok(hex(&digest))
 }
 
+/// The hash of a text.
+pub(crate) fn hash(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

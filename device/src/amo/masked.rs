@@ -91,7 +91,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         self.check(word)?;
         if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.

@@ -423,7 +423,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn fetching<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         self.check(word)?;
         let (value, compare) = (value.bits(), compare.bits());
         if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
@@ -447,11 +448,19 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         self.check(word)?;
         if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
-            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
-            unsafe { Op::<8>::new(kind, value.bits()).here(p) };
+            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics, with which a strong
+            // store is atomic.
+            unsafe {
+                if kind == Kind::Set {
+                    T::Word::store_relaxed(p.cast(), T::word(value.bits()));
+                } else {
+                    Op::<8>::new(kind, value.bits()).here(p);
+                }
+            }
             return Ok(());
         }
         let (qp, site) = (self.atomic_qp(pe), Location::caller());

@@ -182,7 +182,8 @@ impl<S: Sharing> Ctx<S> {
         compare: T,
         pe: u32,
     ) -> Result {
-        let peer = self.peer(pe)?;
+        self.check_pe(pe)?;
+        let peer = self.at_peer(pe);
         self.check(word)?;
         self.check(result)?;
         let (value, compare) = (value.bits(), compare.bits());

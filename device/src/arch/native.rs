@@ -129,16 +129,16 @@ pub fn sync_block() {
     block_any(false);
 }
 
-/// The value that the one thread of the block gave that is its leader.
+/// The value that the one thread of the block gave that is its leader, and an OR over all votes.
 #[track_caller]
-pub fn block_cast(value: u64, leader: bool) -> u64 {
+pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
     if leader {
         lane(|l| l.cast_word().set(value));
     }
-    sync_block();
+    let any = block_any(vote);
     let cast = lane(|l| l.cast_word().get());
     sync_block();
-    cast
+    (any, cast)
 }
 
 #[track_caller]
@@ -315,6 +315,7 @@ macro_rules! sys_word {
     ($t:ty, $atomic:ty) => {
         impl SysWord for $t {
             access!(load $t, $atomic, load_acquire, Acquire);
+            access!(store $t, $atomic, store_relaxed, Relaxed);
             access!(store $t, $atomic, store_release, Release);
             access!(rmw $t, $atomic, fetch_add, fetch_add, Relaxed);
             access!(rmw $t, $atomic, fetch_and, fetch_and, Relaxed);

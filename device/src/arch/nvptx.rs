@@ -1,7 +1,8 @@
 //! The GPU half of the primitives: PTX by hand wherever `core` has no right answer.
 //!
-//! Two rules hold in this file. Every atomic carries its `.sem` and `.scope` in the instruction, because the
-//! back end drops both from `core`'s read-modify-writes. Every barrier and warp operation is an LLVM intrinsic and
+//! Three rules hold in this file. Every atomic carries its `.sem` and `.scope` in the instruction, because the
+//! back end drops both from `core`'s read-modify-writes. It carries `.global` too: all words that are shared lie there, and
+//! an atomic on a generic address waits for the answer, whether anybody wants it or not. Every barrier and warp operation is an LLVM intrinsic and
 //! not inline assembly, which the optimiser does not know to be convergent; and it is the unaligned form (sm_70 and
 //! later), which stays right when it is duplicated all the same.
 
@@ -99,19 +100,19 @@ pub fn sync_block() {
 
 core::arch::global_asm!(".shared .align 8 .b64 rushmem_cast;");
 
-/// The value that the one thread of the block gave that is its leader.
+/// The value that the one thread of the block gave that is its leader, and an OR over all votes.
 #[inline(always)]
-pub fn block_cast(value: u64, leader: bool) -> u64 {
+pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
     if leader {
         // SAFETY: a word of the block's own; nobody reads it before the barrier below.
         unsafe { asm!("st.shared.b64 [rushmem_cast], {v};", v = in(reg64) value) };
     }
-    sync_block();
+    let any = block_any(vote);
     let cast;
     // SAFETY: written before the barrier above, and by nobody before the one below.
     unsafe { asm!("ld.shared.b64 {v}, [rushmem_cast];", v = out(reg64) cast) };
     sync_block();
-    cast
+    (any, cast)
 }
 
 /// Waits for the lanes of `mask`, and orders memory among them.
@@ -262,13 +263,13 @@ macro_rules! scope {
                 // SAFETY: a fence has no operands.
                 unsafe { asm!(concat!("fence.acq_rel.", $s, ";")) }
             }
-            access!(load u64, reg64, load_relaxed, concat!("ld.relaxed.", $s, ".b64 {r}, [{p}];"));
-            access!(load u64, reg64, load_acquire, concat!("ld.acquire.", $s, ".b64 {r}, [{p}];"));
-            access!(store u64, reg64, store_relaxed, concat!("st.relaxed.", $s, ".b64 [{p}], {v};"));
-            access!(store u64, reg64, store_release, concat!("st.release.", $s, ".b64 [{p}], {v};"));
-            access!(rmw u64, reg64, fetch_add_relaxed, concat!("atom.relaxed.", $s, ".add.u64 {r}, [{p}], {v};"));
-            access!(rmw u64, reg64, fetch_or_relaxed, concat!("atom.relaxed.", $s, ".or.b64 {r}, [{p}], {v};"));
-            access!(rmw u64, reg64, swap_acq_rel, concat!("atom.acq_rel.", $s, ".exch.b64 {r}, [{p}], {v};"));
+            access!(load u64, reg64, load_relaxed, concat!("ld.relaxed.", $s, ".global.b64 {r}, [{p}];"));
+            access!(load u64, reg64, load_acquire, concat!("ld.acquire.", $s, ".global.b64 {r}, [{p}];"));
+            access!(store u64, reg64, store_relaxed, concat!("st.relaxed.", $s, ".global.b64 [{p}], {v};"));
+            access!(store u64, reg64, store_release, concat!("st.release.", $s, ".global.b64 [{p}], {v};"));
+            access!(rmw u64, reg64, fetch_add_relaxed, concat!("atom.relaxed.", $s, ".global.add.u64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, fetch_or_relaxed, concat!("atom.relaxed.", $s, ".global.or.b64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, swap_acq_rel, concat!("atom.acq_rel.", $s, ".global.exch.b64 {r}, [{p}], {v};"));
         }
     };
 }
@@ -276,19 +277,20 @@ macro_rules! scope {
 macro_rules! sys_word {
     ($t:ty, $reg:ident, $bits:literal) => {
         impl SysWord for $t {
-            access!(load $t, $reg, load_acquire, concat!("ld.acquire.sys.b", $bits, " {r}, [{p}];"));
-            access!(store $t, $reg, store_release, concat!("st.release.sys.b", $bits, " [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_add, concat!("atom.relaxed.sys.add.u", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_and, concat!("atom.relaxed.sys.and.b", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_or, concat!("atom.relaxed.sys.or.b", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, fetch_xor, concat!("atom.relaxed.sys.xor.b", $bits, " {r}, [{p}], {v};"));
-            access!(rmw $t, $reg, swap, concat!("atom.relaxed.sys.exch.b", $bits, " {r}, [{p}], {v};"));
+            access!(load $t, $reg, load_acquire, concat!("ld.acquire.sys.global.b", $bits, " {r}, [{p}];"));
+            access!(store $t, $reg, store_relaxed, concat!("st.relaxed.sys.global.b", $bits, " [{p}], {v};"));
+            access!(store $t, $reg, store_release, concat!("st.release.sys.global.b", $bits, " [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_add, concat!("atom.relaxed.sys.global.add.u", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_and, concat!("atom.relaxed.sys.global.and.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_or, concat!("atom.relaxed.sys.global.or.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, fetch_xor, concat!("atom.relaxed.sys.global.xor.b", $bits, " {r}, [{p}], {v};"));
+            access!(rmw $t, $reg, swap, concat!("atom.relaxed.sys.global.exch.b", $bits, " {r}, [{p}], {v};"));
             #[inline(always)]
             unsafe fn compare_swap(p: *mut $t, old: $t, new: $t) -> $t {
                 let r;
                 // SAFETY: the caller's promise.
                 unsafe {
-                    asm!(concat!("atom.relaxed.sys.cas.b", $bits, " {r}, [{p}], {o}, {n};"),
+                    asm!(concat!("atom.relaxed.sys.global.cas.b", $bits, " {r}, [{p}], {o}, {n};"),
                         p = in(reg64) p, o = in($reg) old, n = in($reg) new, r = out($reg) r)
                 };
                 r

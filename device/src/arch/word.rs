@@ -45,6 +45,8 @@ pub struct Cta;
 pub trait SysWord: Copy + PartialEq + 'static {
     /// An acquire load.
     unsafe fn load_acquire(p: *const Self) -> Self;
+    /// A relaxed store.
+    unsafe fn store_relaxed(p: *mut Self, v: Self);
     /// A release store.
     unsafe fn store_release(p: *mut Self, v: Self);
     /// Adds, wrapping; returns the old value.

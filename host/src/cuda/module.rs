@@ -37,31 +37,30 @@ impl Module {
     /// # Errors
     /// [`Error::Ptx`] with all that the compiler says, if it refuses the text.
     pub fn load(device: &Arc<Device>, name: &str, ptx: &str) -> Result<Arc<Self>, Error> {
+        Self::load_code(device, name, ptx, &[])
+    }
+
+    /// Loads the machine code `code` if it is not empty, and for this GPU; else as [`Module::load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_code(device: &Arc<Device>, name: &str, ptx: &str, code: &[u8]) -> Result<Arc<Self>, Error> {
         let image = c_string(ptx, || format!("the PTX of {name}"))?;
         let _alone = device.alone()?;
-        let mut log = vec![0u8; LOG_BYTES];
-        let mut options =
-            [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The second value is a number in a pointer's place, as the driver wants it.
-        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG_BYTES)];
-        let mut raw: CUmodule = ptr::null_mut();
-        // SAFETY: the text ends with a zero, options and values are as many as told, and the log has the length
-        // told. Unloaded in `drop`.
-        let result = unsafe {
-            sys::cuModuleLoadDataEx(
-                &mut raw,
-                image.as_ptr().cast(),
-                options.len() as c_uint,
-                options.as_mut_ptr(),
-                values.as_mut_ptr(),
-            )
-        };
-        if result != CUresult::CUDA_SUCCESS {
-            let cause = call_error("cuModuleLoadDataEx", result, String::new());
-            let end = log.iter().position(|&byte| byte == 0).unwrap_or(LOG_BYTES);
-            let log = String::from_utf8_lossy(&log[..end]).trim_end().to_owned();
-            return Err(Error::Ptx { module: name.to_owned(), cause, log });
+        let mut loaded = Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, String::new()));
+        if !code.is_empty() {
+            // SAFETY: a whole file as ptxas made it, which says itself how long it is.
+            loaded = unsafe { load_image(code.as_ptr().cast()) };
         }
+        if let Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, _)) = loaded {
+            tracing::debug!("{name}: the driver compiles its PTX");
+            // SAFETY: the text ends with a zero.
+            loaded = unsafe { load_image(image.as_ptr().cast()) };
+        }
+        let raw = loaded.map_err(|(result, log)| {
+            let cause = call_error("cuModuleLoadDataEx", result, String::new());
+            Error::Ptx { module: name.to_owned(), cause, log }
+        })?;
         Ok(Arc::new(Self { device: Arc::clone(device), name: name.to_owned(), raw, kernels: kernels(ptx) }))
     }
 
@@ -97,6 +96,28 @@ impl Module {
         let attributes = FunctionAttributes::of(raw)?;
         Ok(Function { module: Arc::clone(self), name: name.to_owned(), raw, attributes, parameters })
     }
+}
+
+/// Loads PTX or machine code into the current context; what the compiler says of an error.
+///
+/// # Safety
+/// `image` leads to PTX that ends with a zero, or to a whole file of machine code.
+unsafe fn load_image(image: *const c_void) -> Result<CUmodule, (CUresult, String)> {
+    let mut log = vec![0u8; LOG_BYTES];
+    let mut options =
+        [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    // The second value is a number in a pointer's place, as the driver wants it.
+    let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG_BYTES)];
+    let (count, mut raw) = (options.len() as c_uint, ptr::null_mut());
+    // SAFETY: the caller's promise; options and values are as many as told, and the log has the length told. Unloaded
+    // in `Module::drop`.
+    let result =
+        unsafe { sys::cuModuleLoadDataEx(&mut raw, image, count, options.as_mut_ptr(), values.as_mut_ptr()) };
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(raw);
+    }
+    let end = log.iter().position(|&byte| byte == 0).unwrap_or(LOG_BYTES);
+    Err((result, String::from_utf8_lossy(&log[..end]).trim_end().to_owned()))
 }
 
 impl Drop for Module {

@@ -49,16 +49,10 @@ impl Gpu {
     /// # Errors
     /// What the driver refuses, JIT errors of the PTX included.
     pub(crate) fn new(device: Arc<Device>, ptx: &[Ptx], heap: HeapKind, sharers: u32) -> Result<Self> {
-        let mut kernels = HashMap::new();
-        for ptx in ptx {
-            let module = Module::load(&device, ptx.name, ptx.image)?;
-            for name in module.kernels() {
-                kernels.insert(name.to_string(), module.function(name)?);
-            }
-        }
+        let kernels = Kernels::of(&device, ptx)?;
         let stream = Arc::new(Stream::new(&device)?);
         let copies = Arc::new(CopyEngine::new(&device)?);
-        let (kernels, idle) = (Arc::new(Kernels(kernels)), Mutex::default());
+        let idle = Mutex::default();
         Ok(Self { device, stream, copies, kernels, idle, heap, sharers: sharers.max(1) })
     }
 
@@ -226,7 +220,36 @@ impl Gpu {
 /// Kernels by name.
 struct Kernels(HashMap<String, Function>);
 
+/// What one GPU has loaded of the same PTX; `None` while nothing is.
+type Loaded = Arc<Mutex<Option<Arc<Kernels>>>>;
+
+/// What the GPUs of this process have loaded: by the GPU and where the PTX lies.
+static LOADED: Mutex<Option<HashMap<(u32, Vec<usize>), Loaded>>> = Mutex::new(None);
+
 impl Kernels {
+    /// The kernels of `ptx` on `device`. Loaded once for all PEs and jobs of this process, and until it ends: loading may
+    /// take long, and kernels keep nothing from one launch to the next.
+    fn of(device: &Arc<Device>, ptx: &[Ptx]) -> Result<Arc<Self>> {
+        let texts = ptx.iter().map(|ptx| ptx.image.as_ptr().addr()).collect();
+        let loaded = {
+            let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.get_or_insert_default().entry((device.ordinal(), texts)).or_default())
+        };
+        // Of several PEs on one GPU the first one loads, while those on others load theirs.
+        let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernels) = &*loaded {
+            return Ok(Arc::clone(kernels));
+        }
+        let mut kernels = HashMap::new();
+        for Ptx { name, image, code } in ptx {
+            let module = Module::load_code(device, name, image, code)?;
+            for name in module.kernels() {
+                kernels.insert(name.to_string(), module.function(name)?);
+            }
+        }
+        Ok(Arc::clone(loaded.insert(Arc::new(Self(kernels)))))
+    }
+
     /// The kernel, ready for launches of this shape.
     fn prepare(&self, name: &str, grid: Grid) -> Result<&Function> {
         let kernel = self.0.get(name).ok_or_else(|| {
