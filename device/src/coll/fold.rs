@@ -95,41 +95,40 @@ unsafe fn fold_words(
     let units = if places & 15 == 0 { bytes / 16 } else { 0 };
     let threads = threads as u64;
     // SAFETY: of all that is read and written below: the caller's promise.
-    let load = |member: u32, unit: u64| unsafe { load_unit(source(member) + unit * 16) };
-    let store =
-        |member: u32, unit: u64, value: Unit| unsafe { store_unit(target(member) + unit * 16, value) };
+    let load = |from: u64, unit: u64| unsafe { load_unit(from + unit * 16) };
+    let store = |to: u64, unit: u64, value: Unit| unsafe { store_unit(to + unit * 16, value) };
     // The members that are written to.
-    let (from, to) = if to_all { (0, n) } else { (me, me + 1) };
+    let (first_to, end_to) = if to_all { (0, n) } else { (me, me + 1) };
     let mut i = rank as u64;
     while i + 3 * threads < units {
         let at = |k: u64| i + k * threads;
-        let mut sum = Four(load(0, at(0)), load(0, at(1)), load(0, at(2)), load(0, at(3)));
-        let mut member = 1;
+        let four =
+            |from: u64| Four(load(from, at(0)), load(from, at(1)), load(from, at(2)), load(from, at(3)));
+        let (mut sum, mut member) = (four(source(0)), 1);
         while member < n {
-            let next = |k: u64| load(member, at(k));
-            let more = Four(next(0), next(1), next(2), next(3));
+            let more = four(source(member));
             sum = match wide(op, kind, (sum, more)) {
                 Some(sum) => sum,
                 None => sum.with(more, |a, b| combine((op, kind), a, b)),
             };
             member += 1;
         }
-        let mut member = from;
-        while member < to {
-            store(member, at(0), sum.0);
-            store(member, at(1), sum.1);
-            store(member, at(2), sum.2);
-            store(member, at(3), sum.3);
+        let mut member = first_to;
+        while member < end_to {
+            let to = target(member);
+            store(to, at(0), sum.0);
+            store(to, at(1), sum.1);
+            store(to, at(2), sum.2);
+            store(to, at(3), sum.3);
             member += 1;
         }
         i += 4 * threads;
     }
     while i < units {
-        let mut sum = load(0, i);
-        let mut member = 1;
+        let (mut sum, mut member) = (load(source(0), i), 1);
         while member < n {
             // Up to four at a time; what is loaded twice is not used.
-            let ahead = |k: u32| load((member + k).min(n - 1), i);
+            let ahead = |k: u32| load(source((member + k).min(n - 1)), i);
             let more = Four(ahead(0), ahead(1), ahead(2), ahead(3));
             sum = combine((op, kind), sum, more.0);
             if member + 1 < n {
@@ -143,9 +142,9 @@ unsafe fn fold_words(
             }
             member += 4;
         }
-        let mut member = from;
-        while member < to {
-            store(member, i, sum);
+        let mut member = first_to;
+        while member < end_to {
+            store(target(member), i, sum);
             member += 1;
         }
         i += threads;
@@ -160,8 +159,8 @@ unsafe fn fold_words(
             sum = combine((op, kind), sum, element(member));
             member += 1;
         }
-        let mut member = from;
-        while member < to {
+        let mut member = first_to;
+        while member < end_to {
             // SAFETY: as above.
             unsafe { store_element(target(member) + at, log, sum) };
             member += 1;

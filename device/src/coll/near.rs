@@ -133,11 +133,17 @@ struct Near<G> {
 }
 
 impl<G: Group> Near<G> {
-    /// Takes the team for this group; `meanwhile`, which gets the number of members and this one's, is called by all of its
-    /// threads while the answer is on its way. Gives what that returned to the leader, too. [`Near::end`] gives the team back.
+    /// Takes the team for this group. While the answer is on its way, all threads do what there is to do `meanwhile`, and the
+    /// leader does `check` of the number of members and this one's: what that returned, all threads get. [`Near::end`] gives
+    /// the team back.
     #[inline(always)]
     #[track_caller]
-    fn begin(group: G, ways: Ways, meanwhile: impl FnOnce(u32, u32) -> Result) -> Result<(Self, Result)> {
+    fn begin(
+        group: G,
+        ways: Ways,
+        meanwhile: impl FnOnce(),
+        check: impl FnOnce(u32, u32) -> Result,
+    ) -> Result<(Self, Result)> {
         let desc = ways.desc();
         // SAFETY: the host made the entry; what is read of it does not change while the team is one.
         let (word, generation, n, me, pes) = unsafe {
@@ -145,9 +151,10 @@ impl<G: Group> Near<G> {
             let pes = ((*desc).start, (*desc).stride);
             (word, (*desc).generation, (*desc).n_pes, (*desc).my_pe, pes)
         };
-        // Of another team, they mean nothing.
-        let mine = if generation == ways.team.generation() { meanwhile(n, me) } else { Ok(()) };
+        meanwhile();
         let told = if group.leader() {
+            // Of another team, they mean nothing.
+            let mine = if generation == ways.team.generation() { check(n, me) } else { Ok(()) };
             // SAFETY: as above, and this thread has asked.
             match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
                 Ok(number) => number << 16 | code(mine) << 8,
@@ -210,7 +217,8 @@ impl<G: Group> Near<G> {
         let mut member = front.rank();
         while member < self.n && odd == u32::MAX {
             if member != self.me {
-                (how, heard) = await_word(self.ways.state(), ctx.address(at(member)), self.number as u32);
+                let here = DevAddr(self.ways.heap.0).add(at(member)).ptr();
+                (how, heard) = await_word(self.ways.state(), here, self.number as u32);
                 if how.is_err() || heard as u32 != said {
                     odd = member;
                 }
@@ -383,11 +391,7 @@ pub(super) fn sync<G: Group>(
 #[inline(always)]
 #[track_caller]
 fn sync_front<F: Group>(front: F, ways: Ways) -> Result {
-    let fence = |_, _| {
-        Sys::fence();
-        Ok(())
-    };
-    let (mut call, _) = Near::begin(front, ways, fence)?;
+    let (mut call, _) = Near::begin(front, ways, Sys::fence, |_, _| Ok(()))?;
     call.number += 1;
     let met = call.exchange(front, call.says(kind::SYNC, [0; 4]), Ok(()));
     call.end(met)
@@ -411,9 +415,6 @@ pub(super) fn broadcast<G: Group>(
 ) -> Result {
     let ways = Ways { heap, near, rest, places, table, team };
     let check = |n: u32, _| {
-        if !group.leader() {
-            return Ok(());
-        }
         let ctx = ways.ctx();
         if root >= n {
             let d = Detail { found: root as u64, wanted: n as u64, ..Detail::NONE };
@@ -421,7 +422,7 @@ pub(super) fn broadcast<G: Group>(
         }
         check_spans(&ctx, dst, src, dst.0).and_then(|()| check_equal(&ctx, src.1, dst.1))
     };
-    let (mut call, mine) = Near::begin(group, ways, check)?;
+    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
     let done = broadcast_in(&mut call, mine, dst, src, root);
     call.end(done)
 }
@@ -471,14 +472,11 @@ pub(super) fn fcollect<G: Group>(
 ) -> Result {
     let ways = Ways { heap, near, rest, places, table, team };
     let check = |n: u32, me: u32| {
-        if !group.leader() {
-            return Ok(());
-        }
         let ctx = ways.ctx();
         let at = dst.0.wrapping_add(me as u64 * src.1);
         check_spans(&ctx, dst, src, at).and_then(|()| check_equal(&ctx, dst.1, src.1 * n as u64))
     };
-    let (mut call, mine) = Near::begin(group, ways, check)?;
+    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
     let says = call.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
     let done = spread(&mut call, says, mine, dst, src.0, 0, src.1);
     call.end(done)
@@ -504,15 +502,12 @@ pub(super) fn alltoall<G: Group>(
     // Whole elements.
     let block_of = |n: u32| src.1.checked_div(n as u64 * size).unwrap_or(0) * size;
     let check = |n: u32, _| {
-        if !group.leader() {
-            return Ok(());
-        }
         let ctx = ways.ctx();
         check_spans(&ctx, dst, src, u64::MAX)
             .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| check_equal(&ctx, src.1, n as u64 * block_of(n)))
     };
-    let (mut call, mine) = Near::begin(group, ways, check)?;
+    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
     let says = call.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
     let block = block_of(call.n);
     let done = spread(&mut call, says, mine, dst, src.0, block, block);
@@ -575,15 +570,12 @@ pub(super) fn reduce<G: Group>(
 ) -> Result {
     let ways = Ways { heap, near, rest, places, table, team };
     let check = |_, _| {
-        if !group.leader() {
-            return Ok(());
-        }
         let ctx = ways.ctx();
         check_spans(&ctx, dst, src, dst.0)
             .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| what.check(&ctx, dst, src))
     };
-    let (mut call, mine) = Near::begin(group, ways, check)?;
+    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
     let done = reduce_in(&mut call, mine, what, dst, src);
     call.end(done)
 }
@@ -637,16 +629,13 @@ pub(super) fn reduce_scatter<G: Group>(
     let ways = Ways { heap, near, rest, places, table, team };
     let own = |me: u32| src.0.wrapping_add(me as u64 * dst.1);
     let check = |n: u32, me: u32| {
-        if !group.leader() {
-            return Ok(());
-        }
         let ctx = ways.ctx();
         let may = if dst.0 == own(me) { src.0 } else { u64::MAX };
         check_spans(&ctx, dst, src, may)
             .and_then(|()| check_equal(&ctx, src.1, dst.1 * n as u64))
             .and_then(|()| what.check(&ctx, dst, src))
     };
-    let (mut call, mine) = Near::begin(group, ways, check)?;
+    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
     let own = own(call.me);
     // Where the destination is a block of the source, it is another one on each member.
     let place = if dst.0 == own { u64::MAX } else { dst.0 };
