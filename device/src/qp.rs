@@ -548,6 +548,9 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
     outcome
 }
 
+/// Turns of waiting for a connection between two looks at the host's memory, by threads that have not asked for it.
+const SELDOM: u32 = 1 << 10;
+
 /// Asks the host for the connection, and waits until it is there. As [`wait_slow`].
 #[cold]
 #[inline(never)]
@@ -561,7 +564,8 @@ fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
         // SAFETY: a word of the QP's state.
         unsafe { Gpu::swap_acq_rel(qp.word(line), 1) == 0 }
     };
-    if first(offset_of!(QpState, asked)) {
+    let asks = first(offset_of!(QpState, asked));
+    if asks {
         // SAFETY: the host made handshake and control page.
         unsafe {
             <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, 1);
@@ -570,11 +574,19 @@ fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
         }
     }
     let mut watch = Watch::new(qp.desc().pe_state);
+    let mut turns = 0u32;
     // Whoever uses the QP, the thread that fetches its connection may be any of the GPU's.
     // SAFETY: a word of the QP's state.
     while unsafe { Gpu::load_acquire(done) } == 0 {
+        // The answer comes in host memory. If all of a GPU's threads looked there all the time, it would have no way left for
+        // what the host does to give it.
+        turns = turns.wrapping_add(1);
+        let looks = asks || turns.is_multiple_of(SELDOM);
         // SAFETY: a word of the handshake.
-        match unsafe { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } {
+        let answer = unsafe {
+            if looks { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } else { answer::NONE }
+        };
+        match answer {
             answer::CONNECTED if first(offset_of!(QpState, fetched)) => {
                 // SAFETY: the host has written the answer, and this thread alone the connection, before `done`.
                 unsafe {
