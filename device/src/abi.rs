@@ -11,7 +11,7 @@ use core::mem::{offset_of, size_of};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
 /// Counts incompatible changes of meaning that the layout hash cannot see.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A hash of the sizes and offsets below: equal on both sides when host and kernel were built from one layout.
 pub const LAYOUT: u64 = layout_hash();
@@ -356,6 +356,10 @@ pub struct TeamDesc {
     pub my_pe: u32,
     /// Members.
     pub n_pes: u32,
+    /// The PE of member 0.
+    pub start: u32,
+    /// From each member's PE to that of the next one, wrapping; 0 if the steps differ.
+    pub stride: u32,
     /// Reserved, zero.
     pub reserved: u32,
     /// A `u32` for each member: its PE.
@@ -363,19 +367,27 @@ pub struct TeamDesc {
     /// A `u32` for each PE: its number in the team, or `u32::MAX`.
     pub members: DevAddr,
     /// Reserved, zero.
-    pub reserved_2: [u64; 12],
-    /// 1 while a group is in a collective call of the team.
-    pub busy: Line,
+    pub reserved_2: [u64; 11],
+    /// Whether it may be used, and how far it is: see [`team_word`].
+    pub word: Line,
     /// The counters of its calls.
     pub counters: TeamCounters,
+}
+
+/// [`TeamDesc::word`]: bits, and above them how often all members have met.
+pub mod team_word {
+    /// A group is in a collective call of the team: only it changes the word.
+    pub const BUSY: u64 = 1;
+    /// A call has left the members out of step: [`TeamCounters::failed`](super::TeamCounters::failed) says how.
+    pub const FAILED: u64 = 2;
+    /// Where the number begins.
+    pub const SHIFT: u32 = 2;
 }
 
 /// What a PE counts of a team's calls: words that the group in the call has for itself.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamCounters {
-    /// Times that all members have met.
-    pub meetings: u64,
     /// Messages taken from the others, by all calls so far.
     pub taken: u64,
     /// Arrivals at the split barrier.
@@ -385,25 +397,36 @@ pub struct TeamCounters {
     /// The [`Error`](crate::Error) code of the call that left the members out of step; 0 while they are in step.
     pub failed: u64,
     /// Reserved, zero.
-    pub reserved: [u64; 11],
+    pub reserved: [u64; 12],
 }
 
 /// What lies at the head of a team slot's part of the heap.
 pub mod team_words {
     /// Rounds of a meeting that there are words for.
     pub const ROUNDS: u32 = 32;
-    /// Words of the meetings: `ROUNDS` for even ones, then as many for odd ones.
-    pub const MEETINGS: u64 = 0;
+    /// Words of meetings in rounds: `ROUNDS` for even ones, then as many for odd ones.
+    pub const IN_ROUNDS: u64 = 0;
     /// Counts the messages that have come.
     pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
     /// Counts arrivals of the others at the split barrier.
     pub const ARRIVALS: u64 = MESSAGES + 64;
-    /// Two words from each member, for calls whose members differ in what they bring.
-    pub const VALUES: u64 = MESSAGES + 128;
+    /// Words of meetings where each tells all: one from each member for even ones, then as many for odd ones.
+    pub const MEETINGS: u64 = MESSAGES + 128;
+
+    /// Two words from each member, for calls whose members differ in what they bring, in a job of `n_pes`.
+    pub const fn values(n_pes: u32) -> u64 {
+        MEETINGS + n_pes as u64 * 16
+    }
 
     /// Where the scratch begins, in a job of `n_pes`.
     pub const fn scratch(n_pes: u32) -> u64 {
-        (VALUES + n_pes as u64 * 16).next_multiple_of(128)
+        (values(n_pes) + n_pes as u64 * 16).next_multiple_of(128)
+    }
+
+    /// Least bytes of the scratch: two lines for each member, since collective calls go on line by line, in half of it where
+    /// nothing goes through a NIC.
+    pub const fn least_scratch(n_pes: u32) -> u64 {
+        n_pes as u64 * 256
     }
 }
 
@@ -534,10 +557,13 @@ const fn layout_hash() -> u64 {
         offset_of!(DeviceState, parts),
         offset_of!(DeviceState, records),
         size_of::<TeamDesc>(),
+        offset_of!(TeamDesc, stride),
         offset_of!(TeamDesc, pes),
+        offset_of!(TeamDesc, word),
         offset_of!(TeamDesc, counters),
         offset_of!(TeamCounters, failed),
-        team_words::VALUES as usize,
+        team_words::MEETINGS as usize,
+        team_words::values(1) as usize,
         size_of::<ControlPage>(),
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),

@@ -53,16 +53,43 @@ pub struct Tile {
 pub struct Block(());
 
 mod sealed {
-    pub trait Sealed {
+    pub trait Sealed: Sized {
         /// True if lanes that call at once post together: each is a group of its own.
         const TOGETHER: bool = false;
+        /// Lanes of one warp.
+        type Front: super::Group;
+        /// The lanes of the leader's warp, as a group with the same leader; none for threads that are not among them.
+        fn front(self) -> Option<Self::Front>;
     }
     impl Sealed for super::Thread {
         const TOGETHER: bool = true;
+        type Front = Self;
+        #[inline(always)]
+        fn front(self) -> Option<Self> {
+            Some(self)
+        }
     }
-    impl Sealed for super::Warp {}
-    impl Sealed for super::Tile {}
-    impl Sealed for super::Block {}
+    impl Sealed for super::Warp {
+        type Front = Self;
+        #[inline(always)]
+        fn front(self) -> Option<Self> {
+            Some(self)
+        }
+    }
+    impl Sealed for super::Tile {
+        type Front = Self;
+        #[inline(always)]
+        fn front(self) -> Option<Self> {
+            Some(self)
+        }
+    }
+    impl Sealed for super::Block {
+        type Front = super::Warp;
+        #[inline(always)]
+        fn front(self) -> Option<super::Warp> {
+            if crate::arch::thread() < 32 { Some(super::Warp::current()) } else { None }
+        }
+    }
 }
 
 /// Ends a step that only the leader could fail at: the same verdict for all threads of the group, and a barrier.

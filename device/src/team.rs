@@ -102,15 +102,21 @@ impl<S> Ctx<S> {
     /// The entry of a team in the table; none if the handle is that of no team, or no more.
     #[inline(always)]
     pub(crate) fn team_desc(&self, team: Team) -> Option<*mut TeamDesc> {
+        let desc = self.team_entry(team)?;
+        // SAFETY: the host made it.
+        let generation = unsafe { arch::read(&raw const (*desc).generation) };
+        if generation != 0 && generation == team.generation { Some(desc) } else { None }
+    }
+
+    /// The entry of the table that the handle names, whichever team it is of.
+    #[inline(always)]
+    pub(crate) fn team_entry(&self, team: Team) -> Option<*mut TeamDesc> {
         let p = self.parts_ref();
+        // The host made the table, with that many entries.
         if team.slot >= p.team_slots {
-            return None;
-        }
-        // SAFETY: the host made the table, with that many entries.
-        unsafe {
-            let desc = p.teams.ptr::<TeamDesc>().add(team.slot as usize);
-            let generation = arch::read(&raw const (*desc).generation);
-            if generation != 0 && generation == team.generation { Some(desc) } else { None }
+            None
+        } else {
+            Some(p.teams.ptr::<TeamDesc>().wrapping_add(team.slot as usize))
         }
     }
 }

@@ -329,6 +329,7 @@ macro_rules! scope {
             access!(rmw u64, AtomicU64, fetch_add_relaxed, fetch_add, Relaxed);
             access!(rmw u64, AtomicU64, fetch_or_release, fetch_or, Release);
             access!(rmw u64, AtomicU64, swap_acquire, swap, Acquire);
+            access!(rmw u64, AtomicU64, fetch_or_relaxed, fetch_or, Relaxed);
             access!(rmw u64, AtomicU64, swap_acq_rel, swap, AcqRel);
             access!(cas u64, AtomicU64, compare_swap_relaxed, Relaxed);
             access!(cas u64, AtomicU64, compare_swap_release, Release);

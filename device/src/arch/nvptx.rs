@@ -310,6 +310,8 @@ macro_rules! scope {
                 concat!("atom.relaxed.", $s, ".global.cas.b64 {r}, [{p}], {o}, {n};"));
             access!(cas u64, reg64, compare_swap_release,
                 concat!("atom.release.", $s, ".global.cas.b64 {r}, [{p}], {o}, {n};"));
+            access!(rmw u64, reg64, fetch_or_relaxed,
+                concat!("atom.relaxed.", $s, ".global.or.b64 {r}, [{p}], {v};"));
         }
     };
 }

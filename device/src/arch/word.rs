@@ -34,6 +34,8 @@ pub trait Scope: Copy + 'static {
     unsafe fn compare_swap_release(p: *mut u64, old: u64, new: u64) -> u64;
     /// Exchanges, before all that is done after it; returns the old value.
     unsafe fn swap_acquire(p: *mut u64, v: u64) -> u64;
+    /// Bitwise or; returns the old value.
+    unsafe fn fetch_or_relaxed(p: *mut u64, v: u64) -> u64;
     /// Exchanges; returns the old value.
     unsafe fn swap_acq_rel(p: *mut u64, v: u64) -> u64;
 }

@@ -1,10 +1,10 @@
 //! What all collective calls are made of: meetings, messages and fetches.
 //!
-//! **Meeting.** Each member tells a word about its call to the member 2^r places on, in rounds; a word that has come is
-//! compared, and what is passed on is "all I heard of say the same" or "these two differ". After the last round every
-//! member has heard of all, by way of others, so either all proceed or none does. The words of a meeting are numbered and
-//! lie in one of two sets by turns: a member that is one meeting ahead writes to the other set, and nobody can be two
-//! ahead, since a meeting needs all.
+//! **Meeting.** Each member tells a word about its call to all others, and compares those that come: either all proceed
+//! or none does. In a large team with a NIC between its members it goes in rounds: each tells the member 2^r places on, and
+//! what it passes on is "all I heard of say the same" or "these two differ"; after the last round every member has heard of
+//! all, by way of others. The words of a meeting are numbered and lie in one of two sets by turns: a member that is one
+//! meeting ahead writes to the other set, and nobody can be two ahead, since a meeting needs all.
 //!
 //! **Message.** Data with a signal that adds 1 to the receiver's counter of messages, which is never reset. A call knows
 //! how many messages it gets; none of a later call can be among them, since that one begins with a meeting.
@@ -19,7 +19,7 @@
 use core::marker::PhantomData;
 use core::panic::Location;
 
-use crate::abi::{CtxParts, DevAddr, DeviceState, TeamDesc, team_words};
+use crate::abi::{CtxParts, DevAddr, DeviceState, TeamDesc, team_word, team_words};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
@@ -32,8 +32,12 @@ use crate::signal::SignalOp;
 use crate::team::Team;
 use crate::wait::Watch;
 
+use super::hold::{ask, give, granted};
+
 /// What a member says in a meeting when its own arguments are wrong.
-const WRONG: u32 = u32::MAX >> 1;
+pub(super) const WRONG: u32 = u32::MAX >> 1;
+/// Most members that tell each other, rather than go in rounds, where a NIC is between some.
+const MOST: u32 = 32;
 /// Set where two members differ; their numbers follow, 15 bits each.
 const DIFFER: u32 = 1 << 31;
 
@@ -179,13 +183,14 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.group.sync();
     }
 
-    /// Heap offset of the team's scratch, and its bytes.
+    /// Heap offset of the part of the team's scratch that these calls have, and its bytes.
     #[inline(always)]
     pub(crate) fn scratch(self) -> (u64, u64) {
         let ctx = self.home.ctx::<S>();
-        let p = ctx.parts_ref();
-        let words = team_words::scratch(p.n_pes);
-        (self.words + words, p.team_bytes - words)
+        let (offset, bytes) = scratch_of(&ctx);
+        // The first half is what others write to.
+        let theirs = if ctx.all_near() { bytes / 2 } else { 0 };
+        (self.words + offset + theirs, bytes - theirs)
     }
 
     /// Gives each member two numbers, of which `mine` makes those for member `j`. [`Call::heard`] reads what came.
@@ -198,7 +203,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
             while k < self.n {
                 let to = self.after(k);
                 told = told.and_then(|()| {
-                    tell::<S>(self.home, self.pe(to), self.words + value_at(self.me), mine(to))
+                    tell::<S>(self.home, self.pe(to), self.words + value_at(self.n_pes(), self.me), mine(to))
                 });
                 k += 1;
             }
@@ -209,11 +214,16 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, told)
     }
 
+    #[inline(always)]
+    fn n_pes(self) -> u32 {
+        self.home.ctx::<S>().n_pes()
+    }
+
     /// What another member has told this one.
     #[inline(always)]
     pub(crate) fn heard(self, member: u32) -> (u64, u64) {
         let ctx = self.home.ctx::<S>();
-        let at = ctx.address::<u64>(self.words + value_at(member));
+        let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), member));
         // SAFETY: words of the runtime's own in this PE's heap, aligned; nobody writes them until the next call.
         unsafe { (u64::load_acquire(at) - 1, u64::load_acquire(at.add(1)) - 1) }
     }
@@ -226,7 +236,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         let ctx = self.home.ctx::<S>();
         let mut i = self.group.rank();
         while i < self.n {
-            let at = ctx.address::<u64>(self.words + value_at(i));
+            let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), i));
             // SAFETY: as above; the members tell again only after the next meeting.
             unsafe {
                 u64::store_release(at, 0);
@@ -259,16 +269,29 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[inline(always)]
     pub(crate) fn says(self, kind: u32, arguments: [u64; 4]) -> u32 {
         // SAFETY: the host made it; it does not change while the team is one.
-        let generation = unsafe { (*self.desc).generation };
-        let mix = |hash: u64, word: u64| {
-            let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^ hash >> 29
-        };
-        let [a, b, c, d] = arguments;
-        let hash = mix(mix(mix(mix((generation as u64) << 32 | kind as u64, a), b), c), d);
-        // One less than the largest, which is `WRONG`.
-        ((hash >> 33) as u32).min(WRONG - 1)
+        says(unsafe { (*self.desc).generation }, kind, arguments)
     }
+}
+
+/// What a member of the team with this generation says about the step `kind` with these arguments.
+#[inline(always)]
+pub(super) fn says(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
+    let mix = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ hash >> 29
+    };
+    let [a, b, c, d] = arguments;
+    let hash = mix(mix(mix(mix((generation as u64) << 32 | kind as u64, a), b), c), d);
+    // One less than the largest, which is `WRONG`.
+    ((hash >> 33) as u32).min(WRONG - 1)
+}
+
+/// Offset of a team's scratch behind its words, and its bytes.
+#[inline(always)]
+pub(super) fn scratch_of<S>(ctx: &Ctx<S>) -> (u64, u64) {
+    let p = ctx.parts_ref();
+    let words = team_words::scratch(p.n_pes);
+    (words, p.team_bytes - words)
 }
 
 /// Copies bytes, in words where both ends allow it.
@@ -288,14 +311,19 @@ pub(crate) fn wrapped(member: u32, n: u32) -> u32 {
 
 /// Where a member's numbers come, in the team's words.
 #[inline(always)]
-fn value_at(member: u32) -> u64 {
-    team_words::VALUES + member as u64 * 16
+fn value_at(n_pes: u32, member: u32) -> u64 {
+    team_words::values(n_pes) + member as u64 * 16
 }
 
 #[inline(always)]
 fn pe_of(desc: *mut TeamDesc, member: u32) -> u32 {
     // SAFETY: `desc` is of a team with that member.
-    unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
+    unsafe {
+        match (*desc).stride {
+            0 => arch::read((*desc).pes.ptr::<u32>().add(member as usize)),
+            stride => (*desc).start.wrapping_add(member.wrapping_mul(stride)),
+        }
+    }
 }
 
 /// A word of the runtime's own in every heap.
@@ -315,39 +343,42 @@ fn span(offset: u64, bytes: u64) -> SymSlice<u8> {
 #[track_caller]
 fn take_team<S: Sharing>(home: Home, team: Team) -> Result {
     let ctx = home.ctx::<S>();
-    let Some(desc) = ctx.team_desc(team) else {
+    let Some(desc) = ctx.team_entry(team) else {
         let d = Detail { found: team.slot() as u64, wanted: team.generation() as u64, ..Detail::NONE };
         return Err(ctx.fail(Error::BadTeam, d));
     };
-    // SAFETY: the host made it, and only atomics touch its words but for those of the group that has the team.
+    // SAFETY: the host made the entry. The fence: the counters are as the last group left them.
     unsafe {
-        let busy = &raw mut (*desc).busy.word;
-        if Gpu::swap_acq_rel(busy, 1) != 0 {
-            return Err(ctx.fail(Error::TeamBusy, Detail::NONE));
-        }
-        let failed = Gpu::load_relaxed(&raw const (*desc).counters.failed);
-        if failed != 0 {
-            Gpu::store_release(busy, 0);
-            return Err(ctx.fail(Error::TeamFailed, Detail { found: failed, ..Detail::NONE }));
-        }
+        let word = ask(desc);
+        let generation = arch::read(&raw const (*desc).generation);
+        granted(ctx.parts_ref().state, desc, generation, word, team)?;
     }
+    Gpu::fence();
     Ok(())
 }
 
-/// Gives the team back; of no use if the members are out of step.
 #[inline(never)]
 fn give_team(desc: *mut TeamDesc, result: Result) {
-    use Error::{BadPe, BadReduction, LengthMismatch, OutOfRange, Overlap, TeamBusy, TeamMismatch};
-    // SAFETY: the group has the team.
+    // SAFETY: the group has the team. The fence: its counters are for the next one.
     unsafe {
-        match result {
-            // Of these, all members know from a meeting; the last has changed nothing.
-            Ok(())
-            | Err(BadPe | BadReduction | LengthMismatch | OutOfRange | Overlap | TeamMismatch | TeamBusy) => {
-            }
-            Err(error) => Gpu::store_relaxed(&raw mut (*desc).counters.failed, error as u64),
-        }
-        Gpu::store_release(&raw mut (*desc).busy.word, 0);
+        let number = Gpu::load_relaxed(&raw const (*desc).word.word) >> team_word::SHIFT;
+        Gpu::fence();
+        give(desc, number, result);
+    }
+}
+
+/// The number of the next meeting.
+///
+/// # Safety
+/// The caller's group has the team, and this is its leader.
+#[inline(always)]
+unsafe fn next_meeting(desc: *mut TeamDesc) -> u64 {
+    // SAFETY: the caller's promise: nobody else changes the number.
+    unsafe {
+        let word = &raw mut (*desc).word.word;
+        let number = (Gpu::load_relaxed(word) >> team_word::SHIFT) + 1;
+        Gpu::store_relaxed(word, number << team_word::SHIFT | team_word::BUSY);
+        number
     }
 }
 
@@ -367,27 +398,16 @@ fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
 #[track_caller]
 fn meet<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, said: u32, mine: Result) -> Result {
     let (ctx, site) = (home.ctx::<S>(), Location::caller());
-    // SAFETY: the group has the team, so that its leader alone touches the counter.
-    let (number, n, me) = unsafe {
-        let counter = &raw mut (*desc).counters.meetings;
-        let number = Gpu::load_relaxed(counter) + 1;
-        Gpu::store_relaxed(counter, number);
-        (number, (*desc).n_pes, (*desc).my_pe)
-    };
+    // SAFETY: the group has the team, and this is its leader.
+    let (number, n, me) = unsafe { (next_meeting(desc), (*desc).n_pes, (*desc).my_pe) };
     // What the group stored before is there for who gets it afterwards.
     Sys::fence();
-    let set = words + team_words::MEETINGS + (number & 1) * (team_words::ROUNDS as u64 * 8);
-    let mut known = if mine.is_err() { WRONG } else { said };
-    let mut round = 0;
-    while round < team_words::ROUNDS && 1u64 << round < n as u64 {
-        let step = 1u32 << round;
-        let (to, from) = (wrapped(me + step, n), wrapped(me + n - step, n));
-        let at = set + round as u64 * 8;
-        ctx.signal_op(word(at), SignalOp::Set, number << 32 | known as u64, pe_of(desc, to))?;
-        let theirs = await_number(&ctx, at, number as u32, pe_of(desc, from), site)?;
-        known = combined(known, theirs, me, from);
-        round += 1;
-    }
+    let said = if mine.is_err() { WRONG } else { said };
+    let known = if n <= MOST || ctx.all_near() {
+        tell_all(&ctx, desc, words, number, said, site)?
+    } else {
+        in_rounds(&ctx, desc, words, number, said, site)?
+    };
     mine?;
     if known & DIFFER == 0 {
         return Ok(());
@@ -398,6 +418,69 @@ fn meet<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, said: u32, mine
     let d =
         Detail { peer: pe_of(desc, one), found: pe_of(desc, other) as u64, wanted: number, ..Detail::NONE };
     Err(ctx.fail(Error::TeamMismatch, d))
+}
+
+/// A meeting in which each tells all: what is known after it.
+#[inline(always)]
+fn tell_all<S: Sharing>(
+    ctx: &Ctx<S>,
+    desc: *mut TeamDesc,
+    words: u64,
+    number: u64,
+    said: u32,
+    site: Site,
+) -> Result<u32> {
+    // SAFETY: the host made it.
+    let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
+    let at = |member: u32| words + meeting_at(number, n, member);
+    let mut k = 1;
+    while k < n {
+        let to = pe_of(desc, wrapped(me + k, n));
+        ctx.signal_op(word(at(me)), SignalOp::Set, number << 32 | said as u64, to)?;
+        k += 1;
+    }
+    let (mut known, mut member) = (said, 0);
+    while member < n {
+        if member != me {
+            let theirs = await_number(ctx, at(member), number as u32, pe_of(desc, member), site)?;
+            known = combined(known, theirs, me, member);
+        }
+        member += 1;
+    }
+    Ok(known)
+}
+
+/// Where what a member of a team of `n` says in a meeting comes, in the team's words.
+#[inline(always)]
+pub(super) fn meeting_at(number: u64, n: u32, member: u32) -> u64 {
+    let set = (number & 1) * n as u64;
+    team_words::MEETINGS + (set + member as u64) * 8
+}
+
+/// A meeting in rounds: what is known after it.
+#[inline(always)]
+fn in_rounds<S: Sharing>(
+    ctx: &Ctx<S>,
+    desc: *mut TeamDesc,
+    words: u64,
+    number: u64,
+    said: u32,
+    site: Site,
+) -> Result<u32> {
+    // SAFETY: the host made it.
+    let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
+    let set = words + team_words::IN_ROUNDS + (number & 1) * (team_words::ROUNDS as u64 * 8);
+    let (mut known, mut round) = (said, 0);
+    while round < team_words::ROUNDS && 1u64 << round < n as u64 {
+        let step = 1u32 << round;
+        let (to, from) = (wrapped(me + step, n), wrapped(me + n - step, n));
+        let at = set + round as u64 * 8;
+        ctx.signal_op(word(at), SignalOp::Set, number << 32 | known as u64, pe_of(desc, to))?;
+        let theirs = await_number(ctx, at, number as u32, pe_of(desc, from), site)?;
+        known = combined(known, theirs, me, from);
+        round += 1;
+    }
+    Ok(known)
 }
 
 /// Waits for the word of meeting `number`; returns what it says.
@@ -512,7 +595,7 @@ fn await_values<S: Sharing>(home: Home, words: u64, n: u32, me: u32) -> Result {
     let mut member = 0;
     while member < n {
         if member != me {
-            let at = words + value_at(member);
+            let at = words + value_at(ctx.n_pes(), member);
             ctx.await_word(word(at), Cmp::Ne, 0)?;
             ctx.await_word(word(at + 8), Cmp::Ne, 0)?;
         }

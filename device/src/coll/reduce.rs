@@ -2,9 +2,11 @@
 
 use super::call::{Call, Home};
 use super::element::{Element, Reduce, Scan, is_defined, log_size};
-use super::fold::fold;
+use super::fold::{Members, Row, fold};
 use super::kind;
+use super::near::{self, Ways};
 use super::spread::{Span, check_equal, check_spans, span_of};
+use crate::abi::DevAddr;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::Group;
@@ -31,8 +33,7 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        let what = What { op: op as u32, kind: T::KIND as u32 };
-        reduce::<G, S>(group, Home::of(self), team, what, span_of(dst), span_of(src))
+        self.reduce_bytes(group, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
     }
 
     /// [`Ctx::reduce`] with its operation ([`Reduce`]) and its type ([`ElementKind`](crate::ElementKind)) as numbers.
@@ -50,7 +51,11 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<u8>,
         src: SymSlice<u8>,
     ) -> Result {
-        reduce::<G, S>(group, Home::of(self), team, What { op, kind }, span_of(dst), span_of(src))
+        let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
+        match Ways::in_heap(self, team, dst, src) {
+            Some(w) => near::reduce(group, w.heap, w.near, w.rest, w.places, w.table, team, what, dst, src),
+            None => reduce::<G, S>(group, Home::of(self), team, what, dst, src),
+        }
     }
 
     /// As [`Ctx::reduce`], but member `i` gets block `i` of the result only: `src` has a block for each member, `dst` has
@@ -70,8 +75,7 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        let what = What { op: op as u32, kind: T::KIND as u32 };
-        reduce_scatter::<G, S>(group, Home::of(self), team, what, span_of(dst), span_of(src))
+        self.reduce_scatter_bytes(group, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
     }
 
     /// [`Ctx::reduce_scatter`] with numbers, as [`Ctx::reduce_bytes`].
@@ -89,7 +93,13 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<u8>,
         src: SymSlice<u8>,
     ) -> Result {
-        reduce_scatter::<G, S>(group, Home::of(self), team, What { op, kind }, span_of(dst), span_of(src))
+        let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
+        match Ways::in_heap(self, team, dst, src) {
+            Some(w) => {
+                near::reduce_scatter(group, w.heap, w.near, w.rest, w.places, w.table, team, what, dst, src)
+            }
+            None => reduce_scatter::<G, S>(group, Home::of(self), team, what, dst, src),
+        }
     }
 
     /// Adds up the members' `src` in the order of the team; every member gets the sum up to itself in `dst`, with or
@@ -134,21 +144,21 @@ impl<S: Sharing> Ctx<S> {
 
 /// A reduction and a type of elements, as numbers.
 #[derive(Clone, Copy)]
-struct What {
-    op: u32,
-    kind: u32,
+pub(super) struct What {
+    pub(super) op: u32,
+    pub(super) kind: u32,
 }
 
 impl What {
     #[inline(always)]
-    fn word(self) -> u64 {
+    pub(super) fn word(self) -> u64 {
         (self.op as u64) << 32 | self.kind as u64
     }
 
     /// Checks that there is such a reduction, and that both objects are made of its elements.
     #[inline(always)]
     #[track_caller]
-    fn check<S>(self, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
+    pub(super) fn check<S>(self, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
         let Some(log) = log_size(self.kind).filter(|_| is_defined(self.op, self.kind)) else {
             let d = Detail { found: self.op as u64, wanted: self.kind as u64, ..Detail::NONE };
             return Err(ctx.fail(Error::BadReduction, d));
@@ -167,12 +177,12 @@ impl What {
 #[inline(always)]
 fn piece_bytes<G: Group, S: Sharing>(call: Call<G, S>) -> u64 {
     let (_, bytes) = call.scratch();
-    bytes.checked_div(call.n as u64 - 1).unwrap_or(bytes) & !127
+    bytes.checked_div(call.n as u64).unwrap_or(bytes) & !127
 }
 
 /// Where share `i` of `n` begins, of so many bytes: at a multiple of 16, which no element crosses.
 #[inline(always)]
-fn cut(bytes: u64, i: u64, n: u64) -> u64 {
+pub(super) fn cut(bytes: u64, i: u64, n: u64) -> u64 {
     let units = bytes.div_ceil(16);
     (units.wrapping_mul(i).checked_div(n).unwrap_or(0) * 16).min(bytes)
 }
@@ -192,8 +202,7 @@ fn combine<G: Group, S: Sharing>(
     until: u32,
 ) -> Result {
     let ((scratch, _), piece) = (call.scratch(), piece_bytes(call));
-    // Others' pieces lie one after another, without a gap for this member's.
-    let slot = |member: u32| scratch + (member - (member > call.me) as u32) as u64 * piece;
+    let slot = |member: u32| scratch + member as u64 * piece;
     let mut k = 1;
     while k < call.n {
         let from = call.after(k);
@@ -203,22 +212,13 @@ fn combine<G: Group, S: Sharing>(
         k += 1;
     }
     call.settle()?;
-    let place = |member: u32| if member == call.me { own } else { slot(member) };
     let ctx = call.home.ctx::<S>();
-    let (mut sum, mut member) = (place(0), 1);
-    while member < until {
-        let to = match out {
-            Some(out) if member + 1 == until => out,
-            _ => scratch,
-        };
-        // SAFETY: parts of objects that have been checked, and of the scratch, whose pieces have room for `bytes`.
-        unsafe {
-            let at = |offset: u64| ctx.address::<u8>(offset);
-            let (rank, size) = (call.group.rank(), call.group.size());
-            fold(what.op, what.kind, at(to), at(sum), at(place(member)), bytes, rank, size);
-        }
-        (sum, member) = (to, member + 1);
-    }
+    let at = |offset: u64| ctx.address::<u8>(offset).addr() as u64;
+    let from = Row { own: at(own), first: at(scratch), step: piece };
+    let to = Row { own: at(out.unwrap_or(scratch)), first: 0, step: 0 };
+    let members = Members { me: call.me, n: until, pes: DevAddr(0) };
+    // SAFETY: parts of objects that have been checked, and of the scratch, whose pieces have room for `bytes`.
+    unsafe { fold(call.group, what.op, what.kind, from, to, members, false, bytes) };
     call.group.sync();
     Ok(())
 }

@@ -4,6 +4,7 @@ use bytemuck::Pod;
 
 use super::call::{Call, Home};
 use super::kind;
+use super::near::{self, Ways};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::Group;
@@ -39,7 +40,11 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
         root: u32,
     ) -> Result {
-        broadcast::<G, S>(group, Home::of(self), team, span_of(dst), span_of(src), root)
+        let (dst, src) = (span_of(dst), span_of(src));
+        if let Some(w) = Ways::of(self, team) {
+            return near::broadcast(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src, root);
+        }
+        broadcast::<G, S>(group, Home::of(self), team, dst, src, root)
     }
 
     /// Copies every member's `src` to every member's `dst`, one after another in the order of the team: `dst` is as many
@@ -58,7 +63,11 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        fcollect::<G, S>(group, Home::of(self), team, span_of(dst), span_of(src))
+        let (dst, src) = (span_of(dst), span_of(src));
+        if let Some(w) = Ways::of(self, team) {
+            return near::fcollect(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src);
+        }
+        fcollect::<G, S>(group, Home::of(self), team, dst, src)
     }
 
     /// As [`Ctx::fcollect`], of sources with different lengths, which may be 0. `dst` is long enough for all; what lies
@@ -92,8 +101,11 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        let size = size_of::<T>() as u64;
-        alltoall::<G, S>(group, Home::of(self), team, span_of(dst), span_of(src), size)
+        let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
+        if let Some(w) = Ways::of(self, team) {
+            return near::alltoall(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src, size);
+        }
+        alltoall::<G, S>(group, Home::of(self), team, dst, src, size)
     }
 }
 

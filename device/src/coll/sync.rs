@@ -2,6 +2,7 @@
 
 use crate::coll::call::{Call, Home};
 use crate::coll::kind;
+use crate::coll::near::{self, Ways};
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::Group;
@@ -22,6 +23,9 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn team_sync<G: Group>(&self, group: G, team: Team) -> Result {
+        if let Some(w) = Ways::of(self, team) {
+            return near::sync(group, w.heap, w.near, w.rest, w.places, w.table, team);
+        }
         sync::<G, S>(group, Home::of(self), team)
     }
 
@@ -33,7 +37,10 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn barrier<G: Group>(&self, group: G, team: Team) -> Result {
-        self.quiet(group)?;
+        // A meeting begins with a fence, and that is all there is to complete where nothing goes through a NIC.
+        if !self.all_near() {
+            self.quiet(group)?;
+        }
         self.team_sync(group, team)
     }
 

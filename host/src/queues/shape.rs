@@ -53,8 +53,7 @@ impl Shape {
             depth: config.sq_depth.get().into(),
             collapsed: config.cq == CqKind::Collapsed,
             teams: config.teams.get().max(Team::PREDEFINED),
-            // A line for each member, at least: collective calls go on line by line.
-            team_scratch: config.team_scratch.0.max(u64::from(n_pes) * 128).next_multiple_of(128),
+            team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
             budget: config.queue_memory.0,
         }
     }

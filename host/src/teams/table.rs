@@ -77,6 +77,8 @@ impl Table {
             generation,
             my_pe: members[me as usize],
             n_pes: pes.len() as u32,
+            start: pes[0],
+            stride: stride(pes),
             pes: addr(lists),
             members: addr(lists + Self::list_bytes(self.shape)),
             ..Zeroable::zeroed()
@@ -88,5 +90,27 @@ impl Table {
     pub(super) fn clear(&self, slot: u32) -> Result<()> {
         let at = Self::desc_at(slot) + offset_of!(TeamDesc, generation) as u64;
         self.region.write(at, bytemuck::bytes_of(&0u32))
+    }
+}
+
+/// From each of them to the next one, wrapping; 0 if the steps differ. One alone is as good as many.
+fn stride(pes: &[u32]) -> u32 {
+    let mut steps = pes.windows(2).map(|two| two[1].wrapping_sub(two[0]));
+    let first = steps.next().unwrap_or(1);
+    if steps.all(|step| step == first) { first } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stride;
+
+    #[test]
+    fn teams_with_equal_steps() {
+        assert_eq!(stride(&[4]), 1);
+        assert_eq!(stride(&[4, 7]), 3);
+        assert_eq!(stride(&[4, 3, 2]), u32::MAX);
+        assert_eq!(stride(&[1, 3, 5]), 2);
+        assert_eq!(stride(&[1, 3, 4]), 0);
+        assert_eq!(stride(&[1, 0, 2]), 0);
     }
 }

@@ -1,0 +1,83 @@
+//! Who uses a team on this PE: one group at a time.
+//!
+//! One word of the team says whether a group has it, whether its members are out of step, and how often they have met
+//! ([`team_word`]). A group takes the team by setting a bit, and gives it back by storing the word anew: only the group that
+//! has the team changes its number. Neither orders anything: a group that has the team begins with a barrier and a fence
+//! before anybody hears of it, and ends with a barrier behind its last access; the calls that count more than meetings
+//! see to the rest themselves.
+
+use crate::abi::{DevAddr, TeamDesc, team_word};
+use crate::arch::{Gpu, Scope};
+use crate::error::{Detail, Error, Result, record};
+use crate::team::Team;
+
+/// Asks for the team: what its word was. [`granted`] says what that means. Two steps, since an answer takes its time.
+///
+/// # Safety
+/// The host made the entry, whichever team it is of.
+#[inline(always)]
+pub(super) unsafe fn ask(desc: *mut TeamDesc) -> u64 {
+    // SAFETY: the caller's promise; only atomics touch the word.
+    unsafe { Gpu::fetch_or_relaxed(&raw mut (*desc).word.word, team_word::BUSY) }
+}
+
+/// The number of the team's last meeting, if the group that found `word` has it now. The entry is of the team with this
+/// `generation`.
+///
+/// # Safety
+/// As [`ask`], which this thread has called.
+#[inline(always)]
+#[track_caller]
+pub(super) unsafe fn granted(
+    state: DevAddr,
+    desc: *mut TeamDesc,
+    generation: u32,
+    word: u64,
+    team: Team,
+) -> Result<u64> {
+    let (right, free) = (generation == team.generation() && generation != 0, word & team_word::BUSY == 0);
+    if right && free && word & team_word::FAILED == 0 {
+        return Ok(word >> team_word::SHIFT);
+    }
+    // SAFETY: the caller's promise; a group that has set the bit, and does not stay, takes it back.
+    let failed = unsafe {
+        if free {
+            Gpu::store_relaxed(&raw mut (*desc).word.word, word);
+        }
+        Gpu::fence();
+        Gpu::load_relaxed(&raw const (*desc).counters.failed)
+    };
+    let (error, found, wanted) = if !right {
+        (Error::BadTeam, team.slot() as u64, team.generation() as u64)
+    } else if !free {
+        (Error::TeamBusy, Detail::NONE.found, Detail::NONE.wanted)
+    } else {
+        (Error::TeamFailed, failed, Detail::NONE.wanted)
+    };
+    Err(record(state, error, Detail { found, wanted, ..Detail::NONE }, core::panic::Location::caller()))
+}
+
+/// Gives the team back after meeting number `number`; of no use if the members are out of step.
+///
+/// # Safety
+/// The group of this thread has the team, and has come here.
+#[inline(always)]
+pub(super) unsafe fn give(desc: *mut TeamDesc, number: u64, result: Result) {
+    use Error::{BadPe, BadReduction, LengthMismatch, OutOfRange, Overlap, TeamBusy, TeamMismatch};
+    let mut word = number << team_word::SHIFT;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match result {
+            // Of these, all members know from a meeting; the last has changed nothing.
+            Ok(())
+            | Err(BadPe | BadReduction | LengthMismatch | OutOfRange | Overlap | TeamMismatch | TeamBusy) => {
+            }
+            Err(error) => {
+                Gpu::store_relaxed(&raw mut (*desc).counters.failed, error as u64);
+                Gpu::fence();
+                word |= team_word::FAILED;
+            }
+        }
+        Gpu::store_relaxed(&raw mut (*desc).word.word, word);
+    }
+}
