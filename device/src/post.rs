@@ -5,9 +5,8 @@ use rushmem_mlx5::{Flags, Wqe};
 use crate::arch;
 use crate::error::{Error, Result, Site};
 use crate::group::Group;
-use crate::qp::{Link, Qp, Reservation, Ticket};
+use crate::qp::{Qp, Reservation, Ticket};
 use crate::sharing::Sharing;
-use crate::sq::Bell;
 
 /// The lanes of a warp that post to one QP together.
 #[derive(Clone, Copy)]
@@ -66,7 +65,6 @@ impl Lanes {
 pub(crate) struct Posting {
     lanes: Lanes,
     all: Reservation,
-    link: Link,
     /// The calling lane's first block.
     pub(crate) first: u64,
     /// The flags of the calling lane's last WQE; all others are unsignalled.
@@ -84,10 +82,10 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
     let all = lanes.count as u64 * blocks;
 
     let mut why = Ok(());
-    let (mut first, mut seen) = (FAILED, Bell(0));
+    let (mut first, mut alone) = (FAILED, false);
     if lanes.rank == 0 {
         match qp.reserve(all, site) {
-            Ok(r) => (first, seen) = (r.first, r.seen),
+            Ok(r) => (first, alone) = (r.first, r.alone),
             Err(e) => why = Err(e),
         }
     }
@@ -98,26 +96,19 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
     }
     Ok(Posting {
         lanes,
-        all: Reservation { first, end: first + all, seen },
-        link: qp.link(),
+        all: Reservation { first, end: first + all, alone },
         first: first + lanes.rank as u64 * blocks,
         last: if lanes.rank + 1 == lanes.count { Flags::SIGNALED } else { Flags::NONE },
     })
 }
 
 impl Posting {
-    /// Writes one WQE at block `index`, one of the calling lane's; returns the block after it.
-    #[inline(always)]
-    pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
-        self.link.write(index, wqe, flags)
-    }
-
     /// Makes the blocks, which are written, the NIC's. The ticket covers the WQEs of all the lanes.
     #[inline(always)]
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> Ticket {
         self.lanes.sync();
         if self.lanes.rank == 0 {
-            qp.publish(self.link, self.all);
+            qp.publish(self.all);
         }
         self.all.ticket()
     }
@@ -159,10 +150,10 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     while at < count {
         let n = room.min(count - at);
         let mut why = Error::InGroup;
-        let (mut first, mut seen) = (FAILED, Bell(0));
+        let (mut first, mut alone) = (FAILED, false);
         if group.leader() {
             match qp.reserve(n, site) {
-                Ok(r) => (first, seen) = (r.first, r.seen),
+                Ok(r) => (first, alone) = (r.first, r.alone),
                 Err(e) => why = e,
             }
         }
@@ -170,16 +161,15 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         if first == FAILED {
             return Err(why);
         }
-        let link = qp.link();
         let mut k = group.rank() as u64;
         while k < n {
-            link.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
+            qp.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
             k += group.size() as u64;
         }
         group.sync();
-        let all = Reservation { first, end: first + n, seen };
+        let all = Reservation { first, end: first + n, alone };
         if group.leader() {
-            qp.publish(link, all);
+            qp.publish(all);
         }
         last = Some(all.ticket());
         at += n;
@@ -200,6 +190,6 @@ pub(crate) fn post<G: Group, S: Sharing>(
     site: Site,
 ) -> Result<Ticket> {
     let posting = begin(qp, Lanes::of(group, qp, blocks, site), blocks, site)?;
-    posting.write(posting.first, wqe, posting.last);
+    qp.write(posting.first, wqe, posting.last);
     Ok(posting.commit(qp))
 }

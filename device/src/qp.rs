@@ -13,7 +13,7 @@ use crate::abi::{
 use crate::arch::{self, Cta, Gpu, Scope, Sys, SysWord};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
 use crate::sharing::{Exclusive, Sharing};
-use crate::sq::{self, Bell, Words};
+use crate::sq::{self, Alone, Bell, Words};
 use crate::wait::Watch;
 
 /// A count of blocks: an operation has completed once the QP's `done` reaches it.
@@ -33,19 +33,17 @@ pub(crate) struct Qp<'a, S> {
 pub(crate) struct Reservation {
     pub(crate) first: u64,
     pub(crate) end: u64,
-    /// The bell, as it was when they were reserved.
-    pub(crate) seen: Bell,
+    /// True if the bell seemed to wait for them.
+    pub(crate) alone: bool,
 }
 
-/// What posting needs of a [`Connection`], in registers.
+/// What posting needs of a [`Connection`].
 #[derive(Clone, Copy)]
-pub(crate) struct Link {
+struct Link {
     sq: DevAddr,
     dbr: DevAddr,
     uar: DevAddr,
     qpn: u32,
-    /// Depth of the queue, less one.
-    mask: u64,
 }
 
 impl Reservation {
@@ -56,32 +54,6 @@ impl Reservation {
 }
 
 impl Link {
-    /// Writes one WQE at block `index` of a reservation; returns the block after it.
-    #[inline(always)]
-    pub(crate) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
-        let entry = wqe.emit(index as u16, self.qpn, flags);
-        let [head, tail] = entry.blocks;
-        self.write_block(index, head);
-        if entry.n_blocks() == 1 {
-            return index + 1;
-        }
-        self.write_block(index + 1, tail);
-        index + 2
-    }
-
-    #[inline(always)]
-    fn write_block(self, index: u64, block: Wqebb) {
-        let slot = self.sq.add((index & self.mask) * 64).ptr::<[u32; 4]>();
-        let [a, b, c, d] = block.0;
-        // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
-        unsafe {
-            arch::store16(slot, a.0);
-            arch::store16(slot.add(1), b.0);
-            arch::store16(slot.add(2), c.0);
-            arch::store16(slot.add(3), d.0);
-        }
-    }
-
     /// Writes the doorbell record, then the doorbell: WQEs, record and register become visible in this order, to the NIC and
     /// whoever else looks, since each of the two stores is a strong one at system scope and follows a release at system
     /// scope. What other threads have published is covered: their ends, or their lanes' barrier, came before.
@@ -124,14 +96,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// seen it made. The loads are made where they are written, and never earlier: before that, an L1 cache that has met the
     /// line would keep what was in it.
     #[inline(always)]
-    pub(crate) fn link(&self) -> Link {
+    fn link(&self) -> Link {
         // SAFETY: 32 bytes of the entry; the connection is written once, before that.
         let ([a, b, c, d], [e, f, qpn, _]) = unsafe {
             let at = (&raw const (*self.entry).connection).cast::<[u32; 4]>();
             (arch::load16_gated(at), arch::load16_gated(at.add(1)))
         };
         let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
-        Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, mask: self.depth() - 1 }
+        Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn }
     }
 
     /// An address, or another word of 8 bytes, of the connection. As [`Qp::link`].
@@ -156,19 +128,46 @@ impl<'a, S: Sharing> Qp<'a, S> {
         // looked at again.
         // SAFETY: a word of the QP's state.
         let done = unsafe { S::Scope::load_gate(self.word(offset_of!(QpState, done))) };
-        let seen = if S::SHARED && !S::HELD { self.look() } else { Bell(0) };
+        let seen = if S::SHARED && !S::HELD { self.look() } else { Bell(u64::MAX) };
         let first = Words::reserve(self, blocks);
         let end = first + blocks;
         let wanted = end - self.depth();
         if done < wanted {
             self.wait(Ticket(wanted), site)?;
         }
-        Ok(Reservation { first, end, seen })
+        Ok(Reservation { first, end, alone: seen.waits_for(first) })
+    }
+
+    /// Writes one WQE at block `index` of a reservation; returns the block after it.
+    #[inline(always)]
+    pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        let Link { sq, qpn, .. } = self.link();
+        let entry = wqe.emit(index as u16, qpn, flags);
+        let [head, tail] = entry.blocks;
+        self.write_block(sq, index, head);
+        if entry.n_blocks() == 1 {
+            return index + 1;
+        }
+        self.write_block(sq, index + 1, tail);
+        index + 2
+    }
+
+    #[inline(always)]
+    fn write_block(&self, sq: DevAddr, index: u64, block: Wqebb) {
+        let slot = sq.add((index & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
+        let [a, b, c, d] = block.0;
+        // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
+        unsafe {
+            arch::store16(slot, a.0);
+            arch::store16(slot.add(1), b.0);
+            arch::store16(slot.add(2), c.0);
+            arch::store16(slot.add(3), d.0);
+        }
     }
 
     /// Makes a written reservation the NIC's.
     #[inline(always)]
-    pub(crate) fn publish(&self, link: Link, r: Reservation) {
+    pub(crate) fn publish(&self, r: Reservation) {
         if S::HELD {
             if S::SHARED {
                 sq::hold(self, self.depth(), r.first, r.end);
@@ -176,28 +175,31 @@ impl<'a, S: Sharing> Qp<'a, S> {
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), r.end) }
         } else if S::SHARED {
-            sq::publish(self, link.mask + 1, r.first, r.end, r.seen, |end| link.bell(end));
+            let ended = if r.alone {
+                let link = self.link();
+                sq::alone(self, r.first, r.end, |end| link.bell(end))
+            } else {
+                Alone::Missed
+            };
+            match ended {
+                Alone::Done => {}
+                Alone::Knocked => serve::<S>(self.entry, r.end),
+                Alone::Missed => publish::<S>(self.entry, r.first, r.end),
+            }
         } else {
             // The doorbell never goes back: what was held back is behind this.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, held)), 0) };
-            link.bell(r.end);
+            self.link().bell(r.end);
         }
     }
 
     /// Rings for what a batch has held back, if anything. Who waits for WQEs does this first.
     #[inline(always)]
     pub(crate) fn submit(&self) {
-        let held = self.word(offset_of!(QpState, held));
         // SAFETY: a word of the QP's state.
-        if unsafe { S::Scope::load_relaxed(held) } == 0 {
-            return;
-        }
-        // SAFETY: as above.
-        match unsafe { S::Scope::swap_acq_rel(held, 0) } {
-            0 => {}
-            _ if S::SHARED => sq::ring(self, self.depth(), |end| self.link().bell(end)),
-            end => self.link().bell(end),
+        if unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, held))) } != 0 {
+            submit::<S>(self.entry);
         }
     }
 
@@ -466,6 +468,36 @@ impl<S: Sharing> Words for Qp<'_, S> {
     fn leave(&self, from: Bell, to: Bell) -> Bell {
         // SAFETY: a word of the QP's state.
         Bell(unsafe { S::Scope::compare_swap_release(self.bell(), from.0, to.0) })
+    }
+}
+
+/// As [`sq::publish`]. Not inlined, as all that follows: what a posting rarely needs is not worth the registers that it
+/// would take of every kernel.
+#[inline(never)]
+fn publish<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    sq::publish(&qp, qp.depth(), first, end, |end| qp.link().bell(end));
+}
+
+/// As [`sq::serve`].
+#[inline(never)]
+fn serve<S: Sharing>(entry: *mut QpEntry, rung: u64) {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    sq::serve(&qp, qp.depth(), rung, |end| qp.link().bell(end));
+}
+
+/// Rings for what is held back. As [`publish`].
+#[inline(never)]
+fn submit<S: Sharing>(entry: *mut QpEntry) {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    // SAFETY: a word of the QP's state.
+    match unsafe { S::Scope::swap_acq_rel(qp.word(offset_of!(QpState, held)), 0) } {
+        0 => {}
+        _ if S::SHARED => sq::ring(&qp, qp.depth(), |end| qp.link().bell(end)),
+        end => qp.link().bell(end),
     }
 }
 

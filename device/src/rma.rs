@@ -342,7 +342,7 @@ pub(crate) fn fetch<S: Sharing>(
     let taken = qp.take_fetch_slot(index, site);
     let slot = qp.fetch_slot(index);
     if taken.is_ok() {
-        posting.write(index, &wqe(slot), posting.last);
+        qp.write(index, &wqe(slot), posting.last);
     }
     let ticket = posting.commit_if(qp, taken)?;
     qp.wait(ticket, site)?;

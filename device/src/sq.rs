@@ -50,6 +50,12 @@ impl Bell {
         Self(rung | Self::HELD)
     }
 
+    /// True if nothing else is to be announced than what begins at block `first`, and nobody holds it.
+    #[inline(always)]
+    pub fn waits_for(self, first: u64) -> bool {
+        self == Self::free(first, false)
+    }
+
     /// Blocks announced.
     #[inline(always)]
     const fn rung(self) -> u64 {
@@ -74,7 +80,7 @@ pub trait Words {
     fn set_end(&self, slot: u64, end: u64);
     /// The bell. Relaxed.
     fn look(&self) -> Bell;
-    /// Puts `to` in the place of `from`; the bell as it was found. Relaxed: [`publish`] says why that is enough.
+    /// Puts `to` in the place of `from`; the bell as it was found. Relaxed: [`alone`] says why that is enough.
     fn take(&self, from: Bell, to: Bell) -> Bell;
     /// Sets [`Bell::KNOCK`]; the bell as it was. Release.
     fn knock(&self) -> Bell;
@@ -84,30 +90,38 @@ pub trait Words {
     fn leave(&self, from: Bell, to: Bell) -> Bell;
 }
 
-/// Says that the blocks from `first` to `end` of a queue of `depth` are written, and rings if nobody else does. `seen` is what
-/// [`Words::look`] has told at any time before.
+/// How [`alone`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// All is announced.
+    Done,
+    /// The blocks are announced, and somebody has knocked: the caller holds the bell, and must [`serve`].
+    Knocked,
+    /// Nothing was done: the caller must [`publish`].
+    Missed,
+}
+
+/// The short way: announces the blocks from `first` to `end`, which are written, if nothing else is to be announced and
+/// nobody holds the bell. Worth a try if [`Bell::waits_for`] them, as it was seen at any time before.
 ///
-/// `bell` gets the new producer index. It is called by one thread at a time, with growing indices, and what was
-/// written before any `publish` that it covers happens before it. It begins with a fence, so that its stores come after the
-/// WQEs that they announce; and also after those of the holder before, in whatever order the bell was taken.
+/// Here and below, `bell` gets the new producer index. It is called by one thread at a time, with growing indices, and what
+/// was written before any `publish` or `alone` that it covers happens before it. It begins with a fence, so that its stores
+/// come after the WQEs that they announce; and also after those of the holder before, in whatever order the bell was taken.
 #[inline(always)]
-pub fn publish<W: Words>(words: &W, depth: u64, first: u64, end: u64, seen: Bell, mut bell: impl FnMut(u64)) {
+pub fn alone<W: Words>(words: &W, first: u64, end: u64, bell: impl FnOnce(u64)) -> Alone {
     let (alone, held) = (Bell::free(first, false), Bell::held(first));
-    let rung = if seen == alone && words.take(alone, held) == alone {
-        bell(end);
-        if words.leave(held, Bell::free(end, false)) == held {
-            return;
-        }
-        end
-    } else {
-        hold(words, depth, first, end);
-        let found = words.knock();
-        if found.is_held() {
-            return;
-        }
-        found.rung()
-    };
-    serve(words, depth, rung, bell)
+    if words.take(alone, held) != alone {
+        return Alone::Missed;
+    }
+    bell(end);
+    if words.leave(held, Bell::free(end, false)) == held { Alone::Done } else { Alone::Knocked }
+}
+
+/// Says that the blocks from `first` to `end` of a queue of `depth` are written, and rings if nobody else does.
+#[inline(always)]
+pub fn publish<W: Words>(words: &W, depth: u64, first: u64, end: u64, bell: impl FnMut(u64)) {
+    hold(words, depth, first, end);
+    ring(words, depth, bell);
 }
 
 /// As [`publish`], without ringing: the blocks are announced with the next ones that are, or by [`ring`].
@@ -129,7 +143,7 @@ pub fn ring<W: Words>(words: &W, depth: u64, bell: impl FnMut(u64)) {
 /// The part of the bell's holder, when somebody has knocked: announces what is published from `rung` on, until nobody
 /// knocks meanwhile.
 #[inline(always)]
-fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMut(u64)) {
+pub fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMut(u64)) {
     loop {
         let held = Bell::held(rung);
         words.hear(held);

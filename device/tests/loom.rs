@@ -13,7 +13,7 @@ use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::fence;
 use loom::thread;
-use rushmem_device::sq::{self, Bell, Words};
+use rushmem_device::sq::{self, Alone, Bell, Words};
 
 /// A queue of `DEPTH` one-block slots.
 struct Queue<const DEPTH: usize> {
@@ -54,7 +54,15 @@ impl<const DEPTH: usize> Queue<DEPTH> {
             // SAFETY: `reserve` and the wait above made the slot this thread's alone; loom checks it.
             slot.with_mut(|p| unsafe { *p = block + 1 });
         }
-        sq::publish(self, DEPTH as u64, first, end, seen, |now| self.ring(now));
+        let ended = match seen.waits_for(first) {
+            true => sq::alone(self, first, end, |now| self.ring(now)),
+            false => Alone::Missed,
+        };
+        match ended {
+            Alone::Done => {}
+            Alone::Knocked => sq::serve(self, DEPTH as u64, end, |now| self.ring(now)),
+            Alone::Missed => sq::publish(self, DEPTH as u64, first, end, |now| self.ring(now)),
+        }
     }
 
     /// As [`Queue::post`], in a batch that ends later.
