@@ -25,7 +25,7 @@ impl QpState {
     /// The state of a QP without connection.
     pub fn unconnected() -> Self {
         let mut state: Self = Zeroable::zeroed();
-        (state.reserved.word, state.rung.word) = (FIRST, FIRST);
+        (state.reserved.word, state.bell.word) = (FIRST, FIRST);
         state
     }
 }
@@ -185,13 +185,10 @@ pub struct PeerDesc {
     pub direct: DevAddr,
 }
 
-/// A QP towards a peer, which may not be there yet: what is known from the start and never changes. Its
-/// [`Connection`] follows it in memory.
+/// A QP towards a peer, which may not be there yet: what is known from the start and never changes.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpDesc {
-    /// [`QpState`].
-    pub state: DevAddr,
     /// The PE's [`DeviceState`].
     pub pe_state: DevAddr,
     /// The [`Handshake`], in host memory.
@@ -209,12 +206,12 @@ pub struct QpDesc {
     /// Number of its NIC, the same at both ends.
     pub rail: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 20],
+    pub reserved: [u32; 22],
 }
 
 /// The queues of a QP. The thread that fetches it from the [`Handshake`] writes it before it raises [`QpState::done`] to
 /// [`FIRST`], others read it after they have seen that: it has a line of its own, so that no cache holds an earlier
-/// content.
+/// content. What every posting needs comes first: two loads of 16 bytes.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Connection {
@@ -224,6 +221,10 @@ pub struct Connection {
     pub dbr: DevAddr,
     /// Doorbell register of the UAR page.
     pub uar: DevAddr,
+    /// QP number.
+    pub qpn: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
     /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
     /// A word for each block: where the reservation that starts there ends.
@@ -232,13 +233,12 @@ pub struct Connection {
     pub fetch_busy: DevAddr,
     /// Heap offset of the 8-byte fetch slots, one for each block.
     pub fetch: u64,
-    /// QP number.
-    pub qpn: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 17],
+    pub reserved_2: [u64; 8],
 }
 
-/// A descriptor and its connection: what tables of QPs consist of.
+/// A descriptor, its connection and its words: what tables of QPs consist of. All that a posting needs lies at distances
+/// that are known from the entry's address, so that the loads do not wait for each other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpEntry {
@@ -246,6 +246,8 @@ pub struct QpEntry {
     pub desc: QpDesc,
     /// What is known once it is connected.
     pub connection: Connection,
+    /// What kernels update.
+    pub state: QpState,
 }
 
 /// How a kernel comes to the connection of a QP. It lies in host memory, since the host may not be able to write to a
@@ -294,10 +296,8 @@ pub struct QpState {
     pub reserved: Line,
     /// Blocks known to have completed; 0 while the QP is not connected.
     pub done: Line,
-    /// 1 while some thread writes the doorbell.
+    /// Blocks announced to the NIC, and who announces more: see [`Bell`](crate::sq::Bell).
     pub bell: Line,
-    /// Blocks announced to the NIC; belongs to the holder of `bell`.
-    pub rung: Line,
     /// 1 while some thread polls the CQ for all that wait.
     pub poller: Line,
     /// CQ entries consumed; belongs to the holder of `poller`, as `done` does.
@@ -541,6 +541,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpDesc, flags),
         offset_of!(QpDesc, rail),
         offset_of!(QpEntry, connection),
+        offset_of!(QpEntry, state),
         offset_of!(Connection, fetch),
         offset_of!(Connection, qpn),
         size_of::<QpState>(),
@@ -582,6 +583,7 @@ const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
     assert!(size_of::<CtxParts>() == 192);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
+    assert!(offset_of!(Connection, uar) == 16 && offset_of!(Connection, qpn) == 24);
     assert!(size_of::<Line>() == 128);
     assert!(offset_of!(DeviceState, records) == 128);
     assert!(size_of::<TeamDesc>() == 3 * 128);

@@ -5,8 +5,9 @@ use rushmem_mlx5::{Flags, Wqe};
 use crate::arch;
 use crate::error::{Error, Result, Site};
 use crate::group::Group;
-use crate::qp::{Qp, Reservation, Ticket};
+use crate::qp::{Link, Qp, Reservation, Ticket};
 use crate::sharing::Sharing;
+use crate::sq::Bell;
 
 /// The lanes of a warp that post to one QP together.
 #[derive(Clone, Copy)]
@@ -45,15 +46,18 @@ impl Lanes {
         if self.count == 1 { value } else { arch::shuffle(self.mask, value, self.mask.trailing_zeros()) }
     }
 
-    /// True if any of them voted so; orders memory among them.
+    /// True if any of them voted so.
     #[inline(always)]
     fn any(self, vote: bool) -> bool {
-        if self.count == 1 {
-            return vote;
+        if self.count == 1 { vote } else { arch::ballot(self.mask, vote) != 0 }
+    }
+
+    /// Orders memory among them.
+    #[inline(always)]
+    fn sync(self) {
+        if self.count > 1 {
+            arch::sync_warp(self.mask);
         }
-        let any = arch::ballot(self.mask, vote) != 0;
-        arch::sync_warp(self.mask);
-        any
     }
 }
 
@@ -62,6 +66,7 @@ impl Lanes {
 pub(crate) struct Posting {
     lanes: Lanes,
     all: Reservation,
+    link: Link,
     /// The calling lane's first block.
     pub(crate) first: u64,
     /// The flags of the calling lane's last WQE; all others are unsignalled.
@@ -79,10 +84,10 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
     let all = lanes.count as u64 * blocks;
 
     let mut why = Ok(());
-    let mut first = FAILED;
+    let (mut first, mut seen) = (FAILED, Bell(0));
     if lanes.rank == 0 {
         match qp.reserve(all, site) {
-            Ok(r) => first = r.first,
+            Ok(r) => (first, seen) = (r.first, r.seen),
             Err(e) => why = Err(e),
         }
     }
@@ -93,25 +98,39 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
     }
     Ok(Posting {
         lanes,
-        all: Reservation { first, end: first + all },
+        all: Reservation { first, end: first + all, seen },
+        link: qp.link(),
         first: first + lanes.rank as u64 * blocks,
         last: if lanes.rank + 1 == lanes.count { Flags::SIGNALED } else { Flags::NONE },
     })
 }
 
 impl Posting {
-    /// Makes the blocks the NIC's. `written` says whether the calling lane could write its own; if one could not, it
-    /// has poisoned the QP, and nothing is posted. The ticket covers the WQEs of all the lanes.
+    /// Writes one WQE at block `index`, one of the calling lane's; returns the block after it.
     #[inline(always)]
-    pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<Ticket> {
+    pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        self.link.write(index, wqe, flags)
+    }
+
+    /// Makes the blocks, which are written, the NIC's. The ticket covers the WQEs of all the lanes.
+    #[inline(always)]
+    pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> Ticket {
+        self.lanes.sync();
+        if self.lanes.rank == 0 {
+            qp.publish(self.link, self.all);
+        }
+        self.all.ticket()
+    }
+
+    /// The same where writing can fail. `written` says whether the calling lane could write its own; if one could not, it
+    /// has poisoned the QP, and nothing is posted.
+    #[inline(always)]
+    pub(crate) fn commit_if<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<Ticket> {
         if self.lanes.any(written.is_err()) {
             written?;
             return Err(Error::Poisoned);
         }
-        if self.lanes.rank == 0 {
-            qp.publish(self.all);
-        }
-        Ok(self.all.ticket())
+        Ok(self.commit(qp))
     }
 }
 
@@ -140,10 +159,10 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     while at < count {
         let n = room.min(count - at);
         let mut why = Error::InGroup;
-        let mut first = FAILED;
+        let (mut first, mut seen) = (FAILED, Bell(0));
         if group.leader() {
             match qp.reserve(n, site) {
-                Ok(r) => first = r.first,
+                Ok(r) => (first, seen) = (r.first, r.seen),
                 Err(e) => why = e,
             }
         }
@@ -151,15 +170,16 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         if first == FAILED {
             return Err(why);
         }
+        let link = qp.link();
         let mut k = group.rank() as u64;
         while k < n {
-            qp.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
+            link.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
             k += group.size() as u64;
         }
         group.sync();
-        let all = Reservation { first, end: first + n };
+        let all = Reservation { first, end: first + n, seen };
         if group.leader() {
-            qp.publish(all);
+            qp.publish(link, all);
         }
         last = Some(all.ticket());
         at += n;
@@ -180,6 +200,6 @@ pub(crate) fn post<G: Group, S: Sharing>(
     site: Site,
 ) -> Result<Ticket> {
     let posting = begin(qp, Lanes::of(group, qp, blocks, site), blocks, site)?;
-    qp.write(posting.first, wqe, posting.last);
-    posting.commit(qp, Ok(()))
+    posting.write(posting.first, wqe, posting.last);
+    Ok(posting.commit(qp))
 }

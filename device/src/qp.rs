@@ -10,10 +10,10 @@ use crate::abi::{
     Connection, ControlPage, DevAddr, DeviceState, FIRST, Handshake, QpDesc, QpEntry, QpState, answer,
     qp_flags,
 };
-use crate::arch::{self, Gpu, Scope, Sys, SysWord};
+use crate::arch::{self, Cta, Gpu, Scope, Sys, SysWord};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
 use crate::sharing::{Exclusive, Sharing};
-use crate::sq::{self, Words};
+use crate::sq::{self, Bell, Words};
 use crate::wait::Watch;
 
 /// A count of blocks: an operation has completed once the QP's `done` reaches it.
@@ -33,12 +33,70 @@ pub(crate) struct Qp<'a, S> {
 pub(crate) struct Reservation {
     pub(crate) first: u64,
     pub(crate) end: u64,
+    /// The bell, as it was when they were reserved.
+    pub(crate) seen: Bell,
+}
+
+/// What posting needs of a [`Connection`], in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Link {
+    sq: DevAddr,
+    dbr: DevAddr,
+    uar: DevAddr,
+    qpn: u32,
+    /// Depth of the queue, less one.
+    mask: u64,
 }
 
 impl Reservation {
     #[inline(always)]
     pub(crate) fn ticket(self) -> Ticket {
         Ticket(self.end)
+    }
+}
+
+impl Link {
+    /// Writes one WQE at block `index` of a reservation; returns the block after it.
+    #[inline(always)]
+    pub(crate) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        let entry = wqe.emit(index as u16, self.qpn, flags);
+        let [head, tail] = entry.blocks;
+        self.write_block(index, head);
+        if entry.n_blocks() == 1 {
+            return index + 1;
+        }
+        self.write_block(index + 1, tail);
+        index + 2
+    }
+
+    #[inline(always)]
+    fn write_block(self, index: u64, block: Wqebb) {
+        let slot = self.sq.add((index & self.mask) * 64).ptr::<[u32; 4]>();
+        let [a, b, c, d] = block.0;
+        // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
+        unsafe {
+            arch::store16(slot, a.0);
+            arch::store16(slot.add(1), b.0);
+            arch::store16(slot.add(2), c.0);
+            arch::store16(slot.add(3), d.0);
+        }
+    }
+
+    /// Writes the doorbell record, then the doorbell: WQEs, record and register become visible in this order, to the NIC and
+    /// whoever else looks, since each of the two stores is a strong one at system scope and follows a release at system
+    /// scope. What other threads have published is covered: their ends, or their lanes' barrier, came before.
+    ///
+    /// Two releases suffice, and neither empties the L1 cache. The first makes this thread's stores come after those of the
+    /// bell's holder before, too: it waits until they are there, and the bell was seen to be free before it began.
+    #[inline(always)]
+    fn bell(self, end: u64) {
+        // SAFETY: the host mapped both; the bell's holder alone writes them.
+        unsafe {
+            Sys::release();
+            <u32 as SysWord>::store_relaxed(self.dbr.ptr(), record_word(end as u16));
+            Sys::release();
+            arch::store_mmio(self.uar.ptr(), Doorbell::producer(self.qpn, end as u16).raw());
+        }
     }
 }
 
@@ -62,11 +120,27 @@ impl<'a, S: Sharing> Qp<'a, S> {
         unsafe { &(*self.entry).desc }
     }
 
-    /// The queues. Only those may look who have a reservation: with it, they have seen the connection made.
+    /// What posting needs of the connection. Only those may look at a connection who have a reservation: with it, they have
+    /// seen it made. The loads are made where they are written, and never earlier: before that, an L1 cache that has met the
+    /// line would keep what was in it.
     #[inline(always)]
-    fn connection(&self) -> &'a Connection {
-        // SAFETY: it is written once, before that.
-        unsafe { &(*self.entry).connection }
+    pub(crate) fn link(&self) -> Link {
+        // SAFETY: 32 bytes of the entry; the connection is written once, before that.
+        let ([a, b, c, d], [e, f, qpn, _]) = unsafe {
+            let at = (&raw const (*self.entry).connection).cast::<[u32; 4]>();
+            (arch::load16_gated(at), arch::load16_gated(at.add(1)))
+        };
+        let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
+        Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, mask: self.depth() - 1 }
+    }
+
+    /// An address, or another word of 8 bytes, of the connection. As [`Qp::link`].
+    #[inline(always)]
+    fn connected(&self, field: usize) -> DevAddr {
+        // SAFETY: a field of the entry; the connection is written once, before that.
+        DevAddr(unsafe {
+            Cta::load_relaxed(self.entry.cast::<u8>().add(offset_of!(QpEntry, connection) + field).cast())
+        })
     }
 
     #[inline(always)]
@@ -77,41 +151,24 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Hands out `blocks` blocks (at most the depth), and waits until they may be written.
     #[inline(always)]
     pub(crate) fn reserve(&self, blocks: u64, site: Site) -> Result<Reservation> {
+        // All three are on their way before the first is needed. `done` is a gate: behind it the connection is read, by loads
+        // that are made where they are written, and slots are overwritten that the NIC has read. It may lag: then it is
+        // looked at again.
+        // SAFETY: a word of the QP's state.
+        let done = unsafe { S::Scope::load_gate(self.word(offset_of!(QpState, done))) };
+        let seen = if S::SHARED && !S::HELD { self.look() } else { Bell(0) };
         let first = Words::reserve(self, blocks);
         let end = first + blocks;
-        self.wait(Ticket(end - self.depth()), site)?;
-        Ok(Reservation { first, end })
-    }
-
-    /// Writes one WQE at block `index` of a reservation; returns the block after it.
-    #[inline(always)]
-    pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
-        let entry = wqe.emit(index as u16, self.connection().qpn, flags);
-        let [head, tail] = entry.blocks;
-        self.write_block(index, head);
-        if entry.n_blocks() == 1 {
-            return index + 1;
+        let wanted = end - self.depth();
+        if done < wanted {
+            self.wait(Ticket(wanted), site)?;
         }
-        self.write_block(index + 1, tail);
-        index + 2
-    }
-
-    #[inline(always)]
-    fn write_block(&self, index: u64, block: Wqebb) {
-        let slot = self.connection().sq.add((index & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
-        let [a, b, c, d] = block.0;
-        // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
-        unsafe {
-            arch::store16(slot, a.0);
-            arch::store16(slot.add(1), b.0);
-            arch::store16(slot.add(2), c.0);
-            arch::store16(slot.add(3), d.0);
-        }
+        Ok(Reservation { first, end, seen })
     }
 
     /// Makes a written reservation the NIC's.
     #[inline(always)]
-    pub(crate) fn publish(&self, r: Reservation) {
+    pub(crate) fn publish(&self, link: Link, r: Reservation) {
         if S::HELD {
             if S::SHARED {
                 sq::hold(self, self.depth(), r.first, r.end);
@@ -119,12 +176,12 @@ impl<'a, S: Sharing> Qp<'a, S> {
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), r.end) }
         } else if S::SHARED {
-            sq::publish(self, self.depth(), r.first, r.end, |end| self.bell(end));
+            sq::publish(self, link.mask + 1, r.first, r.end, r.seen, |end| link.bell(end));
         } else {
             // The doorbell never goes back: what was held back is behind this.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, held)), 0) };
-            self.bell(r.end);
+            link.bell(r.end);
         }
     }
 
@@ -139,29 +196,15 @@ impl<'a, S: Sharing> Qp<'a, S> {
         // SAFETY: as above.
         match unsafe { S::Scope::swap_acq_rel(held, 0) } {
             0 => {}
-            _ if S::SHARED => sq::ring(self, self.depth(), |end| self.bell(end)),
-            end => self.bell(end),
-        }
-    }
-
-    /// Writes the doorbell record, then the doorbell.
-    #[inline(always)]
-    fn bell(&self, end: u64) {
-        let d = self.connection();
-        Sys::fence();
-        // SAFETY: the host mapped both; the bell's holder alone writes them.
-        unsafe {
-            arch::write(d.dbr.ptr::<u32>(), record_word(end as u16));
-            Sys::fence();
-            arch::store_mmio(d.uar.ptr(), Doorbell::producer(d.qpn, end as u16).raw());
+            _ if S::SHARED => sq::ring(self, self.depth(), |end| self.link().bell(end)),
+            end => self.link().bell(end),
         }
     }
 
     /// The ticket of everything reserved so far. It waits for no connection if nothing was.
     #[inline(always)]
     pub(crate) fn last(&self) -> Ticket {
-        // SAFETY: a word of the QP's state.
-        let end = unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, reserved))) };
+        let end = self.reserved();
         Ticket(if end == FIRST { 0 } else { end })
     }
 
@@ -189,7 +232,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         let collapsed = self.desc().flags & qp_flags::COLLAPSED != 0;
         // SAFETY: a word of the QP's state.
         let next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(self.cq_next()) } };
-        let entry = self.connection().cq.add((next & (self.depth() - 1)) * 64);
+        let entry = self.connected(offset_of!(Connection, cq)).add((next & (self.depth() - 1)) * 64);
         // SAFETY: an entry of the CQ; the NIC writes its last 8 bytes at once, after the rest.
         let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
         let kind = word.op_own();
@@ -254,7 +297,8 @@ impl<'a, S: Sharing> Qp<'a, S> {
         }
         let slot = word.wqe_counter() as u64 & (self.depth() - 1);
         // SAFETY: a slot of the queue.
-        let ctrl: u64 = unsafe { Sys::load_relaxed(self.connection().sq.add(slot * 64).ptr()) };
+        let ctrl: u64 =
+            unsafe { Sys::load_relaxed(self.connected(offset_of!(Connection, sq)).add(slot * 64).ptr()) };
         let [_, high, low, opcode, _, _, _, ds] = ctrl.to_le_bytes();
         let still_there =
             opcode == Opcode::ATOMIC_MASKED_CS.0 && u16::from_be_bytes([high, low]) == word.wqe_counter();
@@ -276,7 +320,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// The details of an error of a connected QP; both numbers are of blocks.
     #[inline(always)]
     fn detail(&self, found: u64, wanted: u64) -> Detail {
-        let (peer, qpn) = (self.desc().peer, self.connection().qpn);
+        let (peer, qpn) = (self.desc().peer, self.link().qpn);
         Detail { peer, qpn, found: found - FIRST, wanted: wanted - FIRST, ..Detail::NONE }
     }
 
@@ -298,6 +342,16 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 
     #[inline(always)]
+    fn bell(&self) -> *mut u64 {
+        self.word(offset_of!(QpState, bell))
+    }
+
+    #[inline(always)]
+    fn ends(&self) -> *mut u64 {
+        self.connected(offset_of!(Connection, ends)).ptr()
+    }
+
+    #[inline(always)]
     fn cq_next(&self) -> *mut u64 {
         self.word(offset_of!(QpState, cq_next))
     }
@@ -309,18 +363,20 @@ impl<'a, S: Sharing> Qp<'a, S> {
 
     #[inline(always)]
     fn word(&self, line: usize) -> *mut u64 {
-        self.desc().state.add(line as u64).ptr()
+        // SAFETY: inside of the entry.
+        unsafe { self.entry.cast::<u8>().add(offset_of!(QpEntry, state) + line).cast() }
     }
 
     /// The fetch slot of block `index`, as a heap offset.
     #[inline(always)]
     pub(crate) fn fetch_slot(&self, index: u64) -> u64 {
-        self.connection().fetch + (index & (self.depth() - 1)) * 8
+        self.connected(offset_of!(Connection, fetch)).0 + (index & (self.depth() - 1)) * 8
     }
 
     #[inline(always)]
     fn fetch_busy(&self, index: u64) -> *mut u64 {
-        self.connection().fetch_busy.ptr::<u64>().wrapping_add((index & (self.depth() - 1)) as usize)
+        let words = self.connected(offset_of!(Connection, fetch_busy)).ptr::<u64>();
+        words.wrapping_add((index & (self.depth() - 1)) as usize)
     }
 
     /// Takes the fetch slot of block `index`, which this thread has reserved: waits until whoever used it for an
@@ -363,41 +419,53 @@ impl<S: Sharing> Words for Qp<'_, S> {
     }
 
     #[inline(always)]
+    fn reserved(&self) -> u64 {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, reserved))) }
+    }
+
+    #[inline(always)]
     fn end(&self, slot: u64) -> u64 {
         // SAFETY: there is an end word for each slot.
-        unsafe { S::Scope::load_acquire(self.connection().ends.ptr::<u64>().add(slot as usize)) }
+        unsafe { S::Scope::load_acquire(self.ends().add(slot as usize)) }
     }
 
     #[inline(always)]
     fn set_end(&self, slot: u64, end: u64) {
         // SAFETY: there is an end word for each slot.
-        unsafe { S::Scope::store_release(self.connection().ends.ptr::<u64>().add(slot as usize), end) }
+        unsafe { S::Scope::store_release(self.ends().add(slot as usize), end) }
     }
 
     #[inline(always)]
-    fn take_bell(&self) -> bool {
+    fn look(&self) -> Bell {
         // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::swap_acq_rel(self.word(offset_of!(QpState, bell)), 1) == 0 }
+        Bell(unsafe { S::Scope::load_relaxed(self.bell()) })
     }
 
     #[inline(always)]
-    fn free_bell(&self) {
+    fn take(&self, from: Bell, to: Bell) -> Bell {
+        // SAFETY: a word of the QP's state.
+        Bell(unsafe { S::Scope::compare_swap_relaxed(self.bell(), from.0, to.0) })
+    }
+
+    #[inline(always)]
+    fn knock(&self) -> Bell {
+        // SAFETY: a word of the QP's state.
+        Bell(unsafe { S::Scope::fetch_or_release(self.bell(), Bell::KNOCK) })
+    }
+
+    #[inline(always)]
+    fn hear(&self, held: Bell) {
         // SAFETY: a word of the QP's state.
         unsafe {
-            S::Scope::swap_acq_rel(self.word(offset_of!(QpState, bell)), 0);
+            S::Scope::swap_acquire(self.bell(), held.0);
         }
     }
 
     #[inline(always)]
-    fn rung(&self) -> u64 {
+    fn leave(&self, from: Bell, to: Bell) -> Bell {
         // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, rung))) }
-    }
-
-    #[inline(always)]
-    fn set_rung(&self, end: u64) {
-        // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, rung)), end) }
+        Bell(unsafe { S::Scope::compare_swap_release(self.bell(), from.0, to.0) })
     }
 }
 

@@ -342,9 +342,9 @@ pub(crate) fn fetch<S: Sharing>(
     let taken = qp.take_fetch_slot(index, site);
     let slot = qp.fetch_slot(index);
     if taken.is_ok() {
-        qp.write(index, &wqe(slot), posting.last);
+        posting.write(index, &wqe(slot), posting.last);
     }
-    let ticket = posting.commit(qp, taken)?;
+    let ticket = posting.commit_if(qp, taken)?;
     qp.wait(ticket, site)?;
     // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.
     let word = unsafe { <u64 as SysWord>::load_acquire(heap.add(slot).ptr()) };

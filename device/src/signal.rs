@@ -262,9 +262,9 @@ fn send_announced<G: Group, S: Sharing>(
         post_atomic(group, &qp, signal, op, site)?
     } else if blocks <= qp.depth() {
         let posting = begin(&qp, Lanes::of(group, &qp, blocks, site), blocks, site)?;
-        let next = qp.write(posting.first, &write, Flags::NONE);
-        qp.write(next, &unwanted(&qp, signal, op), posting.last);
-        posting.commit(&qp, Ok(()))?
+        let next = posting.write(posting.first, &write, Flags::NONE);
+        posting.write(next, &unwanted(&qp, signal, op), posting.last);
+        posting.commit(&qp)
     } else {
         let _ = post(group, &qp, 1, &write, site)?;
         post_atomic(group, &qp, signal, op, site)?

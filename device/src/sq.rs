@@ -7,44 +7,107 @@
 //! 2. **write** the WQEs, in any order, by any thread.
 //! 3. **publish**: one release store into the word that belongs to the reservation's first slot says where the
 //!    reservation ends. Nobody waits for earlier posters here.
-//! 4. **ring**: whoever finds the bell free walks the published reservations from where the last doorbell stood,
-//!    announces all of them with one doorbell, frees the bell and looks again. Whoever finds it taken leaves:
-//!    the holder looks again *after* it has freed the bell, and so cannot miss what was published before it was
-//!    found taken. Doorbell record and register thus only ever grow, and one doorbell serves many posters.
+//! 4. **ring**: who has published knocks at the bell. Who finds it free holds it: walks the published reservations from where
+//!    the last doorbell stood, announces all of them with one doorbell, and leaves the bell, which it can only if nobody has
+//!    knocked meanwhile; else it looks again. Who finds the bell held goes: the holder cannot miss the knock, nor what was
+//!    published before it. Doorbell record and register thus only ever grow, and one doorbell serves many posters.
 //!
-//! A slot's end word needs no reset: ends only grow, so one from an earlier lap is never past `rung`.
+//! A slot's end word needs no reset: ends only grow, so one from an earlier lap is never past what is announced.
 //!
-//! Step 4 is right because each look for the bell is a read-modify-write that also writes. A poster stores its end,
-//! then swaps 1 in and reads 1: its swap comes before the holder's swap to 0 in the word's order, so the holder's
-//! swap synchronises with it, and the holder's later look sees the end. The model in `device/tests/loom.rs` checks
-//! all of this.
+//! The bell is one word, [`Bell`]. Every change of it is a read-modify-write, so that each knock, a release, is seen by
+//! the holder's next look, an acquire, and by that of any later holder.
+//!
+//! There is a shorter way for who posts alone. A bell that is free, has no *gap*, and stands where a reservation begins has
+//! nothing left to announce before it. Who takes it in this very state rings for its own blocks, whose end nobody
+//! needs to know: one compare and swap instead of steps 3 and 4.
+//!
+//! The gap says that there may be reservations that are published and not announced, since one before them is not
+//! published. A holder leaves a bell without it only if all is announced that it knows to be reserved, and it knows of all
+//! who have knocked. Who knocks later finds the bell free, and holds it.
+//!
+//! The model in `device/tests/loom.rs` checks all of this.
+
+/// What the bell's word says: what is announced, and three bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bell(pub u64);
+
+impl Bell {
+    /// What a knock sets: somebody holds the bell, and somebody has knocked.
+    pub const KNOCK: u64 = Self::HELD | Self::NEWS;
+    const HELD: u64 = 1 << 63;
+    const NEWS: u64 = 1 << 62;
+    const GAP: u64 = 1 << 61;
+
+    /// A free bell; all before `rung` is announced.
+    #[inline(always)]
+    const fn free(rung: u64, gap: bool) -> Self {
+        Self(if gap { rung | Self::GAP } else { rung })
+    }
+
+    /// A bell that is held, and nobody has knocked.
+    #[inline(always)]
+    const fn held(rung: u64) -> Self {
+        Self(rung | Self::HELD)
+    }
+
+    /// Blocks announced.
+    #[inline(always)]
+    const fn rung(self) -> u64 {
+        self.0 & !(Self::HELD | Self::NEWS | Self::GAP)
+    }
+
+    #[inline(always)]
+    const fn is_held(self) -> bool {
+        self.0 & Self::HELD != 0
+    }
+}
 
 /// The words of one send queue, and their orderings. The device has them in memory; the model has loom's.
 pub trait Words {
     /// Adds to the blocks handed out; returns the old value. Relaxed.
     fn reserve(&self, blocks: u64) -> u64;
+    /// Blocks handed out. Relaxed.
+    fn reserved(&self) -> u64;
     /// The end of the reservation that starts in `slot`. Acquire.
     fn end(&self, slot: u64) -> u64;
     /// Sets it. Release: the WQEs are visible to whoever reads it.
     fn set_end(&self, slot: u64, end: u64);
-    /// Takes the bell: true if it was free. A swap, acquire and release.
-    fn take_bell(&self) -> bool;
-    /// Frees the bell. A swap, acquire and release.
-    fn free_bell(&self);
-    /// Blocks announced. Only the bell's holder calls it.
-    fn rung(&self) -> u64;
-    /// Sets it. Only the bell's holder calls it.
-    fn set_rung(&self, end: u64);
+    /// The bell. Relaxed.
+    fn look(&self) -> Bell;
+    /// Puts `to` in the place of `from`; the bell as it was found. Relaxed: [`publish`] says why that is enough.
+    fn take(&self, from: Bell, to: Bell) -> Bell;
+    /// Sets [`Bell::KNOCK`]; the bell as it was. Release.
+    fn knock(&self) -> Bell;
+    /// Exchanges the bell, which the caller holds. Acquire: what was done before the knocks so far is visible.
+    fn hear(&self, held: Bell);
+    /// Puts `to` in the place of `from`; the bell as it was found. Release.
+    fn leave(&self, from: Bell, to: Bell) -> Bell;
 }
 
-/// Says that the blocks from `first` to `end` of a queue of `depth` are written, and rings if nobody else does.
+/// Says that the blocks from `first` to `end` of a queue of `depth` are written, and rings if nobody else does. `seen` is what
+/// [`Words::look`] has told at any time before.
 ///
 /// `bell` gets the new producer index. It is called by one thread at a time, with growing indices, and what was
-/// written before any `publish` that it covers happens before it.
+/// written before any `publish` that it covers happens before it. It begins with a fence, so that its stores come after the
+/// WQEs that they announce; and also after those of the holder before, in whatever order the bell was taken.
 #[inline(always)]
-pub fn publish<W: Words>(words: &W, depth: u64, first: u64, end: u64, bell: impl FnMut(u64)) {
-    hold(words, depth, first, end);
-    ring(words, depth, bell)
+pub fn publish<W: Words>(words: &W, depth: u64, first: u64, end: u64, seen: Bell, mut bell: impl FnMut(u64)) {
+    let (alone, held) = (Bell::free(first, false), Bell::held(first));
+    let rung = if seen == alone && words.take(alone, held) == alone {
+        bell(end);
+        if words.leave(held, Bell::free(end, false)) == held {
+            return;
+        }
+        end
+    } else {
+        hold(words, depth, first, end);
+        let found = words.knock();
+        if found.is_held() {
+            return;
+        }
+        found.rung()
+    };
+    serve(words, depth, rung, bell)
 }
 
 /// As [`publish`], without ringing: the blocks are announced with the next ones that are, or by [`ring`].
@@ -56,19 +119,29 @@ pub fn hold<W: Words>(words: &W, depth: u64, first: u64, end: u64) {
 /// Rings for all that is published, if nobody else does. What the caller must announce was published by itself, or happened
 /// before this.
 #[inline(always)]
-pub fn ring<W: Words>(words: &W, depth: u64, mut bell: impl FnMut(u64)) {
-    while words.take_bell() {
-        let rung = words.rung();
+pub fn ring<W: Words>(words: &W, depth: u64, bell: impl FnMut(u64)) {
+    let found = words.knock();
+    if !found.is_held() {
+        serve(words, depth, found.rung(), bell);
+    }
+}
+
+/// The part of the bell's holder, when somebody has knocked: announces what is published from `rung` on, until nobody
+/// knocks meanwhile.
+#[inline(always)]
+fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMut(u64)) {
+    loop {
+        let held = Bell::held(rung);
+        words.hear(held);
         let mut ready = rung;
         while let Some(end) = published(words, depth, ready) {
             ready = end;
         }
         if ready != rung {
             bell(ready);
-            words.set_rung(ready);
+            rung = ready;
         }
-        words.free_bell();
-        if published(words, depth, ready).is_none() {
+        if words.leave(held, Bell::free(rung, words.reserved() != rung)) == held {
             return;
         }
     }

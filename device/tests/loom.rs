@@ -11,19 +11,21 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use loom::sync::atomic::fence;
 use loom::thread;
-use rushmem_device::sq::{self, Words};
+use rushmem_device::sq::{self, Bell, Words};
 
 /// A queue of `DEPTH` one-block slots.
 struct Queue<const DEPTH: usize> {
     reserved: AtomicU64,
     done: AtomicU64,
     bell: AtomicU64,
-    rung: UnsafeCell<u64>,
     ends: [AtomicU64; DEPTH],
     slots: [UnsafeCell<u64>; DEPTH],
     /// The doorbell register: blocks announced.
     register: AtomicU64,
+    /// What only the bell's holder touches: loom panics if two do at once, or one without having seen the other.
+    holder: UnsafeCell<u64>,
 }
 
 impl<const DEPTH: usize> Queue<DEPTH> {
@@ -32,15 +34,16 @@ impl<const DEPTH: usize> Queue<DEPTH> {
             reserved: AtomicU64::new(0),
             done: AtomicU64::new(0),
             bell: AtomicU64::new(0),
-            rung: UnsafeCell::new(0),
             ends: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: std::array::from_fn(|_| UnsafeCell::new(0)),
             register: AtomicU64::new(0),
+            holder: UnsafeCell::new(0),
         })
     }
 
     /// Posts `blocks` blocks, each with its index plus one as its content.
     fn post(&self, blocks: u64) {
+        let seen = self.look();
         let first = self.reserve(blocks);
         let end = first + blocks;
         while end > self.done.load(Acquire) + DEPTH as u64 {
@@ -51,10 +54,26 @@ impl<const DEPTH: usize> Queue<DEPTH> {
             // SAFETY: `reserve` and the wait above made the slot this thread's alone; loom checks it.
             slot.with_mut(|p| unsafe { *p = block + 1 });
         }
-        sq::publish(self, DEPTH as u64, first, end, |now| {
-            assert!(now > self.register.load(Relaxed), "the doorbell went back");
-            self.register.store(now, Release);
-        });
+        sq::publish(self, DEPTH as u64, first, end, seen, |now| self.ring(now));
+    }
+
+    /// As [`Queue::post`], in a batch that ends later.
+    fn hold(&self, blocks: u64) {
+        let first = self.reserve(blocks);
+        for block in first..first + blocks {
+            // SAFETY: as in `post`; nobody makes the queue full.
+            self.slots[block as usize % DEPTH].with_mut(|p| unsafe { *p = block + 1 });
+        }
+        sq::hold(self, DEPTH as u64, first, first + blocks);
+    }
+
+    /// What the bell's holder does to announce all before `now`.
+    fn ring(&self, now: u64) {
+        fence(AcqRel);
+        // SAFETY: only the bell's holder is here; loom checks it.
+        let before = self.holder.with_mut(|p| unsafe { std::mem::replace(&mut *p, now) });
+        assert!(now > before, "the doorbell went back");
+        self.register.store(now, Relaxed);
     }
 
     /// What a NIC does: executes what is announced, and completes it.
@@ -82,19 +101,29 @@ impl<const DEPTH: usize> Words for Queue<DEPTH> {
     fn set_end(&self, slot: u64, end: u64) {
         self.ends[slot as usize].store(end, Release);
     }
-    fn take_bell(&self) -> bool {
-        self.bell.swap(1, AcqRel) == 0
+    fn reserved(&self) -> u64 {
+        self.reserved.load(Relaxed)
     }
-    fn free_bell(&self) {
-        self.bell.swap(0, AcqRel);
+    fn look(&self) -> Bell {
+        Bell(self.bell.load(Relaxed))
     }
-    fn rung(&self) -> u64 {
-        // SAFETY: only the bell's holder calls it; loom checks it.
-        self.rung.with(|p| unsafe { *p })
+    fn take(&self, from: Bell, to: Bell) -> Bell {
+        exchange(&self.bell, from, to, Relaxed)
     }
-    fn set_rung(&self, end: u64) {
-        // SAFETY: as `rung`.
-        self.rung.with_mut(|p| unsafe { *p = end })
+    fn knock(&self) -> Bell {
+        Bell(self.bell.fetch_or(Bell::KNOCK, Release))
+    }
+    fn hear(&self, held: Bell) {
+        self.bell.swap(held.0, Acquire);
+    }
+    fn leave(&self, from: Bell, to: Bell) -> Bell {
+        exchange(&self.bell, from, to, Release)
+    }
+}
+
+fn exchange(word: &AtomicU64, from: Bell, to: Bell, success: loom::sync::atomic::Ordering) -> Bell {
+    match word.compare_exchange(from.0, to.0, success, Relaxed) {
+        Ok(found) | Err(found) => Bell(found),
     }
 }
 
@@ -143,6 +172,24 @@ fn three_posters_leave_nothing_unannounced() {
         for poster in posters {
             poster.join().unwrap();
         }
+        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
+        q.execute(0);
+    });
+}
+
+/// A batch that is held back, and another poster behind or before it.
+#[test]
+fn what_is_held_is_announced_when_the_batch_ends() {
+    model(3, || {
+        let q = Queue::<4>::new();
+        let poster = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || q.post(1))
+        };
+        q.hold(1);
+        q.hold(1);
+        sq::ring(&*q, 4, |now| q.ring(now));
+        poster.join().unwrap();
         assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
         q.execute(0);
     });

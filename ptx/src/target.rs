@@ -14,8 +14,8 @@ pub struct Target {
 /// Hopper, with the PTX of CUDA 12.7: every driver from release 565 on loads it.
 pub const DEFAULT_TARGET: (&str, (u32, u32)) = ("sm_90", (8, 6));
 
-/// Below this version `ptxas` refuses `st.mmio`, which rings doorbells.
-pub(crate) const OLDEST_ISA: (u32, u32) = (8, 2);
+/// Below this version `ptxas` refuses `fence.release`, which precedes doorbells.
+pub(crate) const OLDEST_ISA: (u32, u32) = (8, 6);
 
 impl Default for Target {
     fn default() -> Self {

@@ -90,9 +90,9 @@ fn put_value(ctx: &Ctx, at: u64, bytes: u64) -> DeviceResult {
 struct Words {
     control: HostBuffer,
     state: HostBuffer,
-    /// One [`QpState`] for each PE, then end and busy words.
-    qps: HostBuffer,
-    /// The descriptors.
+    /// End and busy words of each QP.
+    ends: HostBuffer,
+    /// A [`QpEntry`] for each PE, then how they are reached.
     table: HostBuffer,
 }
 
@@ -100,11 +100,10 @@ impl Words {
     fn new(bed: &Bed) -> Result<Self> {
         let depth = bed.shape.depth();
         assert!(reserved::bytes(2, depth as u64, 0) <= HEAD, "the heap's head holds the fetch slots");
-        let qps = HostBuffer::new(2 * (size_of::<QpState>() + 2 * 8 * depth));
         let this = Self {
             control: HostBuffer::new(size_of::<ControlPage>()),
             state: HostBuffer::new(size_of::<DeviceState>()),
-            qps,
+            ends: HostBuffer::new(2 * 2 * 8 * depth),
             table: HostBuffer::new(2 * size_of::<QpEntry>() + 2 * size_of::<PeerDesc>()),
         };
         let state = DeviceState {
@@ -114,9 +113,6 @@ impl Words {
             ..Zeroable::zeroed()
         };
         this.state.write(0, bytemuck::bytes_of(&state))?;
-        let mut connected = QpState::unconnected();
-        connected.done.word = FIRST;
-        this.qps.write(0, bytemuck::cast_slice(&[connected; 2]))?;
         let entries = [this.describe(bed, INITIATOR), this.describe(bed, TARGET)];
         this.table.write(0, bytemuck::cast_slice(&entries))?;
         Ok(this)
@@ -126,10 +122,9 @@ impl Words {
     /// are looked at alone.
     fn describe(&self, bed: &Bed, peer: u32) -> QpEntry {
         let (shape, from) = (bed.shape, &bed.initiator);
-        let (states, depth) = (2 * size_of::<QpState>(), shape.depth());
-        let ends = states + peer as usize * 2 * 8 * depth;
+        let depth = shape.depth();
+        let ends = peer as usize * 2 * 8 * depth;
         let desc = QpDesc {
-            state: address(&self.qps, peer as usize * size_of::<QpState>()),
             pe_state: address(&self.state, 0),
             lkey: from.key,
             rkey: bed.target.key,
@@ -143,13 +138,15 @@ impl Words {
             dbr: address(&from.queues, shape.sq_record_at()),
             uar: DevAddr(from.uar.reg_addr as u64),
             cq: address(&from.queues, shape.cq_at()),
-            ends: address(&self.qps, ends),
-            fetch_busy: address(&self.qps, ends + 8 * depth),
+            ends: address(&self.ends, ends),
+            fetch_busy: address(&self.ends, ends + 8 * depth),
             fetch: reserved::FETCH + u64::from(peer) * 8 * depth as u64,
             qpn: from.qpn,
             ..Zeroable::zeroed()
         };
-        QpEntry { desc, connection }
+        let mut state = QpState::unconnected();
+        state.done.word = FIRST;
+        QpEntry { desc, connection, state }
     }
 
     fn parts(&self, bed: &Bed) -> CtxParts {

@@ -214,6 +214,15 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     })
 }
 
+/// The same: natively, what is behind a gate is ordered by the gate.
+///
+/// # Safety
+/// As [`load16`].
+pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { load16(p) }
+}
+
 /// The store that the software NIC's doorbell register sees.
 ///
 /// # Safety
@@ -292,6 +301,15 @@ macro_rules! access {
             unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order)
         }
     };
+    (cas $t:ty, $atomic:ty, $name:ident, $order:ident) => {
+        unsafe fn $name(p: *mut $t, old: $t, new: $t) -> $t {
+            // SAFETY: the caller's promise.
+            let word = unsafe { <$atomic>::from_ptr(p) };
+            match word.compare_exchange(old, new, Ordering::$order, Ordering::Relaxed) {
+                Ok(found) | Err(found) => found,
+            }
+        }
+    };
 }
 
 macro_rules! scope {
@@ -300,13 +318,21 @@ macro_rules! scope {
             fn fence() {
                 fence(Ordering::AcqRel);
             }
+            fn release() {
+                fence(Ordering::AcqRel); // the stores behind a gate come after what opened it
+            }
             access!(load u64, AtomicU64, load_relaxed, Relaxed);
+            access!(load u64, AtomicU64, load_gate, Acquire);
             access!(load u64, AtomicU64, load_acquire, Acquire);
             access!(store u64, AtomicU64, store_relaxed, Relaxed);
             access!(store u64, AtomicU64, store_release, Release);
             access!(rmw u64, AtomicU64, fetch_add_relaxed, fetch_add, Relaxed);
+            access!(rmw u64, AtomicU64, fetch_or_release, fetch_or, Release);
+            access!(rmw u64, AtomicU64, swap_acquire, swap, Acquire);
             access!(rmw u64, AtomicU64, fetch_or_relaxed, fetch_or, Relaxed);
             access!(rmw u64, AtomicU64, swap_acq_rel, swap, AcqRel);
+            access!(cas u64, AtomicU64, compare_swap_relaxed, Relaxed);
+            access!(cas u64, AtomicU64, compare_swap_release, Release);
         }
     };
 }
@@ -322,13 +348,7 @@ macro_rules! sys_word {
             access!(rmw $t, $atomic, fetch_or, fetch_or, Relaxed);
             access!(rmw $t, $atomic, fetch_xor, fetch_xor, Relaxed);
             access!(rmw $t, $atomic, swap, swap, Relaxed);
-            unsafe fn compare_swap(p: *mut $t, old: $t, new: $t) -> $t {
-                // SAFETY: the caller's promise.
-                let word = unsafe { <$atomic>::from_ptr(p) };
-                match word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
-                    Ok(found) | Err(found) => found,
-                }
-            }
+            access!(cas $t, $atomic, compare_swap, Relaxed);
         }
     };
 }

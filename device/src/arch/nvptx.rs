@@ -197,6 +197,22 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
+/// The same, made where it is written: behind a gate (see [`Scope::load_gate`]), it is not made earlier. It may hit the L1
+/// cache.
+///
+/// # Safety
+/// As [`load16`].
+#[inline(always)]
+pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
+    let (a, b, c, d);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.relaxed.cta.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];", p = in(reg64) p,
+            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
+    };
+    [a, b, c, d]
+}
+
 /// The store that a NIC's doorbell register sees: one 8-byte transaction, not merged and not split.
 ///
 /// # Safety
@@ -253,6 +269,15 @@ macro_rules! access {
             r
         }
     };
+    (cas $t:ty, $reg:ident, $name:ident, $asm:expr) => {
+        #[inline(always)]
+        unsafe fn $name(p: *mut $t, old: $t, new: $t) -> $t {
+            let r;
+            // SAFETY: the caller's promise.
+            unsafe { asm!($asm, p = in(reg64) p, o = in($reg) old, n = in($reg) new, r = out($reg) r) };
+            r
+        }
+    };
 }
 
 macro_rules! scope {
@@ -263,13 +288,30 @@ macro_rules! scope {
                 // SAFETY: a fence has no operands.
                 unsafe { asm!(concat!("fence.acq_rel.", $s, ";")) }
             }
+            #[inline(always)]
+            fn release() {
+                // SAFETY: as above.
+                unsafe { asm!(concat!("fence.release.", $s, ";")) }
+            }
             access!(load u64, reg64, load_relaxed, concat!("ld.relaxed.", $s, ".global.b64 {r}, [{p}];"));
+            access!(load u64, reg64, load_gate, concat!("ld.relaxed.", $s, ".global.b64 {r}, [{p}];"));
             access!(load u64, reg64, load_acquire, concat!("ld.acquire.", $s, ".global.b64 {r}, [{p}];"));
             access!(store u64, reg64, store_relaxed, concat!("st.relaxed.", $s, ".global.b64 [{p}], {v};"));
             access!(store u64, reg64, store_release, concat!("st.release.", $s, ".global.b64 [{p}], {v};"));
-            access!(rmw u64, reg64, fetch_add_relaxed, concat!("atom.relaxed.", $s, ".global.add.u64 {r}, [{p}], {v};"));
-            access!(rmw u64, reg64, fetch_or_relaxed, concat!("atom.relaxed.", $s, ".global.or.b64 {r}, [{p}], {v};"));
-            access!(rmw u64, reg64, swap_acq_rel, concat!("atom.acq_rel.", $s, ".global.exch.b64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, fetch_add_relaxed,
+                concat!("atom.relaxed.", $s, ".global.add.u64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, fetch_or_release,
+                concat!("atom.release.", $s, ".global.or.b64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, swap_acquire,
+                concat!("atom.acquire.", $s, ".global.exch.b64 {r}, [{p}], {v};"));
+            access!(rmw u64, reg64, swap_acq_rel,
+                concat!("atom.acq_rel.", $s, ".global.exch.b64 {r}, [{p}], {v};"));
+            access!(cas u64, reg64, compare_swap_relaxed,
+                concat!("atom.relaxed.", $s, ".global.cas.b64 {r}, [{p}], {o}, {n};"));
+            access!(cas u64, reg64, compare_swap_release,
+                concat!("atom.release.", $s, ".global.cas.b64 {r}, [{p}], {o}, {n};"));
+            access!(rmw u64, reg64, fetch_or_relaxed,
+                concat!("atom.relaxed.", $s, ".global.or.b64 {r}, [{p}], {v};"));
         }
     };
 }
@@ -285,16 +327,8 @@ macro_rules! sys_word {
             access!(rmw $t, $reg, fetch_or, concat!("atom.relaxed.sys.global.or.b", $bits, " {r}, [{p}], {v};"));
             access!(rmw $t, $reg, fetch_xor, concat!("atom.relaxed.sys.global.xor.b", $bits, " {r}, [{p}], {v};"));
             access!(rmw $t, $reg, swap, concat!("atom.relaxed.sys.global.exch.b", $bits, " {r}, [{p}], {v};"));
-            #[inline(always)]
-            unsafe fn compare_swap(p: *mut $t, old: $t, new: $t) -> $t {
-                let r;
-                // SAFETY: the caller's promise.
-                unsafe {
-                    asm!(concat!("atom.relaxed.sys.global.cas.b", $bits, " {r}, [{p}], {o}, {n};"),
-                        p = in(reg64) p, o = in($reg) old, n = in($reg) new, r = out($reg) r)
-                };
-                r
-            }
+            access!(cas $t, $reg, compare_swap,
+                concat!("atom.relaxed.sys.global.cas.b", $bits, " {r}, [{p}], {o}, {n};"));
         }
     };
 }

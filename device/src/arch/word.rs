@@ -9,8 +9,15 @@
 pub trait Scope: Copy + 'static {
     /// `fence.acq_rel` at this scope.
     fn fence();
+    /// `fence.release` at this scope: what was done before it is there before the stores after it. It waits as `fence` does,
+    /// and leaves the L1 cache as it is, which `fence` empties.
+    fn release();
     /// A relaxed load.
     unsafe fn load_relaxed(p: *const u64) -> u64;
+    /// A relaxed load that opens a gate: the caller branches on the value, and behind the branch only stores, and makes the
+    /// loads that are made where they are written (asm). A GPU issues neither before the branch is decided. A CPU may guess, so
+    /// that natively it is an acquire load.
+    unsafe fn load_gate(p: *const u64) -> u64;
     /// An acquire load.
     unsafe fn load_acquire(p: *const u64) -> u64;
     /// A relaxed store.
@@ -19,6 +26,14 @@ pub trait Scope: Copy + 'static {
     unsafe fn store_release(p: *mut u64, v: u64);
     /// Adds, wrapping; returns the old value.
     unsafe fn fetch_add_relaxed(p: *mut u64, v: u64) -> u64;
+    /// Sets bits, after all that was done before; returns the old value.
+    unsafe fn fetch_or_release(p: *mut u64, v: u64) -> u64;
+    /// Writes `new` if the word holds `old`; returns the value found.
+    unsafe fn compare_swap_relaxed(p: *mut u64, old: u64, new: u64) -> u64;
+    /// The same, after all that was done before.
+    unsafe fn compare_swap_release(p: *mut u64, old: u64, new: u64) -> u64;
+    /// Exchanges, before all that is done after it; returns the old value.
+    unsafe fn swap_acquire(p: *mut u64, v: u64) -> u64;
     /// Bitwise or; returns the old value.
     unsafe fn fetch_or_relaxed(p: *mut u64, v: u64) -> u64;
     /// Exchanges; returns the old value.

@@ -114,7 +114,6 @@ impl Links {
             let (peer, set) = self.place(i);
             let rail = self.shape.rail(set);
             QpDesc {
-                state: self.state.qp(i as u64),
                 pe_state: self.state.device_state(),
                 handshake: self.handshakes.addr(i),
                 lkey: self.rails[rail].lkey(),
@@ -123,7 +122,7 @@ impl Links {
                 log_depth: self.shape.log_depth().into(),
                 flags: self.rails[rail].flags(),
                 rail: rail as u32,
-                reserved: [0; 20],
+                reserved: [0; 22],
             }
         };
         (0..self.links.len()).map(describe).collect()

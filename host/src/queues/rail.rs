@@ -276,12 +276,13 @@ impl Rail {
             sq: self.queues.addr.add(at.sq),
             dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
             uar: self.bells[pair.slot as usize].register(),
+            qpn: pair.qpn,
+            reserved: 0,
             cq: self.queues.addr.add(at.cq),
             ends: state.ends(words),
             fetch_busy: state.fetch_busy(words),
             fetch: reserved::FETCH + words * self.shape.depth * 8,
-            qpn: pair.qpn,
-            reserved: [0; 17],
+            reserved_2: [0; 8],
         }
     }
 }

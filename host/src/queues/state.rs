@@ -63,9 +63,7 @@ impl StateMap {
 
     /// Bytes of the whole region.
     pub(super) fn bytes(shape: &Shape) -> u64 {
-        Self::table_at(shape)
-            + shape.qps() * size_of::<QpEntry>() as u64
-            + u64::from(shape.n_pes) * size_of::<PeerDesc>() as u64
+        Self::peers_at(shape) + u64::from(shape.n_pes) * size_of::<PeerDesc>() as u64
     }
 
     pub(crate) fn device_state(&self) -> DevAddr {
@@ -98,20 +96,21 @@ impl StateMap {
         Ok(count)
     }
 
+    /// The table of QPs.
     const QPS_AT: u64 = size_of::<DeviceState>() as u64;
 
-    pub(super) const fn qp_at(i: u64) -> u64 {
-        Self::QPS_AT + i * size_of::<QpState>() as u64
+    const fn entry_at(i: u64) -> u64 {
+        Self::QPS_AT + i * size_of::<QpEntry>() as u64
     }
 
-    /// The state of QP number `i`.
-    pub(super) fn qp(&self, i: u64) -> DevAddr {
-        self.region.addr.add(Self::qp_at(i))
+    /// The words of QP number `i`.
+    pub(super) const fn qp_at(i: u64) -> u64 {
+        Self::entry_at(i) + offset_of!(QpEntry, state) as u64
     }
 
     /// The end words of slot `slot`.
     pub(super) fn ends(&self, slot: u64) -> DevAddr {
-        self.region.addr.add(Self::qp_at(self.shape.qps()) + 2 * slot * self.shape.depth * 8)
+        self.region.addr.add(Self::entry_at(self.shape.qps()) + 2 * slot * self.shape.depth * 8)
     }
 
     /// The busy words of slot `slot`.
@@ -119,40 +118,34 @@ impl StateMap {
         self.ends(slot).add(self.shape.depth * 8)
     }
 
-    fn table_at(shape: &Shape) -> u64 {
-        (Self::qp_at(shape.qps()) + 2 * shape.slots() * shape.depth * 8).next_multiple_of(128)
-    }
-
-    fn entry_at(shape: &Shape, i: u64) -> u64 {
-        Self::table_at(shape) + i * size_of::<QpEntry>() as u64
+    fn peers_at(shape: &Shape) -> u64 {
+        (Self::entry_at(shape.qps()) + 2 * shape.slots() * shape.depth * 8).next_multiple_of(128)
     }
 
     /// Writes what is known from the start: all QPs without connection, and how peers are reached. The addresses are
     /// [`StateMap::qp_table`] and [`StateMap::peer_table`].
     pub(crate) fn describe(&self, qps: &[QpDesc], peers: &[PeerDesc]) -> Result<()> {
-        let states = vec![QpState::unconnected(); qps.len()];
-        self.region.write(Self::QPS_AT, bytemuck::cast_slice(&states))?;
-        let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed() };
+        let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() };
         let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
-        self.region.write(Self::table_at(&self.shape), bytemuck::cast_slice(&entries))?;
-        let peers_at = Self::entry_at(&self.shape, self.shape.qps());
+        self.region.write(Self::QPS_AT, bytemuck::cast_slice(&entries))?;
+        let peers_at = Self::peers_at(&self.shape);
         self.region.write(peers_at, bytemuck::cast_slice(peers))
     }
 
     /// Changes the key of `pe`'s heap in the descriptors.
     pub(crate) fn corrupt_rkey(&self, pe: u32) -> Result<()> {
         for i in (u64::from(pe)..self.shape.qps()).step_by(self.shape.n_pes as usize) {
-            let key = Self::entry_at(&self.shape, i) + offset_of!(QpDesc, rkey) as u64;
+            let key = Self::entry_at(i) + (offset_of!(QpEntry, desc) + offset_of!(QpDesc, rkey)) as u64;
             self.region.write(key, bytemuck::bytes_of(&0xbad_0e11u32))?;
         }
         Ok(())
     }
 
     pub(crate) fn qp_table(&self) -> DevAddr {
-        self.region.addr.add(Self::table_at(&self.shape))
+        self.region.addr.add(Self::QPS_AT)
     }
 
     pub(crate) fn peer_table(&self) -> DevAddr {
-        self.region.addr.add(Self::entry_at(&self.shape, self.shape.qps()))
+        self.region.addr.add(Self::peers_at(&self.shape))
     }
 }
