@@ -5,6 +5,8 @@ use rushmem_device::{Error as Code, Signal, Team};
 use rushmem_test_kernels::{Disagreement, disagree, half_barriers, team_twice};
 use rushmem_tests::{Setup, grid};
 
+const PATHS: [&str; 2] = ["nic", "direct"];
+
 /// The record of the first error of a launch.
 fn record(told: Result<(), Error>) -> (Option<Code>, u32, u64, String) {
     match told {
@@ -31,9 +33,9 @@ fn a_member_that_differs_is_named_and_the_team_goes_on() {
         (Collect, Alltoall),
         (Scan, ScatteredSum),
     ];
-    for pes in [2, 3, 5] {
+    for (pes, path) in [2, 3, 5].into_iter().flat_map(|pes| PATHS.map(|path| (pes, path))) {
         for (together, odd) in [(0, pes - 1), (1, 0), (2, pes / 2)] {
-            let told = Setup::new(pes).run(|pe| {
+            let told = Setup::new(pes).with("peer_path", path).run(|pe| {
                 let (n, me) = (pe.n_pes() as usize, pe.my_pe());
                 let (dst, src) = (pe.alloc::<u32>(4 * n)?, pe.alloc::<u32>(4)?);
                 let (wide, codes) = (pe.alloc::<u32>(4 * n)?, pe.alloc::<u32>(2)?);
@@ -85,8 +87,8 @@ fn wrong_arguments_are_named_where_they_are_and_nobody_waits() {
     ];
     for (wrong, code, text) in cases {
         // All of them, or one.
-        for odd in [None, Some(1)] {
-            Setup::new(3).run(|pe| {
+        for (odd, path) in [None, Some(1)].into_iter().flat_map(|odd| PATHS.map(|path| (odd, path))) {
+            Setup::new(3).with("peer_path", path).run(|pe| {
                 let (dst, src) = (pe.alloc::<u32>(12)?, pe.alloc::<u32>(4)?);
                 let (wide, codes) = (pe.alloc::<u32>(12)?, pe.alloc::<u32>(2)?);
                 let floats = pe.alloc::<f32>(4)?;
@@ -113,7 +115,13 @@ fn wrong_arguments_are_named_where_they_are_and_nobody_waits() {
 
 #[test]
 fn a_team_that_failed_says_so_and_others_go_on() {
-    let told = Setup::new(2).with("timeout", "300ms").run(|pe| {
+    for path in PATHS {
+        team_that_failed(path);
+    }
+}
+
+fn team_that_failed(path: &str) {
+    let told = Setup::new(2).with("timeout", "300ms").with("peer_path", path).run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(4)?);
         let (wide, codes) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(2)?);
         let floats = pe.alloc::<f32>(4)?;
@@ -158,7 +166,13 @@ fn a_team_that_failed_says_so_and_others_go_on() {
 
 #[test]
 fn a_team_has_one_group_at_a_time() {
-    let codes = Setup::new(2).run(|pe| {
+    for path in PATHS {
+        team_of_two_groups(path);
+    }
+}
+
+fn team_of_two_groups(path: &str) {
+    let codes = Setup::new(2).with("peer_path", path).run(|pe| {
         let (signal, codes) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(2)?);
         let blocks = if pe.my_pe() == 0 { 2 } else { 1 };
         let told = pe.run(grid(blocks, 32), team_twice(Team::WORLD, signal, codes));
@@ -184,12 +198,14 @@ fn a_team_has_one_group_at_a_time() {
 
 #[test]
 fn an_arrival_and_a_wait_take_turns() {
-    Setup::new(2).run(|pe: &Pe| {
-        let codes = pe.alloc::<u32>(5)?;
-        let (code, ..) = record(pe.run(grid(1, 32), half_barriers(Team::WORLD, codes)));
-        assert_eq!(code, Some(Code::TeamBusy));
-        let busy = Code::TeamBusy as u32;
-        assert_eq!(pe.read(codes)?, [busy, 1000, busy, 1000, 1000]);
-        Ok(())
-    });
+    for path in PATHS {
+        Setup::new(2).with("peer_path", path).run(|pe: &Pe| {
+            let codes = pe.alloc::<u32>(5)?;
+            let (code, ..) = record(pe.run(grid(1, 32), half_barriers(Team::WORLD, codes)));
+            assert_eq!(code, Some(Code::TeamBusy));
+            let busy = Code::TeamBusy as u32;
+            assert_eq!(pe.read(codes)?, [busy, 1000, busy, 1000, 1000]);
+            Ok(())
+        });
+    }
 }

@@ -104,8 +104,12 @@ fn teams_of_different_blocks_do_not_meet() {
 
 #[test]
 fn calls_back_to_back_with_a_slow_member() {
-    for (pes, slow) in [(2, 0), (3, 2), (4, 1)] {
-        let setup = Setup::new(pes).with("team_scratch", "1KiB").with("softnic_fault", "skip_qp=0.3");
+    let ways = [("nic", 15), ("direct", 300)];
+    for ((pes, slow), (path, rounds)) in
+        [(2, 0), (3, 2), (4, 1)].into_iter().flat_map(|job| ways.map(|way| (job, way)))
+    {
+        let setup = Setup::new(pes).with("team_scratch", "1KiB").with("peer_path", path);
+        let setup = setup.with("softnic_fault", "skip_qp=0.3");
         let delay = |turns: u64| Do {
             n: (0..u64::from(pes)).map(|pe| if pe == slow { turns } else { 0 }).collect(),
             ..Do::new(Step::Delay, 3, 0, 0, 0, 0, 0)
@@ -117,12 +121,60 @@ fn calls_back_to_back_with_a_slow_member() {
         let plan = Plan {
             together: Together::Warp,
             threads: 32,
-            blocks: vec![(0..15).flat_map(round).collect()],
+            blocks: vec![(0..rounds).flat_map(round).collect()],
             teams: Vec::new(),
             bytes: 2 * (pes as usize + 1) * 148,
             signals: 0,
         };
         setup.run(|pe| plan.check(&setup.to_string(), pe));
+    }
+}
+
+/// Around the lengths at which calls without a NIC go another way, which are a quarter of the scratch; and where vectors of 16
+/// bytes end.
+#[test]
+fn lengths_around_those_of_small_calls() {
+    for (pes, path) in [(2, "direct"), (3, "direct"), (4, "direct"), (3, "nic")] {
+        let setup = Setup::new(pes).with("team_scratch", "4KiB").with("peer_path", path);
+        for (together, threads) in GROUPS {
+            let (mut steps, mut at) = (Vec::new(), 0);
+            for most in [1024, 1024 / u64::from(pes) & !15] {
+                for n in [most - 20, most - 16, most - 4, most, most + 4, most + 16] {
+                    // Some aligned to 16, some not.
+                    let from = at + n % 8;
+                    steps.extend(every_call(3, u64::from(pes), from, n));
+                    at = (from + (2 * u64::from(pes) + 2) * n).next_multiple_of(16);
+                }
+            }
+            let plan = Plan {
+                together,
+                threads,
+                blocks: vec![steps],
+                teams: Vec::new(),
+                bytes: at as usize,
+                signals: 0,
+            };
+            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+        }
+    }
+}
+
+/// More than a warp has lanes, and than tell each other through a NIC.
+#[test]
+fn teams_of_many_members() {
+    for (pes, path) in [(33, "nic"), (40, "direct")] {
+        let setup = Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("teams", 6);
+        let teams = vec![(0..pes).rev().collect(), some(pes)];
+        for (together, threads) in GROUPS {
+            let mut steps = Vec::new();
+            for (team, members) in [(0, u64::from(pes)), (1, teams[1].len() as u64), (3, u64::from(pes))] {
+                steps.extend(every_call(team, members, 0, 36));
+            }
+            let bytes = 2 * (pes as usize + 1) * 36;
+            let plan =
+                Plan { together, threads, blocks: vec![steps], teams: teams.clone(), bytes, signals: 0 };
+            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+        }
     }
 }
 

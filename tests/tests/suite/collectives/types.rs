@@ -27,8 +27,8 @@ fn every_reduction_of_every_type() {
     for pes in [2, 5] {
         let (mut steps, mut at) = (Vec::new(), 0);
         let mut add = |code, size: u64, a, b| {
-            // An odd number of elements, and a little more than a vector or two of them.
-            let n = 13 * size;
+            // An odd number of elements, and a little more than a vector or two of them; some of them many.
+            let n = if a % 2 == 0 { 13 } else { 1201 } * size;
             let room = (u64::from(pes) * n).next_multiple_of(16);
             steps.push(Do::new(code, 3, at + room, at, n, a, b));
             at += room + n.next_multiple_of(16);
@@ -52,7 +52,9 @@ fn every_reduction_of_every_type() {
             bytes: at as usize,
             signals: 0,
         };
-        Setup::new(pes).run(|pe| plan.check("types", pe));
+        for path in ["nic", "direct"] {
+            Setup::new(pes).with("peer_path", path).run(|pe| plan.check(path, pe));
+        }
     }
 }
 
@@ -64,13 +66,17 @@ fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
         [2.0, nan, nan, 0.0, -1.0, 0.2, 1.0, 3.0],
         [-5.0, 7.0, nan, -0.0, 1.0, 0.3, -1e8, -3.0],
     ];
-    let found = Setup::new(3).run(|pe| {
-        let (dst, src) = (pe.alloc::<f32>(32)?, pe.alloc::<f32>(8)?);
-        pe.write(src, &sources[pe.my_pe() as usize])?;
-        pe.barrier()?;
-        pe.run(grid(1, 64), reduce_floats(dst, src))?;
-        Ok(pe.read(dst)?.into_iter().map(f32::to_bits).collect::<Vec<_>>())
-    });
+    let by = |path: &str| {
+        Setup::new(3).with("peer_path", path).run(|pe| {
+            let (dst, src) = (pe.alloc::<f32>(32)?, pe.alloc::<f32>(8)?);
+            pe.write(src, &sources[pe.my_pe() as usize])?;
+            pe.barrier()?;
+            pe.run(grid(1, 64), reduce_floats(dst, src))?;
+            Ok(pe.read(dst)?.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        })
+    };
+    let found = by("nic");
+    assert_eq!(by("direct"), found);
     // The same bits on all members.
     assert_eq!(found[1], found[0]);
     assert_eq!(found[2], found[0]);
@@ -109,7 +115,9 @@ fn more_than_the_scratch_holds() {
         bytes: (1 << 20) + n as usize,
         signals: 0,
     };
-    Setup::new(3).with("heap_bytes", "8MiB").run(|pe| plan.check("large", pe));
+    for path in ["nic", "direct"] {
+        Setup::new(3).with("heap_bytes", "8MiB").with("peer_path", path).run(|pe| plan.check(path, pe));
+    }
 }
 
 #[test]
