@@ -17,8 +17,11 @@ const IN_FLIGHT: usize = 8;
 /// Both ends are valid for `len` elements and aligned for `T`, and do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T, len: usize) {
-    let share = Share { rank: group.rank() as usize, of: group.size() as usize };
     let bytes = len * size_of::<T>();
+    let mut share = Share { rank: group.rank() as usize, of: group.size() as usize };
+    if G::READY && bytes <= share.of * 16 {
+        share = share.turned(to.addr());
+    }
     // SAFETY: the caller's promise.
     unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
 }
@@ -28,6 +31,19 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T
 struct Share {
     rank: usize,
     of: usize,
+}
+
+impl Share {
+    /// The place after turning the group by as many warps as the address says: where some of the warps suffice for a
+    /// transfer, and nobody waits for them, others do the next one.
+    #[inline(always)]
+    fn turned(self, address: usize) -> Self {
+        let warps = self.of / 32;
+        let random = (address as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let first = ((random * warps as u64) >> 32) as usize * 32;
+        let rank = self.rank + first;
+        Self { rank: if rank < self.of { rank } else { rank - self.of }, ..self }
+    }
 }
 
 /// Copies `bytes` bytes, a multiple of `unit`, to which both ends are aligned. Not inlined: one copy of it serves all

@@ -30,6 +30,11 @@ pub trait Group: Copy + sealed::Sealed {
     fn leader(self) -> bool {
         self.rank() == 0
     }
+    /// The same threads, for calls that need no barrier.
+    #[inline(always)]
+    fn ready(self) -> Ready<Self> {
+        Ready(self)
+    }
 }
 
 /// A thread by itself. Calls that several lanes of a warp make at once are posted together.
@@ -52,8 +57,32 @@ pub struct Tile {
 #[derive(Clone, Copy, Debug)]
 pub struct Block(());
 
+/// A group whose threads need no barrier at a call: what each of them wrote is visible to the others already, or none of
+/// it is read. Non-blocking puts and gets of such a group begin and end without one, so that its warps go on to the next
+/// while the last is on its way. `quiet` of the group itself, not of this one, ends them.
+///
+/// ```
+/// # use rushmem_device::prelude::*;
+/// /// Sends the parts of `src`, which a launch before this one has written, one after the other.
+/// #[kernel]
+/// pub fn scatter(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, part: u64) -> Result {
+///     let (block, part) = (Block::current(), part as usize);
+///     let mut at = 0;
+///     while at + part <= src.len() {
+///         ctx.put_nbi(block.ready(), dst.slice(at..at + part), src.slice(at..at + part), ctx.pe_after(1))?;
+///         at += part;
+///     }
+///     ctx.quiet(block)
+/// }
+/// # fn main() {}
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Ready<G>(G);
+
 mod sealed {
     pub trait Sealed: Sized {
+        /// True if a call needs no barrier at its beginning, and none at its end if it completes nothing.
+        const READY: bool = false;
         /// True if lanes that call at once post together: each is a group of its own.
         const TOGETHER: bool = false;
         /// Lanes of one warp.
@@ -81,6 +110,15 @@ mod sealed {
         #[inline(always)]
         fn front(self) -> Option<Self> {
             Some(self)
+        }
+    }
+    impl<G: super::Group> Sealed for super::Ready<G> {
+        const READY: bool = true;
+        const TOGETHER: bool = G::TOGETHER;
+        type Front = G::Front;
+        #[inline(always)]
+        fn front(self) -> Option<G::Front> {
+            self.0.front()
         }
     }
     impl Sealed for super::Block {
@@ -263,6 +301,32 @@ impl Group for Tile {
     fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let value = arch::shuffle(self.mask(), value, self.first());
         (self.any(vote), value)
+    }
+}
+
+impl<G: Group> Group for Ready<G> {
+    #[inline(always)]
+    fn rank(self) -> u32 {
+        self.0.rank()
+    }
+    #[inline(always)]
+    fn size(self) -> u32 {
+        self.0.size()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn any(self, vote: bool) -> bool {
+        self.0.any(vote)
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(self) {
+        self.0.sync()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
+        self.0.cast_any(vote, value)
     }
 }
 

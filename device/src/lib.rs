@@ -83,7 +83,7 @@ pub use coll::{Bf16, Element, ElementKind, F16, Located, Parts, Reduce, Scan};
 pub use context::{Claim, Context};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
-pub use group::{Block, Group, Thread, Tile, Warp};
+pub use group::{Block, Group, Ready, Thread, Tile, Warp};
 pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
 pub use lock::Lock;
 pub use p2p::{Cmp, Words};
@@ -101,7 +101,7 @@ pub mod prelude {
     pub use crate::kernel::kernel;
     pub use crate::{
         Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, Group, Local, LocalBuffer, Lock, Parts,
-        Pending, PerBlock, PerGpu, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal,
+        Pending, PerBlock, PerGpu, Ready, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal,
         SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
     };
 }

@@ -64,7 +64,7 @@ impl<S: Sharing> Ctx<S> {
         if self.all_near() {
             // The barrier before it makes it speak for all threads of the group, and the one after it tells them.
             if group.leader() {
-                Sys::fence();
+                Sys::release();
             }
             group.sync();
             return Ok(());

@@ -215,7 +215,9 @@ impl<S: Sharing> Ctx<S> {
         pe: u32,
         complete: bool,
     ) -> Result<Option<Ticket>> {
-        group.sync();
+        if !G::READY {
+            group.sync();
+        }
         if !self.may_transfer(remote, local, pe) {
             return refused(group, || self.check_transfer(remote, local, pe));
         }
@@ -230,7 +232,9 @@ impl<S: Sharing> Ctx<S> {
                     Direction::Get => copy(group, here, there.cast_const(), local.len()),
                 }
             }
-            group.sync();
+            if complete || !G::READY {
+                group.sync();
+            }
             return Ok(None);
         }
         let mut ticket = None;

@@ -211,7 +211,7 @@ impl<S: Sharing> Ctx<S> {
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             group.sync();
             if group.leader() {
-                Sys::fence();
+                Sys::release();
                 self.posting(signal, op.kind(), value, pe)
             } else {
                 Ok(())

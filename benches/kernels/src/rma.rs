@@ -35,7 +35,7 @@ pub fn put(
     let (mut round, mut at) = (0, part.start);
     while round < rounds {
         let range = at..at + part.len();
-        ctx.put_nbi(block, dst.slice(range.clone()), src.slice(range), 1)?;
+        ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
         if each != 0 {
             ctx.quiet(block)?;
         }
@@ -70,7 +70,7 @@ pub fn get(
     let (mut round, mut at) = (0, part.start);
     while round < rounds {
         let range = at..at + part.len();
-        ctx.get_nbi(block, dst.slice(range.clone()), src.slice(range), 1)?;
+        ctx.get_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
         if each != 0 {
             ctx.quiet(block)?;
         }
