@@ -223,8 +223,8 @@ pub struct Connection {
     pub uar: DevAddr,
     /// QP number.
     pub qpn: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// As [`QpDesc::flags`].
+    pub flags: u32,
     /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
     /// A word for each block: where the reservation that starts there ends.
@@ -285,6 +285,9 @@ pub mod qp_flags {
     pub const COLLAPSED: u32 = 1;
     /// 8-byte results of atomics arrive big-endian.
     pub const BIG_ENDIAN_8: u32 = 2;
+    /// The NIC takes up a doorbell record that becomes visible after the doorbell. The record is still stored before it, but
+    /// nobody waits in between.
+    pub const LATE_RECORD: u32 = 4;
 }
 
 /// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from [`FIRST`], never wrap and

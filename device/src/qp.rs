@@ -44,6 +44,7 @@ struct Link {
     dbr: DevAddr,
     uar: DevAddr,
     qpn: u32,
+    flags: u32,
 }
 
 impl Reservation {
@@ -54,19 +55,39 @@ impl Reservation {
 }
 
 impl Link {
-    /// Writes the doorbell record, then the doorbell: WQEs, record and register become visible in this order, to the NIC and
-    /// whoever else looks, since each of the two stores is a strong one at system scope and follows a release at system
-    /// scope. What other threads have published is covered: their ends, or their lanes' barrier, came before.
-    ///
-    /// Two releases suffice, and neither empties the L1 cache. The first makes this thread's stores come after those of the
-    /// bell's holder before, too: it waits until they are there, and the bell was seen to be free before it began.
+    /// Announces all before `end`, what other threads have published included: see [`sq::serve`].
     #[inline(always)]
     fn bell(self, end: u64) {
+        Sys::fence();
+        self.doorbell(end);
+    }
+
+    /// The same for what this thread, and the lanes that have met it since, have written.
+    ///
+    /// A release is enough, which does not empty the L1 cache. Only if an acquire were needed for loads would that matter,
+    /// and there are none. The stores below come after those of the bell's holder before even so: it had released the bell
+    /// when this thread read that from its word, and the stores come after a branch on what was read, and after the release.
+    #[inline(always)]
+    fn bell_alone(self, end: u64) {
+        Sys::release();
+        self.doorbell(end);
+    }
+
+    /// Writes the doorbell record, then the doorbell, after a fence.
+    ///
+    /// WQEs, record and register become visible in this order, to the NIC and to whoever else looks: both are strong stores
+    /// at system scope, and each follows a release. The second one is needed wherever the two lie: a GPU's stores to different
+    /// places take different ways, even where PCIe keeps the order in which it is given them. It waits for one store, as a
+    /// rule to GPU memory. A NIC that takes up a record that comes later spares us that ([`qp_flags::LATE_RECORD`]): the
+    /// record is stored first all the same.
+    #[inline(always)]
+    fn doorbell(self, end: u64) {
         // SAFETY: the host mapped both; the bell's holder alone writes them.
         unsafe {
-            Sys::release();
             <u32 as SysWord>::store_relaxed(self.dbr.ptr(), record_word(end as u16));
-            Sys::release();
+            if self.flags & qp_flags::LATE_RECORD == 0 {
+                Sys::release();
+            }
             arch::store_mmio(self.uar.ptr(), Doorbell::producer(self.qpn, end as u16).raw());
         }
     }
@@ -98,12 +119,12 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     fn link(&self) -> Link {
         // SAFETY: 32 bytes of the entry; the connection is written once, before that.
-        let ([a, b, c, d], [e, f, qpn, _]) = unsafe {
+        let ([a, b, c, d], [e, f, qpn, flags]) = unsafe {
             let at = (&raw const (*self.entry).connection).cast::<[u32; 4]>();
             (arch::load16_gated(at), arch::load16_gated(at.add(1)))
         };
         let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
-        Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn }
+        Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags }
     }
 
     /// An address, or another word of 8 bytes, of the connection. As [`Qp::link`].
@@ -177,7 +198,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         } else if S::SHARED {
             let ended = if r.alone {
                 let link = self.link();
-                sq::alone(self, r.first, r.end, |end| link.bell(end))
+                sq::alone(self, r.first, r.end, |end| link.bell_alone(end))
             } else {
                 Alone::Missed
             };
@@ -190,7 +211,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
             // The doorbell never goes back: what was held back is behind this.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, held)), 0) };
-            self.link().bell(r.end);
+            self.link().bell_alone(r.end);
         }
     }
 
@@ -429,7 +450,7 @@ impl<S: Sharing> Words for Qp<'_, S> {
     #[inline(always)]
     fn end(&self, slot: u64) -> u64 {
         // SAFETY: there is an end word for each slot.
-        unsafe { S::Scope::load_acquire(self.ends().add(slot as usize)) }
+        unsafe { S::Scope::load_relaxed(self.ends().add(slot as usize)) }
     }
 
     #[inline(always)]
@@ -497,7 +518,7 @@ fn submit<S: Sharing>(entry: *mut QpEntry) {
     match unsafe { S::Scope::swap_acq_rel(qp.word(offset_of!(QpState, held)), 0) } {
         0 => {}
         _ if S::SHARED => sq::ring(&qp, qp.depth(), |end| qp.link().bell(end)),
-        end => qp.link().bell(end),
+        end => qp.link().bell_alone(end),
     }
 }
 

@@ -74,7 +74,7 @@ pub trait Words {
     fn reserve(&self, blocks: u64) -> u64;
     /// Blocks handed out. Relaxed.
     fn reserved(&self) -> u64;
-    /// The end of the reservation that starts in `slot`. Acquire.
+    /// The end of the reservation that starts in `slot`. Relaxed: the fence of who rings makes it an acquire.
     fn end(&self, slot: u64) -> u64;
     /// Sets it. Release: the WQEs are visible to whoever reads it.
     fn set_end(&self, slot: u64, end: u64);
@@ -105,8 +105,9 @@ pub enum Alone {
 /// nobody holds the bell. Worth a try if [`Bell::waits_for`] them, as it was seen at any time before.
 ///
 /// Here and below, `bell` gets the new producer index. It is called by one thread at a time, with growing indices, and what
-/// was written before any `publish` or `alone` that it covers happens before it. It begins with a fence, so that its stores
-/// come after the WQEs that they announce; and also after those of the holder before, in whatever order the bell was taken.
+/// was written before any `publish` or `alone` that it covers happens before its stores. For that it begins with a fence,
+/// acquire and release: of the WQEs' writers and of the bell's holder before, whose words were read relaxed, and for whoever
+/// looks at the doorbell.
 #[inline(always)]
 pub fn alone<W: Words>(words: &W, first: u64, end: u64, bell: impl FnOnce(u64)) -> Alone {
     let (alone, held) = (Bell::free(first, false), Bell::held(first));

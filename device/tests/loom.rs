@@ -81,17 +81,24 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         // SAFETY: only the bell's holder is here; loom checks it.
         let before = self.holder.with_mut(|p| unsafe { std::mem::replace(&mut *p, now) });
         assert!(now > before, "the doorbell went back");
+        self.read(before, now);
+        fence(Release); // for the reading, which is the model's own
         self.register.store(now, Relaxed);
+    }
+
+    /// Reads the WQEs from `from` to `to`, as a NIC may at once when they are announced.
+    fn read(&self, from: u64, to: u64) {
+        for block in from..to {
+            let slot = &self.slots[block as usize % DEPTH];
+            // SAFETY: announced blocks are the NIC's until they complete; loom checks it.
+            slot.with(|p| assert_eq!(unsafe { *p }, block + 1, "an unwritten WQE was announced"));
+        }
     }
 
     /// What a NIC does: executes what is announced, and completes it.
     fn execute(&self, from: u64) -> u64 {
         let announced = self.register.load(Acquire);
-        for block in from..announced {
-            let slot = &self.slots[block as usize % DEPTH];
-            // SAFETY: announced blocks are the NIC's until they complete; loom checks it.
-            slot.with(|p| assert_eq!(unsafe { *p }, block + 1, "an unwritten WQE was announced"));
-        }
+        self.read(from, announced);
         if announced > from {
             self.done.fetch_max(announced, AcqRel);
         }
@@ -104,7 +111,7 @@ impl<const DEPTH: usize> Words for Queue<DEPTH> {
         self.reserved.fetch_add(blocks, Relaxed)
     }
     fn end(&self, slot: u64) -> u64 {
-        self.ends[slot as usize].load(Acquire)
+        self.ends[slot as usize].load(Relaxed)
     }
     fn set_end(&self, slot: u64, end: u64) {
         self.ends[slot as usize].store(end, Release);

@@ -47,6 +47,8 @@ pub(crate) struct Core {
     /// Entries of the QP at work whose completions wait for their data.
     pub(crate) finished: Vec<Done>,
     pub(crate) rung: Vec<u64>,
+    /// Times that the doorbell pages were looked at.
+    pub(crate) looks: u32,
     /// The payload of a datagram on its way.
     pub(crate) payload: Vec<u8>,
     /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
@@ -116,6 +118,7 @@ impl Core {
             now,
             finished: Vec::new(),
             rung: Vec::new(),
+            looks: 0,
             payload: Vec::new(),
             retired: Vec::new(),
         }

@@ -1,7 +1,8 @@
 //! What drivers store into their doorbell pages: new send entries, and requests for completion events.
 //!
 //! A register holds the last value only. Where several queues share one, the doorbell records in memory tell what was
-//! overwritten before anybody looked.
+//! overwritten before anybody looked. They may come later than the doorbells: a GPU that does not wait between its stores to
+//! record and register lets either be first.
 
 use crate::core::{Core, Output};
 use crate::cq::Cq;
@@ -12,12 +13,17 @@ use crate::violation::Clause;
 use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
 
+/// Looks at the doorbell pages between two looks at the records of those that are shared.
+const PATIENCE: u32 = 64;
+
 impl Core {
     /// Looks at every doorbell page in use. Returns whether any was rung.
     pub(crate) fn doorbells(&mut self) -> bool {
         let mut rung = std::mem::take(&mut self.rung);
         let mut busy = false;
         let mut shared = Vec::new();
+        self.looks = self.looks.wrapping_add(1);
+        let late = self.looks.is_multiple_of(PATIENCE);
         for (page, uar) in self.uars.iter() {
             if !uar.cqs.is_empty()
                 && let Some(value) = uar.take_arm()
@@ -31,7 +37,7 @@ impl Core {
             }
             let before = rung.len();
             uar.take(&mut rung);
-            if rung.len() != before && uar.qps.len() > 1 {
+            if (rung.len() != before || late) && uar.qps.len() > 1 {
                 shared.extend_from_slice(&uar.qps);
             }
             for value in rung.drain(before..) {
@@ -51,6 +57,7 @@ impl Core {
             if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
                 let producer = qp.record_producer();
                 if advance(qp, producer).is_some() {
+                    busy = true;
                     self.enqueue(qpn);
                 }
             }
@@ -96,8 +103,7 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doo
     let producer = doorbell.producer_index();
     match advance(qp, producer) {
         Some(()) => {
-            let record = qp.record_producer();
-            if (record.wrapping_sub(producer) as i16) < 0 {
+            if let Some(record) = record_behind(qp, producer) {
                 let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
                 out.violations.record(Clause::DoorbellRecord, qpn, detail);
             }
@@ -117,6 +123,19 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doo
             None
         }
     }
+}
+
+/// The doorbell record, if it is behind `producer` and stays so for a moment: it may be on its way.
+fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
+    let mut record = qp.record_producer();
+    for _ in 0..PATIENCE {
+        if record.wrapping_sub(producer) as i16 >= 0 {
+            return None;
+        }
+        std::hint::spin_loop();
+        record = qp.record_producer();
+    }
+    Some(record)
 }
 
 /// Moves the producer on if that is a step forward within the queue; duplicates and stale values are not.

@@ -15,7 +15,9 @@ use super::state::StateMap;
 use crate::Result;
 use crate::config::QueuePlace;
 use crate::machine::{Machine, Region};
-use crate::provider::{self, Bell, Key, Object, Pd, PortAddress, Provider, Uar, Umem, create, execute};
+use crate::provider::{
+    self, Bell, Key, NicKind, Object, Pd, PortAddress, Provider, Uar, Umem, create, execute,
+};
 
 /// Doorbell pages of a rail. QPs share them in turn.
 const UARS: u64 = 16;
@@ -84,6 +86,7 @@ impl Rail {
         let bells = (0..slots).map(|slot| uar(slot).bell(machine)).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
+        flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let rail = Self { bells, uars, key, pd, umem, nic, queues, shape, eqn, flags, time_stamps };
         (0..slots).try_for_each(|slot| rail.clear(slot))?;
@@ -277,7 +280,7 @@ impl Rail {
             dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
             uar: self.bells[pair.slot as usize].register(),
             qpn: pair.qpn,
-            reserved: 0,
+            flags: self.flags,
             cq: self.queues.addr.add(at.cq),
             ends: state.ends(words),
             fetch_busy: state.fetch_busy(words),

@@ -189,6 +189,28 @@ fn entries_posted_before_rts_wait_for_it() {
 }
 
 #[test]
+fn a_record_that_comes_after_its_doorbell_is_taken_up() {
+    let nic = loopback_nic();
+    let target = Pe::new(&nic, Setup::default());
+    let (mut a, mut other) = {
+        let first = Pe::new(&nic, Setup::default());
+        (first.sibling(&nic), first)
+    };
+    let peers = [target.sibling(&nic), target];
+    for (pe, peer) in [&a, &other].into_iter().zip(&peers) {
+        pe.connect(peer);
+        peer.connect(pe);
+    }
+    // The doorbell is overwritten by the other queue's, and its record is not there yet.
+    let index = a.write(&put(&peers[0], 7), Flags::SIGNALED);
+    other.run(&put(&peers[1], 8));
+    assert!(a.cq.poll().is_none());
+    a.records.store_u32(4, record_word(a.producer));
+    assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+    assert_eq!(nic.violations(), []);
+}
+
+#[test]
 fn queues_that_share_a_page_overwrite_each_other_without_loss() {
     let nic = loopback_nic();
     let target = Pe::new(&nic, Setup { heap: 4096, ..Setup::default() });
