@@ -96,6 +96,7 @@ unsafe fn fold_words(
     let threads = threads as u64;
     // SAFETY: of all that is read and written below: the caller's promise.
     let load = |from: u64, unit: u64| unsafe { load_unit(from + unit * 16) };
+    // SAFETY: as above.
     let store = |to: u64, unit: u64, value: Unit| unsafe { store_unit(to + unit * 16, value) };
     // The members that are written to.
     let (first_to, end_to) = if to_all { (0, n) } else { (me, me + 1) };

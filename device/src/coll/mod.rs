@@ -4,9 +4,9 @@
 //! calls of a team in the same order; different teams may be used by different groups at the same time, and one team
 //! again at once. All of them call with the same arguments, but for sources that only they read.
 //!
-//! Every call begins with a meeting, in which the members prove to each other that they mean the same call (see
-//! [`call`]). So nobody's memory changes before all have come, and a member that differs is an error of all of them,
-//! which leaves the team as usable as before. The result is complete, and sources and destinations may be reused, when a
+//! Every call has a meeting, in which the members prove to each other that they mean the same call (see
+//! [`call`], and [`near`] where nothing goes through a NIC). So no destination changes before all have come, and a member
+//! that differs is an error of all of them, which leaves the team as usable as before. The result is complete, and sources and destinations may be reused, when a
 //! call returns. Zero elements are legal, and so is a team of one. [`Ctx::alltoall_ll`](crate::Ctx::alltoall_ll) alone does
 //! without meetings.
 //!

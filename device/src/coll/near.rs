@@ -24,12 +24,13 @@ use super::hold::{ask, give, granted};
 use super::kind;
 use super::reduce::{What, cut};
 use super::spread::{Span, check_equal, check_spans};
+use super::strided::{check_strided, folded};
 use crate::abi::{CtxParts, DevAddr, TeamDesc};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, record};
-use crate::group::Group;
+use crate::group::{Group, Thread};
 use crate::segment;
 use crate::team::Team;
 use crate::wait::Watch;
@@ -271,6 +272,22 @@ impl<G: Group> Near<G> {
     fn put(self, member: u32, dst: u64, src: u64, bytes: u64) {
         // SAFETY: parts of objects that have been checked, or of the scratch.
         unsafe { copy(self.group, self.theirs(member, dst), self.own(src).cast_const(), bytes as usize) }
+    }
+
+    /// Copies a block of `len` elements to a member, each by one thread.
+    #[inline(always)]
+    fn put_strided(self, member: u32, dst: u64, src: u64, strides: Pair, len: u64, size: u64) {
+        let (to, from) = (self.me as u64 * len, member as u64 * len);
+        let there = if member == self.me { self.own(dst) } else { self.theirs(member, dst) };
+        let here = self.own(src);
+        let mut i = self.group.rank() as u64;
+        while i < len {
+            let (at, of) = ((to + i) * strides.0 * size, (from + i) * strides.1 * size);
+            let (there, here) = (there.wrapping_add(at as usize), here.wrapping_add(of as usize));
+            // SAFETY: elements of objects that have been checked.
+            unsafe { copy(Thread, there, here.cast_const(), size as usize) };
+            i += self.group.size() as u64;
+        }
     }
 
     /// Copies within this PE's memory.
@@ -550,6 +567,40 @@ fn spread<G: Group>(
     call.meet(says, mine)?;
     call.copy(dst.0, slots, dst.1);
     Ok(())
+}
+
+/// [`Ctx::alltoalls`].
+#[inline(never)]
+#[track_caller]
+#[allow(clippy::too_many_arguments)] // plain words
+pub(super) fn alltoalls<G: Group>(
+    group: G,
+    heap: Pair,
+    near: Pair,
+    rest: Pair,
+    places: Pair,
+    table: Pair,
+    team: Team,
+    dst: Span,
+    src: Span,
+    strides: Pair,
+    len: u64,
+    size: u64,
+) -> Result {
+    let ways = Ways { heap, near, rest, places, table, team };
+    let check =
+        |n: u32, _| check_strided(&ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size);
+    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
+    let says = call.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
+    let done = call.meet(says, mine).and_then(|()| {
+        let mut k = 0;
+        while k < call.n {
+            call.put_strided(call.after(k), dst.0, src.0, strides, len, size);
+            k += 1;
+        }
+        call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+    });
+    call.end(done)
 }
 
 /// [`Ctx::reduce`].

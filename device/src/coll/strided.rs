@@ -4,6 +4,7 @@ use bytemuck::Pod;
 
 use super::call::{Call, Home, place};
 use super::kind;
+use super::near::{self, Ways};
 use super::spread::{Span, check_equal, check_spans, span_of};
 use crate::arch;
 use crate::ctx::Ctx;
@@ -45,9 +46,15 @@ impl<S: Sharing> Ctx<S> {
         src_stride: usize,
         len: usize,
     ) -> Result {
-        let strides = (dst_stride as u64, src_stride as u64);
-        let size = size_of::<T>() as u64;
-        alltoalls::<G, S>(group, Home::of(self), team, span_of(dst), span_of(src), strides, len as u64, size)
+        let (dst, src, strides) = (span_of(dst), span_of(src), (dst_stride as u64, src_stride as u64));
+        let (len, size) = (len as u64, size_of::<T>() as u64);
+        if let Some(w) = Ways::of(self, team) {
+            let (heap, near, rest, places, table) = (w.heap, w.near, w.rest, w.places, w.table);
+            return near::alltoalls(
+                group, heap, near, rest, places, table, team, dst, src, strides, len, size,
+            );
+        }
+        alltoalls::<G, S>(group, Home::of(self), team, dst, src, strides, len, size)
     }
 
     /// As [`Ctx::alltoall`] of blocks with different lengths: member `j` gets what `src_parts` says of `j`, at the place
@@ -96,6 +103,32 @@ fn extent(n: u64, stride: u64, size: u64) -> u64 {
     if n == 0 { 0 } else { (n - 1).saturating_mul(stride).saturating_add(1).saturating_mul(size) }
 }
 
+/// Checks that both objects have room for `all` elements.
+#[inline(always)]
+#[track_caller]
+pub(super) fn check_strided<S>(
+    ctx: &Ctx<S>,
+    all: u64,
+    dst: Span,
+    src: Span,
+    (dst_stride, src_stride): (u64, u64),
+    size: u64,
+) -> Result {
+    let fits = |(_, bytes): Span, stride: u64| {
+        let wanted = if stride == 0 { u64::MAX } else { extent(all, stride, size) };
+        if wanted <= bytes { Ok(()) } else { check_equal(ctx, bytes, wanted) }
+    };
+    check_spans(ctx, dst, src, u64::MAX)
+        .and_then(|()| fits(dst, dst_stride))
+        .and_then(|()| fits(src, src_stride))
+}
+
+/// Both strides in a word, as members tell each other.
+#[inline(always)]
+pub(super) fn folded((dst_stride, src_stride): (u64, u64)) -> u64 {
+    dst_stride << 32 ^ src_stride
+}
+
 #[inline(always)]
 #[track_caller]
 fn alltoalls_in<G: Group, S: Sharing>(
@@ -107,20 +140,13 @@ fn alltoalls_in<G: Group, S: Sharing>(
     size: u64,
 ) -> Result {
     let all = (call.n as u64).saturating_mul(len);
+    let strides = (dst_stride, src_stride);
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
-        let fits = |(_, bytes): Span, stride: u64| {
-            let wanted = if stride == 0 { u64::MAX } else { extent(all, stride, size) };
-            if wanted <= bytes { Ok(()) } else { check_equal(&ctx, bytes, wanted) }
-        };
-        check_spans(&ctx, dst, src, u64::MAX)
-            .and_then(|()| fits(dst, dst_stride))
-            .and_then(|()| fits(src, src_stride))
+        check_strided(&call.home.ctx::<S>(), all, dst, src, strides, size)
     } else {
         Ok(())
     };
-    let strides = dst_stride << 32 ^ src_stride;
-    call.meet(call.says(kind::ALLTOALLS, [dst.0, len, strides, size]), mine)?;
+    call.meet(call.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]), mine)?;
     if all == 0 {
         return Ok(());
     }
