@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use rushmem_device::Handle;
-use rushmem_device::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
+use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
 
 use crate::Result;
 use crate::machine::{Machine, Region, Window};
@@ -112,6 +112,13 @@ pub(crate) struct Table {
     segments: Vec<Arc<Segment>>,
 }
 
+impl Segment {
+    /// Symmetric memory that is not mapped everywhere, so that some of it is reached through the NIC.
+    fn goes_through_nic(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.mapped.iter().any(|addr| addr.0 == 0))
+    }
+}
+
 impl Table {
     /// No segments.
     pub(super) fn empty() -> Self {
@@ -165,5 +172,17 @@ impl Table {
 
     pub(super) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
+    }
+
+    /// The parts of a launch's context, of a PE whose own are `parts`. One that reaches all heaps by loads and stores
+    /// uses the NIC all the same if there is a segment which it does not reach so.
+    pub(super) fn known_to(&self, parts: CtxParts) -> CtxParts {
+        let mut parts = CtxParts { segments: self.addr(), ..parts };
+        let nic = self.segments.iter().any(|segment| segment.goes_through_nic());
+        if nic && parts.flags & ctx_flags::ALL_NEAR != 0 {
+            parts.flags &= !ctx_flags::ALL_NEAR;
+            (parts.mixed_from, parts.mixed_to) = (0, parts.n_pes);
+        }
+        parts
     }
 }
