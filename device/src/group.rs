@@ -155,12 +155,11 @@ pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
     }
 }
 
-/// The error of a call whose arguments are wrong, which every thread of the group has seen for itself: the leader's own,
-/// which `report` records; [`Error::InGroup`] for the others.
+/// The error of a call whose arguments are wrong, which every thread of the group has seen for itself: `why` of the leader,
+/// who has recorded it; [`Error::InGroup`] for the others.
 #[cold]
 #[inline(always)]
-pub(crate) fn refused<G: Group, T>(group: G, report: impl FnOnce() -> Result) -> Result<T> {
-    let why = if group.leader() { report() } else { Ok(()) };
+pub(crate) fn refused<T>(why: Result) -> Result<T> {
     Err(why.err().unwrap_or(Error::InGroup))
 }
 

@@ -219,7 +219,7 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
         }
         if !self.may_transfer(remote, local, pe) {
-            return refused(group, || self.check_transfer(remote, local, pe));
+            return refused(if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) });
         }
         self.check_pe(pe)?;
         let peer = self.at_peer(pe);

@@ -203,7 +203,8 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
         }
         if !(self.has(signal.as_slice()) && self.may_transfer(dst, src, pe)) {
-            return refused(group, || self.check_announced(dst, src, signal, pe));
+            let leads = group.leader();
+            return refused(if leads { self.check_announced(dst, src, signal, pe) } else { Ok(()) });
         }
         self.check_pe(pe)?;
         let peer = self.at_peer(pe);

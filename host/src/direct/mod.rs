@@ -54,6 +54,25 @@ impl Places {
     }
 }
 
+/// Memory of several PEs beside their heaps, and what keeps it mapped.
+#[derive(Default)]
+pub(crate) struct Shared {
+    places: Option<Places>,
+    /// What is of this process and no GPU's, for each PE.
+    here: Vec<Option<Region>>,
+}
+
+impl Shared {
+    /// Where that of a PE is, which is mapped; 0 if nothing is.
+    fn addr(&self, pe: u32) -> DevAddr {
+        match (self.here.get(pe as usize), &self.places) {
+            (Some(Some(region)), _) => region.addr,
+            (_, Some(places)) => places.addr(pe),
+            _ => DevAddr(0),
+        }
+    }
+}
+
 enum Way {
     /// This PE's own memory.
     Own,
@@ -209,23 +228,30 @@ impl Reach {
         bootstrap: &dyn Bootstrap,
         call: &'static str,
         ours: &Region,
-    ) -> Result<(Vec<DevAddr>, Option<Box<dyn Window>>)> {
+    ) -> Result<(Vec<DevAddr>, Shared)> {
         let own = if config.peer_path == PeerPath::Nic { DevAddr(0) } else { ours.addr };
-        let addrs = |places: Option<&Places>| {
-            let addr = |(pe, way): (u32, &Way)| match (way, places) {
-                (Way::Own, _) => own,
-                (Way::Mapped(_), Some(places)) => places.addr(pe),
-                _ => DevAddr(0),
+        let addrs = |shared: &Shared| {
+            let addr = |(pe, way): (u32, &Way)| match way {
+                Way::Own => own,
+                Way::Mapped(_) => shared.addr(pe),
+                Way::Nic(_) => DevAddr(0),
             };
             (0..).zip(&self.ways).map(addr).collect()
         };
         if !wanted(config, bootstrap.n_pes(), machine.is_gpu()) {
-            return Ok((addrs(None), None));
+            let nothing = Shared::default();
+            return Ok((addrs(&nothing), nothing));
         }
         let shown = Shown::new(config, bootstrap, ours)?;
         let cards = exchange(bootstrap, &shown.card)?;
-        let here: Vec<bool> = self.ways.iter().map(|way| matches!(way, Way::Mapped(_))).collect();
-        let mapped = place_all(config, machine, bootstrap, &here, &cards).map_err(|(pe, error)| {
+        // Memory of this process that is no GPU's is where it is.
+        let plain = |card: &Card| table::find(&card.name).filter(|region| region.gpu.is_none());
+        let mapped = |way: &Way| matches!(way, Way::Mapped(_));
+        let here: Vec<Option<Region>> =
+            self.ways.iter().zip(&cards).map(|(way, card)| plain(card).filter(|_| mapped(way))).collect();
+        let others: Vec<bool> =
+            self.ways.iter().zip(&here).map(|(way, here)| mapped(way) && here.is_none()).collect();
+        let mapped = place_all(config, machine, bootstrap, &others, &cards).map_err(|(pe, error)| {
             let what = format!("this memory of PE {pe} for loads and stores");
             Error::Unavailable { what, why: format!("{error}; set RUSHMEM_PEER_PATH=auto") }
         });
@@ -235,11 +261,11 @@ impl Reach {
         let failed = all.iter().position(|theirs| !theirs.is_empty());
         if let (PeerPath::Auto, Some(pe)) = (config.peer_path, failed) {
             tracing::info!("goes through the NIC: PE {pe} says: {}", String::from_utf8_lossy(&all[pe]));
-            return Ok((vec![DevAddr(0); self.ways.len()], None));
+            return Ok((vec![DevAddr(0); self.ways.len()], Shared::default()));
         }
-        let (places, _) = mapped?;
+        let shared = Shared { places: mapped?.0, here };
         match failed {
-            None => Ok((addrs(places.as_ref()), places.map(|places| places.window))),
+            None => Ok((addrs(&shared), shared)),
             Some(pe) => {
                 let why = String::from_utf8_lossy(&all[pe]).into_owned();
                 Err(Error::Elsewhere { pe: pe as u32, call, why })

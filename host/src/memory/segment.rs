@@ -9,7 +9,8 @@ use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
 
 use crate::Result;
-use crate::machine::{Machine, Region, Window};
+use crate::direct::Shared;
+use crate::machine::{Machine, Region};
 use crate::provider::Key;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys before the memory, the memory before its owner.
@@ -33,7 +34,7 @@ struct Peers {
     /// By PE; 0 for those that are not.
     mapped: Vec<DevAddr>,
     /// What keeps it so.
-    _window: Option<Box<dyn Window>>,
+    _shared: Shared,
 }
 
 /// How NICs know memory: those of peers, or this PE's own.
@@ -66,9 +67,9 @@ impl Segment {
         self,
         ends: Vec<SegmentEnd>,
         mapped: Vec<DevAddr>,
-        window: Option<Box<dyn Window>>,
+        shared: Shared,
     ) -> Self {
-        Self { peers: Some(Peers { ends, mapped, _window: window }), ..self }
+        Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
 
     /// Where the memory of another PE is mapped here.
