@@ -125,7 +125,9 @@ impl Core {
     }
 
     /// One round: doorbells, packets, send queues, timers. Returns whether there was anything to do.
-    pub(crate) fn pass(&mut self) -> bool {
+    ///
+    /// `wanted` says whether somebody waits for the core: then the other QPs are left for the next pass.
+    pub(crate) fn pass(&mut self, wanted: impl Fn() -> bool) -> bool {
         self.now = Instant::now();
         self.out.now = self.now;
         let mut busy = self.doorbells() | self.packets();
@@ -137,6 +139,9 @@ impl Core {
             busy = true;
             if self.out.skips() || sq::run(self, qpn) {
                 self.enqueue(qpn);
+            }
+            if wanted() {
+                break;
             }
         }
         for (due, qpn) in std::mem::take(&mut self.out.late) {

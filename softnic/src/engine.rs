@@ -36,6 +36,11 @@ impl Shared {
         core
     }
 
+    /// Whether somebody waits for the core.
+    fn wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -66,12 +71,12 @@ fn work(shared: &Arc<Shared>) {
     while !shared.stop.load(Ordering::Relaxed) {
         let (busy, wake, events) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
-            (core.pass(), core.wake(), std::mem::take(&mut core.out.events))
+            (core.pass(|| shared.wanted()), core.wake(), std::mem::take(&mut core.out.events))
         };
         if !events.is_empty() {
             shared.sink.tell(&events);
         }
-        while shared.waiting.load(Ordering::Relaxed) != 0 && !shared.stop.load(Ordering::Relaxed) {
+        while shared.wanted() && !shared.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
         if busy {

@@ -51,7 +51,8 @@ pub fn put_signal_ping_pong(
     while now < last {
         // PE 0 sends in even turns, PE 1 in odd ones; what is awaited counts this PE's own arrivals.
         if now & 1 == u64::from(me) {
-            ctx.put_signal_nbi(block, dst, src, signal, SignalOp::Add, 1, peer)?;
+            // The wait before it was a barrier.
+            ctx.put_signal_nbi(block.ready(), dst, src, signal, SignalOp::Add, 1, peer)?;
         } else {
             ctx.signal_wait_until(block, signal, Cmp::Ge, (now >> 1) + 1)?;
         }

@@ -85,16 +85,12 @@ impl Gpu {
     /// Host memory of the user's.
     fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
         let start = memory.host_ptr().map_or(std::ptr::null_mut(), NonNull::as_ptr);
-        if !start.addr().is_multiple_of(PAGE) {
-            return Err(Error::Unavailable {
-                what: format!("a buffer at {start:p} for a GPU"),
-                why: "a GPU knows host memory by whole pages; use `Pages`, or memory that begins with a page"
-                    .into(),
-            });
-        }
-        let len = (memory.len() as usize).next_multiple_of(PAGE);
-        let mapping = register(&self.device, start, len, HostKind::Memory)?;
-        Ok(locked(Locked { mapping, memory }))
+        // A GPU knows host memory by whole pages.
+        let before = start.addr() % PAGE;
+        let len = (before + memory.len() as usize).next_multiple_of(PAGE);
+        let mapping = register(&self.device, start.wrapping_sub(before), len, HostKind::Memory)?;
+        let region = locked(Locked { mapping, memory });
+        Ok(Region { addr: region.addr.add(before as u64), ..region })
     }
 }
 

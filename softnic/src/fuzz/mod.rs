@@ -33,7 +33,7 @@ pub fn mailboxes(data: &[u8]) {
         let input = if choice & 0x40 != 0 { &input[..len.max(2)] } else { &input[..] };
         let mut output = [0; 272];
         cmd::execute(&mut bed.core, bed.context, input, &mut output);
-        bed.core.pass();
+        bed.core.pass(|| false);
     }
     bed.core.close_context(bed.context);
 }
@@ -62,7 +62,7 @@ pub fn packets(data: &[u8]) {
     let Some((service, data)) = data.split_first() else { return };
     let mut bed = Bed::new(true, *service);
     bed.post_some();
-    bed.core.pass();
+    bed.core.pass(|| false);
     let mut rest = data;
     while let Some(([choice, len], tail)) = rest.split_first_chunk() {
         let (body, tail) = tail.split_at(usize::from(*len).min(tail.len()));
@@ -71,14 +71,14 @@ pub fn packets(data: &[u8]) {
         packet.resize(packet.len() + crate::roce::ICRC, 0);
         bed.address(&mut packet, *choice);
         wire::packet(&mut bed.core, PEER, &packet);
-        bed.core.pass();
+        bed.core.pass(|| false);
     }
 }
 
 /// Runs until there is nothing left to do at once.
 fn settle(core: &mut Core) {
     for _ in 0..PASSES {
-        if !core.pass() {
+        if !core.pass(|| false) {
             return;
         }
     }

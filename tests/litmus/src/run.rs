@@ -30,6 +30,15 @@ pub fn rounds() -> u64 {
     }
 }
 
+/// Whether this machine runs the kernels on a GPU.
+///
+/// # Panics
+/// If there can be no job.
+pub fn on_gpu() -> bool {
+    let job = Job::new().expect("settings").kernels(rushmem::ptx!("rushmem_litmus_kernels"));
+    job.run(|pe| Ok::<_, Error>(pe.is_gpu())).expect("a job").contains(&true)
+}
+
 /// Which PEs the roles are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cast {

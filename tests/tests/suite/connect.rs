@@ -18,7 +18,8 @@ fn await_qps(pe: &Pe, wanted: usize) {
 #[test]
 fn only_qps_that_kernels_use_are_made() {
     for rails in [1, 2] {
-        let setup = Setup::new(4).with("qps_per_peer", 2).with("nics_per_pe", rails).with("block_qps", 3);
+        let setup = Setup::new(4).with("peer_path", "nic").with("qps_per_peer", 2);
+        let setup = setup.with("nics_per_pe", rails).with("block_qps", 3);
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
             assert_eq!(pe.connected_qps(), 0);
@@ -73,14 +74,15 @@ fn the_deepest_queue_takes_a_flood() {
 
 #[test]
 fn all_qps_are_made_at_start_if_the_settings_say_so() {
-    let setup = Setup::new(3).with("connect", "eager").with("qps_per_peer", 2).with("exclusive_qps", 1);
+    let setup = Setup::new(3).with("peer_path", "nic").with("connect", "eager");
+    let setup = setup.with("qps_per_peer", 2).with("exclusive_qps", 1);
     assert_eq!(setup.run(|pe| Ok(pe.connected_qps())), [9; 3]);
 }
 
 #[test]
 fn a_connection_without_memory_for_it_is_an_error_that_says_so() {
     let begin = Instant::now();
-    let setup = Setup::new(3).with("queue_memory", 1).with("timeout", "20s");
+    let setup = Setup::new(3).with("peer_path", "nic").with("queue_memory", 1).with("timeout", "20s");
     let error = setup
         .try_run(|pe| {
             let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);

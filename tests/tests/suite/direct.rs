@@ -12,6 +12,11 @@ fn together(a: u32, b: u32, group: u32) -> bool {
     group == 0 || a / group == b / group
 }
 
+/// Whether PEs of a group map each other's heaps: on GPUs also if nothing is said.
+fn mapped(pe: &Pe, path: &str) -> bool {
+    path == "direct" || path == "auto" && pe.is_gpu()
+}
+
 #[test]
 fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
     for (pes, path, group) in [
@@ -24,7 +29,7 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
     ] {
         Setup::new(pes).with("peer_path", path).with("direct_group", group).run(|pe| {
             let (me, n) = (pe.my_pe(), pe.n_pes() as usize);
-            let direct = |other: u32| other == me || path == "direct" && together(me, other, group);
+            let direct = |other: u32| other == me || mapped(pe, path) && together(me, other, group);
             let (object, before) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
             let reached = pe.alloc::<u32>(n)?;
             pe.write(object, &vec![u64::from(me) + 100; n])?;
@@ -65,7 +70,7 @@ fn the_team_of_those_who_share_memory_has_pointers_to_all_its_members() {
         setup.run(|pe| {
             let me = pe.my_pe();
             let members: Vec<u32> = (0..pes)
-                .filter(|&other| other == me || path == "direct" && together(me, other, group))
+                .filter(|&other| other == me || mapped(pe, path) && together(me, other, group))
                 .collect();
             assert_eq!(pe.team_pes(Team::SHARED), Some(members.clone()), "{setup}");
             let [shared, world] = [pe.alloc::<u32>(pes as usize)?, pe.alloc::<u32>(pes as usize)?];

@@ -191,7 +191,8 @@ fn a_block_that_stays_away_from_the_grid_barrier_is_missed() {
 
 #[test]
 fn a_pe_that_stays_away_from_a_barrier_is_missed() {
-    let told = Setup::new(2).with("timeout", "300ms").run(|pe| {
+    // Direct peers are waited for by a lane each: another thread says so.
+    let told = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic").run(|pe| {
         let (cells, bad) = (pe.alloc::<u32>(2)?, pe.alloc_one::<u32>()?);
         let told = match pe.my_pe() {
             0 => line(&pe.run(grid(1, 32), barriers(Together::Block as u32, cells, bad, 1)).unwrap_err()),
@@ -208,7 +209,7 @@ fn a_pe_that_stays_away_from_a_barrier_is_missed() {
 #[test]
 fn a_wrong_key_ends_one_queue_pair_and_nothing_else() {
     for (cq, depth) in [("ring", 1024), ("ring", 2), ("collapsed", 8)] {
-        let setup = Setup::new(3).with("cq", cq).with("sq_depth", depth);
+        let setup = Setup::new(3).with("peer_path", "nic").with("cq", cq).with("sq_depth", depth);
         let told = setup.run(|pe| {
             let (n, me) = (pe.n_pes(), pe.my_pe());
             let (dst, src) = (pe.alloc::<u64>(4 * n as usize)?, pe.alloc::<u64>(4)?);
@@ -276,7 +277,7 @@ fn works(pes: u32) {
 fn a_job_beside_a_failing_one_works() {
     std::thread::scope(|scope| {
         let failing = scope.spawn(|| {
-            Setup::new(2).try_run(|pe| {
+            Setup::new(2).with("peer_path", "nic").try_run(|pe| {
                 let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
                 pe.corrupt_rkey(1)?;
                 pe.run(grid(1, 32), send_to_all(dst, src))

@@ -12,7 +12,7 @@ mod table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rushmem::config::{Config, DeviceKind, Origin, PeerPath};
+use rushmem::config::{Config, ConnectKind, DeviceKind, Origin, PeerPath};
 use rushmem::{Job, Ptx};
 
 use self::bench::{Bench, Stage};
@@ -223,6 +223,7 @@ fn settings(choice: &Choice, stage: Stage, config: &Config) -> Result<Config, Er
     let mut config = config.clone();
     if stage != Stage::Main {
         config.peer_path = PeerPath::Nic;
+        config.connect = ConnectKind::Eager;
         config.set("sq_depth", &choice.depth(stage).to_string())?;
         config.exclusive_qps = 1;
         config.block_qps = if stage == Stage::PerBlock { choice.many() } else { 0 };
