@@ -101,7 +101,7 @@ pub mod prelude {
     pub use crate::kernel::kernel;
     pub use crate::{
         Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, Group, Local, LocalBuffer, Lock, Parts,
-        Pending, PerBlock, PerGpu, Ready, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing, Signal,
-        SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
+        Pending, PerBlock, PerGpu, Ready, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing,
+        Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
     };
 }

@@ -53,7 +53,7 @@ impl<S: Sharing> Ctx<S> {
     ) -> Result {
         let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
         match Ways::in_heap(self, team, dst, src) {
-            Some(w) => near::reduce(group, w.heap, w.near, w.rest, w.places, w.table, team, what, dst, src),
+            Some(w) => near::reduce(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src),
             None => reduce::<G, S>(group, Home::of(self), team, what, dst, src),
         }
     }
@@ -96,7 +96,7 @@ impl<S: Sharing> Ctx<S> {
         let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
         match Ways::in_heap(self, team, dst, src) {
             Some(w) => {
-                near::reduce_scatter(group, w.heap, w.near, w.rest, w.places, w.table, team, what, dst, src)
+                near::reduce_scatter(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src)
             }
             None => reduce_scatter::<G, S>(group, Home::of(self), team, what, dst, src),
         }

@@ -42,7 +42,7 @@ impl<S: Sharing> Ctx<S> {
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
         if let Some(w) = Ways::of(self, team) {
-            return near::broadcast(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src, root);
+            return near::broadcast(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, root);
         }
         broadcast::<G, S>(group, Home::of(self), team, dst, src, root)
     }
@@ -65,7 +65,7 @@ impl<S: Sharing> Ctx<S> {
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
         if let Some(w) = Ways::of(self, team) {
-            return near::fcollect(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src);
+            return near::fcollect(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src);
         }
         fcollect::<G, S>(group, Home::of(self), team, dst, src)
     }
@@ -103,7 +103,7 @@ impl<S: Sharing> Ctx<S> {
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
         if let Some(w) = Ways::of(self, team) {
-            return near::alltoall(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src, size);
+            return near::alltoall(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, size);
         }
         alltoall::<G, S>(group, Home::of(self), team, dst, src, size)
     }
