@@ -309,12 +309,6 @@ impl<S> Ctx<S> {
         }
     }
 
-    /// True if atomics on memory that is mapped are the processors', in the whole job.
-    #[inline(always)]
-    pub(crate) fn direct_atomics(&self) -> bool {
-        self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0
-    }
-
     /// True if nothing goes through a NIC: the heap of every PE is mapped, and atomics are the processors'.
     #[inline(always)]
     pub(crate) fn all_near(&self) -> bool {

@@ -18,12 +18,14 @@ pub trait Group: Copy + sealed::Sealed {
     fn any(self, vote: bool) -> bool;
     /// Barrier of the group; orders memory among its threads.
     fn sync(self);
-    /// What the leader gave, for all threads of the group, with an OR over all votes; a barrier.
+    /// What the leader gave, for all threads of the group, with an OR over all votes; a barrier. There has been another one
+    /// since the last such call.
     fn cast_any(self, vote: bool, value: u64) -> (bool, u64);
-    /// What the leader gave, for all threads of the group; a barrier.
+    /// What the leader gave, for all threads of the group; two barriers.
     #[inline(always)]
     #[track_caller]
     fn cast(self, value: u64) -> u64 {
+        self.sync();
         self.cast_any(false, value).1
     }
     /// True in exactly one thread of the group.
@@ -140,7 +142,7 @@ pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// As [`agree`], on what the leader has found.
+/// As [`agree`], on what the leader has found; as [`Group::cast_any`].
 ///
 /// # Errors
 /// As there.
@@ -153,12 +155,11 @@ pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
     }
 }
 
-/// The error of a call whose arguments are wrong, which every thread of the group has seen for itself: the leader's own,
-/// which `report` records; [`Error::InGroup`] for the others.
+/// The error of a call whose arguments are wrong, which every thread of the group has seen for itself: `why` of the leader,
+/// who has recorded it; [`Error::InGroup`] for the others.
 #[cold]
 #[inline(always)]
-pub(crate) fn refused<G: Group, T>(group: G, report: impl FnOnce() -> Result) -> Result<T> {
-    let why = if group.leader() { report() } else { Ok(()) };
+pub(crate) fn refused<T>(why: Result) -> Result<T> {
     Err(why.err().unwrap_or(Error::InGroup))
 }
 

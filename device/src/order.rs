@@ -102,7 +102,7 @@ impl<S: Sharing> Ctx<S> {
     pub fn fence_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
         let peer = self.at_peer(pe);
-        let two_ways = !self.direct_atomics() && peer.mapped::<u8>(0).is_some();
+        let two_ways = !self.all_near() && peer.mapped::<u8>(0).is_some();
         if two_ways || self.parts_ref().n_sets > 1 && !self.all_near() {
             return self.quiet_pe(pe);
         }

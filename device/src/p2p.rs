@@ -139,6 +139,8 @@ impl<S: Sharing> Ctx<S> {
         cmp: Cmp,
         value: u64,
     ) -> Result<u64> {
+        // Nobody waits for this one: they all wait for the word.
+        group.sync();
         let found = if group.leader() { self.await_word(signal, cmp, value) } else { Ok(0) };
         agree_on(group, found)
     }

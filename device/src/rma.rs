@@ -219,7 +219,7 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
         }
         if !self.may_transfer(remote, local, pe) {
-            return refused(group, || self.check_transfer(remote, local, pe));
+            return refused(if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) });
         }
         self.check_pe(pe)?;
         let peer = self.at_peer(pe);
@@ -255,7 +255,13 @@ impl<S: Sharing> Ctx<S> {
     /// What [`Ctx::check_transfer`] checks, without a record.
     #[inline(always)]
     pub(crate) fn may_transfer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
-        pe < self.n_pes() && self.has(remote) && self.has(local) && remote.len() == local.len()
+        let (bytes, heap) = (local.bytes(), self.parts_ref().heap_bytes);
+        if pe >= self.n_pes() || remote.len() != local.len() {
+            return false;
+        }
+        // One comparison for both where both are in the heap.
+        let in_heap = bytes <= heap && remote.offset().max(local.offset()) <= heap - bytes;
+        in_heap || self.has(remote) && self.has(local)
     }
 
     /// Checks the arguments of a transfer; lengths in `found` and `wanted` of the record are elements.
@@ -278,7 +284,7 @@ impl<S: Sharing> Ctx<S> {
 /// a kernel with many transfers stays small.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
-fn send<G: Group, S: Sharing>(
+pub(crate) fn send<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,
     direction: Direction,

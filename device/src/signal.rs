@@ -10,12 +10,12 @@ use crate::amo::{Kind, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::error::{Result, Site};
+use crate::error::{Error, Result, Site};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
-use crate::rma::MAX_MESSAGE;
+use crate::rma::{Direction, MAX_MESSAGE, send};
 use crate::sharing::Sharing;
 
 /// How a signal changes its word.
@@ -199,9 +199,12 @@ impl<S: Sharing> Ctx<S> {
         pe: u32,
         complete: bool,
     ) -> Result {
-        group.sync();
+        if !G::READY {
+            group.sync();
+        }
         if !(self.has(signal.as_slice()) && self.may_transfer(dst, src, pe)) {
-            return refused(group, || self.check_announced(dst, src, signal, pe));
+            let leads = group.leader();
+            return refused(if leads { self.check_announced(dst, src, signal, pe) } else { Ok(()) });
         }
         self.check_pe(pe)?;
         let peer = self.at_peer(pe);
@@ -210,18 +213,29 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: both were checked to be inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             group.sync();
+            let mut signalled = Ok(());
             if group.leader() {
                 Sys::release();
-                self.posting(signal, op.kind(), value, pe)
-            } else {
-                Ok(())
+                signalled = self.posting(signal, op.kind(), value, pe);
             }
+            if self.all_near() {
+                // It cannot fail, and the source has been read: nobody waits for the leader.
+                return signalled;
+            }
+            signalled
         } else if group.leader() {
             let qp = self.atomic_qp(pe);
             let (there, here) = (self.remote_end(&qp, dst.offset()), self.local_end(&qp, src.offset()));
             let word = self.remote_end(&qp, signal.offset());
             let (entry, bytes, site) = (qp.entry(), src.bytes(), Location::caller());
-            send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
+            if peer.mapped_for_atomics::<u64>(signal.offset()).is_some() {
+                // The word's other atomics are the processors', and so is this one: once the data is there.
+                let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
+                let sent = Error::from_code(code).map_or(Ok(()), Err);
+                sent.and_then(|()| self.posting(signal, op.kind(), value, pe))
+            } else {
+                send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
+            }
         } else {
             Ok(())
         };

@@ -69,7 +69,7 @@ impl Pe {
         let shape = Shape::new(&config, n_pes);
         let first = shape.reserved() + Scratch::BYTES;
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + first;
-        let heap = machine.heap(bytes, direct::wanted(&config, n_pes))?;
+        let heap = direct::heap(&config, &*machine, bytes, n_pes)?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
         let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
         let names: Vec<String> = rails.iter().map(|rail| rail.nic().name()).collect();

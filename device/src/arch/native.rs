@@ -129,16 +129,15 @@ pub fn sync_block() {
     block_any(false);
 }
 
-/// The value that the one thread of the block gave that is its leader, and an OR over all votes.
+/// The value that the one thread of the block gave that is its leader, and an OR over all votes. There is a barrier between
+/// any two calls: nobody gives a value before all have the last one.
 #[track_caller]
 pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
     if leader {
         lane(|l| l.cast_word().set(value));
     }
     let any = block_any(vote);
-    let cast = lane(|l| l.cast_word().get());
-    sync_block();
-    (any, cast)
+    (any, lane(|l| l.cast_word().get()))
 }
 
 #[track_caller]

@@ -100,7 +100,8 @@ pub fn sync_block() {
 
 core::arch::global_asm!(".shared .align 8 .b64 rushmem_cast;");
 
-/// The value that the one thread of the block gave that is its leader, and an OR over all votes.
+/// The value that the one thread of the block gave that is its leader, and an OR over all votes. There is a barrier between
+/// any two calls: nobody gives a value before all have the last one.
 #[inline(always)]
 pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
     if leader {
@@ -109,9 +110,8 @@ pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
     }
     let any = block_any(vote);
     let cast;
-    // SAFETY: written before the barrier above, and by nobody before the one below.
+    // SAFETY: written before the barrier above, and by nobody before the next one.
     unsafe { asm!("ld.shared.b64 {v}, [rushmem_cast];", v = out(reg64) cast) };
-    sync_block();
     (any, cast)
 }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::door::Door;
 use self::table::Listed;
 use crate::bootstrap::{Bootstrap, nonce};
-use crate::config::{Config, PeerPath};
+use crate::config::{Config, HeapKind, PeerPath};
 use crate::machine::{Exported, Machine, Region, Window};
 use crate::{Error, Result};
 
@@ -54,6 +54,25 @@ impl Places {
     }
 }
 
+/// Memory of several PEs beside their heaps, and what keeps it mapped.
+#[derive(Default)]
+pub(crate) struct Shared {
+    places: Option<Places>,
+    /// What is of this process and no GPU's, for each PE.
+    here: Vec<Option<Region>>,
+}
+
+impl Shared {
+    /// Where that of a PE is, which is mapped; 0 if nothing is.
+    fn addr(&self, pe: u32) -> DevAddr {
+        match (self.here.get(pe as usize), &self.places) {
+            (Some(Some(region)), _) => region.addr,
+            (_, Some(places)) => places.addr(pe),
+            _ => DevAddr(0),
+        }
+    }
+}
+
 enum Way {
     /// This PE's own memory.
     Own,
@@ -77,29 +96,47 @@ fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
     match config.peer_path {
         PeerPath::Direct => None,
         PeerPath::Nic => Some("RUSHMEM_PEER_PATH=nic"),
-        PeerPath::Auto if gpu => {
-            Some("the direct path is not yet proven on GPUs: set RUSHMEM_PEER_PATH=direct for it")
-        }
-        PeerPath::Auto => {
+        PeerPath::Auto if !gpu => {
             Some("native kernels take the way that they test; RUSHMEM_PEER_PATH=direct maps the node's heaps")
         }
+        PeerPath::Auto if config.heap == HeapKind::Host => {
+            Some("only heaps in GPU memory are mapped, and RUSHMEM_HEAP=host")
+        }
+        PeerPath::Auto => None,
     }
 }
 
-/// Whether this job maps heaps of other PEs, so that its own must be such that others can map it.
-pub(crate) fn wanted(config: &Config, n_pes: u32) -> bool {
-    config.peer_path == PeerPath::Direct && n_pes > 1
+/// Whether this job maps heaps of other PEs, so that its own must be such that others can map it: the same for all PEs.
+pub(crate) fn wanted(config: &Config, n_pes: u32, gpu: bool) -> bool {
+    nic_for_all(config, gpu).is_none() && n_pes > 1
+}
+
+/// The memory that others map. Where nobody insists on that, memory that they cannot map will do.
+///
+/// # Errors
+/// As [`Machine::heap`].
+pub(crate) fn heap(config: &Config, machine: &dyn Machine, bytes: u64, n_pes: u32) -> Result<Region> {
+    if !wanted(config, n_pes, machine.is_gpu()) {
+        return machine.heap(bytes, false);
+    }
+    match machine.heap(bytes, true) {
+        Err(error @ Error::Unavailable { .. }) if config.peer_path == PeerPath::Auto => {
+            tracing::info!("peers go through the NIC: {error}");
+            machine.heap(bytes, false)
+        }
+        heap => heap,
+    }
 }
 
 /// How PE `me` of `n_pes` on one node would reach each PE with these settings, `nic` being the name of its NIC.
 pub(crate) fn expected(config: &Config, me: u32, n_pes: u32, nic: &str, gpu: bool) -> Vec<Path> {
     let grouped = |pe: u32| group(config, pe) == group(config, me);
-    let all = n_pes == 1 || config.peer_path == PeerPath::Direct && (0..n_pes).all(grouped);
+    let all = n_pes == 1 || wanted(config, n_pes, gpu) && (0..n_pes).all(grouped);
     let path = |pe: u32| {
         let (direct, why) = match nic_for_all(config, gpu) {
             _ if pe == me => own(config, all),
             Some(why) => (false, why),
-            None if grouped(pe) => (true, "RUSHMEM_PEER_PATH=direct, if it is on this node"),
+            None if grouped(pe) => (true, "if it is on this node"),
             None => (false, ANOTHER_GROUP),
         };
         Path { pe, via: if direct { "direct" } else { nic }.into(), why: why.into() }
@@ -142,7 +179,7 @@ impl Reach {
         heap: &Region,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
-        if !wanted(config, n_pes) {
+        if !wanted(config, n_pes, machine.is_gpu()) {
             let why = nic_for_all(config, machine.is_gpu()).unwrap_or_default();
             let way = |pe| if pe == me { Way::Own } else { Way::Nic(why.into()) };
             let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
@@ -164,8 +201,8 @@ impl Reach {
                 Way::Nic("it is on another node, or in another network namespace".into())
             }
         };
-        let ways: Vec<Way> = (0..).zip(&cards).map(way).collect();
-        let mapped = map(config, machine, bootstrap, &ways, &cards).map_err(|(pe, error)| {
+        let mut ways: Vec<Way> = (0..).zip(&cards).map(way).collect();
+        let mapped = map(config, machine, bootstrap, &mut ways, &cards).map_err(|(pe, error)| {
             let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
             Error::Unavailable { what, why: format!("{error}; set RUSHMEM_PEER_PATH=auto") }
         });
@@ -180,6 +217,8 @@ impl Reach {
     /// Maps memory that every PE has made, `ours` being this PE's: that of the PEs whose heaps are mapped. Collective.
     /// Gives where each PE's is for kernels, 0 if it is not mapped, and what keeps it so.
     ///
+    /// Where nobody insists on mapping, memory that one PE cannot map is mapped by none.
+    ///
     /// # Errors
     /// On all PEs, if one cannot map that of another.
     pub(crate) fn segment(
@@ -189,31 +228,44 @@ impl Reach {
         bootstrap: &dyn Bootstrap,
         call: &'static str,
         ours: &Region,
-    ) -> Result<(Vec<DevAddr>, Option<Box<dyn Window>>)> {
+    ) -> Result<(Vec<DevAddr>, Shared)> {
         let own = if config.peer_path == PeerPath::Nic { DevAddr(0) } else { ours.addr };
-        let addrs = |places: Option<&Places>| {
-            let addr = |(pe, way): (u32, &Way)| match (way, places) {
-                (Way::Own, _) => own,
-                (Way::Mapped(_), Some(places)) => places.addr(pe),
-                _ => DevAddr(0),
+        let addrs = |shared: &Shared| {
+            let addr = |(pe, way): (u32, &Way)| match way {
+                Way::Own => own,
+                Way::Mapped(_) => shared.addr(pe),
+                Way::Nic(_) => DevAddr(0),
             };
             (0..).zip(&self.ways).map(addr).collect()
         };
-        if !wanted(config, bootstrap.n_pes()) {
-            return Ok((addrs(None), None));
+        if !wanted(config, bootstrap.n_pes(), machine.is_gpu()) {
+            let nothing = Shared::default();
+            return Ok((addrs(&nothing), nothing));
         }
         let shown = Shown::new(config, bootstrap, ours)?;
         let cards = exchange(bootstrap, &shown.card)?;
-        let mapped = map(config, machine, bootstrap, &self.ways, &cards).map_err(|(pe, error)| {
+        // Memory of this process that is no GPU's is where it is.
+        let plain = |card: &Card| table::find(&card.name).filter(|region| region.gpu.is_none());
+        let mapped = |way: &Way| matches!(way, Way::Mapped(_));
+        let here: Vec<Option<Region>> =
+            self.ways.iter().zip(&cards).map(|(way, card)| plain(card).filter(|_| mapped(way))).collect();
+        let others: Vec<bool> =
+            self.ways.iter().zip(&here).map(|(way, here)| mapped(way) && here.is_none()).collect();
+        let mapped = place_all(config, machine, bootstrap, &others, &cards).map_err(|(pe, error)| {
             let what = format!("this memory of PE {pe} for loads and stores");
             Error::Unavailable { what, why: format!("{error}; set RUSHMEM_PEER_PATH=auto") }
         });
         // Ends the showing too: all have looked.
         let told = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = bootstrap.allgather("rushmem.mapped", told.as_bytes())?;
-        let (places, _) = mapped?;
-        match all.iter().position(|theirs| !theirs.is_empty()) {
-            None => Ok((addrs(places.as_ref()), places.map(|places| places.window))),
+        let failed = all.iter().position(|theirs| !theirs.is_empty());
+        if let (PeerPath::Auto, Some(pe)) = (config.peer_path, failed) {
+            tracing::info!("goes through the NIC: PE {pe} says: {}", String::from_utf8_lossy(&all[pe]));
+            return Ok((vec![DevAddr(0); self.ways.len()], Shared::default()));
+        }
+        let shared = Shared { places: mapped?.0, here };
+        match failed {
+            None => Ok((addrs(&shared), shared)),
             Some(pe) => {
                 let why = String::from_utf8_lossy(&all[pe]).into_owned();
                 Err(Error::Elsewhere { pe: pe as u32, call, why })
@@ -317,23 +369,43 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card) -> Result<Vec<Card>> {
     cards.iter().enumerate().map(parse).collect()
 }
 
-/// Maps the memory of those PEs whose way is that. Gives where, and whether the atomics of all processors that map it
-/// exclude each other; or the PE whose memory cannot be mapped.
+/// Maps the heaps of those PEs whose way is that. Where nobody insists on it, one that cannot be mapped is reached through
+/// the NIC. Otherwise as [`place_all`].
 fn map(
     config: &Config,
     machine: &dyn Machine,
     bootstrap: &dyn Bootstrap,
-    ways: &[Way],
+    ways: &mut [Way],
     cards: &[Card],
 ) -> Result<(Option<Places>, bool), (u32, Error)> {
-    let mapped = |way: &Way| matches!(way, Way::Mapped(_));
-    let Some(first) = ways.iter().position(mapped) else { return Ok((None, true)) };
-    let last = ways.iter().rposition(mapped).unwrap_or(first);
+    loop {
+        let here: Vec<bool> = ways.iter().map(|way| matches!(way, Way::Mapped(_))).collect();
+        match place_all(config, machine, bootstrap, &here, cards) {
+            Err((pe, error)) if config.peer_path == PeerPath::Auto => {
+                tracing::warn!("PE {pe} is reached through the NIC, as its memory cannot be mapped: {error}");
+                ways[pe as usize] = Way::Nic(format!("its memory cannot be mapped: {error}"));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Maps the memory of the PEs that are true in `here`. Gives where, and whether the atomics of all processors that map it
+/// exclude each other; or the PE whose memory cannot be mapped.
+fn place_all(
+    config: &Config,
+    machine: &dyn Machine,
+    bootstrap: &dyn Bootstrap,
+    here: &[bool],
+    cards: &[Card],
+) -> Result<(Option<Places>, bool), (u32, Error)> {
+    let Some(first) = here.iter().position(|&here| here) else { return Ok((None, true)) };
+    let last = here.iter().rposition(|&here| here).unwrap_or(first);
     let bytes = cards[first..=last].iter().map(|card| card.bytes).max().unwrap_or(0);
     let slots = (last - first + 1) as u32;
     let mut window = machine.window(slots, bytes).map_err(|error| (first as u32, error))?;
     let mut atomics = true;
-    for pe in (first..=last).filter(|&pe| mapped(&ways[pe])) {
+    for pe in (first..=last).filter(|&pe| here[pe]) {
         let heap = find(config, bootstrap, &cards[pe]);
         let exclude = heap.and_then(|heap| window.map((pe - first) as u32, heap));
         atomics &= exclude.map_err(|error| (pe as u32, error))?;

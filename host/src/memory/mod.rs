@@ -93,7 +93,7 @@ impl Memory {
     pub(crate) fn current(&self) -> (Ctx, Arc<Table>) {
         let table = Arc::clone(&self.state().table);
         // SAFETY: the addresses are of memory that the PE keeps, and of the table, which the launch keeps.
-        (unsafe { Ctx::from_parts(CtxParts { segments: table.addr(), ..self.parts }) }, table)
+        (unsafe { Ctx::from_parts(table.known_to(self.parts)) }, table)
     }
 
     /// The stamp of what collective call number `n` makes.

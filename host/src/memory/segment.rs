@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use rushmem_device::Handle;
-use rushmem_device::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
+use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
 
 use crate::Result;
-use crate::machine::{Machine, Region, Window};
+use crate::direct::Shared;
+use crate::machine::{Machine, Region};
 use crate::provider::Key;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys before the memory, the memory before its owner.
@@ -33,7 +34,7 @@ struct Peers {
     /// By PE; 0 for those that are not.
     mapped: Vec<DevAddr>,
     /// What keeps it so.
-    _window: Option<Box<dyn Window>>,
+    _shared: Shared,
 }
 
 /// How NICs know memory: those of peers, or this PE's own.
@@ -66,9 +67,9 @@ impl Segment {
         self,
         ends: Vec<SegmentEnd>,
         mapped: Vec<DevAddr>,
-        window: Option<Box<dyn Window>>,
+        shared: Shared,
     ) -> Self {
-        Self { peers: Some(Peers { ends, mapped, _window: window }), ..self }
+        Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
 
     /// Where the memory of another PE is mapped here.
@@ -110,6 +111,13 @@ impl Segment {
 pub(crate) struct Table {
     region: Option<Region>,
     segments: Vec<Arc<Segment>>,
+}
+
+impl Segment {
+    /// Symmetric memory that is not mapped everywhere, so that some of it is reached through the NIC.
+    fn goes_through_nic(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.mapped.iter().any(|addr| addr.0 == 0))
+    }
 }
 
 impl Table {
@@ -165,5 +173,17 @@ impl Table {
 
     pub(super) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
+    }
+
+    /// The parts of a launch's context, of a PE whose own are `parts`. One that reaches all heaps by loads and stores
+    /// uses the NIC all the same if there is a segment which it does not reach so.
+    pub(super) fn known_to(&self, parts: CtxParts) -> CtxParts {
+        let mut parts = CtxParts { segments: self.addr(), ..parts };
+        let nic = self.segments.iter().any(|segment| segment.goes_through_nic());
+        if nic && parts.flags & ctx_flags::ALL_NEAR != 0 {
+            parts.flags &= !ctx_flags::ALL_NEAR;
+            (parts.mixed_from, parts.mixed_to) = (0, parts.n_pes);
+        }
+        parts
     }
 }

@@ -267,11 +267,11 @@ impl Pe {
 
     /// Adds `piece` bytes to the heap of every PE.
     fn grow(&self, call: &'static str, piece: u64) -> Result<()> {
-        let shared = crate::direct::wanted(&self.config, self.n_pes());
-        let made = self.machine.heap(piece, shared).and_then(|region| {
-            let keys = self.service.register(&region)?;
-            Ok(Segment::new(region, keys, None))
-        });
+        let made =
+            crate::direct::heap(&self.config, &*self.machine, piece, self.n_pes()).and_then(|region| {
+                let keys = self.service.register(&region)?;
+                Ok(Segment::new(region, keys, None))
+            });
         let segment = self.share(call, made)?;
         let grown = self.memory.grow(segment);
         self.conclude(call, grown)?;

@@ -122,8 +122,8 @@ impl Pe {
     ///
     /// # Errors
     /// On all PEs or none: [`Error::Mismatch`] if lengths differ; as [`Pe::register`], and [`Error::Elsewhere`] on the PEs
-    /// that had no part in it; [`Error::Unavailable`] in a job of direct peers (`peer_path`) for memory that another process
-    /// cannot map; [`Error::Bootstrap`].
+    /// that had no part in it; [`Error::Unavailable`] in a job of direct peers (`peer_path=direct`) for memory that others
+    /// cannot map, which otherwise goes through the NIC; [`Error::Bootstrap`].
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
         const CALL: &str = "register_symmetric";
         let (len, size) = (buffer.len(), size_of::<B::Element>());
