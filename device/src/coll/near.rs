@@ -1,4 +1,7 @@
-//! Collective calls where nothing goes through a NIC: members write to each other's memory.
+//! Collective calls where the heaps of all PEs are near: members write to each other's memory.
+//!
+//! What others write or read lies in the heap itself; objects in segments go the way of [`call`](super::call), as all members
+//! see of their own arguments.
 //!
 //! **Meeting.** Each member stores its word at all others, after a fence, and waits for theirs: a lane for each. The words
 //! are those of [`call`](super::call), so that calls of both kinds meet.
@@ -31,7 +34,7 @@ use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, record};
 use crate::group::{Group, Thread};
-use crate::segment;
+use crate::sharing::Sharing;
 use crate::team::Team;
 use crate::wait::Watch;
 
@@ -58,12 +61,17 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// Those of a team; none if something goes through a NIC, or the handle is that of no team at all.
+    /// Those of a team; none if not all heaps are near, or the handle is that of no team at all. The same for all members,
+    /// whatever they have registered when they were launched.
     #[inline(always)]
-    pub(super) fn of<S>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+    pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let p = ctx.parts_ref();
-        if !ctx.all_near() || team.slot() >= p.team_slots {
+        if !ctx.heaps_near() || team.slot() >= p.team_slots {
             return None;
+        }
+        if !ctx.all_near() {
+            // What others wait for must not be held back.
+            ctx.submit_held();
         }
         // Parameters of the kernel as they are: what is made of them would take registers of it.
         Some(Self {
@@ -76,11 +84,10 @@ impl Ways {
         })
     }
 
-    /// As [`Ways::of`]; none also if one of these, which are the same for all members, does not lie in the heap itself.
+    /// As [`Ways::of`]; none also if what others access, which is the same for all members, does not lie in the heap itself.
     #[inline(always)]
-    pub(super) fn in_heap<S>(ctx: &Ctx<S>, team: Team, dst: Span, src: Span) -> Option<Self> {
-        let ends = |(offset, bytes): Span| offset.saturating_add(bytes);
-        if ends(dst).max(ends(src)) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
+    pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, (offset, bytes): Span) -> Option<Self> {
+        if offset.saturating_add(bytes) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
     }
 
     /// A context with what these calls look at.
@@ -264,14 +271,10 @@ impl<G: Group> Near<G> {
         self.ways.ctx().address(offset)
     }
 
-    /// Where another member's memory at an offset is.
+    /// Where another member's heap is at an offset.
     #[inline(always)]
     fn theirs(self, member: u32, offset: u64) -> *mut u8 {
-        let (ctx, pe) = (self.ways.ctx(), self.pe(member));
-        if offset < self.ways.heap.1 {
-            return ctx.near(pe, offset);
-        }
-        segment::mapped(ctx.parts_ref().segments, offset, pe).ptr()
+        self.ways.ctx().near(self.pe(member), offset)
     }
 
     /// Copies from `src` of this PE to `dst` of a member.

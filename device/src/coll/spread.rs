@@ -41,7 +41,7 @@ impl<S: Sharing> Ctx<S> {
         root: u32,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = Ways::of(self, team) {
+        if let Some(w) = Ways::to(self, team, dst) {
             return near::broadcast(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, root);
         }
         broadcast::<G, S>(group, Home::of(self), team, dst, src, root)
@@ -64,7 +64,7 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = Ways::of(self, team) {
+        if let Some(w) = Ways::to(self, team, dst) {
             return near::fcollect(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src);
         }
         fcollect::<G, S>(group, Home::of(self), team, dst, src)
@@ -102,7 +102,7 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
-        if let Some(w) = Ways::of(self, team) {
+        if let Some(w) = Ways::to(self, team, dst) {
             return near::alltoall(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, size);
         }
         alltoall::<G, S>(group, Home::of(self), team, dst, src, size)

@@ -63,12 +63,7 @@ impl Segment {
     }
 
     /// The segment, which all PEs have: known to their NICs by `ends`, and mapped where `mapped` says.
-    pub(crate) fn symmetric(
-        self,
-        ends: Vec<SegmentEnd>,
-        mapped: Vec<DevAddr>,
-        shared: Shared,
-    ) -> Self {
+    pub(crate) fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: Shared) -> Self {
         Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
 
