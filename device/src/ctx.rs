@@ -315,7 +315,14 @@ impl<S> Ctx<S> {
         self.parts.flags & ctx_flags::ALL_NEAR != 0
     }
 
-    /// Where what lies at a checked offset of the heap, not of a segment, is on a near PE: of [`Ctx::all_near`] every
+    /// True if the heap of every PE is mapped, and atomics on it are the processors'. As [`Ctx::all_near`], but for what is
+    /// not in the heaps; the same for all PEs as long as the job runs.
+    #[inline(always)]
+    pub(crate) fn heaps_near(&self) -> bool {
+        self.parts.near_count == self.parts.n_pes && self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0
+    }
+
+    /// Where what lies at a checked offset of the heap, not of a segment, is on a near PE: of [`Ctx::heaps_near`] every
     /// one. Parameters of the kernel only; nothing is read from memory.
     #[inline(always)]
     pub(crate) fn near<T>(&self, pe: u32, offset: u64) -> *mut T {

@@ -189,7 +189,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         let ctx = self.home.ctx::<S>();
         let (offset, bytes) = scratch_of(&ctx);
         // The first half is what others write to.
-        let theirs = if ctx.all_near() { bytes / 2 } else { 0 };
+        let theirs = if ctx.heaps_near() { bytes / 2 } else { 0 };
         (self.words + offset + theirs, bytes - theirs)
     }
 
@@ -403,7 +403,7 @@ fn meet<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, said: u32, mine
     // What the group stored before is there for who gets it afterwards.
     Sys::fence();
     let said = if mine.is_err() { WRONG } else { said };
-    let known = if n <= MOST || ctx.all_near() {
+    let known = if n <= MOST || ctx.heaps_near() {
         tell_all(&ctx, desc, words, number, said, site)?
     } else {
         in_rounds(&ctx, desc, words, number, said, site)?

@@ -1,4 +1,7 @@
-//! Collective calls where nothing goes through a NIC: members write to each other's memory.
+//! Collective calls where the heaps of all PEs are near: members write to each other's memory.
+//!
+//! What others write or read lies in the heap itself; objects in segments go the way of [`call`](super::call), as all members
+//! see of their own arguments.
 //!
 //! **Meeting.** Each member stores its word at all others, after a fence, and waits for theirs: a lane for each. The words
 //! are those of [`call`](super::call), so that calls of both kinds meet.
@@ -31,7 +34,7 @@ use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, record};
 use crate::group::{Group, Thread};
-use crate::segment;
+use crate::sharing::Sharing;
 use crate::team::Team;
 use crate::wait::Watch;
 
@@ -50,40 +53,41 @@ pub(super) struct Ways {
     pub(super) near: Pair,
     /// The segments, and the PE's state.
     pub(super) rest: Pair,
-    /// The heap offsets of the team's words and slots.
-    pub(super) places: Pair,
-    /// The team's entry in the table; this PE, in the upper half, and the bytes of a set of slots.
-    pub(super) table: Pair,
+    /// The table of teams, and the heap offset of the first one's words.
+    pub(super) teams: Pair,
+    /// Bytes of heap that each team has; in the next word the PEs, and this one in the lower half.
+    pub(super) sizes: Pair,
     pub(super) team: Team,
 }
 
 impl Ways {
-    /// Those of a team; none if something goes through a NIC, or the handle is that of no team at all.
+    /// Those of a team; none if not all heaps are near, or the handle is that of no team at all. The same for all members,
+    /// whatever they have registered when they were launched.
     #[inline(always)]
-    pub(super) fn of<S>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
-        if !ctx.all_near() {
+    pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+        let p = ctx.parts_ref();
+        if !ctx.heaps_near() || team.slot() >= p.team_slots {
             return None;
         }
-        let (p, desc) = (ctx.parts_ref(), ctx.team_entry(team)?);
-        let words = p.team_words + p.team_bytes * team.slot() as u64;
-        let (scratch, bytes) = scratch_of(ctx);
-        // Half of the scratch is for these calls, and half of that for each set.
-        let set = (bytes / 4).min(SMALL) & !127;
+        if !ctx.all_near() {
+            // What others wait for must not be held back.
+            ctx.submit_held();
+        }
+        // Parameters of the kernel as they are: what is made of them would take registers of it.
         Some(Self {
             heap: (p.heap.0, p.heap_bytes),
             near: (p.near_base.0, p.near_stride),
             rest: (p.segments.0, p.state.0),
-            places: (words, words + scratch),
-            table: (desc.addr() as u64, (p.pe as u64) << 32 | set),
+            teams: (p.teams.0, p.team_words),
+            sizes: (p.team_bytes, (p.n_pes as u64) << 32 | p.pe as u64),
             team,
         })
     }
 
-    /// As [`Ways::of`]; none also if one of these, which are the same for all members, does not lie in the heap itself.
+    /// As [`Ways::of`]; none also if what others access, which is the same for all members, does not lie in the heap itself.
     #[inline(always)]
-    pub(super) fn in_heap<S>(ctx: &Ctx<S>, team: Team, dst: Span, src: Span) -> Option<Self> {
-        let ends = |(offset, bytes): Span| offset.saturating_add(bytes);
-        if ends(dst).max(ends(src)) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
+    pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, (offset, bytes): Span) -> Option<Self> {
+        if offset.saturating_add(bytes) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
     }
 
     /// A context with what these calls look at.
@@ -96,7 +100,9 @@ impl Ways {
             segments: DevAddr(self.rest.0),
             near_base: DevAddr(self.near.0),
             near_stride: self.near.1,
-            pe: (self.table.1 >> 32) as u32,
+            pe: self.sizes.1 as u32,
+            n_pes: (self.sizes.1 >> 32) as u32,
+            team_bytes: self.sizes.0,
             ..Zeroable::zeroed()
         };
         // SAFETY: `of` had these from a context; of the others nothing is used.
@@ -108,15 +114,23 @@ impl Ways {
         DevAddr(self.rest.1)
     }
 
+    /// The team's entry: `of` has seen that there is one.
     #[inline(always)]
     fn desc(self) -> *mut TeamDesc {
-        DevAddr(self.table.0).ptr()
+        DevAddr(self.teams.0).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize)
     }
 
-    /// Bytes of a set of slots.
+    /// The heap offset of the team's words.
+    #[inline(always)]
+    fn words(self) -> u64 {
+        self.teams.1 + self.sizes.0 * self.team.slot() as u64
+    }
+
+    /// Bytes of a set of slots: half of the scratch is for both.
     #[inline(always)]
     fn set_bytes(self) -> u64 {
-        self.table.1 as u32 as u64
+        let (_, bytes) = scratch_of(&self.ctx());
+        (bytes / 4).min(SMALL) & !127
     }
 }
 
@@ -203,7 +217,7 @@ impl<G: Group> Near<G> {
     fn exchange<F: Group>(self, front: F, said: u32, mine: Result) -> Result {
         let ctx = self.ways.ctx();
         let said = if mine.is_err() { WRONG } else { said };
-        let at = |member: u32| self.ways.places.0 + meeting_at(self.number, self.n, member);
+        let at = |member: u32| self.ways.words() + meeting_at(self.number, self.n, member);
         let mut member = front.rank();
         while member < self.n {
             if member != self.me {
@@ -257,14 +271,10 @@ impl<G: Group> Near<G> {
         self.ways.ctx().address(offset)
     }
 
-    /// Where another member's memory at an offset is.
+    /// Where another member's heap is at an offset.
     #[inline(always)]
     fn theirs(self, member: u32, offset: u64) -> *mut u8 {
-        let (ctx, pe) = (self.ways.ctx(), self.pe(member));
-        if offset < self.ways.heap.1 {
-            return ctx.near(pe, offset);
-        }
-        segment::mapped(ctx.parts_ref().segments, offset, pe).ptr()
+        self.ways.ctx().near(self.pe(member), offset)
     }
 
     /// Copies from `src` of this PE to `dst` of a member.
@@ -300,8 +310,9 @@ impl<G: Group> Near<G> {
     /// The heap offset of the slots for the next meeting.
     #[inline(always)]
     fn slots(self) -> u64 {
+        let (scratch, _) = scratch_of(&self.ways.ctx());
         let odd = (self.number + 1) & 1;
-        self.ways.places.1 + odd * self.ways.set_bytes()
+        self.ways.words() + scratch + odd * self.ways.set_bytes()
     }
 
     /// True if a call that needs so many bytes of slots is a small one.
@@ -391,11 +402,11 @@ pub(super) fn sync<G: Group>(
     heap: Pair,
     near: Pair,
     rest: Pair,
-    places: Pair,
-    table: Pair,
+    teams: Pair,
+    sizes: Pair,
     team: Team,
 ) -> Result {
-    let ways = Ways { heap, near, rest, places, table, team };
+    let ways = Ways { heap, near, rest, teams, sizes, team };
     group.sync();
     let met = match group.front() {
         Some(front) => sync_front(front, ways),
@@ -423,14 +434,14 @@ pub(super) fn broadcast<G: Group>(
     heap: Pair,
     near: Pair,
     rest: Pair,
-    places: Pair,
-    table: Pair,
+    teams: Pair,
+    sizes: Pair,
     team: Team,
     dst: Span,
     src: Span,
     root: u32,
 ) -> Result {
-    let ways = Ways { heap, near, rest, places, table, team };
+    let ways = Ways { heap, near, rest, teams, sizes, team };
     let check = |n: u32, _| {
         let ctx = ways.ctx();
         if root >= n {
@@ -481,13 +492,13 @@ pub(super) fn fcollect<G: Group>(
     heap: Pair,
     near: Pair,
     rest: Pair,
-    places: Pair,
-    table: Pair,
+    teams: Pair,
+    sizes: Pair,
     team: Team,
     dst: Span,
     src: Span,
 ) -> Result {
-    let ways = Ways { heap, near, rest, places, table, team };
+    let ways = Ways { heap, near, rest, teams, sizes, team };
     let check = |n: u32, me: u32| {
         let ctx = ways.ctx();
         let at = dst.0.wrapping_add(me as u64 * src.1);
@@ -508,14 +519,14 @@ pub(super) fn alltoall<G: Group>(
     heap: Pair,
     near: Pair,
     rest: Pair,
-    places: Pair,
-    table: Pair,
+    teams: Pair,
+    sizes: Pair,
     team: Team,
     dst: Span,
     src: Span,
     size: u64,
 ) -> Result {
-    let ways = Ways { heap, near, rest, places, table, team };
+    let ways = Ways { heap, near, rest, teams, sizes, team };
     // Whole elements.
     let block_of = |n: u32| src.1.checked_div(n as u64 * size).unwrap_or(0) * size;
     let check = |n: u32, _| {
@@ -578,8 +589,8 @@ pub(super) fn alltoalls<G: Group>(
     heap: Pair,
     near: Pair,
     rest: Pair,
-    places: Pair,
-    table: Pair,
+    teams: Pair,
+    sizes: Pair,
     team: Team,
     dst: Span,
     src: Span,
@@ -587,7 +598,7 @@ pub(super) fn alltoalls<G: Group>(
     len: u64,
     size: u64,
 ) -> Result {
-    let ways = Ways { heap, near, rest, places, table, team };
+    let ways = Ways { heap, near, rest, teams, sizes, team };
     let check =
         |n: u32, _| check_strided(&ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size);
     let (mut call, mine) = Near::begin(group, ways, || (), check)?;
@@ -612,14 +623,14 @@ pub(super) fn reduce<G: Group>(
     heap: Pair,
     near: Pair,
     rest: Pair,
-    places: Pair,
-    table: Pair,
+    teams: Pair,
+    sizes: Pair,
     team: Team,
     what: What,
     dst: Span,
     src: Span,
 ) -> Result {
-    let ways = Ways { heap, near, rest, places, table, team };
+    let ways = Ways { heap, near, rest, teams, sizes, team };
     let check = |_, _| {
         let ctx = ways.ctx();
         check_spans(&ctx, dst, src, dst.0)
@@ -670,14 +681,14 @@ pub(super) fn reduce_scatter<G: Group>(
     heap: Pair,
     near: Pair,
     rest: Pair,
-    places: Pair,
-    table: Pair,
+    teams: Pair,
+    sizes: Pair,
     team: Team,
     what: What,
     dst: Span,
     src: Span,
 ) -> Result {
-    let ways = Ways { heap, near, rest, places, table, team };
+    let ways = Ways { heap, near, rest, teams, sizes, team };
     let own = |me: u32| src.0.wrapping_add(me as u64 * dst.1);
     let check = |n: u32, me: u32| {
         let ctx = ways.ctx();

@@ -52,8 +52,8 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
-        match Ways::in_heap(self, team, dst, src) {
-            Some(w) => near::reduce(group, w.heap, w.near, w.rest, w.places, w.table, team, what, dst, src),
+        match Ways::to(self, team, both(dst, src)) {
+            Some(w) => near::reduce(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src),
             None => reduce::<G, S>(group, Home::of(self), team, what, dst, src),
         }
     }
@@ -94,9 +94,9 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
-        match Ways::in_heap(self, team, dst, src) {
+        match Ways::to(self, team, both(dst, src)) {
             Some(w) => {
-                near::reduce_scatter(group, w.heap, w.near, w.rest, w.places, w.table, team, what, dst, src)
+                near::reduce_scatter(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src)
             }
             None => reduce_scatter::<G, S>(group, Home::of(self), team, what, dst, src),
         }
@@ -171,6 +171,13 @@ impl What {
         }
         Ok(())
     }
+}
+
+/// A part of memory that ends where the later of two does.
+#[inline(always)]
+fn both(dst: Span, src: Span) -> Span {
+    let end = |(offset, bytes): Span| offset.saturating_add(bytes);
+    (0, end(dst).max(end(src)))
 }
 
 /// Bytes that one member's piece has in the scratch.

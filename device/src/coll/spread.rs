@@ -41,8 +41,8 @@ impl<S: Sharing> Ctx<S> {
         root: u32,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = Ways::of(self, team) {
-            return near::broadcast(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src, root);
+        if let Some(w) = Ways::to(self, team, dst) {
+            return near::broadcast(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, root);
         }
         broadcast::<G, S>(group, Home::of(self), team, dst, src, root)
     }
@@ -64,8 +64,8 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = Ways::of(self, team) {
-            return near::fcollect(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src);
+        if let Some(w) = Ways::to(self, team, dst) {
+            return near::fcollect(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src);
         }
         fcollect::<G, S>(group, Home::of(self), team, dst, src)
     }
@@ -102,8 +102,8 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
-        if let Some(w) = Ways::of(self, team) {
-            return near::alltoall(group, w.heap, w.near, w.rest, w.places, w.table, team, dst, src, size);
+        if let Some(w) = Ways::to(self, team, dst) {
+            return near::alltoall(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, size);
         }
         alltoall::<G, S>(group, Home::of(self), team, dst, src, size)
     }

@@ -48,10 +48,10 @@ impl<S: Sharing> Ctx<S> {
     ) -> Result {
         let (dst, src, strides) = (span_of(dst), span_of(src), (dst_stride as u64, src_stride as u64));
         let (len, size) = (len as u64, size_of::<T>() as u64);
-        if let Some(w) = Ways::of(self, team) {
-            let (heap, near, rest, places, table) = (w.heap, w.near, w.rest, w.places, w.table);
+        if let Some(w) = Ways::to(self, team, dst) {
+            let (heap, near, rest, teams, sizes) = (w.heap, w.near, w.rest, w.teams, w.sizes);
             return near::alltoalls(
-                group, heap, near, rest, places, table, team, dst, src, strides, len, size,
+                group, heap, near, rest, teams, sizes, team, dst, src, strides, len, size,
             );
         }
         alltoalls::<G, S>(group, Home::of(self), team, dst, src, strides, len, size)

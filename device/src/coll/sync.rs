@@ -24,7 +24,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn team_sync<G: Group>(&self, group: G, team: Team) -> Result {
         if let Some(w) = Ways::of(self, team) {
-            return near::sync(group, w.heap, w.near, w.rest, w.places, w.table, team);
+            return near::sync(group, w.heap, w.near, w.rest, w.teams, w.sizes, team);
         }
         sync::<G, S>(group, Home::of(self), team)
     }

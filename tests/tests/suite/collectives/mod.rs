@@ -159,6 +159,31 @@ fn lengths_around_those_of_small_calls() {
     }
 }
 
+/// Objects beyond the heap that the job began with.
+#[test]
+fn objects_in_a_heap_that_has_grown() {
+    for (pes, path) in [(2, "direct"), (3, "direct"), (3, "nic")] {
+        let setup =
+            Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("heap_max", "16MiB");
+        let setup = setup.with("teams", 5).with("team_scratch", "4KiB");
+        for (together, threads) in GROUPS {
+            let mut steps = Vec::new();
+            for (i, n) in [4, 148, 1300].into_iter().enumerate() {
+                steps.extend(every_call(3, u64::from(pes), i as u64 * 16384, n));
+            }
+            let plan = Plan {
+                together,
+                threads,
+                blocks: vec![steps],
+                teams: Vec::new(),
+                bytes: 1 << 20,
+                signals: 0,
+            };
+            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+        }
+    }
+}
+
 /// More than a warp has lanes, and than tell each other through a NIC.
 #[test]
 fn teams_of_many_members() {
