@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The suites on a GPU machine that has no cargo.
 #
-#     tests/gpu.sh build DIR             builds here, and puts stripped programs and this script into DIR
+#     tests/gpu.sh build DIR             builds here, and puts stripped programs and this script into DIR; with
+#                                        RUSHMEM_PTX_CUBIN=sm_90 they start without compiling PTX first
 #     tests/gpu.sh run DIR [--pes N] [--limit S]
 #                                        runs them there, with N PEs for the examples (2), in S seconds at most (540)
 #
@@ -10,7 +11,7 @@
 set -euo pipefail
 
 usage() {
-    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    sed -n '2,11s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
@@ -126,8 +127,10 @@ run() {
     cd "$dir"
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
-    # Every job loads the same PTX: it is compiled once.
+    # Every job loads the same PTX: it is compiled once. Kernels that wait for each other need queues of their own, and
+    # test programs have too many threads to say so themselves.
     export RUST_BACKTRACE=0 CUDA_CACHE_MAXSIZE=$((4 << 30)) CUDA_CACHE_PATH=$dir/cache
+    export CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
     nvidia-smi -L 2>/dev/null || printf 'no GPU: what follows fails, or runs natively with RUSHMEM_DEVICE=native\n'
     export RUSHMEM_DEVICE=${RUSHMEM_DEVICE:-gpu}
     ./rushmem info | sed -n '/^Found/,/^Settings/p' | sed '$d'

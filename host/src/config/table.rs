@@ -106,7 +106,8 @@ settings! {
         service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",
             "Service level of an RDMA device's packets: on Ethernet the VLAN priority.";
         peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
-            "How peers are reached: direct (loads and stores, by all PEs of a node) or through the NIC.";
+            "How peers are reached: direct (loads and stores, by all PEs of a node) or through the NIC; auto is direct where \
+             GPUs reach each other, and the NIC natively.";
         direct_group: u32, "RUSHMEM_DIRECT_GROUP", "0", "PEs",
             "With peer_path = direct: PEs that reach each other so, in groups of this size by number; 0 for all of a node.";
         sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
