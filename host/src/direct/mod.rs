@@ -202,9 +202,9 @@ impl Reach {
             }
         };
         let mut ways: Vec<Way> = (0..).zip(&cards).map(way).collect();
-        let mapped = map(config, machine, bootstrap, &mut ways, &cards).map_err(|(pe, error)| {
+        let mapped = map(config, machine, bootstrap, &mut ways, &cards).map_err(|Unmapped { pe, why }| {
             let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
-            Error::Unavailable { what, why: format!("{error}; set RUSHMEM_PEER_PATH=auto") }
+            Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
         });
         let all = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics)
             && ways.iter().all(|way| !matches!(way, Way::Nic(_)));
@@ -251,9 +251,9 @@ impl Reach {
             self.ways.iter().zip(&cards).map(|(way, card)| plain(card).filter(|_| mapped(way))).collect();
         let others: Vec<bool> =
             self.ways.iter().zip(&here).map(|(way, here)| mapped(way) && here.is_none()).collect();
-        let mapped = place_all(config, machine, bootstrap, &others, &cards).map_err(|(pe, error)| {
+        let mapped = place_all(config, machine, bootstrap, &others, &cards).map_err(|Unmapped { pe, why }| {
             let what = format!("this memory of PE {pe} for loads and stores");
-            Error::Unavailable { what, why: format!("{error}; set RUSHMEM_PEER_PATH=auto") }
+            Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
         });
         // Ends the showing too: all have looked.
         let told = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -369,6 +369,12 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card) -> Result<Vec<Card>> {
     cards.iter().enumerate().map(parse).collect()
 }
 
+/// A PE whose memory cannot be mapped, and why.
+struct Unmapped {
+    pe: usize,
+    why: String,
+}
+
 /// Maps the heaps of those PEs whose way is that. Where nobody insists on it, one that cannot be mapped is reached through
 /// the NIC. Otherwise as [`place_all`].
 fn map(
@@ -377,13 +383,13 @@ fn map(
     bootstrap: &dyn Bootstrap,
     ways: &mut [Way],
     cards: &[Card],
-) -> Result<(Option<Places>, bool), (u32, Error)> {
+) -> Result<(Option<Places>, bool), Unmapped> {
     loop {
         let here: Vec<bool> = ways.iter().map(|way| matches!(way, Way::Mapped(_))).collect();
         match place_all(config, machine, bootstrap, &here, cards) {
-            Err((pe, error)) if config.peer_path == PeerPath::Auto => {
-                tracing::warn!("PE {pe} is reached through the NIC, as its memory cannot be mapped: {error}");
-                ways[pe as usize] = Way::Nic(format!("its memory cannot be mapped: {error}"));
+            Err(Unmapped { pe, why }) if config.peer_path == PeerPath::Auto => {
+                tracing::warn!("PE {pe} is reached through the NIC, as its memory cannot be mapped: {why}");
+                ways[pe] = Way::Nic(format!("its memory cannot be mapped: {why}"));
             }
             outcome => return outcome,
         }
@@ -398,17 +404,18 @@ fn place_all(
     bootstrap: &dyn Bootstrap,
     here: &[bool],
     cards: &[Card],
-) -> Result<(Option<Places>, bool), (u32, Error)> {
+) -> Result<(Option<Places>, bool), Unmapped> {
     let Some(first) = here.iter().position(|&here| here) else { return Ok((None, true)) };
     let last = here.iter().rposition(|&here| here).unwrap_or(first);
     let bytes = cards[first..=last].iter().map(|card| card.bytes).max().unwrap_or(0);
     let slots = (last - first + 1) as u32;
-    let mut window = machine.window(slots, bytes).map_err(|error| (first as u32, error))?;
+    let unmapped = |pe: usize| move |error: Error| Unmapped { pe, why: error.to_string() };
+    let mut window = machine.window(slots, bytes).map_err(unmapped(first))?;
     let mut atomics = true;
     for pe in (first..=last).filter(|&pe| here[pe]) {
         let heap = find(config, bootstrap, &cards[pe]);
         let exclude = heap.and_then(|heap| window.map((pe - first) as u32, heap));
-        atomics &= exclude.map_err(|error| (pe as u32, error))?;
+        atomics &= exclude.map_err(unmapped(pe))?;
     }
     Ok((Some(Places { window, first: first as u32 }), atomics))
 }

@@ -219,8 +219,11 @@ struct Kernels(HashMap<String, Function>);
 /// What one GPU has loaded of the same PTX; `None` while nothing is.
 type Loaded = Arc<Mutex<Option<Arc<Kernels>>>>;
 
-/// What the GPUs of this process have loaded: by the GPU and where the PTX lies.
-static LOADED: Mutex<Option<HashMap<(u32, Vec<usize>), Loaded>>> = Mutex::new(None);
+/// A GPU, and where the PTX lies.
+type Wanted = (u32, Vec<usize>);
+
+/// What the GPUs of this process have loaded.
+static LOADED: Mutex<Option<HashMap<Wanted, Loaded>>> = Mutex::new(None);
 
 impl Kernels {
     /// The kernels of `ptx` on `device`. Loaded once for all PEs and jobs of this process, and until it ends: loading may
