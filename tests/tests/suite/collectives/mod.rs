@@ -138,7 +138,7 @@ fn lengths_around_those_of_small_calls() {
         let setup = Setup::new(pes).with("team_scratch", "4KiB").with("peer_path", path);
         for (together, threads) in GROUPS {
             let (mut steps, mut at) = (Vec::new(), 0);
-            for most in [1024, 1024 / u64::from(pes) & !15] {
+            for most in [1024, (1024 / u64::from(pes)) & !15] {
                 for n in [most - 20, most - 16, most - 4, most, most + 4, most + 16] {
                     // Some aligned to 16, some not.
                     let from = at + n % 8;
