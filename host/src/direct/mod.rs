@@ -251,10 +251,11 @@ impl Reach {
             self.ways.iter().zip(&cards).map(|(way, card)| plain(card).filter(|_| mapped(way))).collect();
         let others: Vec<bool> =
             self.ways.iter().zip(&here).map(|(way, here)| mapped(way) && here.is_none()).collect();
-        let mapped = place_all(config, machine, bootstrap, &others, &cards).map_err(|Unmapped { pe, why }| {
-            let what = format!("this memory of PE {pe} for loads and stores");
-            Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
-        });
+        let mapped =
+            place_all(config, machine, bootstrap, &others, &cards).map_err(|Unmapped { pe, why }| {
+                let what = format!("this memory of PE {pe} for loads and stores");
+                Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
+            });
         // Ends the showing too: all have looked.
         let told = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = bootstrap.allgather("rushmem.mapped", told.as_bytes())?;

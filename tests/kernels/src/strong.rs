@@ -137,9 +137,8 @@ pub fn shadows(ctx: &Ctx, words: SymSlice<Shadowed>, seen: SymSlice<u64>, rounds
                 ctx.shadow_increase(meet, Thread::count() as u64)?;
             }
             shadow = ctx.wait_meet_shadow(block, meet)?;
-            if moved < 2 * all {
-                moved += ctx.wait_follow_shadow(block, follow, 1)?;
-            }
+            // Not for more: an earlier round may have taken all that there is before the neighbour's next round.
+            moved += ctx.wait_follow_shadow(block, follow, 0)?;
         }
         round += 1;
     }

@@ -610,8 +610,10 @@ fn a_buffer_of_ones_own_is_as_good_as_the_heap_for_the_near_end() {
 fn misuse_of_a_buffer_of_ones_own_is_named() {
     Setup::new(2).run(|pe| {
         let dst = pe.alloc::<u64>(100)?;
-        let mut own = vec![0u64; 100];
-        let start = std::ptr::NonNull::from(&mut own[0]);
+        // Two buffers of one page can be registered natively only.
+        const PAGE: usize = 1024;
+        let mut own = vec![0u64; 3 * PAGE];
+        let start = std::ptr::NonNull::from(&mut own[PAGE]);
         // SAFETY: inside of `own`, which lives until all registrations are over.
         let part = |from: usize, len| unsafe { HostRange::new(start.add(from), len) };
         let mine = pe.register(part(10, 50))?;
@@ -620,7 +622,9 @@ fn misuse_of_a_buffer_of_ones_own_is_named() {
             let error = pe.register(part(from, len)).map(drop).unwrap_err();
             assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(overlap), "{error}");
         }
-        let (before, after) = (pe.register(part(0, 10))?, pe.register(part(60, 40))?);
+        // SAFETY: as above.
+        let before = pe.register(unsafe { HostRange::new(start.sub(PAGE), 10) })?;
+        let after = pe.register(part(PAGE + 60, 40))?;
         // A part of the heap is no buffer of the user's.
         let inside = std::ptr::NonNull::new(pe.address(dst)? as *mut u64).unwrap();
         // SAFETY: refused before anything is done with it.

@@ -132,7 +132,8 @@ impl Choice {
                     row(8, 1, threads, self.depth(Stage::PerBlock) / threads);
                 }
             }
-            Bench::PostWarpPerBlock => row(8, self.many(), 256, self.depth(Stage::PerBlock) / 256),
+            // Few rounds: what is posted is executed afterwards, which takes far longer.
+            Bench::PostWarpPerBlock => row(8, self.many(), 256, (self.depth(Stage::PerBlock) / 256).min(4)),
             Bench::Init | Bench::InitMemory => {
                 let numbers: &[u32] = match (self.launched, self.gpu) {
                     (true, _) => &[self.pes],
