@@ -261,6 +261,12 @@ impl Kernels {
             );
             Error::Unavailable { what: format!("kernel {name}"), why }
         })?;
+        let attributes = kernel.attributes();
+        if grid.threads > attributes.max_threads {
+            let (what, most) = (format!("{name} with {} threads a block", grid.threads), attributes.max_threads);
+            let why = format!("it uses {} registers a thread: a block has {most} at most", attributes.registers);
+            return Err(Error::Unavailable { what, why });
+        }
         if grid.shared_bytes > 48 << 10 {
             kernel.set_dynamic_shared(grid.shared_bytes)?;
         }

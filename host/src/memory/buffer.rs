@@ -21,9 +21,8 @@ pub enum Place {
 /// [`Pe::register_symmetric`](crate::Pe::register_symmetric) take, and give back when the registration ends. Nothing is
 /// copied: kernels, NICs and peers use the memory itself.
 ///
-/// A `Vec`, a boxed slice and [`Pages`] are such memory; [`HostRange`] and [`GpuBuffer`] make it of an address. With kernels
-/// on a GPU, host memory must be whole pages, as [`Pages`] are: a GPU knows host memory by pages, and two buffers that
-/// share one could not both be registered.
+/// A `Vec`, a boxed slice and [`Pages`] are such memory; [`HostRange`] and [`GpuBuffer`] make it of an address. A GPU knows
+/// host memory by pages: of two buffers that share one, only one can be registered at a time. [`Pages`] have theirs alone.
 ///
 /// # Safety
 /// [`place`](Buffer::place) leads to [`len`](Buffer::len) initialised elements that are aligned for their type, may be read
