@@ -263,8 +263,10 @@ impl Kernels {
         })?;
         let attributes = kernel.attributes();
         if grid.threads > attributes.max_threads {
-            let (what, most) = (format!("{name} with {} threads a block", grid.threads), attributes.max_threads);
-            let why = format!("it uses {} registers a thread: a block has {most} at most", attributes.registers);
+            let (what, most) =
+                (format!("{name} with {} threads a block", grid.threads), attributes.max_threads);
+            let why =
+                format!("it uses {} registers a thread: a block has {most} at most", attributes.registers);
             return Err(Error::Unavailable { what, why });
         }
         if grid.shared_bytes > 48 << 10 {
