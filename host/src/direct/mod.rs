@@ -136,6 +136,9 @@ pub(crate) fn expected(config: &Config, me: u32, n_pes: u32, nic: &str, gpu: boo
         let (direct, why) = match nic_for_all(config, gpu) {
             _ if pe == me => own(config, all),
             Some(why) => (false, why),
+            None if grouped(pe) && config.peer_path == PeerPath::Direct => {
+                (true, "RUSHMEM_PEER_PATH=direct, if it is on this node")
+            }
             None if grouped(pe) => (true, "if it is on this node"),
             None => (false, ANOTHER_GROUP),
         };
