@@ -59,6 +59,44 @@ fn the_host_puts_and_gets_every_length() {
     }
 }
 
+/// The longest message of one WQE has 2^30 bytes.
+#[test]
+fn a_transfer_longer_than_a_message_comes_whole() {
+    const SEAM: usize = 1 << 30;
+    const LONG: usize = SEAM + 70_001;
+    let setup = Setup::new(2).with("peer_path", "nic").with("heap_bytes", "2200MiB");
+    setup.run(|pe| {
+        let (me, n) = (pe.my_pe(), pe.n_pes());
+        let (dst, src) = (pe.alloc::<u8>(LONG)?, pe.alloc::<u8>(LONG)?);
+        // What is looked at: the beginning, the seam and the end.
+        let parts = [0..1000, SEAM - 1000..SEAM + 1000, LONG - 1000..LONG];
+        let data = |part: &std::ops::Range<usize>, pe: u32| {
+            part.clone().map(|i| (i * 7 + i / 1000 + pe as usize) as u8).collect::<Vec<_>>()
+        };
+        for part in &parts {
+            pe.write(src.slice(part.clone()), &data(part, me))?;
+        }
+        pe.barrier()?;
+        if me == 0 {
+            pe.put(dst, src, 1)?;
+            pe.quiet()?;
+        }
+        pe.barrier()?;
+        for part in parts.iter().filter(|_| me == n - 1) {
+            assert!(pe.read(dst.slice(part.clone()))? == data(part, 0), "put: {part:?}");
+        }
+        // And back: each has the other's.
+        pe.barrier()?;
+        if me == 0 {
+            pe.get(dst, src, 1)?;
+            for part in &parts {
+                assert!(pe.read(dst.slice(part.clone()))? == data(part, 1), "get: {part:?}");
+            }
+        }
+        pe.barrier()
+    });
+}
+
 #[test]
 fn single_values_of_the_host_leave_their_neighbours_alone() {
     fn cell<T: rushmem_device::Scalar + PartialEq + std::fmt::Debug>(pe: &Pe, value: T) -> Result<(), Error> {
