@@ -426,6 +426,16 @@ pub mod team_words {
         (values(n_pes) + n_pes as u64 * 16).next_multiple_of(128)
     }
 
+    /// Most bytes that a set of slots holds of small calls' data, half of which is flags: where nothing goes through a NIC,
+    /// the scratch begins with two sets.
+    pub const MOST_SLOTS: u64 = 16 << 10;
+
+    /// Bytes of a set of slots, in a scratch of `bytes`: the rest, at least half of it, is for other calls.
+    pub const fn slots(bytes: u64) -> u64 {
+        let most = bytes / 4;
+        (if most < MOST_SLOTS { most } else { MOST_SLOTS }) & !127
+    }
+
     /// Least bytes of the scratch: two lines for each member, since collective calls go on line by line, in half of it where
     /// nothing goes through a NIC.
     pub const fn least_scratch(n_pes: u32) -> u64 {

@@ -32,6 +32,13 @@ pub trait Group: Copy + sealed::Sealed {
     fn leader(self) -> bool {
         self.rank() == 0
     }
+    /// True in exactly one thread of the group: of a warp of its own, if there is one, so that what it does goes on beside
+    /// what the leader does.
+    fn aide(self) -> bool {
+        self.leader()
+    }
+    /// What the aide gave, for all threads of the group; as [`Group::cast_any`].
+    fn cast_aide(self, values: (u64, u64)) -> (u64, u64);
     /// The same threads, for calls that need no barrier.
     #[inline(always)]
     fn ready(self) -> Ready<Self> {
@@ -196,6 +203,10 @@ impl Group for Thread {
     fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
         (vote, value)
     }
+    #[inline(always)]
+    fn cast_aide(self, values: (u64, u64)) -> (u64, u64) {
+        values
+    }
 }
 
 impl Warp {
@@ -244,6 +255,11 @@ impl Group for Warp {
     fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let value = arch::shuffle(self.mask(), value, 0);
         (self.any(vote), value)
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn cast_aide(self, (a, b): (u64, u64)) -> (u64, u64) {
+        (arch::shuffle(self.mask(), a, 0), arch::shuffle(self.mask(), b, 0))
     }
 }
 
@@ -303,6 +319,12 @@ impl Group for Tile {
         let value = arch::shuffle(self.mask(), value, self.first());
         (self.any(vote), value)
     }
+    #[inline(always)]
+    #[track_caller]
+    fn cast_aide(self, (a, b): (u64, u64)) -> (u64, u64) {
+        let first = self.first();
+        (arch::shuffle(self.mask(), a, first), arch::shuffle(self.mask(), b, first))
+    }
 }
 
 impl<G: Group> Group for Ready<G> {
@@ -328,6 +350,15 @@ impl<G: Group> Group for Ready<G> {
     #[track_caller]
     fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
         self.0.cast_any(vote, value)
+    }
+    #[inline(always)]
+    fn aide(self) -> bool {
+        self.0.aide()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn cast_aide(self, values: (u64, u64)) -> (u64, u64) {
+        self.0.cast_aide(values)
     }
 }
 
@@ -381,6 +412,16 @@ impl Group for Block {
     #[inline(always)]
     #[track_caller]
     fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
-        arch::block_cast(vote, value, self.leader())
+        let (any, (value, _)) = arch::block_cast(vote, (value, 0), self.leader());
+        (any, value)
+    }
+    #[inline(always)]
+    fn aide(self) -> bool {
+        self.rank() == if self.size() > 32 { 32 } else { 0 }
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn cast_aide(self, values: (u64, u64)) -> (u64, u64) {
+        arch::block_cast(false, values, self.aide()).1
     }
 }

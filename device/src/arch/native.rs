@@ -39,8 +39,8 @@ pub trait Lane {
     fn converged(&self, site: &'static Location<'static>) -> u32;
     /// The block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
-    /// A word of the block: all its lanes get the same one.
-    fn cast_word(&self) -> &Cell<u64>;
+    /// Two words of the block: all its lanes get the same ones.
+    fn cast_words(&self) -> &Cell<(u64, u64)>;
     /// A waiting loop begins. An executor that gives the CPU away while nothing gets on learns here that this lane did.
     fn wait_begins(&self) {}
 }
@@ -129,15 +129,15 @@ pub fn sync_block() {
     block_any(false);
 }
 
-/// The value that the one thread of the block gave that is its leader, and an OR over all votes. There is a barrier between
-/// any two calls: nobody gives a value before all have the last one.
+/// The values that one thread of the block gave, and an OR over all votes. There is a barrier between any two calls: nobody
+/// gives values before all have the last ones.
 #[track_caller]
-pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
-    if leader {
-        lane(|l| l.cast_word().set(value));
+pub fn block_cast(vote: bool, values: (u64, u64), gives: bool) -> (bool, (u64, u64)) {
+    if gives {
+        lane(|l| l.cast_words().set(values));
     }
     let any = block_any(vote);
-    (any, lane(|l| l.cast_word().get()))
+    (any, lane(|l| l.cast_words().get()))
 }
 
 #[track_caller]
@@ -213,7 +213,25 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     })
 }
 
-/// The same: natively, what is behind a gate is ordered by the gate.
+/// Two relaxed stores of 8 bytes, side by side.
+///
+/// # Safety
+/// `p` is 16-byte aligned memory that this thread may write.
+pub unsafe fn store_two(p: *mut [u64; 2], v: [u64; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe { store16(p.cast(), bytemuck::cast(v)) }
+}
+
+/// Two relaxed loads of 8 bytes, side by side.
+///
+/// # Safety
+/// `p` is 16-byte aligned readable memory.
+pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
+    // SAFETY: the caller's promise.
+    bytemuck::cast(unsafe { load16(p.cast()) })
+}
+
+/// The same as [`load16`]: natively, what is behind a gate is ordered by the gate.
 ///
 /// # Safety
 /// As [`load16`].

@@ -98,21 +98,21 @@ pub fn sync_block() {
     unsafe { barrier_sync(0) }
 }
 
-core::arch::global_asm!(".shared .align 8 .b64 rushmem_cast;");
+core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[2];");
 
-/// The value that the one thread of the block gave that is its leader, and an OR over all votes. There is a barrier between
-/// any two calls: nobody gives a value before all have the last one.
+/// The values that one thread of the block gave, and an OR over all votes. There is a barrier between any two calls: nobody
+/// gives values before all have the last ones.
 #[inline(always)]
-pub fn block_cast(vote: bool, value: u64, leader: bool) -> (bool, u64) {
-    if leader {
-        // SAFETY: a word of the block's own; nobody reads it before the barrier below.
-        unsafe { asm!("st.shared.b64 [rushmem_cast], {v};", v = in(reg64) value) };
+pub fn block_cast(vote: bool, (a, b): (u64, u64), gives: bool) -> (bool, (u64, u64)) {
+    if gives {
+        // SAFETY: words of the block's own; nobody reads them before the barrier below.
+        unsafe { asm!("st.shared.v2.b64 [rushmem_cast], {{{a}, {b}}};", a = in(reg64) a, b = in(reg64) b) };
     }
     let any = block_any(vote);
-    let cast;
+    let (a, b);
     // SAFETY: written before the barrier above, and by nobody before the next one.
-    unsafe { asm!("ld.shared.b64 {v}, [rushmem_cast];", v = out(reg64) cast) };
-    (any, cast)
+    unsafe { asm!("ld.shared.v2.b64 {{{a}, {b}}}, [rushmem_cast];", a = out(reg64) a, b = out(reg64) b) };
+    (any, (a, b))
 }
 
 /// Waits for the lanes of `mask`, and orders memory among them.
@@ -211,6 +211,32 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
             a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
     };
     [a, b, c, d]
+}
+
+/// Two relaxed stores of 8 bytes at system scope, side by side.
+///
+/// # Safety
+/// `p` is 16-byte aligned global memory that this thread may write.
+#[inline(always)]
+pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("st.relaxed.sys.global.v2.b64 [{p}], {{{a}, {b}}};", p = in(reg64) p, a = in(reg64) a, b = in(reg64) b)
+    }
+}
+
+/// Two relaxed loads of 8 bytes at system scope, side by side.
+///
+/// # Safety
+/// `p` is 16-byte aligned readable global memory.
+#[inline(always)]
+pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
+    let (a, b);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.relaxed.sys.global.v2.b64 {{{a}, {b}}}, [{p}];", p = in(reg64) p, a = out(reg64) a, b = out(reg64) b)
+    };
+    [a, b]
 }
 
 /// The store that a NIC's doorbell register sees: one 8-byte transaction, not merged and not split.

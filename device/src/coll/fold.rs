@@ -62,7 +62,7 @@ pub(super) unsafe fn fold<G: Group>(
 
 /// Where a row is on a member.
 #[inline(always)]
-fn place(own: u64, first: u64, step: u64, pes: DevAddr, me: u32, member: u32) -> u64 {
+pub(super) fn place(own: u64, first: u64, step: u64, pes: DevAddr, me: u32, member: u32) -> u64 {
     if member == me {
         return own;
     }

@@ -2,9 +2,9 @@
 //!
 //! One word of the team says whether a group has it, whether its members are out of step, and how often they have met
 //! ([`team_word`]). A group takes the team by setting a bit, and gives it back by storing the word anew: only the group that
-//! has the team changes its number. Neither orders anything: a group that has the team begins with a barrier and a fence
-//! before anybody hears of it, and ends with a barrier behind its last access; the calls that count more than meetings
-//! see to the rest themselves.
+//! has the team changes its number. Neither orders anything: a group that has the team begins and ends
+//! with a barrier, what it tells other members has an order of its own, and the calls that count more than meetings see to
+//! the rest themselves.
 
 use crate::abi::{DevAddr, TeamDesc, team_word};
 use crate::arch::{Gpu, Scope};

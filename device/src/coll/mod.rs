@@ -20,6 +20,7 @@
 
 mod call;
 mod element;
+mod flight;
 mod fold;
 mod grid;
 mod half;

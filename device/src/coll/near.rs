@@ -6,14 +6,13 @@
 //! **Meeting.** Each member stores its word at all others, after a fence, and waits for theirs: a lane for each. The words
 //! are those of [`call`](super::call), so that calls of both kinds meet.
 //!
-//! **Small calls** take one flight: each member stores what it has for the others to their scratch, fences, and meets; what
-//! is there then goes to the destination. So nobody's destination changes before all have come, and no arguments but one's
-//! own are believed before. There are two sets of slots, by turns, as there are of words: who writes to a set for meeting
-//! `k` has seen all come to meeting `k - 1`, and they came there with meeting `k - 2` behind them, whose slots are these. The
-//! members that write to a set are thus those of one meeting, and each writes to slots of its own; if they mean different
-//! calls, slots may overlap, but then nobody reads them.
+//! **Small calls** take one flight, without a fence: see [`flight`]. Data and word travel at once, and what has come goes to
+//! the destination after the meeting. So nobody's destination changes before all have come, and no arguments but one's own
+//! are believed before.
 //!
 //! **Others** meet, write straight to the destinations, or read from the sources, and meet again.
+//!
+//! A fence takes longer than all else that a member does by itself, so that another warp asks for the team meanwhile.
 //!
 //! Kernels pass their context as pairs of words ([`Ways`]), and nothing of it is read from memory.
 
@@ -22,13 +21,14 @@ use core::panic::Location;
 use bytemuck::Zeroable;
 
 use super::call::{WRONG, meeting_at, says, scratch_of, wrapped};
+use super::flight::{self, Words};
 use super::fold::{Members, Row, fold};
 use super::hold::{ask, give, granted};
 use super::kind;
 use super::reduce::{What, cut};
 use super::spread::{Span, check_equal, check_spans};
 use super::strided::{check_strided, folded};
-use crate::abi::{CtxParts, DevAddr, TeamDesc};
+use crate::abi::{CtxParts, DevAddr, TeamDesc, team_words};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
@@ -38,8 +38,8 @@ use crate::sharing::Sharing;
 use crate::team::Team;
 use crate::wait::Watch;
 
-/// Most bytes that a small call moves to a member, or combines.
-const SMALL: u64 = 32 << 10;
+/// Most PEs of a job with these calls: what a kernel says to itself of a team fits into two words.
+const MOST_PES: u32 = 1 << 15;
 
 /// What Rust passes in registers.
 pub(super) type Pair = (u64, u64);
@@ -66,7 +66,7 @@ impl Ways {
     #[inline(always)]
     pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let p = ctx.parts_ref();
-        if !ctx.heaps_near() || team.slot() >= p.team_slots {
+        if !ctx.heaps_near() || team.slot() >= p.team_slots || p.n_pes > MOST_PES {
             return None;
         }
         if !ctx.all_near() {
@@ -126,11 +126,11 @@ impl Ways {
         self.teams.1 + self.sizes.0 * self.team.slot() as u64
     }
 
-    /// Bytes of a set of slots: half of the scratch is for both.
+    /// The heap offset of the scratch, and the bytes of a set of slots there.
     #[inline(always)]
-    fn set_bytes(self) -> u64 {
-        let (_, bytes) = scratch_of(&self.ctx());
-        (bytes / 4).min(SMALL) & !127
+    fn scratch(self) -> (u64, u64) {
+        let (offset, bytes) = scratch_of(&self.ctx());
+        (self.words() + offset, team_words::slots(bytes))
     }
 }
 
@@ -145,52 +145,72 @@ struct Near<G> {
     pes: (u32, u32),
     /// The team's last meeting.
     number: u64,
+    /// True if there was a fence at the beginning, and nothing has been stored since.
+    fenced: bool,
 }
 
 impl<G: Group> Near<G> {
-    /// Takes the team for this group. While the answer is on its way, all threads do what there is to do `meanwhile`, and the
-    /// leader does `check` of the number of members and this one's: what that returned, all threads get. [`Near::end`] gives
-    /// the team back.
+    /// Takes the team for this group, and does `check` of the number of members and this one's: what that returned, all threads
+    /// get. If it `fences`, what all threads of the group stored before is there for who hears of the next meeting.
+    /// [`Near::end`] gives the team back.
     #[inline(always)]
     #[track_caller]
     fn begin(
         group: G,
         ways: Ways,
-        meanwhile: impl FnOnce(),
+        fences: bool,
         check: impl FnOnce(u32, u32) -> Result,
     ) -> Result<(Self, Result)> {
+        group.sync();
+        if fences && group.front().is_some() {
+            Sys::fence();
+        }
+        let told = if group.aide() { Self::asked(ways, check) } else { (0, 0) };
+        let (told, team) = group.cast_aide(told);
+        result(told & 0xff)?;
+        let field = |k: u32| team >> (16 * k) & 0xffff;
+        let pes = (field(2) as u32, field(3) as i16 as i32 as u32);
+        let call = Self {
+            group,
+            ways,
+            n: field(0) as u32,
+            me: field(1) as u32,
+            pes,
+            number: told >> 16,
+            fenced: fences,
+        };
+        Ok((call, result(told >> 8 & 0xff)))
+    }
+
+    /// Asks for the team: how that went, and what the team is, in two words.
+    #[inline(always)]
+    #[track_caller]
+    fn asked(ways: Ways, check: impl FnOnce(u32, u32) -> Result) -> Pair {
         let desc = ways.desc();
         // SAFETY: the host made the entry; what is read of it does not change while the team is one.
-        let (word, generation, n, me, pes) = unsafe {
-            let word = if group.leader() { ask(desc) } else { 0 };
-            let pes = ((*desc).start, (*desc).stride);
-            (word, (*desc).generation, (*desc).n_pes, (*desc).my_pe, pes)
+        let (word, generation, n, me, start, stride) = unsafe {
+            let word = ask(desc);
+            (word, (*desc).generation, (*desc).n_pes, (*desc).my_pe, (*desc).start, (*desc).stride)
         };
-        meanwhile();
-        let told = if group.leader() {
-            // Of another team, they mean nothing.
-            let mine = if generation == ways.team.generation() { check(n, me) } else { Ok(()) };
-            // SAFETY: as above, and this thread has asked.
-            match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
-                Ok(number) => number << 16 | code(mine) << 8,
-                Err(error) => error as u64,
-            }
-        } else {
-            0
+        // Of another team, they mean nothing.
+        let mine = if generation == ways.team.generation() { check(n, me) } else { Ok(()) };
+        // SAFETY: as above, and this thread has asked.
+        let told = match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
+            Ok(number) => number << 16 | code(mine) << 8,
+            Err(error) => error as u64,
         };
-        let told = group.cast(told);
-        result(told & 0xff)?;
-        Ok((Self { group, ways, n, me, pes, number: told >> 16 }, result(told >> 8 & 0xff)))
+        let field = |value: u32, k: u32| (value as u64 & 0xffff) << (16 * k);
+        (told, field(n, 0) | field(me, 1) | field(start, 2) | field(stride, 3))
     }
 
     /// Ends the call.
     #[inline(always)]
     fn end(self, result: Result) -> Result {
-        self.group.sync();
-        if self.group.leader() {
+        if self.group.aide() {
             // SAFETY: the group has the team.
             unsafe { give(self.ways.desc(), self.number, result) }
         }
+        self.group.sync();
         result
     }
 
@@ -203,36 +223,51 @@ impl<G: Group> Near<G> {
         self.group.sync();
         let met = match self.group.front() {
             Some(front) => {
-                Sys::fence();
-                self.exchange(front, said, mine)
+                if !self.fenced {
+                    Sys::fence();
+                }
+                self.tell(front, said, mine);
+                self.hear(front, said, mine)
             }
             None => Ok(()),
         };
-        if self.group.any(met.is_err()) { met.and(Err(Error::InGroup)) } else { Ok(()) }
+        self.fenced = false;
+        agree_with_front(self.group, met)
     }
 
-    /// The words of a meeting, by the first lanes of the group, which have fenced: a lane for each member.
+    /// Stores this member's word of the meeting at all others, a lane for each. If it is to speak for what was stored
+    /// before, there was a fence of these lanes.
     #[inline(always)]
-    #[track_caller]
-    fn exchange<F: Group>(self, front: F, said: u32, mine: Result) -> Result {
+    fn tell<F: Group>(self, front: F, said: u32, mine: Result) {
         let ctx = self.ways.ctx();
         let said = if mine.is_err() { WRONG } else { said };
-        let at = |member: u32| self.ways.words() + meeting_at(self.number, self.n, member);
+        let at = self.word_of(self.me);
         let mut member = front.rank();
         while member < self.n {
             if member != self.me {
-                let there = ctx.near::<u64>(self.pe(member), at(self.me));
                 // SAFETY: this member's word in that PE's heap.
-                unsafe { Sys::store_relaxed(there, self.number << 32 | said as u64) };
+                unsafe { Sys::store_relaxed(ctx.near(self.pe(member), at), self.number << 32 | said as u64) };
             }
             member += front.size();
         }
+    }
+
+    /// The heap offset of a member's word of this meeting.
+    #[inline(always)]
+    fn word_of(self, member: u32) -> u64 {
+        self.ways.words() + meeting_at(self.number, self.n, member)
+    }
+
+    /// Waits for the words of the others, a lane for each, and compares them.
+    #[inline(always)]
+    #[track_caller]
+    fn hear<F: Group>(self, front: F, said: u32, mine: Result) -> Result {
         // The first member that is not as it should be: how, and what it said.
         let (mut odd, mut how, mut heard) = (u32::MAX, Ok(()), 0);
         let mut member = front.rank();
         while member < self.n && odd == u32::MAX {
             if member != self.me {
-                let here = DevAddr(self.ways.heap.0).add(at(member)).ptr();
+                let here = DevAddr(self.ways.heap.0).add(self.word_of(member)).ptr();
                 (how, heard) = await_word(self.ways.state(), here, self.number as u32);
                 if how.is_err() || heard as u32 != said {
                     odd = member;
@@ -245,7 +280,7 @@ impl<G: Group> Near<G> {
         }
         let odd_pe = if odd == u32::MAX { odd } else { self.pe(odd) };
         let pes = (self.pe(self.me), odd_pe);
-        let offset = at(odd & 0xffff);
+        let offset = self.word_of(odd & 0xffff);
         let (number, site) = (self.number, Location::caller());
         verdict(front, self.ways.state(), (odd, self.n), pes, (code(how), heard), number, offset, mine, site)
     }
@@ -307,24 +342,115 @@ impl<G: Group> Near<G> {
         unsafe { copy(self.group, self.own(dst), self.own(src).cast_const(), bytes as usize) }
     }
 
-    /// The heap offset of the slots for the next meeting.
+    /// True if a call is a small one that brings a member `blocks` blocks of so many bytes.
     #[inline(always)]
-    fn slots(self) -> u64 {
-        let (scratch, _) = scratch_of(&self.ways.ctx());
-        let odd = (self.number + 1) & 1;
-        self.ways.words() + scratch + odd * self.ways.set_bytes()
+    fn is_small(self, blocks: u32, bytes: u64) -> bool {
+        let (_, most) = self.ways.scratch();
+        flight::bytes(bytes).saturating_mul(blocks as u64) <= most
     }
 
-    /// True if a call that needs so many bytes of slots is a small one.
+    /// The meeting of a small call, on the way of its data: `bytes` from `src` for each of the others, or `step` bytes further on
+    /// for each receiver, go to block `block` of the receiver's slots. Nothing goes, if there are none.
     #[inline(always)]
-    fn is_small(self, bytes: u64) -> bool {
-        bytes <= self.ways.set_bytes()
+    #[track_caller]
+    #[allow(clippy::too_many_arguments)] // plain words
+    fn meet_with(
+        &mut self,
+        said: u32,
+        mine: Result,
+        (src, step): (u64, u64),
+        block: u32,
+        bytes: u64,
+    ) -> Result {
+        self.number += 1;
+        if let Some(front) = self.group.front() {
+            self.tell(front, said, mine);
+        }
+        if mine.is_ok() && bytes != 0 {
+            let slots = self.row(self.slots() + flight::bytes(bytes) * block as u64);
+            let to = (slots.first, slots.step, self.list());
+            let threads = (self.group.rank(), self.group.size());
+            // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
+            unsafe {
+                flight::send(
+                    threads,
+                    (self.me, self.n),
+                    to,
+                    (self.own(src).addr() as u64, step),
+                    self.words(bytes),
+                )
+            }
+        }
+        let met = match self.group.front() {
+            Some(front) => self.hear(front, said, mine),
+            None => Ok(()),
+        };
+        agree_with_front(self.group, met)
+    }
+
+    /// Takes what has come with the meeting from the members from `first` to `end`, whose blocks are the first of the slots:
+    /// to `dst`, and for each further one `step` bytes further on. This member's own is left out.
+    #[inline(always)]
+    #[track_caller]
+    fn take(self, dst: *mut u8, step: u64, (first, end): (u32, u32), bytes: u64) -> Result {
+        let end = if bytes == 0 { first } else { end };
+        let from = self.own(self.slots()).addr() as u64;
+        let threads = (self.group.rank(), self.group.size());
+        let (to, state) = ((dst.addr() as u64, step), self.ways.state());
+        // SAFETY: this member's slots of the last meeting, and checked objects, or scratch.
+        let missed =
+            unsafe { flight::take(threads, (first, end, self.me), from, to, self.words(bytes), state) };
+        if self.group.any(missed != 0) { Err(self.missing(missed)) } else { Ok(()) }
+    }
+
+    /// Why not all has come, when some thread of the group has `missed` data of a member that came: the leader records it.
+    #[cold]
+    #[track_caller]
+    fn missing(self, missed: u64) -> Error {
+        if self.group.any(missed & 0xff == Error::Aborted as u64) {
+            return Error::Aborted;
+        }
+        let mut member = 0;
+        while member < self.n && !self.group.any(missed != 0 && missed >> 8 == member as u64) {
+            member += 1;
+        }
+        if !self.group.leader() {
+            return Error::InGroup;
+        }
+        let (wanted, offset) = (self.number as u32 as u64, self.slots());
+        let d = Detail { peer: self.pe(member), found: wanted - 1, wanted, offset, ..Detail::NONE };
+        record(self.ways.state(), Error::WaitTimeout, d, Location::caller())
+    }
+
+    /// The heap offset of the slots of the last meeting. There are two sets by turns, as of words.
+    #[inline(always)]
+    fn slots(self) -> u64 {
+        let (scratch, bytes) = self.ways.scratch();
+        scratch + (self.number & 1) * bytes
+    }
+
+    #[inline(always)]
+    fn words(self, bytes: u64) -> Words {
+        Words { bytes, flag: self.number as u32 }
     }
 
     #[inline(always)]
     fn says(self, kind: u32, arguments: [u64; 4]) -> u32 {
         says(self.ways.team.generation(), kind, arguments)
     }
+}
+
+/// True if a call that brings so many bytes to a member is none of the small ones in any team.
+#[inline(always)]
+fn is_large(bytes: u64) -> bool {
+    flight::bytes(bytes) > team_words::MOST_SLOTS
+}
+
+/// What the first lanes of the group have found, for all its threads; a barrier.
+#[inline(always)]
+#[track_caller]
+fn agree_with_front<G: Group>(group: G, met: Result) -> Result {
+    if group.any(met.is_err()) { met.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
 /// An error's code, or 0.
@@ -344,12 +470,13 @@ fn await_word(state: DevAddr, at: *const u64, number: u32) -> (Result, u64) {
     let mut watch = Watch::new(state);
     loop {
         // SAFETY: a word of the runtime's own in this PE's heap, aligned.
-        let found = unsafe { u64::load_acquire(at) };
-        if (found >> 32) as u32 == number {
-            return (Ok(()), found);
+        if (unsafe { Sys::load_relaxed(at) } >> 32) as u32 == number {
+            // SAFETY: as above. Once is enough, and more would take their time.
+            return (Ok(()), unsafe { u64::load_acquire(at) });
         }
         if let Err(error) = watch.turn() {
-            return (Err(error), found);
+            // SAFETY: as above.
+            return (Err(error), unsafe { Sys::load_relaxed(at) });
         }
     }
 }
@@ -407,22 +534,22 @@ pub(super) fn sync<G: Group>(
     team: Team,
 ) -> Result {
     let ways = Ways { heap, near, rest, teams, sizes, team };
-    group.sync();
+    let (mut call, _) = Near::begin(group, ways, true, |_, _| Ok(()))?;
+    call.number += 1;
+    let said = call.says(kind::SYNC, [0; 4]);
     let met = match group.front() {
-        Some(front) => sync_front(front, ways),
+        Some(front) => {
+            call.tell(front, said, Ok(()));
+            let met = call.hear(front, said, Ok(()));
+            if front.leader() {
+                // SAFETY: the group has the team.
+                unsafe { give(ways.desc(), call.number, met) }
+            }
+            met
+        }
         None => Ok(()),
     };
-    if group.any(met.is_err()) { met.and(Err(Error::InGroup)) } else { Ok(()) }
-}
-
-/// The first lanes do it all; their fence speaks for the threads behind the barrier before it.
-#[inline(always)]
-#[track_caller]
-fn sync_front<F: Group>(front: F, ways: Ways) -> Result {
-    let (mut call, _) = Near::begin(front, ways, Sys::fence, |_, _| Ok(()))?;
-    call.number += 1;
-    let met = call.exchange(front, call.says(kind::SYNC, [0; 4]), Ok(()));
-    call.end(met)
+    agree_with_front(group, met)
 }
 
 /// [`Ctx::broadcast`].
@@ -450,7 +577,7 @@ pub(super) fn broadcast<G: Group>(
         }
         check_spans(&ctx, dst, src, dst.0).and_then(|()| check_equal(&ctx, src.1, dst.1))
     };
-    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
+    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
     let done = broadcast_in(&mut call, mine, dst, src, root);
     call.end(done)
 }
@@ -459,28 +586,23 @@ pub(super) fn broadcast<G: Group>(
 #[track_caller]
 fn broadcast_in<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: Span, root: u32) -> Result {
     let says = call.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
-    let (small, slots) = (call.is_small(dst.1), call.slots());
-    if !small {
-        call.meet(says, mine)?;
+    let is_root = call.me == root;
+    let own = if is_root && dst.0 != src.0 { src.1 } else { 0 };
+    if call.is_small(1, dst.1) {
+        call.meet_with(says, mine, (src.0, 0), 0, if is_root { dst.1 } else { 0 })?;
+        call.copy(dst.0, src.0, own);
+        return call.take(call.own(dst.0), 0, (root, root + 1), dst.1);
     }
-    if call.me == root && mine.is_ok() {
-        let to = if small { slots } else { dst.0 };
+    call.meet(says, mine)?;
+    if is_root {
         let mut k = 1;
         while k < call.n {
-            call.put(call.after(k), to, src.0, src.1);
+            call.put(call.after(k), dst.0, src.0, src.1);
             k += 1;
         }
     }
-    if small {
-        call.meet(says, mine)?;
-    }
-    if call.me != root && small {
-        call.copy(dst.0, slots, dst.1);
-    }
-    if call.me == root && dst.0 != src.0 {
-        call.copy(dst.0, src.0, dst.1);
-    }
-    if small { Ok(()) } else { call.meet(call.says(kind::STEP, [0; 4]), Ok(())) }
+    call.copy(dst.0, src.0, own);
+    call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
 }
 
 /// [`Ctx::fcollect`].
@@ -504,7 +626,7 @@ pub(super) fn fcollect<G: Group>(
         let at = dst.0.wrapping_add(me as u64 * src.1);
         check_spans(&ctx, dst, src, at).and_then(|()| check_equal(&ctx, dst.1, src.1 * n as u64))
     };
-    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
+    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
     let says = call.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
     let done = spread(&mut call, says, mine, dst, src.0, 0, src.1);
     call.end(done)
@@ -535,7 +657,7 @@ pub(super) fn alltoall<G: Group>(
             .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| check_equal(&ctx, src.1, n as u64 * block_of(n)))
     };
-    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
+    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
     let says = call.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
     let block = block_of(call.n);
     let done = spread(&mut call, says, mine, dst, src.0, block, block);
@@ -543,7 +665,7 @@ pub(super) fn alltoall<G: Group>(
 }
 
 /// Each member's `dst` gets a block from each, which lies at `src` of that one, and `step` bytes further on for each
-/// receiver. The slots are an image of the destination.
+/// receiver.
 #[inline(always)]
 #[track_caller]
 fn spread<G: Group>(
@@ -555,29 +677,28 @@ fn spread<G: Group>(
     step: u64,
     block: u64,
 ) -> Result {
-    let (small, slots) = (call.is_small(dst.1), call.slots());
-    if !small {
+    let small = call.is_small(call.n, block);
+    if small {
+        call.meet_with(says, mine, (src, step), call.me, block)?;
+    } else {
         call.meet(says, mine)?;
     }
-    if mine.is_ok() {
-        let (to, from) = (if small { slots } else { dst.0 }, |member: u32| src + member as u64 * step);
-        let at = to + call.me as u64 * block;
+    let (at, from) = (dst.0 + call.me as u64 * block, |member: u32| src + member as u64 * step);
+    if !small {
         let mut k = 1;
         while k < call.n {
             let member = call.after(k);
             call.put(member, at, from(member), block);
             k += 1;
         }
-        if at != from(call.me) {
-            call.copy(at, from(call.me), block);
-        }
     }
-    if !small {
-        return call.meet(call.says(kind::STEP, [0; 4]), Ok(()));
+    if at != from(call.me) {
+        call.copy(at, from(call.me), block);
     }
-    call.meet(says, mine)?;
-    call.copy(dst.0, slots, dst.1);
-    Ok(())
+    if small {
+        return call.take(call.own(dst.0), block, (0, call.n), block);
+    }
+    call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
 }
 
 /// [`Ctx::alltoalls`].
@@ -601,7 +722,7 @@ pub(super) fn alltoalls<G: Group>(
     let ways = Ways { heap, near, rest, teams, sizes, team };
     let check =
         |n: u32, _| check_strided(&ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size);
-    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
+    let (mut call, mine) = Near::begin(group, ways, true, check)?;
     let says = call.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
     let done = call.meet(says, mine).and_then(|()| {
         let mut k = 0;
@@ -637,7 +758,7 @@ pub(super) fn reduce<G: Group>(
             .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| what.check(&ctx, dst, src))
     };
-    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
+    let (mut call, mine) = Near::begin(group, ways, is_large(src.1), check)?;
     let done = reduce_in(&mut call, mine, what, dst, src);
     call.end(done)
 }
@@ -648,19 +769,14 @@ pub(super) fn reduce<G: Group>(
 #[track_caller]
 fn reduce_in<G: Group>(call: &mut Near<G>, mine: Result, what: What, dst: Span, src: Span) -> Result {
     let says = call.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
-    // Each source begins at a multiple of 16.
-    let (bytes, slot) = (src.1, src.1.next_multiple_of(16));
-    let slots = call.slots();
-    if call.is_small(slot.saturating_mul(call.n as u64)) {
-        if mine.is_ok() {
-            let mut k = 1;
-            while k < call.n {
-                call.put(call.after(k), slots + call.me as u64 * slot, src.0, bytes);
-                k += 1;
-            }
-        }
-        call.meet(says, mine)?;
-        let from = Row { first: call.own(slots).addr() as u64, step: slot, ..call.only(src.0) };
+    let bytes = src.1;
+    if call.is_small(call.n, bytes) {
+        call.meet_with(says, mine, (src.0, 0), call.me, bytes)?;
+        // The sources in the second half of the scratch, each at a multiple of 16.
+        let ((scratch, set), step) = (call.ways.scratch(), bytes.next_multiple_of(16));
+        let came = call.own(scratch + 2 * set);
+        call.take(came, step, (0, call.n), bytes)?;
+        let from = Row { first: came.addr() as u64, step, ..call.only(src.0) };
         call.fold(what, from, call.only(dst.0), DevAddr(0), false, bytes);
         return Ok(());
     }
@@ -697,7 +813,7 @@ pub(super) fn reduce_scatter<G: Group>(
             .and_then(|()| check_equal(&ctx, src.1, dst.1 * n as u64))
             .and_then(|()| what.check(&ctx, dst, src))
     };
-    let (mut call, mine) = Near::begin(group, ways, || (), check)?;
+    let (mut call, mine) = Near::begin(group, ways, true, check)?;
     let own = own(call.me);
     // Where the destination is a block of the source, it is another one on each member.
     let place = if dst.0 == own { u64::MAX } else { dst.0 };

@@ -59,11 +59,12 @@ impl Table {
         self.region.write(0, bytemuck::bytes_of(parts))
     }
 
-    /// Puts a team of `pes` in `slot`, with all its words zero. This PE is one of them.
+    /// Puts a team of `pes` in `slot`, with all its words and slots zero. This PE is one of them.
     pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32]) -> Result<()> {
-        let words = team_words::scratch(self.shape.n_pes) as usize;
-        let at = self.shape.team_words() + u64::from(slot) * self.shape.team_bytes();
-        self.heap.write(at, &vec![0; words])?;
+        let bytes = self.shape.team_bytes();
+        let words = team_words::scratch(self.shape.n_pes);
+        let used = words + 2 * team_words::slots(bytes - words);
+        self.heap.write(self.shape.team_words() + u64::from(slot) * bytes, &vec![0; used as usize])?;
 
         let lists = self.lists_at(slot);
         let mut members = vec![u32::MAX; self.shape.n_pes as usize];

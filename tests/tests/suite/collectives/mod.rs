@@ -130,15 +130,15 @@ fn calls_back_to_back_with_a_slow_member() {
     }
 }
 
-/// Around the lengths at which calls without a NIC go another way, which are a quarter of the scratch; and where vectors of 16
-/// bytes end.
+/// Around the lengths at which calls without a NIC go another way: all that comes to a member is an eighth of the scratch. And
+/// where words of 8 and 16 bytes end.
 #[test]
 fn lengths_around_those_of_small_calls() {
     for (pes, path) in [(2, "direct"), (3, "direct"), (4, "direct"), (3, "nic")] {
         let setup = Setup::new(pes).with("team_scratch", "4KiB").with("peer_path", path);
         for (together, threads) in GROUPS {
             let (mut steps, mut at) = (Vec::new(), 0);
-            for most in [1024, (1024 / u64::from(pes)) & !15] {
+            for most in [512, (512 / u64::from(pes)) & !7] {
                 for n in [most - 20, most - 16, most - 4, most, most + 4, most + 16] {
                     // Some aligned to 16, some not.
                     let from = at + n % 8;
