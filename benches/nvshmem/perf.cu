@@ -164,9 +164,8 @@ class Bed {
             zero(work.words, 1);
             zero(work.sums, 1);
             Work checked = work;
-            checked.checked = 1;
             checked.rounds = CHECKED;
-            timed(row, (const void *)meet, checked, nvshmem_n_pes());
+            timed(row, (const void *)meet_checked, checked, nvshmem_n_pes());
             expect(row, work.sums, 1, [](uint64_t) { return 0; });
             *ns = timed(row, (const void *)meet, work, nvshmem_n_pes());
         } else if (bench == "broadcast" || bench == "fcollect" || bench == "alltoall") {

@@ -353,8 +353,6 @@ pub struct DeviceState {
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamDesc {
-    /// Tells this team from others that had the slot before; 0 while the slot is free. Equal on all members.
-    pub generation: u32,
     /// This PE's number in the team.
     pub my_pe: u32,
     /// Members.
@@ -363,6 +361,8 @@ pub struct TeamDesc {
     pub start: u32,
     /// From each member's PE to that of the next one, wrapping; 0 if the steps differ.
     pub stride: u32,
+    /// Tells this team from others that had the slot before; 0 while the slot is free. Equal on all members.
+    pub generation: u32,
     /// Reserved, zero.
     pub reserved: u32,
     /// A `u32` for each member: its PE.
@@ -428,7 +428,7 @@ pub mod team_words {
 
     /// Most bytes that a set of slots holds of small calls' data, half of which is flags: where nothing goes through a NIC,
     /// the scratch begins with two sets.
-    pub const MOST_SLOTS: u64 = 16 << 10;
+    pub const MOST_SLOTS: u64 = 32 << 10;
 
     /// Bytes of a set of slots, in a scratch of `bytes`: the rest, at least half of it, is for other calls.
     pub const fn slots(bytes: u64) -> u64 {

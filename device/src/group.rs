@@ -37,8 +37,8 @@ pub trait Group: Copy + sealed::Sealed {
     fn aide(self) -> bool {
         self.leader()
     }
-    /// What the aide gave, for all threads of the group; as [`Group::cast_any`].
-    fn cast_aide(self, values: (u64, u64)) -> (u64, u64);
+    /// What the aide gave, and what the leader or the aide gave, for all threads of the group; as [`Group::cast_any`].
+    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64);
     /// The same threads, for calls that need no barrier.
     #[inline(always)]
     fn ready(self) -> Ready<Self> {
@@ -98,6 +98,8 @@ mod sealed {
         type Front: super::Group;
         /// The lanes of the leader's warp, as a group with the same leader; none for threads that are not among them.
         fn front(self) -> Option<Self::Front>;
+        /// How many lanes that are, of this group; known to all its threads.
+        fn front_size(self) -> u32;
     }
     impl Sealed for super::Thread {
         const TOGETHER: bool = true;
@@ -106,6 +108,10 @@ mod sealed {
         fn front(self) -> Option<Self> {
             Some(self)
         }
+        #[inline(always)]
+        fn front_size(self) -> u32 {
+            super::Group::size(self)
+        }
     }
     impl Sealed for super::Warp {
         type Front = Self;
@@ -113,12 +119,20 @@ mod sealed {
         fn front(self) -> Option<Self> {
             Some(self)
         }
+        #[inline(always)]
+        fn front_size(self) -> u32 {
+            super::Group::size(self)
+        }
     }
     impl Sealed for super::Tile {
         type Front = Self;
         #[inline(always)]
         fn front(self) -> Option<Self> {
             Some(self)
+        }
+        #[inline(always)]
+        fn front_size(self) -> u32 {
+            super::Group::size(self)
         }
     }
     impl<G: super::Group> Sealed for super::Ready<G> {
@@ -129,12 +143,20 @@ mod sealed {
         fn front(self) -> Option<G::Front> {
             self.0.front()
         }
+        #[inline(always)]
+        fn front_size(self) -> u32 {
+            self.0.front_size()
+        }
     }
     impl Sealed for super::Block {
         type Front = super::Warp;
         #[inline(always)]
         fn front(self) -> Option<super::Warp> {
             if crate::arch::thread() < 32 { Some(super::Warp::current()) } else { None }
+        }
+        #[inline(always)]
+        fn front_size(self) -> u32 {
+            crate::arch::threads().min(32)
         }
     }
 }
@@ -204,8 +226,8 @@ impl Group for Thread {
         (vote, value)
     }
     #[inline(always)]
-    fn cast_aide(self, values: (u64, u64)) -> (u64, u64) {
-        values
+    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
+        (two.unwrap_or((0, 0)), one.unwrap_or(0))
     }
 }
 
@@ -258,9 +280,18 @@ impl Group for Warp {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_aide(self, (a, b): (u64, u64)) -> (u64, u64) {
-        (arch::shuffle(self.mask(), a, 0), arch::shuffle(self.mask(), b, 0))
+    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
+        shuffle_both(self.mask(), two, one, 0)
     }
+}
+
+/// [`Group::cast_both`] of lanes of `mask` with the leader `first`, which is the aide too.
+#[inline(always)]
+#[track_caller]
+fn shuffle_both(mask: u32, two: Option<(u64, u64)>, one: Option<u64>, first: u32) -> ((u64, u64), u64) {
+    let ((a, b), c) = (two.unwrap_or((0, 0)), one.unwrap_or(0));
+    let cast = |value| arch::shuffle(mask, value, first);
+    ((cast(a), cast(b)), cast(c))
 }
 
 impl Tile {
@@ -321,9 +352,8 @@ impl Group for Tile {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_aide(self, (a, b): (u64, u64)) -> (u64, u64) {
-        let first = self.first();
-        (arch::shuffle(self.mask(), a, first), arch::shuffle(self.mask(), b, first))
+    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
+        shuffle_both(self.mask(), two, one, self.first())
     }
 }
 
@@ -357,8 +387,8 @@ impl<G: Group> Group for Ready<G> {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_aide(self, values: (u64, u64)) -> (u64, u64) {
-        self.0.cast_aide(values)
+    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
+        self.0.cast_both(two, one)
     }
 }
 
@@ -412,7 +442,8 @@ impl Group for Block {
     #[inline(always)]
     #[track_caller]
     fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
-        let (any, (value, _)) = arch::block_cast(vote, (value, 0), self.leader());
+        let one = if self.leader() { Some(value) } else { None };
+        let (any, _, value) = arch::block_cast(None, one, || self.any(vote));
         (any, value)
     }
     #[inline(always)]
@@ -421,7 +452,8 @@ impl Group for Block {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_aide(self, values: (u64, u64)) -> (u64, u64) {
-        arch::block_cast(false, values, self.aide()).1
+    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
+        let ((), two, one) = arch::block_cast(two, one, || self.sync());
+        (two, one)
     }
 }

@@ -8,7 +8,7 @@ use core::panic::Location;
 
 use crate::abi::DevAddr;
 use crate::amo::Amo;
-use crate::arch::{self, SysWord};
+use crate::arch::{self, Scope, Sys, SysWord};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, length_mismatch, out_of_range, record};
 use crate::group::{Group, agree, agree_on};
@@ -446,12 +446,11 @@ impl<T: Amo + PartialOrd> Words<T> {
 }
 
 /// Polls the word at `at`, which is `offset` in the heap, until it compares so: an error's code, or 0 and the value that
-/// did. With a deadline of its own, that one is told by [`Error::Timeout`] and not recorded. Not inlined: a wait is not
-/// worth the registers that it would take of every kernel.
+/// did. With a deadline of its own, that one is told by [`Error::Timeout`] and not recorded.
 ///
 /// # Safety
 /// `at` is a word that is only accessed atomically while others write it.
-#[inline(never)]
+#[inline(always)]
 unsafe fn await_address<T: Amo + PartialOrd>(
     state: DevAddr,
     at: *const T::Word,
@@ -464,19 +463,27 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     let mut watch = Watch::within(state, timeout_ns);
     loop {
         // SAFETY: the caller's promise.
-        let found = T::from_word(unsafe { T::Word::load_acquire(at) });
+        let found = T::from_word(unsafe { T::Word::load_relaxed(at) });
         if cmp.holds(found, value) {
+            Sys::acquire();
             return (0, found.bits());
         }
-        match watch.turn() {
-            Ok(()) => {}
-            Err(Error::Timeout) if timeout_ns.is_none() => {
-                let d = Detail { found: found.bits(), wanted: value.bits(), offset, ..Detail::NONE };
-                return (record(state, Error::WaitTimeout, d, site) as u32, 0);
-            }
-            Err(other) => return (other as u32, 0),
+        if let Err(why) = watch.turn() {
+            return match why {
+                Error::Timeout if timeout_ns.is_none() => {
+                    (overdue(state, found.bits(), value.bits(), offset, site), 0)
+                }
+                other => (other as u32, 0),
+            };
         }
     }
+}
+
+/// Records that a word was not in time what it was to be; the error's code.
+#[cold]
+#[inline(never)]
+fn overdue(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> u32 {
+    record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
 /// Looks at the words at `at` until one is as wanted: an error's code, or 0 and its index; with `out`, how many indices
@@ -503,10 +510,13 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
         while looked < len {
             if !words.excepts(i) {
                 // SAFETY: the caller's promise.
-                let found = T::from_word(unsafe { T::Word::load_acquire(at.add(i)) });
+                let found = T::from_word(unsafe { T::Word::load_relaxed(at.add(i)) });
                 let wanted = words.wanted(i);
                 match (words.cmp.holds(found, wanted), out) {
-                    (true, None) => return (0, i as u64),
+                    (true, None) => {
+                        Sys::acquire();
+                        return (0, i as u64);
+                    }
                     (true, Some(out)) if count < out.len() => {
                         out.store(count, i as u64);
                         count += 1;
@@ -519,6 +529,7 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
             i = if i + 1 < len { i + 1 } else { 0 };
         }
         if count != 0 {
+            Sys::acquire();
             return (0, count as u64);
         }
         let (Some((i, found, wanted)), Patience::Wait) = (missing, patience) else { return (0, NONE) };
@@ -526,8 +537,7 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
             Ok(()) => {}
             Err(Error::Timeout) => {
                 let offset = words.words.offset() + (i * size_of::<T>()) as u64;
-                let d = Detail { found: found.bits(), wanted: wanted.bits(), offset, ..Detail::NONE };
-                return (record(state, Error::WaitTimeout, d, site) as u32, NONE);
+                return (overdue(state, found.bits(), wanted.bits(), offset, site), NONE);
             }
             Err(other) => return (other as u32, NONE),
         }

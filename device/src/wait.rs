@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 /// Watches a waiting loop: its deadline and the job's abort word.
 pub(crate) struct Watch {
     state: DevAddr,
-    /// When the wait began; taken at the first look, since most waits end before it.
-    since: Option<u64>,
+    /// When the wait began: 0 until the first look, since most waits end before it.
+    since: u64,
     turns: u32,
     /// The deadline of this wait alone, in nanoseconds; the PE's if it has none.
     within: Option<u64>,
@@ -24,7 +24,7 @@ impl Watch {
     #[inline(always)]
     pub(crate) fn within(state: DevAddr, within: Option<u64>) -> Self {
         arch::wait_begins();
-        Self { state, since: None, turns: 0, within }
+        Self { state, since: 0, turns: 0, within }
     }
 
     /// One turn of the loop. The clock and the abort word, which lies in host memory, are looked at once every
@@ -41,25 +41,35 @@ impl Watch {
         if self.turns < arch::TURNS { Ok(()) } else { self.look() }
     }
 
-    #[cold]
     #[inline(always)]
     fn look(&mut self) -> Result {
         self.turns = 0;
-        // SAFETY: the host made the state and the control page, which live as long as the kernel.
-        let (abort, deadline_ns) = unsafe {
-            let state = self.state.ptr::<DeviceState>();
-            let control = (*state).control.ptr::<ControlPage>();
-            (<u32 as SysWord>::load_acquire(&raw const (*control).abort), (*state).deadline_ns)
-        };
-        if abort != 0 {
-            return Err(Error::Aborted);
-        }
-        let now = arch::now_ns();
-        let since = *self.since.get_or_insert(now);
-        if now.wrapping_sub(since) > self.within.unwrap_or(deadline_ns) {
-            Err(Error::Timeout)
-        } else {
-            Ok(())
-        }
+        let (code, since) = look(self.state, self.since, self.within.map_or((false, 0), |ns| (true, ns)));
+        self.since = since;
+        Error::from_code(code).map_or(Ok(()), Err)
     }
+}
+
+/// Looks at the clock and the abort word: an error's code, or 0, and when the wait began. Not inlined: waiting loops are
+/// short, and what is on the way in them takes time.
+#[cold]
+#[inline(never)]
+fn look(state: DevAddr, since: u64, within: (bool, u64)) -> (u32, u64) {
+    // SAFETY: the host made the state and the control page, which live as long as the kernel.
+    let (abort, deadline_ns) = unsafe {
+        let state = state.ptr::<DeviceState>();
+        let control = (*state).control.ptr::<ControlPage>();
+        (<u32 as SysWord>::load_acquire(&raw const (*control).abort), (*state).deadline_ns)
+    };
+    let now = arch::now_ns();
+    let since = if since == 0 { now } else { since };
+    let late = now.wrapping_sub(since) > if within.0 { within.1 } else { deadline_ns };
+    let code = if abort != 0 {
+        Error::Aborted as u32
+    } else if late {
+        Error::Timeout as u32
+    } else {
+        0
+    };
+    (code, since)
 }

@@ -4,25 +4,41 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// `rounds` times `barrier_all`, or `sync_all` if `complete` is 0, after one that takes no time.
-///
-/// `checked` other than 0 shows that the call does what it says: before every other one each PE puts its number to its
-/// right neighbour, and finds its left neighbour's after it. What it does not find adds to `wrong`.
-#[kernel]
-pub fn meet(
-    ctx: &Ctx,
-    spans: SymSlice<u64>,
-    word: Sym<u64>,
-    wrong: Sym<u64>,
-    complete: u32,
-    rounds: u32,
-    checked: u32,
-) -> Result {
-    let block = Block::current();
+/// `call`, `rounds` times, after once that takes no time.
+#[inline(always)]
+fn repeat(ctx: &Ctx, spans: SymSlice<u64>, rounds: u32, call: impl Fn() -> Result) -> Result {
     let mut span = Span::begin(ctx, spans);
     let mut round = 0;
     while round <= rounds {
-        let tells = checked != 0 && round & 1 == 1 && block.leader();
+        call()?;
+        if round == 0 {
+            span.again();
+        }
+        round += 1;
+    }
+    span.end();
+    Ok(())
+}
+
+/// `rounds` times `barrier_all`, or `sync_all` if `complete` is 0, after one that takes no time.
+#[kernel]
+pub fn meet(ctx: &Ctx, spans: SymSlice<u64>, complete: u32, rounds: u32) -> Result {
+    let block = Block::current();
+    if complete != 0 {
+        repeat(ctx, spans, rounds, || ctx.barrier_all(block))
+    } else {
+        repeat(ctx, spans, rounds, || ctx.sync_all(block))
+    }
+}
+
+/// Shows that `barrier_all`, or `sync_all` if `complete` is 0, does what it says: before every other one each PE puts its number
+/// to its right neighbour, and finds its left neighbour's after it. What it does not find adds to `wrong`.
+#[kernel]
+pub fn meet_checked(ctx: &Ctx, word: Sym<u64>, wrong: Sym<u64>, complete: u32, rounds: u32) -> Result {
+    let block = Block::current();
+    let mut round = 0;
+    while round <= rounds {
+        let tells = round & 1 == 1 && block.leader();
         if tells {
             ctx.p(word, round as u64, ctx.pe_after(1))?;
             if complete == 0 {
@@ -38,12 +54,8 @@ pub fn meet(
             let counted = ctx.local_one(wrong);
             counted.store(0, counted.load(0) + 1);
         }
-        if round == 0 {
-            span.again();
-        }
         round += 1;
     }
-    span.end();
     Ok(())
 }
 
@@ -68,39 +80,19 @@ pub fn exchange(
     kind: u32,
     rounds: u32,
 ) -> Result {
-    let block = Block::current();
-    let mut span = Span::begin(ctx, spans);
-    let mut round = 0;
-    while round <= rounds {
-        if kind == Exchange::Broadcast as u32 {
-            ctx.broadcast(block, Team::WORLD, dst, src, 0)?;
-        } else if kind == Exchange::Fcollect as u32 {
-            ctx.fcollect(block, Team::WORLD, dst, src)?;
-        } else {
-            ctx.alltoall(block, Team::WORLD, dst, src)?;
-        }
-        if round == 0 {
-            span.again();
-        }
-        round += 1;
+    let (block, team) = (Block::current(), Team::WORLD);
+    if kind == Exchange::Broadcast as u32 {
+        repeat(ctx, spans, rounds, || ctx.broadcast(block, team, dst, src, 0))
+    } else if kind == Exchange::Fcollect as u32 {
+        repeat(ctx, spans, rounds, || ctx.fcollect(block, team, dst, src))
+    } else {
+        repeat(ctx, spans, rounds, || ctx.alltoall(block, team, dst, src))
     }
-    span.end();
-    Ok(())
 }
 
 /// `rounds` times a sum over all PEs, after one that takes no time.
 #[kernel]
 pub fn sum(ctx: &Ctx, spans: SymSlice<u64>, dst: SymSlice<f32>, src: SymSlice<f32>, rounds: u32) -> Result {
-    let block = Block::current();
-    let mut span = Span::begin(ctx, spans);
-    let mut round = 0;
-    while round <= rounds {
-        ctx.reduce(block, Team::WORLD, Reduce::Sum, dst, src)?;
-        if round == 0 {
-            span.again();
-        }
-        round += 1;
-    }
-    span.end();
-    Ok(())
+    let (block, team) = (Block::current(), Team::WORLD);
+    repeat(ctx, spans, rounds, || ctx.reduce(block, team, Reduce::Sum, dst, src))
 }

@@ -39,8 +39,8 @@ pub trait Lane {
     fn converged(&self, site: &'static Location<'static>) -> u32;
     /// The block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
-    /// Two words of the block: all its lanes get the same ones.
-    fn cast_words(&self) -> &Cell<(u64, u64)>;
+    /// Words of the block: all its lanes get the same ones.
+    fn cast_words(&self) -> &Cell<((u64, u64), u64)>;
     /// A waiting loop begins. An executor that gives the CPU away while nothing gets on learns here that this lane did.
     fn wait_begins(&self) {}
 }
@@ -129,15 +129,20 @@ pub fn sync_block() {
     block_any(false);
 }
 
-/// The values that one thread of the block gave, and an OR over all votes. There is a barrier between any two calls: nobody
-/// gives values before all have the last ones.
-#[track_caller]
-pub fn block_cast(vote: bool, values: (u64, u64), gives: bool) -> (bool, (u64, u64)) {
-    if gives {
-        lane(|l| l.cast_words().set(values));
-    }
-    let any = block_any(vote);
-    (any, lane(|l| l.cast_words().get()))
+/// The values that one thread of the block gave, and the one of another: `meet` is a barrier, whose result comes with them.
+/// There is another one between any two calls: nobody gives values before all have the last ones.
+pub fn block_cast<R>(
+    two: Option<(u64, u64)>,
+    one: Option<u64>,
+    meet: impl FnOnce() -> R,
+) -> (R, (u64, u64), u64) {
+    lane(|l| {
+        let (before, last) = l.cast_words().get();
+        l.cast_words().set((two.unwrap_or(before), one.unwrap_or(last)));
+    });
+    let met = meet();
+    let (two, one) = lane(|l| l.cast_words().get());
+    (met, two, one)
 }
 
 #[track_caller]
@@ -211,6 +216,26 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
             AtomicU64::from_ptr(p.add(1)).load(Ordering::Relaxed),
         ]
     })
+}
+
+/// A relaxed store if `does`.
+///
+/// # Safety
+/// If `does`, `p` is aligned memory that this thread may write.
+pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
+    if does {
+        // SAFETY: the caller's promise.
+        unsafe { <u64 as SysWord>::store_relaxed(p, v) }
+    }
+}
+
+/// A relaxed load if `does`, else `other`.
+///
+/// # Safety
+/// If `does`, `p` is aligned readable memory.
+pub unsafe fn load_if(does: bool, p: *const u64, other: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    if does { unsafe { <u64 as SysWord>::load_relaxed(p) } } else { other }
 }
 
 /// Two relaxed stores of 8 bytes, side by side.
@@ -335,6 +360,9 @@ macro_rules! scope {
             fn fence() {
                 fence(Ordering::AcqRel);
             }
+            fn acquire() {
+                fence(Ordering::Acquire);
+            }
             fn release() {
                 fence(Ordering::AcqRel); // the stores behind a gate come after what opened it
             }
@@ -357,6 +385,7 @@ macro_rules! scope {
 macro_rules! sys_word {
     ($t:ty, $atomic:ty) => {
         impl SysWord for $t {
+            access!(load $t, $atomic, load_relaxed, Relaxed);
             access!(load $t, $atomic, load_acquire, Acquire);
             access!(store $t, $atomic, store_relaxed, Relaxed);
             access!(store $t, $atomic, store_release, Release);

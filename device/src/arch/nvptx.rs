@@ -98,21 +98,33 @@ pub fn sync_block() {
     unsafe { barrier_sync(0) }
 }
 
-core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[2];");
+core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[3];");
 
-/// The values that one thread of the block gave, and an OR over all votes. There is a barrier between any two calls: nobody
-/// gives values before all have the last ones.
+/// The values that one thread of the block gave, and the one of another: `meet` is a barrier, whose result comes with them.
+/// There is another one between any two calls: nobody gives values before all have the last ones.
 #[inline(always)]
-pub fn block_cast(vote: bool, (a, b): (u64, u64), gives: bool) -> (bool, (u64, u64)) {
-    if gives {
+pub fn block_cast<R>(
+    two: Option<(u64, u64)>,
+    one: Option<u64>,
+    meet: impl FnOnce() -> R,
+) -> (R, (u64, u64), u64) {
+    if let Some((a, b)) = two {
         // SAFETY: words of the block's own; nobody reads them before the barrier below.
         unsafe { asm!("st.shared.v2.b64 [rushmem_cast], {{{a}, {b}}};", a = in(reg64) a, b = in(reg64) b) };
     }
-    let any = block_any(vote);
-    let (a, b);
-    // SAFETY: written before the barrier above, and by nobody before the next one.
-    unsafe { asm!("ld.shared.v2.b64 {{{a}, {b}}}, [rushmem_cast];", a = out(reg64) a, b = out(reg64) b) };
-    (any, (a, b))
+    if let Some(c) = one {
+        // SAFETY: as above.
+        unsafe { asm!("st.shared.b64 [rushmem_cast+16], {c};", c = in(reg64) c) };
+    }
+    let met = meet();
+    let (a, b, c);
+    // SAFETY: written before the barrier above, and by nobody before the next one. What is not used is not loaded.
+    unsafe {
+        asm!("ld.shared.v2.b64 {{{a}, {b}}}, [rushmem_cast];",
+            a = out(reg64) a, b = out(reg64) b, options(pure, readonly, nostack));
+        asm!("ld.shared.b64 {c}, [rushmem_cast+16];", c = out(reg64) c, options(pure, readonly, nostack));
+    }
+    (met, (a, b), c)
 }
 
 /// Waits for the lanes of `mask`, and orders memory among them.
@@ -211,6 +223,34 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
             a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
     };
     [a, b, c, d]
+}
+
+/// A relaxed store at system scope if `does`, without a branch: the lanes of a warp stay together.
+///
+/// # Safety
+/// If `does`, `p` is aligned global memory that this thread may write.
+#[inline(always)]
+pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("{{ .reg .pred q; setp.ne.u32 q, {d}, 0; @q st.relaxed.sys.global.b64 [{p}], {v}; }}",
+            d = in(reg32) does as u32, p = in(reg64) p, v = in(reg64) v)
+    }
+}
+
+/// A relaxed load at system scope if `does`, else `other`; without a branch.
+///
+/// # Safety
+/// If `does`, `p` is aligned readable global memory.
+#[inline(always)]
+pub unsafe fn load_if(does: bool, p: *const u64, other: u64) -> u64 {
+    let v;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("{{ .reg .pred q; setp.ne.u32 q, {d}, 0; mov.b64 {v}, {o}; @q ld.relaxed.sys.global.b64 {v}, [{p}]; }}",
+            d = in(reg32) does as u32, p = in(reg64) p, o = in(reg64) other, v = out(reg64) v)
+    };
+    v
 }
 
 /// Two relaxed stores of 8 bytes at system scope, side by side.
@@ -319,6 +359,11 @@ macro_rules! scope {
                 // SAFETY: as above.
                 unsafe { asm!(concat!("fence.release.", $s, ";")) }
             }
+            #[inline(always)]
+            fn acquire() {
+                // SAFETY: as above.
+                unsafe { asm!(concat!("fence.acquire.", $s, ";")) }
+            }
             access!(load u64, reg64, load_relaxed, concat!("ld.relaxed.", $s, ".global.b64 {r}, [{p}];"));
             access!(load u64, reg64, load_gate, concat!("ld.relaxed.", $s, ".global.b64 {r}, [{p}];"));
             access!(load u64, reg64, load_acquire, concat!("ld.acquire.", $s, ".global.b64 {r}, [{p}];"));
@@ -345,6 +390,7 @@ macro_rules! scope {
 macro_rules! sys_word {
     ($t:ty, $reg:ident, $bits:literal) => {
         impl SysWord for $t {
+            access!(load $t, $reg, load_relaxed, concat!("ld.relaxed.sys.global.b", $bits, " {r}, [{p}];"));
             access!(load $t, $reg, load_acquire, concat!("ld.acquire.sys.global.b", $bits, " {r}, [{p}];"));
             access!(store $t, $reg, store_relaxed, concat!("st.relaxed.sys.global.b", $bits, " [{p}], {v};"));
             access!(store $t, $reg, store_release, concat!("st.release.sys.global.b", $bits, " [{p}], {v};"));

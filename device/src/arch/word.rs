@@ -12,6 +12,9 @@ pub trait Scope: Copy + 'static {
     /// `fence.release` at this scope: what was done before it is there before the stores after it. It waits as `fence` does,
     /// and leaves the L1 cache as it is, which `fence` empties.
     fn release();
+    /// `fence.acquire` at this scope: what was done before a store that a relaxed load has seen is there for the loads after
+    /// it. It empties a GPU's L1 cache, and waits for nothing.
+    fn acquire();
     /// A relaxed load.
     unsafe fn load_relaxed(p: *const u64) -> u64;
     /// A relaxed load that opens a gate: the caller branches on the value, and behind the branch only stores, and makes the
@@ -58,6 +61,8 @@ pub struct Cta;
 /// As [`Scope`].
 #[allow(clippy::missing_safety_doc)] // stated once, above
 pub trait SysWord: Copy + PartialEq + 'static {
+    /// A relaxed load.
+    unsafe fn load_relaxed(p: *const Self) -> Self;
     /// An acquire load.
     unsafe fn load_acquire(p: *const Self) -> Self;
     /// A relaxed store.

@@ -493,8 +493,9 @@ fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, sit
     let mut watch = Watch::new(state);
     loop {
         // SAFETY: a word of the runtime's own in this PE's heap, aligned, which remote atomics write.
-        let found = unsafe { u64::load_acquire(at) };
+        let found = unsafe { Sys::load_relaxed(at) };
         if (found >> 32) as u32 == number {
+            Sys::acquire();
             return Ok(found as u32);
         }
         match watch.turn() {

@@ -50,7 +50,7 @@ pub(super) unsafe fn send(
     words: Words,
 ) {
     let pairs = words.pairs();
-    let (mut k, mut pair) = (1 + rank / pairs, rank % pairs);
+    let (mut k, mut pair) = further((1, 0), rank, pairs, n);
     while k < n {
         let member = wrapped(me + k, n);
         let slots = place(0, to.0, to.1, to.2, u32::MAX, member);
@@ -62,12 +62,12 @@ pub(super) unsafe fn send(
             let both = [data & 0xffff_ffff | flag, data >> 32 | flag];
             arch::store_two(DevAddr(slots + 2 * at).ptr(), both);
         }
-        (k, pair) = next(k, pair, size, pairs);
+        (k, pair) = further((k, pair), size, pairs, n);
     }
 }
 
-/// Takes the blocks of the members from `first` to `end`, but for `me`, out of the slots that begin at `from`: to `to.0`, and for
-/// each further member `to.1` bytes further on. 0, or the code of what came instead of a word, and above its 8 bits the
+/// Takes the blocks of the members from `first` to `end` out of the slots that begin at `from`: to `to.0`, and for each further
+/// member `to.1` bytes further on. The block of `me` comes from `own`, or not at all if that is 0. 0, or the code of what came instead of a word, and above its 8 bits the
 /// member's number.
 ///
 /// # Safety
@@ -77,42 +77,44 @@ pub(super) unsafe fn take(
     (rank, size): (u32, u32),
     (first, end, me): (u32, u32, u32),
     from: u64,
+    own: u64,
     to: (u64, u64),
     words: Words,
     state: DevAddr,
 ) -> u64 {
     let pairs = words.pairs();
-    let (mut member, mut pair) = (first + rank / pairs, rank % pairs);
+    let (mut member, mut pair) = further((first, 0), rank, pairs, end);
     while member < end {
+        let (block, at) = ((member - first) as u64, pair as u64 * 8);
+        let there = to.0 + block * to.1 + at;
         if member != me {
-            let block = (member - first) as u64;
-            let slot = DevAddr(from + (block * pairs as u64 + pair as u64) * 16).ptr();
+            let slot = DevAddr(from + block * pairs as u64 * 16 + 2 * at).ptr();
             let mut watch = Watch::new(state);
             // SAFETY: the caller's promise.
             let mut found = unsafe { arch::load_two(slot) };
-            while found[0] >> 32 != words.flag as u64 || found[1] >> 32 != words.flag as u64 {
+            while (found[0] >> 32) as u32 != words.flag || (found[1] >> 32) as u32 != words.flag {
                 if let Err(error) = watch.turn() {
                     return error as u64 | (member as u64) << 8;
                 }
                 // SAFETY: as above.
                 found = unsafe { arch::load_two(slot) };
             }
-            let at = pair as u64 * 8;
             // SAFETY: as above.
-            unsafe {
-                store(to.0 + block * to.1 + at, words.bytes - at, found[0] & 0xffff_ffff | found[1] << 32)
-            };
+            unsafe { store(there, words.bytes - at, found[0] & 0xffff_ffff | found[1] << 32) };
+        } else if own != 0 {
+            // SAFETY: as above.
+            unsafe { store(there, words.bytes - at, load(own + at, words.bytes - at)) };
         }
-        (member, pair) = next(member, pair, size, pairs);
+        (member, pair) = further((member, pair), size, pairs, end);
     }
     0
 }
 
-/// The place `size` pairs further on, where each member has `pairs`.
+/// The place so many pairs further on, where each member has `pairs`; or one of member `end`.
 #[inline(always)]
-fn next(member: u32, pair: u32, size: u32, pairs: u32) -> (u32, u32) {
-    let (mut member, mut pair) = (member, pair + size);
-    while pair >= pairs {
+fn further((member, pair): (u32, u32), by: u32, pairs: u32, end: u32) -> (u32, u32) {
+    let (mut member, mut pair) = (member, pair + by);
+    while pair >= pairs && member < end {
         (member, pair) = (member + 1, pair - pairs);
     }
     (member, pair)

@@ -8,7 +8,7 @@
 
 use crate::abi::{DevAddr, TeamDesc, team_word};
 use crate::arch::{Gpu, Scope};
-use crate::error::{Detail, Error, Result, record};
+use crate::error::{Detail, Error, Result, Site, record};
 use crate::team::Team;
 
 /// Asks for the team: what its word was. [`granted`] says what that means. Two steps, since an answer takes its time.
@@ -39,6 +39,24 @@ pub(super) unsafe fn granted(
     if right && free && word & team_word::FAILED == 0 {
         return Ok(word >> team_word::SHIFT);
     }
+    // SAFETY: the caller's promise.
+    Err(unsafe { not_granted(state, desc, (right, free), word, team, core::panic::Location::caller()) })
+}
+
+/// Why the group that found `word` does not have the team, if the entry is the `right` one, and the team was `free`.
+///
+/// # Safety
+/// As [`granted`].
+#[cold]
+#[inline(never)]
+unsafe fn not_granted(
+    state: DevAddr,
+    desc: *mut TeamDesc,
+    (right, free): (bool, bool),
+    word: u64,
+    team: Team,
+    site: Site,
+) -> Error {
     // SAFETY: the caller's promise; a group that has set the bit, and does not stay, takes it back.
     let failed = unsafe {
         if free {
@@ -54,7 +72,7 @@ pub(super) unsafe fn granted(
     } else {
         (Error::TeamFailed, failed, Detail::NONE.wanted)
     };
-    Err(record(state, error, Detail { found, wanted, ..Detail::NONE }, core::panic::Location::caller()))
+    record(state, error, Detail { found, wanted, ..Detail::NONE }, site)
 }
 
 /// Gives the team back after meeting number `number`; of no use if the members are out of step.

@@ -29,8 +29,8 @@ use super::reduce::{What, cut};
 use super::spread::{Span, check_equal, check_spans};
 use super::strided::{check_strided, folded};
 use crate::abi::{CtxParts, DevAddr, TeamDesc, team_words};
-use crate::arch::{self, Scope, Sys, SysWord};
-use crate::copy::copy;
+use crate::arch::{self, Scope, Sys};
+use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, record};
 use crate::group::{Group, Thread};
@@ -114,6 +114,12 @@ impl Ways {
         DevAddr(self.rest.1)
     }
 
+    /// What the members say of a step.
+    #[inline(always)]
+    fn says(self, kind: u32, arguments: [u64; 4]) -> u32 {
+        says(self.team.generation(), kind, arguments)
+    }
+
     /// The team's entry: `of` has seen that there is one.
     #[inline(always)]
     fn desc(self) -> *mut TeamDesc {
@@ -161,46 +167,41 @@ impl<G: Group> Near<G> {
         fences: bool,
         check: impl FnOnce(u32, u32) -> Result,
     ) -> Result<(Self, Result)> {
+        let desc = ways.desc();
+        // SAFETY: the host made the entry; only atomics touch the word.
+        let word = if group.aide() { unsafe { ask(desc) } } else { 0 };
         group.sync();
         if fences && group.front().is_some() {
-            Sys::fence();
+            Sys::release();
         }
-        let told = if group.aide() { Self::asked(ways, check) } else { (0, 0) };
-        let (told, team) = group.cast_aide(told);
+        // Where the leader's warp does not fence, it checks the arguments meanwhile.
+        let checks = if fences { group.aide() } else { group.leader() };
+        let (mut team, mut mine) = (None, None);
+        if group.aide() || checks {
+            // SAFETY: as above; this does not change while the team is one.
+            let ([me, n, start, stride], generation) =
+                unsafe { (arch::load16(desc.cast()), (*desc).generation) };
+            if checks {
+                // Of another team, they mean nothing.
+                let right = generation == ways.team.generation();
+                mine = Some(code(if right { check(n, me) } else { Ok(()) }));
+            }
+            if group.aide() {
+                // SAFETY: as above, and this thread has asked.
+                let told = match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
+                    Ok(number) => number << 8,
+                    Err(error) => error as u64,
+                };
+                let field = |value: u32, k: u32| (value as u64 & 0xffff) << (16 * k);
+                team = Some((told, field(n, 0) | field(me, 1) | field(start, 2) | field(stride, 3)));
+            }
+        }
+        let ((told, team), mine) = group.cast_both(team, mine);
         result(told & 0xff)?;
         let field = |k: u32| team >> (16 * k) & 0xffff;
         let pes = (field(2) as u32, field(3) as i16 as i32 as u32);
-        let call = Self {
-            group,
-            ways,
-            n: field(0) as u32,
-            me: field(1) as u32,
-            pes,
-            number: told >> 16,
-            fenced: fences,
-        };
-        Ok((call, result(told >> 8 & 0xff)))
-    }
-
-    /// Asks for the team: how that went, and what the team is, in two words.
-    #[inline(always)]
-    #[track_caller]
-    fn asked(ways: Ways, check: impl FnOnce(u32, u32) -> Result) -> Pair {
-        let desc = ways.desc();
-        // SAFETY: the host made the entry; what is read of it does not change while the team is one.
-        let (word, generation, n, me, start, stride) = unsafe {
-            let word = ask(desc);
-            (word, (*desc).generation, (*desc).n_pes, (*desc).my_pe, (*desc).start, (*desc).stride)
-        };
-        // Of another team, they mean nothing.
-        let mine = if generation == ways.team.generation() { check(n, me) } else { Ok(()) };
-        // SAFETY: as above, and this thread has asked.
-        let told = match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
-            Ok(number) => number << 16 | code(mine) << 8,
-            Err(error) => error as u64,
-        };
-        let field = |value: u32, k: u32| (value as u64 & 0xffff) << (16 * k);
-        (told, field(n, 0) | field(me, 1) | field(start, 2) | field(stride, 3))
+        let (n, me) = (field(0) as u32, field(1) as u32);
+        Ok((Self { group, ways, n, me, pes, number: told >> 8, fenced: fences }, result(mine)))
     }
 
     /// Ends the call.
@@ -219,17 +220,33 @@ impl<G: Group> Near<G> {
     #[inline(always)]
     #[track_caller]
     fn meet(&mut self, said: u32, mine: Result) -> Result {
+        self.meet_while(said, mine, |_, _| ())
+    }
+
+    /// As [`Near::meet`]; the threads that have nothing to do with it do something of their own `meanwhile`, given their
+    /// numbers and how many they are. Others do not hear of it. If there are none, all do it first.
+    #[inline(always)]
+    #[track_caller]
+    fn meet_while(&mut self, said: u32, mine: Result, meanwhile: impl Fn(u32, u32)) -> Result {
         self.number += 1;
+        let (rank, size) = (self.group.rank(), self.group.size());
+        let spare = size.saturating_sub(self.group.front_size());
+        if spare == 0 {
+            meanwhile(rank, size);
+        }
         self.group.sync();
         let met = match self.group.front() {
             Some(front) => {
                 if !self.fenced {
-                    Sys::fence();
+                    Sys::release();
                 }
                 self.tell(front, said, mine);
                 self.hear(front, said, mine)
             }
-            None => Ok(()),
+            None => {
+                meanwhile(rank - (size - spare), spare);
+                Ok(())
+            }
         };
         self.fenced = false;
         agree_with_front(self.group, met)
@@ -239,17 +256,24 @@ impl<G: Group> Near<G> {
     /// before, there was a fence of these lanes.
     #[inline(always)]
     fn tell<F: Group>(self, front: F, said: u32, mine: Result) {
-        let ctx = self.ways.ctx();
+        let (base, stride) = self.ways.near;
         let said = if mine.is_err() { WRONG } else { said };
         let at = self.word_of(self.me);
         let mut member = front.rank();
-        while member < self.n {
-            if member != self.me {
-                // SAFETY: this member's word in that PE's heap.
-                unsafe { Sys::store_relaxed(ctx.near(self.pe(member), at), self.number << 32 | said as u64) };
-            }
+        loop {
+            let there = DevAddr(base.wrapping_add(stride.wrapping_mul(self.pe(member) as u64))).add(at).ptr();
+            // SAFETY: if there is such a member, this one's word in its heap.
+            unsafe { arch::store_if(self.is_other(member), there, self.number << 32 | said as u64) };
             member += front.size();
+            if member >= self.n {
+                return;
+            }
         }
+    }
+
+    #[inline(always)]
+    fn is_other(self, member: u32) -> bool {
+        member < self.n && member != self.me
     }
 
     /// The heap offset of a member's word of this meeting.
@@ -263,18 +287,19 @@ impl<G: Group> Near<G> {
     #[track_caller]
     fn hear<F: Group>(self, front: F, said: u32, mine: Result) -> Result {
         // The first member that is not as it should be: how, and what it said.
-        let (mut odd, mut how, mut heard) = (u32::MAX, Ok(()), 0);
+        let mut odd = u32::MAX;
         let mut member = front.rank();
-        while member < self.n && odd == u32::MAX {
-            if member != self.me {
-                let here = DevAddr(self.ways.heap.0).add(self.word_of(member)).ptr();
-                (how, heard) = await_word(self.ways.state(), here, self.number as u32);
-                if how.is_err() || heard as u32 != said {
-                    odd = member;
-                }
+        let (how, heard) = loop {
+            let here = DevAddr(self.ways.heap.0).add(self.word_of(member)).ptr();
+            let (how, heard) = await_word(self.ways.state(), self.is_other(member), here, self.number, said);
+            if how.is_err() || heard as u32 != said {
+                odd = member;
             }
             member += front.size();
-        }
+            if member >= self.n || odd != u32::MAX {
+                break (how, heard);
+            }
+        };
         if !front.any(odd != u32::MAX || mine.is_err()) {
             return Ok(());
         }
@@ -289,8 +314,7 @@ impl<G: Group> Near<G> {
     #[inline(always)]
     fn pe(self, member: u32) -> u32 {
         match self.pes {
-            // SAFETY: the list has a word for each member.
-            (_, 0) => unsafe { arch::read((*self.ways.desc()).pes.ptr::<u32>().add(member as usize)) },
+            (_, 0) => listed(self.ways.desc(), member.min(self.n - 1)),
             (start, stride) => start.wrapping_add(member.wrapping_mul(stride)),
         }
     }
@@ -335,11 +359,13 @@ impl<G: Group> Near<G> {
         }
     }
 
-    /// Copies within this PE's memory.
+    /// Copies within this PE's memory, as one of `of` threads.
     #[inline(always)]
-    fn copy(self, dst: u64, src: u64, bytes: u64) {
-        // SAFETY: as above.
-        unsafe { copy(self.group, self.own(dst), self.own(src).cast_const(), bytes as usize) }
+    fn copy(self, rank: u32, of: u32, dst: u64, src: u64, bytes: u64) {
+        if bytes != 0 {
+            // SAFETY: as above.
+            unsafe { copy_part(rank, of, self.own(dst), self.own(src).cast_const(), bytes as usize) }
+        }
     }
 
     /// True if a call is a small one that brings a member `blocks` blocks of so many bytes.
@@ -389,18 +415,26 @@ impl<G: Group> Near<G> {
     }
 
     /// Takes what has come with the meeting from the members from `first` to `end`, whose blocks are the first of the slots:
-    /// to `dst`, and for each further one `step` bytes further on. This member's own is left out.
+    /// to `dst`, and for each further one `step` bytes further on. This member's own block comes from `own`, unless that is 0.
     #[inline(always)]
     #[track_caller]
-    fn take(self, dst: *mut u8, step: u64, (first, end): (u32, u32), bytes: u64) -> Result {
-        let end = if bytes == 0 { first } else { end };
+    fn take(self, dst: *mut u8, step: u64, members: (u32, u32), own: u64, bytes: u64) -> Result {
+        let end = if bytes == 0 { members.0 } else { members.1 };
         let from = self.own(self.slots()).addr() as u64;
         let threads = (self.group.rank(), self.group.size());
-        let (to, state) = ((dst.addr() as u64, step), self.ways.state());
+        let to = (dst.addr() as u64, step);
         // SAFETY: this member's slots of the last meeting, and checked objects, or scratch.
-        let missed =
-            unsafe { flight::take(threads, (first, end, self.me), from, to, self.words(bytes), state) };
+        let missed = unsafe {
+            let members = (members.0, end, self.me);
+            flight::take(threads, members, from, own, to, self.words(bytes), self.ways.state())
+        };
         if self.group.any(missed != 0) { Err(self.missing(missed)) } else { Ok(()) }
+    }
+
+    /// Where a block of this member's begins that is to get to `dst`; 0 if it is there.
+    #[inline(always)]
+    fn unless_there(self, src: u64, dst: u64) -> u64 {
+        if src == dst { 0 } else { self.own(src).addr() as u64 }
     }
 
     /// Why not all has come, when some thread of the group has `missed` data of a member that came: the leader records it.
@@ -433,10 +467,22 @@ impl<G: Group> Near<G> {
     fn words(self, bytes: u64) -> Words {
         Words { bytes, flag: self.number as u32 }
     }
+}
 
-    #[inline(always)]
-    fn says(self, kind: u32, arguments: [u64; 4]) -> u32 {
-        says(self.ways.team.generation(), kind, arguments)
+/// The PE of a member, of a team whose PEs do not lie at equal distances. Not inlined: few teams are such.
+#[cold]
+#[inline(never)]
+fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
+    // SAFETY: the caller has it of a team with that member, and the list has a word for each.
+    unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
+}
+
+/// `bytes / n`. A division of 64 bits takes a GPU its time.
+#[inline(always)]
+fn share_of(bytes: u64, n: u32) -> u64 {
+    match u32::try_from(bytes) {
+        Ok(bytes) => (bytes / n.max(1)) as u64,
+        Err(_) => bytes / n.max(1) as u64,
     }
 }
 
@@ -464,19 +510,20 @@ fn result(code: u64) -> Result {
     Error::from_code(code as u32).map_or(Ok(()), Err)
 }
 
-/// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded.
+/// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded. If nobody `comes`, it is as if the word
+/// said what was `said`.
 #[inline(always)]
-fn await_word(state: DevAddr, at: *const u64, number: u32) -> (Result, u64) {
+fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (Result, u64) {
     let mut watch = Watch::new(state);
     loop {
         // SAFETY: a word of the runtime's own in this PE's heap, aligned.
-        if (unsafe { Sys::load_relaxed(at) } >> 32) as u32 == number {
-            // SAFETY: as above. Once is enough, and more would take their time.
-            return (Ok(()), unsafe { u64::load_acquire(at) });
+        let found = unsafe { arch::load_if(comes, at, number << 32 | said as u64) };
+        if (found >> 32) as u32 == number as u32 {
+            Sys::acquire();
+            return (Ok(()), found);
         }
         if let Err(error) = watch.turn() {
-            // SAFETY: as above.
-            return (Err(error), unsafe { Sys::load_relaxed(at) });
+            return (Err(error), found);
         }
     }
 }
@@ -534,9 +581,9 @@ pub(super) fn sync<G: Group>(
     team: Team,
 ) -> Result {
     let ways = Ways { heap, near, rest, teams, sizes, team };
+    let said = ways.says(kind::SYNC, [0; 4]);
     let (mut call, _) = Near::begin(group, ways, true, |_, _| Ok(()))?;
     call.number += 1;
-    let said = call.says(kind::SYNC, [0; 4]);
     let met = match group.front() {
         Some(front) => {
             call.tell(front, said, Ok(()));
@@ -577,21 +624,27 @@ pub(super) fn broadcast<G: Group>(
         }
         check_spans(&ctx, dst, src, dst.0).and_then(|()| check_equal(&ctx, src.1, dst.1))
     };
+    let says = ways.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
     let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
-    let done = broadcast_in(&mut call, mine, dst, src, root);
+    let done = broadcast_in(&mut call, says, mine, dst, src, root);
     call.end(done)
 }
 
 #[inline(always)]
 #[track_caller]
-fn broadcast_in<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: Span, root: u32) -> Result {
-    let says = call.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
+fn broadcast_in<G: Group>(
+    call: &mut Near<G>,
+    says: u32,
+    mine: Result,
+    dst: Span,
+    src: Span,
+    root: u32,
+) -> Result {
     let is_root = call.me == root;
-    let own = if is_root && dst.0 != src.0 { src.1 } else { 0 };
     if call.is_small(1, dst.1) {
         call.meet_with(says, mine, (src.0, 0), 0, if is_root { dst.1 } else { 0 })?;
-        call.copy(dst.0, src.0, own);
-        return call.take(call.own(dst.0), 0, (root, root + 1), dst.1);
+        let own = call.unless_there(src.0, dst.0);
+        return call.take(call.own(dst.0), 0, (root, root + 1), own, dst.1);
     }
     call.meet(says, mine)?;
     if is_root {
@@ -601,8 +654,11 @@ fn broadcast_in<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: Span
             k += 1;
         }
     }
-    call.copy(dst.0, src.0, own);
-    call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+    let own = if is_root && dst.0 != src.0 { src.1 } else { 0 };
+    let call_now = *call;
+    call.meet_while(call.ways.says(kind::STEP, [0; 4]), Ok(()), |rank, of| {
+        call_now.copy(rank, of, dst.0, src.0, own);
+    })
 }
 
 /// [`Ctx::fcollect`].
@@ -626,8 +682,8 @@ pub(super) fn fcollect<G: Group>(
         let at = dst.0.wrapping_add(me as u64 * src.1);
         check_spans(&ctx, dst, src, at).and_then(|()| check_equal(&ctx, dst.1, src.1 * n as u64))
     };
+    let says = ways.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
     let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
-    let says = call.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
     let done = spread(&mut call, says, mine, dst, src.0, 0, src.1);
     call.end(done)
 }
@@ -657,9 +713,9 @@ pub(super) fn alltoall<G: Group>(
             .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| check_equal(&ctx, src.1, n as u64 * block_of(n)))
     };
+    let says = ways.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
     let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
-    let says = call.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
-    let block = block_of(call.n);
+    let block = share_of(src.1, call.n);
     let done = spread(&mut call, says, mine, dst, src.0, block, block);
     call.end(done)
 }
@@ -677,28 +733,24 @@ fn spread<G: Group>(
     step: u64,
     block: u64,
 ) -> Result {
-    let small = call.is_small(call.n, block);
-    if small {
-        call.meet_with(says, mine, (src, step), call.me, block)?;
-    } else {
-        call.meet(says, mine)?;
-    }
     let (at, from) = (dst.0 + call.me as u64 * block, |member: u32| src + member as u64 * step);
-    if !small {
-        let mut k = 1;
-        while k < call.n {
-            let member = call.after(k);
-            call.put(member, at, from(member), block);
-            k += 1;
-        }
+    let own = from(call.me);
+    if call.is_small(call.n, block) {
+        call.meet_with(says, mine, (src, step), call.me, block)?;
+        let own = call.unless_there(own, at);
+        return call.take(call.own(dst.0), block, (0, call.n), own, block);
     }
-    if at != from(call.me) {
-        call.copy(at, from(call.me), block);
+    call.meet(says, mine)?;
+    let mut k = 1;
+    while k < call.n {
+        let member = call.after(k);
+        call.put(member, at, from(member), block);
+        k += 1;
     }
-    if small {
-        return call.take(call.own(dst.0), block, (0, call.n), block);
-    }
-    call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+    let call_now = *call;
+    call.meet_while(call.ways.says(kind::STEP, [0; 4]), Ok(()), |rank, of| {
+        call_now.copy(rank, of, at, own, if at == own { 0 } else { block });
+    })
 }
 
 /// [`Ctx::alltoalls`].
@@ -723,14 +775,14 @@ pub(super) fn alltoalls<G: Group>(
     let check =
         |n: u32, _| check_strided(&ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size);
     let (mut call, mine) = Near::begin(group, ways, true, check)?;
-    let says = call.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
+    let says = ways.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
     let done = call.meet(says, mine).and_then(|()| {
         let mut k = 0;
         while k < call.n {
             call.put_strided(call.after(k), dst.0, src.0, strides, len, size);
             k += 1;
         }
-        call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+        call.meet(call.ways.says(kind::STEP, [0; 4]), Ok(()))
     });
     call.end(done)
 }
@@ -758,8 +810,9 @@ pub(super) fn reduce<G: Group>(
             .and_then(|()| check_equal(&ctx, src.1, dst.1))
             .and_then(|()| what.check(&ctx, dst, src))
     };
+    let says = ways.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
     let (mut call, mine) = Near::begin(group, ways, is_large(src.1), check)?;
-    let done = reduce_in(&mut call, mine, what, dst, src);
+    let done = reduce_in(&mut call, says, mine, what, dst, src);
     call.end(done)
 }
 
@@ -767,15 +820,21 @@ pub(super) fn reduce<G: Group>(
 /// sources themselves, and writes it to all; nobody else reads that share of any source.
 #[inline(always)]
 #[track_caller]
-fn reduce_in<G: Group>(call: &mut Near<G>, mine: Result, what: What, dst: Span, src: Span) -> Result {
-    let says = call.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
+fn reduce_in<G: Group>(
+    call: &mut Near<G>,
+    says: u32,
+    mine: Result,
+    what: What,
+    dst: Span,
+    src: Span,
+) -> Result {
     let bytes = src.1;
     if call.is_small(call.n, bytes) {
         call.meet_with(says, mine, (src.0, 0), call.me, bytes)?;
         // The sources in the second half of the scratch, each at a multiple of 16.
         let ((scratch, set), step) = (call.ways.scratch(), bytes.next_multiple_of(16));
         let came = call.own(scratch + 2 * set);
-        call.take(came, step, (0, call.n), bytes)?;
+        call.take(came, step, (0, call.n), 0, bytes)?;
         let from = Row { first: came.addr() as u64, step, ..call.only(src.0) };
         call.fold(what, from, call.only(dst.0), DevAddr(0), false, bytes);
         return Ok(());
@@ -785,7 +844,7 @@ fn reduce_in<G: Group>(call: &mut Near<G>, mine: Result, what: What, dst: Span, 
     let (begin, end) = (cut(bytes, me, n), cut(bytes, me + 1, n));
     let (from, to) = (call.row(src.0 + begin), call.row(dst.0 + begin));
     call.fold(what, from, to, call.list(), true, end - begin);
-    call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+    call.meet(call.ways.says(kind::STEP, [0; 4]), Ok(()))
 }
 
 /// [`Ctx::reduce_scatter`].
@@ -817,11 +876,11 @@ pub(super) fn reduce_scatter<G: Group>(
     let own = own(call.me);
     // Where the destination is a block of the source, it is another one on each member.
     let place = if dst.0 == own { u64::MAX } else { dst.0 };
-    let says = call.says(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]);
+    let says = ways.says(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]);
     let done = call.meet(says, mine).and_then(|()| {
         call.fold(what, call.row(own), call.only(dst.0), call.list(), false, dst.1);
         // The source may be reused once all have read it.
-        call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+        call.meet(call.ways.says(kind::STEP, [0; 4]), Ok(()))
     });
     call.end(done)
 }

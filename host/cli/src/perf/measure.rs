@@ -219,11 +219,13 @@ impl<'a> Bed<'a> {
         let complete = u32::from(shape.bench == Bench::Barrier);
         let (spans, word, wrong) = (self.spans, self.words.at(0), self.wrong);
         self.zero(self.words, 1)?;
-        self.timed(shape, kernels::meet(spans, word, wrong, complete, CHECKED, 1))?;
+        let grid = Grid { blocks: shape.blocks, threads: shape.threads, shared_bytes: 0 };
+        self.pe.barrier()?;
+        self.pe.run(grid, kernels::meet_checked(word, wrong, complete, CHECKED))?;
         if self.pe.read_one(wrong)? != 0 {
             return Err(Wrong("a PE left before all had come".into()).into());
         }
-        self.timed(shape, kernels::meet(spans, word, wrong, complete, shape.rounds, 0))
+        self.timed(shape, kernels::meet(spans, complete, shape.rounds))
     }
 
     fn exchange(&self, shape: &Shape, run: u64, kind: Exchange) -> Result<f64, AnyError> {
