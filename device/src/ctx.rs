@@ -309,6 +309,26 @@ impl<S> Ctx<S> {
         }
     }
 
+    /// Where an object that takes `bytes` bytes from `offset` on is on `pe`, if its heap is near and has all of it: the way of
+    /// almost all that goes to mapped memory, with one branch. Whoever gets nothing has everything to check.
+    #[inline(always)]
+    pub(crate) fn quick<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+        let p = &self.parts;
+        let near = pe.wrapping_sub(p.near_from) < p.near_count;
+        let fits = bytes <= p.heap_bytes && offset <= p.heap_bytes.wrapping_sub(bytes);
+        if near & fits { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
+    }
+
+    /// As [`Ctx::quick`], for atomics.
+    #[inline(always)]
+    pub(crate) fn quick_atomic<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+        let direct = self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0;
+        match self.quick(pe, offset, bytes) {
+            Some(p) if direct => Some(p),
+            _ => None,
+        }
+    }
+
     /// True if nothing goes through a NIC: the heap of every PE is mapped, and atomics are the processors'.
     #[inline(always)]
     pub(crate) fn all_near(&self) -> bool {

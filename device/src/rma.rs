@@ -164,10 +164,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        self.check(dst)?;
-        if let Some(to) = peer.mapped::<T>(dst.offset()) {
+        if let Some(to) = self.place(dst, pe)? {
             // SAFETY: checked to be inside of the peer's heap, which is mapped.
             unsafe { crate::arch::write(to, value) };
             return Ok(());
@@ -187,10 +184,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        self.check(src)?;
-        if let Some(from) = peer.mapped::<T>(src.offset()) {
+        if let Some(from) = self.place(src, pe)? {
             // SAFETY: checked to be inside of the peer's heap, which is mapped.
             return Ok(unsafe { crate::arch::read(from) });
         }
@@ -218,13 +212,14 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        if !self.may_transfer(remote, local, pe) {
-            return refused(if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) });
-        }
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        if let Some(there) = peer.mapped::<T>(remote.offset()) {
-            let here = self.address::<T>(local.offset());
+        let places = match self.quick_places(remote, local, pe) {
+            None if !self.may_transfer(remote, local, pe) => {
+                return refused(if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) });
+            }
+            None => self.places(remote, local, pe),
+            quick => quick,
+        };
+        if let Some((there, here)) = places {
             // SAFETY: both were checked to be inside of their heaps.
             unsafe {
                 match direction {
@@ -250,6 +245,51 @@ impl<S: Sharing> Ctx<S> {
         };
         agree(group, mine)?;
         Ok(ticket)
+    }
+
+    /// Where an object is on `pe`, if its memory is mapped.
+    ///
+    /// # Errors
+    /// [`Error::BadPe`], [`Error::OutOfRange`].
+    #[inline(always)]
+    #[track_caller]
+    fn place<T: Pod>(&self, object: Sym<T>, pe: u32) -> Result<Option<*mut T>> {
+        if let Some(p) = self.quick(pe, object.offset(), size_of::<T>() as u64) {
+            return Ok(Some(p));
+        }
+        self.check_pe(pe)?;
+        self.check(object)?;
+        Ok(self.at_peer(pe).mapped::<T>(object.offset()))
+    }
+
+    /// Where the ends of a transfer are, `remote` first, if both lie in heaps, and that of `pe` is near: with one branch, as
+    /// [`Ctx::quick`].
+    #[inline(always)]
+    pub(crate) fn quick_places<T: Pod>(
+        &self,
+        remote: SymSlice<T>,
+        local: SymSlice<T>,
+        pe: u32,
+    ) -> Option<(*mut T, *mut T)> {
+        let last = remote.offset().max(local.offset());
+        let same = remote.len() == local.len();
+        // Where the last byte may be: past the end of the heap, if the lengths differ.
+        let bytes = if same { local.bytes() } else { u64::MAX };
+        let _: *mut T = self.quick(pe, last, bytes)?;
+        let p = self.parts_ref();
+        Some((self.near(pe, remote.offset()), p.heap.add(local.offset()).ptr()))
+    }
+
+    /// The same for arguments for which [`Ctx::may_transfer`] holds, if the memory of `pe` is mapped.
+    #[inline(always)]
+    pub(crate) fn places<T: Pod>(
+        &self,
+        remote: SymSlice<T>,
+        local: SymSlice<T>,
+        pe: u32,
+    ) -> Option<(*mut T, *mut T)> {
+        let there = self.at_peer(pe).mapped::<T>(remote.offset())?;
+        Some((there, self.address(local.offset())))
     }
 
     /// What [`Ctx::check_transfer`] checks, without a record.

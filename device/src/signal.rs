@@ -202,14 +202,16 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        if !(self.has(signal.as_slice()) && self.may_transfer(dst, src, pe)) {
-            let leads = group.leader();
-            return refused(if leads { self.check_announced(dst, src, signal, pe) } else { Ok(()) });
-        }
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        let mine = if let Some(there) = peer.mapped::<T>(dst.offset()) {
-            let here = self.address::<T>(src.offset());
+        let word = self.quick::<u64>(pe, signal.offset(), size_of::<Signal>() as u64);
+        let places = match self.quick_places(dst, src, pe) {
+            Some(places) if word.is_some() => Some(places),
+            _ if self.has(signal.as_slice()) && self.may_transfer(dst, src, pe) => self.places(dst, src, pe),
+            _ => {
+                let leads = group.leader();
+                return refused(if leads { self.check_announced(dst, src, signal, pe) } else { Ok(()) });
+            }
+        };
+        let mine = if let Some((there, here)) = places {
             // SAFETY: both were checked to be inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             group.sync();
@@ -228,7 +230,7 @@ impl<S: Sharing> Ctx<S> {
             let (there, here) = (self.remote_end(&qp, dst.offset()), self.local_end(&qp, src.offset()));
             let word = self.remote_end(&qp, signal.offset());
             let (entry, bytes, site) = (qp.entry(), src.bytes(), Location::caller());
-            if peer.mapped_for_atomics::<u64>(signal.offset()).is_some() {
+            if self.at_peer(pe).mapped_for_atomics::<u64>(signal.offset()).is_some() {
                 // The word's other atomics are the processors', and so is this one: once the data is there.
                 let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
                 let sent = Error::from_code(code).map_or(Ok(()), Err);

@@ -420,14 +420,26 @@ impl<S: Sharing> Ctx<S> {
         self.posting(word, Kind::of(number), value, pe)
     }
 
+    /// Where a word is on `pe`, if its memory is mapped, and atomics on it are the processors'.
+    ///
+    /// # Errors
+    /// [`Error::BadPe`], [`Error::OutOfRange`].
+    #[inline(always)]
+    #[track_caller]
+    fn place_for_atomics<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<Option<*mut T>> {
+        if let Some(p) = self.quick_atomic(pe, word.offset(), size_of::<T>() as u64) {
+            return Ok(Some(p));
+        }
+        self.check_pe(pe)?;
+        self.check(word)?;
+        Ok(self.at_peer(pe).mapped_for_atomics(word.offset()))
+    }
+
     #[inline(always)]
     #[track_caller]
     fn fetching<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        self.check(word)?;
         let (value, compare) = (value.bits(), compare.bits());
-        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
+        if let Some(p) = self.place_for_atomics(word, pe)? {
             let op = Op::<8> { kind, value, compare };
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
@@ -448,10 +460,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        self.check(word)?;
-        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
+        if let Some(p) = self.place_for_atomics(word, pe)? {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics, with which a strong
             // store is atomic.
             unsafe {
