@@ -229,15 +229,6 @@ pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
     }
 }
 
-/// A relaxed load if `does`, else `other`.
-///
-/// # Safety
-/// If `does`, `p` is aligned readable memory.
-pub unsafe fn load_if(does: bool, p: *const u64, other: u64) -> u64 {
-    // SAFETY: the caller's promise.
-    if does { unsafe { <u64 as SysWord>::load_relaxed(p) } } else { other }
-}
-
 /// Two relaxed stores of 8 bytes, side by side.
 ///
 /// # Safety

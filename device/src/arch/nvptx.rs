@@ -238,21 +238,6 @@ pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
     }
 }
 
-/// A relaxed load at system scope if `does`, else `other`; without a branch.
-///
-/// # Safety
-/// If `does`, `p` is aligned readable global memory.
-#[inline(always)]
-pub unsafe fn load_if(does: bool, p: *const u64, other: u64) -> u64 {
-    let v;
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!("{{ .reg .pred q; setp.ne.u32 q, {d}, 0; mov.b64 {v}, {o}; @q ld.relaxed.sys.global.b64 {v}, [{p}]; }}",
-            d = in(reg32) does as u32, p = in(reg64) p, o = in(reg64) other, v = out(reg64) v)
-    };
-    v
-}
-
 /// Two relaxed stores of 8 bytes at system scope, side by side.
 ///
 /// # Safety

@@ -81,21 +81,31 @@ unsafe fn not_granted(
 /// The group of this thread has the team, and has come here.
 #[inline(always)]
 pub(super) unsafe fn give(desc: *mut TeamDesc, number: u64, result: Result) {
+    let failed = match result {
+        Ok(()) => 0,
+        // SAFETY: the caller's promise.
+        Err(error) => unsafe { failed(desc, error) },
+    };
+    // SAFETY: as above.
+    unsafe { Gpu::store_relaxed(&raw mut (*desc).word.word, number << team_word::SHIFT | failed) }
+}
+
+/// What the team's word says after a call that ended so.
+///
+/// # Safety
+/// As [`give`].
+#[cold]
+#[inline(never)]
+unsafe fn failed(desc: *mut TeamDesc, error: Error) -> u64 {
     use Error::{BadPe, BadReduction, LengthMismatch, OutOfRange, Overlap, TeamBusy, TeamMismatch};
-    let mut word = number << team_word::SHIFT;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match result {
-            // Of these, all members know from a meeting; the last has changed nothing.
-            Ok(())
-            | Err(BadPe | BadReduction | LengthMismatch | OutOfRange | Overlap | TeamMismatch | TeamBusy) => {
-            }
-            Err(error) => {
-                Gpu::store_relaxed(&raw mut (*desc).counters.failed, error as u64);
-                Gpu::fence();
-                word |= team_word::FAILED;
-            }
+    match error {
+        // Of these, all members know from a meeting; the last has changed nothing.
+        BadPe | BadReduction | LengthMismatch | OutOfRange | Overlap | TeamMismatch | TeamBusy => 0,
+        error => {
+            // SAFETY: the caller's promise.
+            unsafe { Gpu::store_relaxed(&raw mut (*desc).counters.failed, error as u64) };
+            Gpu::fence();
+            team_word::FAILED
         }
-        Gpu::store_relaxed(&raw mut (*desc).word.word, word);
     }
 }

@@ -290,7 +290,7 @@ impl<G: Group> Near<G> {
         let mut odd = u32::MAX;
         let mut member = front.rank();
         let (how, heard) = loop {
-            let here = DevAddr(self.ways.heap.0).add(self.word_of(member)).ptr();
+            let here = DevAddr(self.ways.heap.0).add(self.word_of(member.min(self.n - 1))).ptr();
             let (how, heard) = await_word(self.ways.state(), self.is_other(member), here, self.number, said);
             if how.is_err() || heard as u32 != said {
                 odd = member;
@@ -303,20 +303,15 @@ impl<G: Group> Near<G> {
         if !front.any(odd != u32::MAX || mine.is_err()) {
             return Ok(());
         }
-        let odd_pe = if odd == u32::MAX { odd } else { self.pe(odd) };
-        let pes = (self.pe(self.me), odd_pe);
-        let offset = self.word_of(odd & 0xffff);
-        let (number, site) = (self.number, Location::caller());
-        verdict(front, self.ways.state(), (odd, self.n), pes, (code(how), heard), number, offset, mine, site)
+        let team = (self.pes.0, self.pes.1, self.n, self.me);
+        let (state, words, site) = (self.ways.state(), self.ways.words(), Location::caller());
+        verdict(front, state, words, self.ways.desc(), team, odd, (code(how), heard), self.number, mine, site)
     }
 
     /// The PE of a member.
     #[inline(always)]
     fn pe(self, member: u32) -> u32 {
-        match self.pes {
-            (_, 0) => listed(self.ways.desc(), member.min(self.n - 1)),
-            (start, stride) => start.wrapping_add(member.wrapping_mul(stride)),
-        }
+        pe_of(self.ways.desc(), self.pes, member.min(self.n - 1))
     }
 
     #[inline(always)]
@@ -469,6 +464,15 @@ impl<G: Group> Near<G> {
     }
 }
 
+/// The PE of a member: the first one's, and the step from one to the next, unless that is 0.
+#[inline(always)]
+fn pe_of(desc: *mut TeamDesc, pes: (u32, u32), member: u32) -> u32 {
+    match pes {
+        (_, 0) => listed(desc, member),
+        (start, stride) => start.wrapping_add(member.wrapping_mul(stride)),
+    }
+}
+
 /// The PE of a member, of a team whose PEs do not lie at equal distances. Not inlined: few teams are such.
 #[cold]
 #[inline(never)]
@@ -511,13 +515,14 @@ fn result(code: u64) -> Result {
 }
 
 /// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded. If nobody `comes`, it is as if the word
-/// said what was `said`.
+/// said what was `said`; the lanes stay together.
 #[inline(always)]
 fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (Result, u64) {
     let mut watch = Watch::new(state);
     loop {
         // SAFETY: a word of the runtime's own in this PE's heap, aligned.
-        let found = unsafe { arch::load_if(comes, at, number << 32 | said as u64) };
+        let found = unsafe { Sys::load_relaxed(at) };
+        let found = if comes { found } else { number << 32 | said as u64 };
         if (found >> 32) as u32 == number as u32 {
             Sys::acquire();
             return (Ok(()), found);
@@ -528,19 +533,20 @@ fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u3
     }
 }
 
-/// Why a meeting came to nothing, for all lanes, each of which knows of its first `odd` member of `n` that did not come, or
-/// differs: the first of all is recorded.
+/// Why a meeting came to nothing, for all lanes, each of which knows of its first `odd` member that did not come, or differs: the
+/// first of all is recorded. The team is given by its PEs, as in [`pe_of`], its members, and this one's number.
 #[cold]
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words
 fn verdict<F: Group>(
     front: F,
     state: DevAddr,
-    (odd, n): (u32, u32),
-    (pe, odd_pe): (u32, u32),
+    words: u64,
+    desc: *mut TeamDesc,
+    (start, stride, n, me): (u32, u32, u32, u32),
+    odd: u32,
     (how, heard): (u64, u64),
     number: u64,
-    offset: u64,
     mine: Result,
     site: &'static Location<'static>,
 ) -> Result {
@@ -555,14 +561,15 @@ fn verdict<F: Group>(
     while first < n && !front.any(odd == first && (how != 0 || !waited)) {
         first += 1;
     }
-    let (error, d) = if waited {
-        let d =
-            Detail { peer: odd_pe, found: heard >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE };
-        (Error::WaitTimeout, d)
-    } else {
-        (Error::TeamMismatch, Detail { peer: odd_pe, found: pe as u64, wanted: number, ..Detail::NONE })
-    };
-    if odd == first {
+    let error = if waited { Error::WaitTimeout } else { Error::TeamMismatch };
+    if odd == first && first < n {
+        let pe = |member: u32| pe_of(desc, (start, stride), member);
+        let (peer, offset) = (pe(odd), words + meeting_at(number, n, odd));
+        let d = if waited {
+            Detail { peer, found: heard >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE }
+        } else {
+            Detail { peer, found: pe(me) as u64, wanted: number, ..Detail::NONE }
+        };
         let _ = record(state, error, d, site);
     }
     Err(error)
