@@ -98,9 +98,38 @@ unsafe fn fold_words(
     let load = |from: u64, unit: u64| unsafe { load_unit(from + unit * 16) };
     // SAFETY: as above.
     let store = |to: u64, unit: u64, value: Unit| unsafe { store_unit(to + unit * 16, value) };
+    let store_four = |to: u64, first: u64, step: u64, four: Four| {
+        store(to, first, four.0);
+        store(to, first + step, four.1);
+        store(to, first + 2 * step, four.2);
+        store(to, first + 3 * step, four.3);
+    };
     // The members that are written to.
     let (first_to, end_to) = if to_all { (0, n) } else { (me, me + 1) };
     let mut i = rank as u64;
+    while i + 7 * threads < units {
+        let at = |k: u64| i + k * threads;
+        let eight = |from: u64| {
+            let four = |k: u64| {
+                Four(load(from, at(k)), load(from, at(k + 1)), load(from, at(k + 2)), load(from, at(k + 3)))
+            };
+            (four(0), four(4))
+        };
+        let (mut sum, mut member) = (eight(source(0)), 1);
+        while member < n {
+            let more = eight(source(member));
+            sum = (four_of((op, kind), sum.0, more.0), four_of((op, kind), sum.1, more.1));
+            member += 1;
+        }
+        let mut member = first_to;
+        while member < end_to {
+            let to = target(member);
+            store_four(to, i, threads, sum.0);
+            store_four(to, i + 4 * threads, threads, sum.1);
+            member += 1;
+        }
+        i += 8 * threads;
+    }
     while i + 3 * threads < units {
         let at = |k: u64| i + k * threads;
         let four =
@@ -108,19 +137,12 @@ unsafe fn fold_words(
         let (mut sum, mut member) = (four(source(0)), 1);
         while member < n {
             let more = four(source(member));
-            sum = match wide(op, kind, (sum, more)) {
-                Some(sum) => sum,
-                None => sum.with(more, |a, b| combine((op, kind), a, b)),
-            };
+            sum = four_of((op, kind), sum, more);
             member += 1;
         }
         let mut member = first_to;
         while member < end_to {
-            let to = target(member);
-            store(to, at(0), sum.0);
-            store(to, at(1), sum.1);
-            store(to, at(2), sum.2);
-            store(to, at(3), sum.3);
+            store_four(target(member), i, threads, sum);
             member += 1;
         }
         i += 4 * threads;
@@ -223,6 +245,15 @@ unsafe fn store_element(at: u64, log: u32, (a, b): Unit) {
                 arch::write(at.add(8).ptr(), b);
             }
         }
+    }
+}
+
+/// `a op b` of the elements of units, pair by pair.
+#[inline(always)]
+fn four_of((op, kind): (u32, u32), a: Four, b: Four) -> Four {
+    match wide(op, kind, (a, b)) {
+        Some(four) => four,
+        None => a.with(b, |a, b| combine((op, kind), a, b)),
     }
 }
 

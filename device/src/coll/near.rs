@@ -153,6 +153,8 @@ struct Near<G> {
     number: u64,
     /// True if there was a fence at the beginning, and nothing has been stored since.
     fenced: bool,
+    /// True if the team has been given back; should the call fail after that, it is again.
+    given: bool,
 }
 
 impl<G: Group> Near<G> {
@@ -201,18 +203,26 @@ impl<G: Group> Near<G> {
         let field = |k: u32| team >> (16 * k) & 0xffff;
         let pes = (field(2) as u32, field(3) as i16 as i32 as u32);
         let (n, me) = (field(0) as u32, field(1) as u32);
-        Ok((Self { group, ways, n, me, pes, number: told >> 8, fenced: fences }, result(mine)))
+        Ok((Self { group, ways, n, me, pes, number: told >> 8, fenced: fences, given: false }, result(mine)))
     }
 
-    /// Ends the call.
+    /// Ends the call, if its last barrier has not.
     #[inline(always)]
     fn end(self, result: Result) -> Result {
+        if !self.given || result.is_err() {
+            self.give(result);
+            self.group.sync();
+        }
+        result
+    }
+
+    /// Gives the team back. There is a barrier between this and the call's end.
+    #[inline(always)]
+    fn give(self, result: Result) {
         if self.group.aide() {
             // SAFETY: the group has the team.
             unsafe { give(self.ways.desc(), self.number, result) }
         }
-        self.group.sync();
-        result
     }
 
     /// Waits until all members have come, and meant the same: `said`, of 31 bits, or that something is wrong with their own
@@ -220,14 +230,22 @@ impl<G: Group> Near<G> {
     #[inline(always)]
     #[track_caller]
     fn meet(&mut self, said: u32, mine: Result) -> Result {
-        self.meet_while(said, mine, |_, _| ())
+        self.meeting(said, mine, |_, _| (), false)
     }
 
-    /// As [`Near::meet`]; the threads that have nothing to do with it do something of their own `meanwhile`, given their
-    /// numbers and how many they are. Others do not hear of it. If there are none, all do it first.
+    /// The last meeting, when all has been done but what the threads that have nothing to do with it do `meanwhile`, given
+    /// their numbers and how many they are: something that other members do not hear of. If there are no such threads, all
+    /// do it first.
     #[inline(always)]
     #[track_caller]
-    fn meet_while(&mut self, said: u32, mine: Result, meanwhile: impl Fn(u32, u32)) -> Result {
+    fn meet_last(&mut self, meanwhile: impl Fn(Self, u32, u32)) -> Result {
+        let call = *self;
+        self.meeting(self.ways.says(kind::STEP, [0; 4]), Ok(()), |rank, of| meanwhile(call, rank, of), true)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn meeting(&mut self, said: u32, mine: Result, meanwhile: impl Fn(u32, u32), last: bool) -> Result {
         self.number += 1;
         let (rank, size) = (self.group.rank(), self.group.size());
         let spare = size.saturating_sub(self.group.front_size());
@@ -249,6 +267,10 @@ impl<G: Group> Near<G> {
             }
         };
         self.fenced = false;
+        self.given = last;
+        if last {
+            self.give(Ok(()));
+        }
         agree_with_front(self.group, met)
     }
 
@@ -411,9 +433,18 @@ impl<G: Group> Near<G> {
 
     /// Takes what has come with the meeting from the members from `first` to `end`, whose blocks are the first of the slots:
     /// to `dst`, and for each further one `step` bytes further on. This member's own block comes from `own`, unless that is 0.
+    /// The `last` step of a call, or not.
     #[inline(always)]
     #[track_caller]
-    fn take(self, dst: *mut u8, step: u64, members: (u32, u32), own: u64, bytes: u64) -> Result {
+    fn take(
+        &mut self,
+        dst: *mut u8,
+        step: u64,
+        members: (u32, u32),
+        own: u64,
+        bytes: u64,
+        last: bool,
+    ) -> Result {
         let end = if bytes == 0 { members.0 } else { members.1 };
         let from = self.own(self.slots()).addr() as u64;
         let threads = (self.group.rank(), self.group.size());
@@ -423,6 +454,10 @@ impl<G: Group> Near<G> {
             let members = (members.0, end, self.me);
             flight::take(threads, members, from, own, to, self.words(bytes), self.ways.state())
         };
+        self.given = last;
+        if last {
+            self.give(Ok(()));
+        }
         if self.group.any(missed != 0) { Err(self.missing(missed)) } else { Ok(()) }
     }
 
@@ -651,7 +686,7 @@ fn broadcast_in<G: Group>(
     if call.is_small(1, dst.1) {
         call.meet_with(says, mine, (src.0, 0), 0, if is_root { dst.1 } else { 0 })?;
         let own = call.unless_there(src.0, dst.0);
-        return call.take(call.own(dst.0), 0, (root, root + 1), own, dst.1);
+        return call.take(call.own(dst.0), 0, (root, root + 1), own, dst.1, true);
     }
     call.meet(says, mine)?;
     if is_root {
@@ -662,10 +697,7 @@ fn broadcast_in<G: Group>(
         }
     }
     let own = if is_root && dst.0 != src.0 { src.1 } else { 0 };
-    let call_now = *call;
-    call.meet_while(call.ways.says(kind::STEP, [0; 4]), Ok(()), |rank, of| {
-        call_now.copy(rank, of, dst.0, src.0, own);
-    })
+    call.meet_last(|call, rank, of| call.copy(rank, of, dst.0, src.0, own))
 }
 
 /// [`Ctx::fcollect`].
@@ -745,7 +777,7 @@ fn spread<G: Group>(
     if call.is_small(call.n, block) {
         call.meet_with(says, mine, (src, step), call.me, block)?;
         let own = call.unless_there(own, at);
-        return call.take(call.own(dst.0), block, (0, call.n), own, block);
+        return call.take(call.own(dst.0), block, (0, call.n), own, block, true);
     }
     call.meet(says, mine)?;
     let mut k = 1;
@@ -754,10 +786,8 @@ fn spread<G: Group>(
         call.put(member, at, from(member), block);
         k += 1;
     }
-    let call_now = *call;
-    call.meet_while(call.ways.says(kind::STEP, [0; 4]), Ok(()), |rank, of| {
-        call_now.copy(rank, of, at, own, if at == own { 0 } else { block });
-    })
+    let bytes = if at == own { 0 } else { block };
+    call.meet_last(|call, rank, of| call.copy(rank, of, at, own, bytes))
 }
 
 /// [`Ctx::alltoalls`].
@@ -789,7 +819,7 @@ pub(super) fn alltoalls<G: Group>(
             call.put_strided(call.after(k), dst.0, src.0, strides, len, size);
             k += 1;
         }
-        call.meet(call.ways.says(kind::STEP, [0; 4]), Ok(()))
+        call.meet_last(|_, _, _| ())
     });
     call.end(done)
 }
@@ -841,7 +871,7 @@ fn reduce_in<G: Group>(
         // The sources in the second half of the scratch, each at a multiple of 16.
         let ((scratch, set), step) = (call.ways.scratch(), bytes.next_multiple_of(16));
         let came = call.own(scratch + 2 * set);
-        call.take(came, step, (0, call.n), 0, bytes)?;
+        call.take(came, step, (0, call.n), 0, bytes, false)?;
         let from = Row { first: came.addr() as u64, step, ..call.only(src.0) };
         call.fold(what, from, call.only(dst.0), DevAddr(0), false, bytes);
         return Ok(());
@@ -851,7 +881,7 @@ fn reduce_in<G: Group>(
     let (begin, end) = (cut(bytes, me, n), cut(bytes, me + 1, n));
     let (from, to) = (call.row(src.0 + begin), call.row(dst.0 + begin));
     call.fold(what, from, to, call.list(), true, end - begin);
-    call.meet(call.ways.says(kind::STEP, [0; 4]), Ok(()))
+    call.meet_last(|_, _, _| ())
 }
 
 /// [`Ctx::reduce_scatter`].
@@ -887,7 +917,7 @@ pub(super) fn reduce_scatter<G: Group>(
     let done = call.meet(says, mine).and_then(|()| {
         call.fold(what, call.row(own), call.only(dst.0), call.list(), false, dst.1);
         // The source may be reused once all have read it.
-        call.meet(call.ways.says(kind::STEP, [0; 4]), Ok(()))
+        call.meet_last(|_, _, _| ())
     });
     call.end(done)
 }
