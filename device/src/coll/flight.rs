@@ -83,31 +83,44 @@ pub(super) unsafe fn take(
     state: DevAddr,
 ) -> u64 {
     let pairs = words.pairs();
-    let (mut member, mut pair) = further((first, 0), rank, pairs, end);
-    while member < end {
-        let (block, at) = ((member - first) as u64, pair as u64 * 8);
-        let there = to.0 + block * to.1 + at;
+    let slot = |(member, pair): (u32, u32)| {
+        DevAddr(from + ((member - first) as u64 * pairs as u64 + pair as u64) * 16).ptr()
+    };
+    let mut at = further((first, 0), rank, pairs, end);
+    if at.0 >= end {
+        return 0;
+    }
+    // SAFETY: of this and all that follows: the caller's promise.
+    let mut found = unsafe { arch::load_two(slot(at)) };
+    loop {
+        // The next pair is on its way while this one is looked at.
+        let next = further(at, size, pairs, end);
+        let more = next.0 < end;
+        // SAFETY: as above.
+        let ahead = if more { unsafe { arch::load_two(slot(next)) } } else { found };
+        let (member, offset) = (at.0, at.1 as u64 * 8);
+        let there = to.0 + (member - first) as u64 * to.1 + offset;
+        let left = words.bytes - offset;
         if member != me {
-            let slot = DevAddr(from + block * pairs as u64 * 16 + 2 * at).ptr();
             let mut watch = Watch::new(state);
-            // SAFETY: the caller's promise.
-            let mut found = unsafe { arch::load_two(slot) };
             while (found[0] >> 32) as u32 != words.flag || (found[1] >> 32) as u32 != words.flag {
                 if let Err(error) = watch.turn() {
                     return error as u64 | (member as u64) << 8;
                 }
                 // SAFETY: as above.
-                found = unsafe { arch::load_two(slot) };
+                found = unsafe { arch::load_two(slot(at)) };
             }
             // SAFETY: as above.
-            unsafe { store(there, words.bytes - at, found[0] & 0xffff_ffff | found[1] << 32) };
+            unsafe { store(there, left, found[0] & 0xffff_ffff | found[1] << 32) };
         } else if own != 0 {
             // SAFETY: as above.
-            unsafe { store(there, words.bytes - at, load(own + at, words.bytes - at)) };
+            unsafe { store(there, left, load(own + offset, left)) };
         }
-        (member, pair) = further((member, pair), size, pairs, end);
+        if !more {
+            return 0;
+        }
+        (at, found) = (next, ahead);
     }
-    0
 }
 
 /// The place so many pairs further on, where each member has `pairs`; or one of member `end`.

@@ -629,16 +629,14 @@ pub(super) fn sync<G: Group>(
     let met = match group.front() {
         Some(front) => {
             call.tell(front, said, Ok(()));
-            let met = call.hear(front, said, Ok(()));
-            if front.leader() {
-                // SAFETY: the group has the team.
-                unsafe { give(ways.desc(), call.number, met) }
-            }
-            met
+            call.hear(front, said, Ok(()))
         }
         None => Ok(()),
     };
-    agree_with_front(group, met)
+    call.given = true;
+    call.give(Ok(()));
+    let met = agree_with_front(group, met);
+    call.end(met)
 }
 
 /// [`Ctx::broadcast`].
