@@ -164,8 +164,13 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
+        if let Some(to) = self.quick(pe, dst.offset(), size_of::<T>() as u64) {
+            // SAFETY: inside of the peer's heap, which is mapped.
+            unsafe { crate::arch::write(to, value) };
+            return Ok(());
+        }
         if let Some(to) = self.place(dst, pe)? {
-            // SAFETY: checked to be inside of the peer's heap, which is mapped.
+            // SAFETY: as above.
             unsafe { crate::arch::write(to, value) };
             return Ok(());
         }
@@ -184,8 +189,12 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
+        if let Some(from) = self.quick(pe, src.offset(), size_of::<T>() as u64) {
+            // SAFETY: inside of the peer's heap, which is mapped.
+            return Ok(unsafe { crate::arch::read(from) });
+        }
         if let Some(from) = self.place(src, pe)? {
-            // SAFETY: checked to be inside of the peer's heap, which is mapped.
+            // SAFETY: as above.
             return Ok(unsafe { crate::arch::read(from) });
         }
         let (qp, heap, site) = (self.qp(pe), self.parts_ref().heap, Location::caller());
@@ -212,15 +221,8 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        let places = match self.quick_places(remote, local, pe) {
-            None if !self.may_transfer(remote, local, pe) => {
-                return refused(if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) });
-            }
-            None => self.places(remote, local, pe),
-            quick => quick,
-        };
-        if let Some((there, here)) = places {
-            // SAFETY: both were checked to be inside of their heaps.
+        let copied = |(there, here): (*mut T, *mut T)| {
+            // SAFETY: both are inside of their heaps, or segments.
             unsafe {
                 match direction {
                     Direction::Put => copy(group, there, here.cast_const(), local.len()),
@@ -230,7 +232,16 @@ impl<S: Sharing> Ctx<S> {
             if complete || !G::READY {
                 group.sync();
             }
-            return Ok(None);
+            Ok(None)
+        };
+        if let Some(places) = self.quick_places(remote, local, pe) {
+            return copied(places);
+        }
+        if !self.may_transfer(remote, local, pe) {
+            return refused(if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) });
+        }
+        if let Some(places) = self.places(remote, local, pe) {
+            return copied(places);
         }
         let mut ticket = None;
         let mine = if group.leader() {
@@ -247,16 +258,13 @@ impl<S: Sharing> Ctx<S> {
         Ok(ticket)
     }
 
-    /// Where an object is on `pe`, if its memory is mapped.
+    /// Where an object is on `pe`, if its memory is mapped. [`Ctx::quick`] has had no answer.
     ///
     /// # Errors
     /// [`Error::BadPe`], [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
     fn place<T: Pod>(&self, object: Sym<T>, pe: u32) -> Result<Option<*mut T>> {
-        if let Some(p) = self.quick(pe, object.offset(), size_of::<T>() as u64) {
-            return Ok(Some(p));
-        }
         self.check_pe(pe)?;
         self.check(object)?;
         Ok(self.at_peer(pe).mapped::<T>(object.offset()))

@@ -202,29 +202,33 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        let word = self.quick::<u64>(pe, signal.offset(), size_of::<Signal>() as u64);
-        let places = match self.quick_places(dst, src, pe) {
-            Some(places) if word.is_some() => Some(places),
-            _ if self.has(signal.as_slice()) && self.may_transfer(dst, src, pe) => self.places(dst, src, pe),
-            _ => {
-                let leads = group.leader();
-                return refused(if leads { self.check_announced(dst, src, signal, pe) } else { Ok(()) });
-            }
-        };
-        let mine = if let Some((there, here)) = places {
-            // SAFETY: both were checked to be inside of their heaps.
-            unsafe { copy(group, there, here.cast_const(), src.len()) };
+        // What covers the data, which all threads of the group have stored: for the leader.
+        let signalled = || {
             group.sync();
-            let mut signalled = Ok(());
             if group.leader() {
                 Sys::release();
-                signalled = self.posting(signal, op.kind(), value, pe);
+                self.posting(signal, op.kind(), value, pe)
+            } else {
+                Ok(())
             }
-            if self.all_near() {
-                // It cannot fail, and the source has been read: nobody waits for the leader.
-                return signalled;
-            }
-            signalled
+        };
+        if self.all_near()
+            && let Some((there, here)) = self.quick_places(dst, src, pe)
+            && signal.as_slice().fits(self.parts_ref().heap_bytes)
+        {
+            // SAFETY: both are inside of their heaps.
+            unsafe { copy(group, there, here.cast_const(), src.len()) };
+            // It cannot fail, and the source has been read: nobody waits for the leader.
+            return signalled();
+        }
+        if !(self.has(signal.as_slice()) && self.may_transfer(dst, src, pe)) {
+            let leads = group.leader();
+            return refused(if leads { self.check_announced(dst, src, signal, pe) } else { Ok(()) });
+        }
+        let mine = if let Some((there, here)) = self.places(dst, src, pe) {
+            // SAFETY: as above, or of their segments.
+            unsafe { copy(group, there, here.cast_const(), src.len()) };
+            signalled()
         } else if group.leader() {
             let qp = self.atomic_qp(pe);
             let (there, here) = (self.remote_end(&qp, dst.offset()), self.local_end(&qp, src.offset()));

@@ -420,16 +420,14 @@ impl<S: Sharing> Ctx<S> {
         self.posting(word, Kind::of(number), value, pe)
     }
 
-    /// Where a word is on `pe`, if its memory is mapped, and atomics on it are the processors'.
+    /// Where a word is on `pe`, if its memory is mapped, and atomics on it are the processors'. [`Ctx::quick_atomic`] has had
+    /// no answer.
     ///
     /// # Errors
     /// [`Error::BadPe`], [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
     fn place_for_atomics<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<Option<*mut T>> {
-        if let Some(p) = self.quick_atomic(pe, word.offset(), size_of::<T>() as u64) {
-            return Ok(Some(p));
-        }
         self.check_pe(pe)?;
         self.check(word)?;
         Ok(self.at_peer(pe).mapped_for_atomics(word.offset()))
@@ -439,9 +437,13 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     fn fetching<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
         let (value, compare) = (value.bits(), compare.bits());
-        if let Some(p) = self.place_for_atomics(word, pe)? {
-            let op = Op::<8> { kind, value, compare };
+        let op = Op::<8> { kind, value, compare };
+        if let Some(p) = self.quick_atomic(pe, word.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
+            return Ok(unsafe { op.here(p) });
+        }
+        if let Some(p) = self.place_for_atomics(word, pe)? {
+            // SAFETY: as above.
             return Ok(unsafe { op.here(p) });
         }
         let (qp, heap, site) = (self.atomic_qp(pe), self.parts_ref().heap, Location::caller());
@@ -460,7 +462,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
-        if let Some(p) = self.place_for_atomics(word, pe)? {
+        let done = |p: *mut T| {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics, with which a strong
             // store is atomic.
             unsafe {
@@ -470,7 +472,13 @@ impl<S: Sharing> Ctx<S> {
                     Op::<8>::new(kind, value.bits()).here(p);
                 }
             }
-            return Ok(());
+            Ok(())
+        };
+        if let Some(p) = self.quick_atomic(pe, word.offset(), size_of::<T>() as u64) {
+            return done(p);
+        }
+        if let Some(p) = self.place_for_atomics(word, pe)? {
+            return done(p);
         }
         let (qp, site) = (self.atomic_qp(pe), Location::caller());
         let (entry, at) = (qp.entry(), self.remote_end(&qp, word.offset()));
