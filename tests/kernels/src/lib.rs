@@ -42,7 +42,7 @@ pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers};
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
 pub use program::{Code, OP_WORDS, interpret};
-pub use rma::{Call, move_pieces, no_elements, scalars, small_puts};
+pub use rma::{Call, move_pieces, no_elements, ready_pieces, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
 pub use streams::{
     add_often, await_round, chain, expect, fill_with, meet, meet_with_all_blocks, next_round, put_cells,

@@ -214,3 +214,49 @@ fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
     ctx.local(all).store(half + i, ctx.g(all.at(i), pe)?);
     Ok(())
 }
+
+/// Puts `src` to `dst` of the next PE in pieces of `piece` elements, and gets it back from there, by a group that is ready: with
+/// nothing but `quiet` between the calls that need it.
+#[kernel]
+pub fn ready_pieces(
+    ctx: &Ctx,
+    together: u32,
+    dst: SymSlice<u32>,
+    back: SymSlice<u32>,
+    src: SymSlice<u32>,
+    piece: u64,
+) -> Result {
+    if together == Together::Block as u32 {
+        there_and_back(ctx, Block::current(), dst, back, src, piece as usize)
+    } else if Block::current().id() == 0 && Warp::current().id() == 0 {
+        there_and_back(ctx, Warp::current(), dst, back, src, piece as usize)
+    } else {
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn there_and_back<G: Group>(
+    ctx: &Ctx,
+    group: G,
+    dst: SymSlice<u32>,
+    back: SymSlice<u32>,
+    src: SymSlice<u32>,
+    piece: usize,
+) -> Result {
+    let pe = ctx.pe_after(1);
+    let mut at = 0;
+    while at < src.len() {
+        let part = at..(at + piece).min(src.len());
+        ctx.put_nbi(group.ready(), dst.slice(part.clone()), src.slice(part), pe)?;
+        at += piece;
+    }
+    ctx.quiet(group)?;
+    let mut at = 0;
+    while at < src.len() {
+        let part = at..(at + piece).min(src.len());
+        ctx.get_nbi(group.ready(), back.slice(part.clone()), dst.slice(part), pe)?;
+        at += piece;
+    }
+    ctx.quiet(group)
+}

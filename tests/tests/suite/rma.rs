@@ -2,7 +2,9 @@
 
 use rushmem::{Error, Grid, Pe};
 use rushmem_device::{Bf16, F16, Scalar, Signal, SymSlice};
-use rushmem_test_kernels::{Call, Together, With, move_pieces, no_elements, scalars, small_puts};
+use rushmem_test_kernels::{
+    Call, Together, With, move_pieces, no_elements, ready_pieces, scalars, small_puts,
+};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -205,6 +207,34 @@ fn the_index_wraps_at_16_bits() {
             let wanted: Vec<u32> = (0..256).map(|i| i * 3 + (1 - pe as u32)).collect();
             assert_eq!(*found, wanted, "{setup}, PE {pe}");
         }
+    }
+}
+
+/// Pieces of few threads and of many, that end anywhere; on one way or the other.
+#[test]
+fn groups_that_are_ready_need_no_barriers() {
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let n = 3001;
+            let (dst, back, src) = (pe.alloc::<u32>(n)?, pe.alloc(n)?, pe.alloc(n)?);
+            let data =
+                |pe: u32| (0..n as u32).map(|i| i.wrapping_mul(0x9e37_79b9) ^ pe << 7).collect::<Vec<_>>();
+            let from = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
+            pe.write(src, &data(pe.my_pe()))?;
+            for (together, grid) in [(Together::Block, grid(1, 96)), (Together::Warp, grid(1, 32))] {
+                for piece in [1000, 129, 40, 2] {
+                    pe.write(dst, &vec![0; n])?;
+                    pe.write(back, &vec![0; n])?;
+                    pe.barrier()?;
+                    pe.run(grid, ready_pieces(together as u32, dst, back, src, piece))?;
+                    pe.barrier()?;
+                    assert_eq!(pe.read(dst)?, data(from), "{setup}, {together:?}, {piece}");
+                    assert_eq!(pe.read(back)?, data(pe.my_pe()), "{setup}, {together:?}, {piece}");
+                    pe.barrier()?;
+                }
+            }
+            Ok(())
+        });
     }
 }
 
