@@ -417,12 +417,14 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<T> {
         self.check(word)?;
-        let found = self.own(word);
+        let (at, offset) = (self.address::<T::Word>(word.offset()), word.offset());
+        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+        let found = T::from_word(unsafe { T::Word::load_relaxed(at) });
         if cmp.holds(found, value) {
+            Sys::acquire();
             return Ok(found);
         }
         self.submit_held();
-        let (at, offset) = (self.address(word.offset()), word.offset());
         let (state, site) = (self.parts_ref().state, Location::caller());
         // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
         let (code, found) = unsafe { await_address(state, at, offset, cmp, value, None, site) };

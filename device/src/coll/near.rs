@@ -743,7 +743,7 @@ pub(super) fn alltoall<G: Group>(
 ) -> Result {
     let ways = Ways { heap, near, rest, teams, sizes, team };
     // Whole elements.
-    let block_of = |n: u32| src.1.checked_div(n as u64 * size).unwrap_or(0) * size;
+    let block_of = |n: u32| share_of(share_of(src.1, n), size as u32) * size;
     let check = |n: u32, _| {
         let ctx = ways.ctx();
         check_spans(&ctx, dst, src, u64::MAX)
