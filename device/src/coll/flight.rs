@@ -67,8 +67,8 @@ pub(super) unsafe fn send(
 }
 
 /// Takes the blocks of the members from `first` to `end` out of the slots that begin at `from`: to `to.0`, and for each further
-/// member `to.1` bytes further on. The block of `me` comes from `own`, or not at all if that is 0. 0, or the code of what came instead of a word, and above its 8 bits the
-/// member's number.
+/// member `to.1` bytes further on. The block of `me` comes from `own`, or not at all if that is 0. Returns 0, or the code of
+/// what came instead of a word, and above its 8 bits the member's number.
 ///
 /// # Safety
 /// All that it names is valid, and nobody else uses what is written.

@@ -26,11 +26,13 @@ mod grid;
 mod half;
 mod hold;
 mod ll;
+mod meeting;
 mod near;
 mod reduce;
 mod spread;
 mod strided;
 mod sync;
+mod ways;
 
 pub use element::{Element, ElementKind, Located, Reduce, Scan};
 pub use half::{Bf16, F16};

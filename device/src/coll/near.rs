@@ -18,127 +18,22 @@
 
 use core::panic::Location;
 
-use bytemuck::Zeroable;
-
-use super::call::{WRONG, meeting_at, says, scratch_of, wrapped};
+use super::call::{WRONG, meeting_at, wrapped};
 use super::flight::{self, Words};
 use super::fold::{Members, Row, fold};
 use super::hold::{ask, give, granted};
 use super::kind;
+use super::meeting::{agree_with_front, await_word, code, pe_of, result, verdict};
 use super::reduce::{What, cut};
 use super::spread::{Span, check_equal, check_spans};
 use super::strided::{check_strided, folded};
-use crate::abi::{CtxParts, DevAddr, TeamDesc, team_words};
+use super::ways::{Pair, Ways};
+use crate::abi::{DevAddr, team_words};
 use crate::arch::{self, Scope, Sys};
 use crate::copy::{copy, copy_part};
-use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, record};
 use crate::group::{Group, Thread};
-use crate::sharing::Sharing;
 use crate::team::Team;
-use crate::wait::Watch;
-
-/// Most PEs of a job with these calls: what a kernel says to itself of a team fits into two words.
-const MOST_PES: u32 = 1 << 15;
-
-/// What Rust passes in registers.
-pub(super) type Pair = (u64, u64);
-
-/// What these calls need of the context and the handle.
-#[derive(Clone, Copy)]
-pub(super) struct Ways {
-    /// This PE's heap, and its bytes.
-    pub(super) heap: Pair,
-    /// Those of all PEs: the first, and the bytes from one to the next.
-    pub(super) near: Pair,
-    /// The segments, and the PE's state.
-    pub(super) rest: Pair,
-    /// The table of teams, and the heap offset of the first one's words.
-    pub(super) teams: Pair,
-    /// Bytes of heap that each team has; in the next word the PEs, and this one in the lower half.
-    pub(super) sizes: Pair,
-    pub(super) team: Team,
-}
-
-impl Ways {
-    /// Those of a team; none if not all heaps are near, or the handle is that of no team at all. The same for all members,
-    /// whatever they have registered when they were launched.
-    #[inline(always)]
-    pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
-        let p = ctx.parts_ref();
-        if !ctx.heaps_near() || team.slot() >= p.team_slots || p.n_pes > MOST_PES {
-            return None;
-        }
-        if !ctx.all_near() {
-            // What others wait for must not be held back.
-            ctx.submit_held();
-        }
-        // Parameters of the kernel as they are: what is made of them would take registers of it.
-        Some(Self {
-            heap: (p.heap.0, p.heap_bytes),
-            near: (p.near_base.0, p.near_stride),
-            rest: (p.segments.0, p.state.0),
-            teams: (p.teams.0, p.team_words),
-            sizes: (p.team_bytes, (p.n_pes as u64) << 32 | p.pe as u64),
-            team,
-        })
-    }
-
-    /// As [`Ways::of`]; none also if what others access, which is the same for all members, does not lie in the heap itself.
-    #[inline(always)]
-    pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, (offset, bytes): Span) -> Option<Self> {
-        if offset.saturating_add(bytes) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
-    }
-
-    /// A context with what these calls look at.
-    #[inline(always)]
-    fn ctx(self) -> Ctx {
-        let parts = CtxParts {
-            state: self.state(),
-            heap: DevAddr(self.heap.0),
-            heap_bytes: self.heap.1,
-            segments: DevAddr(self.rest.0),
-            near_base: DevAddr(self.near.0),
-            near_stride: self.near.1,
-            pe: self.sizes.1 as u32,
-            n_pes: (self.sizes.1 >> 32) as u32,
-            team_bytes: self.sizes.0,
-            ..Zeroable::zeroed()
-        };
-        // SAFETY: `of` had these from a context; of the others nothing is used.
-        unsafe { Ctx::from_parts(parts) }
-    }
-
-    #[inline(always)]
-    fn state(self) -> DevAddr {
-        DevAddr(self.rest.1)
-    }
-
-    /// What the members say of a step.
-    #[inline(always)]
-    fn says(self, kind: u32, arguments: [u64; 4]) -> u32 {
-        says(self.team.generation(), kind, arguments)
-    }
-
-    /// The team's entry: `of` has seen that there is one.
-    #[inline(always)]
-    fn desc(self) -> *mut TeamDesc {
-        DevAddr(self.teams.0).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize)
-    }
-
-    /// The heap offset of the team's words.
-    #[inline(always)]
-    fn words(self) -> u64 {
-        self.teams.1 + self.sizes.0 * self.team.slot() as u64
-    }
-
-    /// The heap offset of the scratch, and the bytes of a set of slots there.
-    #[inline(always)]
-    fn scratch(self) -> (u64, u64) {
-        let (offset, bytes) = scratch_of(&self.ctx());
-        (self.words() + offset, team_words::slots(bytes))
-    }
-}
 
 /// A call in progress.
 #[derive(Clone, Copy)]
@@ -169,9 +64,6 @@ impl<G: Group> Near<G> {
         fences: bool,
         check: impl FnOnce(u32, u32) -> Result,
     ) -> Result<(Self, Result)> {
-        let desc = ways.desc();
-        // SAFETY: the host made the entry; only atomics touch the word.
-        let word = if group.aide() { unsafe { ask(desc) } } else { 0 };
         group.sync();
         if fences && group.front().is_some() {
             Sys::release();
@@ -180,9 +72,13 @@ impl<G: Group> Near<G> {
         let checks = if fences { group.aide() } else { group.leader() };
         let (mut team, mut mine) = (None, None);
         if group.aide() || checks {
-            // SAFETY: as above; this does not change while the team is one.
-            let ([me, n, start, stride], generation) =
-                unsafe { (arch::load16(desc.cast()), (*desc).generation) };
+            let desc = ways.desc();
+            // SAFETY: the host made the entry; only atomics touch the word, and what else is read of it does not change while
+            // the team is one.
+            let (word, [me, n, start, stride], generation) = unsafe {
+                let word = if group.aide() { ask(desc) } else { 0 };
+                (word, arch::load16(desc.cast()), (*desc).generation)
+            };
             if checks {
                 // Of another team, they mean nothing.
                 let right = generation == ways.team.generation();
@@ -209,19 +105,26 @@ impl<G: Group> Near<G> {
     /// Ends the call, if its last barrier has not.
     #[inline(always)]
     fn end(self, result: Result) -> Result {
-        if !self.given || result.is_err() {
-            self.give(result);
+        if result.is_err() {
+            // What went wrong, its leader knows.
+            if self.group.leader() {
+                // SAFETY: the group has the team.
+                unsafe { give(self.ways.desc(), self.number, result) }
+            }
+            self.group.sync();
+        } else if !self.given {
+            self.give();
             self.group.sync();
         }
         result
     }
 
-    /// Gives the team back. There is a barrier between this and the call's end.
+    /// Gives the team back after a call that has not failed. There is a barrier between this and the call's end.
     #[inline(always)]
-    fn give(self, result: Result) {
+    fn give(self) {
         if self.group.aide() {
             // SAFETY: the group has the team.
-            unsafe { give(self.ways.desc(), self.number, result) }
+            unsafe { give(self.ways.desc(), self.number, Ok(())) }
         }
     }
 
@@ -243,6 +146,7 @@ impl<G: Group> Near<G> {
         self.meeting(self.ways.says(kind::STEP, [0; 4]), Ok(()), |rank, of| meanwhile(call, rank, of), true)
     }
 
+    /// What both of them are made of. The barrier of the `last` one gives the team back.
     #[inline(always)]
     #[track_caller]
     fn meeting(&mut self, said: u32, mine: Result, meanwhile: impl Fn(u32, u32), last: bool) -> Result {
@@ -269,7 +173,7 @@ impl<G: Group> Near<G> {
         self.fenced = false;
         self.given = last;
         if last {
-            self.give(Ok(()));
+            self.give();
         }
         agree_with_front(self.group, met)
     }
@@ -433,7 +337,7 @@ impl<G: Group> Near<G> {
 
     /// Takes what has come with the meeting from the members from `first` to `end`, whose blocks are the first of the slots:
     /// to `dst`, and for each further one `step` bytes further on. This member's own block comes from `own`, unless that is 0.
-    /// The `last` step of a call, or not.
+    /// If it is the `last` step of the call, its barrier gives the team back.
     #[inline(always)]
     #[track_caller]
     fn take(
@@ -456,7 +360,7 @@ impl<G: Group> Near<G> {
         };
         self.given = last;
         if last {
-            self.give(Ok(()));
+            self.give();
         }
         if self.group.any(missed != 0) { Err(self.missing(missed)) } else { Ok(()) }
     }
@@ -499,23 +403,6 @@ impl<G: Group> Near<G> {
     }
 }
 
-/// The PE of a member: the first one's, and the step from one to the next, unless that is 0.
-#[inline(always)]
-fn pe_of(desc: *mut TeamDesc, pes: (u32, u32), member: u32) -> u32 {
-    match pes {
-        (_, 0) => listed(desc, member),
-        (start, stride) => start.wrapping_add(member.wrapping_mul(stride)),
-    }
-}
-
-/// The PE of a member, of a team whose PEs do not lie at equal distances. Not inlined: few teams are such.
-#[cold]
-#[inline(never)]
-fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
-    // SAFETY: the caller has it of a team with that member, and the list has a word for each.
-    unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
-}
-
 /// `bytes / n`. A division of 64 bits takes a GPU its time.
 #[inline(always)]
 fn share_of(bytes: u64, n: u32) -> u64 {
@@ -529,85 +416,6 @@ fn share_of(bytes: u64, n: u32) -> u64 {
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
     flight::bytes(bytes) > team_words::MOST_SLOTS
-}
-
-/// What the first lanes of the group have found, for all its threads; a barrier.
-#[inline(always)]
-#[track_caller]
-fn agree_with_front<G: Group>(group: G, met: Result) -> Result {
-    if group.any(met.is_err()) { met.and(Err(Error::InGroup)) } else { Ok(()) }
-}
-
-/// An error's code, or 0.
-#[inline(always)]
-fn code(result: Result) -> u64 {
-    result.map_or_else(|error| error as u64, |()| 0)
-}
-
-#[inline(always)]
-fn result(code: u64) -> Result {
-    Error::from_code(code as u32).map_or(Ok(()), Err)
-}
-
-/// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded. If nobody `comes`, it is as if the word
-/// said what was `said`; the lanes stay together.
-#[inline(always)]
-fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (Result, u64) {
-    let mut watch = Watch::new(state);
-    loop {
-        // SAFETY: a word of the runtime's own in this PE's heap, aligned.
-        let found = unsafe { Sys::load_relaxed(at) };
-        let found = if comes { found } else { number << 32 | said as u64 };
-        if (found >> 32) as u32 == number as u32 {
-            Sys::acquire();
-            return (Ok(()), found);
-        }
-        if let Err(error) = watch.turn() {
-            return (Err(error), found);
-        }
-    }
-}
-
-/// Why a meeting came to nothing, for all lanes, each of which knows of its first `odd` member that did not come, or differs: the
-/// first of all is recorded. The team is given by its PEs, as in [`pe_of`], its members, and this one's number.
-#[cold]
-#[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words
-fn verdict<F: Group>(
-    front: F,
-    state: DevAddr,
-    words: u64,
-    desc: *mut TeamDesc,
-    (start, stride, n, me): (u32, u32, u32, u32),
-    odd: u32,
-    (how, heard): (u64, u64),
-    number: u64,
-    mine: Result,
-    site: &'static Location<'static>,
-) -> Result {
-    let waited = front.any(how != 0);
-    if front.any(how == Error::Aborted as u64) {
-        return Err(Error::Aborted);
-    }
-    if !waited {
-        mine?;
-    }
-    let mut first = 0;
-    while first < n && !front.any(odd == first && (how != 0 || !waited)) {
-        first += 1;
-    }
-    let error = if waited { Error::WaitTimeout } else { Error::TeamMismatch };
-    if odd == first && first < n {
-        let pe = |member: u32| pe_of(desc, (start, stride), member);
-        let (peer, offset) = (pe(odd), words + meeting_at(number, n, odd));
-        let d = if waited {
-            Detail { peer, found: heard >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE }
-        } else {
-            Detail { peer, found: pe(me) as u64, wanted: number, ..Detail::NONE }
-        };
-        let _ = record(state, error, d, site);
-    }
-    Err(error)
 }
 
 /// [`Ctx::team_sync`].
@@ -634,7 +442,7 @@ pub(super) fn sync<G: Group>(
         None => Ok(()),
     };
     call.given = true;
-    call.give(Ok(()));
+    call.give();
     let met = agree_with_front(group, met);
     call.end(met)
 }

@@ -4,7 +4,8 @@ use bytemuck::Pod;
 
 use super::call::{Call, Home};
 use super::kind;
-use super::near::{self, Ways};
+use super::near;
+use super::ways::Ways;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::Group;

@@ -4,8 +4,9 @@ use bytemuck::Pod;
 
 use super::call::{Call, Home, place};
 use super::kind;
-use super::near::{self, Ways};
+use super::near;
 use super::spread::{Span, check_equal, check_spans, span_of};
+use super::ways::Ways;
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};

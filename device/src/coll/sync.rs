@@ -2,7 +2,8 @@
 
 use crate::coll::call::{Call, Home};
 use crate::coll::kind;
-use crate::coll::near::{self, Ways};
+use crate::coll::near;
+use crate::coll::ways::Ways;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::Group;

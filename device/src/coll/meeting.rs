@@ -1,0 +1,112 @@
+//! What members of a team with near heaps do when they meet: look for words, and say what is wrong with them.
+
+use core::panic::Location;
+
+use super::call::meeting_at;
+use crate::abi::{DevAddr, TeamDesc};
+use crate::arch::{self, Scope, Sys};
+use crate::error::{Detail, Error, Result, record};
+use crate::group::Group;
+use crate::wait::Watch;
+
+/// The PE of a member: the first one's, and the step from one to the next, unless that is 0.
+#[inline(always)]
+pub(super) fn pe_of(desc: *mut TeamDesc, pes: (u32, u32), member: u32) -> u32 {
+    match pes {
+        (_, 0) => listed(desc, member),
+        (start, stride) => start.wrapping_add(member.wrapping_mul(stride)),
+    }
+}
+
+/// The PE of a member, of a team whose PEs do not lie at equal distances. Not inlined: few teams are such.
+#[cold]
+#[inline(never)]
+fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
+    // SAFETY: the caller has it of a team with that member, and the list has a word for each.
+    unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
+}
+
+/// What the first lanes of the group have found, for all its threads; a barrier.
+#[inline(always)]
+#[track_caller]
+pub(super) fn agree_with_front<G: Group>(group: G, met: Result) -> Result {
+    if group.any(met.is_err()) { met.and(Err(Error::InGroup)) } else { Ok(()) }
+}
+
+/// An error's code, or 0.
+#[inline(always)]
+pub(super) fn code(result: Result) -> u64 {
+    result.map_or_else(|error| error as u64, |()| 0)
+}
+
+#[inline(always)]
+pub(super) fn result(code: u64) -> Result {
+    Error::from_code(code as u32).map_or(Ok(()), Err)
+}
+
+/// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded. If nobody `comes`, it is as if the word
+/// said what was `said`; the lanes stay together.
+#[inline(always)]
+pub(super) fn await_word(
+    state: DevAddr,
+    comes: bool,
+    at: *const u64,
+    number: u64,
+    said: u32,
+) -> (Result, u64) {
+    let mut watch = Watch::new(state);
+    loop {
+        // SAFETY: a word of the runtime's own in this PE's heap, aligned.
+        let found = unsafe { Sys::load_relaxed(at) };
+        let found = if comes { found } else { number << 32 | said as u64 };
+        if (found >> 32) as u32 == number as u32 {
+            Sys::acquire();
+            return (Ok(()), found);
+        }
+        if let Err(error) = watch.turn() {
+            return (Err(error), found);
+        }
+    }
+}
+
+/// Why a meeting came to nothing, for all lanes, each of which knows of its first `odd` member that did not come, or differs: the
+/// first of all is recorded. The team is given by its PEs, as in [`pe_of`], its members, and this one's number.
+#[cold]
+#[inline(never)]
+#[allow(clippy::too_many_arguments)] // plain words
+pub(super) fn verdict<F: Group>(
+    front: F,
+    state: DevAddr,
+    words: u64,
+    desc: *mut TeamDesc,
+    (start, stride, n, me): (u32, u32, u32, u32),
+    odd: u32,
+    (how, heard): (u64, u64),
+    number: u64,
+    mine: Result,
+    site: &'static Location<'static>,
+) -> Result {
+    let waited = front.any(how != 0);
+    if front.any(how == Error::Aborted as u64) {
+        return Err(Error::Aborted);
+    }
+    if !waited {
+        mine?;
+    }
+    let mut first = 0;
+    while first < n && !front.any(odd == first && (how != 0 || !waited)) {
+        first += 1;
+    }
+    let error = if waited { Error::WaitTimeout } else { Error::TeamMismatch };
+    if odd == first && first < n {
+        let pe = |member: u32| pe_of(desc, (start, stride), member);
+        let (peer, offset) = (pe(odd), words + meeting_at(number, n, odd));
+        let d = if waited {
+            Detail { peer, found: heard >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE }
+        } else {
+            Detail { peer, found: pe(me) as u64, wanted: number, ..Detail::NONE }
+        };
+        let _ = record(state, error, d, site);
+    }
+    Err(error)
+}
