@@ -18,7 +18,8 @@ const THREADS: usize = 128;
 /// The program `WHAT [PE|N]`: does `ring` on all PEs, `qps` or `direct`; or lets all wait for a signal in a kernel (`wait`), and
 /// store to each other's memory afterwards (`store`), but for the given PE, which exits with code 3 (`exit`), or ends the
 /// whole job with code 7 from its host (`global_exit`) or from a kernel (`kernel_exit`) while the others wait; or runs N
-/// jobs, one after another (`again`). `files FOLDER PE N` meets the others by files, and does `ring`.
+/// jobs, one after another (`again`); or puts to a PE that has been stopped, and to another (`stalled`). `files FOLDER PE N`
+/// meets the others by files, and does `ring`.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
@@ -50,6 +51,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "qps" => qps(pe),
         "direct" => direct(pe),
         "store" => store(pe),
+        "stalled" => stalled(pe),
         "wait" | "exit" | "global_exit" | "kernel_exit" => {
             let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
             pe.barrier()?;
@@ -136,6 +138,38 @@ fn store(pe: &Pe) -> Result<(), Error> {
     let _ = pe.run(grid(1, 32), store_everywhere(cells, 1));
     println!("PE {} has stored", pe.my_pe());
     outcome
+}
+
+/// PE 0 puts to PE 1, once that has been stopped, and to PE 2, and waits for the latter; then for both.
+fn stalled(pe: &Pe) -> Result<(), Error> {
+    let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
+    let pids = pe.allgather(&std::process::id().to_le_bytes())?;
+    // What a process does: `T` if it is stopped.
+    let state = |pe: usize| {
+        let pid = pids[pe].iter().rev().fold(0, |pid, &byte| pid << 8 | u32::from(byte));
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?')
+    };
+    if pe.my_pe() == 0 {
+        pe.write(src, &[7; 64])?;
+        // So that both are connected.
+        [1, 2].into_iter().try_for_each(|peer| pe.put(dst, src, peer))?;
+        pe.quiet()?;
+    }
+    pe.barrier()?;
+    println!("ready {} {}", pe.my_pe(), std::process::id());
+    if pe.my_pe() == 0 {
+        while state(1) != 'T' {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        pe.put_nbi(dst, src, 1)?;
+        pe.put_nbi(dst, src, 2)?;
+        pe.quiet_pes(&[2])?;
+        println!("PE 2 is quiet: PE 1 is {}", state(1));
+        pe.quiet()?;
+        println!("all are quiet: PE 1 is {}", state(1));
+    }
+    pe.barrier()
 }
 
 /// Threads, open files, and KiB of memory of this process. The fewest of a second: threads that have ended, and

@@ -109,6 +109,30 @@ fn a_killed_pe_ends_the_waits_of_the_others() {
     }
 }
 
+/// Quiet of one PE does not wait for another; quiet of all does.
+#[test]
+fn who_waits_for_one_pe_does_not_wait_for_another_that_stalls() {
+    let args = ["-n", "3", "--set", "peer_path=nic", PE, "stalled"];
+    let Some(command) = run("who_waits_for_one_pe_does_not_wait_for_another_that_stalls", &args) else {
+        return;
+    };
+    let mut job = Waiting::start(command, 3);
+    let kill = |how: &str| {
+        assert!(Command::new("kill").args([how, &job.pids[1]]).status().unwrap().success());
+    };
+    kill("-STOP");
+    let mut line = String::new();
+    job.out.read_line(&mut line).unwrap();
+    // Long enough for `quiet` to return, if it did not wait.
+    std::thread::sleep(Duration::from_millis(300));
+    kill("-CONT");
+    assert_eq!(line, "[0] PE 2 is quiet: PE 1 is T\n");
+    let (output, _) = job.end();
+    assert!(output.status.success(), "{}", all(&output));
+    let rest = text(&output.stdout);
+    assert!(rest.starts_with("[0] all are quiet: PE 1 is ") && !rest.ends_with("is T\n"), "{rest}");
+}
+
 #[test]
 fn processes_of_a_node_reach_each_other_directly() {
     let args = ["-n", "3", "--set", "peer_path=direct", "--set", "connect=eager", PE];

@@ -184,21 +184,23 @@ fn collective_calls_of_two_teams_go_on_beside_each_other() {
 
 #[test]
 fn hosts_that_call_differently_are_told() {
-    Setup::new(2).run(|pe| {
-        let data = pe.alloc::<u32>(4)?;
-        let other = pe.alloc::<u32>(4)?;
-        let error = if pe.my_pe() == 0 {
-            pe.reduce(Team::WORLD, Reduce::Sum, other, data)
-        } else {
-            pe.reduce(Team::WORLD, Reduce::Prod, other, data)
-        };
-        let error = error.expect_err("sum and product");
-        assert!(matches!(&error, Error::Operation { what: "reduce", .. }), "{error}");
-        // They have not begun: the team is as good as before.
-        pe.barrier()?;
-        pe.reduce(Team::WORLD, Reduce::Sum, other, data)?;
-        let none = pe.team_sync(Team::INVALID).expect_err("no team");
-        assert!(matches!(&none, Error::Operation { what: "team_sync", .. }), "{none}");
-        pe.barrier()
-    });
+    for path in ["nic", "direct"] {
+        Setup::new(2).with("peer_path", path).run(|pe| {
+            let data = pe.alloc::<u32>(4)?;
+            let other = pe.alloc::<u32>(4)?;
+            let error = if pe.my_pe() == 0 {
+                pe.reduce(Team::WORLD, Reduce::Sum, other, data)
+            } else {
+                pe.reduce(Team::WORLD, Reduce::Prod, other, data)
+            };
+            let error = error.expect_err("sum and product");
+            assert!(matches!(&error, Error::Operation { what: "reduce", .. }), "{error}");
+            // They have not begun: the team is as good as before.
+            pe.barrier()?;
+            pe.reduce(Team::WORLD, Reduce::Sum, other, data)?;
+            let none = pe.team_sync(Team::INVALID).expect_err("no team");
+            assert!(matches!(&none, Error::Operation { what: "team_sync", .. }), "{none}");
+            pe.barrier()
+        });
+    }
 }
