@@ -297,6 +297,8 @@ impl Shared {
             }
             if state.job.is_over() {
                 state.begin_again();
+                // Who waits for the end of the last one need not wait for what this one has to write.
+                self.changed.notify_all();
             }
             match state.job.join(pe, n_pes, build, whence) {
                 Ok(()) => {}
@@ -349,7 +351,6 @@ impl Shared {
                     state.tell_pe(pe, &Message::Left);
                     let reason = if exit.is_some() { reason } else { format!("aborted: {reason}") };
                     state.lose(pe, &reason, exit);
-                    self.changed.notify_all();
                 }
                 Message::Finish => {
                     let failure = state.job.finish(pe);
@@ -363,6 +364,7 @@ impl Shared {
                 }
                 _ => return Err("it does not follow the protocol".into()),
             }
+            self.changed.notify_all();
         }
     }
 

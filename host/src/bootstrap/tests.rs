@@ -119,6 +119,33 @@ fn one_pe_is_a_job() {
 }
 
 #[test]
+fn who_waits_for_the_end_of_a_job_is_not_held_up_by_a_pe_that_comes_for_the_next() {
+    let (server, token) = server(2, Duration::ZERO);
+    let join = |pe| Tcp::join(member(&server, &token, pe, 2, LONG)).unwrap();
+    let (mut first, mut second) = thread::scope(|scope| {
+        let second = scope.spawn(|| join(1));
+        (join(0), second.join().unwrap())
+    });
+    for job in 0..100 {
+        (first, second) = thread::scope(|scope| {
+            second.finish().unwrap();
+            let next = scope.spawn(|| join(1));
+            let waited = scope.spawn(|| {
+                let begin = Instant::now();
+                assert!(server.wait_for_pes(job, LONG).0.is_empty());
+                begin.elapsed()
+            });
+            // Both are likely to wait by now; that they do is not needed.
+            thread::sleep(Duration::from_millis(5));
+            first.finish().unwrap();
+            let waited = waited.join().unwrap();
+            assert!(waited < LONG / 2, "waited {waited:?} for nobody, at job {job}");
+            (join(0), next.join().unwrap())
+        });
+    }
+}
+
+#[test]
 fn different_tags_are_an_error_for_all() {
     both_ways(3, LONG, |pe| {
         let tag = if pe.pe() == 1 { "qps" } else { "heap" };
