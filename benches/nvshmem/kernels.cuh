@@ -183,17 +183,22 @@ __global__ void put_signal_ping_pong(Work work) {
     quiet_block();
 }
 
-__global__ void meet(Work work) {
+template <typename Op>
+__device__ void collective(const Work &work, Op op) {
     Span span(work);
-    for (uint64_t round = 0; work.complete && round <= work.rounds; round++) {
-        nvshmemx_barrier_all_block();
-        if (round == 0) span.begin = now_ns();
-    }
-    for (uint64_t round = 0; !work.complete && round <= work.rounds; round++) {
-        nvshmemx_sync_all_block();
+    for (uint64_t round = 0; round <= work.rounds; round++) {
+        op();
         if (round == 0) span.begin = now_ns();
     }
     span.end();
+}
+
+__global__ void meet(Work work) {
+    if (work.complete) {
+        collective(work, [] { nvshmemx_barrier_all_block(); });
+    } else {
+        collective(work, [] { nvshmemx_sync_all_block(); });
+    }
 }
 
 __global__ void meet_checked(Work work) {
@@ -211,16 +216,6 @@ __global__ void meet_checked(Work work) {
             nvshmemx_sync_all_block();
         }
         if (tells && *const_cast<volatile uint64_t *>(work.words) != round) work.sums[0]++;
-    }
-    span.end();
-}
-
-template <typename Op>
-__device__ void collective(const Work &work, Op op) {
-    Span span(work);
-    for (uint64_t round = 0; round <= work.rounds; round++) {
-        op();
-        if (round == 0) span.begin = now_ns();
     }
     span.end();
 }

@@ -24,20 +24,12 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T
         if G::READY {
             share = share.turned(to.addr());
         }
-        if share.rank < bytes / 16 {
-            let (to, from) = (to.cast::<[u32; 4]>(), from.cast::<[u32; 4]>());
-            // SAFETY: within the bytes, and aligned.
-            unsafe { arch::store16(to.add(share.rank), arch::load16(from.add(share.rank))) };
-        }
-        return;
+        // SAFETY: aligned; the caller's promise.
+        return unsafe { at_once::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
     }
     if (to.addr() | from.addr() | bytes) & 7 == 0 && bytes <= share.of * 8 {
-        if share.rank < bytes / 8 {
-            let (to, from) = (to.cast::<u64>(), from.cast::<u64>());
-            // SAFETY: within the bytes, and aligned.
-            unsafe { arch::write(to.add(share.rank), arch::read(from.add(share.rank))) };
-        }
-        return;
+        // SAFETY: as above.
+        return unsafe { at_once::<u64>(share, to.cast(), from.cast(), bytes / 8) };
     }
     // SAFETY: the caller's promise.
     unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
@@ -147,6 +139,18 @@ macro_rules! word {
     )*};
 }
 word! { [u32; 4], load16, store16; u64, read, write; u32, read, write; u16, read, write; u8, read, write; }
+
+/// Copies `count` words, of which no thread has more than one.
+///
+/// # Safety
+/// As [`copy`]; both ends are aligned for `W`.
+#[inline(always)]
+unsafe fn at_once<W: Word>(share: Share, to: *mut W, from: *const W, count: usize) {
+    if share.rank < count {
+        // SAFETY: the caller's promise.
+        unsafe { W::store(to.add(share.rank), W::load(from.add(share.rank))) };
+    }
+}
 
 /// Copies `count` words, with [`IN_FLIGHT`] loads before the stores as long as there are so many.
 ///

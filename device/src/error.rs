@@ -63,6 +63,13 @@ pub enum Error {
     BadLock = 21,
 }
 
+/// What a code says: an error, or none if it is 0. The other way round than `error as u32`: functions that are not inlined
+/// return codes, since a kernel would get a stack for results.
+#[inline(always)]
+pub(crate) fn outcome(code: u32) -> Result {
+    Error::from_code(code).map_or(Ok(()), Err)
+}
+
 impl Error {
     /// The error with this code.
     pub const fn from_code(code: u32) -> Option<Self> {

@@ -99,7 +99,13 @@ mod sealed {
         /// The lanes of the leader's warp, as a group with the same leader; none for threads that are not among them.
         fn front(self) -> Option<Self::Front>;
         /// How many lanes that are, of this group; known to all its threads.
-        fn front_size(self) -> u32;
+        #[inline(always)]
+        fn front_size(self) -> u32
+        where
+            Self: super::Group,
+        {
+            self.size()
+        }
     }
     impl Sealed for super::Thread {
         const TOGETHER: bool = true;
@@ -108,10 +114,6 @@ mod sealed {
         fn front(self) -> Option<Self> {
             Some(self)
         }
-        #[inline(always)]
-        fn front_size(self) -> u32 {
-            super::Group::size(self)
-        }
     }
     impl Sealed for super::Warp {
         type Front = Self;
@@ -119,20 +121,12 @@ mod sealed {
         fn front(self) -> Option<Self> {
             Some(self)
         }
-        #[inline(always)]
-        fn front_size(self) -> u32 {
-            super::Group::size(self)
-        }
     }
     impl Sealed for super::Tile {
         type Front = Self;
         #[inline(always)]
         fn front(self) -> Option<Self> {
             Some(self)
-        }
-        #[inline(always)]
-        fn front_size(self) -> u32 {
-            super::Group::size(self)
         }
     }
     impl<G: super::Group> Sealed for super::Ready<G> {
@@ -161,10 +155,11 @@ mod sealed {
     }
 }
 
-/// Ends a step that only the leader could fail at: the same verdict for all threads of the group, and a barrier.
+/// Ends a step that only some threads, the leader as a rule, could fail at: the same verdict for all threads of the group, and
+/// a barrier.
 ///
 /// # Errors
-/// The leader's own error; [`Error::InGroup`] for the others.
+/// Of those who have met one, their own; [`Error::InGroup`] for the others.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {

@@ -22,7 +22,7 @@ use crate::abi::{DevAddr, QpEntry};
 use crate::arch::SysWord;
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::error::{Error, Result, Site, length_mismatch};
+use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
@@ -250,7 +250,7 @@ impl<S: Sharing> Ctx<S> {
             let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
             let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
             ticket = if end != 0 { Some(Ticket(end)) } else { None };
-            Error::from_code(code).map_or(Ok(()), Err)
+            outcome(code)
         } else {
             Ok(())
         };

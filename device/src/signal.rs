@@ -10,7 +10,7 @@ use crate::amo::{Kind, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::error::{Error, Result, Site};
+use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
@@ -237,7 +237,7 @@ impl<S: Sharing> Ctx<S> {
             if self.at_peer(pe).mapped_for_atomics::<u64>(signal.offset()).is_some() {
                 // The word's other atomics are the processors', and so is this one: once the data is there.
                 let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
-                let sent = Error::from_code(code).map_or(Ok(()), Err);
+                let sent = outcome(code);
                 sent.and_then(|()| self.posting(signal, op.kind(), value, pe))
             } else {
                 send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)

@@ -2,7 +2,7 @@
 
 use crate::abi::{ControlPage, DevAddr, DeviceState};
 use crate::arch::{self, SysWord};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, outcome};
 
 /// Watches a waiting loop: its deadline and the job's abort word.
 pub(crate) struct Watch {
@@ -46,7 +46,7 @@ impl Watch {
         self.turns = 0;
         let (code, since) = look(self.state, self.since, self.within.map_or((false, 0), |ns| (true, ns)));
         self.since = since;
-        Error::from_code(code).map_or(Ok(()), Err)
+        outcome(code)
     }
 }
 

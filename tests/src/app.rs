@@ -143,10 +143,10 @@ fn store(pe: &Pe) -> Result<(), Error> {
 /// PE 0 puts to PE 1, once that has been stopped, and to PE 2, and waits for the latter; then for both.
 fn stalled(pe: &Pe) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
-    let pids = pe.allgather(&std::process::id().to_le_bytes())?;
+    let pids = pe.allgather(std::process::id().to_string().as_bytes())?;
     // What a process does: `T` if it is stopped.
     let state = |pe: usize| {
-        let pid = pids[pe].iter().rev().fold(0, |pid, &byte| pid << 8 | u32::from(byte));
+        let pid = String::from_utf8_lossy(&pids[pe]);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?')
     };

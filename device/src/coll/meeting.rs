@@ -26,22 +26,10 @@ fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
     unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
 }
 
-/// What the first lanes of the group have found, for all its threads; a barrier.
-#[inline(always)]
-#[track_caller]
-pub(super) fn agree_with_front<G: Group>(group: G, met: Result) -> Result {
-    if group.any(met.is_err()) { met.and(Err(Error::InGroup)) } else { Ok(()) }
-}
-
 /// An error's code, or 0.
 #[inline(always)]
 pub(super) fn code(result: Result) -> u64 {
     result.map_or_else(|error| error as u64, |()| 0)
-}
-
-#[inline(always)]
-pub(super) fn result(code: u64) -> Result {
-    Error::from_code(code as u32).map_or(Ok(()), Err)
 }
 
 /// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded. If nobody `comes`, it is as if the word

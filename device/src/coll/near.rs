@@ -23,7 +23,7 @@ use super::flight::{self, Words};
 use super::fold::{Members, Row, fold};
 use super::hold::{ask, give, granted};
 use super::kind;
-use super::meeting::{agree_with_front, await_word, code, pe_of, result, verdict};
+use super::meeting::{await_word, code, pe_of, verdict};
 use super::reduce::{What, cut};
 use super::spread::{Span, check_equal, check_spans};
 use super::strided::{check_strided, folded};
@@ -31,8 +31,8 @@ use super::ways::{Pair, Ways};
 use crate::abi::{DevAddr, team_words};
 use crate::arch::{self, Scope, Sys};
 use crate::copy::{copy, copy_part};
-use crate::error::{Detail, Error, Result, record};
-use crate::group::{Group, Thread};
+use crate::error::{Detail, Error, Result, outcome, record};
+use crate::group::{Group, Thread, agree};
 use crate::team::Team;
 
 /// A call in progress.
@@ -95,11 +95,14 @@ impl<G: Group> Near<G> {
             }
         }
         let ((told, team), mine) = group.cast_both(team, mine);
-        result(told & 0xff)?;
+        outcome(told as u32 & 0xff)?;
         let field = |k: u32| team >> (16 * k) & 0xffff;
         let pes = (field(2) as u32, field(3) as i16 as i32 as u32);
         let (n, me) = (field(0) as u32, field(1) as u32);
-        Ok((Self { group, ways, n, me, pes, number: told >> 8, fenced: fences, given: false }, result(mine)))
+        Ok((
+            Self { group, ways, n, me, pes, number: told >> 8, fenced: fences, given: false },
+            outcome(mine as u32),
+        ))
     }
 
     /// Ends the call, if its last barrier has not.
@@ -175,7 +178,7 @@ impl<G: Group> Near<G> {
         if last {
             self.give();
         }
-        agree_with_front(self.group, met)
+        agree(self.group, met)
     }
 
     /// Stores this member's word of the meeting at all others, a lane for each. If it is to speak for what was stored
@@ -332,7 +335,7 @@ impl<G: Group> Near<G> {
             Some(front) => self.hear(front, said, mine),
             None => Ok(()),
         };
-        agree_with_front(self.group, met)
+        agree(self.group, met)
     }
 
     /// Takes what has come with the meeting from the members from `first` to `end`, whose blocks are the first of the slots:
@@ -443,7 +446,7 @@ pub(super) fn sync<G: Group>(
     };
     call.given = true;
     call.give();
-    let met = agree_with_front(group, met);
+    let met = agree(group, met);
     call.end(met)
 }
 

@@ -170,7 +170,7 @@ impl<'a> Routine<'a> {
 pub(super) struct Shared {
     lines: Box<[UnsafeCell<Line>]>,
     bytes: usize,
-    /// What the block's leader gives to all.
+    /// What threads of the block give to all.
     cast: Cell<((u64, u64), u64)>,
 }
 

@@ -219,9 +219,7 @@ impl<'a> Bed<'a> {
         let complete = u32::from(shape.bench == Bench::Barrier);
         let (spans, word, wrong) = (self.spans, self.words.at(0), self.wrong);
         self.zero(self.words, 1)?;
-        let grid = Grid { blocks: shape.blocks, threads: shape.threads, shared_bytes: 0 };
-        self.pe.barrier()?;
-        self.pe.run(grid, kernels::meet_checked(word, wrong, complete, CHECKED))?;
+        self.together(shape, kernels::meet_checked(word, wrong, complete, CHECKED))?;
         if self.pe.read_one(wrong)? != 0 {
             return Err(Wrong("a PE left before all had come".into()).into());
         }
@@ -283,16 +281,19 @@ impl<'a> Bed<'a> {
 
     /// Runs a kernel on all PEs. Nanoseconds from the first block's begin to the last one's end, on this PE.
     fn timed(&self, shape: &Shape, call: Call) -> Result<f64, AnyError> {
-        let grid = Grid { blocks: shape.blocks, threads: shape.threads, shared_bytes: 0 };
-        let spans = self.spans.slice(0..2 * shape.blocks as usize);
+        self.together(shape, call)?;
         self.pe.barrier()?;
-        self.pe.run(grid, call)?;
-        self.pe.barrier()?;
-        let spans = self.pe.read(spans)?;
+        let spans = self.pe.read(self.spans.slice(0..2 * shape.blocks as usize))?;
         let (begin, end) = (spans.iter().step_by(2).min(), spans.iter().skip(1).step_by(2).max());
         let ns = end.zip(begin).map_or(0, |(end, begin)| end.saturating_sub(*begin));
         // The clock of a GPU may stand still for a while; nothing here is that fast.
         Ok(ns.max(1) as f64)
+    }
+
+    /// Runs a kernel once all PEs are here.
+    fn together(&self, shape: &Shape, call: Call) -> Result<(), AnyError> {
+        self.pe.barrier()?;
+        Ok(self.pe.run(Grid { blocks: shape.blocks, threads: shape.threads, shared_bytes: 0 }, call)?)
     }
 
     fn fill(&self, data: SymSlice<u64>, seed: u64) -> Result<(), AnyError> {
