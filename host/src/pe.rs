@@ -18,7 +18,7 @@ use crate::exit::{end_job, end_process};
 use crate::machine::{Grid, Machine, Region};
 use crate::memory::{Memory, Table as Segments};
 use crate::provider::Provider;
-use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, probe};
+use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, Tries, probe};
 use crate::report::recorded;
 use crate::teams::{Inbox, Place, Table, Teams, predefined};
 use crate::work::{Scratch, Work};
@@ -79,7 +79,7 @@ impl Pe {
         let cards = exchange(&*bootstrap, &card, &config)?;
         let reach = Reach::new(&config, &*machine, &*bootstrap, &heap)?;
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
-        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, config.timeout)
+        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, Tries::new(&config))
             .without(reach.without_nic());
         let peers = reach.descriptors(&config, heap.addr);
         let table = Table::new(&*machine, &heap, shape)?;

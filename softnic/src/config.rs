@@ -146,6 +146,8 @@ pub struct Config {
     /// Largest path MTU in bytes that a QP may ask for, 256 to 4096. A QP gets less where the link to its peer carries
     /// less without fragments; QUERY_QP tells.
     pub mtu: u32,
+    /// Keys of the partitions that the port is in, as QPs name them by index.
+    pub pkeys: Vec<u16>,
     /// First wait before unacknowledged packets are sent again. Later waits double, up to the QP's `ack_timeout`. The
     /// QP fails after `ack_timeout * (retry_count + 1)` without progress, as on hardware, however often it resent.
     pub retransmit: Duration,
@@ -206,6 +208,7 @@ impl Default for Config {
             idle: Idle::default(),
             faults: Faults::default(),
             mtu: roce::MAX_MTU as u32,
+            pkeys: vec![roce::DEFAULT_PKEY],
             retransmit: Duration::from_millis(20),
             window: 128,
             capture: None,

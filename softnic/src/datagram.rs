@@ -86,13 +86,13 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let Some(av) = view.av() else { return Step::Sent };
     out.stats.bytes += payload.len() as u64;
     let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
-    let psn = qp.send_psn;
+    let (psn, pkey) = (qp.send_psn, qp.attrs.pkey);
     qp.send_psn = psn.plus(1);
     let deth = Deth { qkey, source_qpn: qpn };
     let (imm, solicited) = (view.imm(), view.flags().is_solicited());
     match (address_of(&av).route(*address), fabric) {
         (Ok(Route::Own), _) => {
-            let arrived = Arrived { from: *address, deth, imm, solicited, payload };
+            let arrived = Arrived { from: *address, deth, pkey, imm, solicited, payload };
             deliver(qps, av.qpn(), arrived, Parts { cqs, mkeys, dma, out, own: *address });
         }
         (Ok(Route::Peer(peer)), Some(fabric)) => {
@@ -100,7 +100,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
                 None => (Op::SendOnly, Ext::Deth(deth)),
                 Some(imm) => (Op::SendOnlyImm, Ext::DethImm(deth, imm)),
             };
-            let bth = Bth { service: Service::Ud, op, solicited, ack_req: false, dest_qpn: av.qpn(), psn };
+            let (service, dest_qpn) = (Service::Ud, av.qpn());
+            let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn };
             let Ok(()) = fabric.send(peer, &bth, &ext, payload.len(), |to| {
                 to.copy_from_slice(payload);
                 Ok::<(), std::convert::Infallible>(())
@@ -150,7 +151,8 @@ pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Pa
         Ext::DethImm(deth, imm) => (deth, Some(imm)),
         _ => return,
     };
-    let arrived = Arrived { from, deth, imm, solicited: packet.bth.solicited, payload: packet.payload };
+    let (pkey, solicited) = (packet.bth.pkey, packet.bth.solicited);
+    let arrived = Arrived { from, deth, pkey, imm, solicited, payload: packet.payload };
     deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, out, own: *address });
 }
 
@@ -158,6 +160,7 @@ pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Pa
 struct Arrived<'a> {
     from: SocketAddrV4,
     deth: Deth,
+    pkey: u16,
     imm: Option<u32>,
     solicited: bool,
     payload: &'a [u8],
@@ -174,9 +177,11 @@ struct Parts<'c> {
 
 fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Parts<'_>) {
     let Parts { cqs, mkeys, dma, out, own } = parts;
-    let Arrived { from, deth, imm, solicited, payload } = arrived;
-    let open =
-        |qp: &&mut Box<Qp>| qp.service == Service::Ud && qp.state.receives() && qp.attrs.qkey == deth.qkey;
+    let Arrived { from, deth, pkey, imm, solicited, payload } = arrived;
+    let open = |qp: &&mut Box<Qp>| {
+        let keys_fit = qp.attrs.qkey == deth.qkey && roce::may_talk(qp.attrs.pkey, pkey);
+        qp.service == Service::Ud && qp.state.receives() && keys_fit
+    };
     let qp = qps.get_mut(qpn).filter(open);
     let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp).map(|receive| (qp, receive))) else {
         tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram that nobody takes");

@@ -47,6 +47,8 @@ pub(crate) struct Attrs {
     pub(crate) log_rra_max: u8,
     /// What datagrams must bring along.
     pub(crate) qkey: u32,
+    /// Key of its partition.
+    pub(crate) pkey: u16,
 }
 
 impl Attrs {

@@ -79,6 +79,8 @@ fn qps(pe: &Pe) -> Result<(), Error> {
         let (state, depth) = (qp.state, qp.depth);
         let (class, level) = (qp.traffic_class, qp.service_level);
         println!("{} to PE {}: {state} depth {depth} class {class} level {level}", qp.nic, qp.peer);
+        let (gid, key, retries) = (qp.gid_index, qp.pkey_index, qp.retries);
+        println!("{}: GID {gid}, key {key}, {retries} retries after {:?} each", qp.nic, qp.ack_timeout);
     }
     Ok(())
 }

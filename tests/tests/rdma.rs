@@ -92,8 +92,50 @@ fn the_fabrics_parameters_are_in_force() {
     assert!(output.status.success(), "{}", all(&output));
     let told = text(&output.stdout);
     let lines: Vec<&str> = told.lines().filter(|line| line.contains("mlx5_0")).collect();
-    let right = |line: &&str| line.ends_with("RTS depth 64 class 104 level 3");
-    assert!(!lines.is_empty() && lines.iter().all(right), "{}", all(&output));
+    let of_the_path = |line: &str| line.ends_with("RTS depth 64 class 104 level 3");
+    let of_the_port = |line: &str| line.ends_with("GID 3, key 0, 7 retries after 536.870912ms each");
+    assert!(lines.iter().any(|line| of_the_path(line)), "{}", all(&output));
+    assert!(lines.iter().all(|line| of_the_path(line) || of_the_port(line)), "{}", all(&output));
+}
+
+#[test]
+fn address_partition_and_patience_are_those_of_the_settings() {
+    let test = "address_partition_and_patience_are_those_of_the_settings";
+    let chosen = ["RUSHMEM_PARTITION=0x8001", "RUSHMEM_RETRIES=3", "RUSHMEM_ACK_TIMEOUT=50ms"];
+    for (link, gid) in [("ethernet", "1"), ("ib", "0")] {
+        let Some(mut face) = Face::new(test, &["--link", link]) else { return };
+        face.command.args(["run", "-n", "2", "env", "RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=nic"]);
+        face.command.arg(format!("RUSHMEM_GID_INDEX={gid}")).args(chosen);
+        let output = face.command.args([PE, "qps"]).output().unwrap();
+        assert!(output.status.success(), "{}", all(&output));
+        let wanted = format!("GID {gid}, key 1, 3 retries after 67.108864ms each");
+        let told = text(&output.stdout);
+        let lines: Vec<&str> = told.lines().filter(|line| line.contains("retries")).collect();
+        assert!(!lines.is_empty() && lines.iter().all(|line| line.ends_with(&wanted)), "{}", all(&output));
+    }
+}
+
+#[test]
+fn an_address_or_a_partition_that_is_not_there_is_a_clear_error() {
+    let test = "an_address_or_a_partition_that_is_not_there_is_a_clear_error";
+    for (setting, words) in [
+        // RoCE v1, and none at all.
+        ("RUSHMEM_GID_INDEX=2", &["mlx5_0", "no usable GID at index 2", "RoCE v1", "RUSHMEM_GID_INDEX"][..]),
+        ("RUSHMEM_GID_INDEX=9", &["mlx5_0", "no usable GID at index 9", "RoCE v2", "RUSHMEM_GID_INDEX"]),
+        (
+            "RUSHMEM_PARTITION=0x8005",
+            &["not in partition 0x8005", "keys 0xffff, 0x8001", "RUSHMEM_PARTITION"],
+        ),
+    ] {
+        let Some(face) = Face::new(test, &[]) else { return };
+        failed(&face.ring("1", &["RUSHMEM_NIC=mlx5_0", setting]), words);
+    }
+
+    let Some(mut face) = Face::new(test, &[]) else { return };
+    let script = "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_PARTITION=0x8001; fi; exec env $1 \"$0\" ring";
+    face.command.env("RUSHMEM_PEER_PATH", "nic").args(["run", "-n", "2", "sh", "-c", script, PE]);
+    let output = face.command.arg("RUSHMEM_NIC=mlx5_0").output().unwrap();
+    failed(&output, &["its partition key is 0x", "this port's is 0x", "RUSHMEM_PARTITION"]);
 }
 
 #[test]

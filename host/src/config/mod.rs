@@ -24,8 +24,8 @@ pub use self::nic::{Nic, NicPort};
 pub use self::start::{AddressFamily, BootstrapKind, IdText};
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
-    Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, PeerPath, Progress,
-    QueuePlace, Secret, SqDepth,
+    Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, Partition, PeerPath,
+    Progress, QueuePlace, Retries, Secret, SqDepth,
 };
 
 /// All environment variables with this prefix are ours.

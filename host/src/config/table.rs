@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::nic::Nic;
 use super::start::{AddressFamily, BootstrapKind, IdText};
 use super::value::{
-    self, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, PeerPath, Progress,
-    QueuePlace, Secret, SqDepth, Value,
+    self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, Partition,
+    PeerPath, Progress, QueuePlace, Retries, Secret, SqDepth, Value,
 };
 use super::{Origin, Setting};
 
@@ -105,6 +105,15 @@ settings! {
             "Traffic class of an RDMA device's packets: on Ethernet the IP header's DSCP times 4, plus ECN bits.";
         service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",
             "Service level of an RDMA device's packets: on Ethernet the VLAN priority.";
+        gid_index: Auto<u8>, "RUSHMEM_GID_INDEX", "auto", "",
+            "Place of an RDMA port's address in its table of GIDs; auto takes the one that reaches furthest.";
+        partition: Partition, "RUSHMEM_PARTITION", "0xffff", "",
+            "Key of the partition (P_Key) in which an RDMA device's QPs are.";
+        retries: Retries, "RUSHMEM_RETRIES", "7", "",
+            "How often a NIC sends a packet again that is not acknowledged, before it gives the peer up.";
+        ack_timeout: Auto<Duration>, "RUSHMEM_ACK_TIMEOUT", "auto", "time",
+            "How long a NIC waits for an acknowledgement each time, rounded up to 4.096 us times a power of two; auto lets \
+             all tries end within half of `timeout`.";
         peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
             "How peers are reached: direct (loads and stores, by all PEs of a node) or through the NIC; auto is direct where \
              GPUs reach each other, and the NIC natively.";

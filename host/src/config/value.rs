@@ -27,6 +27,49 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapMax(pub Option<Bytes>);
 
+/// What the runtime chooses by itself unless it is given. Text: `auto`, or the value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Auto<T>(pub Option<T>);
+
+/// Key of a partition (P_Key): 15 bits that name it, and above them whether the port is a full member. Text: `0x8001`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Partition(pub u16);
+
+impl Partition {
+    /// The partition that every port is in.
+    pub const DEFAULT: Partition = Partition(0xffff);
+    /// The bit of a full member, which may talk to all members; others may talk to full ones only.
+    const FULL: u16 = 1 << 15;
+
+    /// The partition's number, of which 0 is none.
+    pub fn number(self) -> u16 {
+        self.0 & !Self::FULL
+    }
+
+    /// Whether ports with these keys may talk to each other (InfiniBand Architecture Specification, section 10.9.3).
+    pub fn admits(self, other: Partition) -> bool {
+        self.number() == other.number() && (self.0 | other.0) & Self::FULL != 0
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
+/// How often a packet is sent again: 0 to 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries(u8);
+
+impl Retries {
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
 /// Entries of a send queue: a power of two from 2 to 16384.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SqDepth(u32);
@@ -98,7 +141,7 @@ pub enum ConnectKind {
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
-    /// The best path that is proven: through the NIC.
+    /// Directly where GPUs reach each other, and through the NIC natively.
     Auto,
     /// Loads and stores to the heaps of the same node; one that cannot be reached so is an error. Other nodes are reached
     /// through the NIC.
@@ -295,6 +338,54 @@ impl Value for SqDepth {
     fn parse(text: &str) -> Result<Self, String> {
         let depth = whole(text, 2, 16384)? as u32;
         if depth.is_power_of_two() { Ok(SqDepth(depth)) } else { Err("not a power of two".into()) }
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl<T: Value> Value for Auto<T> {
+    fn accepts() -> String {
+        format!("auto, or {}", T::accepts())
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "auto" { Ok(Self(None)) } else { T::parse(text).map(|value| Self(Some(value))) }
+    }
+
+    fn show(&self) -> String {
+        self.0.as_ref().map_or_else(|| "auto".into(), T::show)
+    }
+}
+
+impl Value for Partition {
+    fn accepts() -> String {
+        "a key of 16 bits, hexadecimal, such as 0x8001; without its highest bit it is not 0".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix("0x").ok_or("it does not begin with 0x")?;
+        let key = u16::from_str_radix(digits, 16).map_err(|_| "not a number of 16 bits".to_string())?;
+        if Partition(key).number() == 0 {
+            Err("no partition has this key".into())
+        } else {
+            Ok(Partition(key))
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Retries {
+    fn accepts() -> String {
+        "a whole number from 0 to 7".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        whole(text, 0, 7).map(|n| Retries(n as u8))
     }
 
     fn show(&self) -> String {
@@ -547,6 +638,27 @@ mod tests {
         for text in ["0", "1", "3", "32768", "x"] {
             assert!(SqDepth::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn partitions() {
+        let key = |text| Partition::parse(text).unwrap();
+        assert_eq!((key("0xffff").show().as_str(), key("0x1").show().as_str()), ("0xffff", "0x0001"));
+        for text in ["", "0x", "8001", "0x0", "0x8000", "0x18001", "0x-1"] {
+            assert!(Partition::parse(text).is_err(), "{text}");
+        }
+        assert!(key("0x8001").admits(key("0x1")) && key("0x1").admits(key("0x8001")));
+        assert!(!key("0x1").admits(key("0x1")), "two limited members");
+        assert!(!key("0x8001").admits(key("0x8002")));
+    }
+
+    #[test]
+    fn what_is_chosen_unless_it_is_given() {
+        assert_eq!(Auto::<u8>::parse("auto"), Ok(Auto(None)));
+        assert_eq!(Auto::<u8>::parse("0"), Ok(Auto(Some(0))));
+        assert!(Auto::<u8>::parse("").is_err() && Auto::<u8>::parse("256").is_err());
+        assert_eq!(Retries::parse("7").map(Retries::get), Ok(7));
+        assert!(Retries::parse("8").is_err());
     }
 
     #[test]

@@ -20,12 +20,12 @@ pub(crate) struct Hardware {
     refused: Vec<String>,
 }
 
-pub(super) fn look(nic: &Nic) -> Result<Decision> {
-    let named = match nic {
+pub(super) fn look(config: &Config) -> Result<Decision> {
+    let named = match &config.nic {
         Nic::Named(names) => Some(names.as_slice()),
         _ => None,
     };
-    let (candidates, mut refused) = rdma::find(named).map_err(NicError::from)?;
+    let (candidates, mut refused) = rdma::find(named, config).map_err(NicError::from)?;
     if candidates.is_empty() {
         let left_out = !refused.is_empty();
         let why = if left_out { refused.join("; ") } else { "there is no ConnectX".into() };

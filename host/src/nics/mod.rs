@@ -46,22 +46,22 @@ impl Decision {
 pub(crate) fn decide(config: &Config) -> Result<Decision> {
     match &config.nic {
         Nic::Soft => Ok(Decision::soft("RUSHMEM_NIC=soft")),
-        nic => look(nic),
+        _ => look(config),
     }
 }
 
 #[cfg(feature = "rdma")]
-fn look(nic: &Nic) -> Result<Decision> {
-    hardware::look(nic)
+fn look(config: &Config) -> Result<Decision> {
+    hardware::look(config)
 }
 
 #[cfg(not(feature = "rdma"))]
-fn look(nic: &Nic) -> Result<Decision> {
+fn look(config: &Config) -> Result<Decision> {
     use crate::config::NicPort;
     const BUILD: &str =
         "this build cannot drive RDMA devices; build with `cargo build --release --features rdma`";
     let found = found::devices(&found::root());
-    if let Nic::Named(names) = nic {
+    if let Nic::Named(names) = &config.nic {
         let names: Vec<_> = names.iter().map(NicPort::to_string).collect();
         let why = format!("{BUILD}, or use RUSHMEM_NIC=soft, the software ConnectX");
         return Err(Error::Unavailable { what: format!("NIC {}", names.join(", ")), why });

@@ -14,7 +14,7 @@ use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Command, DecodeError, Response};
 
-use crate::config::QueuePlace;
+use crate::config::{Partition, QueuePlace};
 use crate::machine::{Machine, Region};
 
 pub(crate) use soft::Soft;
@@ -118,6 +118,8 @@ pub(crate) struct PortAddress {
     pub(crate) mac: [u8; 6],
     /// InfiniBand only.
     pub(crate) lid: u16,
+    /// The partition that its QPs are in.
+    pub(crate) partition: Partition,
     /// Largest payload of a packet that it takes, bytes.
     pub(crate) mtu: u32,
 }

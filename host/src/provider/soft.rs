@@ -11,6 +11,7 @@ use super::{
     Bell, Error, Key, Link, NicKind, Object, Pd, PortAddress, Provider, Register, Uar, Umem, mtu_within,
     place_in_page, read,
 };
+use crate::config::Partition;
 use crate::machine::{Machine, Mapping, PageKind, Region};
 
 /// The software ConnectX has one port.
@@ -50,6 +51,7 @@ impl Provider for Soft {
             mac: self.nic.mac(),
             lid: 0,
             mtu: self.nic.path_mtu(*own.ip()).unwrap_or(0),
+            partition: Partition::DEFAULT,
         }
     }
 

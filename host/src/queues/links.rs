@@ -13,13 +13,13 @@
 //! earlier would be lost, and wait for the retransmission timer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rushmem_device::abi::QpDesc;
 
 use super::drain::drain;
 use super::info::QpInfo;
-use super::rail::{Pair, Rail, RailCard};
+use super::rail::{Pair, Rail, RailCard, Tries};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
 use crate::provider::Key;
@@ -74,7 +74,7 @@ pub(crate) struct Links {
     handshakes: Arc<Handshakes>,
     shape: Shape,
     me: u32,
-    timeout: Duration,
+    tries: Tries,
     /// PEs that no kernel posts to.
     direct: Vec<bool>,
 }
@@ -88,12 +88,12 @@ impl Links {
         handshakes: Arc<Handshakes>,
         shape: Shape,
         me: u32,
-        timeout: Duration,
+        tries: Tries,
     ) -> Self {
         let links = (0..shape.qps()).map(|_| Link::default()).collect();
         let used = vec![0; rails.len()];
         let direct = vec![false; shape.n_pes as usize];
-        Self { links, rails, used, cards, state, handshakes, shape, me, timeout, direct }
+        Self { links, rails, used, cards, state, handshakes, shape, me, tries, direct }
     }
 
     /// The same without connections to the PEs that are true in `direct`: no kernel posts to these.
@@ -277,7 +277,7 @@ impl Links {
         let rail = self.shape.rail(set);
         if let Some((pair, _)) = &self.links[i].pair {
             let port = &self.cards[peer as usize].rails[rail].port;
-            self.rails[rail].connect(pair, port, remote_qpn, self.timeout)?;
+            self.rails[rail].connect(pair, port, remote_qpn, self.tries)?;
             tracing::debug!(pe = self.me, peer, set, qpn = pair.qpn, remote_qpn, "connected");
             self.links[i].ready = true;
         }
@@ -348,8 +348,7 @@ mod tests {
             let links = |(me, rail)| {
                 let state = Arc::new(StateMap::new(&machine, shape).unwrap());
                 let handshakes = Arc::new(Handshakes::new(&machine, shape).unwrap());
-                let timeout = Duration::from_secs(10);
-                Links::new(vec![rail], cards.clone(), state, handshakes, shape, me, timeout)
+                Links::new(vec![rail], cards.clone(), state, handshakes, shape, me, Tries::new(config))
             };
             let links = (0..).zip(rails).map(links).collect();
             Self { links, mail: vec![VecDeque::new(); (n_pes * n_pes) as usize] }

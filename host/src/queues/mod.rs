@@ -18,7 +18,7 @@ mod state;
 pub use info::QpInfo;
 pub(crate) use links::{Card, Links};
 pub(crate) use probe::probe;
-pub(crate) use rail::Rail;
+pub(crate) use rail::{Rail, Tries};
 pub(crate) use service::Service;
 pub(crate) use shape::Shape;
 pub(crate) use state::{Handshakes, StateMap};

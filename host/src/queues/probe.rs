@@ -9,7 +9,7 @@ use rushmem_device::abi::{qp_flags, reserved};
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Syndrome, Wqe};
 
-use super::rail::{Pair, Rail};
+use super::rail::{Pair, Rail, Tries};
 use super::shape::{CQE_BYTES, Place, WQEBB_BYTES};
 use crate::machine::Region;
 use crate::{Error, Result};
@@ -41,7 +41,7 @@ pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
 fn once(rail: &Rail, heap: &Region) -> Result<()> {
     let begin = Instant::now();
     let pair = rail.make(0, 0)?;
-    rail.connect(&pair, &rail.nic().port(), pair.qpn, DEADLINE)?;
+    rail.connect(&pair, &rail.nic().port(), pair.qpn, Tries::within(DEADLINE, 7))?;
     let mut probe = Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin };
     let outcome = probe.run();
     drop(probe);

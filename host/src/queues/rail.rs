@@ -13,7 +13,7 @@ use super::info::QpInfo;
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
-use crate::config::QueuePlace;
+use crate::config::{Config, QueuePlace};
 use crate::machine::{Machine, Region};
 use crate::provider::{
     self, Bell, Key, NicKind, Object, Pd, PortAddress, Provider, Uar, Umem, create, execute,
@@ -204,17 +204,18 @@ impl Rail {
         pair: &Pair,
         peer: &PortAddress,
         remote_qpn: u32,
-        timeout: Duration,
+        tries: Tries,
     ) -> Result<(), provider::Error> {
         /// log2 of the READs and atomics in flight.
         const LOG_READS: u8 = 4;
         let vhca_port_num = self.nic.port().number;
         let (primary_address_path, mtu) = self.nic.path(peer)?;
+        let pkey_index = primary_address_path.pkey_index;
         let init = qp::Rst2Init {
             qpn: pair.qpn,
             context: qp::QpContext {
                 pm_state: qp::PmState::MIGRATED,
-                primary_address_path: qp::AddressPath { vhca_port_num, ..Default::default() },
+                primary_address_path: qp::AddressPath { vhca_port_num, pkey_index, ..Default::default() },
                 atomic_mode: qp::AtomicMode::UP_TO_8B,
                 rre: true,
                 rwe: true,
@@ -236,12 +237,12 @@ impl Rail {
             },
             ..Default::default()
         };
-        let ack_timeout = ack_timeout(timeout);
+        let Tries { retry_count, ack_timeout } = tries;
         let rts = qp::Rtr2Rts {
             qpn: pair.qpn,
             context: qp::QpContext {
                 log_sra_max: LOG_READS,
-                retry_count: 7,
+                retry_count,
                 rnr_retry: 7,
                 primary_address_path: qp::AddressPath { ack_timeout, ..Default::default() },
                 ..Default::default()
@@ -290,9 +291,55 @@ impl Rail {
     }
 }
 
-/// The QP's `ack_timeout` (4.096 us * 2^v) with which all eight tries of a WQE end in half of a kernel's deadline, so
-/// that the NIC's own verdict, which names the cause, comes first.
-fn ack_timeout(deadline: Duration) -> u8 {
-    let each = deadline.as_secs_f64() / 2.0 / 8.0;
-    (each / 4.096e-6).log2().floor().clamp(8.0, 20.0) as u8
+/// How a NIC tries before it gives a peer up, as QPs take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tries {
+    retry_count: u8,
+    /// 4.096 us * 2^v.
+    ack_timeout: u8,
+}
+
+impl Tries {
+    /// As the settings say.
+    pub(crate) fn new(config: &Config) -> Tries {
+        let retry_count = config.retries.get();
+        match config.ack_timeout.0 {
+            None => Tries::within(config.timeout, retry_count),
+            Some(each) => Tries { retry_count, ack_timeout: power(each).ceil().clamp(1.0, 31.0) as u8 },
+        }
+    }
+
+    /// All tries of a WQE end in half of a kernel's deadline, so that the NIC's own verdict, which names the cause, comes
+    /// first.
+    pub(super) fn within(deadline: Duration, retry_count: u8) -> Tries {
+        let each = deadline / (2 * (u32::from(retry_count) + 1));
+        Tries { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8 }
+    }
+}
+
+/// `v`, for 4.096 us * 2^v.
+fn power(time: Duration) -> f64 {
+    (time.as_secs_f64() / 4.096e-6).log2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nic_gives_up_when_the_settings_say() {
+        let tries = |settings: &[(&str, &str)]| {
+            let mut config = Config::default();
+            settings.iter().for_each(|(key, text)| config.set(key, text).unwrap());
+            let Tries { retry_count, ack_timeout } = Tries::new(&config);
+            (retry_count, ack_timeout)
+        };
+        // Eight times 0.54 s, in half of 10 s.
+        assert_eq!(tries(&[]), (7, 17));
+        assert_eq!(tries(&[("retries", "0")]), (0, 20));
+        assert_eq!(tries(&[("timeout", "1ms")]), (7, 8));
+        for (time, power) in [("1us", 1), ("8.192us", 1), ("9us", 2), ("1s", 18), ("10h", 31)] {
+            assert_eq!(tries(&[("ack_timeout", time), ("retries", "3")]), (3, power), "{time}");
+        }
+    }
 }

@@ -22,10 +22,15 @@ use std::net::SocketAddrV4;
 type Done = Answer<ModifyQpOut>;
 
 pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Done {
-    let qp = in_state(core, context, command.qpn, State::Reset)?;
     let given = command.context;
+    let path = &given.primary_address_path;
+    let pkey = core.config.pkeys.get(usize::from(path.pkey_index)).copied();
+    let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Partition))?;
+    let qp = in_state(core, context, command.qpn, State::Reset)?;
     access(qp, &given, opt_param::RRE | opt_param::RWE | opt_param::RAE | opt_param::Q_KEY);
-    qp.context.primary_address_path.vhca_port_num = given.primary_address_path.vhca_port_num;
+    qp.attrs.pkey = pkey;
+    qp.context.primary_address_path.vhca_port_num = path.vhca_port_num;
+    qp.context.primary_address_path.pkey_index = path.pkey_index;
     qp.state = State::Init;
     Ok(ModifyQpOut::default())
 }
@@ -84,6 +89,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done
         min_rnr_nak: given.min_rnr_nak,
         primary_address_path: AddressPath {
             vhca_port_num: old.primary_address_path.vhca_port_num,
+            pkey_index: old.primary_address_path.pkey_index,
             ..given.primary_address_path
         },
         ..old

@@ -59,6 +59,7 @@ reasons! {
     Retries = 0x5f_0076, "the number of outstanding reads is too large";
     Extension = 0x5f_0077, "the QP context's extension is not supported";
     Lid = 0x5f_0078, "the peer's LID is none of one machine: 0x0001 to 0xbfff";
+    Partition = 0x5f_0079, "the table of partition keys has no such entry";
     State = 0x5f_0080, "the queue pair is in another state than the transition starts from";
 }
 

@@ -14,7 +14,7 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
 use crate::qp::{Attrs, Qp, Stall, State, rnr_time};
-use crate::roce::{Psn, Service};
+use crate::roce::{Psn, Service, may_talk};
 use crate::route::Route;
 use crate::sq::{self, BadWqe};
 use crate::table::Table;
@@ -352,6 +352,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             && target.service == source.service
             && target.route == Route::Own
             && target.attrs.remote_qpn == source.user.qpn
+            && may_talk(target.attrs.pkey, source.attrs.pkey)
             && (target.recv_psn == source.psn || !reliable)
     });
     let Some(target) = target else { return Ok(Outcome::Silent) };

@@ -23,7 +23,13 @@ pub(crate) const MAX_PACKET: usize = BTH + MAX_EXT + MAX_MTU + ICRC;
 pub(crate) const PORT: u16 = 4791;
 
 const PSN_MASK: u32 = 0xff_ffff;
-const DEFAULT_PKEY: u16 = 0xffff;
+/// The key of the partition that every port is in.
+pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
+
+/// Whether QPs with these partition keys may talk: one partition, and a full member among them. Section 10.9.3.
+pub(crate) fn may_talk(one: u16, other: u16) -> bool {
+    (one ^ other) & 0x7fff == 0 && (one | other) & 0x8000 != 0
+}
 
 /// A 24-bit packet sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +60,7 @@ pub(crate) struct Bth {
     pub(crate) service: Service,
     pub(crate) op: Op,
     pub(crate) solicited: bool,
+    pub(crate) pkey: u16,
     pub(crate) ack_req: bool,
     pub(crate) dest_qpn: u32,
     pub(crate) psn: Psn,
@@ -328,7 +335,7 @@ pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) 
     let pad = payload.next_multiple_of(4) - payload;
     out[0] = bth.op.to_byte(bth.service);
     out[1] = u8::from(bth.solicited) << 7 | 1 << 6 | (pad as u8) << 4;
-    put(out, 2, DEFAULT_PKEY.to_be_bytes());
+    put(out, 2, bth.pkey.to_be_bytes());
     put(out, 4, (bth.dest_qpn & 0xff_ffff).to_be_bytes());
     put(out, 8, (u32::from(bth.ack_req) << 31 | bth.psn.get()).to_be_bytes());
     let body = BTH + ext.len();
@@ -350,6 +357,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
         service,
         op,
         solicited: bytes[1] & 0x80 != 0,
+        pkey: u16::from_be_bytes([bytes[2], bytes[3]]),
         ack_req: bytes[8] & 0x80 != 0,
         dest_qpn: be32(bytes, 4) & 0xff_ffff,
         psn: Psn::new(be32(bytes, 8)),

@@ -8,6 +8,7 @@ fn write_only_by_hand() {
         service: Service::Rc,
         op: Op::WriteOnly,
         solicited: false,
+        pkey: DEFAULT_PKEY,
         ack_req: true,
         dest_qpn: 0x1a7,
         psn: Psn::new(0x12_3456),
@@ -33,6 +34,7 @@ fn datagram_by_hand() {
         service: Service::Ud,
         op: Op::SendOnlyImm,
         solicited: true,
+        pkey: 0x8001,
         ack_req: false,
         dest_qpn: 0x1a7,
         psn: Psn::new(7),
@@ -41,7 +43,7 @@ fn datagram_by_hand() {
     let mut packet = vec![0xa5; packet_len(&ext, 2)];
     emit(&bth, &ext, 2, &mut packet).copy_from_slice(b"hi");
     let expected = [
-        0x65, 0xe0, 0xff, 0xff, 0x00, 0x00, 0x01, 0xa7, 0x00, 0x00, 0x00,
+        0x65, 0xe0, 0x80, 0x01, 0x00, 0x00, 0x01, 0xa7, 0x00, 0x00, 0x00,
         0x07, // BTH, two bytes of padding
         0x11, 0x11, 0x22, 0x22, 0x00, 0x00, 0x02, 0xb8, // DETH
         0xca, 0xfe, 0x00, 0x01, // immediate
@@ -76,11 +78,18 @@ fn packet_numbers_compare_across_the_wrap() {
 }
 
 #[test]
+fn limited_members_talk_to_full_ones_only() {
+    assert!(may_talk(DEFAULT_PKEY, DEFAULT_PKEY) && may_talk(0x8001, 1) && may_talk(1, 0x8001));
+    assert!(!may_talk(1, 1) && !may_talk(0x8001, 0x8002) && !may_talk(0x8001, DEFAULT_PKEY));
+}
+
+#[test]
 fn what_cannot_be_a_packet_is_named() {
     let bth = Bth {
         service: Service::Rc,
         op: Op::Ack,
         solicited: false,
+        pkey: DEFAULT_PKEY,
         ack_req: false,
         dest_qpn: 1,
         psn: Psn::new(0),
@@ -135,11 +144,11 @@ proptest! {
         ((service, op), ext) in (0u8..=0xff)
             .prop_filter_map("no opcode", Op::from_byte)
             .prop_flat_map(|known| (Just(known), any_ext(known))),
-        (solicited, ack_req) in any::<(bool, bool)>(),
+        (solicited, ack_req, pkey) in any::<(bool, bool, u16)>(),
         (dest_qpn, psn) in (0..1u32 << 24, any::<u32>()),
         payload in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
-        let bth = Bth { service, op, solicited, ack_req, dest_qpn, psn: Psn::new(psn) };
+        let bth = Bth { service, op, solicited, pkey, ack_req, dest_qpn, psn: Psn::new(psn) };
         let mut packet = vec![0xa5; packet_len(&ext, payload.len())];
         emit(&bth, &ext, payload.len(), &mut packet).copy_from_slice(&payload);
         prop_assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: &payload }));

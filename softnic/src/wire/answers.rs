@@ -55,6 +55,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             service: Service::Rc,
             op: Op::Ack,
             solicited: false,
+            pkey: qp.attrs.pkey,
             ack_req: false,
             dest_qpn: qp.attrs.remote_qpn,
             psn: answer.psn(),

@@ -54,10 +54,11 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     };
     let qpn = packet.bth.dest_qpn;
     let service = packet.bth.service;
-    let known = core
-        .qps
-        .get(qpn)
-        .is_some_and(|qp| qp.service == service && (service == Service::Ud || qp.route == Route::Peer(from)));
+    let known = core.qps.get(qpn).is_some_and(|qp| {
+        qp.service == service
+            && (service == Service::Ud || qp.route == Route::Peer(from))
+            && roce::may_talk(qp.attrs.pkey, packet.bth.pkey)
+    });
     if !known {
         tracing::trace!(%from, qpn, "packet from a stranger");
         core.out.stats.dropped += 1;

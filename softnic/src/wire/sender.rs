@@ -89,7 +89,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     if message.fetches() && req.reads.len() >= 1 << qp.attrs.log_sra_max {
         return Step::Idle;
     }
-    let to = Target { service: qp.service, peer, qpn: qp.attrs.remote_qpn, mtu_shift: qp.attrs.mtu_shift() };
+    let (qpn_there, pkey) = (qp.attrs.remote_qpn, qp.attrs.pkey);
+    let to = Target { service: qp.service, peer, qpn: qpn_there, pkey, mtu_shift: qp.attrs.mtu_shift() };
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
         Kind::Read => match read_chunk(req, message, room) {
@@ -252,6 +253,7 @@ struct Target {
     service: Service,
     peer: SocketAddrV4,
     qpn: u32,
+    pkey: u16,
     mtu_shift: u32,
 }
 
@@ -281,6 +283,7 @@ fn emit(
         service: to.service,
         op: Op::ReadRequest,
         solicited: last && view.flags().is_solicited(),
+        pkey: to.pkey,
         ack_req: to.service == Service::Rc && (last || ask),
         dest_qpn: to.qpn,
         psn: message.first.plus(packet),

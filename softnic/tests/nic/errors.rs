@@ -1,11 +1,11 @@
 //! Every error a requester can see, over loopback and over the wire, and what becomes of the QP.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pair_of, wire_nic};
-use rushmem_mlx5::prm::qp::{AtomicMode, QpState, ToErr};
+use rushmem_mlx5::prm::qp::{AddressPath, AtomicMode, QpContext, QpState, Rst2Init, ToErr};
 use rushmem_mlx5::seg::DataSeg;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{CqeOpcode, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
-use rushmem_softnic::{Clause, Config, Nic};
+use rushmem_softnic::{Clause, Config, Nic, reason};
 use std::time::{Duration, Instant};
 
 /// Expects `make`'s entry to fail on fresh connections of both kinds.
@@ -267,6 +267,33 @@ fn different_packet_numbers_never_meet() {
     a.connect(&b);
     let wqe = write(b.key, a.key);
     assert_eq!(a.fail(&wqe), Syndrome::TRANSPORT_RETRY_EXC_ERR);
+}
+
+#[test]
+fn partitions_do_not_meet() {
+    let keys = Config { pkeys: vec![0xffff, 0x8001, 0x0001], ..Config::default() };
+    let check = |x: &Nic, y: &Nic| {
+        let of = |setup: &Setup, pkey_index| Setup { pkey_index, ..setup.clone() };
+        for (one, other) in [(0, 0), (1, 1), (1, 2), (2, 1)] {
+            let (mut a, b) = pair_of(x, y, of(&Setup::default(), one), of(&Setup::default(), other));
+            assert_eq!(a.query().primary_address_path.pkey_index, one);
+            a.run(&write(b.key, a.key));
+        }
+        // Two limited members of one partition, and members of two.
+        for (one, other) in [(2, 2), (0, 1), (1, 0)] {
+            let (mut a, b) = pair_of(x, y, of(&quick(), one), of(&quick(), other));
+            assert_eq!(a.fail(&write(b.key, a.key)), Syndrome::TRANSPORT_RETRY_EXC_ERR);
+        }
+    };
+    let nic = Nic::start(keys.clone()).unwrap();
+    check(&nic, &nic);
+    check(&wire_nic(keys.clone()), &wire_nic(keys));
+
+    let a = Pe::new(&nic, Setup::default());
+    let path = AddressPath { vhca_port_num: 1, pkey_index: 3, ..AddressPath::default() };
+    let context = QpContext { primary_address_path: path, ..QpContext::default() };
+    let refused = call(&a.context, &Rst2Init { qpn: a.qpn, context, ..Rst2Init::default() }).unwrap_err();
+    assert!(reason(refused.syndrome).unwrap().contains("partition"));
 }
 
 /// Gives up after some milliseconds.

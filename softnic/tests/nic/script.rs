@@ -73,6 +73,7 @@ pub(crate) struct Setup {
     pub(crate) log_msg_max: u8,
     pub(crate) log_reads: u8,
     pub(crate) psn: u32,
+    pub(crate) pkey_index: u16,
 }
 
 impl Default for Setup {
@@ -99,6 +100,7 @@ impl Default for Setup {
             log_msg_max: 30,
             log_reads: 4,
             psn: 0,
+            pkey_index: 0,
         }
     }
 }
@@ -277,7 +279,11 @@ impl Pe {
             rae,
             atomic_mode: self.setup.atomic_mode,
             q_key: QKEY,
-            primary_address_path: AddressPath { vhca_port_num: 1, ..AddressPath::default() },
+            primary_address_path: AddressPath {
+                vhca_port_num: 1,
+                pkey_index: self.setup.pkey_index,
+                ..AddressPath::default()
+            },
             ..QpContext::default()
         };
         call(&self.context, &Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).unwrap();

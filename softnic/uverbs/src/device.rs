@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slots of the table of GIDs. A device has few, so that a program that asks for each need not ask often.
 pub(crate) const GID_SLOTS: u32 = 16;
+/// Keys of the partitions that the port is in: the one that every port is in, and another.
+pub(crate) const PKEYS: [u16; 2] = [0xffff, 0x8001];
 
 /// Completion vectors.
 pub(crate) const VECTORS: u32 = 2;
@@ -126,6 +128,7 @@ impl Device {
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),
             idle: priority::idle(),
+            pkeys: PKEYS.to_vec(),
             ..Config::default()
         }
     }
@@ -167,7 +170,7 @@ impl Device {
             // 1: atomic among the queue pairs of this device.
             atomic_cap: u32::from(!self.has(Fault::NoAtomics)),
             max_ah: i32::MAX as u32,
-            max_pkeys: 1,
+            max_pkeys: PKEYS.len() as u16,
             local_ca_ack_delay: 16,
             phys_port_cnt: 1,
             ..abi::QueryDevice::default()
@@ -184,7 +187,7 @@ impl Device {
         let common = abi::QueryPort {
             max_msg_sz: 1 << 30,
             gid_tbl_len: GID_SLOTS,
-            pkey_tbl_len: 1,
+            pkey_tbl_len: PKEYS.len() as u16,
             state,
             max_mtu: 5,
             active_mtu: 5,

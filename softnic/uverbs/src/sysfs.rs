@@ -1,5 +1,6 @@
 //! The part of sysfs that libibverbs and its users look at, as a tree of plain files.
 
+use crate::device::PKEYS;
 use crate::process::device_number_text;
 use crate::settings::Link;
 use std::collections::BTreeMap;
@@ -102,11 +103,13 @@ fn tree(devices: u32, link: Link) -> BTreeMap<String, Entry> {
             ("sys_image_guid", &guid),
             ("board_id", "MT_0000000838"),
             ("hca_type", "MT4129"),
-            ("ports/1/pkeys/0", "0xffff"),
             ("ports/1/rate", "400 Gb/sec (4X NDR)"),
             ("ports/1/link_layer", if link == Link::Ethernet { "Ethernet" } else { "InfiniBand" }),
         ] {
             file(format!("{device}/{name}"), line);
+        }
+        for (i, key) in PKEYS.iter().enumerate() {
+            file(format!("{device}/ports/1/pkeys/{i}"), &format!("{key:#06x}"));
         }
         let node = format!("class/infiniband_verbs/uverbs{index}");
         file(format!("{node}/ibdev"), &format!("mlx5_{index}"));
@@ -140,6 +143,7 @@ mod tests {
         assert_eq!(read("class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
         assert_eq!(read("class/infiniband_verbs/uverbs1/dev"), "231:193\n");
         assert_eq!(read("class/infiniband/mlx5_1/node_guid"), "524d:00ff:fe00:0001\n");
+        assert_eq!(read("class/infiniband/mlx5_1/ports/1/pkeys/1"), "0x8001\n");
         assert!(read("class/infiniband/mlx5_0/device/modalias").starts_with("pci:v000015B3d"));
         let device = root.join("class/infiniband/mlx5_1/device").canonicalize().unwrap();
         assert_eq!(device.file_name().unwrap(), "0000:c2:00.0");

@@ -55,18 +55,21 @@ impl Candidate {
 ///
 /// # Errors
 /// A named device that is not there or not fit.
-pub(crate) fn find(named: Option<&[NicPort]>) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
+pub(crate) fn find(
+    named: Option<&[NicPort]>,
+    config: &Config,
+) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
     let devices = Devices::find();
     let (mut fit, mut refused) = (Vec::new(), Vec::new());
     match named {
         Some(names) => {
             for name in names {
-                fit.push(look(&devices, name)?);
+                fit.push(look(&devices, name, config)?);
             }
         }
         None => {
             for device in devices.iter().filter(|device| device.is_mlx5) {
-                match look(&devices, &NicPort { device: device.name.clone(), port: None }) {
+                match look(&devices, &NicPort { device: device.name.clone(), port: None }, config) {
                     Ok(candidate) => fit.push(candidate),
                     Err(error) => refused.push(error.to_string()),
                 }
@@ -76,9 +79,9 @@ pub(crate) fn find(named: Option<&[NicPort]>) -> Result<(Vec<Candidate>, Vec<Str
     Ok((fit, refused))
 }
 
-fn look(devices: &Devices, name: &NicPort) -> Result<Candidate, RdmaError> {
+fn look(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate, RdmaError> {
     let (context, place) = open(devices, name)?;
-    let port = port::choose(&context, name.port)?;
+    let port = port::choose(&context, name.port, config)?;
     check_atomics(&context)?;
     let nic = NicPort { device: name.device.clone(), port: Some(port.address.number) };
     Ok(Candidate { nic, title: context.title().into(), place, address: port.address })
@@ -149,7 +152,7 @@ impl Rdma {
     /// Opens the device of a candidate.
     pub(crate) fn open(candidate: &Candidate, config: &Config) -> Result<Self, RdmaError> {
         let (context, _) = open(&Devices::find(), &candidate.nic)?;
-        let port: Port = port::choose(&context, candidate.nic.port)?;
+        let port: Port = port::choose(&context, candidate.nic.port, config)?;
         check_atomics(&context)?;
         // Only for the range of UDP ports: a device without RoCE need not have the page.
         let roce: RoceCap = capabilities(&context).unwrap_or_default();

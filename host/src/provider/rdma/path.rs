@@ -47,6 +47,14 @@ impl Paths {
             let why = format!("this port is {own}; choose ports of one network in RUSHMEM_NIC");
             return Err(no_path(why));
         }
+        if !own.partition.admits(peer.partition) {
+            let why = format!(
+                "its partition key is {}, and this port's is {}: they must name one partition, with a full member (0x8000) \
+                 among the two; change RUSHMEM_PARTITION",
+                peer.partition, own.partition
+            );
+            return Err(no_path(why));
+        }
         let path = match own.link {
             Link::InfiniBand => self.infiniband(peer),
             Link::Ethernet => self.ethernet(peer, self.mac(pd, peer).map_err(no_path)?),
@@ -60,6 +68,7 @@ impl Paths {
             rlid: peer.lid,
             sl: self.service_level,
             vhca_port_num: own.number,
+            pkey_index: self.port.pkey_index,
             ..Default::default()
         };
         if own.gid[..8] == peer.gid[..8] && !self.port.grh_required {
@@ -86,6 +95,7 @@ impl Paths {
             ecn: self.traffic_class & 3,
             eth_prio: self.service_level & 7,
             vhca_port_num: self.port.address.number,
+            pkey_index: self.port.pkey_index,
             ..Default::default()
         }
     }
@@ -195,15 +205,17 @@ fn address_of(address: *const libc::sockaddr) -> Option<Ipv6Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Partition;
 
     fn port(link: Link, gid: &str) -> PortAddress {
         let gid: Ipv6Addr = gid.parse().unwrap();
         let kind = NicKind::Hardware;
-        PortAddress { kind, link, number: 1, gid: gid.octets(), mac: [2, 0, 0, 0, 0, 7], lid: 9, mtu: 1024 }
+        let (mac, partition) = ([2, 0, 0, 0, 0, 7], Partition(0x8001));
+        PortAddress { kind, link, number: 1, gid: gid.octets(), mac, lid: 9, mtu: 1024, partition }
     }
 
     fn paths(link: Link, gid: &str) -> Paths {
-        let port = Port { address: port(link, gid), gid_index: 3, grh_required: false };
+        let port = Port { address: port(link, gid), gid_index: 3, pkey_index: 4, grh_required: false };
         let roce =
             RoceCap { r_roce_min_src_udp_port: 50000, r_roce_max_src_udp_port: 50001, ..Default::default() };
         Paths::new(port, 106, 5, &roce)
@@ -214,6 +226,7 @@ mod tests {
         let mut paths = paths(Link::InfiniBand, "fe80::1");
         let near = paths.infiniband(&port(Link::InfiniBand, "fe80::2"));
         assert_eq!((near.rlid, near.sl, near.grh, near.vhca_port_num), (9, 5, false, 1));
+        assert_eq!(near.pkey_index, 4);
         let far = paths.infiniband(&port(Link::InfiniBand, "fec0::2"));
         assert_eq!((far.rlid, far.grh, far.src_addr_index, far.rgid_rip[0]), (9, true, 3, 0xfe));
         assert!(far.hop_limit > 1);
@@ -228,7 +241,7 @@ mod tests {
         let path = paths.ethernet(&peer, peer.mac);
         assert_eq!((path.rgid_rip, path.rmac, path.src_addr_index), (peer.gid, peer.mac, 3));
         assert_eq!((path.dscp, path.ecn, path.eth_prio, path.grh, path.rlid), (26, 2, 5, false, 0));
-        assert_eq!(path.udp_sport, 50000);
+        assert_eq!((path.udp_sport, path.pkey_index), (50000, 4));
         let sports: Vec<_> = (0..3).map(|_| paths.ethernet(&peer, peer.mac).udp_sport).collect();
         assert_eq!(sports, [50001, 50000, 50001]);
     }

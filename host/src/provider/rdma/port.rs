@@ -5,14 +5,15 @@ use std::net::Ipv6Addr;
 
 use rdma_sys::{
     ___ibv_query_port, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_device_attr,
-    ibv_gid_entry, ibv_port_attr, ibv_port_state, ibv_query_device,
+    ibv_gid_entry, ibv_port_attr, ibv_port_state, ibv_query_device, ibv_query_pkey,
 };
 use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::caps::{QueryRoceAddress, QueryRoceAddressOut};
 
 use super::context::Context;
-use super::error::{RdmaError, errno_text};
+use super::error::{RdmaError, errno_text, last_errno};
 use super::ffi;
+use crate::config::{Config, Partition};
 use crate::provider::{Link, NicKind, PortAddress};
 
 /// `IBV_LINK_LAYER_INFINIBAND` and `IBV_LINK_LAYER_ETHERNET`.
@@ -26,12 +27,15 @@ pub(super) struct Port {
     pub(super) address: PortAddress,
     /// Where the GID stands in the port's table.
     pub(super) gid_index: u8,
+    /// Where the partition's key stands in the port's table.
+    pub(super) pkey_index: u16,
     /// InfiniBand packets carry a global route header even within the subnet.
     pub(super) grh_required: bool,
 }
 
-/// Looks at the device's ports and takes the wanted one, or the first that is active.
-pub(super) fn choose(context: &Context, wanted: Option<u8>) -> Result<Port, RdmaError> {
+/// Looks at the device's ports and takes the wanted one, or the first that is active; of its addresses and partitions those
+/// of the settings.
+pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> Result<Port, RdmaError> {
     // SAFETY: plain numbers and arrays of them, for which all zeros is a value.
     let mut device: ibv_device_attr = unsafe { zeroed() };
     // SAFETY: an open context and a live variable.
@@ -55,7 +59,7 @@ pub(super) fn choose(context: &Context, wanted: Option<u8>) -> Result<Port, Rdma
         let attr = query(context, number)?;
         match attr.state {
             ibv_port_state::IBV_PORT_ACTIVE | ibv_port_state::IBV_PORT_ACTIVE_DEFER => {
-                return describe(context, number, &attr, count);
+                return describe(context, number, &attr, count, config);
             }
             state => states.push(format!("port {number} is {}", state_name(state))),
         }
@@ -87,7 +91,13 @@ fn state_name(state: ibv_port_state::Type) -> &'static str {
     }
 }
 
-fn describe(context: &Context, number: u8, attr: &ibv_port_attr, ports: u8) -> Result<Port, RdmaError> {
+fn describe(
+    context: &Context,
+    number: u8,
+    attr: &ibv_port_attr,
+    ports: u8,
+    config: &Config,
+) -> Result<Port, RdmaError> {
     let unusable = |why| RdmaError::Unusable { nic: context.title().into(), why };
     let link = match attr.link_layer {
         layer if layer == LINK_LAYERS[1] => Link::Ethernet,
@@ -101,21 +111,34 @@ fn describe(context: &Context, number: u8, attr: &ibv_port_attr, ports: u8) -> R
     }
     let entries: Vec<Gid> =
         gids(context, attr, ports)?.into_iter().filter(|gid| gid.port == u32::from(number)).collect();
-    let Some(gid) = best(link, &entries) else {
-        let remedy = match link {
-            Link::Ethernet => {
+    let wanted = config.gid_index.0;
+    let Some(gid) = best(link, wanted, &entries) else {
+        let remedy = match (wanted, link) {
+            (Some(_), _) => "change RUSHMEM_GID_INDEX, or leave it out",
+            (None, Link::Ethernet) => {
                 "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and see \
                  that RoCE v2 is on"
             }
-            Link::InfiniBand => "see that a subnet manager runs on its network",
+            (None, Link::InfiniBand) => "see that a subnet manager runs on its network",
         };
+        let at = wanted.map_or(String::new(), |index| format!(" at index {index}"));
         let found = if entries.is_empty() { "none at all".into() } else { list(&entries) };
-        return Err(unusable(format!("port {number} has no usable GID (there is {found}): {remedy}")));
+        return Err(unusable(format!("port {number} has no usable GID{at} (there is {found}): {remedy}")));
     };
     let Ok(gid_index) = u8::try_from(gid.index) else {
         return Err(unusable(format!(
             "GID {} stands at index {}, behind the last of a QP",
             gid.gid, gid.index
+        )));
+    };
+    let keys = partitions(context, number, attr)?;
+    let Some((pkey_index, partition)) = membership(config.partition, &keys) else {
+        let keys: Vec<_> = keys.iter().map(|(_, key)| key.to_string()).collect();
+        return Err(unusable(format!(
+            "port {number} is not in partition {} (it has the keys {}): change RUSHMEM_PARTITION, or have the subnet \
+             manager let it in",
+            config.partition,
+            keys.join(", ")
         )));
     };
     Ok(Port {
@@ -127,8 +150,10 @@ fn describe(context: &Context, number: u8, attr: &ibv_port_attr, ports: u8) -> R
             mac: if link == Link::Ethernet { mac(context, number, gid) } else { [0; 6] },
             lid: attr.lid,
             mtu: 128 << attr.active_mtu.clamp(1, 5),
+            partition,
         },
         gid_index,
+        pkey_index,
         grh_required: attr.flags & GRH_REQUIRED != 0,
     })
 }
@@ -186,14 +211,15 @@ fn reach(gid: Ipv6Addr) -> Option<u8> {
     }
 }
 
-/// The entry to use: on Ethernet RoCE v2 only, IPv4 before routable IPv6 before link-local addresses; on InfiniBand the
-/// one that reaches furthest. The first of equals.
-fn best(link: Link, entries: &[Gid]) -> Option<&Gid> {
+/// The entry to use, at the wanted place if there is one: on Ethernet RoCE v2 only, IPv4 before routable IPv6 before
+/// link-local addresses; on InfiniBand the one that reaches furthest. The first of equals.
+fn best(link: Link, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
     let kind = match link {
         Link::Ethernet => IBV_GID_TYPE_ROCE_V2,
         Link::InfiniBand => IBV_GID_TYPE_IB,
     };
     let fit = entries.iter().filter(|entry| entry.kind == kind && reach(entry.gid).is_some());
+    let fit = fit.filter(|entry| wanted.is_none_or(|index| entry.index == u32::from(index)));
     fit.min_by_key(|entry| (reach(entry.gid), entry.index))
 }
 
@@ -204,7 +230,37 @@ fn list(entries: &[Gid]) -> String {
         IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
         _ => "of unknown type",
     };
-    entries.iter().map(|entry| format!("{} {}", entry.gid, kind(entry))).collect::<Vec<_>>().join(", ")
+    let line = |entry: &Gid| format!("{}: {} {}", entry.index, entry.gid, kind(entry));
+    entries.iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
+/// The keys in the port's table of partitions, and where they stand.
+fn partitions(
+    context: &Context,
+    number: u8,
+    attr: &ibv_port_attr,
+) -> Result<Vec<(u16, Partition)>, RdmaError> {
+    let mut keys = Vec::new();
+    for index in 0..attr.pkey_tbl_len {
+        let mut key = 0;
+        // SAFETY: an open context and a live variable.
+        let errno = unsafe { ibv_query_pkey(context.raw(), number, index.into(), &mut key) };
+        if errno != 0 {
+            let call = format!("ibv_query_pkey {number} {index}");
+            return Err(context.error(call, last_errno(), "See dmesg"));
+        }
+        let key = Partition(u16::from_be(key));
+        if key.number() != 0 {
+            keys.push((index, key));
+        }
+    }
+    Ok(keys)
+}
+
+/// The key with which the port is in the wanted partition: a full member's, if there are two.
+fn membership(wanted: Partition, keys: &[(u16, Partition)]) -> Option<(u16, Partition)> {
+    let of_it = keys.iter().filter(|(_, key)| key.number() == wanted.number());
+    of_it.max_by_key(|(_, key)| key.0).copied()
 }
 
 /// The Ethernet address that belongs to a GID: the device's own word, or that of its network interface. Zero where
@@ -266,7 +322,7 @@ mod tests {
             gid(7, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2),
             gid(8, "::ffff:10.0.0.2", IBV_GID_TYPE_ROCE_V2),
         ];
-        let index = |entries: &[Gid]| best(Link::Ethernet, entries).map(|gid| gid.index);
+        let index = |entries: &[Gid]| best(Link::Ethernet, None, entries).map(|gid| gid.index);
         assert_eq!(index(&table), Some(7));
         assert_eq!(index(&table[..7]), Some(4));
         assert_eq!(index(&table[..4]), Some(3));
@@ -275,14 +331,26 @@ mod tests {
         let mut backwards = table;
         backwards.reverse();
         assert_eq!(index(&backwards), Some(7), "the order of the answer does not count");
-        assert_eq!(best(Link::InfiniBand, &table), None);
+        assert_eq!(best(Link::InfiniBand, None, &table), None);
+        let at = |wanted| best(Link::Ethernet, Some(wanted), &table).map(|gid| gid.index);
+        assert_eq!([at(4), at(8), at(2), at(6), at(9)], [Some(4), Some(8), None, None, None]);
         let subnet = [gid(0, "fe80::5", IBV_GID_TYPE_IB), gid(1, "fec0::5", IBV_GID_TYPE_IB)];
-        assert_eq!(best(Link::InfiniBand, &subnet).map(|gid| gid.index), Some(1));
+        assert_eq!(best(Link::InfiniBand, None, &subnet).map(|gid| gid.index), Some(1));
     }
 
     #[test]
     fn what_there_is_is_listed() {
         let table = [gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1), gid(1, "::ffff:10.0.0.1", 9)];
-        assert_eq!(list(&table), "fe80::1 RoCE v1, ::ffff:10.0.0.1 of unknown type");
+        assert_eq!(list(&table), "0: fe80::1 RoCE v1, 1: ::ffff:10.0.0.1 of unknown type");
+    }
+
+    #[test]
+    fn a_port_is_in_the_partitions_of_its_table() {
+        let keys = [(0, 0xffff), (2, 0x0001), (5, 0x8001), (6, 0x0007)].map(|(i, key)| (i, Partition(key)));
+        let found = |wanted| membership(Partition(wanted), &keys);
+        assert_eq!(found(0xffff), Some(keys[0]));
+        assert_eq!([found(0x8001), found(0x1)], [Some(keys[2]); 2], "a full member, as far as it is one");
+        assert_eq!(found(0x8007), Some(keys[3]));
+        assert_eq!(found(0x8002), None);
     }
 }

@@ -5,6 +5,7 @@ use super::core_in;
 use super::qp::{Qp, state};
 use crate::abi::{self, access, command, qp_attr, qp_state};
 use crate::attrs::Call;
+use crate::device::PKEYS;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::opened::Opened;
@@ -24,7 +25,7 @@ pub(super) fn modify(opened: &mut Opened, number: u64, call: &Call) -> Result<()
     let (qpn, service, before) = (qp.qpn, qp.service, qp.attributes);
     let mask = request.attr_mask;
     if mask & qp_attr::PORT != 0 && request.port_num != 1
-        || mask & qp_attr::PKEY_INDEX != 0 && request.pkey_index != 0
+        || mask & qp_attr::PKEY_INDEX != 0 && usize::from(request.pkey_index) >= PKEYS.len()
     {
         return Err(Errno::EINVAL);
     }
@@ -141,6 +142,7 @@ impl Step<'_> {
     fn init(&self) -> Result<(), Errno> {
         let mut context = self.access();
         context.primary_address_path.vhca_port_num = self.attributes.port_num;
+        context.primary_address_path.pkey_index = self.attributes.pkey_index;
         context.q_key = self.attributes.qkey;
         self.opened.execute(&Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).map(drop)
     }
