@@ -1,13 +1,16 @@
 //! The launcher's side of a job: lets PEs in, relays their collective calls, and tells of lost ones.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Write};
+use std::io::{BufReader, ErrorKind, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use socket2::SockRef;
 
 use super::auth::{Role, Token, nonce};
 use super::dial::tune;
@@ -21,6 +24,9 @@ use super::wire::{
 
 /// How long a stranger may take to prove itself.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether one that waits for the next job has given up.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Strangers that are heard at the same time, besides one for each PE.
 const STRANGERS: usize = 64;
@@ -289,11 +295,11 @@ impl Shared {
             Err(error) => return refuse(&mut stream, error.to_string()),
         };
         {
-            let begin = Instant::now();
             let mut state = lock(&self.state);
-            // One that comes for the next job may be faster than another that leaves the last one.
-            while state.job.is_early(pe) && begin.elapsed() < HANDSHAKE {
-                state = self.wait(state, HANDSHAKE.saturating_sub(begin.elapsed()));
+            // One that comes for the next job may be faster than another that leaves the last one: until it gives up, or
+            // goes.
+            while state.job.is_early(pe) && !has_more(&stream) {
+                state = self.wait(state, LOOK);
             }
             if state.job.is_over() {
                 state.begin_again();
@@ -527,6 +533,13 @@ fn outbox(stream: &TcpStream, end: impl Send + 'static) -> Result<Outbox, Error>
         drop(end);
     };
     spawn(name, write).map(|_| outbox)
+}
+
+/// Whether something has come that nobody has read, or the end.
+fn has_more(stream: &TcpStream) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    let found = SockRef::from(stream).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    !found.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 fn refuse(stream: &mut TcpStream, reason: String) {

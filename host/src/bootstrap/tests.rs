@@ -146,6 +146,27 @@ fn who_waits_for_the_end_of_a_job_is_not_held_up_by_a_pe_that_comes_for_the_next
 }
 
 #[test]
+fn who_waits_in_vain_for_the_end_of_the_last_job_is_told_who_is_in_it() {
+    let (server, token) = server(2, Duration::ZERO);
+    let join = |pe, timeout| Tcp::join(member(&server, &token, pe, 2, timeout));
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| join(0, LONG).unwrap());
+        join(1, LONG).unwrap().finish().unwrap();
+        let slow = slow.join().unwrap();
+
+        let error = join(1, Duration::from_millis(300)).err().unwrap().to_string();
+        assert!(error.contains("next job of these processes, and PE 0 did not finish"), "{error}");
+        // Nobody is hurt by that.
+        let next = scope.spawn(|| join(1, LONG).unwrap());
+        thread::sleep(Duration::from_millis(300));
+        slow.finish().unwrap();
+        let first = join(0, LONG).unwrap();
+        first.finish().unwrap();
+        next.join().unwrap().finish().unwrap();
+    });
+}
+
+#[test]
 fn different_tags_are_an_error_for_all() {
     both_ways(3, LONG, |pe| {
         let tag = if pe.pe() == 1 { "qps" } else { "heap" };
