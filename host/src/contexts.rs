@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rushmem_device::{Claim, Context};
+use rushmem_device::{Claim, Context, PerGpu};
 
 use crate::queues::{Service, Shape};
 use crate::{Error, Pe, Result};
@@ -16,7 +16,7 @@ pub(crate) struct Contexts {
     shape: Shape,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Set {
     sharing: Option<TypeId>,
     in_use: bool,
@@ -46,13 +46,22 @@ impl Contexts {
         Ok(place as u32)
     }
 
-    fn give_back(&self, sharing: TypeId, index: u32, service: &Service, until: Instant) -> Result<()> {
-        let known = Some(Set { sharing: Some(sharing), in_use: true });
-        let found = self.sets().get(index as usize).copied();
-        if found.map(|set| (set.sharing, set.in_use)) != known.map(|set| (set.sharing, set.in_use)) {
+    fn check(&self, call: &'static str, sharing: TypeId, index: u32) -> Result<()> {
+        if self.sets().get(index as usize) != Some(&Set { sharing: Some(sharing), in_use: true }) {
             let what = format!("context {index} is not there, or has been destroyed");
-            return Err(Error::Misuse { call: "destroy_context", what });
+            return Err(Error::Misuse { call, what });
         }
+        Ok(())
+    }
+
+    /// What the host initiates through this context uses the sets of queues from this one on.
+    pub(crate) fn set(&self, call: &'static str, context: Context) -> Result<u32> {
+        self.check(call, TypeId::of::<PerGpu>(), context.index())?;
+        Ok(self.shape.context_set(context.index()))
+    }
+
+    fn give_back(&self, sharing: TypeId, index: u32, service: &Service, until: Instant) -> Result<()> {
+        self.check("destroy_context", sharing, index)?;
         service.drain(self.shape.context_qps(index), until)?;
         if let Some(set) = self.sets().get_mut(index as usize) {
             set.in_use = false;
@@ -62,8 +71,9 @@ impl Contexts {
 }
 
 impl Pe {
-    /// Makes a context: queues of its own, which a kernel uses by [`Ctx::context`](rushmem_device::Ctx::context). What is
-    /// posted there is ordered and completed by itself. Not collective. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
+    /// Makes a context: queues of its own, which a kernel uses by [`Ctx::context`](rushmem_device::Ctx::context), and the host
+    /// by a stream ([`Stream::with_context`](crate::Stream::with_context)). What is posted there is ordered and completed by
+    /// itself. Not collective. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
     ///
     /// ```ignore
     /// let halo = pe.context::<PerGpu>()?;

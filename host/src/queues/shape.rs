@@ -68,11 +68,15 @@ impl Shape {
         u64::from(self.shared_sets) + u64::from(self.block_sets) + u64::from(self.exclusive_sets)
     }
 
+    /// First of the sets of QPs of context `index`, of which it has one for each rail.
+    pub(crate) fn context_set(&self, index: u32) -> u32 {
+        (self.other_sets() as u32 + index) * self.rails
+    }
+
     /// The QPs of context `index`.
     pub(crate) fn context_qps(&self, index: u32) -> std::ops::Range<usize> {
-        let each = u64::from(self.rails) * u64::from(self.n_pes);
-        let first = (self.other_sets() + u64::from(index)) * each;
-        first as usize..(first + each) as usize
+        let first = self.context_set(index) as usize * self.n_pes as usize;
+        first..first + self.rails as usize * self.n_pes as usize
     }
 
     /// QPs that each rail has memory for, within the budget.

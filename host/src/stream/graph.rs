@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rushmem_device::Ctx;
 use rushmem_device::abi::DevAddr;
 use rushmem_runtime_kernels::code::Order;
 
@@ -49,8 +50,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn record(&self, pe: &Pe, op: Op) -> Result<()> {
-        let (ctx, table) = pe.context_for(&op.call)?;
+    pub(super) fn record(&self, pe: &Pe, (ctx, table): (Ctx, Arc<Table>), op: Op) -> Result<()> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table);
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         // Each step has a number of its own, so that those behind one that fails can tell that it is not they.
@@ -74,11 +74,11 @@ impl<'a> Stream<'a> {
         let place = pe.work().board.take(std::time::Duration::ZERO)?;
         let word = pe.work().board.addr(place.index);
         let recorder = Recorder { word, steps: Mutex::default(), tables: Mutex::default() };
-        let stream = Stream { pe, sink: Sink::Recorder(recorder) };
+        let stream = Stream { pe, sink: Sink::Recorder(recorder), context: self.context };
         queue(&stream)?;
-        let Sink::Recorder(recorder) = &stream.sink else { unreachable!("made above") };
         // The one behind a step that fails keeps that from running again: the last one must have one, too.
-        recorder.record(pe, pe.op_order("the end of a graph", Order::Nothing))?;
+        stream.enqueue(pe.op_order("the end of a graph", Order::Nothing))?;
+        let Sink::Recorder(recorder) = &stream.sink else { unreachable!("made above") };
         let steps = std::mem::take(&mut *recorder.steps.lock().unwrap_or_else(PoisonError::into_inner));
         let tables = std::mem::take(&mut *recorder.tables.lock().unwrap_or_else(PoisonError::into_inner));
         let len = steps.len() - 1;

@@ -1,7 +1,7 @@
 //! Streams: operations and kernels of one PE that are done one after the other, beside those of other streams.
 //!
 //! Each operation is a kernel of the runtime's that makes the very call of the device API which it is named after, on the
-//! PE's default context; so what holds there holds here. An operation begins when the one before it in its stream has
+//! PE's default context, or on that of [`Stream::with_context`]; so what holds there holds here. An operation begins when the one before it in its stream has
 //! ended, and ends when that call would return: a `put` when its source may be reused, a `put_nbi` when it is posted, a
 //! wait when the word compares so. Nothing is ordered with other streams, with the host's own calls, or with
 //! [`Pe::launch`], unless an event or a signal does it.
@@ -20,7 +20,9 @@ mod collectives;
 mod graph;
 mod ops;
 
+use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
+use rushmem_device::{Context, Ctx};
 
 pub use graph::Graph;
 pub(crate) use graph::Recorded;
@@ -36,6 +38,8 @@ use crate::{Error, Pe, Result};
 pub struct Stream<'a> {
     pe: &'a Pe,
     sink: Sink,
+    /// What its operations go through; none for the PE's default context.
+    context: Option<Context>,
 }
 
 /// Where operations go.
@@ -72,7 +76,7 @@ impl Pe {
 
     fn stream_on(&self, queue: Box<dyn machine::Queue>) -> Result<Stream<'_>> {
         let place = self.work().board.take(std::time::Duration::ZERO)?;
-        Ok(Stream { pe: self, sink: Sink::Line(Line::new(queue, place.index), place) })
+        Ok(Stream { pe: self, sink: Sink::Line(Line::new(queue, place.index), place), context: None })
     }
 }
 
@@ -82,12 +86,32 @@ impl Stream<'_> {
         self.pe
     }
 
+    /// The same stream, whose operations go through `context` from now on: what they issue is ordered and completed by
+    /// itself. [`Stream::fence`], [`Stream::quiet`] and barriers then cover what was issued to that context, by whatever
+    /// stream or kernel, and nothing else. Kernels that are launched on the stream are given the context as an argument, if
+    /// they are to use it. OpenSHMEM 1.6 section 9.5, the calls with a context.
+    ///
+    /// ```ignore
+    /// let halo = pe.context::<PerGpu>()?;
+    /// let stream = pe.stream()?.with_context(halo)?;
+    /// stream.put_nbi(dst, src, 1)?;
+    /// stream.quiet()?;
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the context has been destroyed; so do operations that are queued after that.
+    pub fn with_context(mut self, context: Context) -> Result<Self> {
+        self.pe.contexts.set("Stream::with_context", context)?;
+        self.context = Some(context);
+        Ok(self)
+    }
+
     /// Queues a kernel. As [`Pe::launch`], other PEs need to launch nothing.
     ///
     /// # Errors
     /// What keeps the machine from launching it; what goes wrong in the kernel is for [`Stream::wait`].
     pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
-        self.enqueue(Op { name: call.name, grid, call })
+        self.queue(Op { name: call.name, grid, call }, None)
     }
 
     /// Waits until all that is in the stream has ended. NVSHMEM's users call `cudaStreamSynchronize`.
@@ -128,14 +152,26 @@ impl Stream<'_> {
     }
 
     fn enqueue(&self, op: Op) -> Result<()> {
+        let set = self.context.map(|context| self.pe.contexts.set(op.name, context));
+        self.queue(op, set.transpose()?)
+    }
+
+    /// Queues a kernel, which posts to the sets of queues from `set` on unless it takes others.
+    fn queue(&self, op: Op, set: Option<u32>) -> Result<()> {
+        let (ctx, table) = self.pe.context_for(&op.call)?;
+        let ctx = set.map_or(ctx, |set| narrowed(ctx, set));
         match &self.sink {
-            Sink::Line(line, _) => {
-                let ctx = self.pe.context_for(&op.call)?;
-                line.launch(self.pe, ctx, op.name, op.grid, op.call).map(drop)
-            }
-            Sink::Recorder(recorder) => recorder.record(self.pe, op),
+            Sink::Line(line, _) => line.launch(self.pe, (ctx, table), op.name, op.grid, op.call).map(drop),
+            Sink::Recorder(recorder) => recorder.record(self.pe, (ctx, table), op),
         }
     }
+}
+
+/// A context that posts to the sets of queues from `set` on, one for each rail.
+fn narrowed(ctx: Ctx, set: u32) -> Ctx {
+    let parts = CtxParts { first_set: set, n_sets: ctx.parts().rails, ..*ctx.parts() };
+    // SAFETY: the parts are a context's, and the sets those of a context of the host's, which all threads may post to.
+    unsafe { Ctx::from_parts(parts) }
 }
 
 impl Drop for Stream<'_> {

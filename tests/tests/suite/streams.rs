@@ -1,7 +1,7 @@
 //! Operations on streams: in order, beside each other, recorded and launched again.
 
 use rushmem::{Error, Pe, Stream, Words};
-use rushmem_device::{Cmp, Error as Code, Signal, SignalOp};
+use rushmem_device::{Cmp, Error as Code, PerGpu, Signal, SignalOp};
 use rushmem_test_kernels::{await_round, expect, fill_with, next_round, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
 
@@ -85,60 +85,108 @@ fn a_wait_holds_up_its_own_stream_only() {
     }
 }
 
+/// Queues every operation towards the next PE, and checks what came of it.
+fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
+    let (words, old) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(8)?);
+    let (signals, data) = (pe.alloc::<Signal>(4)?, pe.alloc::<u64>(2)?);
+    let (flags, wanted) = (pe.alloc::<i64>(3)?, pe.alloc::<i64>(3)?);
+    let to = next(pe);
+    pe.write(wanted, &[-1, -2, -3])?;
+    pe.barrier()?;
+    let word = words.at(0);
+    stream.atomic_set(word, 12, to)?;
+    stream.atomic_add(word, 1, to)?;
+    stream.atomic_and(word, 9, to)?;
+    stream.atomic_or(word, 2, to)?;
+    stream.atomic_xor(word, 1, to)?;
+    stream.atomic_fetch(word, old.at(0), to)?;
+    stream.atomic_swap(word, 100, old.at(1), to)?;
+    stream.atomic_fetch_add(word, 5, old.at(2), to)?;
+    stream.atomic_fetch_and(word, 0x6f, old.at(3), to)?;
+    stream.atomic_fetch_or(word, 0x10, old.at(4), to)?;
+    stream.atomic_fetch_xor(word, 0x01, old.at(5), to)?;
+    stream.atomic_compare_swap(word, 0x79, 1, old.at(6), to)?;
+    stream.atomic_compare_swap(word, 0x78, 1, old.at(7), to)?;
+
+    stream.p(data.at(0), 77, to)?;
+    stream.fence()?;
+    stream.signal_op(signals.at(0), SignalOp::Set, 5, to)?;
+    stream.signal_op(signals.at(0), SignalOp::Add, 6, to)?;
+    stream.put_signal_nbi(signals.slice(2..3), signals.slice(3..4), signals.at(1), SignalOp::Add, 8, to)?;
+    for (i, value) in [-1, -2, -3].into_iter().enumerate() {
+        stream.p(flags.at(i), value, to)?;
+    }
+    stream.quiet()?;
+    stream.signal_wait_until(signals.at(0), Cmp::Eq, 11)?;
+    stream.wait_until(signals.at(1), Cmp::Ge, 8)?;
+    stream.wait_until_all(&Words::new(flags, Cmp::Lt, 0))?;
+    stream.wait_until_all(&Words::each(flags, Cmp::Eq, wanted))?;
+    stream.sync_all()?;
+    stream.wait()?;
+    assert_eq!(pe.read(old)?, [10, 10, 100, 0x69, 0x69, 0x79, 0x78, 0x78]);
+    assert_eq!(pe.read(words.slice(0..1))?, [1]);
+    assert_eq!(pe.read(data)?, [77, 0]);
+    pe.barrier()
+}
+
 #[test]
 fn every_operation_works_on_a_stream() {
     for setup in setups::all() {
-        setup.run(|pe| {
-            let (words, old) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(8)?);
-            let (signals, data) = (pe.alloc::<Signal>(4)?, pe.alloc::<u64>(2)?);
-            let (flags, wanted) = (pe.alloc::<i64>(3)?, pe.alloc::<i64>(3)?);
-            let to = next(pe);
-            pe.write(wanted, &[-1, -2, -3])?;
-            pe.barrier()?;
-            let stream = pe.stream()?;
-            let word = words.at(0);
-            stream.atomic_set(word, 12, to)?;
-            stream.atomic_add(word, 1, to)?;
-            stream.atomic_and(word, 9, to)?;
-            stream.atomic_or(word, 2, to)?;
-            stream.atomic_xor(word, 1, to)?;
-            stream.atomic_fetch(word, old.at(0), to)?;
-            stream.atomic_swap(word, 100, old.at(1), to)?;
-            stream.atomic_fetch_add(word, 5, old.at(2), to)?;
-            stream.atomic_fetch_and(word, 0x6f, old.at(3), to)?;
-            stream.atomic_fetch_or(word, 0x10, old.at(4), to)?;
-            stream.atomic_fetch_xor(word, 0x01, old.at(5), to)?;
-            stream.atomic_compare_swap(word, 0x79, 1, old.at(6), to)?;
-            stream.atomic_compare_swap(word, 0x78, 1, old.at(7), to)?;
+        setup.run(|pe| every_operation(pe, &pe.stream()?));
+    }
+}
 
-            stream.p(data.at(0), 77, to)?;
-            stream.fence()?;
-            stream.signal_op(signals.at(0), SignalOp::Set, 5, to)?;
-            stream.signal_op(signals.at(0), SignalOp::Add, 6, to)?;
-            stream.put_signal_nbi(
-                signals.slice(2..3),
-                signals.slice(3..4),
-                signals.at(1),
-                SignalOp::Add,
-                8,
-                to,
-            )?;
-            for (i, value) in [-1, -2, -3].into_iter().enumerate() {
-                stream.p(flags.at(i), value, to)?;
-            }
-            stream.quiet()?;
-            stream.signal_wait_until(signals.at(0), Cmp::Eq, 11)?;
-            stream.wait_until(signals.at(1), Cmp::Ge, 8)?;
-            stream.wait_until_all(&Words::new(flags, Cmp::Lt, 0))?;
-            stream.wait_until_all(&Words::each(flags, Cmp::Eq, wanted))?;
-            stream.sync_all()?;
-            stream.wait()?;
-            assert_eq!(pe.read(old)?, [10, 10, 100, 0x69, 0x69, 0x79, 0x78, 0x78], "{setup}");
-            assert_eq!(pe.read(words.slice(0..1))?, [1], "{setup}");
-            assert_eq!(pe.read(data)?, [77, 0], "{setup}");
-            pe.barrier()
+#[test]
+fn every_operation_works_on_a_context_of_the_hosts() {
+    for setup in setups::all() {
+        setup.with("context_qps", 1).run(|pe| {
+            let context = pe.context::<PerGpu>()?;
+            let stream = pe.stream()?.with_context(context)?;
+            every_operation(pe, &stream)?;
+            pe.destroy_context(context)?;
+            let gone = stream.quiet().unwrap_err();
+            assert!(matches!(gone, Error::Misuse { call: "quiet on a stream", .. }), "{gone}");
+            drop(stream);
+            let gone = pe.stream()?.with_context(context).err().unwrap();
+            assert!(matches!(gone, Error::Misuse { call: "Stream::with_context", .. }), "{gone}");
+            Ok(())
         });
     }
+}
+
+/// What is issued through a context goes to queues that nothing else uses, recorded or not.
+#[test]
+fn a_context_of_the_hosts_has_queues_of_its_own() {
+    let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("context_qps", 1);
+    setup.run(|pe| {
+        let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
+        let executed =
+            || -> rushmem::Result<Vec<u16>> { Ok(pe.qps()?.iter().map(|qp| qp.executed).collect()) };
+        let context = pe.context::<PerGpu>()?;
+        let (plain, own) = (pe.stream()?, pe.stream()?.with_context(context)?);
+        own.put_nbi(dst, src, next(pe))?;
+        own.quiet()?;
+        own.wait()?;
+        pe.barrier()?;
+        let [first] = executed()?[..] else { panic!("{:?}", pe.qps()) };
+
+        plain.put_nbi(dst, src, next(pe))?;
+        plain.quiet()?;
+        plain.wait()?;
+        pe.barrier()?;
+        let [default, still] = executed()?[..] else { panic!("{:?}", pe.qps()) };
+        assert!(default > 0 && still == first, "{default} {still} {first}");
+
+        let graph = own.capture(|own| {
+            own.put_nbi(dst, src, next(pe))?;
+            own.quiet()
+        })?;
+        graph.launch(&plain)?;
+        plain.wait()?;
+        let [unused, more] = executed()?[..] else { panic!("{:?}", pe.qps()) };
+        assert!(unused == default && more > first, "{unused} {default} {more} {first}");
+        pe.barrier()
+    });
 }
 
 #[test]
