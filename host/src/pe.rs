@@ -84,7 +84,8 @@ impl Pe {
         let peers = reach.descriptors(&config, heap.addr);
         let table = Table::new(&*machine, &heap, shape)?;
         state.write_pe(me, control.addr, config.timeout, table.parts_at())?;
-        state.describe(&links.descriptors(), &peers)?;
+        state.describe_qps(&links.descriptors())?;
+        state.describe_peers(&peers)?;
         let work = Work::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
         let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
@@ -203,6 +204,26 @@ impl Pe {
     /// [`Error::Nic`] if one refuses to tell.
     pub fn qps(&self) -> Result<Vec<QpInfo>> {
         self.service.query()
+    }
+
+    /// Ends all QPs of the job, and lets them be made anew as they are used: after an error that has ended some of them, the
+    /// job can go on. Collective. No kernel runs on any PE, and nothing is queued on a stream; what was posted and is not
+    /// complete may have arrived or not. Memory keeps what it holds, the words of teams included: a collective call of kernels
+    /// that was given up halfway is not mended by this.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if a PE calls something else, [`Error::Bootstrap`], [`Error::PeerLost`]; what a NIC or the machine
+    /// refuses.
+    pub fn reset_queues(&self) -> Result<()> {
+        self.agree("reset_queues", "")?;
+        let reset = self.service.reset();
+        // Nobody connects before all have done it.
+        self.barrier()?;
+        reset?;
+        match self.config.connect {
+            ConnectKind::Eager => self.service.connect_all(self.config.bootstrap_timeout),
+            ConnectKind::Lazy => Ok(()),
+        }
     }
 
     /// Waits for all PEs, on the host. Collective.

@@ -34,6 +34,8 @@ pub(crate) struct Card {
 /// What PEs say to each other about the QP of a set between them.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Letter {
+    /// How often connections had begun anew when it was written: one from before is for nobody.
+    era: u64,
     set: u64,
     news: News,
 }
@@ -77,6 +79,8 @@ pub(crate) struct Links {
     tries: Tries,
     /// PEs that no kernel posts to.
     direct: Vec<bool>,
+    /// How often connections have begun anew.
+    era: u64,
 }
 
 impl Links {
@@ -93,7 +97,7 @@ impl Links {
         let links = (0..shape.qps()).map(|_| Link::default()).collect();
         let used = vec![0; rails.len()];
         let direct = vec![false; shape.n_pes as usize];
-        Self { links, rails, used, cards, state, handshakes, shape, me, tries, direct }
+        Self { links, rails, used, cards, state, handshakes, shape, me, tries, direct, era: 0 }
     }
 
     /// The same without connections to the PEs that are true in `direct`: no kernel posts to these.
@@ -126,6 +130,21 @@ impl Links {
             }
         };
         (0..self.links.len()).map(describe).collect()
+    }
+
+    /// Ends all connections: what kernels and NICs know of QPs is as at the start. No kernel runs on any PE.
+    ///
+    /// # Errors
+    /// If the machine cannot write its memory.
+    pub(super) fn reset(&mut self) -> Result<()> {
+        self.era += 1;
+        self.links.iter_mut().for_each(|link| *link = Link::default());
+        for (rail, used) in self.rails.iter().zip(&mut self.used) {
+            (0..std::mem::take(used)).try_for_each(|slot| rail.clear(slot))?;
+        }
+        self.handshakes.clear()?;
+        self.state.clear_slots()?;
+        self.state.describe_qps(&self.descriptors())
     }
 
     /// A key of each NIC over `memory`.
@@ -201,7 +220,7 @@ impl Links {
     /// # Errors
     /// Why it cannot be connected; its kernels and its peer are told.
     pub(crate) fn want(&mut self, i: usize, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let (peer, set) = self.place(i);
+        let ((peer, set), era) = (self.place(i), self.era);
         if self.links[i].pair.is_some() || self.links[i].failed {
             return Ok(());
         }
@@ -211,7 +230,7 @@ impl Links {
                 self.links[i].peer_ready = true;
                 return self.publish_if_ready(i);
             }
-            post((peer, Letter { set, news: News::Qp { qpn, ready: false } }));
+            post((peer, Letter { era, set, news: News::Qp { qpn, ready: false } }));
             Ok(())
         });
         outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
@@ -227,7 +246,7 @@ impl Links {
             let what = format!("PE {from} wants to connect QP set {}, which this job has not", letter.set);
             return Err(Error::Misuse { call: "connect", what });
         }
-        if self.links[i].failed {
+        if self.links[i].failed || letter.era != self.era {
             return Ok(());
         }
         let (qpn, ready) = match letter.news {
@@ -242,7 +261,7 @@ impl Links {
     }
 
     fn advance(&mut self, i: usize, qpn: u32, ready: bool, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let (peer, set) = self.place(i);
+        let ((peer, set), era) = (self.place(i), self.era);
         let mine = self.make(i)?;
         if !self.links[i].ready {
             self.connect(i, qpn)?;
@@ -250,7 +269,7 @@ impl Links {
         let link = &mut self.links[i];
         link.peer_ready |= ready;
         if !std::mem::replace(&mut link.told, true) {
-            post((peer, Letter { set, news: News::Qp { qpn: mine, ready: true } }));
+            post((peer, Letter { era, set, news: News::Qp { qpn: mine, ready: true } }));
         }
         self.publish_if_ready(i)
     }
@@ -307,7 +326,7 @@ impl Links {
             tracing::error!("the kernels cannot be told that there is no connection: {error}");
         }
         if let Some(post) = post.filter(|_| peer != self.me) {
-            post((peer, Letter { set, news: News::Failed { why: why.into() } }));
+            post((peer, Letter { era: self.era, set, news: News::Failed { why: why.into() } }));
         }
         Error::NoConnection { pe: self.me, peer, why: why.into() }
     }
@@ -416,6 +435,26 @@ mod tests {
     }
 
     #[test]
+    fn letters_of_before_are_for_nobody() {
+        for delivered in 0..3 {
+            let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+            job.want(0, 1).unwrap();
+            (0..delivered).for_each(|_| job.deliver(0).unwrap().unwrap());
+            job.links.iter_mut().for_each(|links| links.reset().unwrap());
+            while let Some(outcome) = job.deliver(0) {
+                outcome.unwrap();
+            }
+            assert!(job.links.iter().all(|links| links.connected() == 0 && links.links[0].pair.is_none()));
+
+            job.want(1, 0).unwrap();
+            while let Some(outcome) = job.deliver(0) {
+                outcome.unwrap();
+            }
+            assert!(job.links.iter().all(|links| links.connected() == 1));
+        }
+    }
+
+    #[test]
     fn a_side_without_memory_tells_the_other() {
         let config = config(&[("sq_depth", "4"), ("queue_memory", "1")]);
         let mut job = Job::new(3, &config);
@@ -441,7 +480,7 @@ mod tests {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
         let qp = News::Qp { qpn: 1, ready: true };
         for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
-            let letter = Letter { set, news: qp.clone() };
+            let letter = Letter { era: 0, set, news: qp.clone() };
             assert!(job.links[0].hear(from, letter, &mut |_| panic!("an answer")).is_err());
         }
     }

@@ -138,6 +138,16 @@ impl Service {
         qps.try_for_each(|i| self.shared.lock().links.drain(i, until))
     }
 
+    /// Ends all connections, as at the start. No kernel runs on any PE.
+    ///
+    /// # Errors
+    /// If the machine cannot write its memory.
+    pub(crate) fn reset(&self) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.failure = None;
+        state.links.reset()
+    }
+
     /// QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
         self.shared.lock().links.connected()

@@ -31,6 +31,11 @@ impl Handshakes {
         (i * size_of::<Handshake>()) as u64
     }
 
+    /// Forgets what was asked and answered.
+    pub(super) fn clear(&self) -> Result<()> {
+        self.0.write(0, &vec![0; self.0.memory.len() as usize])
+    }
+
     /// The handshake of QP `i`, for kernels.
     pub(super) fn addr(&self, i: usize) -> DevAddr {
         self.0.addr.add(Self::at(i))
@@ -122,14 +127,22 @@ impl StateMap {
         (Self::entry_at(shape.qps()) + 2 * shape.slots() * shape.depth * 8).next_multiple_of(128)
     }
 
-    /// Writes what is known from the start: all QPs without connection, and how peers are reached. The addresses are
-    /// [`StateMap::qp_table`] and [`StateMap::peer_table`].
-    pub(crate) fn describe(&self, qps: &[QpDesc], peers: &[PeerDesc]) -> Result<()> {
+    /// Writes what is known of QPs from the start: none is connected. Their table is [`StateMap::qp_table`].
+    pub(crate) fn describe_qps(&self, qps: &[QpDesc]) -> Result<()> {
         let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() };
         let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
-        self.region.write(Self::QPS_AT, bytemuck::cast_slice(&entries))?;
-        let peers_at = Self::peers_at(&self.shape);
-        self.region.write(peers_at, bytemuck::cast_slice(peers))
+        self.region.write(Self::QPS_AT, bytemuck::cast_slice(&entries))
+    }
+
+    /// Forgets how far QPs have come that were in slots.
+    pub(super) fn clear_slots(&self) -> Result<()> {
+        let at = Self::entry_at(self.shape.qps());
+        self.region.write(at, &vec![0; (Self::peers_at(&self.shape) - at) as usize])
+    }
+
+    /// Writes how peers are reached. Their table is [`StateMap::peer_table`].
+    pub(crate) fn describe_peers(&self, peers: &[PeerDesc]) -> Result<()> {
+        self.region.write(Self::peers_at(&self.shape), bytemuck::cast_slice(peers))
     }
 
     /// Changes the key of `pe`'s heap in the descriptors.

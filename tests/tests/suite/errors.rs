@@ -207,6 +207,43 @@ fn a_pe_that_stays_away_from_a_barrier_is_missed() {
 }
 
 #[test]
+fn after_an_error_queues_are_made_anew() {
+    for (cq, depth, connect, nics) in
+        [("ring", 1024, "lazy", 1), ("ring", 2, "eager", 2), ("collapsed", 8, "lazy", 2)]
+    {
+        let setup = Setup::new(3).with("peer_path", "nic").with("cq", cq).with("sq_depth", depth);
+        let setup = setup.with("connect", connect).with("nics_per_pe", nics);
+        setup.run(|pe| {
+            let (n, me) = (pe.n_pes(), pe.my_pe());
+            let (dst, src) = (pe.alloc::<u64>(4 * n as usize)?, pe.alloc::<u64>(4)?);
+            let codes = pe.alloc::<u32>(3 * n as usize)?;
+            for round in 1..4 {
+                pe.write(dst, &vec![0; 4 * n as usize])?;
+                pe.write(src, &[100 * round + u64::from(me); 4])?;
+                pe.barrier()?;
+                pe.run(grid(n, 32), report_puts(dst, src, codes))?;
+                pe.barrier()?;
+                let wanted: Vec<u64> = (0..n).flat_map(|from| [100 * round + u64::from(from); 4]).collect();
+                assert_eq!((pe.read(codes)?, pe.read(dst)?), (vec![1000; 3 * n as usize], wanted), "{setup}");
+                pe.barrier()?;
+
+                // Each round ends the QPs between two others.
+                let (one, other) = (round as u32 % n, (round as u32 + 1) % n);
+                if me == one {
+                    pe.corrupt_rkey(other)?;
+                }
+                let told = pe.run(grid(n, 32), report_puts(dst, src, codes));
+                assert!(me != one || matches!(told, Err(Error::Device { .. })), "{setup}: {told:?}");
+                pe.barrier()?;
+                pe.reset_queues()?;
+                assert!(connect == "eager" || pe.connected_qps() == 0, "{setup}");
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn a_wrong_key_ends_one_queue_pair_and_nothing_else() {
     for (cq, depth) in [("ring", 1024), ("ring", 2), ("collapsed", 8)] {
         let setup = Setup::new(3).with("peer_path", "nic").with("cq", cq).with("sq_depth", depth);
