@@ -49,6 +49,17 @@ pub enum Error {
          has told"
     )]
     Unrecorded,
+    /// The same, and a QP is there that an earlier error has ended: what uses it fails without a record of its own.
+    #[error(
+        "it returned an error of which there is no record, and QP {qpn:#x} towards PE {peer} was ended by an earlier one, \
+         which was told then; once all PEs have called Pe::reset_queues, there are new QPs"
+    )]
+    Poisoned {
+        /// The PE at its other end.
+        peer: u32,
+        /// Its number.
+        qpn: u32,
+    },
     /// A grid whose blocks cannot all run at once.
     #[error(
         "all blocks of {kernel} must run at once, since it is launched on all PEs together: PE {pe} has room for {room} \

@@ -127,7 +127,7 @@ impl Error {
             Error::Unavailable { .. } => Status::NotSupported,
             Error::Operation { cause, .. } => cause.status(),
             Error::NotRun { .. } | Error::GridTooLarge { .. } => Status::LaunchFailed,
-            Error::Unrecorded => Status::Kernel,
+            Error::Unrecorded | Error::Poisoned { .. } => Status::Kernel,
             Error::Mismatch { .. } | Error::MixedNics { .. } | Error::Elsewhere { .. } => Status::Asymmetric,
             Error::Device { .. } => Status::Kernel,
             Error::Nic(_) | Error::SoftNic(_) | Error::Probe { .. } | Error::NoConnection { .. } => {

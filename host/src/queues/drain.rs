@@ -61,7 +61,7 @@ pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Pair, until: I
 
 impl StateMap {
     /// The words of QP `i`.
-    fn read_qp(&self, i: u64) -> Result<QpState> {
+    pub(super) fn read_qp(&self, i: u64) -> Result<QpState> {
         let mut words = QpState::unconnected();
         self.region.read(Self::qp_at(i), bytemuck::bytes_of_mut(&mut words))?;
         Ok(words)

@@ -185,6 +185,21 @@ impl Links {
         self.links.iter().filter(|link| link.published).count()
     }
 
+    /// A QP that an error has ended, if there is one: its peer, and its number.
+    ///
+    /// # Errors
+    /// If the kernels' words cannot be read.
+    pub(super) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
+        for (i, link) in self.links.iter().enumerate().filter(|(_, link)| link.published) {
+            if let Some((pair, _)) = &link.pair
+                && self.state.read_qp(i as u64)?.poison.word != 0
+            {
+                return Ok(Some((self.place(i).0, pair.qpn)));
+            }
+        }
+        Ok(None)
+    }
+
     /// What the NICs say of the QPs that kernels may use now.
     ///
     /// # Errors

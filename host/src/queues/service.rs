@@ -138,6 +138,14 @@ impl Service {
         qps.try_for_each(|i| self.shared.lock().links.drain(i, until))
     }
 
+    /// A QP that an error has ended, if there is one: its peer, and its number.
+    ///
+    /// # Errors
+    /// If the machine cannot read its memory.
+    pub(crate) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
+        self.shared.lock().links.poisoned()
+    }
+
     /// Ends all connections, as at the start. No kernel runs on any PE.
     ///
     /// # Errors

@@ -98,7 +98,10 @@ impl Pe {
             // What this kernel met by itself may be why the other PE has given up.
             (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
             (_, Some(lost)) => Err(Error::PeerLost(lost)),
-            (None, None) if failed && ran.is_ok() => Err(Error::Unrecorded),
+            (None, None) if failed && ran.is_ok() => Err(match self.service().poisoned()? {
+                Some((peer, qpn)) => Error::Poisoned { peer, qpn },
+                None => Error::Unrecorded,
+            }),
             _ => ran,
         }
     }
