@@ -124,7 +124,7 @@ fn an_address_or_a_partition_that_is_not_there_is_a_clear_error() {
         ("RUSHMEM_GID_INDEX=9", &["mlx5_0", "no usable GID at index 9", "RoCE v2", "RUSHMEM_GID_INDEX"]),
         (
             "RUSHMEM_PARTITION=0x8005",
-            &["not in partition 0x8005", "keys 0xffff, 0x8001", "RUSHMEM_PARTITION"],
+            &["not in partition 0x8005", "its keys: 0xffff, 0x8001", "RUSHMEM_PARTITION"],
         ),
     ] {
         let Some(face) = Face::new(test, &[]) else { return };

@@ -107,8 +107,8 @@ settings! {
             "Service level of an RDMA device's packets: on Ethernet the VLAN priority.";
         gid_index: Auto<u8>, "RUSHMEM_GID_INDEX", "auto", "",
             "Place of an RDMA port's address in its table of GIDs; auto takes the one that reaches furthest.";
-        partition: Partition, "RUSHMEM_PARTITION", "0xffff", "",
-            "Key of the partition (P_Key) in which an RDMA device's QPs are.";
+        partition: Auto<Partition>, "RUSHMEM_PARTITION", "auto", "",
+            "Key of the partition (P_Key) in which an RDMA device's QPs are; auto takes the port's first one as a full member.";
         retries: Retries, "RUSHMEM_RETRIES", "7", "",
             "How often a NIC sends a packet again that is not acknowledged, before it gives the peer up.";
         ack_timeout: Auto<Duration>, "RUSHMEM_ACK_TIMEOUT", "auto", "time",

@@ -47,9 +47,14 @@ impl Partition {
         self.0 & !Self::FULL
     }
 
+    /// Whether it is a full member's.
+    pub fn is_full(self) -> bool {
+        self.0 & Self::FULL != 0
+    }
+
     /// Whether ports with these keys may talk to each other (InfiniBand Architecture Specification, section 10.9.3).
     pub fn admits(self, other: Partition) -> bool {
-        self.number() == other.number() && (self.0 | other.0) & Self::FULL != 0
+        self.number() == other.number() && (self.is_full() || other.is_full())
     }
 }
 

@@ -132,13 +132,12 @@ fn describe(
         )));
     };
     let keys = partitions(context, number, attr)?;
-    let Some((pkey_index, partition)) = membership(config.partition, &keys) else {
+    let Some((pkey_index, partition)) = membership(config.partition.0, &keys) else {
         let keys: Vec<_> = keys.iter().map(|(_, key)| key.to_string()).collect();
+        let wanted = config.partition.0.map_or("any partition".into(), |key| format!("partition {key}"));
         return Err(unusable(format!(
-            "port {number} is not in partition {} (it has the keys {}): change RUSHMEM_PARTITION, or have the subnet \
-             manager let it in",
-            config.partition,
-            keys.join(", ")
+            "port {number} is not in {wanted} (its keys: {}): change RUSHMEM_PARTITION, or have the subnet manager let it in",
+            if keys.is_empty() { "none".into() } else { keys.join(", ") }
         )));
     };
     Ok(Port {
@@ -257,10 +256,11 @@ fn partitions(
     Ok(keys)
 }
 
-/// The key with which the port is in the wanted partition: a full member's, if there are two.
-fn membership(wanted: Partition, keys: &[(u16, Partition)]) -> Option<(u16, Partition)> {
-    let of_it = keys.iter().filter(|(_, key)| key.number() == wanted.number());
-    of_it.max_by_key(|(_, key)| key.0).copied()
+/// The key with which the port is in the wanted partition, or in any: that of a full member before others, and the first of
+/// equals.
+fn membership(wanted: Option<Partition>, keys: &[(u16, Partition)]) -> Option<(u16, Partition)> {
+    let of_it = keys.iter().filter(|(_, key)| wanted.is_none_or(|wanted| key.number() == wanted.number()));
+    of_it.min_by_key(|(index, key)| (!key.is_full(), *index)).copied()
 }
 
 /// The Ethernet address that belongs to a GID: the device's own word, or that of its network interface. Zero where
@@ -347,10 +347,14 @@ mod tests {
     #[test]
     fn a_port_is_in_the_partitions_of_its_table() {
         let keys = [(0, 0xffff), (2, 0x0001), (5, 0x8001), (6, 0x0007)].map(|(i, key)| (i, Partition(key)));
-        let found = |wanted| membership(Partition(wanted), &keys);
+        let found = |wanted| membership(Some(Partition(wanted)), &keys);
         assert_eq!(found(0xffff), Some(keys[0]));
         assert_eq!([found(0x8001), found(0x1)], [Some(keys[2]); 2], "a full member, as far as it is one");
         assert_eq!(found(0x8007), Some(keys[3]));
         assert_eq!(found(0x8002), None);
+        assert_eq!(membership(None, &keys), Some(keys[0]));
+        assert_eq!(membership(None, &keys[1..]), Some(keys[2]), "a full member before a limited one");
+        assert_eq!(membership(None, &keys[3..]), Some(keys[3]));
+        assert_eq!(membership(None, &[]), None);
     }
 }
