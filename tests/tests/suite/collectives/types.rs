@@ -1,6 +1,6 @@
 //! Reductions of every type, and what is promised of floating-point numbers.
 
-use rushmem_device::{ElementKind, Team};
+use rushmem_device::{ElementKind, Located, Reduce, Team};
 use rushmem_test_kernels::{Step, Together, collective_names, reduce_floats};
 use rushmem_tests::{Setup, grid};
 
@@ -55,6 +55,31 @@ fn every_reduction_of_every_type() {
         for path in ["nic", "direct"] {
             Setup::new(pes).with("peer_path", path).run(|pe| plan.check(path, pe));
         }
+    }
+}
+
+#[test]
+fn of_equal_values_the_lowest_index_wins() {
+    // The largest or smallest of each column, by whichever PE it comes first.
+    let of = |pe: u32| {
+        [(5.0, 9), (1.0, 4), (f64::from(pe), 7), (-0.5, 8)]
+            .map(|(value, index): (f64, i64)| Located { value, index: index - i64::from(pe) })
+    };
+    for path in ["nic", "direct"] {
+        Setup::new(3).with("peer_path", path).run(|pe| {
+            let (dst, src) = (pe.alloc::<Located>(4)?, pe.alloc::<Located>(4)?);
+            pe.write(src, &of(pe.my_pe()))?;
+            for (op, third) in [(Reduce::Max, (2.0, 5)), (Reduce::Min, (0.0, 7))] {
+                pe.reduce(Team::WORLD, op, dst, src)?;
+                let wanted = [(5.0, 7), (1.0, 2), third, (-0.5, 6)];
+                assert_eq!(
+                    pe.read(dst)?,
+                    wanted.map(|(value, index)| Located { value, index }),
+                    "{path} {op:?}"
+                );
+            }
+            Ok(())
+        });
     }
 }
 
