@@ -207,15 +207,20 @@ impl Pe {
     }
 
     /// Ends all QPs of the job, and lets them be made anew as they are used: after an error that has ended some of them, the
-    /// job can go on. Collective. No kernel runs on any PE, and nothing is queued on a stream; what was posted and is not
-    /// complete may have arrived or not. Memory keeps what it holds, the words of teams included: a collective call of kernels
-    /// that was given up halfway is not mended by this.
+    /// job can go on. Collective. All launches and streams of all PEs have been waited for, and nothing is launched before it
+    /// returns; what was posted and is not complete may have arrived or not. Memory keeps what it holds, the words of teams
+    /// included: a collective call of kernels that was given up halfway is not mended by this.
     ///
     /// # Errors
+    /// [`Error::Misuse`] on all PEs, if a launch or a stream of one of them has not been waited for; nothing has changed then.
     /// [`Error::Mismatch`] if a PE calls something else, [`Error::Bootstrap`], [`Error::PeerLost`]; what a NIC or the machine
     /// refuses.
     pub fn reset_queues(&self) -> Result<()> {
-        self.agree("reset_queues", "")?;
+        let (_, busy) = self.agree_with("reset_queues", "", &[self.service.is_busy().into()])?;
+        if let Some(pe) = busy.iter().position(|busy| *busy == [1]) {
+            let what = format!("kernels of PE {pe} may run: wait for its launches and streams first");
+            return Err(Error::Misuse { call: "reset_queues", what });
+        }
         let reset = self.service.reset();
         // Nobody connects before all have done it.
         self.barrier()?;

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -45,6 +45,8 @@ pub(crate) struct Service {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Queues of kernels that run, as far as is known.
+    running: AtomicUsize,
 }
 
 struct State {
@@ -78,7 +80,7 @@ impl Service {
             }
         }))?;
         let state = Mutex::new(State { links, failure: None });
-        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let shared = Arc::new(Shared { state, changed: Condvar::new(), running: AtomicUsize::new(0) });
         let worker = Worker { shared: Arc::clone(&shared), bootstrap, control };
         let name = "rushmem-connect".to_string();
         let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
@@ -117,12 +119,19 @@ impl Service {
 
     /// A kernel begins.
     pub(crate) fn launched(&self) {
+        self.shared.running.fetch_add(1, Ordering::AcqRel);
         self.tell(Event::Launched);
     }
 
     /// A kernel has ended.
     pub(crate) fn ended(&self) {
+        self.shared.running.fetch_sub(1, Ordering::AcqRel);
         self.tell(Event::Ended);
+    }
+
+    /// Whether a kernel runs, or may: nobody has waited for its end.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.shared.running.load(Ordering::Acquire) != 0
     }
 
     /// Why a connection could not be made, once.

@@ -1,10 +1,10 @@
 //! Streams: operations and kernels of one PE that are done one after the other, beside those of other streams.
 //!
 //! Each operation is a kernel of the runtime's that makes the very call of the device API which it is named after, on the
-//! PE's default context, or on that of [`Stream::with_context`]; so what holds there holds here. An operation begins when the one before it in its stream has
-//! ended, and ends when that call would return: a `put` when its source may be reused, a `put_nbi` when it is posted, a
-//! wait when the word compares so. Nothing is ordered with other streams, with the host's own calls, or with
-//! [`Pe::launch`], unless an event or a signal does it.
+//! PE's default context, or on that of [`Stream::with_context`]; so what holds there holds here. An operation begins when
+//! the one before it in its stream has ended, and ends when that call would return: a `put` when its source may be reused,
+//! a `put_nbi` when it is posted, a wait when the word compares so. Nothing is ordered with other streams, with the host's
+//! own calls, or with [`Pe::launch`], unless an event or a signal does it.
 //!
 //! | to order | use |
 //! |---|---|

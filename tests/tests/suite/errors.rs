@@ -243,6 +243,13 @@ fn after_an_error_queues_are_made_anew() {
                     assert!(named || nics == 2 && still.contains("REMOTE_ACCESS_ERR"), "{setup}: {still}");
                 }
                 pe.barrier()?;
+                let stream = pe.stream()?;
+                if me == other {
+                    stream.fence()?;
+                }
+                let busy = pe.reset_queues().unwrap_err().to_string();
+                assert!(busy.contains(&format!("kernels of PE {other} may run")), "{setup}: {busy}");
+                drop(stream);
                 pe.reset_queues()?;
                 assert!(connect == "eager" || pe.connected_qps() == 0, "{setup}");
             }
