@@ -130,6 +130,12 @@ pub mod ctx_flags {
     pub const DIRECT_ATOMICS: u32 = 1;
     /// All PEs of the job are near, and atomics are direct: nothing of this PE's goes through a NIC.
     pub const ALL_NEAR: u32 = 2;
+    /// There are queues [`ON_GPU`](super::qp_flags::ON_GPU), whose doorbells come after a fence at GPU scope only.
+    pub const GPU_QUEUES: u32 = 4;
+    /// The launch knows memory of the host, by a segment.
+    pub const HOST_MEMORY: u32 = 8;
+    /// Of PEs that are not near no heap is mapped.
+    pub const OTHERS_FAR: u32 = 16;
 }
 
 /// The segments that a launch knows: `count` [`SegmentDesc`]s follow. It never changes: there is a new one instead.
@@ -288,6 +294,8 @@ pub mod qp_flags {
     /// The NIC takes up a doorbell record that becomes visible after the doorbell. The record is still stored before it, but
     /// nobody waits in between.
     pub const LATE_RECORD: u32 = 4;
+    /// Send queue and doorbell record lie in this GPU's memory: the NIC sees there what all of the GPU sees.
+    pub const ON_GPU: u32 = 8;
 }
 
 /// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from [`FIRST`], never wrap and

@@ -5,9 +5,6 @@ use bytemuck::Pod;
 use crate::arch;
 use crate::group::Group;
 
-/// Loads that each thread has in flight before its first store: a peer's memory is far away.
-const IN_FLIGHT: usize = 8;
-
 /// Copies `len` elements, each thread of the group its share: 16 bytes at a time where both ends are equally far from
 /// a multiple of 16, else as many as they have in common.
 ///
@@ -152,38 +149,64 @@ unsafe fn at_once<W: Word>(share: Share, to: *mut W, from: *const W, count: usiz
     }
 }
 
-/// Copies `count` words, with [`IN_FLIGHT`] loads before the stores as long as there are so many.
+/// Copies `count` words. Each thread has 8 loads on their way before its first store, as long as there is so much to do, as
+/// a peer's memory is far away; then 4. More would take registers that large blocks do not have.
 ///
 /// # Safety
 /// As [`copy`]; both ends are aligned for `W`.
 #[inline(never)]
 unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize) {
     let Share { rank: mut i, of: step } = share;
-    while i + (IN_FLIGHT - 1) * step < count {
-        // SAFETY: the last of them is in bounds.
-        unsafe {
-            let (from, to) = (from.add(i), to.add(i));
-            let load = |k| W::load(from.add(k * step));
-            let store = |k, word| W::store(to.add(k * step), word);
-            // One by one: a loop over them would keep them in memory.
-            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
-            let (e, f, g, h) = (load(4), load(5), load(6), load(7));
-            store(0, a);
-            store(1, b);
-            store(2, c);
-            store(3, d);
-            store(4, e);
-            store(5, f);
-            store(6, g);
-            store(7, h);
+    // SAFETY: what is read and written is in bounds: the last of it is, or is looked at by itself.
+    unsafe {
+        while i + 7 * step < count {
+            let (a, b) = (load4(from, i, step), load4(from, i + 4 * step, step));
+            store4(to, i, step, a);
+            store4(to, i + 4 * step, step, b);
+            i += 8 * step;
         }
-        i += IN_FLIGHT * step;
+        while i < count {
+            // No branches between the loads: for what lies beyond, the last word is read again.
+            let load = |k: usize| W::load(from.add((i + k * step).min(count - 1)));
+            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+            W::store(to.add(i), a);
+            if i + step < count {
+                W::store(to.add(i + step), b);
+            }
+            if i + 2 * step < count {
+                W::store(to.add(i + 2 * step), c);
+            }
+            if i + 3 * step < count {
+                W::store(to.add(i + 3 * step), d);
+            }
+            i += 4 * step;
+        }
     }
-    while i < count {
-        // SAFETY: in bounds.
-        unsafe { W::store(to.add(i), W::load(from.add(i))) };
-        i += step;
-    }
+}
+
+/// Four words from number `i` on, `step` apart. An array of them, and a loop over it, would lie in memory.
+///
+/// # Safety
+/// As [`stream`], for each of them.
+#[inline(always)]
+unsafe fn load4<W: Word>(from: *const W, i: usize, step: usize) -> (W, W, W, W) {
+    // SAFETY: the caller's promise.
+    let load = |k| unsafe { W::load(from.add(i + k * step)) };
+    (load(0), load(1), load(2), load(3))
+}
+
+/// Puts them there.
+///
+/// # Safety
+/// As [`stream`], for each of them.
+#[inline(always)]
+unsafe fn store4<W: Word>(to: *mut W, i: usize, step: usize, (a, b, c, d): (W, W, W, W)) {
+    // SAFETY: the caller's promise.
+    let store = |k, word| unsafe { W::store(to.add(i + k * step), word) };
+    store(0, a);
+    store(1, b);
+    store(2, c);
+    store(3, d);
 }
 
 #[cfg(test)]
@@ -233,7 +256,15 @@ mod tests {
             for of in [1, 2, 3, 32, 33] {
                 for to in (0..MARGIN / 2).step_by(unit) {
                     for from in [0, unit, 16 - unit, 24 & !(unit - 1)] {
-                        for bytes in [0, unit, 5 * unit, 48, 16 * 8 * of - 16, 16 * 8 * of + 16 * of + 32] {
+                        for bytes in [
+                            0,
+                            unit,
+                            5 * unit,
+                            48,
+                            16 * 8 * of - 16,
+                            16 * 8 * of + 16 * of + 32,
+                            16 * 31 * of + 48,
+                        ] {
                             check(of, to, from, bytes.next_multiple_of(unit), unit);
                         }
                     }

@@ -433,6 +433,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
         let p = &self.parts;
+        self.release_to(pe);
         let spread = if p.n_sets > 1 { arch::block().checked_rem(p.n_sets).unwrap_or(0) } else { 0 };
         self.qp_of_set(p.first_set + spread, pe)
     }
@@ -445,9 +446,21 @@ impl<S: Sharing> Ctx<S> {
         if p.rails == 1 {
             return self.qp(pe);
         }
+        self.release_to(pe);
         let groups = p.n_sets.checked_div(p.rails).unwrap_or(1);
         let spread = arch::block().checked_rem(groups).unwrap_or(0) * p.rails;
         self.qp_of_set(p.first_set + spread, pe)
+    }
+
+    /// What was stored outside of this GPU's memory, and is to be there before a message to `pe`, is there: in the host's
+    /// memory, or in that of `pe` where it is mapped. A doorbell's fence orders it by itself, unless it is one at GPU scope.
+    #[inline(always)]
+    fn release_to(&self, pe: u32) {
+        let p = &self.parts;
+        let mapped = pe.wrapping_sub(p.mixed_from) < p.mixed_to.wrapping_sub(p.mixed_from);
+        if p.flags & ctx_flags::GPU_QUEUES != 0 && (mapped || p.flags & ctx_flags::HOST_MEMORY != 0) {
+            Sys::release();
+        }
     }
 
     #[inline(always)]

@@ -130,6 +130,8 @@ mod host {
         pub args: Vec<Box<[u8]>>,
         /// The handles among them.
         pub handles: Vec<Handle>,
+        /// Threads that a block has at most, if the kernel says so.
+        pub max_threads: Option<u32>,
         /// The same kernel as native code: one GPU thread of it, with the arguments bound.
         pub native: Box<dyn Fn(&Ctx) + Send + Sync>,
     }
@@ -137,7 +139,12 @@ mod host {
     impl Call {
         /// A call of the PTX entry `name`, or of `native`, without arguments yet. `#[kernel]` calls this.
         pub fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
-            Self { name, args: Vec::new(), handles: Vec::new(), native: Box::new(native) }
+            Self { name, args: Vec::new(), handles: Vec::new(), max_threads: None, native: Box::new(native) }
+        }
+
+        /// The call of a kernel whose blocks have at most so many threads.
+        pub fn max_threads(self, threads: u32) -> Self {
+            Self { max_threads: Some(threads), ..self }
         }
 
         /// The call with `value` as its next argument.

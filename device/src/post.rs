@@ -78,13 +78,14 @@ pub(crate) struct Posting {
 #[inline(always)]
 pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site: Site) -> Result<Posting> {
     const FAILED: u64 = u64::MAX;
-    let lanes = if lanes.count as u64 * blocks > qp.depth() { Lanes::ALONE } else { lanes };
+    let depth = qp.depth();
+    let lanes = if lanes.count as u64 * blocks > depth { Lanes::ALONE } else { lanes };
     let all = lanes.count as u64 * blocks;
 
     let mut why = Ok(());
     let (mut first, mut alone) = (FAILED, false);
     if lanes.rank == 0 {
-        match qp.reserve(all, site) {
+        match qp.reserve(all, depth, site) {
             Ok(r) => (first, alone) = (r.first, r.alone),
             Err(e) => why = Err(e),
         }
@@ -103,12 +104,18 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
 }
 
 impl Posting {
+    /// Writes one WQE at block `index`; returns the block after it.
+    #[inline(always)]
+    pub(crate) fn write<S: Sharing>(&self, qp: &Qp<'_, S>, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        qp.link(qp.depth()).write(index, wqe, flags)
+    }
+
     /// Makes the blocks, which are written, the NIC's. The ticket covers the WQEs of all the lanes.
     #[inline(always)]
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> Ticket {
         self.lanes.sync();
         if self.lanes.rank == 0 {
-            qp.publish(self.all);
+            qp.publish(qp.link(qp.depth()), self.all);
         }
         self.all.ticket()
     }
@@ -144,7 +151,8 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     site: Site,
 ) -> Result<Option<Ticket>> {
     const FAILED: u64 = u64::MAX;
-    let room = (qp.depth() / 2).clamp(1, MANY);
+    let depth = qp.depth();
+    let room = (depth / 2).clamp(1, MANY);
     let mut last = None;
     let mut at = 0;
     while at < count {
@@ -152,7 +160,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         let mut why = Error::InGroup;
         let (mut first, mut alone) = (FAILED, false);
         if group.leader() {
-            match qp.reserve(n, site) {
+            match qp.reserve(n, depth, site) {
                 Ok(r) => (first, alone) = (r.first, r.alone),
                 Err(e) => why = e,
             }
@@ -161,15 +169,16 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         if first == FAILED {
             return Err(why);
         }
+        let link = qp.link(depth);
         let mut k = group.rank() as u64;
         while k < n {
-            qp.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
+            link.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
             k += group.size() as u64;
         }
         group.sync();
         let all = Reservation { first, end: first + n, alone };
         if group.leader() {
-            qp.publish(all);
+            qp.publish(link, all);
         }
         last = Some(all.ticket());
         at += n;
@@ -190,6 +199,6 @@ pub(crate) fn post<G: Group, S: Sharing>(
     site: Site,
 ) -> Result<Ticket> {
     let posting = begin(qp, Lanes::of(group, qp, blocks, site), blocks, site)?;
-    qp.write(posting.first, wqe, posting.last);
+    posting.write(qp, posting.first, wqe, posting.last);
     Ok(posting.commit(qp))
 }

@@ -37,14 +37,15 @@ pub(crate) struct Reservation {
     pub(crate) alone: bool,
 }
 
-/// What posting needs of a [`Connection`].
+/// What posting needs of a [`Connection`], and the queue's depth. Whoever has one has seen the connection made.
 #[derive(Clone, Copy)]
-struct Link {
+pub(crate) struct Link {
     sq: DevAddr,
     dbr: DevAddr,
     uar: DevAddr,
     qpn: u32,
     flags: u32,
+    depth: u64,
 }
 
 impl Reservation {
@@ -55,10 +56,53 @@ impl Reservation {
 }
 
 impl Link {
+    /// Writes one WQE at block `index` of a reservation; returns the block after it.
+    #[inline(always)]
+    pub(crate) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        let entry = wqe.emit(index as u16, self.qpn, flags);
+        let [head, tail] = entry.blocks;
+        self.write_block(index, head);
+        if entry.n_blocks() == 1 {
+            return index + 1;
+        }
+        self.write_block(index + 1, tail);
+        index + 2
+    }
+
+    #[inline(always)]
+    fn write_block(self, index: u64, block: Wqebb) {
+        let slot = self.sq.add((index & (self.depth - 1)) * 64).ptr::<[u32; 4]>();
+        let [a, b, c, d] = block.0;
+        // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
+        unsafe {
+            arch::store16(slot, a.0);
+            arch::store16(slot.add(1), b.0);
+            arch::store16(slot.add(2), c.0);
+            arch::store16(slot.add(3), d.0);
+        }
+    }
+
+    /// True if what all of the GPU sees is what the NIC sees: a fence at GPU scope is enough before a doorbell, which waits
+    /// for the GPU's memory and not for the host's. What else a message tells of is [`Ctx::qp`](crate::Ctx)'s to order.
+    #[inline(always)]
+    fn is_on_gpu(self) -> bool {
+        self.flags & qp_flags::ON_GPU != 0
+    }
+
+    /// What was stored to the queue, the record and the GPU's memory is there before the stores after this.
+    #[inline(always)]
+    fn release(self) {
+        if self.is_on_gpu() { Gpu::release() } else { Sys::release() }
+    }
+
     /// Announces all before `end`, what other threads have published included: see [`sq::serve`].
     #[inline(always)]
     fn bell(self, end: u64) {
-        Sys::fence();
+        if self.is_on_gpu() {
+            Gpu::fence()
+        } else {
+            Sys::fence()
+        }
         self.doorbell(end);
     }
 
@@ -69,14 +113,14 @@ impl Link {
     /// when this thread read that from its word, and the stores come after a branch on what was read, and after the release.
     #[inline(always)]
     fn bell_alone(self, end: u64) {
-        Sys::release();
+        self.release();
         self.doorbell(end);
     }
 
     /// Writes the doorbell record, then the doorbell, after a fence.
     ///
     /// WQEs, record and register become visible in this order, to the NIC and to whoever else looks: both are strong stores
-    /// at system scope, and each follows a release. The second one is needed wherever the two lie: a GPU's stores to different
+    /// at system scope, and each follows a release, at the scope that reaches where queue and record lie. The second one is needed wherever the two lie: a GPU's stores to different
     /// places take different ways, even where PCIe keeps the order in which it is given them. It waits for one store, as a
     /// rule to GPU memory. A NIC that takes up a record that comes later spares us that ([`qp_flags::LATE_RECORD`]): the
     /// record is stored first all the same.
@@ -86,7 +130,7 @@ impl Link {
         unsafe {
             <u32 as SysWord>::store_relaxed(self.dbr.ptr(), record_word(end as u16));
             if self.flags & qp_flags::LATE_RECORD == 0 {
-                Sys::release();
+                self.release();
             }
             arch::store_mmio(self.uar.ptr(), Doorbell::producer(self.qpn, end as u16).raw());
         }
@@ -117,14 +161,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// seen it made. The loads are made where they are written, and never earlier: before that, an L1 cache that has met the
     /// line would keep what was in it.
     #[inline(always)]
-    fn link(&self) -> Link {
+    pub(crate) fn link(&self, depth: u64) -> Link {
         // SAFETY: 32 bytes of the entry; the connection is written once, before that.
         let ([a, b, c, d], [e, f, qpn, flags]) = unsafe {
             let at = (&raw const (*self.entry).connection).cast::<[u32; 4]>();
             (arch::load16_gated(at), arch::load16_gated(at.add(1)))
         };
         let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
-        Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags }
+        Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags, depth }
     }
 
     /// An address, or another word of 8 bytes, of the connection. As [`Qp::link`].
@@ -136,14 +180,31 @@ impl<'a, S: Sharing> Qp<'a, S> {
         })
     }
 
+    /// The keys of both heaps, this PE's first, the peer, and log2 of the depth.
     #[inline(always)]
-    pub(crate) fn depth(&self) -> u64 {
-        1 << (self.desc().log_depth & 31)
+    fn fixed(&self) -> [u32; 4] {
+        const AT: usize = offset_of!(QpDesc, lkey);
+        const { assert!(offset_of!(QpDesc, log_depth) == AT + 12 && AT.is_multiple_of(16)) };
+        // SAFETY: 16 bytes of the descriptor, which nobody changes while kernels run.
+        unsafe { arch::load16_fixed(self.entry.cast::<u8>().add(AT).cast()) }
     }
 
-    /// Hands out `blocks` blocks (at most the depth), and waits until they may be written.
+    /// Keys of both heaps, this PE's first.
     #[inline(always)]
-    pub(crate) fn reserve(&self, blocks: u64, site: Site) -> Result<Reservation> {
+    pub(crate) fn keys(&self) -> (u32, u32) {
+        let [lkey, rkey, ..] = self.fixed();
+        (lkey, rkey)
+    }
+
+    #[inline(always)]
+    pub(crate) fn depth(&self) -> u64 {
+        let [.., log_depth] = self.fixed();
+        1 << (log_depth & 31)
+    }
+
+    /// Hands out `blocks` blocks (at most the depth, which the caller knows), and waits until they may be written.
+    #[inline(always)]
+    pub(crate) fn reserve(&self, blocks: u64, depth: u64, site: Site) -> Result<Reservation> {
         // All three are on their way before the first is needed. `done` is a gate: behind it the connection is read, by loads
         // that are made where they are written, and slots are overwritten that the NIC has read. It may lag: then it is
         // looked at again.
@@ -152,52 +213,24 @@ impl<'a, S: Sharing> Qp<'a, S> {
         let seen = if S::SHARED && !S::HELD { self.look() } else { Bell(u64::MAX) };
         let first = Words::reserve(self, blocks);
         let end = first + blocks;
-        let wanted = end - self.depth();
+        let wanted = end - depth;
         if done < wanted {
             self.wait(Ticket(wanted), site)?;
         }
         Ok(Reservation { first, end, alone: seen.waits_for(first) })
     }
 
-    /// Writes one WQE at block `index` of a reservation; returns the block after it.
-    #[inline(always)]
-    pub(crate) fn write(&self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
-        let Link { sq, qpn, .. } = self.link();
-        let entry = wqe.emit(index as u16, qpn, flags);
-        let [head, tail] = entry.blocks;
-        self.write_block(sq, index, head);
-        if entry.n_blocks() == 1 {
-            return index + 1;
-        }
-        self.write_block(sq, index + 1, tail);
-        index + 2
-    }
-
-    #[inline(always)]
-    fn write_block(&self, sq: DevAddr, index: u64, block: Wqebb) {
-        let slot = sq.add((index & (self.depth() - 1)) * 64).ptr::<[u32; 4]>();
-        let [a, b, c, d] = block.0;
-        // SAFETY: `reserve` gave this thread the slot, and its last WQE has completed.
-        unsafe {
-            arch::store16(slot, a.0);
-            arch::store16(slot.add(1), b.0);
-            arch::store16(slot.add(2), c.0);
-            arch::store16(slot.add(3), d.0);
-        }
-    }
-
     /// Makes a written reservation the NIC's.
     #[inline(always)]
-    pub(crate) fn publish(&self, r: Reservation) {
+    pub(crate) fn publish(&self, link: Link, r: Reservation) {
         if S::HELD {
             if S::SHARED {
-                sq::hold(self, self.depth(), r.first, r.end);
+                sq::hold(self, link.depth, r.first, r.end);
             }
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), r.end) }
         } else if S::SHARED {
             let ended = if r.alone {
-                let link = self.link();
                 sq::alone(self, r.first, r.end, |end| link.bell_alone(end))
             } else {
                 Alone::Missed
@@ -211,7 +244,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
             // The doorbell never goes back: what was held back is behind this.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, held)), 0) };
-            self.link().bell_alone(r.end);
+            link.bell_alone(r.end);
         }
     }
 
@@ -343,7 +376,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// The details of an error of a connected QP; both numbers are of blocks.
     #[inline(always)]
     fn detail(&self, found: u64, wanted: u64) -> Detail {
-        let (peer, qpn) = (self.desc().peer, self.link().qpn);
+        let (peer, qpn) = (self.desc().peer, self.link(self.depth()).qpn);
         Detail { peer, qpn, found: found - FIRST, wanted: wanted - FIRST, ..Detail::NONE }
     }
 
@@ -498,7 +531,8 @@ impl<S: Sharing> Words for Qp<'_, S> {
 fn publish<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    sq::publish(&qp, qp.depth(), first, end, |end| qp.link().bell(end));
+    let link = qp.link(qp.depth());
+    sq::publish(&qp, link.depth, first, end, |end| link.bell(end));
 }
 
 /// As [`sq::serve`].
@@ -506,7 +540,8 @@ fn publish<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
 fn serve<S: Sharing>(entry: *mut QpEntry, rung: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    sq::serve(&qp, qp.depth(), rung, |end| qp.link().bell(end));
+    let link = qp.link(qp.depth());
+    sq::serve(&qp, link.depth, rung, |end| link.bell(end));
 }
 
 /// Rings for what is held back. As [`publish`].
@@ -515,10 +550,15 @@ fn submit<S: Sharing>(entry: *mut QpEntry) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     // SAFETY: a word of the QP's state.
-    match unsafe { S::Scope::swap_acq_rel(qp.word(offset_of!(QpState, held)), 0) } {
-        0 => {}
-        _ if S::SHARED => sq::ring(&qp, qp.depth(), |end| qp.link().bell(end)),
-        end => qp.link().bell_alone(end),
+    let end = unsafe { S::Scope::swap_acq_rel(qp.word(offset_of!(QpState, held)), 0) };
+    if end == 0 {
+        return;
+    }
+    let link = qp.link(qp.depth());
+    if S::SHARED {
+        sq::ring(&qp, link.depth, |end| link.bell(end));
+    } else {
+        link.bell_alone(end);
     }
 }
 

@@ -282,8 +282,8 @@ fn send_announced<G: Group, S: Sharing>(
         post_atomic(group, &qp, signal, op, site)?
     } else if blocks <= qp.depth() {
         let posting = begin(&qp, Lanes::of(group, &qp, blocks, site), blocks, site)?;
-        let next = qp.write(posting.first, &write, Flags::NONE);
-        qp.write(next, &unwanted(&qp, signal, op), posting.last);
+        let next = posting.write(&qp, posting.first, &write, Flags::NONE);
+        posting.write(&qp, next, &unwanted(&qp, signal, op), posting.last);
         posting.commit(&qp)
     } else {
         let _ = post(group, &qp, 1, &write, site)?;

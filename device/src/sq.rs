@@ -148,10 +148,7 @@ pub fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMu
     loop {
         let held = Bell::held(rung);
         words.hear(held);
-        let mut ready = rung;
-        while let Some(end) = published(words, depth, ready) {
-            ready = end;
-        }
+        let ready = published(words, depth, rung);
         if ready != rung {
             bell(ready);
             rung = ready;
@@ -162,11 +159,31 @@ pub fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMu
     }
 }
 
-/// The end of the reservation that starts at block `at`, if it is published.
+/// How far reservations are published without a gap, from block `from` on.
+///
+/// Each word says where the next one is. Reservations are often of one length, so four are looked at together, where they
+/// then are: what such a guess has found counts only where it was right.
 #[inline(always)]
-fn published<W: Words>(words: &W, depth: u64, at: u64) -> Option<u64> {
-    let end = words.end(at & (depth - 1));
-    if end > at { Some(end) } else { None }
+fn published<W: Words>(words: &W, depth: u64, from: u64) -> u64 {
+    let (mut at, mut length) = (from, 1);
+    loop {
+        let (b, c, d) = (at + length, at + 2 * length, at + 3 * length);
+        let end = |block: u64| words.end(block & (depth - 1));
+        let (of_a, of_b, of_c, of_d) = (end(at), end(b), end(c), end(d));
+        if of_a <= at {
+            return at;
+        }
+        (length, at) = (of_a - at, of_a);
+        if b == at && of_b > at {
+            (length, at) = (of_b - at, of_b);
+        }
+        if c == at && of_c > at {
+            (length, at) = (of_c - at, of_c);
+        }
+        if d == at && of_d > at {
+            (length, at) = (of_d - at, of_d);
+        }
+    }
 }
 
 /// The 64-bit count of completed blocks that a CQE tells, given its 16-bit index past the last block and the count

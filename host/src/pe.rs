@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
-use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION};
+use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 use rushmem_device::{Ctx, Error as Code, LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{self, Bootstrap, PeerLost};
@@ -86,6 +86,7 @@ impl Pe {
         state.write_pe(me, control.addr, config.timeout, table.parts_at())?;
         state.describe_qps(&links.descriptors())?;
         state.describe_peers(&peers)?;
+        let flags = if links.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
         let work = Work::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
         let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
@@ -108,6 +109,7 @@ impl Pe {
             exclusive_sets: shape.exclusive_sets,
             context_sets: shape.context_sets,
             rails: shape.rails,
+            flags,
             ..Zeroable::zeroed()
         };
         reach.describe(&mut parts, &peers);

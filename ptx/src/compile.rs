@@ -6,6 +6,7 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
+use crate::bounds;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::header::Header;
@@ -63,7 +64,7 @@ pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &
     run(command, &format!("compiling kernel crate `{}`", source.crate_name))?;
 
     let asm = build.join(TRIPLE).join("release/deps").join(format!("{}.s", source.crate_name));
-    let body = files::read(&asm)?;
+    let body = bounds::apply(&files::read(&asm)?);
     let header = Header {
         krate: source.crate_name.clone(),
         compiler: toolchain.version.to_string(),

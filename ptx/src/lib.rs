@@ -36,6 +36,7 @@
 //! Everything in [`inspect`]: atomics without scope or ordering, panic paths and calls of functions that no GPU has
 //! are errors of the build.
 
+mod bounds;
 mod builder;
 mod canonical;
 mod compile;

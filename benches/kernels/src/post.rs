@@ -1,5 +1,6 @@
 //! Posting: each thread of PE 0 posts puts of its own word of `src` to PE 1, `rounds` of them, into queues with room for
-//! all. The time ends with the last posting; completion comes after it.
+//! all. The time ends with the last posting; completion comes after it, unless `complete` is 0, where nobody executes what
+//! is posted.
 
 use rushmem_device::prelude::*;
 
@@ -13,6 +14,7 @@ fn post<S: Sharing>(
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     rounds: u32,
+    complete: u32,
 ) -> Result {
     let i = Thread::index();
     let (dst, src) = (dst.at(i).as_slice(), src.at(i).as_slice());
@@ -23,7 +25,7 @@ fn post<S: Sharing>(
         round += 1;
     }
     span.end();
-    through.quiet(Block::current())
+    if complete != 0 { through.quiet(Block::current()) } else { Ok(()) }
 }
 
 /// Into the one queue of the PE.
@@ -34,8 +36,9 @@ pub fn post_shared(
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     rounds: u32,
+    complete: u32,
 ) -> Result {
-    if ctx.my_pe() == 0 { post(ctx, ctx, spans, dst, src, rounds) } else { Ok(()) }
+    if ctx.my_pe() == 0 { post(ctx, ctx, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
 /// Each block into a queue of its own.
@@ -46,8 +49,9 @@ pub fn post_per_block(
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     rounds: u32,
+    complete: u32,
 ) -> Result {
-    if ctx.my_pe() == 0 { post(ctx, &ctx.per_block()?, spans, dst, src, rounds) } else { Ok(()) }
+    if ctx.my_pe() == 0 { post(ctx, &ctx.per_block()?, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
 /// One thread, the only one of its grid, into a queue of its own.
@@ -58,12 +62,13 @@ pub fn post_exclusive(
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     rounds: u32,
+    complete: u32,
 ) -> Result {
     if ctx.my_pe() != 0 {
         return Ok(());
     }
     let own = ctx.exclusive(0)?;
-    let posted = post(ctx, &own, spans, dst, src, rounds);
+    let posted = post(ctx, &own, spans, dst, src, rounds, complete);
     own.release();
     posted
 }

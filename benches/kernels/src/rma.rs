@@ -16,7 +16,7 @@ fn part(block: Block, len: usize) -> Range<usize> {
 /// The blocks of PE 0 put a message of `len` words to PE 1 together, `rounds` times, from one place of
 /// `src` after the other to the same in `dst`; both hold a whole number of messages. `each` other than 0: completes each
 /// one before the next.
-#[kernel]
+#[kernel(max_threads = 512)]
 pub fn put(
     ctx: &Ctx,
     spans: SymSlice<u64>,
@@ -51,7 +51,7 @@ pub fn put(
 }
 
 /// As [`put`], in the other direction.
-#[kernel]
+#[kernel(max_threads = 512)]
 pub fn get(
     ctx: &Ctx,
     spans: SymSlice<u64>,

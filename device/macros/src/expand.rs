@@ -1,7 +1,7 @@
 //! From a kernel to its two faces: the PTX entry and the host's launcher.
 
 use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
@@ -30,7 +30,18 @@ fn entry(kernel: &Kernel) -> TokenStream {
         let ty = &arg.ty;
         quote_spanned!(ty.span() => ::rushmem_device::kernel::is_arg::<#ty>();)
     });
+    // `rushmem-ptx` makes a directive of it.
+    let bound = kernel.max_threads.map(|threads| {
+        let word = format_ident!("rushmem_max_threads_{threads}_{}", name.unraw());
+        quote! {
+            #[cfg(target_arch = "nvptx64")]
+            #[unsafe(no_mangle)]
+            #[allow(non_upper_case_globals)]
+            static #word: u8 = 0;
+        }
+    });
     quote! {
+        #bound
         #(#attrs)*
         #[cfg(target_arch = "nvptx64")]
         #[unsafe(no_mangle)]
@@ -49,12 +60,13 @@ fn launcher(kernel: &Kernel) -> TokenStream {
     let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
     let bound = args.iter().map(|a| &a.name);
     let run = run(kernel, quote!(#ctx));
+    let bounded = kernel.max_threads.map(|threads| quote!(.max_threads(#threads)));
     quote! {
         #(#attrs)*
         #[cfg(not(target_arch = "nvptx64"))]
         #vis fn #name(#(#names: #types),*) -> ::rushmem_device::kernel::Call {
             ::rushmem_device::kernel::Call::new(#entry, move |#ctx: &::rushmem_device::Ctx| { #run })
-                #(.arg(#bound))*
+                #bounded #(.arg(#bound))*
         }
     }
 }

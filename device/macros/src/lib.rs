@@ -32,6 +32,10 @@ mod parse;
 /// returns nothing or a `rushmem_device::Result<()>`, so that `?` ends it: the call that failed has
 /// recorded its error by then. A kernel is a plain function: not `async`, `const`, `unsafe`, generic or a method.
 ///
+/// `#[kernel(max_threads = 512)]` says how many threads a block has at most; a launch with more is refused. The compiler then
+/// uses no more registers than such a block has: a kernel without it may turn out to need so many that only smaller blocks can be
+/// launched. CUDA's `__launch_bounds__`.
+///
 /// A kernel crate begins with
 /// `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`, and the names of its kernels are
 /// unique in it, whatever their modules: PTX has one name space.

@@ -3,12 +3,14 @@
 use proc_macro2::{Span, TokenStream};
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Block, Error, FnArg, Ident, ItemFn, Pat, PatType, Result, ReturnType, Signature, Type,
-    Visibility,
+    Attribute, Block, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, MetaNameValue, Pat, PatType, Result,
+    ReturnType, Signature, Type, Visibility,
 };
 
 /// What `#[kernel]` was put on.
 pub(crate) struct Kernel {
+    /// Threads of a block at most, if it says so.
+    pub(crate) max_threads: Option<u32>,
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) name: Ident,
@@ -29,9 +31,7 @@ pub(crate) struct Arg {
 
 /// Reads a kernel; reports everything that is wrong with it at once.
 pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
-    if !attr.is_empty() {
-        return Err(Error::new_spanned(attr, "`#[kernel]` takes no arguments"));
-    }
+    let max_threads = max_threads(attr)?;
     let span = item.span();
     let function: ItemFn =
         syn::parse2(item).map_err(|e| at_or(e, span, "`#[kernel]` goes on a function with a body"))?;
@@ -54,7 +54,25 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
         return Err(Error::new(span, "a kernel's first parameter is `ctx: &Ctx`"));
     };
     let ItemFn { attrs, vis, sig, block } = function;
-    Ok(Kernel { attrs, vis, name: sig.ident, ctx, args, output: sig.output, body: *block })
+    Ok(Kernel { max_threads, attrs, vis, name: sig.ident, ctx, args, output: sig.output, body: *block })
+}
+
+/// What stands behind `kernel`: nothing, or `max_threads = 512`.
+fn max_threads(attr: TokenStream) -> Result<Option<u32>> {
+    const TAKES: &str = "`#[kernel]` takes `max_threads = N`, from 1 to 1024, or nothing";
+    if attr.is_empty() {
+        return Ok(None);
+    }
+    let span = attr.span();
+    let wrong = |_| Error::new(span, TAKES);
+    let pair: MetaNameValue = syn::parse2(attr).map_err(wrong)?;
+    match &pair.value {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if pair.path.is_ident("max_threads") => {
+            let threads = number.base10_parse::<u32>().map_err(wrong)?;
+            if (1..=1024).contains(&threads) { Ok(Some(threads)) } else { Err(Error::new(span, TAKES)) }
+        }
+        _ => Err(Error::new(span, TAKES)),
+    }
 }
 
 /// `syn`'s own error if it names a place inside of a function, else ours.

@@ -303,6 +303,10 @@ impl Reach {
                 (parts.near_base, parts.near_stride) = (DevAddr(base), stride);
             }
         }
+        let near = |pe: u32| pe.wrapping_sub(parts.near_from) < parts.near_count;
+        if (0..).zip(peers).all(|(pe, peer)| near(pe) || !reached(peer)) {
+            parts.flags |= ctx_flags::OTHERS_FAR;
+        }
         if self.atomics {
             let all = if parts.near_count == parts.n_pes { ctx_flags::ALL_NEAR } else { 0 };
             parts.flags |= ctx_flags::DIRECT_ATOMICS | all;

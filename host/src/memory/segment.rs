@@ -174,6 +174,9 @@ impl Table {
     /// uses the NIC all the same if there is a segment which it does not reach so.
     pub(super) fn known_to(&self, parts: CtxParts) -> CtxParts {
         let mut parts = CtxParts { segments: self.addr(), ..parts };
+        if self.segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
+            parts.flags |= ctx_flags::HOST_MEMORY;
+        }
         let nic = self.segments.iter().any(|segment| segment.goes_through_nic());
         if nic && parts.flags & ctx_flags::ALL_NEAR != 0 {
             parts.flags &= !ctx_flags::ALL_NEAR;

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rushmem_device::abi::QpDesc;
+use rushmem_device::abi::{QpDesc, qp_flags};
 
 use super::drain::drain;
 use super::info::QpInfo;
@@ -104,6 +104,11 @@ impl Links {
     pub(crate) fn without(mut self, direct: Vec<bool>) -> Self {
         self.direct = direct;
         self
+    }
+
+    /// True if queues of a rail lie in GPU memory.
+    pub(crate) fn on_gpu(&self) -> bool {
+        self.rails.iter().any(|rail| rail.flags() & qp_flags::ON_GPU != 0)
     }
 
     /// The peer of QP `i`, and its set.

@@ -87,6 +87,7 @@ impl Rail {
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
         flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
+        flags |= if queues.memory.host_ptr().is_none() { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let rail = Self { bells, uars, key, pd, umem, nic, queues, shape, eqn, flags, time_stamps };
         (0..slots).try_for_each(|slot| rail.clear(slot))?;

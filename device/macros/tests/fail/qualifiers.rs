@@ -20,6 +20,9 @@ where
 #[kernel(blocks = 4)]
 pub fn arguments(ctx: &Ctx) {}
 
+#[kernel(max_threads = 2048)]
+pub fn too_many(ctx: &Ctx) {}
+
 #[kernel]
 pub struct NotAFunction;
 

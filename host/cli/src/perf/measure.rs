@@ -270,11 +270,11 @@ impl<'a> Bed<'a> {
         &self,
         shape: &Shape,
         run: u64,
-        kernel: impl Fn(SymSlice<u64>, SymSlice<u64>, SymSlice<u64>, u32) -> Call,
+        kernel: impl Fn(SymSlice<u64>, SymSlice<u64>, SymSlice<u64>, u32, u32) -> Call,
     ) -> Result<f64, AnyError> {
         let n = (shape.blocks * shape.threads) as usize;
         self.fill(self.sums.slice(0..n), run + 1)?;
-        let ns = self.timed(shape, kernel(self.spans, self.words, self.sums, shape.rounds))?;
+        let ns = self.timed(shape, kernel(self.spans, self.words, self.sums, shape.rounds, 1))?;
         self.on(1, || self.check(self.words.slice(0..n), run + 1))?;
         Ok(ns)
     }
