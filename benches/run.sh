@@ -43,7 +43,7 @@ if [[ -n $pack ]]; then
         strip -o "$pack/$program" "$bin/$program"
     done
     cp "$here"/nvshmem/perf.cu "$here"/nvshmem/kernels.cuh "$pack/nvshmem/"
-    cp "$here/marks.json" "$here/run.sh" "$pack/"
+    cp "$here"/marks*.json "$here/run.sh" "$pack/"
     du -sh "$pack"
     exit
 fi
@@ -140,28 +140,42 @@ else
     fi
 fi
 
-# DOCA GPUNetIO: a program of ours over its device interface.
+# DOCA GPUNetIO: a program of ours over its device interface, and over ours, into queues that nobody executes.
+"$bin/rushmem" perf --pes 2 post --list >"$out/plan-posting"
+poster=("$bin/rushmem-gpunetio-posting" --nvcc "$nvcc" --plan "$out/plan-posting")
+posting=()
+beside_posting=()
+if ((gpus == 0)); then
+    printf '\nPosting without a NIC is not measured: there is no GPU\n'
+elif step 'Rushmem, posting' 60 "${poster[@]}" --ours "$out/posting.json"; then
+    posting=(--from "$out/posting.json")
+else
+    failed=1
+fi
 headers=$(first "${GPUNETIO_HEADERS:-}" "${sites[@]/%//nvidia/nccl/include/nccl_device/gin/gdaki/doca_gpunetio}" || true)
 if [[ -z $headers ]]; then
     printf '\nGPUNetIO: absent (set GPUNETIO_HEADERS; the headers are in the wheel nvidia-nccl-cu13)\n'
 elif [[ -z $nvcc ]]; then
     printf '\nGPUNetIO: not built, since there is no nvcc (set NVCC)\n'
+elif ! step 'GPUNetIO: build' 60 "${poster[@]}" --headers "$headers" --compile "$out/gpunetio.ptx"; then
+    failed=1
+elif ((gpus == 0)); then
+    printf 'GPUNetIO: built, but there is no GPU\n'
+elif step 'GPUNetIO' 60 "${poster[@]}" --ptx "$out/gpunetio.ptx" --theirs "$out/gpunetio.json"; then
+    beside_posting=(--beside "$out/gpunetio.json")
 else
-    poster=("$bin/rushmem-gpunetio-posting" --nvcc "$nvcc")
-    if ! step 'GPUNetIO: build' 60 "${poster[@]}" --headers "$headers" --compile "$out/gpunetio.ptx"; then
-        failed=1
-    elif ((gpus == 0)); then
-        printf 'GPUNetIO: built, but there is no GPU\n'
-    elif step 'GPUNetIO' 60 "${poster[@]}" --ptx "$out/gpunetio.ptx" --plan "$out/plan-2" --json "$out/gpunetio.json"; then
-        beside+=(--beside "$out/gpunetio.json")
-    else
-        failed=1
-    fi
+    failed=1
 fi
 
+printf '\n== results (in %s)\n\n' "$out"
 marks=()
 ((${#beside[@]} == 0)) || marks=(--marks "$here/marks.json")
-printf '\n== results (in %s)\n\n' "$out"
 "$bin/rushmem" perf "${ours[@]}" "${beside[@]}" "${marks[@]}" --json "$out/rushmem.json" --plot "$out/perf.svg"
+if ((${#posting[@]} > 0)); then
+    printf '\n== posting into queues in GPU memory that nobody executes\n\n'
+    marks=()
+    ((${#beside_posting[@]} == 0)) || marks=(--marks "$here/marks-posting.json")
+    "$bin/rushmem" perf "${posting[@]}" "${beside_posting[@]}" "${marks[@]}"
+fi
 printf '\n%d s in all\n' "$SECONDS"
 exit "$failed"

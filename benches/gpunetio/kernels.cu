@@ -26,6 +26,8 @@ struct Queue {
     uint32_t cqn;
     uint32_t depth;      // entries of either queue
     uint32_t collapsed;  // not 0: all completions go to entry 0
+    uint32_t on_gpu;     // not 0: all but the doorbell lies in GPU memory
+    uint32_t reserved;
 };
 
 // What a launch does. Thread i uses raddr + i * stride and laddr + i * stride.
@@ -138,7 +140,8 @@ extern "C" __global__ void prepare(Qp *qp, Queue queue) {
     qp->sq_dbrec = reinterpret_cast<__be32 *>(queue.sq_record);
     qp->sq_db = reinterpret_cast<uint64_t *>(queue.doorbell);
     qp->nic_handler = DOCA_GPUNETIO_VERBS_NIC_HANDLER_GPU_SM_DB;
-    qp->mem_type = DOCA_GPUNETIO_VERBS_MEM_TYPE_HOST;
+    const auto memory = queue.on_gpu ? DOCA_GPUNETIO_VERBS_MEM_TYPE_GPU : DOCA_GPUNETIO_VERBS_MEM_TYPE_HOST;
+    qp->mem_type = memory;
     qp->cq_sq.cqe_daddr = reinterpret_cast<uint8_t *>(queue.cq);
     qp->cq_sq.cq_num = queue.cqn;
     qp->cq_sq.cqe_num = queue.depth;
@@ -148,7 +151,7 @@ extern "C" __global__ void prepare(Qp *qp, Queue queue) {
     // Collapsed, but read by the GPU itself: what they call HOST is polled by a CPU thread.
     qp->cq_sq.cq_type =
         queue.collapsed ? DOCA_GPUNETIO_VERBS_CQ_64B_COLLAPSED : DOCA_GPUNETIO_VERBS_CQ_64B;
-    qp->cq_sq.mem_type = DOCA_GPUNETIO_VERBS_MEM_TYPE_HOST;
+    qp->cq_sq.mem_type = memory;
 }
 
 extern "C" __global__ void put(Qp *qp, Work work, Outcome *outcomes) {

@@ -55,6 +55,8 @@ pub(crate) struct Queue {
     pub(crate) cqn: u32,
     pub(crate) depth: u32,
     pub(crate) collapsed: u32,
+    pub(crate) on_gpu: u32,
+    pub(crate) reserved: u32,
 }
 
 /// What a kernel does; see `kernels.cu`.
@@ -232,6 +234,7 @@ impl Theirs {
             cqn: from.cqn,
             depth: bed.shape.depth() as u32,
             collapsed: bed.shape.collapsed.into(),
+            ..Zeroable::zeroed()
         };
         let (qp_at, outcomes_at) = (qp.address().to_ne_bytes(), outcomes.address().to_ne_bytes());
         let one = Grid { blocks: 1, threads: 1, shared_bytes: 0 };

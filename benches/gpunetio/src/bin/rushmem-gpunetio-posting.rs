@@ -1,25 +1,25 @@
-//! Measures how fast NVIDIA's DOCA GPUNetIO device code posts, as `rushmem perf` measures ours:
+//! Measures how fast NVIDIA's DOCA GPUNetIO device code posts, and ours, into queues in GPU memory that nobody executes:
 //!
 //! ```sh
 //! rushmem perf --list post > plan
-//! rushmem-gpunetio-posting --headers FOLDER --plan plan --json gpunetio.json
-//! rushmem perf post --beside gpunetio.json
+//! rushmem-gpunetio-posting --plan plan --ours ours.json --headers FOLDER --theirs gpunetio.json
+//! rushmem perf --from ours.json --beside gpunetio.json
 //! ```
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use rushmem_gpunetio::posting::{Poster, Row};
+use rushmem_gpunetio::posting::{Ours, Poster, Row, Theirs};
 use rushmem_gpunetio::{Error, Result, theirs};
 use serde_json::{Value, json};
 
-/// Measures how fast NVIDIA's DOCA GPUNetIO device code posts
+/// Measures how fast NVIDIA's DOCA GPUNetIO device code posts, and ours
 #[derive(Parser)]
 struct Arguments {
     /// Folder with doca_gpunetio_device.h
-    #[arg(long, value_name = "FOLDER", required_unless_present = "ptx")]
+    #[arg(long, value_name = "FOLDER")]
     headers: Option<PathBuf>,
     /// The CUDA compiler
     #[arg(long, value_name = "PROGRAM", default_value = "nvcc")]
@@ -28,14 +28,17 @@ struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "headers")]
     ptx: Option<PathBuf>,
     /// Writes the kernels, compiled, to this file, and measures nothing
-    #[arg(long, value_name = "FILE", conflicts_with = "ptx")]
+    #[arg(long, value_name = "FILE", requires = "headers")]
     compile: Option<PathBuf>,
     /// The rows: what `rushmem perf --list` has printed
     #[arg(long, value_name = "FILE", required_unless_present = "compile")]
     plan: Option<PathBuf>,
-    /// Where the results go
-    #[arg(long, value_name = "FILE", required_unless_present = "compile")]
-    json: Option<PathBuf>,
+    /// Where our results go
+    #[arg(long, value_name = "FILE")]
+    ours: Option<PathBuf>,
+    /// Where theirs go
+    #[arg(long, value_name = "FILE")]
+    theirs: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -49,27 +52,49 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result {
-    let gpu = theirs::gpu();
-    let capability = gpu.as_ref().map_or((9, 0), |gpu| gpu.attributes().compute_capability);
-    let read = |path: &PathBuf| fs::read_to_string(path).map_err(|error| Error::File(path.clone(), error));
-    let ptx = match (&arguments.ptx, &arguments.headers) {
-        (Some(file), _) => read(file)?,
-        (None, Some(headers)) => theirs::compile(headers, &arguments.nvcc, capability)?,
-        (None, None) => return Err(Error::Missing(theirs::how_to_get_headers())),
-    };
     if let Some(file) = &arguments.compile {
-        return fs::write(file, ptx).map_err(|error| Error::File(file.clone(), error));
+        let capability = theirs::gpu().map_or((9, 0), |gpu| gpu.attributes().compute_capability);
+        return write(file, &kernels(arguments, capability)?);
     }
-    let (Some(plan), Some(results)) = (&arguments.plan, &arguments.json) else { return Ok(()) };
-    let gpu = gpu?;
-    let poster = Poster::load(&gpu, &ptx)?;
+    let Some(plan) = &arguments.plan else { return Ok(()) };
     let rows = Row::read(&read(plan)?)?;
-    let rows: Vec<Value> = rows.iter().map(|row| measure(&poster, row)).collect::<Result<_>>()?;
-    let all = json!({ "program": "DOCA GPUNetIO", "machine": gpu.attributes().name, "rows": rows });
-    fs::write(results, format!("{all:#}\n")).map_err(|error| Error::File(results.clone(), error))
+    let gpu = theirs::gpu()?;
+    let machine = &gpu.attributes().name;
+    if let Some(file) = &arguments.ours {
+        write(file, &results(&Ours::load(&gpu)?, machine, &rows)?)?;
+    }
+    if let Some(file) = &arguments.theirs {
+        let ptx = kernels(arguments, gpu.attributes().compute_capability)?;
+        write(file, &results(&Theirs::load(&gpu, &ptx)?, machine, &rows)?)?;
+    }
+    Ok(())
 }
 
-fn measure(poster: &Poster, row: &Row) -> Result<Value> {
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| Error::File(path.into(), error))
+}
+
+fn write(path: &Path, text: &str) -> Result {
+    fs::write(path, text).map_err(|error| Error::File(path.into(), error))
+}
+
+/// Their kernels, as PTX.
+fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
+    match (&arguments.ptx, &arguments.headers) {
+        (Some(file), _) => read(file),
+        (None, Some(headers)) => theirs::compile(headers, &arguments.nvcc, capability),
+        (None, None) => Err(Error::Missing(theirs::how_to_get_headers())),
+    }
+}
+
+/// What a poster does of the rows, as `rushmem perf` reads it.
+fn results(poster: &impl Poster, machine: &str, rows: &[Row]) -> Result<String> {
+    let rows: Vec<Value> = rows.iter().map(|row| measure(poster, row)).collect::<Result<_>>()?;
+    let all = json!({ "program": poster.program(), "machine": machine, "rows": rows });
+    Ok(format!("{all:#}\n"))
+}
+
+fn measure(poster: &impl Poster, row: &Row) -> Result<Value> {
     let mut rates = poster.measure(row)?;
     rates.sort_by(f64::total_cmp);
     Ok(json!({

@@ -1,19 +1,22 @@
-//! How fast NVIDIA's device code posts: the rows of `rushmem perf --list` that post.
+//! How fast device code posts: the rows of `rushmem perf --list` that post, by NVIDIA's code ([`Theirs`]) and by ours
+//! ([`Ours`]).
 //!
-//! Its queues lie in page-locked host memory, as those of the software ConnectX do, and so does the doorbell. Nobody
-//! executes what is posted; that it is all there is read off the queues.
+//! Queues and doorbell records lie in GPU memory, as those of a ConnectX do, and the doorbell is a page-locked word of the
+//! host. Nobody executes what is posted; that it is all there, and announced, is read off the queues.
+
+mod ours;
+mod theirs;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use bytemuck::Zeroable;
-use rushmem::cuda::{Device, DeviceBuffer, Error as CudaError, Module, PinnedBuffer, Stream};
-use rushmem::native::Grid;
-use rushmem_mlx5::doorbell::{Record, record_counter};
+use rushmem::cuda::{DeviceBuffer, Error as CudaError, PinnedBuffer, Stream};
+use rushmem_mlx5::doorbell::{Doorbell, Record, record_counter};
 use rushmem_mlx5::seg::{Segment, WQEBB_BYTES};
 use rushmem_mlx5::{Opcode, View};
 
-use crate::theirs::{LIMIT, QP_ROOM, Queue, Work};
+pub use self::ours::Ours;
+pub use self::theirs::Theirs;
+use crate::theirs::LIMIT;
 use crate::{Error, Result};
 
 /// A row to measure.
@@ -82,9 +85,84 @@ impl Row {
 }
 
 /// Posts the rows of a plan.
-pub struct Poster {
-    module: Arc<Module>,
-    stream: Stream,
+pub trait Poster {
+    /// What posts, with its version where it has one.
+    fn program(&self) -> String;
+
+    /// Where it launches its kernels.
+    fn stream(&self) -> &Stream;
+
+    /// Launches what posts the row once into fresh queues.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans>;
+
+    /// Millions of entries a second in each run that counts; one before them does not.
+    ///
+    /// # Errors
+    /// [`Error::Wrong`] if entries are missing or wrong, or what the driver says.
+    fn measure(&self, row: &Row) -> Result<Vec<f64>> {
+        if row.depth() > 1 << 15 {
+            return Err(Error::wrong(&row.bench, format!("{} entries fit in no queue", row.entries())));
+        }
+        let entries = f64::from(row.queues()) * f64::from(row.entries());
+        let once = || {
+            let queues = Queues::new(self.stream(), row)?;
+            let spans = self.launch(row, &queues)?;
+            if let Err(error @ CudaError::Deadline { .. }) = self.stream().wait(LIMIT) {
+                // Nothing that a running kernel uses can be given back: only the end of the process ends it.
+                eprintln!("{}: {error}", row.bench);
+                std::process::abort();
+            }
+            self.stream().synchronize()?;
+            queues.verify(self.stream(), row)?;
+            Ok(entries / spans.read(self.stream(), row)? * 1e3)
+        };
+        let rates: Vec<f64> = (0..=row.runs).map(|_| once()).collect::<Result<_>>()?;
+        Ok(rates[1..].to_vec())
+    }
+}
+
+/// When each block of a launch began and ended: two words of nanoseconds each, by the GPU's clock. It holds what the kernel
+/// uses, too.
+pub struct Spans {
+    memory: DeviceBuffer,
+    /// Offset of the words.
+    at: usize,
+    /// What else must live until the kernel has ended.
+    _kept: Vec<DeviceBuffer>,
+}
+
+impl Spans {
+    /// Nanoseconds from the first block's begin to the last one's end.
+    fn read(&self, stream: &Stream, row: &Row) -> Result<f64> {
+        let mut told = vec![[0u64; 2]; row.blocks as usize];
+        self.memory.read(stream, self.at, bytemuck::cast_slice_mut(&mut told))?;
+        let begin = told.iter().map(|span| span[0]).min().unwrap_or(0);
+        let end = told.iter().map(|span| span[1]).max().unwrap_or(0);
+        match end.checked_sub(begin) {
+            Some(ns @ 1..) if begin != 0 => Ok(ns as f64),
+            _ => Err(Error::wrong(&row.bench, format!("its blocks ran from {begin} to {end} ns"))),
+        }
+    }
+}
+
+/// Fresh queues for a row, and their doorbell.
+pub struct Queues {
+    memory: DeviceBuffer,
+    doorbell: PinnedBuffer,
+    /// Bytes of a send queue, and of a completion queue.
+    bytes: (usize, usize),
+}
+
+/// Where a queue's parts lie, for the GPU.
+struct Place {
+    sq: u64,
+    cq: u64,
+    /// Send word of the doorbell record.
+    sq_record: u64,
+    cq_record: u64,
 }
 
 const CQE_BYTES: usize = 64;
@@ -97,99 +175,61 @@ const QPN: u32 = 0x1234;
 const LKEY: u32 = 0x5600;
 const RKEY: u32 = 0x7800;
 
-impl Poster {
-    /// Loads PTX that [`compile`](crate::theirs::compile) made.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn load(device: &Arc<Device>, ptx: &str) -> Result<Self> {
-        Ok(Self { module: Module::load(device, "gpunetio", ptx)?, stream: Stream::new(device)? })
+impl Queues {
+    fn new(stream: &Stream, row: &Row) -> Result<Self> {
+        let bytes = (row.depth() as usize * WQEBB_BYTES, row.depth() as usize * CQE_BYTES);
+        let doorbell = PinnedBuffer::new(stream.device(), PAGE)?;
+        let one = bytes.0 + bytes.1 + 2 * RECORD_BYTES;
+        let memory = DeviceBuffer::zeroed(stream, row.queues() as usize * one)?;
+        let queues = Self { memory, doorbell, bytes };
+        for i in 0..row.queues() as usize {
+            // An entry of ones has never completed.
+            queues.memory.fill(stream, queues.start(i) + bytes.0, bytes.1, 0xff)?;
+        }
+        Ok(queues)
     }
 
-    /// Millions of entries a second in each run that counts; one before them does not.
-    ///
-    /// # Errors
-    /// [`Error::Wrong`] if entries are missing or wrong, or what the driver says.
-    pub fn measure(&self, row: &Row) -> Result<Vec<f64>> {
-        if row.depth() > 1 << 15 {
-            return Err(Error::wrong(&row.bench, format!("{} entries fit in no queue", row.entries())));
+    /// Offset of queue `i`.
+    fn start(&self, i: usize) -> usize {
+        i * (self.bytes.0 + self.bytes.1 + 2 * RECORD_BYTES)
+    }
+
+    /// Offset of its doorbell record.
+    fn record(&self, i: usize) -> usize {
+        self.start(i) + self.bytes.0 + self.bytes.1
+    }
+
+    fn place(&self, i: usize) -> Place {
+        let at = |offset: usize| self.memory.address() + offset as u64;
+        Place {
+            sq: at(self.start(i)),
+            cq: at(self.start(i) + self.bytes.0),
+            sq_record: at(self.record(i) + Record::SND_OFFSET),
+            cq_record: at(self.record(i) + RECORD_BYTES),
         }
-        let mut rates = Vec::new();
-        for run in 0..=row.runs {
-            let ns = self.once(row)?;
-            if run > 0 {
-                let entries = f64::from(row.queues()) * f64::from(row.entries());
-                rates.push(entries / ns * 1e3);
+    }
+
+    /// The register, as the GPU sees it.
+    fn doorbell(&self) -> u64 {
+        self.doorbell.address()
+    }
+
+    fn verify(&self, stream: &Stream, row: &Row) -> Result {
+        for i in 0..row.queues() {
+            let mut sq = vec![0; self.bytes.0];
+            let mut record = [0; 4];
+            self.memory.read(stream, self.start(i as usize), &mut sq)?;
+            self.memory.read(stream, self.record(i as usize) + Record::SND_OFFSET, &mut record)?;
+            verify(row, i, &sq, u32::from_ne_bytes(record))?;
+        }
+        // SAFETY: inside of the page; the kernel has ended.
+        let rung = Doorbell::from_raw(unsafe { self.doorbell.as_ptr().cast::<u64>().read() });
+        match (rung.qpn(), rung.producer_index()) {
+            (QPN, index) if index == row.entries() as u16 => Ok(()),
+            (qpn, index) => {
+                Err(Error::wrong(&row.bench, format!("the doorbell says {index} of QP {qpn:#x} at the end")))
             }
         }
-        Ok(rates)
-    }
-
-    /// One run, into fresh queues; nanoseconds from the first block's begin to the last one's end.
-    fn once(&self, row: &Row) -> Result<f64> {
-        let device = self.stream.device();
-        let depth = row.depth() as usize;
-        let (sq_bytes, cq_bytes) = (depth * WQEBB_BYTES, depth * CQE_BYTES);
-        let one = sq_bytes + cq_bytes + 2 * RECORD_BYTES;
-        let memory = PinnedBuffer::new(device, PAGE + row.queues() as usize * one)?;
-        let qps = DeviceBuffer::zeroed(&self.stream, row.queues() as usize * QP_ROOM)?;
-        let spans = DeviceBuffer::zeroed(&self.stream, 16 * row.blocks as usize)?;
-
-        let prepare = self.module.function("prepare")?;
-        let single = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
-        for i in 0..row.queues() as usize {
-            let start = PAGE + i * one;
-            // SAFETY: inside of the buffer, which nobody uses yet; an entry of ones has never completed.
-            unsafe { memory.as_ptr().add(start + sq_bytes).write_bytes(0xff, cq_bytes) };
-            let at = |offset: usize| memory.address() + (start + offset) as u64;
-            let queue = Queue {
-                sq: at(0),
-                cq: at(sq_bytes),
-                sq_record: at(sq_bytes + cq_bytes + Record::SND_OFFSET),
-                cq_record: at(sq_bytes + cq_bytes + RECORD_BYTES),
-                doorbell: memory.address(),
-                qpn: QPN,
-                cqn: QPN,
-                depth: row.depth(),
-                collapsed: 0,
-            };
-            let qp = (qps.address() + (i * QP_ROOM) as u64).to_ne_bytes();
-            // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
-            unsafe { prepare.launch(&self.stream, single, &[&qp, bytemuck::bytes_of(&queue)])? };
-        }
-        let work = Work {
-            raddr: BASE,
-            laddr: BASE,
-            bytes: row.bytes,
-            stride: row.bytes,
-            rounds: row.rounds.into(),
-            lkey: LKEY,
-            rkey: RKEY,
-            ..Zeroable::zeroed()
-        };
-        let kernel = self.module.function(&row.bench)?;
-        let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
-        let (qps_at, spans_at) = (qps.address().to_ne_bytes(), spans.address().to_ne_bytes());
-        // SAFETY: as above.
-        unsafe { kernel.launch(&self.stream, grid, &[&qps_at, bytemuck::bytes_of(&work), &spans_at])? };
-        if let Err(error @ CudaError::Deadline { .. }) = self.stream.wait(LIMIT) {
-            // Nothing that a running kernel uses can be given back: only the end of the process ends it.
-            eprintln!("{}: {error}", row.bench);
-            std::process::abort();
-        }
-        self.stream.synchronize()?;
-        for i in 0..row.queues() {
-            let start = PAGE + i as usize * one;
-            // SAFETY: inside of the buffer; the kernels are done.
-            let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr().add(start).as_ptr(), one) };
-            let record = sq_bytes + cq_bytes + Record::SND_OFFSET;
-            verify(row, i, &bytes[..sq_bytes], bytemuck::pod_read_unaligned(&bytes[record..record + 4]))?;
-        }
-        let mut told = vec![[0u64; 2]; row.blocks as usize];
-        spans.read(&self.stream, 0, bytemuck::cast_slice_mut(&mut told))?;
-        let begin = told.iter().map(|span| span[0]).min().unwrap_or(0);
-        let end = told.iter().map(|span| span[1]).max().unwrap_or(0);
-        Ok(end.saturating_sub(begin).max(1) as f64)
     }
 }
 

@@ -1,0 +1,154 @@
+//! Our half: the kernels of `rushmem perf`, as they are, with a context that the host has made by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+use rushmem::cuda::{Device, DeviceBuffer, Module, PinnedBuffer, Stream};
+use rushmem::native::Grid;
+use rushmem_bench_kernels as kernels;
+use rushmem_device::SymSlice;
+use rushmem_device::abi::{
+    self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST, Header, PeerDesc, QpDesc, QpEntry,
+    QpState, ctx_flags, qp_flags,
+};
+use rushmem_device::kernel::Call;
+
+use super::{BASE, LKEY, Poster, QPN, Queues, RKEY, Row, Spans};
+use crate::{Error, Result};
+
+/// PEs of the job that the context tells of. PE 0 posts to PE 1.
+const PES: usize = 2;
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Posts with `rushmem-device`.
+pub struct Ours {
+    module: Arc<Module>,
+    stream: Stream,
+    /// Where kernels write of errors.
+    control: PinnedBuffer,
+}
+
+impl Ours {
+    /// Loads the kernels.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if this was built without PTX, or what the driver says.
+    pub fn load(device: &Arc<Device>) -> Result<Self> {
+        let ptx = rushmem::ptx!("rushmem_bench_kernels");
+        if ptx.image.is_empty() {
+            return Err(Error::Missing("this was built with RUSHMEM_PTX=none: there are no kernels".into()));
+        }
+        let module = Module::load_code(device, ptx.name, ptx.image, ptx.code)?;
+        let control = PinnedBuffer::new(device, size_of::<ControlPage>())?;
+        Ok(Self { module, stream: Stream::new(device)?, control })
+    }
+}
+
+/// What the context leads to, in this order.
+struct Tables {
+    state: usize,
+    peers: usize,
+    entries: usize,
+    /// Words of the queues.
+    ends: usize,
+    bytes: usize,
+}
+
+impl Tables {
+    fn new(row: &Row, sets: usize) -> Self {
+        let state = 0;
+        let peers = state + size_of::<DeviceState>();
+        let entries = peers + (PES * size_of::<PeerDesc>()).next_multiple_of(align_of::<QpEntry>());
+        let ends = entries + sets * PES * size_of::<QpEntry>();
+        Self { state, peers, entries, ends, bytes: ends + row.queues() as usize * 8 * row.depth() as usize }
+    }
+}
+
+impl Poster for Ours {
+    fn program(&self) -> String {
+        format!("rushmem {}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans> {
+        let threads = row.blocks as usize * row.threads as usize;
+        // SAFETY: the spans, and behind `BASE` a word for each thread, lie in the heap.
+        let (spans, words) =
+            unsafe { (SymSlice::from_raw(0, 2 * row.blocks as usize), SymSlice::from_raw(BASE, threads)) };
+        let post = |kernel: fn(_, _, _, _, _) -> Call| kernel(spans, words, words, row.rounds, 0);
+        // Sets of queues: one that all share, then the blocks' or the thread's own.
+        let (call, blocks, exclusive) = match row.bench.as_str() {
+            "post_exclusive" => (post(kernels::post_exclusive), 0, 1),
+            "post_per_block" | "post_warp_per_block" => (post(kernels::post_per_block), row.queues(), 0),
+            "post_shared" | "post_warp" => (post(kernels::post_shared), 0, 0),
+            other => return Err(Error::wrong(other, "there is no such kernel")),
+        };
+        let sets = 1 + (blocks + exclusive) as usize;
+        // Those that are posted to come last.
+        let first = sets - row.queues() as usize;
+
+        let tables = Tables::new(row, sets);
+        let memory = DeviceBuffer::zeroed(&self.stream, tables.bytes)?;
+        let heap = DeviceBuffer::zeroed(&self.stream, BASE as usize + 8 * threads)?;
+        let at = |offset: usize| DevAddr(memory.address() + offset as u64);
+        let control = DevAddr(self.control.address());
+        let state = DeviceState { control, deadline_ns: PATIENCE.as_nanos() as u64, ..Zeroable::zeroed() };
+        memory.write(&self.stream, tables.state, bytemuck::bytes_of(&state))?;
+        for i in 0..row.queues() as usize {
+            let ends = at(tables.ends + i * 8 * row.depth() as usize);
+            let entry = entry(row, queues, i, at(tables.state), ends);
+            let offset = tables.entries + ((first + i) * PES + 1) * size_of::<QpEntry>();
+            memory.write(&self.stream, offset, bytemuck::bytes_of(&entry))?;
+        }
+        let parts = CtxParts {
+            header: Header { magic: abi::MAGIC, version: abi::VERSION, layout: abi::LAYOUT, control },
+            state: at(tables.state),
+            heap: DevAddr(heap.address()),
+            heap_bytes: heap.len() as u64,
+            qps: at(tables.entries),
+            // Zeroes: no heap is mapped, so that everything goes through the NIC.
+            peers: at(tables.peers),
+            pe: 0,
+            n_pes: PES as u32,
+            n_sets: 1,
+            block_sets: blocks,
+            exclusive_sets: exclusive,
+            rails: 1,
+            flags: ctx_flags::GPU_QUEUES | ctx_flags::OTHERS_FAR,
+            ..Zeroable::zeroed()
+        };
+        let kernel = self.module.function(call.name)?;
+        let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
+        let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(&parts)];
+        arguments.extend(call.args.iter().map(AsRef::as_ref));
+        // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
+        unsafe { kernel.launch(&self.stream, grid, &arguments)? };
+        Ok(Spans { memory: heap, at: 0, _kept: vec![memory] })
+    }
+}
+
+/// The QP to PE 1 that posts to queue `i`.
+fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ends: DevAddr) -> QpEntry {
+    let place = queues.place(i);
+    let flags = qp_flags::ON_GPU;
+    let log_depth = row.depth().trailing_zeros();
+    let desc = QpDesc { pe_state, lkey: LKEY, rkey: RKEY, peer: 1, log_depth, flags, ..Zeroable::zeroed() };
+    let connection = Connection {
+        sq: DevAddr(place.sq),
+        dbr: DevAddr(place.sq_record),
+        uar: DevAddr(queues.doorbell()),
+        cq: DevAddr(place.cq),
+        ends,
+        qpn: QPN,
+        flags,
+        ..Zeroable::zeroed()
+    };
+    let mut state = QpState::unconnected();
+    state.done.word = FIRST;
+    QpEntry { desc, connection, state }
+}

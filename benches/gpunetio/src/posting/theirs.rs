@@ -1,0 +1,79 @@
+//! NVIDIA's half.
+
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use rushmem::cuda::{Device, DeviceBuffer, Module, Stream};
+use rushmem::native::Grid;
+
+use super::{BASE, LKEY, Poster, QPN, Queues, RKEY, Row, Spans};
+use crate::Result;
+use crate::theirs::{QP_ROOM, Queue, Work};
+
+/// Posts with DOCA GPUNetIO.
+pub struct Theirs {
+    module: Arc<Module>,
+    stream: Stream,
+}
+
+impl Theirs {
+    /// Loads PTX that [`compile`](crate::theirs::compile) made.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn load(device: &Arc<Device>, ptx: &str) -> Result<Self> {
+        Ok(Self { module: Module::load(device, "gpunetio", ptx)?, stream: Stream::new(device)? })
+    }
+}
+
+impl Poster for Theirs {
+    fn program(&self) -> String {
+        "DOCA GPUNetIO".into()
+    }
+
+    fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans> {
+        let qps = DeviceBuffer::zeroed(&self.stream, row.queues() as usize * QP_ROOM)?;
+        let spans = DeviceBuffer::zeroed(&self.stream, 16 * row.blocks as usize)?;
+        let prepare = self.module.function("prepare")?;
+        let single = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+        for i in 0..row.queues() as usize {
+            let place = queues.place(i);
+            let queue = Queue {
+                sq: place.sq,
+                cq: place.cq,
+                sq_record: place.sq_record,
+                cq_record: place.cq_record,
+                doorbell: queues.doorbell(),
+                qpn: QPN,
+                cqn: QPN,
+                depth: row.depth(),
+                collapsed: 0,
+                on_gpu: 1,
+                reserved: 0,
+            };
+            let qp = (qps.address() + (i * QP_ROOM) as u64).to_ne_bytes();
+            // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
+            unsafe { prepare.launch(&self.stream, single, &[&qp, bytemuck::bytes_of(&queue)])? };
+        }
+        let work = Work {
+            raddr: BASE,
+            laddr: BASE,
+            bytes: row.bytes,
+            stride: row.bytes,
+            rounds: row.rounds.into(),
+            lkey: LKEY,
+            rkey: RKEY,
+            ..Zeroable::zeroed()
+        };
+        let kernel = self.module.function(&row.bench)?;
+        let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
+        let (qps_at, spans_at) = (qps.address().to_ne_bytes(), spans.address().to_ne_bytes());
+        // SAFETY: as above.
+        unsafe { kernel.launch(&self.stream, grid, &[&qps_at, bytemuck::bytes_of(&work), &spans_at])? };
+        Ok(Spans { memory: spans, at: 0, _kept: vec![qps] })
+    }
+}
