@@ -442,11 +442,11 @@ mod tests {
     use std::time::Duration;
 
     use cudarc::driver::CudaStream;
-    use rushmem_device::kernel::Call;
 
     use super::*;
+    use crate::Ptx;
     use crate::bootstrap::Threads;
-    use crate::machine::{Grid, Mapping, Native, PageKind, Queue, Recording, Step};
+    use crate::machine::{Code, Grid, Mapping, Module, Native, PageKind, Queue, Recording, Step};
     use crate::memory::Place;
     use crate::native::Options;
 
@@ -457,8 +457,8 @@ mod tests {
         fn describe(&self) -> String {
             self.0.describe()
         }
-        fn is_gpu(&self) -> bool {
-            false
+        fn gpu(&self) -> Option<u32> {
+            None
         }
         fn grid(&self) -> Grid {
             self.0.grid()
@@ -483,6 +483,9 @@ mod tests {
             // SAFETY: the caller's promise.
             unsafe { self.0.map_page(page, kind) }
         }
+        fn load(&self, ptx: &Ptx) -> Result<Code> {
+            self.0.load(ptx)
+        }
         fn run(&self, step: Step, patience: Duration) -> Result<()> {
             self.0.run(step, patience)
         }
@@ -495,8 +498,8 @@ mod tests {
         fn record(&self, steps: Vec<Step>) -> Result<Recording> {
             self.0.record(steps)
         }
-        fn room(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<u32> {
-            self.0.room(call, threads, shared_bytes)
+        fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
+            self.0.room(kernel, module, grid)
         }
     }
 
