@@ -2,6 +2,8 @@
 
 mod file;
 mod gpu;
+#[cfg(test)]
+mod lacking;
 mod module;
 mod native;
 
@@ -22,6 +24,8 @@ use crate::{Error, Ptx, Result};
 
 pub use crate::native::Grid;
 pub(crate) use gpu::Gpu;
+#[cfg(test)]
+pub(crate) use lacking::Lacking;
 pub(crate) use module::{Code, Module};
 pub(crate) use native::Native;
 
