@@ -43,7 +43,7 @@ pub(super) fn look(config: &Config) -> Result<Decision> {
 /// PEs can only talk over links of one kind: of devices found, those of the kind that more of them have.
 fn of_one_link(found: Vec<Candidate>, refused: &mut Vec<String>, named: bool) -> Result<Vec<Candidate>> {
     let (infiniband, ethernet): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|candidate| candidate.address.link == Link::InfiniBand);
+        found.into_iter().partition(|candidate| candidate.link() == Link::InfiniBand);
     if named && !infiniband.is_empty() && !ethernet.is_empty() {
         let what = "a job over both InfiniBand and Ethernet".into();
         let why = "its PEs could not reach each other; name devices of one kind in RUSHMEM_NIC".into();
