@@ -10,6 +10,7 @@ use crate::config::{Config, DeviceKind, HeapKind};
 use crate::cuda::Cuda;
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native};
+use crate::modules::Modules;
 use crate::nics::Nics;
 use crate::queues::Shape;
 use crate::{Error, Pe, Result, native};
@@ -89,7 +90,11 @@ impl Job {
         &self.config
     }
 
-    /// The job with kernels for GPUs. Without any, kernels run natively.
+    /// The job with kernels for GPUs. Without any, kernels run natively, unless `RUSHMEM_DEVICE=gpu` is set: then there are
+    /// those of the runtime, which do what the host initiates, and what [`Pe::load`] loads.
+    ///
+    /// They are loaded before the job starts, and stay until the process ends. [`Job::run`] returns [`Error::Misuse`] if
+    /// two have the same name.
     #[must_use]
     pub fn kernels(mut self, ptx: Ptx) -> Self {
         self.ptx.push(ptx);
@@ -215,10 +220,12 @@ impl Job {
     where
         E: Into<AppError>,
     {
-        let machine = site.machine(&self.config, &self.ptx, local);
+        let machine = site.machine(&self.config, local);
         let started = machine.and_then(|machine| {
+            // Before anything runs: one that was loaded lazily would wait for the kernel that waits for it.
+            let modules = Modules::of_job(&*machine, &[&[RUNTIME], &*self.ptx].concat())?;
             let nics = site.nics.of(&self.config, site.first + local)?;
-            Pe::start(self.config, Arc::clone(&bootstrap), machine, nics)
+            Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics)
         });
         let pe = match started {
             Ok(pe) => pe,
@@ -288,13 +295,12 @@ impl Site {
     }
 
     /// What executes the kernels of this process's PE number `i`.
-    fn machine(&self, config: &Config, ptx: &[Ptx], i: u32) -> Result<Arc<dyn Machine>> {
+    fn machine(&self, config: &Config, i: u32) -> Result<Arc<dyn Machine>> {
         if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
             let heap = self.nics.heap(config.heap, device.attributes())?;
-            let ptx = [&[RUNTIME], ptx].concat();
-            return Ok(Arc::new(Gpu::new(device, &ptx, heap, sharers)?));
+            return Ok(Arc::new(Gpu::new(device, heap, sharers)?));
         }
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,
@@ -312,13 +318,11 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     if config.device == DeviceKind::Native {
         return Ok(0);
     }
-    let missing = if ptx.is_empty() {
-        Some("the application gave the job no PTX; see Job::kernels".into())
-    } else {
-        let none = ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty());
-        none.map(|ptx| format!("{} was built with RUSHMEM_PTX=none", ptx.name))
-    };
-    if let Some(why) = missing {
+    if !wanted && ptx.is_empty() {
+        return Ok(0);
+    }
+    if let Some(none) = ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty()) {
+        let why = format!("{} was built with RUSHMEM_PTX=none", none.name);
         return match wanted {
             true => Err(Error::Unavailable { what: "running kernels on a GPU".into(), why }),
             false => Ok(0),
@@ -405,8 +409,6 @@ mod tests {
         let mut config = Config::default();
         assert_eq!(count_gpus(&config, &[]).unwrap(), 0);
         config.set("device", "gpu").unwrap();
-        let error = count_gpus(&config, &[]).unwrap_err().to_string();
-        assert!(error.contains("the application gave the job no PTX; see Job::kernels"), "{error}");
         let none = Ptx { name: "mine", image: "", code: &[] };
         let error = count_gpus(&config, &[none]).unwrap_err().to_string();
         assert!(error.contains("mine was built with RUSHMEM_PTX=none"), "{error}");

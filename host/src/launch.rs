@@ -1,13 +1,10 @@
 //! Kernels of the application: on the PE's own stream, or on all PEs together.
 
-use std::sync::Arc;
-
 use rushmem_device::Ctx;
 use rushmem_device::kernel::Call;
 
 use crate::machine::{Grid, Mark};
-use crate::memory::Table;
-use crate::work::Ticket;
+use crate::work::{Needs, Ticket};
 use crate::{Error, Pe, Result};
 
 /// A kernel that runs, or waits for those launched before it. Dropping it waits for its end.
@@ -51,22 +48,22 @@ impl Pe {
     /// [`Pe::launch_collective`] checks that.
     ///
     /// # Errors
-    /// If the machine cannot launch it: no such kernel in the PTX given to the job, a grid that no machine has.
+    /// If the machine cannot launch it: no such kernel in the PTX that is loaded, a grid that no machine has.
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let (ctx, table) = self.context_for(&call)?;
-        self.begin(ctx, table, grid, call)
+        let (ctx, needs) = self.context_for(&call)?;
+        self.begin(ctx, needs, grid, call)
     }
 
     /// [`Pe::launch`] with a context other than the PE's own, for tests.
     #[doc(hidden)]
     pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let (_, table) = self.context_for(&call)?;
-        self.begin(ctx, table, grid, call)
+        let (_, needs) = self.context_for(&call)?;
+        self.begin(ctx, needs, grid, call)
     }
 
-    fn begin(&self, ctx: Ctx, table: Arc<Table>, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    fn begin(&self, ctx: Ctx, needs: Needs, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let own = &self.work().own;
-        let ticket = own.launch(self, (ctx, table), call.name, grid, call)?;
+        let ticket = own.launch(self, (ctx, needs), call.name, grid, call)?;
         Ok(Launch { pe: self, running: Some((ticket, own.mark()?)) })
     }
 
@@ -114,7 +111,9 @@ impl Pe {
 
     /// For each PE, how many blocks it has room for, and how many it wants.
     fn rooms(&self, what: &'static str, call: &Call, grid: Grid) -> Result<Vec<(u32, u32)>> {
-        let room = self.machine_ref().room(call, grid.threads, grid.shared_bytes)?;
+        let machine = self.machine_ref();
+        let module = self.modules().of(machine, call.name)?;
+        let room = machine.room(call.name, module.as_deref(), grid)?;
         let mine = [room, grid.blocks].map(u32::to_le_bytes).concat();
         let (_, all) = self.agree_with(what, call.name, &mine)?;
         all.into_iter()

@@ -18,6 +18,7 @@ mod life;
 mod log;
 mod machine;
 mod memory;
+mod modules;
 pub mod native;
 mod nics;
 mod pe;
@@ -39,6 +40,7 @@ pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
 pub use machine::Grid;
 pub use memory::{Buffer, GpuBuffer, HostRange, Pages, Place};
+pub use modules::Kernels;
 pub use pe::{Hints, Kept, Pe, Registered, Window};
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]

@@ -16,12 +16,13 @@ use crate::contexts::Contexts;
 use crate::direct::{self, Path, Reach};
 use crate::exit::{end_job, end_process};
 use crate::machine::{Grid, Machine, Region};
-use crate::memory::{Memory, Table as Segments};
+use crate::memory::Memory;
+use crate::modules::Modules;
 use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, Tries, probe};
 use crate::report::recorded;
 use crate::teams::{Inbox, Place, Table, Teams, predefined};
-use crate::work::{Scratch, Work};
+use crate::work::{Needs, Scratch, Work};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
@@ -32,6 +33,7 @@ pub struct Pe {
     // Fields drop in order: kernels end before all that they use goes, keys before the NICs that they are of, the QPs
     // before the heap that they reach.
     work: Work,
+    modules: Modules,
     memory: Memory,
     service: Service,
     state: Arc<StateMap>,
@@ -60,6 +62,7 @@ impl Pe {
         config: Config,
         bootstrap: Arc<dyn Bootstrap>,
         machine: Arc<dyn Machine>,
+        modules: Modules,
         nics: Vec<Box<dyn Provider>>,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
@@ -129,6 +132,7 @@ impl Pe {
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
             work,
+            modules,
             memory,
             service,
             state,
@@ -338,8 +342,8 @@ impl Pe {
         Ok((n, all))
     }
 
-    /// The context for a launch with these arguments, and the segments that it names, which the launch must keep.
-    pub(crate) fn context_for(&self, call: &rushmem_device::kernel::Call) -> Result<(Ctx, Arc<Segments>)> {
+    /// The context for a launch with these arguments, and what the launch must keep.
+    pub(crate) fn context_for(&self, call: &rushmem_device::kernel::Call) -> Result<(Ctx, Needs)> {
         for &handle in &call.handles {
             self.memory.check(handle).map_err(|why| Error::Misuse {
                 call: "launch",
@@ -349,7 +353,13 @@ impl Pe {
                 ),
             })?;
         }
-        Ok(self.memory.current())
+        let module = self.modules.of(&*self.machine, call.name)?;
+        let (ctx, table) = self.memory.current();
+        Ok((ctx, Needs { table, module }))
+    }
+
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
     }
 
     pub(crate) fn memory(&self) -> &Memory {

@@ -28,6 +28,7 @@ pub use error::Error;
 pub use graph::{GraphExec, Node};
 pub use load::{Cuda, ENVIRONMENT};
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
+pub(crate) use module::kernels;
 pub use module::{Function, FunctionAttributes, Module};
 pub use nic::{CopyEngine, CudaMemory};
 pub use shared::{SharedMemory, SharedWindow};

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{
     self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult,
 };
 
+use super::device::Alone;
 use super::error::{call_error, check, check_about, log_drop};
 use super::{Device, Error, Stream};
 use crate::native::Grid;
@@ -37,16 +38,34 @@ impl Module {
     /// # Errors
     /// [`Error::Ptx`] with all that the compiler says, if it refuses the text.
     pub fn load(device: &Arc<Device>, name: &str, ptx: &str) -> Result<Arc<Self>, Error> {
-        Self::load_code(device, name, ptx, &[])
+        Self::load_code(&device.alone()?, device, name, ptx, &[])
     }
 
-    /// Loads the machine code `code` if it is not empty, and for this GPU; else as [`Module::load`].
+    /// Loads the machine code `code` if it is not empty, and for this GPU, else the PTX; its kernels by name. Kernels of
+    /// this process's PEs are waited for once, and none begins meanwhile.
     ///
     /// # Errors
-    /// As there.
-    pub fn load_code(device: &Arc<Device>, name: &str, ptx: &str, code: &[u8]) -> Result<Arc<Self>, Error> {
+    /// Those of [`Module::load`] and [`Module::function`].
+    pub fn load_kernels(
+        device: &Arc<Device>,
+        name: &str,
+        ptx: &str,
+        code: &[u8],
+    ) -> Result<HashMap<String, Function>, Error> {
+        let alone = device.alone()?;
+        let module = Self::load_code(&alone, device, name, ptx, code)?;
+        let names = module.kernels.keys();
+        names.map(|name| Ok((name.clone(), module.function_of(&alone, name)?))).collect()
+    }
+
+    fn load_code(
+        _: &Alone,
+        device: &Arc<Device>,
+        name: &str,
+        ptx: &str,
+        code: &[u8],
+    ) -> Result<Arc<Self>, Error> {
         let image = c_string(ptx, || format!("the PTX of {name}"))?;
-        let _alone = device.alone()?;
         let mut loaded = Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, String::new()));
         if !code.is_empty() {
             // SAFETY: a whole file as ptxas made it, which says itself how long it is.
@@ -64,18 +83,16 @@ impl Module {
         Ok(Arc::new(Self { device: Arc::clone(device), name: name.to_owned(), raw, kernels: kernels(ptx) }))
     }
 
-    /// Names of its kernels.
-    pub fn kernels(&self) -> impl Iterator<Item = &str> {
-        self.kernels.keys().map(String::as_str)
-    }
-
     /// A kernel of it, loaded to the GPU for good, so that launching it loads nothing.
     ///
     /// # Errors
     /// [`Error::NoFunction`], or what the driver says.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function, Error> {
+        self.function_of(&self.device.alone()?, name)
+    }
+
+    fn function_of(self: &Arc<Self>, _: &Alone, name: &str) -> Result<Function, Error> {
         let symbol = c_string(name, || format!("the kernel name {name:?}"))?;
-        let _alone = self.device.alone()?;
         let mut raw: CUfunction = ptr::null_mut();
         // SAFETY: a live module, a C string, and a live variable.
         match unsafe { sys::cuModuleGetFunction(&mut raw, self.raw, symbol.as_ptr()) } {
@@ -345,7 +362,7 @@ fn parameters(function: CUfunction, count: usize) -> Result<Vec<usize>, Error> {
 }
 
 /// The kernels of a PTX text, with how many parameters each has.
-fn kernels(ptx: &str) -> HashMap<String, usize> {
+pub(crate) fn kernels(ptx: &str) -> HashMap<String, usize> {
     ptx.split(".visible .entry ")
         .skip(1)
         .filter_map(|text| {

@@ -442,67 +442,12 @@ fn find(config: &Config, bootstrap: &dyn Bootstrap, card: &Card) -> Result<Expor
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
-
-    use cudarc::driver::CudaStream;
-    use rushmem_device::kernel::Call;
 
     use super::*;
     use crate::bootstrap::Threads;
-    use crate::machine::{Grid, Mapping, Native, PageKind, Queue, Recording, Step};
-    use crate::memory::Place;
+    use crate::machine::{Lacking, Native};
     use crate::native::Options;
-
-    /// Native memory, and no way to map that of others.
-    struct Alone(Native);
-
-    impl Machine for Alone {
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-        fn is_gpu(&self) -> bool {
-            false
-        }
-        fn grid(&self) -> Grid {
-            self.0.grid()
-        }
-        fn shared(&self, bytes: u64) -> Result<Region> {
-            self.0.shared(bytes)
-        }
-        fn local(&self, bytes: u64) -> Result<Region> {
-            self.0.local(bytes)
-        }
-        fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
-            self.0.heap(bytes, shared)
-        }
-        fn window(&self, _: u32, _: u64) -> Result<Box<dyn Window>> {
-            Err(Error::Unavailable { what: "a map".into(), why: "there is no paper".into() })
-        }
-        unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
-            // SAFETY: the caller's promise.
-            unsafe { self.0.adopt(place, bytes) }
-        }
-        unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
-            // SAFETY: the caller's promise.
-            unsafe { self.0.map_page(page, kind) }
-        }
-        fn run(&self, step: Step, patience: Duration) -> Result<()> {
-            self.0.run(step, patience)
-        }
-        fn queue(&self) -> Result<Box<dyn Queue>> {
-            self.0.queue()
-        }
-        fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
-            self.0.queue_of(stream)
-        }
-        fn record(&self, steps: Vec<Step>) -> Result<Recording> {
-            self.0.record(steps)
-        }
-        fn room(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<u32> {
-            self.0.room(call, threads, shared_bytes)
-        }
-    }
 
     /// What each of `n` PEs as threads finds.
     fn reach(n: u32, config: &Config, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<Reach>> {
@@ -533,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_cannot_be_mapped_is_named_with_the_cause() {
-        let found = reach(2, &direct(), || Box::new(Alone(Native::new(Options::default(), 1))));
+        let found = reach(2, &direct(), || Box::new(Lacking::without_windows()));
         let told: Vec<String> =
             found.into_iter().filter_map(|reach| Some(reach.err()?.to_string())).collect();
         let words = "the memory of PE 1, for the loads and stores of PE 0, is not available: a map is not available: \

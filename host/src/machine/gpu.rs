@@ -1,6 +1,5 @@
 //! A GPU: kernels run as PTX, queues lie in page-locked host memory, the heap in either.
 
-use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,13 +12,13 @@ use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
 use super::{
-    Exported, HEAP_ALIGN, Machine, Mapping, Mark, PageKind, Queue, Recording, Region, Step, Window,
-    other_machine,
+    Code, Exported, HEAP_ALIGN, Machine, Mapping, Mark, Module, PageKind, Queue, Recording, Region, Step,
+    Window, other_machine,
 };
 use crate::config::HeapKind;
 use crate::cuda::{
-    self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, Module,
-    RegisteredHost, SharedMemory, SharedWindow, Stream, gate,
+    self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, RegisteredHost,
+    SharedMemory, SharedWindow, Stream, gate,
 };
 use crate::memory::Place;
 use crate::native::Grid;
@@ -33,9 +32,6 @@ pub(crate) struct Gpu {
     /// For what is done while no kernel runs.
     stream: Arc<Stream>,
     copies: Arc<CopyEngine>,
-    /// All modules are loaded before anything runs: a module that is loaded lazily would wait for the kernel that waits
-    /// for it.
-    kernels: Arc<Kernels>,
     /// Streams for kernels that run beside all queues, in nobody's use.
     idle: Mutex<Vec<StreamQueue>>,
     heap: HeapKind,
@@ -44,16 +40,15 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Makes a PE's part of `device`, with the kernels of `ptx`.
+    /// Makes a PE's part of `device`.
     ///
     /// # Errors
-    /// What the driver refuses, JIT errors of the PTX included.
-    pub(crate) fn new(device: Arc<Device>, ptx: &[Ptx], heap: HeapKind, sharers: u32) -> Result<Self> {
-        let kernels = Kernels::of(&device, ptx)?;
+    /// What the driver refuses.
+    pub(crate) fn new(device: Arc<Device>, heap: HeapKind, sharers: u32) -> Result<Self> {
         let stream = Arc::new(Stream::new(&device)?);
         let copies = Arc::new(CopyEngine::new(&device)?);
         let idle = Mutex::default();
-        Ok(Self { device, stream, copies, kernels, idle, heap, sharers: sharers.max(1) })
+        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1) })
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Region> {
@@ -115,8 +110,8 @@ impl Machine for Gpu {
         format!("GPU {} ({})", self.device.ordinal(), a.name)
     }
 
-    fn is_gpu(&self) -> bool {
-        true
+    fn gpu(&self) -> Option<u32> {
+        Some(self.device.ordinal())
     }
 
     fn grid(&self) -> Grid {
@@ -172,38 +167,46 @@ impl Machine for Gpu {
         Ok(Box::new(Page(register(&self.device, page, PAGE, kind)?)))
     }
 
+    fn load(&self, ptx: &Ptx) -> Result<Code> {
+        let Ptx { name, image, code } = ptx;
+        if image.is_empty() {
+            let why = "it was built with RUSHMEM_PTX=none".into();
+            return Err(Error::Unavailable { what: format!("{name} on a GPU"), why });
+        }
+        Ok(Code::Gpu(cuda::Module::load_kernels(&self.device, name, image, code)?))
+    }
+
     fn run(&self, step: Step, patience: Duration) -> Result<()> {
         let kept = self.idle().pop();
         let queue = match kept {
             Some(queue) => queue,
-            None => StreamQueue::new(&self.kernels, Stream::new(&self.device)?),
+            None => StreamQueue::new(Stream::new(&self.device)?),
         };
-        let outcome = queue.launch(step.ctx, step.grid, step.call);
+        let outcome = queue.launch(step);
         let outcome = outcome.and_then(|()| Ok(queue.stream.wait(patience)?));
         self.idle().push(queue);
         outcome
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(StreamQueue::new(&self.kernels, Stream::new(&self.device)?)))
+        Ok(Box::new(StreamQueue::new(Stream::new(&self.device)?)))
     }
 
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(StreamQueue::new(&self.kernels, Stream::of(&self.device, stream)?)))
+        Ok(Box::new(StreamQueue::new(Stream::of(&self.device, stream)?)))
     }
 
     fn record(&self, steps: Vec<Step>) -> Result<Recording> {
         let mut nodes = Vec::with_capacity(steps.len());
-        for Step { ctx, grid, call } in &steps {
-            nodes.push((self.kernels.prepare(call.name, *grid)?, *grid, arguments(ctx, call)));
+        for Step { ctx, grid, call, module } in &steps {
+            nodes.push((prepare(module.as_deref(), call.name, *grid)?, *grid, arguments(ctx, call)));
         }
         // SAFETY: as a launch; the PE that the arguments belong to outlives the graph, which borrows it.
         Ok(Recording::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
     }
 
-    fn room(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<u32> {
-        let grid = Grid { blocks: 1, threads, shared_bytes };
-        Ok(self.kernels.prepare(call.name, grid)?.room(threads, shared_bytes)? / self.sharers)
+    fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
+        Ok(prepare(module, kernel, grid)?.room(grid.threads, grid.shared_bytes)? / self.sharers)
     }
 }
 
@@ -213,67 +216,19 @@ impl Gpu {
     }
 }
 
-/// Kernels by name.
-struct Kernels(HashMap<String, Function>);
-
-/// What one GPU has loaded of the same PTX; `None` while nothing is.
-type Loaded = Arc<Mutex<Option<Arc<Kernels>>>>;
-
-/// A GPU, and where the PTX lies.
-type Wanted = (u32, Vec<usize>);
-
-/// What the GPUs of this process have loaded.
-static LOADED: Mutex<Option<HashMap<Wanted, Loaded>>> = Mutex::new(None);
-
-impl Kernels {
-    /// The kernels of `ptx` on `device`. Loaded once for all PEs and jobs of this process, and until it ends: loading may
-    /// take long, and kernels keep nothing from one launch to the next.
-    fn of(device: &Arc<Device>, ptx: &[Ptx]) -> Result<Arc<Self>> {
-        let texts = ptx.iter().map(|ptx| ptx.image.as_ptr().addr()).collect();
-        let loaded = {
-            let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(all.get_or_insert_default().entry((device.ordinal(), texts)).or_default())
-        };
-        // Of several PEs on one GPU the first one loads, while those on others load theirs.
-        let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernels) = &*loaded {
-            return Ok(Arc::clone(kernels));
-        }
-        let mut kernels = HashMap::new();
-        for Ptx { name, image, code } in ptx {
-            let module = Module::load_code(device, name, image, code)?;
-            for name in module.kernels() {
-                kernels.insert(name.to_string(), module.function(name)?);
-            }
-        }
-        Ok(Arc::clone(loaded.insert(Arc::new(Self(kernels)))))
+/// The kernel, ready for launches of this shape.
+fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: Grid) -> Result<&'a Function> {
+    let kernel = module.and_then(|module| module.function(name)).ok_or_else(other_machine)?;
+    let attributes = kernel.attributes();
+    if grid.threads > attributes.max_threads {
+        let (what, most) = (format!("{name} with {} threads a block", grid.threads), attributes.max_threads);
+        let why = format!("it uses {} registers a thread: a block has {most} at most", attributes.registers);
+        return Err(Error::Unavailable { what, why });
     }
-
-    /// The kernel, ready for launches of this shape.
-    fn prepare(&self, name: &str, grid: Grid) -> Result<&Function> {
-        let kernel = self.0.get(name).ok_or_else(|| {
-            let own = |name: &&str| !name.starts_with("rushmem_");
-            let mut known: Vec<_> = self.0.keys().map(String::as_str).filter(own).collect();
-            known.sort_unstable();
-            let why = format!(
-                "the PTX given to the job has {}; add its crate with Job::kernels",
-                if known.is_empty() { "no kernels".into() } else { known.join(", ") }
-            );
-            Error::Unavailable { what: format!("kernel {name}"), why }
-        })?;
-        let attributes = kernel.attributes();
-        if grid.threads > attributes.max_threads {
-            let (what, most) =
-                (format!("{name} with {} threads a block", grid.threads), attributes.max_threads);
-            let why =
-                format!("it uses {} registers a thread: a block has {most} at most", attributes.registers);
-            return Err(Error::Unavailable { what, why });
-        }
-        if grid.shared_bytes > 48 << 10 {
-            kernel.set_dynamic_shared(grid.shared_bytes)?;
-        }
-        Ok(kernel)
+    if grid.shared_bytes > 48 << 10 {
+        kernel.set_dynamic_shared(grid.shared_bytes)?;
     }
+    Ok(kernel)
 }
 
 /// The context first, as `#[kernel]` has it.
@@ -285,39 +240,44 @@ fn arguments<'a>(ctx: &'a Ctx, call: &'a Call) -> Vec<&'a [u8]> {
 
 /// A stream of kernels.
 struct StreamQueue {
-    kernels: Arc<Kernels>,
     stream: Arc<Stream>,
 }
 
 impl StreamQueue {
-    fn new(kernels: &Arc<Kernels>, stream: Stream) -> Self {
-        Self { kernels: Arc::clone(kernels), stream: Arc::new(stream) }
+    fn new(stream: Stream) -> Self {
+        Self { stream: Arc::new(stream) }
     }
 
-    /// Has `launch` launch something, apart from calls that would wait for it.
-    fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<()> {
+    /// Has `launch` launch something, apart from calls that would wait for it; whether it runs, and is not captured.
+    fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
         let launching = gate::launching();
         launch()?;
         // What is captured does not run, and a stream that captures cannot be asked.
-        if !self.stream.is_capturing()? {
+        let runs = !self.stream.is_capturing()?;
+        if runs {
             launching.launched(&self.stream);
         }
-        Ok(())
+        Ok(runs)
     }
 }
 
 impl Queue for StreamQueue {
-    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<()> {
-        let kernel = self.kernels.prepare(call.name, grid)?;
+    fn launch(&self, step: Step) -> Result<()> {
+        let Step { ctx, grid, call, module } = step;
+        let kernel = prepare(module.as_deref(), call.name, grid)?;
         // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first; the PE that they
         // belong to outlives the launch: what is queued is waited for before the PE ends.
-        self.guarded(|| unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) })
+        let runs = self.guarded(|| unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) })?;
+        if let (false, Some(module)) = (runs, &module) {
+            module.capture();
+        }
+        Ok(())
     }
 
     fn replay(&self, recording: &Recording) -> Result<()> {
         let Recording::Gpu(graph) = recording else { return Err(other_machine()) };
         // SAFETY: as `launch`; whoever launches a graph keeps it until the stream has been waited for.
-        self.guarded(|| unsafe { graph.launch(&self.stream) })
+        self.guarded(|| unsafe { graph.launch(&self.stream) }).map(drop)
     }
 
     fn mark(&self) -> Result<Mark> {

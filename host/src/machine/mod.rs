@@ -2,6 +2,9 @@
 
 mod file;
 mod gpu;
+#[cfg(test)]
+mod lacking;
+mod module;
 mod native;
 
 use std::os::fd::OwnedFd;
@@ -17,10 +20,13 @@ use cudarc::driver::CudaStream;
 
 use crate::cuda::{DeviceBuffer, Event, GraphExec};
 use crate::memory::Place;
-use crate::{Error, Result};
+use crate::{Error, Ptx, Result};
 
 pub use crate::native::Grid;
 pub(crate) use gpu::Gpu;
+#[cfg(test)]
+pub(crate) use lacking::Lacking;
+pub(crate) use module::{Code, Module};
 pub(crate) use native::Native;
 
 /// What pieces of the symmetric heap are aligned to.
@@ -109,7 +115,7 @@ pub(crate) enum PageKind {
 /// Dropping it lets them run to their end first.
 pub(crate) trait Queue: Send + Sync {
     /// Appends a kernel.
-    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<()>;
+    fn launch(&self, step: Step) -> Result<()>;
     /// Appends the kernels of a recording.
     fn replay(&self, recording: &Recording) -> Result<()>;
     /// A mark behind all that is in it now.
@@ -140,6 +146,8 @@ pub(crate) struct Step {
     pub(crate) ctx: Ctx,
     pub(crate) grid: Grid,
     pub(crate) call: Call,
+    /// Where the kernel is; none for a function of the program that is of no module.
+    pub(crate) module: Option<Arc<Module>>,
 }
 
 /// Kernels that can be launched again and again.
@@ -158,8 +166,12 @@ fn other_machine() -> Error {
 pub(crate) trait Machine: Send + Sync {
     /// A line for users.
     fn describe(&self) -> String;
+    /// Its number, if it is a GPU.
+    fn gpu(&self) -> Option<u32>;
     /// True for a GPU.
-    fn is_gpu(&self) -> bool;
+    fn is_gpu(&self) -> bool {
+        self.gpu().is_some()
+    }
     /// A grid that fills its share of the machine, all blocks of which run at once.
     fn grid(&self) -> Grid;
     /// Host memory that kernels see too, zeroed and page-aligned: queues, the control page.
@@ -181,6 +193,8 @@ pub(crate) trait Machine: Send + Sync {
     /// # Safety
     /// `page` is 4096 bytes of this kind that stay mapped while the mapping lives.
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
+    /// Makes kernels ready to be launched. It may wait until no kernel of this process's PEs runs.
+    fn load(&self, ptx: &Ptx) -> Result<Code>;
     /// Runs a kernel to its end, beside all queues.
     fn run(&self, step: Step, patience: Duration) -> Result<()>;
     /// A queue of its own.
@@ -189,6 +203,6 @@ pub(crate) trait Machine: Send + Sync {
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>>;
     /// Makes kernels ready to be launched together, in this order.
     fn record(&self, steps: Vec<Step>) -> Result<Recording>;
-    /// Blocks of this shape that all run at once, while every PE that shares the machine has as many.
-    fn room(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<u32>;
+    /// Blocks of this shape of a kernel that all run at once, while every PE that shares the machine has as many.
+    fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32>;
 }

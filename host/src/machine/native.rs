@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 use rushmem_device::abi::DevAddr;
-use rushmem_device::kernel::Call;
 use rushmem_softnic::HostMemory;
 
-use super::{HEAP_ALIGN, Machine, Mapping, PageKind, Queue, Recording, Region, Step, Window, file};
+use super::{
+    Code, HEAP_ALIGN, Machine, Mapping, Module, PageKind, Queue, Recording, Region, Step, Window, file,
+};
 use crate::job::available_memory;
 use crate::memory::Place;
 use crate::native::{self, Grid, Options};
-use crate::{Error, Result};
+use crate::{Error, Ptx, Result};
 
 use queue::NativeQueue;
 pub(crate) use queue::{Passed, Steps};
@@ -41,8 +42,8 @@ impl Machine for Native {
         format!("native kernels on {} CPU cores", Self::cores())
     }
 
-    fn is_gpu(&self) -> bool {
-        false
+    fn gpu(&self) -> Option<u32> {
+        None
     }
 
     fn grid(&self) -> Grid {
@@ -89,6 +90,10 @@ impl Machine for Native {
         Ok(Box::new(Own(DevAddr(page as u64))))
     }
 
+    fn load(&self, _: &Ptx) -> Result<Code> {
+        Ok(Code::Native)
+    }
+
     fn run(&self, step: Step, _: Duration) -> Result<()> {
         run(&step, &self.options)
     }
@@ -106,8 +111,8 @@ impl Machine for Native {
         Ok(Recording::Native(Arc::new(Steps::new(steps))))
     }
 
-    fn room(&self, _: &Call, threads: u32, shared_bytes: u32) -> Result<u32> {
-        let grid = Grid { blocks: 1, threads, shared_bytes };
+    fn room(&self, _: &str, _: Option<&Module>, grid: Grid) -> Result<u32> {
+        let Grid { threads, shared_bytes, .. } = grid;
         if !(1..=native::MAX_THREADS).contains(&threads) || shared_bytes > native::MAX_SHARED_BYTES {
             return Err(native::Error::Grid(grid).into());
         }

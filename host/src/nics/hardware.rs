@@ -43,7 +43,7 @@ pub(super) fn look(config: &Config) -> Result<Decision> {
 /// PEs can only talk over links of one kind: of devices found, those of the kind that more of them have.
 fn of_one_link(found: Vec<Candidate>, refused: &mut Vec<String>, named: bool) -> Result<Vec<Candidate>> {
     let (infiniband, ethernet): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|candidate| candidate.address.link == Link::InfiniBand);
+        found.into_iter().partition(|candidate| candidate.link() == Link::InfiniBand);
     if named && !infiniband.is_empty() && !ethernet.is_empty() {
         let what = "a job over both InfiniBand and Ethernet".into();
         let why = "its PEs could not reach each other; name devices of one kind in RUSHMEM_NIC".into();
@@ -75,7 +75,7 @@ impl Hardware {
     /// What the device or the GPU refuses.
     pub(crate) fn doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
         let machine: Box<dyn Machine> = match gpu {
-            Some(ordinal) => Box::new(Gpu::new(Cuda::load()?.device(ordinal)?, &[], config.heap, 1)?),
+            Some(ordinal) => Box::new(Gpu::new(Cuda::load()?.device(ordinal)?, config.heap, 1)?),
             None => Box::new(Native::new(native::Options::default(), 1)),
         };
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;

@@ -12,8 +12,7 @@ use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
 use crate::machine::{Recording, Step};
-use crate::memory::Table;
-use crate::work::{Op, Place, marked};
+use crate::work::{Needs, Op, Place, marked};
 use crate::{Error, Pe, Result};
 
 /// Operations and kernels that are launched together, in order. Made by [`Stream::capture`].
@@ -27,8 +26,8 @@ pub struct Graph<'a> {
 pub(crate) struct Recorded {
     recording: Recording,
     place: Place,
-    /// The segments that its contexts name: memory that is opened later is not seen, what is freed must not be used.
-    _tables: Vec<Arc<Table>>,
+    /// What its kernels need: memory that is opened later is not seen, what is freed must not be used.
+    _needs: Vec<Needs>,
 }
 
 impl Recorded {
@@ -45,18 +44,18 @@ impl Recorded {
 pub(super) struct Recorder {
     word: DevAddr,
     steps: Mutex<Vec<Step>>,
-    /// The segments that their contexts name.
-    tables: Mutex<Vec<Arc<Table>>>,
+    needs: Mutex<Vec<Needs>>,
 }
 
 impl Recorder {
-    pub(super) fn record(&self, pe: &Pe, (ctx, table): (Ctx, Arc<Table>), op: Op) -> Result<()> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table);
+    pub(super) fn record(&self, pe: &Pe, (ctx, needs): (Ctx, Needs), op: Op) -> Result<()> {
+        let module = needs.module.clone();
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner).push(needs);
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         // Each step has a number of its own, so that those behind one that fails can tell that it is not they.
         let ticket = pe.work().board.ticket(steps.len() as u32, op.name);
         let ctx = marked(ctx, self.word, ticket);
-        steps.push(Step { ctx, grid: op.grid, call: op.call });
+        steps.push(Step { ctx, grid: op.grid, call: op.call, module });
         Ok(())
     }
 }
@@ -73,17 +72,17 @@ impl<'a> Stream<'a> {
         let pe = self.pe;
         let place = pe.work().board.take(std::time::Duration::ZERO)?;
         let word = pe.work().board.addr(place.index);
-        let recorder = Recorder { word, steps: Mutex::default(), tables: Mutex::default() };
+        let recorder = Recorder { word, steps: Mutex::default(), needs: Mutex::default() };
         let stream = Stream { pe, sink: Sink::Recorder(recorder), context: self.context };
         queue(&stream)?;
         // The one behind a step that fails keeps that from running again: the last one must have one, too.
         stream.enqueue(pe.op_order("the end of a graph", Order::Nothing))?;
         let Sink::Recorder(recorder) = &stream.sink else { unreachable!("made above") };
         let steps = std::mem::take(&mut *recorder.steps.lock().unwrap_or_else(PoisonError::into_inner));
-        let tables = std::mem::take(&mut *recorder.tables.lock().unwrap_or_else(PoisonError::into_inner));
+        let needs = std::mem::take(&mut *recorder.needs.lock().unwrap_or_else(PoisonError::into_inner));
         let len = steps.len() - 1;
         let recording = pe.machine_ref().record(steps)?;
-        let recorded = Arc::new(Recorded { recording, place, _tables: tables });
+        let recorded = Arc::new(Recorded { recording, place, _needs: needs });
         Ok(Graph { pe, recorded, len })
     }
 }

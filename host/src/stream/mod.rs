@@ -158,11 +158,11 @@ impl Stream<'_> {
 
     /// Queues a kernel, which posts to the sets of queues from `set` on unless it takes others.
     fn queue(&self, op: Op, set: Option<u32>) -> Result<()> {
-        let (ctx, table) = self.pe.context_for(&op.call)?;
+        let (ctx, needs) = self.pe.context_for(&op.call)?;
         let ctx = set.map_or(ctx, |set| narrowed(ctx, set));
         match &self.sink {
-            Sink::Line(line, _) => line.launch(self.pe, (ctx, table), op.name, op.grid, op.call).map(drop),
-            Sink::Recorder(recorder) => recorder.record(self.pe, (ctx, table), op),
+            Sink::Line(line, _) => line.launch(self.pe, (ctx, needs), op.name, op.grid, op.call).map(drop),
+            Sink::Recorder(recorder) => recorder.record(self.pe, (ctx, needs), op),
         }
     }
 }

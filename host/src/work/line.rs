@@ -6,9 +6,8 @@ use rushmem_device::Ctx;
 use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 
-use super::Ticket;
-use crate::machine::{Grid, Mark, Queue};
-use crate::memory::Table;
+use super::{Needs, Ticket};
+use crate::machine::{Grid, Mark, Queue, Step};
 use crate::stream::Recorded;
 use crate::{Error, Pe, Result};
 
@@ -28,8 +27,8 @@ struct State {
     runs: bool,
     /// Launches that did not run since one before them failed: the failed one, and the last.
     lost: Vec<(Ticket, u32)>,
-    /// The segments that the contexts of what runs name.
-    tables: Vec<Arc<Table>>,
+    /// What keeps what runs.
+    needs: Vec<Needs>,
     /// Graphs launched since the last wait.
     graphs: Vec<Arc<Recorded>>,
 }
@@ -53,7 +52,7 @@ impl Line {
     pub(crate) fn launch(
         &self,
         pe: &Pe,
-        (ctx, table): (Ctx, Arc<Table>),
+        (ctx, needs): (Ctx, Needs),
         name: &'static str,
         grid: Grid,
         call: Call,
@@ -63,9 +62,9 @@ impl Line {
         state.launches = (state.launches + 1) % NUMBERS;
         let ticket = board.ticket(state.launches, name);
         let ctx = marked(ctx, board.addr(self.word), ticket);
-        self.queue.launch(ctx, grid, call)?;
-        if !state.tables.iter().any(|known| Arc::ptr_eq(known, &table)) {
-            state.tables.push(table);
+        self.queue.launch(Step { ctx, grid, call, module: needs.module.clone() })?;
+        if !state.needs.contains(&needs) {
+            state.needs.push(needs);
         }
         state.began(pe);
         tracing::debug!(pe = pe.my_pe(), kernel = name, ?grid, "launched");
@@ -199,7 +198,7 @@ impl State {
     }
 
     fn ended(&mut self, pe: &Pe) {
-        self.tables.clear();
+        self.needs.clear();
         if std::mem::replace(&mut self.runs, false) {
             pe.service().ended();
         }

@@ -5,6 +5,7 @@
 
 mod board;
 mod line;
+mod needs;
 mod ops;
 mod pool;
 mod scratch;
@@ -13,6 +14,7 @@ use rushmem_device::kernel::Call;
 
 pub(crate) use board::{Board, OWN, Ticket};
 pub(crate) use line::{Line, marked};
+pub(crate) use needs::Needs;
 pub(crate) use ops::Announcement;
 pub(crate) use pool::Place;
 pub(crate) use scratch::{Chunk, Scratch};
@@ -55,10 +57,11 @@ impl Pe {
         let board = &self.work().board;
         let word = board.take(self.config().timeout)?;
         let ticket = board.ticket(1, op.name);
-        let (ctx, _table) = self.context_for(&op.call)?;
+        let (ctx, needs) = self.context_for(&op.call)?;
         let ctx = marked(ctx, board.addr(word.index), ticket);
         self.service().launched();
-        let ran = self.machine_ref().run(Step { ctx, grid: op.grid, call: op.call }, self.patience());
+        let step = Step { ctx, grid: op.grid, call: op.call, module: needs.module.clone() };
+        let ran = self.machine_ref().run(step, self.patience());
         self.service().ended();
         let mut failed = board.failed(word.index)?;
         if failed.is_some() {

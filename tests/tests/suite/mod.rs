@@ -13,6 +13,7 @@ mod launches;
 mod life;
 mod locks;
 mod memory;
+mod modules;
 mod posting;
 mod program;
 mod rma;

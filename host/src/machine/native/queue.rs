@@ -6,12 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rushmem_device::Ctx;
-use rushmem_device::kernel::Call;
-
 use super::super::{Mark, Queue, Recording, Step, other_machine};
 use super::run;
-use crate::native::{Grid, Options};
+use crate::native::Options;
 use crate::{Error, Result};
 
 /// The kernels of a recording. As on a GPU, it does not run beside itself.
@@ -141,8 +138,8 @@ impl NativeQueue {
 }
 
 impl Queue for NativeQueue {
-    fn launch(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<()> {
-        self.shared.push(Item::One(Box::new(Step { ctx, grid, call })));
+    fn launch(&self, step: Step) -> Result<()> {
+        self.shared.push(Item::One(Box::new(step)));
         Ok(())
     }
 
@@ -198,9 +195,12 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use bytemuck::Zeroable;
+    use rushmem_device::Ctx;
     use rushmem_device::abi::CtxParts;
+    use rushmem_device::kernel::Call;
 
     use super::*;
+    use crate::native::Grid;
 
     const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
 
@@ -214,7 +214,8 @@ mod tests {
     }
 
     fn push(queue: &NativeQueue, kernel: impl Fn() + Send + Sync + 'static) {
-        queue.launch(ctx(), ONE, Call::new("test", move |_| kernel())).unwrap();
+        let call = Call::new("test", move |_| kernel());
+        queue.launch(Step { ctx: ctx(), grid: ONE, call, module: None }).unwrap();
     }
 
     #[test]

@@ -25,7 +25,7 @@ use self::path::Paths;
 use self::port::Port;
 use self::uar::Doorbells;
 use super::nearest::Place;
-use super::{Error, Object, Pd, PortAddress, Provider, Uar, Umem};
+use super::{Error, Link, Object, Pd, PortAddress, Provider, Uar, Umem};
 use crate::config::{Config, NicPort};
 use crate::machine::{Machine, Region};
 
@@ -39,15 +39,19 @@ pub(crate) struct Candidate {
     /// Name and PCI address.
     pub(crate) title: String,
     pub(crate) place: Place,
-    /// The port's address, for messages.
-    pub(crate) address: PortAddress,
+    port: Port,
 }
 
 impl Candidate {
     /// A line for users.
     pub(crate) fn describe(&self) -> String {
-        let port = &self.address;
+        let port = &self.port.address;
         format!("{} port {}, {port}, MTU {}", self.title, port.number, port.mtu)
+    }
+
+    /// What the port's link is.
+    pub(crate) fn link(&self) -> Link {
+        self.port.address.link
     }
 }
 
@@ -84,7 +88,7 @@ fn look(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate,
     let port = port::choose(&context, name.port, config)?;
     check_atomics(&context)?;
     let nic = NicPort { device: name.device.clone(), port: Some(port.address.number) };
-    Ok(Candidate { nic, title: context.title().into(), place, address: port.address })
+    Ok(Candidate { nic, title: context.title().into(), place, port })
 }
 
 fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, Place), RdmaError> {
@@ -149,16 +153,14 @@ pub(crate) struct Rdma {
 }
 
 impl Rdma {
-    /// Opens the device of a candidate.
+    /// Opens the device of a candidate, for the port that was found when it was looked at.
     pub(crate) fn open(candidate: &Candidate, config: &Config) -> Result<Self, RdmaError> {
         let (context, _) = open(&Devices::find(), &candidate.nic)?;
-        let port: Port = port::choose(&context, candidate.nic.port, config)?;
-        check_atomics(&context)?;
         // Only for the range of UDP ports: a device without RoCE need not have the page.
         let roce: RoceCap = capabilities(&context).unwrap_or_default();
         Ok(Self {
             doorbells: Doorbells::new(&context, config.doorbell),
-            paths: Paths::new(port, config.traffic_class, config.service_level, &roce),
+            paths: Paths::new(candidate.port.clone(), config.traffic_class, config.service_level, &roce),
             pd: RdmaPd::new(&context)?,
             context,
         })

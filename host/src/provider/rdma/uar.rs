@@ -23,9 +23,14 @@ const TYPES: [(u32, &str); 3] =
 const REMEDY: &str = "For a GPU that rings by itself, load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1\", or use \
      RUSHMEM_DOORBELL=auto, where a thread of the CPU rings if it must";
 
+/// Gives a page of a type, or says why not.
+type Source = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
+
 /// The doorbell pages of one opened device.
 pub(super) struct Doorbells {
-    context: Arc<Context>,
+    /// The device.
+    nic: String,
+    source: Source,
     kind: DoorbellKind,
     /// Pages that are mapped for kernels: libmlx5 gives the uncached one to everybody who asks.
     mapped: Mutex<Vec<Weak<Mapped>>>,
@@ -35,8 +40,13 @@ pub(super) struct Doorbells {
 
 impl Doorbells {
     pub(super) fn new(context: &Arc<Context>, kind: DoorbellKind) -> Self {
-        let context = Arc::clone(context);
-        Self { context, kind, mapped: Mutex::default(), ringer: Mutex::default(), said: Mutex::default() }
+        let (nic, context) = (context.title().into(), Arc::clone(context));
+        Self::of(nic, Box::new(move |flags| Owned::alloc(&context, flags)), kind)
+    }
+
+    fn of(nic: String, source: Source, kind: DoorbellKind) -> Self {
+        let (mapped, ringer, said) = Default::default();
+        Self { nic, source, kind, mapped, ringer, said }
     }
 
     /// A page for kernels of `machine`.
@@ -66,17 +76,13 @@ impl Doorbells {
     }
 
     fn failed(&self, what: &str, attempts: Vec<String>, remedy: &str) -> crate::Error {
-        let nic = self.context.title().into();
+        let nic = self.nic.clone();
         let error = RdmaError::Attempts { nic, what: what.into(), attempts, remedy: remedy.into() };
         provider::Error::from(error).into()
     }
 
     fn alloc(&self, flags: u32, name: &str) -> Result<Page, String> {
-        // SAFETY: an open context.
-        match NonNull::new(unsafe { ffi::mlx5dv_devx_alloc_uar(self.context.raw(), flags) }) {
-            Some(raw) => Ok(Page { raw, context: Arc::clone(&self.context) }),
-            None => Err(format!("mlx5dv_devx_alloc_uar of type {name}: {}", errno_text(last_errno()))),
-        }
+        (self.source)(flags).map_err(|why| format!("mlx5dv_devx_alloc_uar of type {name}: {why}"))
     }
 
     /// A page whose register kernels reach; or what was tried.
@@ -131,7 +137,7 @@ impl Doorbells {
     fn say(&self, how: String) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.as_ref() != Some(&how) {
-            tracing::info!("{}: doorbells: {how}", self.context.title());
+            tracing::info!("{}: doorbells: {how}", self.nic);
             *said = Some(how);
         }
     }
@@ -142,44 +148,64 @@ impl Doorbells {
     }
 }
 
-/// A page of the device's. Given back on drop.
+/// A page of the device's.
 struct Page {
-    raw: NonNull<ffi::DevxUar>,
-    context: Arc<Context>,
+    id: u32,
+    /// The doorbell register.
+    register: *mut u64,
+    /// Gives it back when it is dropped.
+    _owner: Box<dyn Send + Sync>,
 }
 
-// SAFETY: the description does not change, and libmlx5 locks for itself.
+// SAFETY: the register may be written by any thread, whole and as often as one likes.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
 impl Page {
-    fn raw(&self) -> &ffi::DevxUar {
-        // SAFETY: a live page.
-        unsafe { self.raw.as_ref() }
-    }
-
     /// First byte of the page that holds the register.
     fn base(&self) -> *mut u8 {
-        let register = self.register().cast::<u8>();
+        let register = self.register.cast::<u8>();
         register.wrapping_sub(register as usize % PAGE)
-    }
-
-    /// The doorbell register.
-    fn register(&self) -> *mut u64 {
-        self.raw().reg_addr.cast()
     }
 
     /// Rings from the CPU.
     fn ring(&self, doorbell: u64) {
         // SAFETY: the register of a live page.
-        unsafe { store_register(self.register(), doorbell) };
+        unsafe { store_register(self.register, doorbell) };
     }
 }
 
-impl Drop for Page {
+/// A page that libmlx5 has given. Given back on drop.
+struct Owned {
+    raw: NonNull<ffi::DevxUar>,
+    context: Arc<Context>,
+}
+
+// SAFETY: the description does not change, and libmlx5 locks for itself.
+unsafe impl Send for Owned {}
+// SAFETY: as above.
+unsafe impl Sync for Owned {}
+
+impl Owned {
+    fn alloc(context: &Arc<Context>, flags: u32) -> Result<Page, String> {
+        // SAFETY: an open context.
+        let raw = NonNull::new(unsafe { ffi::mlx5dv_devx_alloc_uar(context.raw(), flags) });
+        let raw = raw.ok_or_else(|| errno_text(last_errno()))?;
+        let owner = Self { raw, context: Arc::clone(context) };
+        let uar = owner.uar();
+        Ok(Page { id: uar.page_id, register: uar.reg_addr.cast(), _owner: Box::new(owner) })
+    }
+
+    fn uar(&self) -> &ffi::DevxUar {
+        // SAFETY: a live page.
+        unsafe { self.raw.as_ref() }
+    }
+}
+
+impl Drop for Owned {
     fn drop(&mut self) {
-        tracing::trace!("{}: UAR page {} goes", self.context.title(), self.raw().page_id);
+        tracing::trace!("{}: UAR page {} goes", self.context.title(), self.uar().page_id);
         // SAFETY: made by `mlx5dv_devx_alloc_uar`, freed once.
         unsafe { ffi::mlx5dv_devx_free_uar(self.raw.as_ptr()) };
     }
@@ -195,12 +221,12 @@ struct Direct(Arc<Mapped>);
 
 impl Uar for Direct {
     fn page_id(&self) -> u32 {
-        self.0.page.raw().page_id
+        self.0.page.id
     }
 
     fn bell(&self, _: &dyn Machine) -> Result<Box<dyn Bell>> {
         let page = &self.0.page;
-        let offset = page.register() as usize - page.base() as usize;
+        let offset = page.register as usize - page.base() as usize;
         Ok(Box::new(Register(self.0.mapping.addr().add(offset as u64))))
     }
 
@@ -217,12 +243,12 @@ struct Proxied {
 
 impl Uar for Proxied {
     fn page_id(&self) -> u32 {
-        self.page.raw().page_id
+        self.page.id
     }
 
     fn bell(&self, machine: &dyn Machine) -> Result<Box<dyn Bell>> {
         // SAFETY: the register stays mapped as long as the page, which `ProxiedBell` keeps until after the word.
-        let word = unsafe { self.ringer.word(machine, self.page.register()) }?;
+        let word = unsafe { self.ringer.word(machine, self.page.register) }?;
         Ok(Box::new(ProxiedBell { word, _ringer: Arc::clone(&self.ringer), _page: Arc::clone(&self.page) }))
     }
 
@@ -241,5 +267,92 @@ struct ProxiedBell {
 impl Bell for ProxiedBell {
     fn register(&self) -> DevAddr {
         self.word.addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::machine::{Lacking, Region};
+
+    /// Where the register is in its page.
+    const REGISTER: u64 = 0x800;
+
+    /// A device, all pages of which are this memory.
+    fn device(page: &Region, kind: DoorbellKind) -> Doorbells {
+        let page = page.clone();
+        let source = move |_| {
+            let start = page.memory.host_ptr().unwrap().as_ptr();
+            let register = start.wrapping_add(REGISTER as usize).cast();
+            Ok(Page { id: 7, register, _owner: Box::new(page.clone()) })
+        };
+        Doorbells::of("a device".into(), Box::new(source), kind)
+    }
+
+    /// Rings as a native kernel does.
+    fn ring(bell: &dyn Bell, value: u64) {
+        // SAFETY: the word of a live bell, which lies in the CPU's address space here.
+        unsafe { &*bell.register().ptr::<AtomicU64>() }.store(value, Ordering::Release);
+    }
+
+    /// What was last stored to the register.
+    fn rung(page: &Region) -> u64 {
+        let mut value = 0;
+        page.read(REGISTER, bytemuck::bytes_of_mut(&mut value)).unwrap();
+        value
+    }
+
+    #[test]
+    fn a_thread_rings_where_kernels_cannot_reach_the_register() {
+        let (page, machine) = (Region::host(PAGE as u64), Lacking::with_pages(|_| false));
+        let doorbells = device(&page, DoorbellKind::Auto);
+        let uar = doorbells.get(&machine).unwrap();
+        let bells = [(); 2].map(|()| uar.bell(&machine).unwrap());
+        for (bell, value) in bells.iter().zip([0x1234, u64::MAX]) {
+            assert!(bell.register() != page.addr.add(REGISTER));
+            ring(&**bell, value);
+            let start = Instant::now();
+            while rung(&page) != value {
+                assert!(start.elapsed() < Duration::from_secs(20), "{value:#x} did not arrive");
+                std::thread::yield_now();
+            }
+        }
+        let said = doorbells.said().unwrap();
+        assert!(said.starts_with("a thread of the CPU writes them for kernels"), "{said}");
+        for (_, name) in TYPES {
+            for kind in ["Registers", "Memory"] {
+                let why = format!("type {name} as {kind}: a map is not available: there is no paper");
+                assert!(said.contains(&why), "{why:?} is not in {said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_ring_where_they_reach_the_register() {
+        let page = Region::host(PAGE as u64);
+        for (pages, kind) in
+            [((|_| true) as fn(_) -> _, "Registers"), (|kind| kind == PageKind::Memory, "Memory")]
+        {
+            let machine = Lacking::with_pages(pages);
+            for setting in [DoorbellKind::Auto, DoorbellKind::Gpu] {
+                let doorbells = device(&page, setting);
+                let uar = doorbells.get(&machine).unwrap();
+                assert!(uar.bell(&machine).unwrap().register() == page.addr.add(REGISTER));
+                let said = "native kernels write to a register of type NC_DEDICATED, mapped as";
+                assert_eq!(doorbells.said().unwrap(), format!("{said} {kind}"));
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_that_must_ring_and_cannot_are_an_error_with_a_remedy() {
+        let (page, machine) = (Region::host(PAGE as u64), Lacking::with_pages(|_| false));
+        let error = device(&page, DoorbellKind::Gpu).get(&machine).err().unwrap().to_string();
+        assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
+        assert!(error.contains("type BF as Memory: a map is not available"), "{error}");
+        assert!(error.contains(REMEDY), "{error}");
     }
 }

@@ -1,0 +1,87 @@
+//! A machine for tests that refuses some of what it is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::CudaStream;
+
+use super::{Code, Grid, Machine, Mapping, Module, Native, PageKind, Queue, Recording, Region, Step, Window};
+use crate::memory::Place;
+use crate::{Error, Ptx, Result};
+
+/// Native, but for what it cannot map.
+pub(crate) struct Lacking {
+    native: Native,
+    windows: bool,
+    pages: fn(PageKind) -> bool,
+}
+
+impl Lacking {
+    /// Without maps of the memory of others.
+    pub(crate) fn without_windows() -> Self {
+        Self { native: Native::new(Default::default(), 1), windows: false, pages: |_| true }
+    }
+
+    /// With maps of those pages of a NIC's only of which `pages` says so.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn with_pages(pages: fn(PageKind) -> bool) -> Self {
+        Self { pages, windows: true, ..Self::without_windows() }
+    }
+}
+
+fn no_map<M>() -> Result<M> {
+    Err(Error::Unavailable { what: "a map".into(), why: "there is no paper".into() })
+}
+
+impl Machine for Lacking {
+    fn describe(&self) -> String {
+        self.native.describe()
+    }
+    fn gpu(&self) -> Option<u32> {
+        None
+    }
+    fn grid(&self) -> Grid {
+        self.native.grid()
+    }
+    fn shared(&self, bytes: u64) -> Result<Region> {
+        self.native.shared(bytes)
+    }
+    fn local(&self, bytes: u64) -> Result<Region> {
+        self.native.local(bytes)
+    }
+    fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
+        self.native.heap(bytes, shared)
+    }
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>> {
+        if self.windows { self.native.window(slots, bytes) } else { no_map() }
+    }
+    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+        // SAFETY: the caller's promise.
+        unsafe { self.native.adopt(place, bytes) }
+    }
+    unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
+        if !(self.pages)(kind) {
+            return no_map();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.native.map_page(page, kind) }
+    }
+    fn load(&self, ptx: &Ptx) -> Result<Code> {
+        self.native.load(ptx)
+    }
+    fn run(&self, step: Step, patience: Duration) -> Result<()> {
+        self.native.run(step, patience)
+    }
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        self.native.queue()
+    }
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+        self.native.queue_of(stream)
+    }
+    fn record(&self, steps: Vec<Step>) -> Result<Recording> {
+        self.native.record(steps)
+    }
+    fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
+        self.native.room(kernel, module, grid)
+    }
+}

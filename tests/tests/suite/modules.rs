@@ -1,0 +1,225 @@
+//! Kernels that are loaded while a job runs.
+
+use std::time::{Duration, Instant};
+
+use rushmem::{Error, Job, Pe, Ptx};
+use rushmem_device::{Error as Code, Signal, Sym, SymSlice};
+use rushmem_example_kernels::ring;
+use rushmem_tests::{Setup, grid, kernels, skip};
+
+/// Kernels that the suite's jobs do not begin with.
+fn examples() -> Ptx {
+    rushmem::ptx!("rushmem_example_kernels")
+}
+
+/// Runs `app` on every PE of a job that begins without kernels.
+fn run(setup: &Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) {
+    let job = Job::with_config(setup.config().clone());
+    job.run(app).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Whether the names of kernels are known here; without PTX they are not, and kernels run natively.
+fn named(test: &str) -> bool {
+    let known = !examples().image.is_empty();
+    if !known {
+        skip(test, "no PTX was built (RUSHMEM_PTX=none)");
+    }
+    known
+}
+
+/// What goes round.
+struct Ring {
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    /// One for each round.
+    arrived: SymSlice<Signal>,
+}
+
+impl Ring {
+    fn new(pe: &Pe, rounds: usize) -> Result<Self, Error> {
+        let ring = Self { dst: pe.alloc(100)?, src: pe.alloc(100)?, arrived: pe.alloc(rounds)? };
+        pe.write(ring.src, &[pe.my_pe() + 7; 100])?;
+        pe.barrier()?;
+        Ok(ring)
+    }
+
+    fn call(&self, round: usize) -> rushmem_device::kernel::Call {
+        let arrived: Sym<Signal> = self.arrived.at(round);
+        ring(self.dst, self.src, arrived)
+    }
+
+    /// Checks a round that all PEs have been through, and forgets it.
+    fn check(&self, pe: &Pe) -> Result<(), Error> {
+        pe.barrier()?;
+        let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
+        assert_eq!(pe.read(self.dst)?, [before + 7; 100]);
+        pe.write(self.dst, &[0; 100])?;
+        pe.barrier()
+    }
+}
+
+/// That no way to launch the kernel takes it.
+fn refused(pe: &Pe, ring: &Ring, why: &str) -> Result<(), Error> {
+    let stream = pe.stream()?;
+    let shape = grid(1, 32);
+    let outcomes = [
+        pe.launch(shape, ring.call(0)).map(drop),
+        pe.launch_collective(shape, ring.call(0)).map(drop),
+        pe.max_grid(&ring.call(0), 32, 0).map(drop),
+        stream.launch(shape, ring.call(0)),
+        stream.capture(|stream| stream.launch(shape, ring.call(0))).map(drop),
+    ];
+    for outcome in outcomes {
+        let error = outcome.expect_err("the kernel is not loaded").to_string();
+        assert!(error.starts_with(&format!("kernel ring is not available: {why}")), "{error}");
+    }
+    stream.wait()
+}
+
+#[test]
+fn kernels_come_and_go_while_a_job_runs() {
+    let named = named("kernels_come_and_go_while_a_job_runs");
+    run(&Setup::new(2), |pe| {
+        let ring = Ring::new(pe, 4)?;
+        // What the host initiates needs no kernels of the application's.
+        pe.put(ring.dst, ring.src, (pe.my_pe() + 1) % pe.n_pes())?;
+        pe.quiet()?;
+        ring.check(pe)?;
+        if pe.is_gpu() {
+            refused(pe, &ring, "the PTX that is loaded has no kernels;")?;
+        }
+        for round in 0..4 {
+            let loaded = pe.load(examples())?;
+            pe.barrier()?;
+            if round % 2 == 0 {
+                pe.launch_collective(grid(2, 32), ring.call(round))?.wait()?;
+            } else {
+                let stream = pe.stream()?;
+                stream.launch(grid(2, 32), ring.call(round))?;
+                stream.wait()?;
+            }
+            ring.check(pe)?;
+            if round % 2 == 0 {
+                loaded.unload()
+            } else {
+                drop(loaded)
+            }
+            if named {
+                refused(pe, &ring, "its module has been unloaded")?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_was_launched_or_recorded_outlives_its_module() {
+    let named = named("what_was_launched_or_recorded_outlives_its_module");
+    run(&Setup::new(2), |pe| {
+        let ring = Ring::new(pe, 3)?;
+        let loaded = pe.load(examples())?;
+        let stream = pe.stream()?;
+        let graph = stream.capture(|stream| stream.launch(grid(1, 32), ring.call(1)))?;
+        pe.barrier()?;
+        if pe.my_pe() == 0 {
+            // It waits for PE 1, which has not begun.
+            let waits = pe.launch(grid(1, 32), ring.call(0))?;
+            loaded.unload();
+            if named {
+                refused(pe, &ring, "its module has been unloaded")?;
+            }
+            pe.barrier()?;
+            waits.wait()?;
+        } else {
+            pe.barrier()?;
+            pe.run(grid(1, 32), ring.call(0))?;
+            loaded.unload();
+        }
+        ring.check(pe)?;
+
+        graph.launch(&stream)?;
+        stream.wait()?;
+        ring.check(pe)?;
+        drop(graph);
+
+        let _again = pe.load(examples())?;
+        pe.barrier()?;
+        pe.run(grid(1, 32), ring.call(2))?;
+        ring.check(pe)
+    });
+}
+
+#[test]
+fn kernels_of_one_name_are_not_loaded_together() {
+    if !named("kernels_of_one_name_are_not_loaded_together") {
+        return;
+    }
+    run(&Setup::new(1), |pe| {
+        let clash = |ptx: Ptx| pe.load(ptx).err().expect("the names are taken").to_string();
+        let loaded = pe.load(examples())?;
+        let text = "Pe::load: rushmem_test_kernels has a kernel collect, and so has rushmem_example_kernels, which is \
+                    loaded: their names must differ";
+        assert_eq!(clash(kernels()), text);
+        let copy = Ptx { name: "copy", ..examples() };
+        assert!(clash(copy).starts_with("Pe::load: copy has a kernel "));
+        loaded.unload();
+        pe.load(copy)?.unload();
+
+        // Of the runtime's own, too.
+        let image = ".visible .entry rushmem_order(\n)\n{}";
+        let taken = clash(Ptx { name: "mine", image, code: &[] });
+        assert!(taken.contains("rushmem_runtime_kernels"), "{taken}");
+        Ok(())
+    });
+    let twice = Setup::new(1).job().kernels(kernels()).run(|_| Ok::<_, Error>(()));
+    assert!(matches!(twice, Err(Error::Misuse { call: "Job::kernels", .. })), "{twice:?}");
+}
+
+#[test]
+fn ptx_that_a_gpu_refuses_is_an_error_and_no_more() {
+    const BROKEN: Ptx = Ptx {
+        name: "broken",
+        image: ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n\tnonsense;\n}\n",
+        code: &[],
+    };
+    run(&Setup::new(1), |pe| {
+        // Natively kernels are functions of the program.
+        match pe.load(BROKEN) {
+            Ok(_) => assert!(!pe.is_gpu()),
+            Err(error) => {
+                assert!(pe.is_gpu(), "{error}");
+                assert!(matches!(error, Error::Cuda(_)) && error.to_string().contains("broken"), "{error}");
+            }
+        }
+        let (ring, _loaded) = (Ring::new(pe, 1)?, pe.load(examples())?);
+        pe.run(grid(1, 32), ring.call(0))?;
+        ring.check(pe)
+    });
+}
+
+/// With kernels on a GPU loading waits for those that run, and those that wait have a deadline.
+#[test]
+fn a_kernel_that_waits_does_not_hold_up_loading_for_ever() {
+    const SOON: Duration = Duration::from_secs(40);
+    run(&Setup::new(2).with("timeout", "2s"), |pe| {
+        let (ring, other) = (Ring::new(pe, 1)?, Ring::new(pe, 1)?);
+        if pe.my_pe() == 0 {
+            let _loaded = pe.load(examples())?;
+            let waits = pe.launch(grid(1, 32), ring.call(0))?;
+            pe.barrier()?;
+            let error = waits.wait().expect_err("PE 1 does not launch it");
+            let Error::Device { first, .. } = &error else { panic!("{error}") };
+            assert_eq!(first.code(), Some(Code::WaitTimeout));
+            pe.barrier()?;
+            pe.run(grid(1, 32), other.call(0))?;
+        } else {
+            pe.barrier()?;
+            let begin = Instant::now();
+            let _loaded = pe.load(examples())?;
+            assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+            pe.barrier()?;
+            pe.run(grid(1, 32), other.call(0))?;
+        }
+        other.check(pe)
+    });
+}
