@@ -111,6 +111,7 @@ impl Pe {
 
     /// For each PE, how many blocks it has room for, and how many it wants.
     fn rooms(&self, what: &'static str, call: &Call, grid: Grid) -> Result<Vec<(u32, u32)>> {
+        fits(call, grid)?;
         let machine = self.machine_ref();
         let module = self.modules().of(machine, call.name)?;
         let room = machine.room(call.name, module.as_deref(), grid)?;
@@ -125,5 +126,19 @@ impl Pe {
                 _ => Err(Error::Misuse { call: what, what: format!("PE {pe} sent {} bytes", bytes.len()) }),
             })
             .collect()
+    }
+}
+
+/// Whether the grid's blocks are such as the kernel says that it takes.
+///
+/// # Errors
+/// [`Error::Unavailable`].
+pub(crate) fn fits(call: &Call, grid: Grid) -> Result<()> {
+    match call.max_threads {
+        Some(most) if grid.threads > most => {
+            let what = format!("{} with {} threads a block", call.name, grid.threads);
+            Err(Error::Unavailable { what, why: format!("it is a kernel with max_threads = {most}") })
+        }
+        _ => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ use rushmem_runtime_kernels::code::Order;
 use super::{Sink, Stream};
 use crate::machine::{Recording, Step};
 use crate::work::{Needs, Op, Place, marked};
-use crate::{Error, Pe, Result};
+use crate::{Error, Pe, Result, launch};
 
 /// Operations and kernels that are launched together, in order. Made by [`Stream::capture`].
 pub struct Graph<'a> {
@@ -49,6 +49,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn record(&self, pe: &Pe, (ctx, needs): (Ctx, Needs), op: Op) -> Result<()> {
+        launch::fits(&op.call, op.grid)?;
         let module = needs.module.clone();
         self.needs.lock().unwrap_or_else(PoisonError::into_inner).push(needs);
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);

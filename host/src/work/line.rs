@@ -9,7 +9,7 @@ use rushmem_device::kernel::Call;
 use super::{Needs, Ticket};
 use crate::machine::{Grid, Mark, Queue, Step};
 use crate::stream::Recorded;
-use crate::{Error, Pe, Result};
+use crate::{Error, Pe, Result, launch};
 
 /// A queue with the word that tells which of its launches has failed.
 pub(crate) struct Line {
@@ -57,6 +57,7 @@ impl Line {
         grid: Grid,
         call: Call,
     ) -> Result<Ticket> {
+        launch::fits(&call, grid)?;
         let board = &pe.work().board;
         let mut state = self.lock();
         state.launches = (state.launches + 1) % NUMBERS;

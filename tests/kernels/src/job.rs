@@ -49,6 +49,15 @@ pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
     ctx.quiet(Thread)
 }
 
+/// Stores how many threads its block has, of which there are not too many.
+#[kernel(max_threads = 96)]
+pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
+    let block = Block::current();
+    if block.leader() {
+        ctx.local(count.as_slice()).store(0, block.size());
+    }
+}
+
 /// Puts to the next PE, and waits for nothing.
 #[kernel]
 pub fn put_and_leave(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {

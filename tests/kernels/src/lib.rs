@@ -35,7 +35,7 @@ pub use collectives::{
 pub use context::{exclusive_turns, private_puts, take_context_twice, three_contexts};
 pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
-pub use job::{FACTS, count_up, end_the_job, put_and_leave, who_am_i};
+pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, who_am_i};
 pub use locks::{locked_sum, sign_in};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};

@@ -2,7 +2,7 @@
 
 use rushmem::{Error, Grid};
 use rushmem_device::Signal;
-use rushmem_test_kernels::{chain, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
+use rushmem_test_kernels::{chain, few_threads, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -44,6 +44,32 @@ fn the_largest_grid_is_launched_and_no_larger_one() {
         Ok(largest.blocks)
     });
     assert_eq!(largest[0], largest[1]);
+}
+
+#[test]
+fn a_block_has_no_more_threads_than_its_kernel_says() {
+    Setup::new(2).run(|pe| {
+        let count = pe.alloc_one::<u32>()?;
+        let call = || few_threads(count);
+        pe.run(grid(1, 96), call())?;
+        assert_eq!(pe.read_one(count)?, 96);
+        let refused = |error: Option<Error>| {
+            let said = error.expect("too many threads").to_string();
+            assert!(
+                said.contains("few_threads with 97 threads") && said.contains("max_threads = 96"),
+                "{said}"
+            );
+        };
+        refused(pe.run(grid(1, 97), call()).err());
+        refused(pe.launch_collective(grid(1, 97), call()).err());
+        refused(pe.max_grid(&call(), 97, 0).err());
+        let stream = pe.stream()?;
+        refused(stream.launch(grid(1, 97), call()).err());
+        refused(stream.capture(|stream| stream.launch(grid(1, 97), call())).err());
+        pe.barrier()?;
+        assert_eq!(pe.read_one(count)?, 96, "a kernel that was refused has run");
+        Ok(())
+    });
 }
 
 #[test]
