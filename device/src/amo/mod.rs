@@ -247,6 +247,28 @@ impl<const WIDTH: usize> Op<WIDTH> {
         };
         T::from_word(old)
     }
+
+    /// The same where nobody wants the old value.
+    ///
+    /// # Safety
+    /// As [`Op::here`].
+    #[inline(always)]
+    unsafe fn apply<T: AmoWord>(self, p: *mut T) {
+        let (word, value) = (p.cast::<T::Word>(), T::word(self.value));
+        // SAFETY: the caller's promise. All atomics of the word are the processor's, with which a strong store is atomic.
+        unsafe {
+            match self.kind {
+                Kind::Add => T::Word::add(word, value),
+                Kind::And => T::Word::and(word, value),
+                Kind::Or => T::Word::or(word, value),
+                Kind::Xor => T::Word::xor(word, value),
+                Kind::Set => T::Word::store_relaxed(word, value),
+                Kind::CompareSwap => {
+                    self.here(p);
+                }
+            }
+        }
+    }
 }
 
 impl<S: Sharing> Ctx<S> {
@@ -463,15 +485,8 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let done = |p: *mut T| {
-            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics, with which a strong
-            // store is atomic.
-            unsafe {
-                if kind == Kind::Set {
-                    T::Word::store_relaxed(p.cast(), T::word(value.bits()));
-                } else {
-                    Op::<8>::new(kind, value.bits()).here(p);
-                }
-            }
+            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
+            unsafe { Op::<8>::new(kind, value.bits()).apply(p) };
             Ok(())
         };
         if let Some(p) = self.quick_atomic(pe, word.offset(), size_of::<T>() as u64) {

@@ -343,6 +343,12 @@ macro_rules! access {
             unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order)
         }
     };
+    (red $t:ty, $atomic:ty, $name:ident, $op:ident, $order:ident) => {
+        unsafe fn $name(p: *mut $t, v: $t) {
+            // SAFETY: the caller's promise.
+            unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order);
+        }
+    };
     (cas $t:ty, $atomic:ty, $name:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, old: $t, new: $t) -> $t {
             // SAFETY: the caller's promise.
@@ -393,6 +399,10 @@ macro_rules! sys_word {
             access!(rmw $t, $atomic, fetch_and, fetch_and, Relaxed);
             access!(rmw $t, $atomic, fetch_or, fetch_or, Relaxed);
             access!(rmw $t, $atomic, fetch_xor, fetch_xor, Relaxed);
+            access!(red $t, $atomic, add, fetch_add, Relaxed);
+            access!(red $t, $atomic, and, fetch_and, Relaxed);
+            access!(red $t, $atomic, or, fetch_or, Relaxed);
+            access!(red $t, $atomic, xor, fetch_xor, Relaxed);
             access!(rmw $t, $atomic, swap, swap, Relaxed);
             access!(cas $t, $atomic, compare_swap, Relaxed);
         }

@@ -398,6 +398,10 @@ macro_rules! sys_word {
             access!(rmw $t, $reg, fetch_and, concat!("atom.relaxed.sys.global.and.b", $bits, " {r}, [{p}], {v};"));
             access!(rmw $t, $reg, fetch_or, concat!("atom.relaxed.sys.global.or.b", $bits, " {r}, [{p}], {v};"));
             access!(rmw $t, $reg, fetch_xor, concat!("atom.relaxed.sys.global.xor.b", $bits, " {r}, [{p}], {v};"));
+            access!(store $t, $reg, add, concat!("red.relaxed.sys.global.add.u", $bits, " [{p}], {v};"));
+            access!(store $t, $reg, and, concat!("red.relaxed.sys.global.and.b", $bits, " [{p}], {v};"));
+            access!(store $t, $reg, or, concat!("red.relaxed.sys.global.or.b", $bits, " [{p}], {v};"));
+            access!(store $t, $reg, xor, concat!("red.relaxed.sys.global.xor.b", $bits, " [{p}], {v};"));
             access!(rmw $t, $reg, swap, concat!("atom.relaxed.sys.global.exch.b", $bits, " {r}, [{p}], {v};"));
             access!(cas $t, $reg, compare_swap,
                 concat!("atom.relaxed.sys.global.cas.b", $bits, " {r}, [{p}], {o}, {n};"));

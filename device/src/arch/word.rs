@@ -77,6 +77,14 @@ pub trait SysWord: Copy + PartialEq + 'static {
     unsafe fn fetch_or(p: *mut Self, v: Self) -> Self;
     /// Bitwise exclusive or; returns the old value.
     unsafe fn fetch_xor(p: *mut Self, v: Self) -> Self;
+    /// Adds, wrapping. Nothing comes back, as of the three below: the other ends of links have less to do.
+    unsafe fn add(p: *mut Self, v: Self);
+    /// Bitwise and.
+    unsafe fn and(p: *mut Self, v: Self);
+    /// Bitwise or.
+    unsafe fn or(p: *mut Self, v: Self);
+    /// Bitwise exclusive or.
+    unsafe fn xor(p: *mut Self, v: Self);
     /// Exchanges; returns the old value.
     unsafe fn swap(p: *mut Self, v: Self) -> Self;
     /// Writes `new` if the word holds `old`; returns the value found.

@@ -1,10 +1,11 @@
 //! Our half: the kernels of `rushmem perf`, as they are, with a context that the host has made by hand.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use rushmem::cuda::{Device, DeviceBuffer, Module, PinnedBuffer, Stream};
+use rushmem::cuda::{Device, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
 use rushmem::native::Grid;
 use rushmem_bench_kernels as kernels;
 use rushmem_device::SymSlice;
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Posts with `rushmem-device`.
 pub struct Ours {
-    module: Arc<Module>,
+    kernels: HashMap<String, Function>,
     stream: Stream,
     /// Where kernels write of errors.
     control: PinnedBuffer,
@@ -40,9 +41,9 @@ impl Ours {
         if ptx.image.is_empty() {
             return Err(Error::Missing("this was built with RUSHMEM_PTX=none: there are no kernels".into()));
         }
-        let module = Module::load_code(device, ptx.name, ptx.image, ptx.code)?;
+        let kernels = Module::load_kernels(device, ptx.name, ptx.image, ptx.code)?;
         let control = PinnedBuffer::new(device, size_of::<ControlPage>())?;
-        Ok(Self { module, stream: Stream::new(device)?, control })
+        Ok(Self { kernels, stream: Stream::new(device)?, control })
     }
 }
 
@@ -85,9 +86,10 @@ impl Poster for Ours {
         let (call, blocks, exclusive) = match row.bench.as_str() {
             "post_exclusive" => (post(kernels::post_exclusive), 0, 1),
             "post_per_block" | "post_warp_per_block" => (post(kernels::post_per_block), row.queues(), 0),
-            "post_shared" | "post_warp" => (post(kernels::post_shared), 0, 0),
-            other => return Err(Error::wrong(other, "there is no such kernel")),
+            _ => (post(kernels::post_shared), 0, 0),
         };
+        let no_kernel = || Error::wrong(&row.bench, "there is no such kernel");
+        let kernel = self.kernels.get(call.name).ok_or_else(no_kernel)?;
         let sets = 1 + (blocks + exclusive) as usize;
         // Those that are posted to come last.
         let first = sets - row.queues() as usize;
@@ -122,7 +124,6 @@ impl Poster for Ours {
             flags: ctx_flags::GPU_QUEUES | ctx_flags::OTHERS_FAR,
             ..Zeroable::zeroed()
         };
-        let kernel = self.module.function(call.name)?;
         let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
         let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(&parts)];
         arguments.extend(call.args.iter().map(AsRef::as_ref));
