@@ -174,8 +174,9 @@ impl<S: Sharing> Ctx<S> {
     }
 
     /// Makes this thread's plain stores before it visible to all observers, peers and NICs included, before its
-    /// operations after it, and its loads after it see what others have published. Puts, signals and `quiet` contain
-    /// one. CUDA's `__threadfence_system`, rocSHMEM's `rocshmem_threadfence_system`.
+    /// operations after it, and its loads after it see what others have published. `quiet` and `fence` contain one; puts and
+    /// signals order what they tell their PE of: stores to this PE's memory, to registered buffers, and to that PE. CUDA's
+    /// `__threadfence_system`, rocSHMEM's `rocshmem_threadfence_system`.
     #[inline(always)]
     pub fn fence_system(&self) {
         Sys::fence();

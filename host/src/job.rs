@@ -30,13 +30,12 @@ pub struct Ptx {
 /// The PTX that the application's `build.rs` made of the kernel crate `$name` (with `_` for `-`).
 #[macro_export]
 macro_rules! ptx {
-    ($name:literal) => {
-        $crate::Ptx {
-            name: $name,
-            image: include_str!(concat!(env!("OUT_DIR"), "/", $name, ".ptx")),
-            code: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".cubin")),
-        }
-    };
+    ($name:literal) => {{
+        // Statics are in a program once, however often a function with this is inlined.
+        static IMAGE: &str = include_str!(concat!(env!("OUT_DIR"), "/", $name, ".ptx"));
+        static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".cubin"));
+        $crate::Ptx { name: $name, image: IMAGE, code: CODE }
+    }};
 }
 
 /// What the host initiates, as kernels.
