@@ -444,6 +444,8 @@ fn find(config: &Config, bootstrap: &dyn Bootstrap, card: &Card) -> Result<Expor
 mod tests {
     use std::time::Duration;
 
+    use bytemuck::Zeroable;
+
     use super::*;
     use crate::bootstrap::Threads;
     use crate::machine::{Lacking, Native};
@@ -484,6 +486,23 @@ mod tests {
         let words = "the memory of PE 1, for the loads and stores of PE 0, is not available: a map is not available: \
                      there is no paper; set RUSHMEM_PEER_PATH=auto";
         assert!(told.iter().any(|told| told == words), "{told:?}");
+    }
+
+    #[test]
+    fn kernels_know_whether_heaps_are_mapped_of_near_pes_only() {
+        let found = reach(1, &direct(), || Box::new(Native::new(Options::default(), 1)));
+        let reach = &found.into_iter().collect::<Result<Vec<_>>>().unwrap()[0];
+        let told = |mapped: [bool; 4]| {
+            let peers = mapped.map(|mapped| PeerDesc { direct: DevAddr(if mapped { 4096 } else { 0 }) });
+            let mut parts = CtxParts { pe: 1, n_pes: 4, ..CtxParts::zeroed() };
+            reach.describe(&mut parts, &peers);
+            ((parts.near_from, parts.near_count), parts.flags & ctx_flags::OTHERS_FAR != 0)
+        };
+        assert_eq!(told([true, true, false, false]), ((0, 2), true));
+        assert_eq!(told([false; 4]), ((0, 0), true));
+        // Mapped, and no neighbour.
+        assert_eq!(told([false, true, false, true]), ((1, 1), false));
+        assert_eq!(told([true, false, true, true]), ((0, 0), false));
     }
 
     #[test]

@@ -185,3 +185,19 @@ impl Table {
         parts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Native;
+    use crate::native::Options;
+
+    #[test]
+    fn a_launch_is_told_of_memory_of_the_host() {
+        let machine = Native::new(Options::default(), 1);
+        let told = |table: &Table| table.known_to(CtxParts::zeroed()).flags & ctx_flags::HOST_MEMORY != 0;
+        assert!(!told(&Table::empty()));
+        let segment = Segment::new(machine.local(4096).unwrap(), Vec::new(), None).at(1 << 20, 4096, 0);
+        assert!(told(&Table::new(&machine, vec![Arc::new(segment)]).unwrap()));
+    }
+}
