@@ -120,10 +120,10 @@ impl Link {
     /// Writes the doorbell record, then the doorbell, after a fence.
     ///
     /// WQEs, record and register become visible in this order, to the NIC and to whoever else looks: both are strong stores
-    /// at system scope, and each follows a release, at the scope that reaches where queue and record lie. The second one is needed wherever the two lie: a GPU's stores to different
-    /// places take different ways, even where PCIe keeps the order in which it is given them. It waits for one store, as a
-    /// rule to GPU memory. A NIC that takes up a record that comes later spares us that ([`qp_flags::LATE_RECORD`]): the
-    /// record is stored first all the same.
+    /// at system scope, and each follows a release, at the scope that reaches queue and record. The second one is needed
+    /// wherever the two lie: a GPU's stores to different places take different ways, even where PCIe keeps the order in which
+    /// it is given them. It waits for one store, as a rule to GPU memory. A NIC that takes up a record that comes later spares
+    /// us that ([`qp_flags::LATE_RECORD`]): the record is stored first all the same.
     #[inline(always)]
     fn doorbell(self, end: u64) {
         // SAFETY: the host mapped both; the bell's holder alone writes them.
@@ -186,7 +186,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         const AT: usize = offset_of!(QpDesc, lkey);
         const { assert!(offset_of!(QpDesc, log_depth) == AT + 12 && AT.is_multiple_of(16)) };
         // SAFETY: 16 bytes of the descriptor, which nobody changes while kernels run.
-        unsafe { arch::load16_fixed(self.entry.cast::<u8>().add(AT).cast()) }
+        unsafe { arch::load16(self.entry.cast::<u8>().add(AT).cast()) }
     }
 
     /// Keys of both heaps, this PE's first.

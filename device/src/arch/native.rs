@@ -256,15 +256,6 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     unsafe { load16(p) }
 }
 
-/// The same as [`load16`].
-///
-/// # Safety
-/// As [`load16`]; nobody writes there as long as the kernel runs.
-pub unsafe fn load16_fixed(p: *const [u32; 4]) -> [u32; 4] {
-    // SAFETY: the caller's promise.
-    unsafe { load16(p) }
-}
-
 /// The store that the software NIC's doorbell register sees.
 ///
 /// # Safety

@@ -225,21 +225,6 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// The same of what never changes: loads of one place may become one.
-///
-/// # Safety
-/// As [`load16`]; nobody writes there as long as the kernel runs.
-#[inline(always)]
-pub unsafe fn load16_fixed(p: *const [u32; 4]) -> [u32; 4] {
-    let (a, b, c, d);
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!("ld.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];", p = in(reg64) p,
-            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
-    };
-    [a, b, c, d]
-}
-
 /// A relaxed store at system scope if `does`, without a branch: the lanes of a warp stay together.
 ///
 /// # Safety
