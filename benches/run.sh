@@ -142,7 +142,7 @@ fi
 
 # DOCA GPUNetIO: a program of ours over its device interface, and over ours, into queues that nobody executes.
 "$bin/rushmem" perf --pes 2 post --list >"$out/plan-posting"
-poster=("$bin/rushmem-gpunetio-posting" --nvcc "$nvcc" --plan "$out/plan-posting")
+poster=("$bin/rushmem-gpunetio-posting" --nvcc "${nvcc:-nvcc}" --plan "$out/plan-posting")
 posting=()
 beside_posting=()
 if ((gpus == 0)); then

@@ -5,6 +5,8 @@
 //! a fresh software ConnectX with two QPs, brought up in the same order, so that numbers, keys and addresses are equal
 //! and the send queues can be compared byte by byte ([`compare`]). What may differ, and why, is a list
 //! ([`known`](compare::KNOWN)) that `docs/wqe-compat.md` explains; any other difference is an error.
+//!
+//! How fast both post, on a GPU and into queues that nobody executes, is for [`posting`].
 
 pub mod bed;
 pub mod case;
