@@ -86,10 +86,11 @@ impl Poster for Ours {
         let (call, blocks, exclusive) = match row.bench.as_str() {
             "post_exclusive" => (post(kernels::post_exclusive), 0, 1),
             "post_per_block" | "post_warp_per_block" => (post(kernels::post_per_block), row.queues(), 0),
-            _ => (post(kernels::post_shared), 0, 0),
+            "post_shared" | "post_warp" => (post(kernels::post_shared), 0, 0),
+            other => return Err(Error::wrong(other, "there is no such kernel")),
         };
-        let no_kernel = || Error::wrong(&row.bench, "there is no such kernel");
-        let kernel = self.kernels.get(call.name).ok_or_else(no_kernel)?;
+        let kernel =
+            self.kernels.get(call.name).ok_or_else(|| Error::wrong(call.name, "it is not loaded"))?;
         let sets = 1 + (blocks + exclusive) as usize;
         // Those that are posted to come last.
         let first = sets - row.queues() as usize;
