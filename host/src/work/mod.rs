@@ -88,8 +88,11 @@ impl Pe {
     }
 
     /// As [`Pe::verdict`], without a name. What is recorded belongs to a launch that failed; if none of this queue has,
-    /// it may be for another one.
+    /// it may be for another one: that has failed, or still runs and is about to say so. What no launch answers for is for the
+    /// first who looks when nothing runs.
     pub(crate) fn judge(&self, ran: Result<()>, failed: bool) -> Result<()> {
+        // Before it is asked who has failed: of what has ended, that is known.
+        let busy = self.service().is_busy();
         if !failed && self.work().board.any_failed()? {
             return ran;
         }
@@ -97,7 +100,8 @@ impl Pe {
             self.take_errors()?;
             return Err(failure);
         }
-        match (self.take_errors()?, self.lost()) {
+        let error = if failed || !busy { self.take_errors()? } else { None };
+        match (error, self.lost()) {
             // What this kernel met by itself may be why the other PE has given up.
             (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
             (_, Some(lost)) => Err(Error::PeerLost(lost)),

@@ -119,6 +119,21 @@ fn a_grid_barrier_and_a_barrier_of_pes_go_together() {
 }
 
 #[test]
+fn what_a_launch_has_recorded_is_not_for_the_one_before_it() {
+    Setup::new(2).run(|pe| {
+        let data = pe.alloc::<u64>(100)?;
+        for _ in 0..60 {
+            let before = pe.launch(grid(2, 32), fill_with(data, 3))?;
+            let failed = pe.launch(grid(1, 32), put_nowhere(data.at(0)))?;
+            before.wait()?;
+            let error = failed.wait().expect_err("there is no such PE");
+            assert!(matches!(error, Error::Device { .. }), "{error}");
+        }
+        pe.barrier()
+    });
+}
+
+#[test]
 fn launches_of_a_pe_follow_each_other() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(100)?;
