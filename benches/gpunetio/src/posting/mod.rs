@@ -124,12 +124,10 @@ pub trait Poster {
     }
 }
 
-/// When each block of a launch began and ended: two words of nanoseconds each, by the GPU's clock. It holds what the kernel
-/// uses, too.
+/// When each block of a launch began and ended: two words of nanoseconds each, by the GPU's clock, at the beginning of its
+/// memory. It holds what the kernel uses, too.
 pub struct Spans {
     memory: DeviceBuffer,
-    /// Offset of the words.
-    at: usize,
     /// What else must live until the kernel has ended.
     _kept: Vec<DeviceBuffer>,
 }
@@ -138,7 +136,7 @@ impl Spans {
     /// Nanoseconds from the first block's begin to the last one's end.
     fn read(&self, stream: &Stream, row: &Row) -> Result<f64> {
         let mut told = vec![[0u64; 2]; row.blocks as usize];
-        self.memory.read(stream, self.at, bytemuck::cast_slice_mut(&mut told))?;
+        self.memory.read(stream, 0, bytemuck::cast_slice_mut(&mut told))?;
         let begin = told.iter().map(|span| span[0]).min().unwrap_or(0);
         let end = told.iter().map(|span| span[1]).max().unwrap_or(0);
         match end.checked_sub(begin) {

@@ -130,7 +130,7 @@ impl Poster for Ours {
         arguments.extend(call.args.iter().map(AsRef::as_ref));
         // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
         unsafe { kernel.launch(&self.stream, grid, &arguments)? };
-        Ok(Spans { memory: heap, at: 0, _kept: vec![memory] })
+        Ok(Spans { memory: heap, _kept: vec![memory] })
     }
 }
 

@@ -74,6 +74,6 @@ impl Poster for Theirs {
         let (qps_at, spans_at) = (qps.address().to_ne_bytes(), spans.address().to_ne_bytes());
         // SAFETY: as above.
         unsafe { kernel.launch(&self.stream, grid, &[&qps_at, bytemuck::bytes_of(&work), &spans_at])? };
-        Ok(Spans { memory: spans, at: 0, _kept: vec![qps] })
+        Ok(Spans { memory: spans, _kept: vec![qps] })
     }
 }
