@@ -11,7 +11,7 @@ use core::mem::{offset_of, size_of};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
 /// Counts incompatible changes of meaning that the layout hash cannot see.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// A hash of the sizes and offsets below: equal on both sides when host and kernel were built from one layout.
 pub const LAYOUT: u64 = layout_hash();
@@ -68,7 +68,7 @@ pub struct CtxParts {
     pub heap: DevAddr,
     /// Length of the heap in bytes.
     pub heap_bytes: u64,
-    /// A [`SegmentTable`]: memory at offsets beyond `heap_bytes`; 0 if there is none.
+    /// The [`SegmentTable`] of the launch: memory at offsets beyond `heap_bytes`.
     pub segments: DevAddr,
     /// `n_pes` [`PeerDesc`]s.
     pub peers: DevAddr,
@@ -123,6 +123,21 @@ pub struct CtxParts {
     pub reserved: u64,
 }
 
+impl CtxParts {
+    /// True if `pe` is one of the near PEs. Of its own memory too the place is not in the window.
+    #[inline(always)]
+    pub const fn is_near(&self, pe: u32) -> bool {
+        pe.wrapping_sub(self.near_from) < self.near_count
+    }
+
+    /// True if the heap has all of the `bytes` bytes from `offset` on.
+    #[inline(always)]
+    pub const fn has(&self, offset: u64, bytes: u64) -> bool {
+        // Both, for one branch.
+        (bytes <= self.heap_bytes) & (offset <= self.heap_bytes.wrapping_sub(bytes))
+    }
+}
+
 /// [`CtxParts::flags`].
 pub mod ctx_flags {
     /// Atomics on heaps that are mapped may be this processor's own: nobody reaches these words through a NIC. Equal for
@@ -138,10 +153,13 @@ pub mod ctx_flags {
     pub const OTHERS_FAR: u32 = 16;
 }
 
-/// The segments that a launch knows: `count` [`SegmentDesc`]s follow. It never changes: there is a new one instead.
+/// The segments that the launches of one time know: `count` [`SegmentDesc`]s follow. It never changes: there is a new one
+/// instead.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentTable {
+    /// The context of such a launch, but for its [queue of kernels](CtxParts::status), for functions that find it in memory.
+    pub parts: CtxParts,
     /// Segments.
     pub count: u64,
     /// Reserved, zero.
@@ -343,12 +361,10 @@ pub struct DeviceState {
     pub control: DevAddr,
     /// Deadline of every blocking call, in nanoseconds.
     pub deadline_ns: u64,
-    /// The [`CtxParts`] of the PE's own context, in memory.
-    pub parts: DevAddr,
     /// This PE.
     pub pe: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 25],
+    pub reserved: [u32; 27],
     /// Error records claimed.
     pub records: Line,
     /// Blocks that wait in the grid barrier.
@@ -543,6 +559,7 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, exclusive_sets),
         offset_of!(CtxParts, segments),
         size_of::<SegmentTable>(),
+        offset_of!(SegmentTable, count),
         size_of::<SegmentDesc>(),
         offset_of!(SegmentDesc, mapped),
         size_of::<SegmentEnd>(),
@@ -575,7 +592,7 @@ const fn layout_hash() -> u64 {
         offset_of!(ControlPage, exit),
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
-        offset_of!(DeviceState, parts),
+        offset_of!(DeviceState, pe),
         offset_of!(DeviceState, records),
         size_of::<TeamDesc>(),
         offset_of!(TeamDesc, stride),

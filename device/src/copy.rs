@@ -32,14 +32,20 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T
     unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
 }
 
-/// As [`copy`] of bytes, each by one of `of` threads, of which this one has the number `rank`.
+/// As [`copy`] of bytes in elements aligned to `unit`, by `of` threads, of which this one has the number `rank`.
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
-pub(crate) unsafe fn copy_part(rank: u32, of: u32, to: *mut u8, from: *const u8, bytes: usize) {
+pub(crate) unsafe fn copy_part(
+    (rank, of): (u32, u32),
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    unit: usize,
+) {
     // SAFETY: the caller's promise.
-    unsafe { copy_bytes(Share { rank: rank as usize, of: of as usize }, to, from, bytes, 1) }
+    unsafe { copy_bytes(Share { rank: rank as usize, of: of as usize }, to, from, bytes, unit) }
 }
 
 /// A thread's place in its group.

@@ -7,8 +7,9 @@ use bytemuck::Pod;
 
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, ctx_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
-use crate::error::{Detail, Error, Result, bad_pe, out_of_range, record, write_record};
+use crate::error::{Detail, Error, Result, Site, bad_pe, out_of_range, record, write_record};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
+use crate::home::Home;
 use crate::qp::Qp;
 use crate::segment;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
@@ -173,12 +174,12 @@ impl<S> Ctx<S> {
     #[track_caller]
     pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<T> {
         let object = near(object);
-        let len = match self.check_slice(object) {
-            Ok(()) => object.len(),
-            Err(_) => 0,
+        let (base, len) = match self.own(object) {
+            Ok(base) => (base, object.len()),
+            Err(_) => (core::ptr::null_mut(), 0),
         };
-        // SAFETY: checked to be inside of the heap; the allocator aligned it for `T`.
-        unsafe { View::new(self.address(object.offset()), len, self.parts.state) }
+        // SAFETY: inside of this PE's memory; the allocator aligned it for `T`.
+        unsafe { View::new(base, len, self.parts.state) }
     }
 
     /// This PE's own copy of a symmetric element, for plain loads and stores of element 0.
@@ -195,13 +196,15 @@ impl<S> Ctx<S> {
     /// `shmem_ptr`.
     #[inline(always)]
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
-        if pe >= self.parts.n_pes || !self.has(object) {
-            return None;
-        }
-        let base = if pe == self.parts.pe {
-            self.address(object.offset())
-        } else {
-            self.at_peer(pe).mapped(object.offset())?
+        let base = match self.quick(pe, object.offset(), object.bytes()) {
+            Some(base) => base,
+            None => {
+                let found = ptr_otherwise(Home::of(self), object.offset(), object.bytes(), pe);
+                if found.0 == 0 {
+                    return None;
+                }
+                found.ptr()
+            }
         };
         // SAFETY: inside of symmetric memory, which is mapped; the allocator aligned it for `T`.
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
@@ -217,7 +220,7 @@ impl<S> Ctx<S> {
     /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
-        pe == self.parts.pe || pe < self.parts.n_pes && self.at_peer(pe).mapped::<u8>(0).is_some()
+        pe < self.parts.n_pes && (pe == self.parts.pe || self.mapped::<u8>(pe, 0).is_some())
     }
 
     /// The block's dynamic shared memory: as many `T` as fit in what the launch gave. Its first content is
@@ -230,13 +233,12 @@ impl<S> Ctx<S> {
         unsafe { View::new(base.cast(), len, self.parts.state) }
     }
 
-    /// A context with these sets of queues and otherwise the parts of the PE's own.
+    /// A context that [`Home`] has found.
     ///
     /// # Safety
     /// As [`Ctx::from_parts`]; the sets exist, and `S` says who else uses them.
     #[inline(always)]
-    pub(crate) unsafe fn at(parts: CtxParts, first_set: u32, n_sets: u32) -> Self {
-        let parts = CtxParts { first_set, n_sets, ..parts };
+    pub(crate) const unsafe fn from_home(parts: CtxParts) -> Self {
         Self { parts, _sharing: PhantomData }
     }
 
@@ -293,30 +295,37 @@ impl<S> Ctx<S> {
         Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()))
     }
 
-    /// The way to a PE below `n_pes`.
-    #[inline(always)]
-    pub(crate) fn at_peer(&self, pe: u32) -> Peer {
-        let p = &self.parts;
-        Peer {
-            pe,
-            // Of its own memory too the place is not in the window.
-            near: pe.wrapping_sub(p.near_from) < p.near_count,
-            direct_atomics: p.flags & ctx_flags::DIRECT_ATOMICS != 0,
-            heap: heap_of(p, pe),
-            heap_bytes: p.heap_bytes,
-            peers: p.peers,
-            segments: p.segments,
-        }
-    }
-
     /// Where an object that takes `bytes` bytes from `offset` on is on `pe`, if its heap is near and has all of it: the way of
     /// almost all that goes to mapped memory, with one branch. Whoever gets nothing has everything to check.
     #[inline(always)]
     pub(crate) fn quick<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
         let p = &self.parts;
-        let near = pe.wrapping_sub(p.near_from) < p.near_count;
-        let fits = bytes <= p.heap_bytes && offset <= p.heap_bytes.wrapping_sub(bytes);
-        if near & fits { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
+        if p.is_near(pe) & p.has(offset, bytes) { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
+    }
+
+    /// Where what lies at a checked offset is on a PE below `n_pes`, if its memory is mapped here.
+    #[inline(always)]
+    pub(crate) fn mapped<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
+        let p = &self.parts;
+        if p.is_near(pe) && offset < p.heap_bytes {
+            return Some(heap_of(p, pe).add(offset).ptr());
+        }
+        // SAFETY: the host filled a descriptor for each PE, and does not change them while kernels run.
+        let direct = unsafe { (*p.peers.ptr::<PeerDesc>().add(pe as usize)).direct };
+        let there = if direct.0 == 0 {
+            direct
+        } else if offset < p.heap_bytes {
+            direct.add(offset)
+        } else {
+            segment::mapped(p.segments, offset, pe)
+        };
+        if there.0 != 0 { Some(there.ptr()) } else { None }
+    }
+
+    /// As [`Ctx::mapped`], for atomics: if those on the memory are the processors'.
+    #[inline(always)]
+    pub(crate) fn mapped_for_atomics<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
+        if self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0 { self.mapped(pe, offset) } else { None }
     }
 
     /// As [`Ctx::quick`], for atomics.
@@ -349,32 +358,64 @@ impl<S> Ctx<S> {
         heap_of(&self.parts, pe).add(offset).ptr()
     }
 
-    /// True if the heap, or a segment, has all of it.
+    /// Where an object of this PE is.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
     #[inline(always)]
-    pub(crate) fn has<T: Pod>(&self, object: SymSlice<T>) -> bool {
+    #[track_caller]
+    pub(crate) fn own<T: Pod>(&self, object: SymSlice<T>) -> Result<*mut T> {
         let p = &self.parts;
-        object.fits(p.heap_bytes) || segment::holds(p.segments, object.offset(), object.bytes())
+        if p.has(object.offset(), object.bytes()) {
+            return Ok(p.heap.add(object.offset()).ptr());
+        }
+        let found = own_otherwise(Home::of(self), object.offset(), object.bytes());
+        if found.0 != 0 { Ok(found.ptr()) } else { Err(Error::OutOfRange) }
+    }
+
+    /// True if the heap, or a segment, has all of the `bytes` bytes from `offset` on.
+    #[inline(always)]
+    pub(crate) fn has(&self, offset: u64, bytes: u64) -> bool {
+        let p = &self.parts;
+        p.has(offset, bytes) || segment::holds(p.segments, offset, bytes)
+    }
+
+    /// Checks that it has.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_bytes(&self, offset: u64, bytes: u64) -> Result {
+        self.check_bytes_at(offset, bytes, Location::caller())
+    }
+
+    /// As [`Ctx::check_bytes`], for a call at `site`.
+    #[inline(always)]
+    pub(crate) fn check_bytes_at(&self, offset: u64, bytes: u64, site: Site) -> Result {
+        if self.has(offset, bytes) {
+            return Ok(());
+        }
+        // A part that is not inside of its object has no offset: see `SymSlice::slice`.
+        let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
+        Err(out_of_range(self.parts.state, bytes, wanted, offset, site))
+    }
+
+    /// Checks the arguments of a call for `bytes` bytes at `offset` of a PE.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_word(&self, offset: u64, bytes: u64, pe: u32) -> Result {
+        self.check_pe(pe)?;
+        self.check_bytes(offset, bytes)
     }
 
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_slice<T: Pod>(&self, object: SymSlice<T>) -> Result {
-        if self.has(object) { Ok(()) } else { Err(self.out_of_range(object.offset(), object.bytes())) }
+        self.check_bytes(object.offset(), object.bytes())
     }
 
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check<T: Pod>(&self, object: Sym<T>) -> Result {
         self.check_slice(object.as_slice())
-    }
-
-    #[cold]
-    #[inline(always)]
-    #[track_caller]
-    fn out_of_range(&self, offset: u64, bytes: u64) -> Error {
-        // A part that is not inside of its object has no offset: see `SymSlice::slice`.
-        let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
-        out_of_range(self.parts.state, bytes, wanted, offset, Location::caller())
     }
 
     /// What lies at a checked offset of a peer, as the NIC of this QP to it knows it: address and rkey.
@@ -488,47 +529,27 @@ fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
     DevAddr(if pe == parts.pe { own } else { window })
 }
 
-/// The way to a PE: values, not a reference to the context, of which the compiler would make a copy in memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer {
-    pe: u32,
-    near: bool,
-    direct_atomics: bool,
-    /// Of a near PE, its heap.
-    heap: DevAddr,
-    heap_bytes: u64,
-    peers: DevAddr,
-    segments: DevAddr,
-}
-
-impl Peer {
-    /// The peer's copy of what lies at a checked `offset`, if its heap is mapped here, and its segment is.
-    #[inline(always)]
-    pub(crate) fn mapped<T>(&self, offset: u64) -> Option<*mut T> {
-        if self.near && offset < self.heap_bytes {
-            return Some(self.heap.add(offset).ptr());
-        }
-        let there = elsewhere(self.peers, self.heap_bytes, self.segments, offset, self.pe);
-        if there.0 != 0 { Some(there.ptr()) } else { None }
-    }
-
-    /// As [`Peer::mapped`], for atomics: if those on the peer's memory are the processors'.
-    #[inline(always)]
-    pub(crate) fn mapped_for_atomics<T>(&self, offset: u64) -> Option<*mut T> {
-        if self.direct_atomics { self.mapped(offset) } else { None }
+/// Where an object of this PE is that is not in its heap; 0 if there is none, which is recorded.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn own_otherwise(home: Home, offset: u64, bytes: u64) -> DevAddr {
+    let ctx = home.ctx::<PerGpu>();
+    match ctx.check_bytes(offset, bytes) {
+        Ok(()) => segment::address(ctx.parts.segments, offset),
+        Err(_) => DevAddr(0),
     }
 }
 
-/// Where a PE's memory at `offset` is mapped that is not near, or in a segment; 0 if it is not.
-#[inline(always)]
-fn elsewhere(peers: DevAddr, heap_bytes: u64, segments: DevAddr, offset: u64, pe: u32) -> DevAddr {
-    // SAFETY: the host filled a descriptor for each PE, and does not change them while kernels run.
-    let direct = unsafe { (*peers.ptr::<PeerDesc>().add(pe as usize)).direct };
-    if direct.0 == 0 {
-        direct
-    } else if offset < heap_bytes {
-        direct.add(offset)
-    } else {
-        segment::mapped(segments, offset, pe)
+/// Where the copy of an object on `pe` is that is not near; 0 if it is not mapped, or there is no such PE or object.
+#[inline(never)]
+fn ptr_otherwise(home: Home, offset: u64, bytes: u64, pe: u32) -> DevAddr {
+    let ctx = home.ctx::<PerGpu>();
+    if pe >= ctx.parts.n_pes || !ctx.has(offset, bytes) {
+        return DevAddr(0);
     }
+    if pe == ctx.parts.pe {
+        return DevAddr(ctx.address::<u8>(offset).addr() as u64);
+    }
+    DevAddr(ctx.mapped::<u8>(pe, offset).map_or(0, |p| p.addr() as u64))
 }

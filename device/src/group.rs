@@ -183,8 +183,8 @@ pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
 /// who has recorded it; [`Error::InGroup`] for the others.
 #[cold]
 #[inline(always)]
-pub(crate) fn refused<T>(why: Result) -> Result<T> {
-    Err(why.err().unwrap_or(Error::InGroup))
+pub(crate) fn refused(why: Result) -> Error {
+    why.err().unwrap_or(Error::InGroup)
 }
 
 impl Thread {

@@ -270,12 +270,6 @@ impl<T: Pod> SymSlice<T> {
             SymSlice { offset: INVALID, len: 0, stamp: RAW, _element: PhantomData }
         }
     }
-
-    /// True if `bytes` of heap hold all of it.
-    #[inline(always)]
-    pub(crate) const fn fits(self, heap_bytes: u64) -> bool {
-        self.offset <= heap_bytes && self.bytes() <= heap_bytes - self.offset
-    }
 }
 
 impl<T: Pod> Sym<T> {

@@ -58,6 +58,7 @@ mod error;
 mod exit;
 mod group;
 mod heap;
+mod home;
 pub mod info;
 pub mod kernel;
 mod lock;

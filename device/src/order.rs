@@ -18,8 +18,9 @@ use core::panic::Location;
 
 use crate::arch::{Scope, Sys};
 use crate::ctx::Ctx;
-use crate::error::{Result, Site};
+use crate::error::Result;
 use crate::group::{Group, Thread, agree};
+use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::view::View;
 
@@ -33,20 +34,11 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Result {
-        let p = self.parts_ref();
-        if p.n_sets > 1 && !self.all_near() {
-            return self.quiet(Thread);
+        if self.all_near() {
+            Sys::fence();
+            return Ok(());
         }
-        let mut pe = p.mixed_from;
-        while pe < p.mixed_to {
-            if self.at_peer(pe).mapped::<u8>(0).is_some() {
-                let qp = self.qp(pe);
-                qp.wait(qp.last(), Location::caller())?;
-            }
-            pe += 1;
-        }
-        Sys::fence();
-        Ok(())
+        fence_otherwise::<S>(Home::of(self))
     }
 
     /// Completes: everything posted through this context before, by whatever thread, is delivered and visible at
@@ -70,13 +62,7 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         Sys::fence();
-        let mut mine = Ok(());
-        let mut pe = group.rank();
-        while pe < self.n_pes() {
-            mine = mine.and(self.flushed(pe, Location::caller()));
-            pe += group.size();
-        }
-        agree(group, mine)
+        flush_otherwise::<G, S>(group, Home::of(self))
     }
 
     /// [`Ctx::fence`] for a group: covers what each of its threads issued before, and orders it before what any of them
@@ -101,9 +87,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn fence_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        let two_ways = !self.all_near() && peer.mapped::<u8>(0).is_some();
-        if two_ways || self.parts_ref().n_sets > 1 && !self.all_near() {
+        if !self.all_near() && (self.parts_ref().n_sets > 1 || self.mapped::<u8>(pe, 0).is_some()) {
             return self.quiet_pe(pe);
         }
         Sys::fence();
@@ -120,7 +104,7 @@ impl<S: Sharing> Ctx<S> {
     pub fn quiet_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
         Sys::fence();
-        self.flushed(pe, Location::caller())
+        self.flushed(pe)
     }
 
     /// [`Ctx::quiet`] towards the PEs in `pes` only; the threads of the group share them. OpenSHMEM 1.6 section 9.11,
@@ -153,13 +137,7 @@ impl<S: Sharing> Ctx<S> {
         if self.all_near() {
             return Ok(());
         }
-        let mut mine = Ok(());
-        let mut pe = group.rank();
-        while pe < self.n_pes() {
-            mine = mine.and(self.flushed(pe, Location::caller()));
-            pe += group.size();
-        }
-        agree(group, mine)
+        flush_otherwise::<G, S>(group, Home::of(self))
     }
 
     /// [`Ctx::flush`] towards one PE only, for one thread.
@@ -170,7 +148,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn flush_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        self.flushed(pe, Location::caller())
+        self.flushed(pe)
     }
 
     /// Makes this thread's plain stores before it visible to all observers, peers and NICs included, before its
@@ -190,20 +168,67 @@ impl<S: Sharing> Ctx<S> {
         if several { self.quiet_pe(pe) } else { self.check_pe(pe) }
     }
 
-    /// Waits until all QPs of this context to `pe`, which is below `n_pes`, have completed what was posted.
+    /// Waits until what was posted to `pe`, which is below `n_pes`, is complete.
     #[inline(always)]
-    fn flushed(&self, pe: u32, site: Site) -> Result {
-        if self.all_near() {
-            return Ok(());
-        }
+    #[track_caller]
+    fn flushed(&self, pe: u32) -> Result {
+        if self.all_near() { Ok(()) } else { flush_pe_otherwise::<S>(Home::of(self), pe) }
+    }
+
+    /// Waits until all QPs of this context to `pe` have completed what was posted.
+    #[inline(always)]
+    #[track_caller]
+    fn await_queues(&self, pe: u32) -> Result {
         let p = self.parts_ref();
         let mut mine = Ok(());
         let mut set = p.first_set;
         while set < p.first_set + p.n_sets {
             let qp = self.qp_of_set(set, pe);
-            mine = mine.and(qp.wait(qp.last(), site));
+            mine = mine.and(qp.wait(qp.last(), Location::caller()));
             set += 1;
         }
         mine
     }
+}
+
+/// A [`Ctx::fence`] where not all goes to near PEs.
+#[inline(never)]
+#[track_caller]
+fn fence_otherwise<S: Sharing>(home: Home) -> Result {
+    let ctx = home.ctx::<S>();
+    let p = ctx.parts_ref();
+    if p.n_sets > 1 {
+        return ctx.quiet(Thread);
+    }
+    let mut pe = p.mixed_from;
+    while pe < p.mixed_to {
+        if ctx.mapped::<u8>(pe, 0).is_some() {
+            let qp = ctx.qp(pe);
+            qp.wait(qp.last(), Location::caller())?;
+        }
+        pe += 1;
+    }
+    Sys::fence();
+    Ok(())
+}
+
+/// Waits until all QPs have completed what was posted; the threads of the group share them.
+#[inline(never)]
+#[track_caller]
+fn flush_otherwise<G: Group, S: Sharing>(group: G, home: Home) -> Result {
+    let ctx = home.ctx::<S>();
+    let mut mine = Ok(());
+    let mut pe = group.rank();
+    while pe < ctx.n_pes() {
+        mine = mine.and(ctx.await_queues(pe));
+        pe += group.size();
+    }
+    agree(group, mine)
+}
+
+/// Waits until those to one PE have.
+#[inline(never)]
+#[track_caller]
+fn flush_pe_otherwise<S: Sharing>(home: Home, pe: u32) -> Result {
+    home.ctx::<S>().await_queues(pe)
 }

@@ -15,7 +15,7 @@ use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::view::View;
-use crate::wait::Watch;
+use crate::wait::{Watch, until};
 
 /// What a word must be to its wanted value. OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,9 +182,9 @@ impl<S: Sharing> Ctx<S> {
         self.submit_held();
         let (mut in_time, mut found) = (0, 0);
         let mine = if group.leader() {
-            self.check(word).and_then(|()| {
-                let (at, state) = (self.address(word.offset()), self.parts_ref().state);
-                // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+            self.own(word.as_slice()).and_then(|at| {
+                let (at, state) = (at.cast(), self.parts_ref().state);
+                // SAFETY: a word of this PE's memory; the allocator aligned it.
                 let (code, seen) = unsafe {
                     await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), Location::caller())
                 };
@@ -212,9 +212,10 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
-        self.check(word)?;
+        let at = self.own(word.as_slice())?;
         self.submit_held();
-        Ok(cmp.holds(self.own(word), value))
+        // SAFETY: a word of this PE's memory; the allocator aligned it.
+        Ok(cmp.holds(T::from_word(unsafe { T::Word::load_acquire(at.cast()) }), value))
     }
 
     /// Waits until all words are as wanted; at once if there are none. The threads of the group share the words.
@@ -285,7 +286,7 @@ impl<S: Sharing> Ctx<S> {
         let mut missing = false;
         let mut i = group.rank() as usize;
         while i < words.words.len() {
-            missing |= !words.excepts(i) && !words.cmp.holds(self.own(words.words.at(i)), words.wanted(i));
+            missing |= !words.excepts(i) && !words.cmp.holds(self.word(words.words.at(i)), words.wanted(i));
             i += group.size() as usize;
         }
         Ok(!group.any(missing))
@@ -407,8 +408,8 @@ impl<S: Sharing> Ctx<S> {
 
     /// A word of this PE; checked by the caller.
     #[inline(always)]
-    fn own<T: Amo>(&self, word: Sym<T>) -> T {
-        // SAFETY: the caller checked that it is inside of this PE's heap; the allocator aligned it.
+    fn word<T: Amo>(&self, word: Sym<T>) -> T {
+        // SAFETY: the caller checked that it is inside of this PE's memory; the allocator aligned it.
         T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) })
     }
 
@@ -416,17 +417,10 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<T> {
-        self.check(word)?;
-        let (at, offset) = (self.address::<T::Word>(word.offset()), word.offset());
-        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
-        let found = T::from_word(unsafe { T::Word::load_relaxed(at) });
-        if cmp.holds(found, value) {
-            Sys::acquire();
-            return Ok(found);
-        }
+        let (at, offset) = (self.own(word.as_slice())?.cast::<T::Word>(), word.offset());
         self.submit_held();
         let (state, site) = (self.parts_ref().state, Location::caller());
-        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+        // SAFETY: a word of this PE's memory; the allocator aligned it.
         let (code, found) = unsafe { await_address(state, at, offset, cmp, value, None, site) };
         match Error::from_code(code) {
             Some(error) => Err(error),
@@ -453,6 +447,7 @@ impl<T: Amo + PartialOrd> Words<T> {
 /// # Safety
 /// `at` is a word that is only accessed atomically while others write it.
 #[inline(always)]
+#[track_caller]
 unsafe fn await_address<T: Amo + PartialOrd>(
     state: DevAddr,
     at: *const T::Word,
@@ -462,23 +457,59 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     timeout_ns: Option<u64>,
     site: Site,
 ) -> (u32, u64) {
-    let mut watch = Watch::within(state, timeout_ns);
-    loop {
+    let mut turns = arch::TURNS;
+    let found = loop {
         // SAFETY: the caller's promise.
         let found = T::from_word(unsafe { T::Word::load_relaxed(at) });
-        if cmp.holds(found, value) {
-            Sys::acquire();
-            return (0, found.bits());
+        if (turns == 0) | cmp.holds(found, value) {
+            break found;
         }
-        if let Err(why) = watch.turn() {
-            return match why {
-                Error::Timeout if timeout_ns.is_none() => {
-                    (overdue(state, found.bits(), value.bits(), offset, site), 0)
-                }
-                other => (other as u32, 0),
-            };
+        arch::spin();
+        turns -= 1;
+    };
+    let met = if cmp.holds(found, value) {
+        (0, found.bits())
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe {
+            await_longer::<T>(
+                state,
+                at,
+                offset,
+                cmp,
+                value.bits(),
+                timeout_ns.map_or((false, 0), |ns| (true, ns)),
+                site,
+            )
         }
+    };
+    Sys::acquire();
+    met
+}
+
+/// As [`await_address`], where it takes longer than a few looks.
+///
+/// # Safety
+/// As there.
+#[cold]
+#[inline(never)]
+unsafe fn await_longer<T: Amo + PartialOrd>(
+    state: DevAddr,
+    at: *const T::Word,
+    offset: u64,
+    cmp: Cmp,
+    value: u64,
+    (own, timeout_ns): (bool, u64),
+    site: Site,
+) -> (u32, u64) {
+    // SAFETY: the caller's promise.
+    let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
+    let within = if own { Some(timeout_ns) } else { None };
+    let (code, found) = until(state, within, read, |found| cmp.holds(found, T::from_bits(value)));
+    if code == Error::Timeout as u32 && !own {
+        return (overdue(state, found.bits(), value, offset, site), 0);
     }
+    (code, found.bits())
 }
 
 /// Records that a word was not in time what it was to be; the error's code.

@@ -115,7 +115,7 @@ impl Posting {
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> Ticket {
         self.lanes.sync();
         if self.lanes.rank == 0 {
-            qp.publish(qp.link(qp.depth()), self.all);
+            qp.publish(qp.depth(), self.all);
         }
         self.all.ticket()
     }
@@ -178,7 +178,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         group.sync();
         let all = Reservation { first, end: first + n, alone };
         if group.leader() {
-            qp.publish(link, all);
+            qp.publish(depth, all);
         }
         last = Some(all.ticket());
         at += n;

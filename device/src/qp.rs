@@ -220,18 +220,18 @@ impl<'a, S: Sharing> Qp<'a, S> {
         Ok(Reservation { first, end, alone: seen.waits_for(first) })
     }
 
-    /// Makes a written reservation the NIC's.
+    /// Makes a written reservation in a queue of `depth` blocks the NIC's.
     #[inline(always)]
-    pub(crate) fn publish(&self, link: Link, r: Reservation) {
+    pub(crate) fn publish(&self, depth: u64, r: Reservation) {
         if S::HELD {
             if S::SHARED {
-                sq::hold(self, link.depth, r.first, r.end);
+                sq::hold(self, depth, r.first, r.end);
             }
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), r.end) }
         } else if S::SHARED {
             let ended = if r.alone {
-                sq::alone(self, r.first, r.end, |end| link.bell_alone(end))
+                sq::alone(self, r.first, r.end, |end| self.link(depth).bell_alone(end))
             } else {
                 Alone::Missed
             };
@@ -244,7 +244,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
             // The doorbell never goes back: what was held back is behind this.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, held)), 0) };
-            link.bell_alone(r.end);
+            self.link(depth).bell_alone(r.end);
         }
     }
 

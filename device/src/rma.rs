@@ -16,15 +16,16 @@
 use core::panic::Location;
 
 use bytemuck::Pod;
-use rushmem_mlx5::Wqe;
+use rushmem_mlx5::{Inline, Wqe};
 
 use crate::abi::{DevAddr, QpEntry, ctx_flags};
-use crate::arch::SysWord;
-use crate::copy::copy;
+use crate::arch::{self, SysWord};
+use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
 use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
+use crate::home::Home;
 use crate::post::{Lanes, begin, post};
 use crate::qp::{Qp, Ticket};
 use crate::sharing::Sharing;
@@ -36,21 +37,19 @@ pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 pub trait Scalar: Pod + sealed::Sealed {}
 
 mod sealed {
-    use rushmem_mlx5::Inline;
-
     use crate::coll::{Bf16, F16};
 
     pub trait Sealed: Sized {
-        fn inline(self) -> Inline;
+        fn word(self) -> u64;
         fn from_word(word: u64) -> Self;
     }
 
     macro_rules! scalar {
-        ($($t:ty, $bits:ty, $inline:ident;)*) => {$(
+        ($($t:ty, $bits:ty;)*) => {$(
             impl Sealed for $t {
                 #[inline(always)]
-                fn inline(self) -> Inline {
-                    Inline::$inline(bytemuck::cast::<$t, $bits>(self))
+                fn word(self) -> u64 {
+                    bytemuck::cast::<$t, $bits>(self) as u64
                 }
                 #[inline(always)]
                 fn from_word(word: u64) -> Self {
@@ -61,11 +60,8 @@ mod sealed {
         )*};
     }
     scalar! {
-        u8, u8, from_u8; i8, u8, from_u8; u16, u16, from_u16; i16, u16, from_u16;
-        u32, u32, from_u32; i32, u32, from_u32; f32, u32, from_u32;
-        u64, u64, from_u64; i64, u64, from_u64; f64, u64, from_u64;
-        usize, u64, from_u64; isize, u64, from_u64;
-        F16, u16, from_u16; Bf16, u16, from_u16;
+        u8, u8; i8, u8; u16, u16; i16, u16; u32, u32; i32, u32; f32, u32; u64, u64; i64, u64; f64, u64;
+        usize, u64; isize, u64; F16, u16; Bf16, u16;
     }
 }
 
@@ -74,6 +70,23 @@ pub(crate) enum Direction {
     Put,
     Get,
 }
+
+/// One end of a transfer, in plain words: its offset, and how many elements it has.
+pub(crate) type End = (u64, u64);
+
+/// Of the elements of a transfer: size and alignment in bytes.
+pub(crate) type Unit = (u32, u32);
+
+#[inline(always)]
+pub(crate) fn end_of<T: Pod>(object: SymSlice<T>) -> End {
+    (object.offset(), object.len() as u64)
+}
+
+#[inline(always)]
+pub(crate) const fn unit_of<T>() -> Unit {
+    (size_of::<T>() as u32, align_of::<T>() as u32)
+}
+
 impl<S: Sharing> Ctx<S> {
     /// Starts to copy `src` of this PE to `dst` of `pe`; returns once posted.
     ///
@@ -165,18 +178,10 @@ impl<S: Sharing> Ctx<S> {
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
         if let Some(to) = self.quick(pe, dst.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
-            unsafe { crate::arch::write(to, value) };
+            unsafe { arch::write(to, value) };
             return Ok(());
         }
-        if let Some(to) = self.place(dst, pe)? {
-            // SAFETY: as above.
-            unsafe { crate::arch::write(to, value) };
-            return Ok(());
-        }
-        let qp = self.qp(pe);
-        let (raddr, rkey) = self.remote_end(&qp, dst.offset());
-        let wqe = Wqe::WriteInline { raddr, rkey, data: sealed::Sealed::inline(value) };
-        post(Thread, &qp, 1, &wqe, Location::caller()).map(|_| ())
+        p_otherwise::<S>(Home::of(self), dst.offset(), sealed::Sealed::word(value), size_of::<T>() as u32, pe)
     }
 
     /// Reads one value of `pe`.
@@ -190,15 +195,9 @@ impl<S: Sharing> Ctx<S> {
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
         if let Some(from) = self.quick(pe, src.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
-            return Ok(unsafe { crate::arch::read(from) });
+            return Ok(unsafe { arch::read(from) });
         }
-        if let Some(from) = self.place(src, pe)? {
-            // SAFETY: as above.
-            return Ok(unsafe { crate::arch::read(from) });
-        }
-        let (qp, heap, site) = (self.qp(pe), self.parts_ref().heap, Location::caller());
-        let from = self.remote_end(&qp, src.offset());
-        let (error, word) = fetch_value::<S>(qp.entry(), heap, from, size_of::<T>() as u32, site);
+        let (error, word) = g_otherwise::<S>(Home::of(self), src.offset(), size_of::<T>() as u32, pe);
         match Error::from_code(error) {
             Some(error) => Err(error),
             None => Ok(sealed::Sealed::from_word(word)),
@@ -220,8 +219,8 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        let copied = |(there, here): (*mut T, *mut T)| {
-            // SAFETY: both are inside of their heaps, or segments.
+        if let Some((there, here)) = self.quick_places(remote, local, pe) {
+            // SAFETY: both are inside of their heaps.
             unsafe {
                 match direction {
                     Direction::Put => copy(group, there, here.cast_const(), local.len()),
@@ -231,29 +230,20 @@ impl<S: Sharing> Ctx<S> {
             if complete || !G::READY {
                 group.sync();
             }
-            Ok(None)
-        };
-        if let Some(places) = self.quick_places(remote, local, pe) {
-            return copied(places);
+            return Ok(None);
         }
-        let far = self.is_far(remote, local, pe);
-        if !far {
-            if !self.may_transfer(remote, local, pe) {
-                return refused(if group.leader() { self.check_transfer(remote, local, pe) } else { Ok(()) });
-            }
-            if let Some(places) = self.places(remote, local, pe) {
-                return copied(places);
-            }
+        if !self.is_far(remote, local, pe) {
+            let (home, there, here) = (Home::of(self), end_of(remote), end_of(local));
+            let (code, end) =
+                transfer_otherwise::<G, S>(group, home, direction, there, here, unit_of::<T>(), pe, complete);
+            outcome(code)?;
+            return Ok(if end != 0 { Some(Ticket(end)) } else { None });
         }
         let mut ticket = None;
         let mine = if group.leader() {
             let qp = self.qp(pe);
-            let (there, here) = if far {
-                let (lkey, rkey) = qp.keys();
-                ((remote.offset(), rkey), (local.offset(), lkey))
-            } else {
-                (self.remote_end(&qp, remote.offset()), self.local_end(&qp, local.offset()))
-            };
+            let (lkey, rkey) = qp.keys();
+            let (there, here) = ((remote.offset(), rkey), (local.offset(), lkey));
             let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
             let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
             ticket = if end != 0 { Some(Ticket(end)) } else { None };
@@ -263,18 +253,6 @@ impl<S: Sharing> Ctx<S> {
         };
         agree(group, mine)?;
         Ok(ticket)
-    }
-
-    /// Where an object is on `pe`, if its memory is mapped. [`Ctx::quick`] has had no answer.
-    ///
-    /// # Errors
-    /// [`Error::BadPe`], [`Error::OutOfRange`].
-    #[inline(always)]
-    #[track_caller]
-    fn place<T: Pod>(&self, object: Sym<T>, pe: u32) -> Result<Option<*mut T>> {
-        self.check_pe(pe)?;
-        self.check(object)?;
-        Ok(self.at_peer(pe).mapped::<T>(object.offset()))
     }
 
     /// Where the ends of a transfer are, `remote` first, if both lie in heaps, and that of `pe` is near: with one branch, as
@@ -299,49 +277,147 @@ impl<S: Sharing> Ctx<S> {
     /// one branch.
     #[inline(always)]
     fn is_far<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
-        let (p, bytes) = (self.parts_ref(), local.bytes());
-        let far = pe.wrapping_sub(p.near_from) >= p.near_count && p.flags & ctx_flags::OTHERS_FAR != 0;
-        let last = remote.offset().max(local.offset());
-        let fits = bytes <= p.heap_bytes && last <= p.heap_bytes.wrapping_sub(bytes);
-        pe < p.n_pes && far && fits && remote.len() == local.len()
+        let (p, last) = (self.parts_ref(), remote.offset().max(local.offset()));
+        let far = !p.is_near(pe) && p.flags & ctx_flags::OTHERS_FAR != 0;
+        pe < p.n_pes && far && p.has(last, local.bytes()) && remote.len() == local.len()
     }
 
-    /// As [`Ctx::quick_places`] for arguments for which [`Ctx::may_transfer`] holds, if the memory of `pe` is mapped.
+    /// Where the ends of a transfer are whose arguments are right, if the memory of `pe` is mapped.
     #[inline(always)]
-    pub(crate) fn places<T: Pod>(
-        &self,
-        remote: SymSlice<T>,
-        local: SymSlice<T>,
-        pe: u32,
-    ) -> Option<(*mut T, *mut T)> {
-        let there = self.at_peer(pe).mapped::<T>(remote.offset())?;
-        Some((there, self.address(local.offset())))
+    pub(crate) fn places(&self, remote: End, local: End, pe: u32) -> Option<(*mut u8, *mut u8)> {
+        let there = self.mapped(pe, remote.0)?;
+        Some((there, self.address(local.0)))
     }
 
     /// What [`Ctx::check_transfer`] checks, without a record.
     #[inline(always)]
-    pub(crate) fn may_transfer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
-        let (bytes, heap) = (local.bytes(), self.parts_ref().heap_bytes);
-        if pe >= self.n_pes() || remote.len() != local.len() {
-            return false;
-        }
+    pub(crate) fn may_transfer(&self, remote: End, local: End, size: u32, pe: u32) -> bool {
+        let (p, bytes) = (self.parts_ref(), local.1 * size as u64);
         // One comparison for both where both are in the heap.
-        let in_heap = bytes <= heap && remote.offset().max(local.offset()) <= heap - bytes;
-        in_heap || self.has(remote) && self.has(local)
+        let in_place =
+            || p.has(remote.0.max(local.0), bytes) || self.has(remote.0, bytes) && self.has(local.0, bytes);
+        pe < p.n_pes && remote.1 == local.1 && in_place()
     }
 
-    /// Checks the arguments of a transfer; lengths in `found` and `wanted` of the record are elements.
+    /// Checks the arguments of a transfer of elements of `size` bytes; lengths in `found` and `wanted` of the record are
+    /// elements.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn check_transfer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> Result {
+    pub(crate) fn check_transfer(&self, remote: End, local: End, size: u32, pe: u32) -> Result {
         self.check_pe(pe)?;
-        self.check_slice(remote)?;
-        self.check_slice(local)?;
-        if remote.len() == local.len() {
+        self.check_bytes(remote.0, remote.1 * size as u64)?;
+        self.check_bytes(local.0, local.1 * size as u64)?;
+        if remote.1 == local.1 {
             return Ok(());
         }
-        let (found, wanted) = (local.len() as u64, remote.len() as u64);
-        Err(length_mismatch(self.parts_ref().state, pe, found, wanted, Location::caller()))
+        Err(length_mismatch(self.parts_ref().state, pe, local.1, remote.1, Location::caller()))
+    }
+}
+
+/// A [`Ctx::transfer`] that is neither between the heaps of near PEs nor between heaps through a NIC. An error's code, or 0
+/// and the leader's ticket, which is 0 if there is none.
+#[inline(never)]
+#[track_caller]
+#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+fn transfer_otherwise<G: Group, S: Sharing>(
+    group: G,
+    home: Home,
+    direction: Direction,
+    remote: End,
+    local: End,
+    (size, align): Unit,
+    pe: u32,
+    complete: bool,
+) -> (u32, u64) {
+    let ctx = home.ctx::<S>();
+    if !ctx.may_transfer(remote, local, size, pe) {
+        let why = if group.leader() { ctx.check_transfer(remote, local, size, pe) } else { Ok(()) };
+        return (refused(why) as u32, 0);
+    }
+    let bytes = local.1 * size as u64;
+    if let Some((there, here)) = ctx.places(remote, local, pe) {
+        let (to, from) = match direction {
+            Direction::Put => (there, here),
+            Direction::Get => (here, there),
+        };
+        // SAFETY: both are inside of their heaps, or segments.
+        unsafe {
+            copy_part((group.rank(), group.size()), to, from.cast_const(), bytes as usize, align as usize)
+        };
+        if complete || !G::READY {
+            group.sync();
+        }
+        return (0, 0);
+    }
+    let (mut mine, mut end) = (Ok(()), 0);
+    if group.leader() {
+        let qp = ctx.qp(pe);
+        let (there, here) = (ctx.remote_end(&qp, remote.0), ctx.local_end(&qp, local.0));
+        let sent =
+            send::<G, S>(group, qp.entry(), direction, there, here, bytes, complete, Location::caller());
+        (mine, end) = (outcome(sent.0), sent.1);
+    }
+    match agree(group, mine) {
+        Ok(()) => (0, end),
+        Err(error) => (error as u32, 0),
+    }
+}
+
+/// A [`Ctx::p`] of `bytes` bytes, which are in `word`, to what is not in the heap of a near PE.
+#[inline(never)]
+#[track_caller]
+fn p_otherwise<S: Sharing>(home: Home, offset: u64, word: u64, bytes: u32, pe: u32) -> Result {
+    let ctx = home.ctx::<S>();
+    ctx.check_word(offset, bytes as u64, pe)?;
+    if let Some(to) = ctx.mapped::<u8>(pe, offset) {
+        // SAFETY: inside of the peer's memory, which is mapped; whoever named an element there has aligned it.
+        unsafe {
+            match bytes {
+                1 => arch::write(to, word as u8),
+                2 => arch::write(to.cast(), word as u16),
+                4 => arch::write(to.cast(), word as u32),
+                _ => arch::write(to.cast(), word),
+            }
+        }
+        return Ok(());
+    }
+    let qp = ctx.qp(pe);
+    let (raddr, rkey) = ctx.remote_end(&qp, offset);
+    let data = match bytes {
+        1 => Inline::from_u8(word as u8),
+        2 => Inline::from_u16(word as u16),
+        4 => Inline::from_u32(word as u32),
+        _ => Inline::from_u64(word),
+    };
+    post(Thread, &qp, 1, &Wqe::WriteInline { raddr, rkey, data }, Location::caller()).map(|_| ())
+}
+
+/// A [`Ctx::g`] of `bytes` bytes of what is not in the heap of a near PE: an error's code, or 0 and the bytes.
+#[inline(never)]
+#[track_caller]
+fn g_otherwise<S: Sharing>(home: Home, offset: u64, bytes: u32, pe: u32) -> (u32, u64) {
+    let ctx = home.ctx::<S>();
+    if let Err(error) = ctx.check_word(offset, bytes as u64, pe) {
+        return (error as u32, 0);
+    }
+    if let Some(from) = ctx.mapped::<u8>(pe, offset) {
+        // SAFETY: as in `p_otherwise`.
+        let word = unsafe {
+            match bytes {
+                1 => arch::read(from) as u64,
+                2 => arch::read::<u16>(from.cast()) as u64,
+                4 => arch::read::<u32>(from.cast()) as u64,
+                _ => arch::read(from.cast()),
+            }
+        };
+        return (0, word);
+    }
+    let qp = ctx.qp(pe);
+    let ((raddr, rkey), lkey) = (ctx.remote_end(&qp, offset), qp.desc().lkey);
+    let wqe = |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len: bytes };
+    match fetch(&qp, ctx.parts_ref().heap, 1, wqe, Location::caller()) {
+        Ok(word) => (0, word),
+        Err(error) => (error as u32, 0),
     }
 }
 
@@ -384,24 +460,6 @@ pub(crate) fn send<G: Group, S: Sharing>(
         return (error as u32, 0);
     }
     (0, ticket.0)
-}
-
-/// Reads `len` bytes, at most 8, of the peer. As [`send`]; returns an error's code, or 0 and the bytes.
-#[inline(never)]
-fn fetch_value<S: Sharing>(
-    entry: *mut QpEntry,
-    heap: DevAddr,
-    (raddr, rkey): (u64, u32),
-    len: u32,
-    site: Site,
-) -> (u32, u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let lkey = qp.desc().lkey;
-    match fetch(&qp, heap, 1, |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len }, site) {
-        Ok(word) => (0, word),
-        Err(error) => (error as u32, 0),
-    }
 }
 
 /// Posts a WQE whose result goes to a fetch slot, and waits for it. The word is what lies in the slot.

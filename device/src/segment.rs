@@ -8,9 +8,6 @@ use crate::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
 /// The segment that holds `bytes` bytes from `offset` on; null if there is none.
 #[inline(always)]
 fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
-    if table.0 == 0 {
-        return core::ptr::null();
-    }
     let head = table.ptr::<SegmentTable>().cast_const();
     // SAFETY: the host made the table, and keeps it while the kernel runs.
     let mut left = unsafe { (*head).count };

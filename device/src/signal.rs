@@ -8,14 +8,15 @@ use rushmem_mlx5::{Flags, Wqe};
 use crate::abi::QpEntry;
 use crate::amo::{Kind, Op, post_atomic, unwanted};
 use crate::arch::{Scope, Sys, SysWord};
-use crate::copy::copy;
+use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
 use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
+use crate::home::Home;
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
-use crate::rma::{Direction, MAX_MESSAGE, send};
+use crate::rma::{Direction, End, MAX_MESSAGE, Unit, end_of, send, unit_of};
 use crate::sharing::Sharing;
 
 /// How a signal changes its word.
@@ -116,7 +117,10 @@ impl<S: Sharing> Ctx<S> {
         group.sync();
         Sys::fence();
         let mine = if group.leader() {
-            self.in_one_queue(pe).and_then(|()| self.posting(signal, op.kind(), value, pe))
+            match self.in_one_queue(pe) {
+                Ok(()) => self.posting(signal, op.kind(), value, pe),
+                Err(error) => Err(error),
+            }
         } else {
             Ok(())
         };
@@ -156,9 +160,9 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
-        self.check(signal)?;
-        // SAFETY: checked to be inside of this PE's heap, and aligned by the allocator.
-        Ok(unsafe { <u64 as SysWord>::load_acquire(self.address(signal.offset())) })
+        let at = self.own(signal.as_slice())?;
+        // SAFETY: a word of this PE's memory, aligned by the allocator.
+        Ok(unsafe { <u64 as SysWord>::load_acquire(at.cast()) })
     }
 
     /// Sets this PE's own signal word to 0, as a signal does; returns what it held. For a word that nobody signals at
@@ -170,19 +174,6 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn signal_reset(&self, signal: Sym<Signal>) -> Result<u64> {
         self.atomic_swap(signal, 0, self.my_pe())
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn check_announced<T: Pod>(
-        &self,
-        dst: SymSlice<T>,
-        src: SymSlice<T>,
-        signal: Sym<Signal>,
-        pe: u32,
-    ) -> Result {
-        self.check(signal)?;
-        self.check_transfer(dst, src, pe)
     }
 
     #[inline(always)]
@@ -202,51 +193,89 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        // What covers the data, which all threads of the group have stored: for the leader.
-        let signalled = || {
-            group.sync();
-            if group.leader() {
-                Sys::release();
-                self.posting(signal, op.kind(), value, pe)
-            } else {
-                Ok(())
-            }
-        };
         if self.all_near()
             && let Some((there, here)) = self.quick_places(dst, src, pe)
-            && signal.as_slice().fits(self.parts_ref().heap_bytes)
+            && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
         {
             // SAFETY: both are inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             // It cannot fail, and the source has been read: nobody waits for the leader.
-            return signalled();
+            return self.signalled(group, signal, op, value, pe);
         }
-        if !(self.has(signal.as_slice()) && self.may_transfer(dst, src, pe)) {
-            let leads = group.leader();
-            return refused(if leads { self.check_announced(dst, src, signal, pe) } else { Ok(()) });
-        }
-        let mine = if let Some((there, here)) = self.places(dst, src, pe) {
-            // SAFETY: as above, or of their segments.
-            unsafe { copy(group, there, here.cast_const(), src.len()) };
-            signalled()
-        } else if group.leader() {
-            let qp = self.atomic_qp(pe);
-            let (there, here) = (self.remote_end(&qp, dst.offset()), self.local_end(&qp, src.offset()));
-            let word = self.remote_end(&qp, signal.offset());
-            let (entry, bytes, site) = (qp.entry(), src.bytes(), Location::caller());
-            if self.at_peer(pe).mapped_for_atomics::<u64>(signal.offset()).is_some() {
-                // The word's other atomics are the processors', and so is this one: once the data is there.
-                let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
-                let sent = outcome(code);
-                sent.and_then(|()| self.posting(signal, op.kind(), value, pe))
-            } else {
-                send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
-            }
-        } else {
-            Ok(())
-        };
-        agree(group, mine)
+        let (home, there, here) = (Home::of(self), end_of(dst), end_of(src));
+        let unit = unit_of::<T>();
+        announce_otherwise::<G, S>(group, home, there, here, unit, signal.offset(), op, value, pe, complete)
     }
+
+    /// The signal that covers data which all threads of the group have stored, by the leader.
+    #[inline(always)]
+    #[track_caller]
+    fn signalled<G: Group>(
+        &self,
+        group: G,
+        signal: Sym<Signal>,
+        op: SignalOp,
+        value: u64,
+        pe: u32,
+    ) -> Result {
+        group.sync();
+        if !group.leader() {
+            return Ok(());
+        }
+        Sys::release();
+        self.posting(signal, op.kind(), value, pe)
+    }
+}
+
+/// A put with signal that is not between the heaps of near PEs.
+#[inline(never)]
+#[track_caller]
+#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+fn announce_otherwise<G: Group, S: Sharing>(
+    group: G,
+    home: Home,
+    dst: End,
+    src: End,
+    (size, align): Unit,
+    signal: u64,
+    op: SignalOp,
+    value: u64,
+    pe: u32,
+    complete: bool,
+) -> Result {
+    let (ctx, word) = (home.ctx::<S>(), size_of::<Signal>() as u64);
+    if !(ctx.has(signal, word) && ctx.may_transfer(dst, src, size, pe)) {
+        let mut why = Ok(());
+        if group.leader() {
+            ctx.check_bytes(signal, word)?;
+            why = ctx.check_transfer(dst, src, size, pe);
+        }
+        return Err(refused(why));
+    }
+    let bytes = src.1 * size as u64;
+    // SAFETY: the offset of a signal, as has been checked.
+    let to = unsafe { Sym::from_raw(signal) };
+    let mine = if let Some((there, here)) = ctx.places(dst, src, pe) {
+        let threads = (group.rank(), group.size());
+        // SAFETY: both are inside of their heaps, or segments.
+        unsafe { copy_part(threads, there, here.cast_const(), bytes as usize, align as usize) };
+        ctx.signalled(group, to, op, value, pe)
+    } else if group.leader() {
+        let qp = ctx.atomic_qp(pe);
+        let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
+        let (entry, site) = (qp.entry(), Location::caller());
+        if ctx.mapped_for_atomics::<u64>(pe, signal).is_some() {
+            // The word's other atomics are the processors', and so is this one: once the data is there.
+            let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
+            if code != 0 { outcome(code) } else { ctx.posting(to, op.kind(), value, pe) }
+        } else {
+            let word = ctx.remote_end(&qp, signal);
+            send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
+        }
+    } else {
+        Ok(())
+    };
+    agree(group, mine)
 }
 
 /// The leader's part of a put with signal through a NIC: `left` bytes from `laddr` here to `raddr` at the peer, then the

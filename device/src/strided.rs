@@ -89,8 +89,7 @@ impl<S: Sharing> Ctx<S> {
         let checked = if group.leader() { self.check_blocks(remote, local, pe) } else { Ok(()) };
         agree(group, checked)?;
         self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        if let Some(there) = peer.mapped::<T>(remote.whole.offset()) {
+        if let Some(there) = self.mapped::<T>(pe, remote.whole.offset()) {
             let here = self.address::<T>(local.whole.offset());
             // SAFETY: both were checked to be inside of their heaps.
             unsafe {

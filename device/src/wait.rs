@@ -50,6 +50,40 @@ impl Watch {
     }
 }
 
+/// Waits until what `read` gives is `wanted`: 0, or the code of [`Error::Timeout`] or [`Error::Aborted`], and what was read last.
+/// With a deadline of its own in nanoseconds, or the PE's. As [`Watch::turn`], nothing is recorded.
+///
+/// For what is waited for most: threads of a warp that leave a loop at several places have to meet again for each.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn until<V: Copy>(
+    state: DevAddr,
+    within: Option<u64>,
+    read: impl Fn() -> V,
+    wanted: impl Fn(V) -> bool,
+) -> (u32, V) {
+    arch::wait_begins();
+    let mut since = 0;
+    loop {
+        let mut turns = arch::TURNS;
+        let found = loop {
+            let found = read();
+            if (turns == 0) | wanted(found) {
+                break found;
+            }
+            arch::spin();
+            turns -= 1;
+        };
+        let mut code = 0;
+        if !wanted(found) {
+            (code, since) = look(state, since, within.map_or((false, 0), |ns| (true, ns)));
+        }
+        if (code != 0) | wanted(found) {
+            return (code, found);
+        }
+    }
+}
+
 /// Looks at the clock and the abort word: an error's code, or 0, and when the wait began. Not inlined: waiting loops are
 /// short, and what is on the way in them takes time.
 #[cold]

@@ -86,7 +86,7 @@ impl Pe {
             .without(reach.without_nic());
         let peers = reach.descriptors(&config, heap.addr);
         let table = Table::new(&*machine, &heap, shape)?;
-        state.write_pe(me, control.addr, config.timeout, table.parts_at())?;
+        state.write_pe(me, control.addr, config.timeout)?;
         state.describe_qps(&links.descriptors())?;
         state.describe_peers(&peers)?;
         let flags = if links.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
@@ -117,7 +117,6 @@ impl Pe {
         };
         reach.describe(&mut parts, &peers);
         table.describe(&mut parts);
-        table.write_parts(&parts)?;
         let place = Place {
             node: config.node.unwrap_or(0),
             local: config.local_pe.unwrap_or(me),
@@ -127,7 +126,7 @@ impl Pe {
         let teams = Teams::new(table, inbox, shape.teams, me, members)?;
         let max = config.heap_max.0.map(|max| max.0);
         let job = job_number(&*bootstrap)?;
-        let memory = Memory::new(heap.clone(), first, parts, job, max, Arc::clone(&machine));
+        let memory = Memory::new(heap.clone(), first, parts, job, max, Arc::clone(&machine))?;
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {

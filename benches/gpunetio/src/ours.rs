@@ -7,7 +7,7 @@ use bytemuck::Zeroable;
 use rushmem::native::{self, Grid, Options};
 use rushmem_device::abi::{
     self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST, Header, PeerDesc, QpDesc, QpEntry,
-    QpState, qp_flags, reserved,
+    QpState, SegmentTable, qp_flags, reserved,
 };
 use rushmem_device::{Ctx, Result as DeviceResult, Signal, SignalOp, Sym, SymSlice, Thread};
 use rushmem_mlx5::seg::WQEBB_BYTES;
@@ -90,6 +90,7 @@ fn put_value(ctx: &Ctx, at: u64, bytes: u64) -> DeviceResult {
 struct Words {
     control: HostBuffer,
     state: HostBuffer,
+    segments: HostBuffer,
     /// End and busy words of each QP.
     ends: HostBuffer,
     /// A [`QpEntry`] for each PE, then how they are reached.
@@ -103,6 +104,7 @@ impl Words {
         let this = Self {
             control: HostBuffer::new(size_of::<ControlPage>()),
             state: HostBuffer::new(size_of::<DeviceState>()),
+            segments: HostBuffer::new(size_of::<SegmentTable>()),
             ends: HostBuffer::new(2 * 2 * 8 * depth),
             table: HostBuffer::new(2 * size_of::<QpEntry>() + 2 * size_of::<PeerDesc>()),
         };
@@ -115,6 +117,8 @@ impl Words {
         this.state.write(0, bytemuck::bytes_of(&state))?;
         let entries = [this.describe(bed, INITIATOR), this.describe(bed, TARGET)];
         this.table.write(0, bytemuck::cast_slice(&entries))?;
+        let segments = SegmentTable { parts: this.parts(bed), ..Zeroable::zeroed() };
+        this.segments.write(0, bytemuck::bytes_of(&segments))?;
         Ok(this)
     }
 
@@ -156,6 +160,7 @@ impl Words {
             state: address(&self.state, 0),
             heap: address(&bed.initiator.heap, 0),
             heap_bytes: bed.initiator.heap.len(),
+            segments: address(&self.segments, 0),
             qps: address(&self.table, 0),
             // Zeroes: no heap is mapped, so that everything goes through the NIC.
             peers: address(&self.table, 2 * size_of::<QpEntry>()),

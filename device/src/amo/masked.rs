@@ -5,12 +5,12 @@ use core::panic::Location;
 use rushmem_mlx5::Wqe;
 
 use super::{Amo, in_order};
-use crate::abi::{DevAddr, QpEntry, qp_flags};
+use crate::abi::qp_flags;
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
-use crate::error::{Error, Result, Site};
+use crate::error::{Error, Result};
 use crate::heap::Sym;
-use crate::qp::Qp;
+use crate::home::Home;
 use crate::rma::fetch;
 use crate::sharing::Sharing;
 
@@ -91,30 +91,79 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        self.check(word)?;
-        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
-            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
-            return Ok(unsafe { here(p, kind, o) });
-        }
-        let (qp, heap, site) = (self.atomic_qp(pe), self.parts_ref().heap, Location::caller());
-        let (entry, at) = (qp.entry(), self.remote_end(&qp, word.offset()));
-        let (Operands { value, mask, compare, compare_mask }, wide) = (o, size_of::<T>() == 8);
-        let (error, found) = match (kind, wide) {
-            (Masked::CompareSwap, true) => {
-                swap_masked::<S, 8>(entry, heap, at, value, mask, compare, compare_mask, site)
-            }
-            (Masked::CompareSwap, false) => {
-                swap_masked::<S, 4>(entry, heap, at, value, mask, compare, compare_mask, site)
-            }
-            (Masked::Add, true) => add_masked::<S, 8>(entry, heap, at, value, mask, site),
-            (Masked::Add, false) => add_masked::<S, 4>(entry, heap, at, value, mask, site),
+        let (home, at, Operands { value, mask, compare, compare_mask }) = (Home::of(self), word.offset(), o);
+        let (error, found) = if size_of::<T>() == 8 {
+            masked::<S, 8>(home, at, kind, value, mask, compare, compare_mask, pe)
+        } else {
+            masked::<S, 4>(home, at, kind, value, mask, compare, compare_mask, pe)
         };
         match Error::from_code(error) {
             Some(error) => Err(error),
             None => Ok(T::from_bits(found)),
         }
+    }
+}
+
+/// A masked atomic on any word, which the thread waits for: an error's code, or 0 and the old value. Not inlined, so that a
+/// kernel with many stays small.
+#[inline(never)]
+#[track_caller]
+#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+fn masked<S: Sharing, const WIDTH: usize>(
+    home: Home,
+    offset: u64,
+    kind: Masked,
+    value: u64,
+    mask: u64,
+    compare: u64,
+    compare_mask: u64,
+    pe: u32,
+) -> (u32, u64) {
+    let ctx = home.ctx::<S>();
+    if let Err(error) = ctx.check_word(offset, WIDTH as u64, pe) {
+        return (error as u32, 0);
+    }
+    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
+        let o = Operands { value, mask, compare, compare_mask };
+        // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
+        let old = unsafe {
+            if WIDTH == 8 { here::<u64>(p.cast(), kind, o) } else { here::<u32>(p.cast(), kind, o) as u64 }
+        };
+        return (0, old);
+    }
+    let qp = ctx.atomic_qp(pe);
+    let ((raddr, rkey), desc) = (ctx.remote_end(&qp, offset), qp.desc());
+    let (lkey, wide) = (desc.lkey, WIDTH == 8);
+    let wqe = |laddr| match (kind, wide) {
+        (Masked::CompareSwap, true) => Wqe::MaskedCompareSwap64 {
+            raddr,
+            rkey,
+            laddr,
+            lkey,
+            compare,
+            swap: value,
+            compare_mask,
+            swap_mask: mask,
+        },
+        (Masked::CompareSwap, false) => Wqe::MaskedCompareSwap32 {
+            raddr,
+            rkey,
+            laddr,
+            lkey,
+            compare: compare as u32,
+            swap: value as u32,
+            compare_mask: compare_mask as u32,
+            swap_mask: mask as u32,
+        },
+        (Masked::Add, true) => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: value, boundary: mask },
+        (Masked::Add, false) => {
+            Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: value as u32, boundary: mask as u32 }
+        }
+    };
+    let blocks = if matches!(kind, Masked::CompareSwap) && wide { 2 } else { 1 };
+    match fetch(&qp, ctx.parts_ref().heap, blocks, wqe, Location::caller()) {
+        Ok(found) => (0, in_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
+        Err(error) => (error as u32, 0),
     }
 }
 
@@ -136,75 +185,5 @@ unsafe fn here<T: Amo>(p: *mut T, kind: Masked, o: Operands) -> T {
             return T::from_word(old);
         }
         old = found;
-    }
-}
-
-/// Posts a masked compare and swap and waits, for a thread: an error's code, or 0 and the old value.
-#[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
-fn swap_masked<S: Sharing, const WIDTH: usize>(
-    entry: *mut QpEntry,
-    heap: DevAddr,
-    (raddr, rkey): (u64, u32),
-    swap: u64,
-    swap_mask: u64,
-    compare: u64,
-    compare_mask: u64,
-    site: Site,
-) -> (u32, u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let lkey = qp.desc().lkey;
-    if WIDTH == 8 {
-        let wqe = |laddr| Wqe::MaskedCompareSwap64 {
-            raddr,
-            rkey,
-            laddr,
-            lkey,
-            compare,
-            swap,
-            compare_mask,
-            swap_mask,
-        };
-        return result::<S, WIDTH>(&qp, fetch(&qp, heap, 2, wqe, site));
-    }
-    let wqe = |laddr| Wqe::MaskedCompareSwap32 {
-        raddr,
-        rkey,
-        laddr,
-        lkey,
-        compare: compare as u32,
-        swap: swap as u32,
-        compare_mask: compare_mask as u32,
-        swap_mask: swap_mask as u32,
-    };
-    result::<S, WIDTH>(&qp, fetch(&qp, heap, 1, wqe, site))
-}
-
-/// Posts a masked fetch and add and waits. As [`swap_masked`].
-#[inline(never)]
-fn add_masked<S: Sharing, const WIDTH: usize>(
-    entry: *mut QpEntry,
-    heap: DevAddr,
-    (raddr, rkey): (u64, u32),
-    add: u64,
-    boundary: u64,
-    site: Site,
-) -> (u32, u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let lkey = qp.desc().lkey;
-    let wqe = |laddr| match WIDTH {
-        8 => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add, boundary },
-        _ => Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: add as u32, boundary: boundary as u32 },
-    };
-    result::<S, WIDTH>(&qp, fetch(&qp, heap, 1, wqe, site))
-}
-
-#[inline(always)]
-fn result<S: Sharing, const WIDTH: usize>(qp: &Qp<'_, S>, found: Result<u64>) -> (u32, u64) {
-    match found {
-        Ok(found) => (0, in_order::<WIDTH>(found, qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0)),
-        Err(error) => (error as u32, 0),
     }
 }

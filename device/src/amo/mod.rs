@@ -17,12 +17,13 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
-use crate::abi::{DevAddr, QpEntry, qp_flags, reserved};
+use crate::abi::{qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
+use crate::home::Home;
 use crate::post::post;
 use crate::qp::{Qp, Ticket};
 use crate::rma::fetch;
@@ -248,6 +249,16 @@ impl<const WIDTH: usize> Op<WIDTH> {
         T::from_word(old)
     }
 
+    /// The same by the word's width alone; the old value's bits.
+    ///
+    /// # Safety
+    /// As [`Op::here`].
+    #[inline(always)]
+    unsafe fn here_bits(self, p: *mut u8) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { if WIDTH == 8 { self.here::<u64>(p.cast()) } else { self.here::<u32>(p.cast()) as u64 } }
+    }
+
     /// The same where nobody wants the old value.
     ///
     /// # Safety
@@ -268,6 +279,16 @@ impl<const WIDTH: usize> Op<WIDTH> {
                 }
             }
         }
+    }
+
+    /// The same by the word's width alone.
+    ///
+    /// # Safety
+    /// As [`Op::here`].
+    #[inline(always)]
+    unsafe fn apply_bits(self, p: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { if WIDTH == 8 { self.apply::<u64>(p.cast()) } else { self.apply::<u32>(p.cast()) } }
     }
 }
 
@@ -442,19 +463,6 @@ impl<S: Sharing> Ctx<S> {
         self.posting(word, Kind::of(number), value, pe)
     }
 
-    /// Where a word is on `pe`, if its memory is mapped, and atomics on it are the processors'. [`Ctx::quick_atomic`] has had
-    /// no answer.
-    ///
-    /// # Errors
-    /// [`Error::BadPe`], [`Error::OutOfRange`].
-    #[inline(always)]
-    #[track_caller]
-    fn place_for_atomics<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<Option<*mut T>> {
-        self.check_pe(pe)?;
-        self.check(word)?;
-        Ok(self.at_peer(pe).mapped_for_atomics(word.offset()))
-    }
-
     #[inline(always)]
     #[track_caller]
     fn fetching<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
@@ -464,16 +472,11 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
         }
-        if let Some(p) = self.place_for_atomics(word, pe)? {
-            // SAFETY: as above.
-            return Ok(unsafe { op.here(p) });
-        }
-        let (qp, heap, site) = (self.atomic_qp(pe), self.parts_ref().heap, Location::caller());
-        let (entry, at) = (qp.entry(), self.remote_end(&qp, word.offset()));
+        let (home, at) = (Home::of(self), word.offset());
         let (error, found) = if size_of::<T>() == 8 {
-            fetch_atomic::<S, 8>(entry, heap, at, kind, value, compare, site)
+            fetch_otherwise::<S, 8>(home, at, kind, value, compare, pe)
         } else {
-            fetch_atomic::<S, 4>(entry, heap, at, kind, value, compare, site)
+            fetch_otherwise::<S, 4>(home, at, kind, value, compare, pe)
         };
         match Error::from_code(error) {
             Some(error) => Err(error),
@@ -484,59 +487,66 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
-        let done = |p: *mut T| {
+        let value = value.bits();
+        if let Some(p) = self.quick_atomic::<T>(pe, word.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
-            unsafe { Op::<8>::new(kind, value.bits()).apply(p) };
-            Ok(())
-        };
-        if let Some(p) = self.quick_atomic(pe, word.offset(), size_of::<T>() as u64) {
-            return done(p);
+            unsafe { Op::<8>::new(kind, value).apply(p) };
+            return Ok(());
         }
-        if let Some(p) = self.place_for_atomics(word, pe)? {
-            return done(p);
-        }
-        let (qp, site) = (self.atomic_qp(pe), Location::caller());
-        let (entry, at) = (qp.entry(), self.remote_end(&qp, word.offset()));
+        let (home, at) = (Home::of(self), word.offset());
         if size_of::<T>() == 8 {
-            send_atomic::<S, 8>(entry, at, kind, value.bits(), site)
+            post_otherwise::<S, 8>(home, at, kind, value, pe)
         } else {
-            send_atomic::<S, 4>(entry, at, kind, value.bits(), site)
+            post_otherwise::<S, 4>(home, at, kind, value, pe)
         }
     }
 }
 
-/// Posts an atomic whose result nobody wants, for a thread. Not inlined, so that a kernel with many stays small.
+/// An atomic whose result nobody wants, on a word that is not in the heap of a near PE.
 #[inline(never)]
-fn send_atomic<S: Sharing, const WIDTH: usize>(
-    entry: *mut QpEntry,
-    word: (u64, u32),
+#[track_caller]
+fn post_otherwise<S: Sharing, const WIDTH: usize>(
+    home: Home,
+    offset: u64,
     kind: Kind,
     value: u64,
-    site: Site,
+    pe: u32,
 ) -> Result {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    post_atomic(Thread, &qp, word, Op::<WIDTH>::new(kind, value), site).map(|_| ())
+    let (ctx, op) = (home.ctx::<S>(), Op::<WIDTH>::new(kind, value));
+    ctx.check_word(offset, WIDTH as u64, pe)?;
+    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
+        // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
+        unsafe { op.apply_bits(p) };
+        return Ok(());
+    }
+    let qp = ctx.atomic_qp(pe);
+    post_atomic(Thread, &qp, ctx.remote_end(&qp, offset), op, Location::caller()).map(|_| ())
 }
 
-/// Posts an atomic and waits for the old value, for a thread. Returns an error's code, or 0 and the value: plain
-/// words, or every kernel would get a stack.
+/// An atomic whose result the thread waits for, on a word that is not in the heap of a near PE. An error's code, or 0 and
+/// the old value: plain words, or every kernel would get a stack.
 #[inline(never)]
-fn fetch_atomic<S: Sharing, const WIDTH: usize>(
-    entry: *mut QpEntry,
-    heap: DevAddr,
-    (raddr, rkey): (u64, u32),
+#[track_caller]
+fn fetch_otherwise<S: Sharing, const WIDTH: usize>(
+    home: Home,
+    offset: u64,
     kind: Kind,
     value: u64,
     compare: u64,
-    site: Site,
+    pe: u32,
 ) -> (u32, u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let op = Op::<WIDTH> { kind, value, compare };
-    let desc = qp.desc();
+    let (ctx, op) = (home.ctx::<S>(), Op::<WIDTH> { kind, value, compare });
+    if let Err(error) = ctx.check_word(offset, WIDTH as u64, pe) {
+        return (error as u32, 0);
+    }
+    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
+        // SAFETY: as in `post_otherwise`.
+        return (0, unsafe { op.here_bits(p) });
+    }
+    let qp = ctx.atomic_qp(pe);
+    let ((raddr, rkey), desc) = (ctx.remote_end(&qp, offset), qp.desc());
     let wqe = |laddr| op.wqe(raddr, rkey, laddr, desc.lkey);
-    match fetch(&qp, heap, op.blocks(), wqe, site) {
+    match fetch(&qp, ctx.parts_ref().heap, op.blocks(), wqe, Location::caller()) {
         Ok(found) => (0, in_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
         Err(error) => (error as u32, 0),
     }

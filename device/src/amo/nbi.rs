@@ -7,14 +7,14 @@ use core::panic::Location;
 use bytemuck::{Pod, Zeroable};
 
 use super::{Amo, AmoWord, Kind, Op, in_order};
-use crate::abi::{QpEntry, qp_flags};
+use crate::abi::qp_flags;
 use crate::arch;
 use crate::ctx::Ctx;
-use crate::error::{Result, Site};
+use crate::error::Result;
 use crate::group::Thread;
-use crate::heap::Sym;
+use crate::heap::{Sym, SymSlice};
+use crate::home::Home;
 use crate::post::post;
-use crate::qp::Qp;
 use crate::sharing::Sharing;
 
 /// Where the old value of a non-blocking atomic lands; [`Ctx::fetched`] reads it.
@@ -159,9 +159,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn fetched<T: AmoWord>(&self, result: Sym<Fetched<T>>) -> Result<T> {
-        self.check(result)?;
-        let at = self.address::<Fetched<T>>(result.offset());
-        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
+        let at = self.own(result.as_slice())?;
+        // SAFETY: of this PE's memory; the allocator aligned it.
         let (raw, order) = unsafe { (arch::read(&raw const (*at).raw), arch::read(&raw const (*at).order)) };
         let found = match (order, size_of::<T>()) {
             (order::OWN, _) => raw,
@@ -182,52 +181,48 @@ impl<S: Sharing> Ctx<S> {
         compare: T,
         pe: u32,
     ) -> Result {
-        self.check_pe(pe)?;
-        let peer = self.at_peer(pe);
-        self.check(word)?;
-        self.check(result)?;
+        let (home, to, at) = (Home::of(self), result.offset(), word.offset());
         let (value, compare) = (value.bits(), compare.bits());
-        let at = self.address::<Fetched<T>>(result.offset());
-        // SAFETY: checked to be inside of this PE's heap; the allocator aligned it.
-        let (to, order) = unsafe { (&raw mut (*at).raw, &raw mut (*at).order) };
-        if let Some(p) = peer.mapped_for_atomics::<T>(word.offset()) {
-            let op = Op::<8> { kind, value, compare };
-            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics. The result as
-            // above.
-            unsafe {
-                arch::write(to, op.here(p).bits());
-                arch::write(order, order::OWN);
-            }
-            return Ok(());
-        }
-        let (qp, site) = (self.atomic_qp(pe), Location::caller());
-        let big_endian_8 = qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0;
-        // SAFETY: as above.
-        unsafe { arch::write(order, if big_endian_8 { order::NIC_BIG_ENDIAN_8 } else { order::NIC }) };
-        let raw = result.offset() + offset_of!(Fetched<T>, raw) as u64;
-        let (entry, there, here) =
-            (qp.entry(), self.remote_end(&qp, word.offset()), self.local_end(&qp, raw));
         if size_of::<T>() == 8 {
-            start_atomic::<S, 8>(entry, there, here, kind, value, compare, site)
+            start::<S, 8>(home, to, at, kind, value, compare, pe)
         } else {
-            start_atomic::<S, 4>(entry, there, here, kind, value, compare, site)
+            start::<S, 4>(home, to, at, kind, value, compare, pe)
         }
     }
 }
 
-/// Posts an atomic whose result goes to `laddr`, for a thread. Not inlined, so that a kernel with many stays small.
+/// Starts an atomic on any word, whose old value goes to the [`Fetched`] at `result`, for a thread. Not inlined, so that a
+/// kernel with many stays small.
 #[inline(never)]
-fn start_atomic<S: Sharing, const WIDTH: usize>(
-    entry: *mut QpEntry,
-    (raddr, rkey): (u64, u32),
-    (laddr, lkey): (u64, u32),
+#[track_caller]
+fn start<S: Sharing, const WIDTH: usize>(
+    home: Home,
+    result: u64,
+    offset: u64,
     kind: Kind,
     value: u64,
     compare: u64,
-    site: Site,
+    pe: u32,
 ) -> Result {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let op = Op::<WIDTH> { kind, value, compare };
-    post(Thread, &qp, op.blocks(), &op.wqe(raddr, rkey, laddr, lkey), site).map(|_| ())
+    let (ctx, op) = (home.ctx::<S>(), Op::<WIDTH> { kind, value, compare });
+    ctx.check_word(offset, WIDTH as u64, pe)?;
+    // SAFETY: a result that the caller named, whatever it is of; it is checked as any.
+    let at = ctx.own(unsafe { SymSlice::<Fetched<u64>>::from_raw(result, 1) })?;
+    // SAFETY: of this PE's memory; the allocator aligned it.
+    let (to, order) = unsafe { (&raw mut (*at).raw, &raw mut (*at).order) };
+    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
+        // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics. The result as above.
+        unsafe {
+            arch::write(to, op.here_bits(p));
+            arch::write(order, order::OWN);
+        }
+        return Ok(());
+    }
+    let qp = ctx.atomic_qp(pe);
+    let big_endian_8 = qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0;
+    // SAFETY: as above.
+    unsafe { arch::write(order, if big_endian_8 { order::NIC_BIG_ENDIAN_8 } else { order::NIC }) };
+    let (raddr, rkey) = ctx.remote_end(&qp, offset);
+    let (laddr, lkey) = ctx.local_end(&qp, result + offset_of!(Fetched<u64>, raw) as u64);
+    post(Thread, &qp, op.blocks(), &op.wqe(raddr, rkey, laddr, lkey), Location::caller()).map(|_| ())
 }

@@ -19,13 +19,14 @@
 use core::marker::PhantomData;
 use core::panic::Location;
 
-use crate::abi::{CtxParts, DevAddr, DeviceState, TeamDesc, team_word, team_words};
+use crate::abi::{TeamDesc, team_word, team_words};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
+use crate::home::Home;
 use crate::p2p::Cmp;
 use crate::sharing::Sharing;
 use crate::signal::SignalOp;
@@ -40,35 +41,6 @@ pub(super) const WRONG: u32 = u32::MAX >> 1;
 const MOST: u32 = 32;
 /// Set where two members differ; their numbers follow, 15 bits each.
 const DIFFER: u32 = 1 << 31;
-
-/// Where a context is, in plain words.
-#[derive(Clone, Copy)]
-pub(crate) struct Home {
-    state: DevAddr,
-    /// Its first set of QPs, and how many it has.
-    sets: u64,
-    /// Its segments, which are those of the launch.
-    segments: DevAddr,
-}
-
-impl Home {
-    #[inline(always)]
-    pub(crate) fn of<S>(ctx: &Ctx<S>) -> Self {
-        let p = ctx.parts_ref();
-        Self { state: p.state, sets: (p.n_sets as u64) << 32 | p.first_set as u64, segments: p.segments }
-    }
-
-    /// The context again.
-    #[inline(always)]
-    pub(crate) fn ctx<S>(self) -> Ctx<S> {
-        let state = self.state.ptr::<DeviceState>();
-        // SAFETY: `of` had the addresses from a context, and the host wrote the PE's own parts there.
-        unsafe {
-            let parts = CtxParts { segments: self.segments, ..*(*state).parts.ptr::<CtxParts>() };
-            Ctx::at(parts, self.sets as u32, (self.sets >> 32) as u32)
-        }
-    }
-}
 
 /// A collective call of a team, in progress.
 #[derive(Clone, Copy)]
@@ -202,12 +174,13 @@ impl<G: Group, S: Sharing> Call<G, S> {
             let mut k = 1;
             while k < self.n {
                 let to = self.after(k);
-                told = told.and_then(|()| {
-                    tell::<S>(self.home, self.pe(to), self.words + value_at(self.n_pes(), self.me), mine(to))
-                });
+                let at = self.words + value_at(self.n_pes(), self.me);
+                if told.is_ok() {
+                    told = tell::<S>(self.home, self.pe(to), at, mine(to));
+                }
                 k += 1;
             }
-            told.and_then(|()| await_values::<S>(self.home, self.words, self.n, self.me))
+            if told.is_ok() { await_values::<S>(self.home, self.words, self.n, self.me) } else { told }
         } else {
             Ok(())
         };

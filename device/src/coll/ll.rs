@@ -1,12 +1,15 @@
 //! An all-to-all for the smallest data: every word travels in one store with its flag.
 
-use super::call::{Call, Home};
+use core::panic::Location;
+
+use super::call::Call;
 use super::spread::{check_equal, check_spans, span_of};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::{Group, agree};
 use crate::heap::SymSlice;
+use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 use crate::wait::Watch;
@@ -64,14 +67,15 @@ fn alltoall_in<G: Group, S: Sharing>(
     dst: SymSlice<u32>,
     src: SymSlice<u32>,
 ) -> Result {
+    let site = Location::caller();
     let (ctx, n) = (call.home.ctx::<S>(), call.n as usize);
     let len = src.len().checked_div(n).unwrap_or(0);
     let checked = if call.group.leader() {
-        check_spans(&ctx, span_of(dst), span_of(src), u64::MAX)
-            .and_then(|()| ctx.check_slice(slots))
-            .and_then(|()| check_equal(&ctx, src.bytes(), dst.bytes()))
-            .and_then(|()| check_equal(&ctx, src.len() as u64, (n * len) as u64))
-            .and_then(|()| check_equal(&ctx, slots.len() as u64, 2 * src.len() as u64))
+        check_spans(site, &ctx, span_of(dst), span_of(src), u64::MAX)
+            .and_then(|()| ctx.check_bytes_at(slots.offset(), slots.bytes(), site))
+            .and_then(|()| check_equal(site, &ctx, src.bytes(), dst.bytes()))
+            .and_then(|()| check_equal(site, &ctx, src.len() as u64, (n * len) as u64))
+            .and_then(|()| check_equal(site, &ctx, slots.len() as u64, 2 * src.len() as u64))
     } else {
         Ok(())
     };

@@ -7,7 +7,7 @@ use crate::abi::{DevAddr, TeamDesc};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Detail, Error, Result, record};
 use crate::group::Group;
-use crate::wait::Watch;
+use crate::wait::until;
 
 /// The PE of a member: the first one's, and the step from one to the next, unless that is 0.
 #[inline(always)]
@@ -33,28 +33,18 @@ pub(super) fn code(result: Result) -> u64 {
 }
 
 /// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded. If nobody `comes`, it is as if the word
-/// said what was `said`; the lanes stay together.
+/// said what was `said`; the lanes stay together. An error's code, or 0, and what was there.
 #[inline(always)]
-pub(super) fn await_word(
-    state: DevAddr,
-    comes: bool,
-    at: *const u64,
-    number: u64,
-    said: u32,
-) -> (Result, u64) {
-    let mut watch = Watch::new(state);
-    loop {
+#[track_caller]
+pub(super) fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (u32, u64) {
+    let read = || {
         // SAFETY: a word of the runtime's own in this PE's heap, aligned.
         let found = unsafe { Sys::load_relaxed(at) };
-        let found = if comes { found } else { number << 32 | said as u64 };
-        if (found >> 32) as u32 == number as u32 {
-            Sys::acquire();
-            return (Ok(()), found);
-        }
-        if let Err(error) = watch.turn() {
-            return (Err(error), found);
-        }
-    }
+        if comes { found } else { number << 32 | said as u64 }
+    };
+    let met = until(state, None, read, |found| (found >> 32) as u32 == number as u32);
+    Sys::acquire();
+    met
 }
 
 /// Why a meeting came to nothing, for all lanes, each of which knows of its first `odd` member that did not come, or differs: the
@@ -69,13 +59,13 @@ pub(super) fn verdict<F: Group>(
     desc: *mut TeamDesc,
     (start, stride, n, me): (u32, u32, u32, u32),
     odd: u32,
-    (how, heard): (u64, u64),
+    (how, heard): (u32, u64),
     number: u64,
     mine: Result,
     site: &'static Location<'static>,
 ) -> Result {
     let waited = front.any(how != 0);
-    if front.any(how == Error::Aborted as u64) {
+    if front.any(how == Error::Aborted as u32) {
         return Err(Error::Aborted);
     }
     if !waited {

@@ -221,7 +221,7 @@ impl<G: Group> Near<G> {
         let (how, heard) = loop {
             let here = DevAddr(self.ways.heap.0).add(self.word_of(member.min(self.n - 1))).ptr();
             let (how, heard) = await_word(self.ways.state(), self.is_other(member), here, self.number, said);
-            if how.is_err() || heard as u32 != said {
+            if how != 0 || heard as u32 != said {
                 odd = member;
             }
             member += front.size();
@@ -234,7 +234,7 @@ impl<G: Group> Near<G> {
         }
         let team = (self.pes.0, self.pes.1, self.n, self.me);
         let (state, words, site) = (self.ways.state(), self.ways.words(), Location::caller());
-        verdict(front, state, words, self.ways.desc(), team, odd, (code(how), heard), self.number, mine, site)
+        verdict(front, state, words, self.ways.desc(), team, odd, (how, heard), self.number, mine, site)
     }
 
     /// The PE of a member.
@@ -288,7 +288,7 @@ impl<G: Group> Near<G> {
     fn copy(self, rank: u32, of: u32, dst: u64, src: u64, bytes: u64) {
         if bytes != 0 {
             // SAFETY: as above.
-            unsafe { copy_part(rank, of, self.own(dst), self.own(src).cast_const(), bytes as usize) }
+            unsafe { copy_part((rank, of), self.own(dst), self.own(src).cast_const(), bytes as usize, 1) }
         }
     }
 
@@ -466,14 +466,14 @@ pub(super) fn broadcast<G: Group>(
     src: Span,
     root: u32,
 ) -> Result {
-    let ways = Ways { heap, near, rest, teams, sizes, team };
+    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     let check = |n: u32, _| {
         let ctx = ways.ctx();
         if root >= n {
             let d = Detail { found: root as u64, wanted: n as u64, ..Detail::NONE };
-            return Err(ctx.fail(Error::BadPe, d));
+            return Err(record(ctx.parts_ref().state, Error::BadPe, d, site));
         }
-        check_spans(&ctx, dst, src, dst.0).and_then(|()| check_equal(&ctx, src.1, dst.1))
+        check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
     };
     let says = ways.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
     let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
@@ -524,11 +524,11 @@ pub(super) fn fcollect<G: Group>(
     dst: Span,
     src: Span,
 ) -> Result {
-    let ways = Ways { heap, near, rest, teams, sizes, team };
+    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     let check = |n: u32, me: u32| {
         let ctx = ways.ctx();
         let at = dst.0.wrapping_add(me as u64 * src.1);
-        check_spans(&ctx, dst, src, at).and_then(|()| check_equal(&ctx, dst.1, src.1 * n as u64))
+        check_spans(site, &ctx, dst, src, at).and_then(|()| check_equal(site, &ctx, dst.1, src.1 * n as u64))
     };
     let says = ways.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
     let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
@@ -552,14 +552,14 @@ pub(super) fn alltoall<G: Group>(
     src: Span,
     size: u64,
 ) -> Result {
-    let ways = Ways { heap, near, rest, teams, sizes, team };
+    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     // Whole elements.
     let block_of = |n: u32| share_of(share_of(src.1, n), size as u32) * size;
     let check = |n: u32, _| {
         let ctx = ways.ctx();
-        check_spans(&ctx, dst, src, u64::MAX)
-            .and_then(|()| check_equal(&ctx, src.1, dst.1))
-            .and_then(|()| check_equal(&ctx, src.1, n as u64 * block_of(n)))
+        check_spans(site, &ctx, dst, src, u64::MAX)
+            .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
+            .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block_of(n)))
     };
     let says = ways.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
     let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
@@ -617,9 +617,9 @@ pub(super) fn alltoalls<G: Group>(
     len: u64,
     size: u64,
 ) -> Result {
-    let ways = Ways { heap, near, rest, teams, sizes, team };
+    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     let check =
-        |n: u32, _| check_strided(&ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size);
+        |n: u32, _| check_strided(site, &ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size);
     let (mut call, mine) = Near::begin(group, ways, true, check)?;
     let says = ways.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
     let done = call.meet(says, mine).and_then(|()| {
@@ -649,12 +649,12 @@ pub(super) fn reduce<G: Group>(
     dst: Span,
     src: Span,
 ) -> Result {
-    let ways = Ways { heap, near, rest, teams, sizes, team };
+    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     let check = |_, _| {
         let ctx = ways.ctx();
-        check_spans(&ctx, dst, src, dst.0)
-            .and_then(|()| check_equal(&ctx, src.1, dst.1))
-            .and_then(|()| what.check(&ctx, dst, src))
+        check_spans(site, &ctx, dst, src, dst.0)
+            .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
+            .and_then(|()| what.check(site, &ctx, dst, src))
     };
     let says = ways.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
     let (mut call, mine) = Near::begin(group, ways, is_large(src.1), check)?;
@@ -709,14 +709,14 @@ pub(super) fn reduce_scatter<G: Group>(
     dst: Span,
     src: Span,
 ) -> Result {
-    let ways = Ways { heap, near, rest, teams, sizes, team };
+    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     let own = |me: u32| src.0.wrapping_add(me as u64 * dst.1);
     let check = |n: u32, me: u32| {
         let ctx = ways.ctx();
         let may = if dst.0 == own(me) { src.0 } else { u64::MAX };
-        check_spans(&ctx, dst, src, may)
-            .and_then(|()| check_equal(&ctx, src.1, dst.1 * n as u64))
-            .and_then(|()| what.check(&ctx, dst, src))
+        check_spans(site, &ctx, dst, src, may)
+            .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * n as u64))
+            .and_then(|()| what.check(site, &ctx, dst, src))
     };
     let (mut call, mine) = Near::begin(group, ways, true, check)?;
     let own = own(call.me);

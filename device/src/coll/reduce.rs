@@ -1,6 +1,8 @@
 //! Reductions: each member fetches its part of all sources into scratch, and combines them.
 
-use super::call::{Call, Home};
+use core::panic::Location;
+
+use super::call::Call;
 use super::element::{Element, Reduce, Scan, is_defined, log_size};
 use super::fold::{Members, Row, fold};
 use super::kind;
@@ -9,9 +11,10 @@ use super::spread::{Span, check_equal, check_spans, span_of};
 use super::ways::Ways;
 use crate::abi::DevAddr;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result};
+use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::Group;
 use crate::heap::SymSlice;
+use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -158,17 +161,17 @@ impl What {
 
     /// Checks that there is such a reduction, and that both objects are made of its elements.
     #[inline(always)]
-    #[track_caller]
-    pub(super) fn check<S>(self, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
+    pub(super) fn check<S>(self, site: Site, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
+        let state = ctx.parts_ref().state;
         let Some(log) = log_size(self.kind).filter(|_| is_defined(self.op, self.kind)) else {
             let d = Detail { found: self.op as u64, wanted: self.kind as u64, ..Detail::NONE };
-            return Err(ctx.fail(Error::BadReduction, d));
+            return Err(record(state, Error::BadReduction, d, site));
         };
         let odd = |(offset, bytes): Span| (offset | bytes) & ((1 << log) - 1) != 0;
         if odd(dst) || odd(src) {
             let d =
                 Detail { found: src.1, wanted: ctx.parts_ref().heap_bytes, offset: src.0, ..Detail::NONE };
-            return Err(ctx.fail(Error::OutOfRange, d));
+            return Err(record(state, Error::OutOfRange, d, site));
         }
         Ok(())
     }
@@ -251,11 +254,12 @@ fn reduce<G: Group, S: Sharing>(
 #[inline(always)]
 #[track_caller]
 fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Span, src: Span) -> Result {
+    let site = Location::caller();
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        check_spans(&ctx, dst, src, dst.0)
-            .and_then(|()| check_equal(&ctx, src.1, dst.1))
-            .and_then(|()| what.check(&ctx, dst, src))
+        check_spans(site, &ctx, dst, src, dst.0)
+            .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
+            .and_then(|()| what.check(site, &ctx, dst, src))
     } else {
         Ok(())
     };
@@ -309,13 +313,14 @@ fn reduce_scatter<G: Group, S: Sharing>(
 #[inline(always)]
 #[track_caller]
 fn reduce_scatter_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Span, src: Span) -> Result {
+    let site = Location::caller();
     let own = src.0.wrapping_add(call.me as u64 * dst.1);
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
         let may = if dst.0 == own { src.0 } else { u64::MAX };
-        check_spans(&ctx, dst, src, may)
-            .and_then(|()| check_equal(&ctx, src.1, dst.1 * call.n as u64))
-            .and_then(|()| what.check(&ctx, dst, src))
+        check_spans(site, &ctx, dst, src, may)
+            .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * call.n as u64))
+            .and_then(|()| what.check(site, &ctx, dst, src))
     } else {
         Ok(())
     };
@@ -359,6 +364,7 @@ fn scan<G: Group, S: Sharing>(
 #[inline(always)]
 #[track_caller]
 fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: Span, src: Span) -> Result {
+    let site = Location::caller();
     let what = What { op: Reduce::Sum as u32, kind };
     let exclusive = (which == Scan::Exclusive as u32) as u32;
     let mine = if call.group.leader() {
@@ -367,9 +373,9 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
             let d = Detail { found: which as u64, wanted: kind as u64, ..Detail::NONE };
             Err(ctx.fail(Error::BadReduction, d))
         } else {
-            check_spans(&ctx, dst, src, dst.0)
-                .and_then(|()| check_equal(&ctx, src.1, dst.1))
-                .and_then(|()| what.check(&ctx, dst, src))
+            check_spans(site, &ctx, dst, src, dst.0)
+                .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
+                .and_then(|()| what.check(site, &ctx, dst, src))
         }
     } else {
         Ok(())

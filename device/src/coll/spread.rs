@@ -1,15 +1,18 @@
 //! Moving data among the members of a team: everything goes straight to its destination.
 
+use core::panic::Location;
+
 use bytemuck::Pod;
 
-use super::call::{Call, Home};
+use super::call::Call;
 use super::kind;
 use super::near;
 use super::ways::Ways;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result};
+use crate::error::{Detail, Error, Result, Site, length_mismatch, record};
 use crate::group::Group;
 use crate::heap::SymSlice;
+use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -110,29 +113,27 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// Checks that both lie in the heap, and that `src` is apart from `dst` unless it begins where it `may`.
+/// Checks that both lie in the heap, and that `src` is apart from `dst` unless it begins where it `may`. The `site` is the call's,
+/// as in all that checks arguments: a closure has no caller's place.
 #[inline(always)]
-#[track_caller]
-pub(super) fn check_spans<S>(ctx: &Ctx<S>, dst: Span, src: Span, may: u64) -> Result {
-    // SAFETY: only its place is looked at.
-    let bytes = |(offset, len): Span| unsafe { SymSlice::<u8>::from_raw(offset, len as usize) };
-    ctx.check_slice(bytes(dst))?;
-    ctx.check_slice(bytes(src))?;
+pub(super) fn check_spans<S>(site: Site, ctx: &Ctx<S>, dst: Span, src: Span, may: u64) -> Result {
+    ctx.check_bytes_at(dst.0, dst.1, site)?;
+    ctx.check_bytes_at(src.0, src.1, site)?;
     let apart = dst.1 == 0 || src.1 == 0 || dst.0 + dst.1 <= src.0 || src.0 + src.1 <= dst.0;
     if apart || src.0 == may {
         return Ok(());
     }
-    Err(ctx.fail(Error::Overlap, Detail { found: dst.0, offset: src.0, ..Detail::NONE }))
+    let d = Detail { found: dst.0, offset: src.0, ..Detail::NONE };
+    Err(record(ctx.parts_ref().state, Error::Overlap, d, site))
 }
 
 /// Checks two lengths in bytes.
 #[inline(always)]
-#[track_caller]
-pub(super) fn check_equal<S>(ctx: &Ctx<S>, found: u64, wanted: u64) -> Result {
+pub(super) fn check_equal<S>(site: Site, ctx: &Ctx<S>, found: u64, wanted: u64) -> Result {
     if found == wanted {
         return Ok(());
     }
-    Err(ctx.fail(Error::LengthMismatch, Detail { found, wanted, ..Detail::NONE }))
+    Err(length_mismatch(ctx.parts_ref().state, u32::MAX, found, wanted, site))
 }
 
 #[inline(never)]
@@ -153,13 +154,14 @@ fn broadcast<G: Group, S: Sharing>(
 #[inline(always)]
 #[track_caller]
 fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, root: u32) -> Result {
+    let site = Location::caller();
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
         if root >= call.n {
             let d = Detail { found: root as u64, wanted: call.n as u64, ..Detail::NONE };
             Err(ctx.fail(Error::BadPe, d))
         } else {
-            check_spans(&ctx, dst, src, dst.0).and_then(|()| check_equal(&ctx, src.1, dst.1))
+            check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
         }
     } else {
         Ok(())
@@ -209,10 +211,12 @@ fn fcollect<G: Group, S: Sharing>(group: G, home: Home, team: Team, dst: Span, s
 #[inline(always)]
 #[track_caller]
 fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> Result {
+    let site = Location::caller();
     let at = dst.0.wrapping_add(call.me as u64 * src.1);
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        check_spans(&ctx, dst, src, at).and_then(|()| check_equal(&ctx, dst.1, src.1 * call.n as u64))
+        check_spans(site, &ctx, dst, src, at)
+            .and_then(|()| check_equal(site, &ctx, dst.1, src.1 * call.n as u64))
     } else {
         Ok(())
     };
@@ -231,8 +235,10 @@ fn collect<G: Group, S: Sharing>(group: G, home: Home, team: Team, dst: Span, sr
 #[inline(always)]
 #[track_caller]
 fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> Result {
+    let site = Location::caller();
     // The place in `dst` is not known yet: `src` is compared with that afterwards.
-    let mine = if call.group.leader() { check_spans(&call.home.ctx::<S>(), dst, src, src.0) } else { Ok(()) };
+    let mine =
+        if call.group.leader() { check_spans(site, &call.home.ctx::<S>(), dst, src, src.0) } else { Ok(()) };
     call.meet(call.says(kind::COLLECT, [dst.0, dst.1, 0, 0]), mine)?;
     call.tell(|_| (src.1, 0))?;
     let (mut before, mut total, mut member) = (0, 0u64, 0);
@@ -248,7 +254,11 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
     let at = dst.0 + before;
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        if total > dst.1 { check_equal(&ctx, dst.1, total) } else { check_spans(&ctx, dst, src, at) }
+        if total > dst.1 {
+            check_equal(site, &ctx, dst.1, total)
+        } else {
+            check_spans(site, &ctx, dst, src, at)
+        }
     } else {
         Ok(())
     };
@@ -274,14 +284,15 @@ fn alltoall<G: Group, S: Sharing>(
 #[inline(always)]
 #[track_caller]
 fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, size: u64) -> Result {
+    let site = Location::caller();
     let n = call.n as u64;
     // Whole elements.
     let block = src.1.checked_div(n * size).unwrap_or(0) * size;
     let mine = if call.group.leader() {
         let ctx = call.home.ctx::<S>();
-        check_spans(&ctx, dst, src, u64::MAX)
-            .and_then(|()| check_equal(&ctx, src.1, dst.1))
-            .and_then(|()| check_equal(&ctx, src.1, n * block))
+        check_spans(site, &ctx, dst, src, u64::MAX)
+            .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
+            .and_then(|()| check_equal(site, &ctx, src.1, n * block))
     } else {
         Ok(())
     };

@@ -1,17 +1,20 @@
 //! All-to-all of elements with gaps between them, and of blocks with different lengths.
 
+use core::panic::Location;
+
 use bytemuck::Pod;
 
-use super::call::{Call, Home, place};
+use super::call::{Call, place};
 use super::kind;
 use super::near;
 use super::spread::{Span, check_equal, check_spans, span_of};
 use super::ways::Ways;
 use crate::arch;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result};
+use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::{Group, Thread};
 use crate::heap::SymSlice;
+use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -106,8 +109,8 @@ fn extent(n: u64, stride: u64, size: u64) -> u64 {
 
 /// Checks that both objects have room for `all` elements.
 #[inline(always)]
-#[track_caller]
 pub(super) fn check_strided<S>(
+    site: Site,
     ctx: &Ctx<S>,
     all: u64,
     dst: Span,
@@ -117,9 +120,9 @@ pub(super) fn check_strided<S>(
 ) -> Result {
     let fits = |(_, bytes): Span, stride: u64| {
         let wanted = if stride == 0 { u64::MAX } else { extent(all, stride, size) };
-        if wanted <= bytes { Ok(()) } else { check_equal(ctx, bytes, wanted) }
+        if wanted <= bytes { Ok(()) } else { check_equal(site, ctx, bytes, wanted) }
     };
-    check_spans(ctx, dst, src, u64::MAX)
+    check_spans(site, ctx, dst, src, u64::MAX)
         .and_then(|()| fits(dst, dst_stride))
         .and_then(|()| fits(src, src_stride))
 }
@@ -140,10 +143,11 @@ fn alltoalls_in<G: Group, S: Sharing>(
     len: u64,
     size: u64,
 ) -> Result {
+    let site = Location::caller();
     let all = (call.n as u64).saturating_mul(len);
     let strides = (dst_stride, src_stride);
     let mine = if call.group.leader() {
-        check_strided(&call.home.ctx::<S>(), all, dst, src, strides, size)
+        check_strided(site, &call.home.ctx::<S>(), all, dst, src, strides, size)
     } else {
         Ok(())
     };
@@ -160,7 +164,9 @@ fn alltoalls_in<G: Group, S: Sharing>(
         while i < len {
             let at = dst.0 + (call.me as u64 * len + i) * dst_stride * size;
             let from = src.0 + (to as u64 * len + i) * src_stride * size;
-            placed = placed.and_then(|()| place::<Thread, S>(Thread, call.home, call.pe(to), at, from, size));
+            if placed.is_ok() {
+                placed = place::<Thread, S>(Thread, call.home, call.pe(to), at, from, size);
+            }
             i += threads;
         }
         k += 1;
@@ -209,19 +215,19 @@ fn part<S: Sharing>(ctx: &Ctx<S>, parts: Parts, j: u32) -> (u64, u64) {
 }
 
 #[inline(always)]
-#[track_caller]
-fn check_parts<S: Sharing>(ctx: &Ctx<S>, n: u32, whole: Span, parts: Parts, size: u64) -> Result {
-    ctx.check_slice(parts.counts)?;
-    ctx.check_slice(parts.offsets)?;
-    check_equal(ctx, parts.counts.len() as u64, n as u64)?;
-    check_equal(ctx, parts.offsets.len() as u64, n as u64)?;
+fn check_parts<S: Sharing>(site: Site, ctx: &Ctx<S>, n: u32, whole: Span, parts: Parts, size: u64) -> Result {
+    for words in [parts.counts, parts.offsets] {
+        ctx.check_bytes_at(words.offset(), words.bytes(), site)?;
+    }
+    check_equal(site, ctx, parts.counts.len() as u64, n as u64)?;
+    check_equal(site, ctx, parts.offsets.len() as u64, n as u64)?;
     let elements = whole.1.checked_div(size).unwrap_or(0);
     let mut j = 0;
     while j < n {
         let (count, offset) = part(ctx, parts, j);
         if offset > elements || count > elements - offset {
             let d = Detail { found: offset.saturating_add(count), wanted: elements, ..Detail::NONE };
-            return Err(ctx.fail(Error::LengthMismatch, d));
+            return Err(record(ctx.parts_ref().state, Error::LengthMismatch, d, site));
         }
         j += 1;
     }
@@ -238,11 +244,12 @@ fn alltoallv_in<G: Group, S: Sharing>(
     src_parts: Parts,
     size: u64,
 ) -> Result {
+    let site = Location::caller();
     let ctx = call.home.ctx::<S>();
     let mine = if call.group.leader() {
-        check_spans(&ctx, dst, src, u64::MAX)
-            .and_then(|()| check_parts(&ctx, call.n, dst, dst_parts, size))
-            .and_then(|()| check_parts(&ctx, call.n, src, src_parts, size))
+        check_spans(site, &ctx, dst, src, u64::MAX)
+            .and_then(|()| check_parts(site, &ctx, call.n, dst, dst_parts, size))
+            .and_then(|()| check_parts(site, &ctx, call.n, src, src_parts, size))
     } else {
         Ok(())
     };
@@ -253,7 +260,7 @@ fn alltoallv_in<G: Group, S: Sharing>(
     let mine = if call.group.leader() {
         let (mut agreed, mut j) = (Ok(()), 0);
         while j < call.n {
-            agreed = agreed.and_then(|()| check_equal(&ctx, part(&ctx, src_parts, j).0, wants(j).0));
+            agreed = agreed.and_then(|()| check_equal(site, &ctx, part(&ctx, src_parts, j).0, wants(j).0));
             j += 1;
         }
         agreed
@@ -267,7 +274,9 @@ fn alltoallv_in<G: Group, S: Sharing>(
             let to = call.after(k);
             let (count, at) = wants(to);
             let from = src.0 + part(&ctx, src_parts, to).1 * size;
-            placed = placed.and_then(|()| call.deliver(to, dst.0 + at * size, from, count * size));
+            if placed.is_ok() {
+                placed = call.deliver(to, dst.0 + at * size, from, count * size);
+            }
             k += 1;
         }
         call.forget();

@@ -1,12 +1,13 @@
 //! Barriers of teams.
 
-use crate::coll::call::{Call, Home};
+use crate::coll::call::Call;
 use crate::coll::kind;
 use crate::coll::near;
 use crate::coll::ways::Ways;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::Group;
+use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 

@@ -303,8 +303,7 @@ impl Reach {
                 (parts.near_base, parts.near_stride) = (DevAddr(base), stride);
             }
         }
-        let near = |pe: u32| pe.wrapping_sub(parts.near_from) < parts.near_count;
-        if (0..).zip(peers).all(|(pe, peer)| near(pe) || !reached(peer)) {
+        if (0..).zip(peers).all(|(pe, peer)| parts.is_near(pe) || !reached(peer)) {
             parts.flags |= ctx_flags::OTHERS_FAR;
         }
         if self.atomics {

@@ -67,6 +67,9 @@ const PART: Refused = "is only a part of an object";
 
 impl Memory {
     /// The heap `heap`, of which objects may have what begins at `reserved`, and a context of `parts`.
+    ///
+    /// # Errors
+    /// If there is no memory for the table.
     pub(crate) fn new(
         heap: Region,
         reserved: u64,
@@ -74,15 +77,15 @@ impl Memory {
         job: u32,
         max: Option<u64>,
         machine: Arc<dyn Machine>,
-    ) -> Self {
+    ) -> Result<Self> {
         let state = State {
             allocator: Allocator::new(reserved, parts.heap_bytes),
-            table: Arc::new(Table::empty()),
+            table: Arc::new(Table::new(&*machine, parts, Vec::new())?),
             next: parts.heap_bytes + 1,
             next_local: LOCAL_OFFSETS,
             given: parts.heap_bytes - reserved,
         };
-        Self { heap, parts, job, max: max.unwrap_or(0), machine, state: Mutex::new(state) }
+        Ok(Self { heap, parts, job, max: max.unwrap_or(0), machine, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,8 +95,7 @@ impl Memory {
     /// The context of a launch that begins now, and what must live as long as it.
     pub(crate) fn current(&self) -> (Ctx, Arc<Table>) {
         let table = Arc::clone(&self.state().table);
-        // SAFETY: the addresses are of memory that the PE keeps, and of the table, which the launch keeps.
-        (unsafe { Ctx::from_parts(table.known_to(self.parts)) }, table)
+        (table.ctx(), table)
     }
 
     /// The stamp of what collective call number `n` makes.
@@ -243,7 +245,7 @@ impl Memory {
     fn enter(&self, state: &mut State, segment: Segment) -> Result<()> {
         let mut segments = state.table.segments().to_vec();
         segments.push(Arc::new(segment));
-        state.table = Arc::new(Table::new(&*self.machine, segments)?);
+        state.table = Arc::new(Table::new(&*self.machine, self.parts, segments)?);
         Ok(())
     }
 
@@ -268,7 +270,7 @@ impl Memory {
         }
         let mut stay = all.to_vec();
         let gone = stay.remove(place);
-        state.table = Arc::new(Table::new(&*self.machine, stay)?);
+        state.table = Arc::new(Table::new(&*self.machine, self.parts, stay)?);
         Arc::into_inner(gone).ok_or_else(|| wrong(IN_USE))
     }
 

@@ -5,8 +5,8 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
+use rushmem_device::{Ctx, Handle};
 
 use crate::Result;
 use crate::direct::Shared;
@@ -102,9 +102,11 @@ impl Segment {
     }
 }
 
-/// The segments that launches of one time know. Never changed: there is a new table instead, and a launch keeps its own.
+/// The segments that launches of one time know, and the context that they get. Never changed: there is a new table instead,
+/// and a launch keeps its own.
 pub(crate) struct Table {
-    region: Option<Region>,
+    _region: Region,
+    parts: CtxParts,
     segments: Vec<Arc<Segment>>,
 }
 
@@ -116,16 +118,8 @@ impl Segment {
 }
 
 impl Table {
-    /// No segments.
-    pub(super) fn empty() -> Self {
-        Self { region: None, segments: Vec::new() }
-    }
-
-    /// The table of `segments`, in memory of `machine`.
-    pub(super) fn new(machine: &dyn Machine, segments: Vec<Arc<Segment>>) -> Result<Self> {
-        if segments.is_empty() {
-            return Ok(Self::empty());
-        }
+    /// The table of `segments`, in memory of `machine`, of a PE whose own parts of a context are `own`.
+    pub(super) fn new(machine: &dyn Machine, own: CtxParts, segments: Vec<Arc<Segment>>) -> Result<Self> {
         let tail = |segment: &Segment| {
             let of_peers = segment.peers.as_ref();
             let ends = segment.keys.len() + of_peers.map_or(0, |peers| peers.ends.len());
@@ -136,9 +130,10 @@ impl Table {
         let head = descs.next_multiple_of(size_of::<SegmentEnd>());
         let region = machine.local((head + segments.iter().map(|s| tail(s)).sum::<usize>()) as u64)?;
         let (mut table, mut tails) = (vec![0u8; head], Vec::new());
-        let (count, descs) = table.split_at_mut(size_of::<SegmentTable>());
-        count
-            .copy_from_slice(bytemuck::bytes_of(&SegmentTable { count: segments.len() as u64, reserved: 0 }));
+        let (told, descs) = table.split_at_mut(size_of::<SegmentTable>());
+        let parts = CtxParts { segments: region.addr, ..known(own, &segments) };
+        let count = segments.len() as u64;
+        told.copy_from_slice(bytemuck::bytes_of(&SegmentTable { parts, count, reserved: 0 }));
         let after = |tails: &Vec<u8>| region.addr.add((head + tails.len()) as u64);
         for (segment, desc) in segments.iter().zip(descs.chunks_exact_mut(size_of::<SegmentDesc>())) {
             let mut told = SegmentDesc {
@@ -158,32 +153,33 @@ impl Table {
         }
         table.extend(tails);
         region.write(0, &table)?;
-        Ok(Self { region: Some(region), segments })
+        Ok(Self { _region: region, parts, segments })
     }
 
-    /// Where kernels find it; 0 if there are no segments.
-    pub(super) fn addr(&self) -> DevAddr {
-        self.region.as_ref().map_or(DevAddr(0), |region| region.addr)
+    /// The context of a launch.
+    pub(super) fn ctx(&self) -> Ctx {
+        // SAFETY: the addresses are of memory that the PE keeps, and of the table, which the launch keeps.
+        unsafe { Ctx::from_parts(self.parts) }
     }
 
     pub(super) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
     }
+}
 
-    /// The parts of a launch's context, of a PE whose own are `parts`. One that reaches all heaps by loads and stores
-    /// uses the NIC all the same if there is a segment which it does not reach so.
-    pub(super) fn known_to(&self, parts: CtxParts) -> CtxParts {
-        let mut parts = CtxParts { segments: self.addr(), ..parts };
-        if self.segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
-            parts.flags |= ctx_flags::HOST_MEMORY;
-        }
-        let nic = self.segments.iter().any(|segment| segment.goes_through_nic());
-        if nic && parts.flags & ctx_flags::ALL_NEAR != 0 {
-            parts.flags &= !ctx_flags::ALL_NEAR;
-            (parts.mixed_from, parts.mixed_to) = (0, parts.n_pes);
-        }
-        parts
+/// What a launch with these segments gets of a PE's own parts. One that reaches all heaps by loads and stores uses the NIC
+/// all the same if there is a segment which it does not reach so.
+fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
+    let mut parts = own;
+    if segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
+        parts.flags |= ctx_flags::HOST_MEMORY;
     }
+    let nic = segments.iter().any(|segment| segment.goes_through_nic());
+    if nic && parts.flags & ctx_flags::ALL_NEAR != 0 {
+        parts.flags &= !ctx_flags::ALL_NEAR;
+        (parts.mixed_from, parts.mixed_to) = (0, parts.n_pes);
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -195,9 +191,12 @@ mod tests {
     #[test]
     fn a_launch_is_told_of_memory_of_the_host() {
         let machine = Native::new(Options::default(), 1);
-        let told = |table: &Table| table.known_to(CtxParts::zeroed()).flags & ctx_flags::HOST_MEMORY != 0;
-        assert!(!told(&Table::empty()));
+        let told = |segments| {
+            let table = Table::new(&machine, CtxParts::zeroed(), segments).unwrap();
+            table.ctx().parts().flags & ctx_flags::HOST_MEMORY != 0
+        };
+        assert!(!told(Vec::new()));
         let segment = Segment::new(machine.local(4096).unwrap(), Vec::new(), None).at(1 << 20, 4096, 0);
-        assert!(told(&Table::new(&machine, vec![Arc::new(segment)]).unwrap()));
+        assert!(told(vec![Arc::new(segment)]));
     }
 }

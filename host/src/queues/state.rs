@@ -76,15 +76,9 @@ impl StateMap {
     }
 
     /// Writes what kernels need of this PE when they wait or fail, and clears all their words.
-    pub(crate) fn write_pe(
-        &self,
-        pe: u32,
-        control: DevAddr,
-        timeout: Duration,
-        parts: DevAddr,
-    ) -> Result<()> {
+    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration) -> Result<()> {
         let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
-        let state = DeviceState { control, deadline_ns, parts, pe, ..Zeroable::zeroed() };
+        let state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 

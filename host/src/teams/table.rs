@@ -28,7 +28,7 @@ impl Table {
     }
 
     const fn desc_at(slot: u32) -> u64 {
-        (size_of::<CtxParts>() as u64).next_multiple_of(128) + slot as u64 * size_of::<TeamDesc>() as u64
+        slot as u64 * size_of::<TeamDesc>() as u64
     }
 
     /// Bytes of a list with a word for each PE.
@@ -41,22 +41,12 @@ impl Table {
         Self::desc_at(self.shape.teams) + 2 * u64::from(slot) * Self::list_bytes(self.shape)
     }
 
-    /// Where the PE's own context is.
-    pub(crate) fn parts_at(&self) -> DevAddr {
-        self.region.addr
-    }
-
     /// Says in the PE's context where it is.
     pub(crate) fn describe(&self, parts: &mut CtxParts) {
-        parts.teams = self.region.addr.add(Self::desc_at(0));
+        parts.teams = self.region.addr;
         parts.team_words = self.shape.team_words();
         parts.team_bytes = self.shape.team_bytes();
         parts.team_slots = self.shape.teams;
-    }
-
-    /// Writes the PE's own context.
-    pub(crate) fn write_parts(&self, parts: &CtxParts) -> Result<()> {
-        self.region.write(0, bytemuck::bytes_of(parts))
     }
 
     /// Puts a team of `pes` in `slot`, with all its words and slots zero. This PE is one of them.

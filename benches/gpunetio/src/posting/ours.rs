@@ -11,7 +11,7 @@ use rushmem_bench_kernels as kernels;
 use rushmem_device::SymSlice;
 use rushmem_device::abi::{
     self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST, Header, PeerDesc, QpDesc, QpEntry,
-    QpState, ctx_flags, qp_flags,
+    QpState, SegmentTable, ctx_flags, qp_flags,
 };
 use rushmem_device::kernel::Call;
 
@@ -50,6 +50,7 @@ impl Ours {
 /// What the context leads to, in this order.
 struct Tables {
     state: usize,
+    segments: usize,
     peers: usize,
     entries: usize,
     /// Words of the queues.
@@ -60,10 +61,18 @@ struct Tables {
 impl Tables {
     fn new(row: &Row, sets: usize) -> Self {
         let state = 0;
-        let peers = state + size_of::<DeviceState>();
-        let entries = peers + (PES * size_of::<PeerDesc>()).next_multiple_of(align_of::<QpEntry>());
+        let segments = state + size_of::<DeviceState>();
+        let peers = segments + size_of::<SegmentTable>();
+        let entries = (peers + PES * size_of::<PeerDesc>()).next_multiple_of(align_of::<QpEntry>());
         let ends = entries + sets * PES * size_of::<QpEntry>();
-        Self { state, peers, entries, ends, bytes: ends + row.queues() as usize * 8 * row.depth() as usize }
+        Self {
+            state,
+            segments,
+            peers,
+            entries,
+            ends,
+            bytes: ends + row.queues() as usize * 8 * row.depth() as usize,
+        }
     }
 }
 
@@ -113,6 +122,7 @@ impl Poster for Ours {
             state: at(tables.state),
             heap: DevAddr(heap.address()),
             heap_bytes: heap.len() as u64,
+            segments: at(tables.segments),
             qps: at(tables.entries),
             // Zeroes: no heap is mapped, so that everything goes through the NIC.
             peers: at(tables.peers),
@@ -125,6 +135,8 @@ impl Poster for Ours {
             flags: ctx_flags::GPU_QUEUES | ctx_flags::OTHERS_FAR,
             ..Zeroable::zeroed()
         };
+        let table = SegmentTable { parts, ..Zeroable::zeroed() };
+        memory.write(&self.stream, tables.segments, bytemuck::bytes_of(&table))?;
         let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
         let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(&parts)];
         arguments.extend(call.args.iter().map(AsRef::as_ref));

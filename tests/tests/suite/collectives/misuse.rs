@@ -12,6 +12,8 @@ fn record(told: Result<(), Error>) -> (Option<Code>, u32, u64, String) {
     match told {
         Err(error @ Error::Device { .. }) => {
             let text = error.to_string();
+            // Wherever it is found, it is the kernel's call that is named.
+            assert!(text.contains("collectives/misuse.rs:"), "{text}");
             let Error::Device { first, .. } = error else { unreachable!() };
             (first.code(), first.record().peer, first.record().found, text)
         }
