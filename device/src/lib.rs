@@ -87,6 +87,7 @@ pub use error::{Error, Result};
 pub use group::{Block, Group, Ready, Thread, Tile, Warp};
 pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
 pub use lock::Lock;
+pub use order::FenceScope;
 pub use p2p::{Cmp, Words};
 pub use pending::Pending;
 pub use rma::Scalar;
@@ -101,8 +102,8 @@ pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;
     pub use crate::{
-        Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, Group, Local, LocalBuffer, Lock, Parts,
-        Pending, PerBlock, PerGpu, Ready, Reduce, RemoteView, Result, Scalar, Scan, Shadowed, Sharing,
-        Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
+        Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, FenceScope, Group, Local, LocalBuffer,
+        Lock, Parts, Pending, PerBlock, PerGpu, Ready, Reduce, RemoteView, Result, Scalar, Scan, Shadowed,
+        Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
     };
 }

@@ -16,13 +16,24 @@
 
 use core::panic::Location;
 
-use crate::arch::{Scope, Sys};
+use crate::arch::{Cta, Gpu, Scope, Sys};
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, Thread, agree};
 use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::view::View;
+
+/// Whom a fence speaks to: CUDA's thread scopes, GPUNetIO's `doca_gpu_dev_verbs_sync_scope`, GIN's `ncclMemFenceScope`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceScope {
+    /// The threads of the block.
+    Block,
+    /// All threads of the GPU.
+    Gpu,
+    /// Peers, NICs and the host too.
+    System,
+}
 
 impl<S: Sharing> Ctx<S> {
     /// Orders: what the calling thread put, set or signalled before is delivered to each PE before what it issues
@@ -158,6 +169,41 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     pub fn fence_system(&self) {
         Sys::fence();
+    }
+
+    /// Orders what the calling thread has stored, and has seen of others, before the stores that it makes afterwards, for those
+    /// of the `scope` who see one of these and then make a [`Ctx::fence_acquire`]. So one thread can write a source and another
+    /// put it: between the two the scope of both is enough, since every put fences for its peer and the NIC by itself. GPUNetIO's
+    /// `doca_gpu_dev_verbs_fence_release`.
+    ///
+    /// ```ignore
+    /// source.store(0, value); // a thread of one block
+    /// ctx.fence_release(FenceScope::Gpu);
+    /// written.store_relaxed(0, 1);
+    ///
+    /// while written.load_relaxed(0) == 0 {} // a thread of another
+    /// ctx.fence_acquire(FenceScope::Gpu);
+    /// ctx.put_nbi(Thread, dst, src, pe)?;      // sends `value`
+    /// ```
+    #[inline(always)]
+    pub fn fence_release(&self, scope: FenceScope) {
+        match scope {
+            FenceScope::Block => Cta::release(),
+            FenceScope::Gpu => Gpu::release(),
+            FenceScope::System => Sys::release(),
+        }
+    }
+
+    /// The other half of [`Ctx::fence_release`]: after a load that has seen a store behind such a fence, what that one ordered
+    /// may be read, and put. Waits and tests of this crate contain one at system scope. GPUNetIO's
+    /// `doca_gpu_dev_verbs_fence_acquire`.
+    #[inline(always)]
+    pub fn fence_acquire(&self, scope: FenceScope) {
+        match scope {
+            FenceScope::Block => Cta::acquire(),
+            FenceScope::Gpu => Gpu::acquire(),
+            FenceScope::System => Sys::acquire(),
+        }
     }
 
     /// Sees to it that what is posted to `pe` from now on by any QP comes after what was posted before by any.

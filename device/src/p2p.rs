@@ -15,7 +15,7 @@ use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::view::View;
-use crate::wait::{Watch, until};
+use crate::wait::{Watch, glance, until};
 
 /// What a word must be to its wanted value. OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -457,16 +457,9 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     timeout_ns: Option<u64>,
     site: Site,
 ) -> (u32, u64) {
-    let mut turns = arch::TURNS;
-    let found = loop {
-        // SAFETY: the caller's promise.
-        let found = T::from_word(unsafe { T::Word::load_relaxed(at) });
-        if (turns == 0) | cmp.holds(found, value) {
-            break found;
-        }
-        arch::spin();
-        turns -= 1;
-    };
+    // SAFETY: the caller's promise.
+    let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
+    let found = glance(read, |found| cmp.holds(found, value));
     let met = if cmp.holds(found, value) {
         (0, found.bits())
     } else {

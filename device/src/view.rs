@@ -5,7 +5,8 @@ use core::panic::Location;
 use bytemuck::Pod;
 
 use crate::abi::DevAddr;
-use crate::arch;
+use crate::amo::AmoWord;
+use crate::arch::{self, SysWord};
 use crate::error::{Site, out_of_range};
 
 /// A run of elements that is shared: each access is one load or store, none is a reference.
@@ -74,6 +75,36 @@ impl<T: Pod> View<T> {
     #[inline(always)]
     fn out_of_range(self, i: usize, site: Site) {
         let _ = out_of_range(self.state, i as u64, self.len as u64, u64::MAX, site);
+    }
+}
+
+impl<T: AmoWord> View<T> {
+    /// Element `i`, by a strong load that orders nothing: a loop that looks for what another block, or a peer, stores here
+    /// sees it come. Otherwise as [`View::load`]. With [`Ctx::fence_acquire`](crate::Ctx::fence_acquire) after it; a wait, which has a
+    /// deadline, is better where it does.
+    #[inline(always)]
+    #[track_caller]
+    pub fn load_relaxed(self, i: usize) -> T {
+        if i < self.len {
+            // SAFETY: in bounds; `new` promised the rest.
+            T::from_word(unsafe { T::Word::load_relaxed(self.base.add(i).cast()) })
+        } else {
+            self.out_of_range(i, Location::caller());
+            T::zeroed()
+        }
+    }
+
+    /// Writes element `i` by a strong store that orders nothing, for those who look with [`View::load_relaxed`] or wait.
+    /// Otherwise as [`View::store`]. With [`Ctx::fence_release`](crate::Ctx::fence_release) before it.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store_relaxed(self, i: usize, v: T) {
+        if i < self.len {
+            // SAFETY: in bounds; `new` promised the rest.
+            unsafe { T::Word::store_relaxed(self.base.add(i).cast(), T::word(v.bits())) }
+        } else {
+            self.out_of_range(i, Location::caller());
+        }
     }
 }
 

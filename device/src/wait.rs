@@ -50,10 +50,27 @@ impl Watch {
     }
 }
 
+/// Looks for a while: what `read` gave last, which is `wanted` if it came. Waiting begins with this, since most of it is over so
+/// soon; what then takes longer is in a function that is not inlined, and uses [`until`].
+///
+/// There is one way out of the loop: threads of a warp that leave it at several places would have to meet for each.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn glance<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> bool) -> V {
+    arch::wait_begins();
+    let mut turns = arch::TURNS;
+    loop {
+        let found = read();
+        if (turns == 0) | wanted(found) {
+            return found;
+        }
+        arch::spin();
+        turns -= 1;
+    }
+}
+
 /// Waits until what `read` gives is `wanted`: 0, or the code of [`Error::Timeout`] or [`Error::Aborted`], and what was read last.
 /// With a deadline of its own in nanoseconds, or the PE's. As [`Watch::turn`], nothing is recorded.
-///
-/// For what is waited for most: threads of a warp that leave a loop at several places have to meet again for each.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn until<V: Copy>(
@@ -62,24 +79,14 @@ pub(crate) fn until<V: Copy>(
     read: impl Fn() -> V,
     wanted: impl Fn(V) -> bool,
 ) -> (u32, V) {
-    arch::wait_begins();
-    let mut since = 0;
+    let mut watch = Watch::within(state, within);
     loop {
-        let mut turns = arch::TURNS;
-        let found = loop {
-            let found = read();
-            if (turns == 0) | wanted(found) {
-                break found;
-            }
-            arch::spin();
-            turns -= 1;
-        };
-        let mut code = 0;
-        if !wanted(found) {
-            (code, since) = look(state, since, within.map_or((false, 0), |ns| (true, ns)));
+        let found = read();
+        if wanted(found) {
+            return (0, found);
         }
-        if (code != 0) | wanted(found) {
-            return (code, found);
+        if let Err(error) = watch.turn() {
+            return (error as u32, found);
         }
     }
 }

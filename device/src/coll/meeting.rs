@@ -7,7 +7,7 @@ use crate::abi::{DevAddr, TeamDesc};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Detail, Error, Result, record};
 use crate::group::Group;
-use crate::wait::until;
+use crate::wait::{glance, until};
 
 /// The PE of a member: the first one's, and the step from one to the next, unless that is 0.
 #[inline(always)]
@@ -37,14 +37,31 @@ pub(super) fn code(result: Result) -> u64 {
 #[inline(always)]
 #[track_caller]
 pub(super) fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (u32, u64) {
-    let read = || {
-        // SAFETY: a word of the runtime's own in this PE's heap, aligned.
-        let found = unsafe { Sys::load_relaxed(at) };
-        if comes { found } else { number << 32 | said as u64 }
-    };
-    let met = until(state, None, read, |found| (found >> 32) as u32 == number as u32);
+    let is_it = |found| has_number(found, number);
+    let found = glance(|| word_at(at, comes, number, said), is_it);
+    let met = if is_it(found) { (0, found) } else { await_longer(state, comes, at, number, said) };
     Sys::acquire();
     met
+}
+
+/// As [`await_word`], where it takes longer than a few looks.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn await_longer(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (u32, u64) {
+    until(state, None, || word_at(at, comes, number, said), |found| has_number(found, number))
+}
+
+#[inline(always)]
+fn word_at(at: *const u64, comes: bool, number: u64, said: u32) -> u64 {
+    // SAFETY: a word of the runtime's own in this PE's heap, aligned.
+    let found = unsafe { Sys::load_relaxed(at) };
+    if comes { found } else { number << 32 | said as u64 }
+}
+
+#[inline(always)]
+fn has_number(found: u64, number: u64) -> bool {
+    (found >> 32) as u32 == number as u32
 }
 
 /// Why a meeting came to nothing, for all lanes, each of which knows of its first `odd` member that did not come, or differs: the

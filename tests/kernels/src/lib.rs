@@ -39,7 +39,7 @@ pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, who_am_i
 pub use locks::{locked_sum, sign_in};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
-pub use order::{barriers, fence_then_flag, grid_barriers};
+pub use order::{barriers, fence_then_flag, grid_barriers, hand_over};
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
 pub use program::{Code, OP_WORDS, interpret};
 pub use rma::{Call, move_pieces, no_elements, ready_pieces, scalars, small_puts};

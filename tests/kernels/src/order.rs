@@ -121,3 +121,88 @@ pub fn grid_barriers(ctx: &Ctx, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32
     }
     ctx.quiet(block)
 }
+
+/// The value of a word, without order.
+#[inline(always)]
+fn look(ctx: &Ctx, word: Sym<u64>, wanted: u64) -> Result<u64> {
+    // On a CPU others run only while this lane waits for something.
+    if cfg!(not(target_arch = "nvptx64")) {
+        let _ = ctx.wait_until_for(Thread, word, Cmp::Ge, wanted, 1_000)?;
+    }
+    Ok(ctx.local_one(word).load_relaxed(0))
+}
+
+/// Two blocks of each PE: the first writes `src`, and the second, which has read what was there before, puts it to the next PE
+/// and gets it back. Between the two there are only relaxed words, `asked` and `written`, and with `fences` the fences that order them.
+/// Values that are not the round's are counted in `stale`. Who has looked `patience` times in a round ends.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // the test's objects
+pub fn hand_over(
+    ctx: &Ctx,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    back: SymSlice<u64>,
+    asked: Sym<u64>,
+    written: Sym<u64>,
+    stale: Sym<u64>,
+    fences: u32,
+    rounds: u32,
+    patience: u64,
+) -> Result {
+    let (block, views) = (Block::current(), (ctx.local(src), ctx.local(back)));
+    if !block.leader() {
+        return Ok(());
+    }
+    let (writes, next) = (block.id() == 0, ctx.pe_after(1));
+    let (awaited, told) = if writes { (asked, written) } else { (written, asked) };
+    let (mut wrong, mut round) = (0, 1);
+    while round <= rounds as u64 {
+        if !writes {
+            // What has been read lies in this block's cache.
+            wrong += differ(views.0, round - 1);
+            ctx.local_one(told).store_relaxed(0, round);
+        }
+        let mut turns = 0;
+        while look(ctx, awaited, round)? < round {
+            turns += 1;
+            if turns > patience {
+                return Err(Error::Timeout);
+            }
+        }
+        if fences != 0 {
+            ctx.fence_acquire(FenceScope::Gpu);
+        }
+        if writes {
+            let mut i = 0;
+            while i < views.0.len() {
+                views.0.store(i, round << 32 | i as u64);
+                i += 1;
+            }
+            if fences != 0 {
+                ctx.fence_release(FenceScope::Gpu);
+            }
+            ctx.local_one(told).store_relaxed(0, round);
+        } else {
+            ctx.put(Thread, dst, src, next)?;
+            ctx.quiet(Thread)?;
+            ctx.get(Thread, back, dst, next)?;
+            wrong += differ(views.1, round);
+        }
+        round += 1;
+    }
+    if !writes {
+        ctx.local_one(stale).store(0, wrong);
+    }
+    Ok(())
+}
+
+/// Elements that are not those of `round`.
+#[inline(always)]
+fn differ(view: View<u64>, round: u64) -> u64 {
+    let (mut wrong, mut i) = (0, 0);
+    while i < view.len() {
+        wrong += (round != 0 && view.load(i) != round << 32 | i as u64) as u64;
+        i += 1;
+    }
+    wrong
+}

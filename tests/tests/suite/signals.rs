@@ -3,11 +3,34 @@
 use rushmem_device::{Shadowed, Signal};
 use rushmem_test_kernels::{
     Strong, Together, announce_all, await_all, barriers, compare_all, fence_then_flag, grid_barriers,
-    ping_pong, shadows,
+    hand_over, ping_pong, shadows,
 };
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
+
+#[test]
+fn a_source_is_handed_from_block_to_block_by_fences_of_the_gpus_scope() {
+    for setup in setups::all() {
+        let stale = |fences: u32| {
+            let told = setup.run(|pe| {
+                let (dst, src, back) = (pe.alloc::<u64>(48)?, pe.alloc::<u64>(48)?, pe.alloc::<u64>(48)?);
+                let (asked, written, stale) = (pe.alloc_one()?, pe.alloc_one()?, pe.alloc_one()?);
+                let rounds = 40;
+                let call = hand_over(dst, src, back, asked, written, stale, fences, rounds, 10_000_000);
+                pe.run(grid(2, 32), call)?;
+                pe.barrier()?;
+                let last: Vec<u64> = (0..48).map(|i| u64::from(rounds) << 32 | i).collect();
+                assert!(fences == 0 || pe.read(dst)? == last, "{setup}");
+                pe.read_one(stale)
+            });
+            told.into_iter().sum::<u64>()
+        };
+        assert_eq!(stale(1), 0, "{setup}");
+        // What they are good for: on a GPU some values are old ones without.
+        println!("{setup}: {} stale values without fences", stale(0));
+    }
+}
 
 #[test]
 fn a_signal_comes_after_its_data() {
