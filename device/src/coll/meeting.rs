@@ -26,12 +26,6 @@ fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
     unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
 }
 
-/// An error's code, or 0.
-#[inline(always)]
-pub(super) fn code(result: Result) -> u64 {
-    result.map_or_else(|error| error as u64, |()| 0)
-}
-
 /// Looks at a word until it is of meeting `number`: what it holds. Nothing is recorded. If nobody `comes`, it is as if the word
 /// said what was `said`; the lanes stay together. An error's code, or 0, and what was there.
 #[inline(always)]

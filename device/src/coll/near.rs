@@ -23,7 +23,7 @@ use super::flight::{self, Words};
 use super::fold::{Members, Row, fold};
 use super::hold::{ask, give, granted};
 use super::kind;
-use super::meeting::{await_word, code, pe_of, verdict};
+use super::meeting::{await_word, pe_of, verdict};
 use super::reduce::{What, cut};
 use super::spread::{Span, check_equal, check_spans};
 use super::strided::{check_strided, folded};
@@ -64,6 +64,20 @@ impl<G: Group> Near<G> {
         fences: bool,
         check: impl FnOnce(u32, u32) -> Result,
     ) -> Result<(Self, Result)> {
+        let (call, mine) = Self::begin_with(group, ways, fences, |n, me| check(n, me).map(|()| 0))?;
+        Ok((call, mine.map(|_| ())))
+    }
+
+    /// As [`Near::begin`], with a number of 56 bits that follows from the arguments: one thread makes it, while another asks
+    /// for the team.
+    #[inline(always)]
+    #[track_caller]
+    fn begin_with(
+        group: G,
+        ways: Ways,
+        fences: bool,
+        check: impl FnOnce(u32, u32) -> Result<u64>,
+    ) -> Result<(Self, Result<u64>)> {
         group.sync();
         if fences && group.front().is_some() {
             Sys::release();
@@ -82,7 +96,10 @@ impl<G: Group> Near<G> {
             if checks {
                 // Of another team, they mean nothing.
                 let right = generation == ways.team.generation();
-                mine = Some(code(if right { check(n, me) } else { Ok(()) }));
+                mine = Some(match if right { check(n, me) } else { Ok(0) } {
+                    Ok(number) => number << 8,
+                    Err(error) => error as u64,
+                });
             }
             if group.aide() {
                 // SAFETY: as above, and this thread has asked.
@@ -101,7 +118,7 @@ impl<G: Group> Near<G> {
         let (n, me) = (field(0) as u32, field(1) as u32);
         Ok((
             Self { group, ways, n, me, pes, number: told >> 8, fenced: fences, given: false },
-            outcome(mine as u32),
+            outcome(mine as u32 & 0xff).map(|()| mine >> 8),
         ))
     }
 
@@ -556,14 +573,16 @@ pub(super) fn alltoall<G: Group>(
     // Whole elements.
     let block_of = |n: u32| share_of(share_of(src.1, n), size as u32) * size;
     let check = |n: u32, _| {
-        let ctx = ways.ctx();
+        let (ctx, block) = (ways.ctx(), block_of(n));
         check_spans(site, &ctx, dst, src, u64::MAX)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
-            .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block_of(n)))
+            .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block))
+            .map(|()| block)
     };
     let says = ways.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
-    let block = share_of(src.1, call.n);
+    let (mut call, checked) = Near::begin_with(group, ways, is_large(dst.1), check)?;
+    // Wrong arguments have no blocks.
+    let (block, mine) = (checked.unwrap_or(0), checked.map(|_| ()));
     let done = spread(&mut call, says, mine, dst, src.0, block, block);
     call.end(done)
 }
