@@ -10,16 +10,25 @@ use crate::queues::{Service, Shape};
 use crate::{Error, Pe, Result};
 
 /// Which of the contexts' sets of queues are in use. A set serves one sharing as long as the job runs: who posts to it with
-/// less synchronisation must never meet who posts with more, not even by a context that was destroyed.
+/// less synchronisation must never meet who posts with more, not even by a context that was destroyed. So with the PEs that it
+/// leads to: connections stay.
 pub(crate) struct Contexts {
     sets: Mutex<Vec<Set>>,
     shape: Shape,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 struct Set {
-    sharing: Option<TypeId>,
+    /// Who posts, and to which PEs only, since it was first taken.
+    purpose: Option<Purpose>,
     in_use: bool,
+}
+
+/// What a set is for.
+#[derive(Clone, PartialEq, Eq)]
+struct Purpose {
+    sharing: TypeId,
+    peers: Option<Vec<u32>>,
 }
 
 impl Contexts {
@@ -31,23 +40,32 @@ impl Contexts {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, sharing: TypeId) -> Result<u32> {
+    fn take(&self, sharing: TypeId, peers: Option<Vec<u32>>, service: &Service) -> Result<u32> {
         let mut sets = self.sets();
-        let free = |wanted: Option<TypeId>| move |set: &Set| !set.in_use && set.sharing == wanted;
-        let place = sets.iter().position(free(Some(sharing))).or_else(|| sets.iter().position(free(None)));
+        let wanted = Purpose { sharing, peers };
+        let free = |set: &Set| !set.in_use && set.purpose.is_none();
+        let place = sets
+            .iter()
+            .position(|set| !set.in_use && set.purpose.as_ref() == Some(&wanted))
+            .or_else(|| sets.iter().position(free));
         let Some(place) = place else {
             let why = format!(
-                "the job has QPs for {}, which are in use or made for another sharing; raise RUSHMEM_CONTEXT_QPS",
+                "the job has QPs for {}, which are in use or made for another sharing or other PEs; raise \
+                 RUSHMEM_CONTEXT_QPS",
                 sets.len()
             );
             return Err(Error::Unavailable { what: "another context".into(), why });
         };
-        sets[place] = Set { sharing: Some(sharing), in_use: true };
+        if let (None, Some(peers)) = (&sets[place].purpose, &wanted.peers) {
+            service.limit(self.shape.context_qps(place as u32), peers)?;
+        }
+        sets[place] = Set { purpose: Some(wanted), in_use: true };
         Ok(place as u32)
     }
 
     fn check(&self, call: &'static str, sharing: TypeId, index: u32) -> Result<()> {
-        if self.sets().get(index as usize) != Some(&Set { sharing: Some(sharing), in_use: true }) {
+        let ours = |set: &Set| set.in_use && set.purpose.as_ref().is_some_and(|p| p.sharing == sharing);
+        if !self.sets().get(index as usize).is_some_and(ours) {
             let what = format!("context {index} is not there, or has been destroyed");
             return Err(Error::Misuse { call, what });
         }
@@ -84,7 +102,28 @@ impl Pe {
     /// # Errors
     /// [`Error::Unavailable`] if all that the job has QPs for are in use (`context_qps`); nothing else is affected.
     pub fn context<S: Claim>(&self) -> Result<Context<S>> {
-        let index = self.contexts.take(TypeId::of::<S>())?;
+        self.context_of(None)
+    }
+
+    /// As [`Pe::context`], with queues to these PEs only: the others take no QPs, and a kernel that posts to one of them ends
+    /// with an error. What goes to mapped memory needs no queue, and is not restrained.
+    ///
+    /// # Errors
+    /// As [`Pe::context`]; [`Error::Misuse`] if there is no such PE; [`Error::Unavailable`] if the queues lead to all PEs since
+    /// the job began (`connect` is `eager`).
+    pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
+        let mut peers = peers.to_vec();
+        peers.sort_unstable();
+        peers.dedup();
+        if let Some(pe) = peers.iter().find(|&&pe| pe >= self.n_pes()) {
+            let what = format!("there is no PE {pe}: the job has {}", self.n_pes());
+            return Err(Error::Misuse { call: "context_to", what });
+        }
+        self.context_of(Some(peers))
+    }
+
+    fn context_of<S: Claim>(&self, peers: Option<Vec<u32>>) -> Result<Context<S>> {
+        let index = self.contexts.take(TypeId::of::<S>(), peers, self.service())?;
         // SAFETY: `take` gives a number to one sharing only, as long as the job runs.
         Ok(unsafe { Context::from_raw(index) })
     }

@@ -5,6 +5,7 @@
 
 pub mod bootstrap;
 mod build;
+mod comm;
 pub mod config;
 mod contexts;
 pub mod cuda;
@@ -31,6 +32,7 @@ mod survey;
 mod teams;
 mod work;
 
+pub use comm::{Comm, Requirements};
 pub use direct::Path;
 pub use error::{Error, Result};
 pub use initiated::Words;

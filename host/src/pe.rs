@@ -301,7 +301,7 @@ impl Pe {
 
     /// Ends a collective call: what this PE has if all have succeeded, else an error on every one. Nobody returns before
     /// all have come.
-    fn conclude<R>(&self, call: &'static str, mine: Result<R>) -> Result<R> {
+    pub(crate) fn conclude<R>(&self, call: &'static str, mine: Result<R>) -> Result<R> {
         let told = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = self.bootstrap.allgather(&self.next_tag(), told.as_bytes())?;
         let value = mine?;
@@ -315,7 +315,7 @@ impl Pe {
     }
 
     /// Proves that all PEs make this collective call with the same arguments; its number.
-    fn agree(&self, call: &str, arguments: &str) -> Result<u64> {
+    pub(crate) fn agree(&self, call: &str, arguments: &str) -> Result<u64> {
         self.agree_with(call, arguments, &[]).map(|(n, _)| n)
     }
 

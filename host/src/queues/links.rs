@@ -12,6 +12,7 @@
 //! A QP is ready once it accepts packets (RTR). Kernels hear of a connection when both ends are ready: a packet sent
 //! earlier would be lost, and wait for the retransmission timer.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -63,6 +64,8 @@ struct Link {
     /// Kernels may use it.
     published: bool,
     failed: bool,
+    /// A kernel has asked for it that must not have it.
+    refused: bool,
 }
 
 /// All QPs of a PE. Fields drop in order: pairs before rails.
@@ -79,6 +82,8 @@ pub(crate) struct Links {
     tries: Tries,
     /// PEs that no kernel posts to.
     direct: Vec<bool>,
+    /// By QP: true if no kernel may post to it, though the peer may use it the other way.
+    closed: Vec<bool>,
     /// How often connections have begun anew.
     era: u64,
 }
@@ -94,16 +99,36 @@ impl Links {
         me: u32,
         tries: Tries,
     ) -> Self {
-        let links = (0..shape.qps()).map(|_| Link::default()).collect();
+        let links: Vec<Link> = (0..shape.qps()).map(|_| Link::default()).collect();
+        let closed = vec![false; links.len()];
         let used = vec![0; rails.len()];
         let direct = vec![false; shape.n_pes as usize];
-        Self { links, rails, used, cards, state, handshakes, shape, me, tries, direct, era: 0 }
+        Self { links, rails, used, cards, state, handshakes, shape, me, tries, direct, closed, era: 0 }
     }
 
     /// The same without connections to the PEs that are true in `direct`: no kernel posts to these.
     pub(crate) fn without(mut self, direct: Vec<bool>) -> Self {
         self.direct = direct;
         self
+    }
+
+    /// No kernel may post by these QPs to other PEs than `peers`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if one can already.
+    pub(super) fn limit(&mut self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
+        let others: Vec<usize> = qps.filter(|&i| !peers.contains(&self.place(i).0)).collect();
+        if let Some(&i) = others.iter().find(|&&i| self.links[i].published) {
+            let why = format!("the queue to PE {} is there; set RUSHMEM_CONNECT=lazy", self.place(i).0);
+            return Err(Error::Unavailable { what: "a context that leads to some PEs only".into(), why });
+        }
+        others.into_iter().for_each(|i| self.closed[i] = true);
+        Ok(())
+    }
+
+    /// True if no kernel posts to QP `i`.
+    fn is_unused(&self, i: usize) -> bool {
+        self.closed[i] || self.direct[self.place(i).0 as usize]
     }
 
     /// True if queues of a rail lie in GPU memory.
@@ -162,13 +187,12 @@ impl Links {
 
     /// The QPs that kernels may want.
     pub(crate) fn usable(&self) -> Vec<usize> {
-        (0..self.links.len()).filter(|&i| !self.direct[self.place(i).0 as usize]).collect()
+        (0..self.links.len()).filter(|&i| !self.is_unused(i)).collect()
     }
 
     /// True if kernels have all connections that they could use.
     pub(crate) fn complete(&self) -> bool {
-        let unused = |i| self.direct[self.place(i).0 as usize];
-        self.links.iter().enumerate().all(|(i, link)| link.published || unused(i))
+        self.links.iter().enumerate().all(|(i, link)| link.published || self.is_unused(i))
     }
 
     /// Completes what kernels have posted to QP `i`.
@@ -225,7 +249,10 @@ impl Links {
     /// # Errors
     /// If the kernels' words cannot be read.
     pub(crate) fn wanted(&self) -> Result<Vec<usize>> {
-        let idle = self.links.iter().enumerate().filter(|(_, link)| link.pair.is_none() && !link.failed);
+        let asks = |(i, link): &(usize, &Link)| {
+            (link.pair.is_none() || self.closed[*i]) && !link.failed && !link.refused
+        };
+        let idle = self.links.iter().enumerate().filter(asks);
         let mut wanted = Vec::new();
         for (i, _) in idle {
             if self.handshakes.wanted(i)? {
@@ -241,7 +268,13 @@ impl Links {
     /// Why it cannot be connected; its kernels and its peer are told.
     pub(crate) fn want(&mut self, i: usize, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let ((peer, set), era) = (self.place(i), self.era);
-        if self.links[i].pair.is_some() || self.links[i].failed {
+        if self.closed[i] && !self.links[i].refused {
+            self.links[i].refused = true;
+            self.handshakes.answer(i, None)?;
+            let why = "the context leads to other PEs only: see `Pe::context_to`".into();
+            return Err(Error::NoConnection { pe: self.me, peer, why });
+        }
+        if self.links[i].pair.is_some() || self.links[i].failed || self.closed[i] {
             return Ok(());
         }
         let outcome = self.make(i).and_then(|qpn| {
@@ -330,6 +363,7 @@ impl Links {
             && link.ready
             && link.peer_ready
             && !link.published
+            && !self.closed[i]
         {
             let connection = self.rails[rail].connection(&self.state, pair, *words);
             self.handshakes.answer(i, Some(&connection))?;

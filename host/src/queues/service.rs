@@ -109,6 +109,14 @@ impl Service {
         Ok(())
     }
 
+    /// No kernel of this PE posts by these QPs to other PEs than `peers`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if one may already.
+    pub(crate) fn limit(&self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
+        self.shared.lock().links.limit(qps, peers)
+    }
+
     /// A key of each NIC over `memory`. The keys must go before the service.
     ///
     /// # Errors

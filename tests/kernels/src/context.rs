@@ -98,3 +98,28 @@ pub fn take_context_twice(ctx: &Ctx, context: Context<Exclusive>) -> Result {
     first.release();
     second
 }
+
+/// Each block sends its half of `src` to `pe` by `context`, with a signal of its own, waits for the half that it gets, and meets
+/// the same block of the others in a barrier of its own.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // all that a communicator has, and what goes through it
+pub fn exchange_by(
+    ctx: &Ctx,
+    context: Context,
+    first: Team,
+    second: Team,
+    signals: SymSlice<Signal>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    pe: u32,
+    round: u64,
+) -> Result {
+    let (own, block) = (ctx.context(context)?, Block::current());
+    let (id, half) = (block.id() as usize, src.len() / 2);
+    let (range, signal) = (id * half..(id + 1) * half, signals.at(id));
+    own.put_signal(block, dst.slice(range.clone()), src.slice(range), signal, SignalOp::Set, round, pe)?;
+    ctx.signal_wait_until(block, signal, Cmp::Eq, round)?;
+    own.quiet(block)?;
+    // The context may lead to some PEs only, and a barrier tells all.
+    ctx.barrier(block, if id == 0 { first } else { second })
+}

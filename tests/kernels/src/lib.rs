@@ -32,7 +32,7 @@ pub use collectives::{
     Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, half_barriers, reduce_floats,
     scattered, team_twice, words_with_flags,
 };
-pub use context::{exclusive_turns, private_puts, take_context_twice, three_contexts};
+pub use context::{exchange_by, exclusive_turns, private_puts, take_context_twice, three_contexts};
 pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
 pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, who_am_i};

@@ -1,10 +1,10 @@
 //! Contexts with queues of their own, views, shared memory, and the field's own names.
 
-use rushmem::{Error, Grid};
+use rushmem::{Comm, Error, Grid, Pe, Requirements};
 use rushmem_device::prelude::{Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
 use rushmem_test_kernels::{
-    MORE_NAMES, NAMES, exclusive_turns, more_names, names, private_puts, reverse, swap_neighbours,
-    take_context_twice, three_contexts,
+    MORE_NAMES, NAMES, exchange_by, exclusive_turns, more_names, names, private_puts, reverse,
+    swap_neighbours, take_context_twice, three_contexts,
 };
 use rushmem_tests::{Setup, grid};
 
@@ -179,4 +179,81 @@ fn a_context_that_cannot_be_had_is_an_error_and_no_more() {
         Ok(none.to_string())
     });
     assert!(told[0].contains("raise RUSHMEM_CONTEXT_QPS"), "{}", told[0]);
+}
+
+/// Sends by the first context of `comm` to `to`, and gets from `from`.
+fn round(pe: &Pe, comm: &Comm<PerGpu>, to: u32, from: u32, round: u64) -> Result<(), Error> {
+    let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
+    let of = |pe: u32| (0..64).map(|i| u64::from(pe) << 32 | round << 16 | i).collect::<Vec<_>>();
+    pe.write(src, &of(pe.my_pe()))?;
+    pe.barrier()?;
+    let (context, teams) = (comm.contexts()[0], comm.barriers());
+    pe.run(grid(2, 32), exchange_by(context, teams[0], teams[1], comm.signals(), dst, src, to, round))?;
+    assert_eq!(pe.read(dst)?, of(from));
+    pe.free(dst)?;
+    pe.free(src)
+}
+
+#[test]
+fn a_kernel_gets_what_it_asked_for_and_gives_it_back() {
+    for setup in setups::all() {
+        setup.with("context_qps", 2).with("peer_path", "nic").with("connect", "lazy").run(|pe| {
+            let (n, me) = (pe.n_pes(), pe.my_pe());
+            let (next, before) = ((me + 1) % n, (me + n - 1) % n);
+            let ring = Requirements::new().signals(5).barriers(2).contexts(1).peers(&[next]);
+            let free = pe.heap_free();
+            // Made anew, it is as it was.
+            for times in 1..=3 {
+                let comm = pe.comm::<PerGpu>(&ring)?;
+                assert_eq!((comm.signals().len(), comm.barriers().len(), comm.contexts().len()), (5, 2, 1));
+                assert_eq!(pe.read(comm.signals())?, [0; 5]);
+                round(pe, &comm, next, before, times)?;
+                pe.destroy_comm(comm)?;
+                assert_eq!(pe.heap_free(), free);
+            }
+            // More than there is, nobody gets, and nothing stays behind.
+            let greedy = Requirements::new().signals(1).barriers(1).contexts(if me == 0 { 3 } else { 1 });
+            let refused = pe.comm::<PerGpu>(&greedy).unwrap_err();
+            assert!(matches!(refused, Error::Unavailable { .. } | Error::Elsewhere { .. }), "{refused}");
+            assert_eq!(pe.heap_free(), free);
+            let nowhere = pe.context_to::<PerGpu>(&[n]).unwrap_err();
+            assert!(matches!(nowhere, Error::Misuse { call: "context_to", .. }), "{nowhere}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_context_of_some_pes_has_queues_to_these_and_refuses_others() {
+    let setup = Setup::new(3).with("context_qps", 1).with("peer_path", "nic");
+    let told = setup.run(|pe| {
+        let (next, before) = ((pe.my_pe() + 1) % 3, (pe.my_pe() + 2) % 3);
+        let ring = Requirements::new().signals(2).barriers(2).contexts(1).peers(&[next]);
+        let comm = pe.comm::<PerGpu>(&ring)?;
+        round(pe, &comm, next, before, 1)?;
+        // The job's own queues, by which the barrier goes, and one of the context, though the PE before this one has
+        // connected to its set too.
+        let mut peers: Vec<u32> = pe.qps()?.iter().map(|qp| qp.peer).collect();
+        peers.sort_unstable();
+        let mut wanted = [before, next, next];
+        wanted.sort_unstable();
+        assert_eq!(peers, wanted);
+        pe.barrier()?;
+        let error = round(pe, &comm, before, next, 2).unwrap_err();
+        pe.barrier()?;
+        Ok(error.to_string())
+    });
+    for (me, told) in told.into_iter().enumerate() {
+        let wanted = format!(
+            "PE {me} cannot be connected to PE {}: the context leads to other PEs only",
+            (me + 2) % 3
+        );
+        assert!(told.contains(&wanted), "{told}");
+    }
+    setup.with("connect", "eager").run(|pe| {
+        let late = pe.context_to::<PerGpu>(&[0]).unwrap_err();
+        assert!(late.to_string().contains("set RUSHMEM_CONNECT=lazy"), "{late}");
+        assert!(pe.context::<PerGpu>().is_ok());
+        Ok(())
+    });
 }
