@@ -31,7 +31,6 @@ enum Event {
     /// Connect everything.
     All,
     Launched,
-    Ended,
     Stop,
 }
 
@@ -134,7 +133,6 @@ impl Service {
     /// A kernel has ended.
     pub(crate) fn ended(&self) {
         self.shared.running.fetch_sub(1, Ordering::AcqRel);
-        self.tell(Event::Ended);
     }
 
     /// Whether a kernel runs, or may: nobody has waited for its end.
@@ -210,9 +208,9 @@ struct Worker {
 
 impl Worker {
     fn run(&self, events: &Receiver<Event>) {
-        let (mut running, mut pause) = (0u32, FIRST_LOOK);
+        let mut pause = FIRST_LOOK;
         loop {
-            let event = if running > 0 {
+            let event = if self.shared.running.load(Ordering::Acquire) != 0 {
                 let complete = self.shared.lock().links.complete();
                 match events.recv_timeout(if complete { IDLE_LOOK } else { pause }) {
                     Ok(event) => event,
@@ -230,8 +228,7 @@ impl Worker {
                 }
             };
             match event {
-                Event::Launched => (running, pause) = (running + 1, FIRST_LOOK),
-                Event::Ended => running = running.saturating_sub(1),
+                Event::Launched => pause = FIRST_LOOK,
                 Event::Mail(mail) => self.read(mail),
                 Event::All => {
                     let all = self.shared.lock().links.usable();

@@ -169,6 +169,8 @@ fn a_context_of_the_hosts_has_queues_of_its_own() {
         own.wait()?;
         pe.barrier()?;
         let [first] = executed()?[..] else { panic!("{:?}", pe.qps()) };
+        // Who is faster connects its own queues next.
+        pe.barrier()?;
 
         plain.put_nbi(dst, src, next(pe))?;
         plain.quiet()?;
