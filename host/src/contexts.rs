@@ -112,13 +112,10 @@ impl Pe {
     /// As [`Pe::context`]; [`Error::Misuse`] if there is no such PE; [`Error::Unavailable`] if the queues lead to all PEs since
     /// the job began (`connect` is `eager`).
     pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
+        peers.iter().try_for_each(|&pe| self.check_pe("context_to", pe))?;
         let mut peers = peers.to_vec();
         peers.sort_unstable();
         peers.dedup();
-        if let Some(pe) = peers.iter().find(|&&pe| pe >= self.n_pes()) {
-            let what = format!("there is no PE {pe}: the job has {}", self.n_pes());
-            return Err(Error::Misuse { call: "context_to", what });
-        }
         self.context_of(Some(peers))
     }
 

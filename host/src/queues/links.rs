@@ -268,13 +268,11 @@ impl Links {
     /// Why it cannot be connected; its kernels and its peer are told.
     pub(crate) fn want(&mut self, i: usize, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let ((peer, set), era) = (self.place(i), self.era);
-        if self.closed[i] && !self.links[i].refused {
+        if self.closed[i] {
             self.links[i].refused = true;
-            self.handshakes.answer(i, None)?;
-            let why = "the context leads to other PEs only: see `Pe::context_to`".into();
-            return Err(Error::NoConnection { pe: self.me, peer, why });
+            return Err(self.deny(i, "the context leads to other PEs only: see `Pe::context_to`"));
         }
-        if self.links[i].pair.is_some() || self.links[i].failed || self.closed[i] {
+        if self.links[i].pair.is_some() || self.links[i].failed {
             return Ok(());
         }
         let outcome = self.make(i).and_then(|qpn| {
@@ -376,13 +374,19 @@ impl Links {
     fn fail(&mut self, i: usize, why: &str, post: Option<&mut dyn FnMut(Outgoing)>) -> Error {
         let (peer, set) = self.place(i);
         self.links[i].failed = true;
-        if let Err(error) = self.handshakes.answer(i, None) {
-            tracing::error!("the kernels cannot be told that there is no connection: {error}");
-        }
+        let error = self.deny(i, why);
         if let Some(post) = post.filter(|_| peer != self.me) {
             post((peer, Letter { era: self.era, set, news: News::Failed { why: why.into() } }));
         }
-        Error::NoConnection { pe: self.me, peer, why: why.into() }
+        error
+    }
+
+    /// Tells the kernels that they do not get QP `i`, and returns the error that says so.
+    fn deny(&self, i: usize, why: &str) -> Error {
+        if let Err(error) = self.handshakes.answer(i, None) {
+            tracing::error!("the kernels cannot be told that there is no connection: {error}");
+        }
+        Error::NoConnection { pe: self.me, peer: self.place(i).0, why: why.into() }
     }
 }
 

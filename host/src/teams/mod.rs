@@ -227,10 +227,9 @@ impl Pe {
         let misuse = |what| Err(Error::Misuse { call: CALL, what });
         let mut seen = vec![false; self.n_pes() as usize];
         for &pe in pes {
-            match seen.get_mut(pe as usize) {
-                None => return misuse(format!("there is no PE {pe}: the job has {}", self.n_pes())),
-                Some(true) => return misuse(format!("PE {pe} is named twice")),
-                Some(seen) => *seen = true,
+            self.check_pe(CALL, pe)?;
+            if std::mem::replace(&mut seen[pe as usize], true) {
+                return misuse(format!("PE {pe} is named twice"));
             }
         }
         if !seen[self.my_pe() as usize] {
