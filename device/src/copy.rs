@@ -10,15 +10,23 @@ use crate::group::Group;
 ///
 /// An aligned word of the element's alignment is read and written at once, and nothing is touched beside the elements.
 ///
+/// `one_of_many` says that the group goes on to the next transfer without a barrier.
+///
 /// # Safety
 /// Both ends are valid for `len` elements and aligned for `T`, and do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T, len: usize) {
+pub(crate) unsafe fn copy<T: Pod, G: Group>(
+    group: G,
+    one_of_many: bool,
+    to: *mut T,
+    from: *const T,
+    len: usize,
+) {
     let bytes = len * size_of::<T>();
     let mut share = Share { rank: group.rank() as usize, of: group.size() as usize };
     if (to.addr() | from.addr() | bytes) & 15 == 0 && bytes <= share.of * 16 {
         // The smallest, where the call would take as long as the rest.
-        if G::READY {
+        if one_of_many {
             share = share.turned(to.addr());
         }
         // SAFETY: aligned; the caller's promise.

@@ -185,16 +185,16 @@ impl<S: Sharing> Ctx<S> {
             self.own(word.as_slice()).and_then(|at| {
                 let (at, state) = (at.cast(), self.parts_ref().state);
                 // SAFETY: a word of this PE's memory; the allocator aligned it.
-                let (code, seen) = unsafe {
+                let seen = unsafe {
                     await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), Location::caller())
                 };
-                match Error::from_code(code) {
-                    None => {
-                        (in_time, found) = (1, seen);
+                match seen {
+                    Ok(seen) => {
+                        (in_time, found) = (1, seen.bits());
                         Ok(())
                     }
-                    Some(Error::Timeout) => Ok(()),
-                    Some(other) => Err(other),
+                    Err(Error::Timeout) => Ok(()),
+                    Err(other) => Err(other),
                 }
             })
         } else {
@@ -421,11 +421,7 @@ impl<S: Sharing> Ctx<S> {
         self.submit_held();
         let (state, site) = (self.parts_ref().state, Location::caller());
         // SAFETY: a word of this PE's memory; the allocator aligned it.
-        let (code, found) = unsafe { await_address(state, at, offset, cmp, value, None, site) };
-        match Error::from_code(code) {
-            Some(error) => Err(error),
-            None => Ok(T::from_bits(found)),
-        }
+        unsafe { await_address(state, at, offset, cmp, value, None, site) }
     }
 }
 
@@ -441,8 +437,8 @@ impl<T: Amo + PartialOrd> Words<T> {
     }
 }
 
-/// Polls the word at `at`, which is `offset` in the heap, until it compares so: an error's code, or 0 and the value that
-/// did. With a deadline of its own, that one is told by [`Error::Timeout`] and not recorded.
+/// Polls the word at `at`, which is `offset` in the heap, until it compares so: the value that did. With a deadline of its
+/// own, that one is told by [`Error::Timeout`] and not recorded.
 ///
 /// # Safety
 /// `at` is a word that is only accessed atomically while others write it.
@@ -456,31 +452,21 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     value: T,
     timeout_ns: Option<u64>,
     site: Site,
-) -> (u32, u64) {
+) -> Result<T> {
     // SAFETY: the caller's promise.
     let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
     let found = glance(read, |found| cmp.holds(found, value));
-    let met = if cmp.holds(found, value) {
-        (0, found.bits())
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe {
-            await_longer::<T>(
-                state,
-                at,
-                offset,
-                cmp,
-                value.bits(),
-                timeout_ns.map_or((false, 0), |ns| (true, ns)),
-                site,
-            )
-        }
-    };
+    if cmp.holds(found, value) {
+        Sys::acquire();
+        return Ok(found);
+    }
+    // SAFETY: the caller's promise.
+    let (code, found) = unsafe { await_longer::<T>(state, at, offset, cmp, value.bits(), timeout_ns, site) };
     Sys::acquire();
-    met
+    Error::from_code(code).map_or(Ok(T::from_bits(found)), Err)
 }
 
-/// As [`await_address`], where it takes longer than a few looks.
+/// As [`await_address`], where it takes longer than a few looks: an error's code, or 0 and the value.
 ///
 /// # Safety
 /// As there.
@@ -492,14 +478,13 @@ unsafe fn await_longer<T: Amo + PartialOrd>(
     offset: u64,
     cmp: Cmp,
     value: u64,
-    (own, timeout_ns): (bool, u64),
+    timeout_ns: Option<u64>,
     site: Site,
 ) -> (u32, u64) {
     // SAFETY: the caller's promise.
     let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
-    let within = if own { Some(timeout_ns) } else { None };
-    let (code, found) = until(state, within, read, |found| cmp.holds(found, T::from_bits(value)));
-    if code == Error::Timeout as u32 && !own {
+    let (code, found) = until(state, timeout_ns, read, |found| cmp.holds(found, T::from_bits(value)));
+    if code == Error::Timeout as u32 && timeout_ns.is_none() {
         return (overdue(state, found.bits(), value, offset, site), 0);
     }
     (code, found.bits())
@@ -513,7 +498,7 @@ fn overdue(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> 
 }
 
 /// Looks at the words at `at` until one is as wanted: an error's code, or 0 and its index; with `out`, how many indices
-/// were written there. As [`await_address`].
+/// were written there. As [`await_longer`].
 ///
 /// # Safety
 /// As [`await_address`], for all the words; there are as many statuses and values.

@@ -223,8 +223,12 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: both are inside of their heaps.
             unsafe {
                 match direction {
-                    Direction::Put => copy(group, there, here.cast_const(), local.len()),
-                    Direction::Get => copy(group, here, there.cast_const(), local.len()),
+                    Direction::Put => {
+                        copy(group, G::READY && !complete, there, here.cast_const(), local.len())
+                    }
+                    Direction::Get => {
+                        copy(group, G::READY && !complete, here, there.cast_const(), local.len())
+                    }
                 }
             }
             if complete || !G::READY {

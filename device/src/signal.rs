@@ -7,7 +7,7 @@ use rushmem_mlx5::{Flags, Wqe};
 
 use crate::abi::QpEntry;
 use crate::amo::{Kind, Op, post_atomic, unwanted};
-use crate::arch::{Scope, Sys, SysWord};
+use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
 use crate::error::{Result, Site, outcome};
@@ -49,7 +49,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
-        self.posting(signal, op.kind(), value, pe)
+        self.announce(signal, op, value, pe)
     }
 
     /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there: whoever sees the signal's new value
@@ -118,7 +118,7 @@ impl<S: Sharing> Ctx<S> {
         Sys::fence();
         let mine = if group.leader() {
             match self.in_one_queue(pe) {
-                Ok(()) => self.posting(signal, op.kind(), value, pe),
+                Ok(()) => self.announce(signal, op, value, pe),
                 Err(error) => Err(error),
             }
         } else {
@@ -198,13 +198,23 @@ impl<S: Sharing> Ctx<S> {
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
         {
             // SAFETY: both are inside of their heaps.
-            unsafe { copy(group, there, here.cast_const(), src.len()) };
+            unsafe { copy(group, false, there, here.cast_const(), src.len()) };
             // It cannot fail, and the source has been read: nobody waits for the leader.
             return self.signalled(group, signal, op, value, pe);
         }
         let (home, there, here) = (Home::of(self), end_of(dst), end_of(src));
         let unit = unit_of::<T>();
         announce_otherwise::<G, S>(group, home, there, here, unit, signal.offset(), op, value, pe, complete)
+    }
+
+    /// Changes a signal word. As a rule one thread of a warp does.
+    #[inline(always)]
+    #[track_caller]
+    fn announce(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+        match op {
+            SignalOp::Set => self.posting(signal, Kind::Set, value, pe),
+            SignalOp::Add => self.posting(signal, Kind::Add, arch::lone(value), pe),
+        }
     }
 
     /// The signal that covers data which all threads of the group have stored, by the leader.
@@ -223,7 +233,7 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         Sys::release();
-        self.posting(signal, op.kind(), value, pe)
+        self.announce(signal, op, value, pe)
     }
 }
 
@@ -267,7 +277,7 @@ fn announce_otherwise<G: Group, S: Sharing>(
         if ctx.mapped_for_atomics::<u64>(pe, signal).is_some() {
             // The word's other atomics are the processors', and so is this one: once the data is there.
             let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
-            if code != 0 { outcome(code) } else { ctx.posting(to, op.kind(), value, pe) }
+            if code != 0 { outcome(code) } else { ctx.announce(to, op, value, pe) }
         } else {
             let word = ctx.remote_end(&qp, signal);
             send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)

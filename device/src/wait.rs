@@ -44,7 +44,7 @@ impl Watch {
     #[inline(always)]
     fn look(&mut self) -> Result {
         self.turns = 0;
-        let (code, since) = look(self.state, self.since, self.within.map_or((false, 0), |ns| (true, ns)));
+        let (code, since) = look(self.state, self.since, self.within);
         self.since = since;
         outcome(code)
     }
@@ -95,7 +95,7 @@ pub(crate) fn until<V: Copy>(
 /// short, and what is on the way in them takes time.
 #[cold]
 #[inline(never)]
-fn look(state: DevAddr, since: u64, within: (bool, u64)) -> (u32, u64) {
+fn look(state: DevAddr, since: u64, within: Option<u64>) -> (u32, u64) {
     // SAFETY: the host made the state and the control page, which live as long as the kernel.
     let (abort, deadline_ns) = unsafe {
         let state = state.ptr::<DeviceState>();
@@ -104,7 +104,7 @@ fn look(state: DevAddr, since: u64, within: (bool, u64)) -> (u32, u64) {
     };
     let now = arch::now_ns();
     let since = if since == 0 { now } else { since };
-    let late = now.wrapping_sub(since) > if within.0 { within.1 } else { deadline_ns };
+    let late = now.wrapping_sub(since) > within.unwrap_or(deadline_ns);
     let code = if abort != 0 {
         Error::Aborted as u32
     } else if late {

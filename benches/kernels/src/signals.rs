@@ -12,16 +12,16 @@ pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, before: u
     if ctx.my_pe() > 1 {
         return Ok(());
     }
-    let (me, peer) = (ctx.my_pe(), 1 - ctx.my_pe());
+    let (begins, peer) = (ctx.my_pe() == 0, 1 - ctx.my_pe());
     let span = Span::begin(ctx, spans);
     let (mut now, last) = (before, before + rounds as u64);
     while now < last && block.leader() {
         now += 1;
-        if me == 0 {
+        if begins {
             ctx.signal_op(signal, SignalOp::Add, 1, peer)?;
         }
         ctx.signal_wait_until(Thread, signal, Cmp::Ge, now)?;
-        if me == 1 {
+        if !begins {
             ctx.signal_op(signal, SignalOp::Add, 1, peer)?;
         }
     }

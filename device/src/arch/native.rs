@@ -151,6 +151,11 @@ fn gather(mask: u32, value: u64) -> [u64; 32] {
     lane(|l| l.warp_gather(mask, value, site))
 }
 
+/// The same value: see the GPU's.
+pub fn lone(value: u64) -> u64 {
+    value
+}
+
 /// Waits for the lanes of `mask`, and orders memory among them.
 #[track_caller]
 pub fn sync_warp(mask: u32) {

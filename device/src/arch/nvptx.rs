@@ -127,6 +127,19 @@ pub fn block_cast<R>(
     (met, (a, b), c)
 }
 
+/// The same value, of which the assembler does not know that it is the same for all lanes. An addend that is would be added up
+/// over the warp first, by a dozen instructions that wait for each other: too many where one thread adds.
+#[inline(always)]
+pub fn lone(value: u64) -> u64 {
+    let v;
+    // SAFETY: arithmetic with a special register: a block has 1024 threads at most.
+    unsafe {
+        asm!("{{ .reg .u32 t; .reg .u64 w; mov.u32 t, %tid.x; shr.u32 t, t, 10; cvt.u64.u32 w, t; add.u64 {v}, {value}, w; }}",
+            value = in(reg64) value, v = out(reg64) v, options(pure, nomem, nostack))
+    }
+    v
+}
+
 /// Waits for the lanes of `mask`, and orders memory among them.
 #[inline(always)]
 pub fn sync_warp(mask: u32) {

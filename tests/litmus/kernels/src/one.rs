@@ -8,7 +8,9 @@ use crate::memory::{BYTES, Memory, comparison};
 use crate::rare;
 
 /// Turns after which a plain loop gives up: no call of the API, which would have a deadline, is in it.
-const TURNS: u64 = 1 << 24;
+const TURNS: u32 = 1 << 24;
+/// The same where it need not see anything: the L1 cache of a GPU keeps what plain loads have found.
+const FEW: u32 = 1 << 16;
 
 /// Carries out one operation.
 #[inline(never)]
@@ -21,9 +23,9 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
         keep(ctx.local_one(m.word(op.a)).load(0));
     } else if op.is(Code::SpinUntil) {
         let view = ctx.local_one(m.word(op.a));
-        keep(never(|| Ok(view.load(0) == value))?);
+        keep(never(FEW, || Ok(view.load(0) == value))?);
     } else if op.is(Code::TestUntil) {
-        keep(never(|| ctx.test(m.word(op.a), comparison(op.n), value))?);
+        keep(never(TURNS, || ctx.test(m.word(op.a), comparison(op.n), value))?);
     } else if op.is(Code::P) {
         ctx.p(m.word(op.a), value, pe)?;
     } else if op.is(Code::Flood) {
@@ -62,14 +64,13 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     Ok(())
 }
 
-/// 1 if `done` is never true.
+/// 1 if `done` is not true in so many turns.
 #[inline(always)]
-fn never(mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
-    let mut turns = 0;
+fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
     while !done()? {
         arch::spin();
-        turns += 1;
-        if turns == TURNS {
+        turns -= 1;
+        if turns == 0 {
             return Ok(1);
         }
     }

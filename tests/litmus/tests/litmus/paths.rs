@@ -1,16 +1,18 @@
 //! Every test on every path.
 
 use std::path::Path as File;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rushmem_litmus::path::{PATHS, Path};
 use rushmem_litmus::{report, run, table};
 
-/// Jobs one after another: the machine may be small.
+/// Native jobs one after another: the machine may be small. Those on GPUs wait most of the time, and `--test-threads` says how
+/// many do so at once.
 static ONE: Mutex<()> = Mutex::new(());
+static ON_GPU: LazyLock<bool> = LazyLock::new(run::on_gpu);
 
 fn nothing_forbidden(path: Path) {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = (!*ON_GPU).then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner));
     let start = std::time::Instant::now();
     let rows = run::run(&path, &table::all(), run::rounds())
         .unwrap_or_else(|error| panic!("{}: {error}", path.title()));
