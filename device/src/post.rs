@@ -79,6 +79,10 @@ pub(crate) struct Posting {
 pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site: Site) -> Result<Posting> {
     const FAILED: u64 = u64::MAX;
     let depth = qp.depth();
+    if !S::SHARED {
+        let all = qp.reserve(blocks, depth, site)?;
+        return Ok(Posting { lanes: Lanes::ALONE, all, first: all.first, last: Flags::SIGNALED });
+    }
     let lanes = if lanes.count as u64 * blocks > depth { Lanes::ALONE } else { lanes };
     let all = lanes.count as u64 * blocks;
 

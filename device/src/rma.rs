@@ -249,9 +249,18 @@ impl<S: Sharing> Ctx<S> {
             let (lkey, rkey) = qp.keys();
             let (there, here) = ((remote.offset(), rkey), (local.offset(), lkey));
             let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
-            let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
+            // Who has taken queues of its own wants to post fast; else a kernel with many transfers stays small.
+            let (sent, end) = if S::SHARED {
+                let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
+                (outcome(code), end)
+            } else {
+                match send_here::<G, S>(group, entry, direction, there, here, bytes, complete, site) {
+                    Ok(end) => (Ok(()), end),
+                    Err(error) => (Err(error), 0),
+                }
+            };
             ticket = if end != 0 { Some(Ticket(end)) } else { None };
-            outcome(code)
+            sent
         } else {
             Ok(())
         };
@@ -425,12 +434,30 @@ fn g_otherwise<S: Sharing>(home: Home, offset: u64, bytes: u32, pe: u32) -> (u32
     }
 }
 
-/// The leader's part of a transfer through a NIC: `left` bytes between `raddr` at the peer and `laddr` here, each with
-/// its key. Returns an error's code, or 0 and the ticket of what was posted, which is 0 if nothing was. Not inlined, so that
-/// a kernel with many transfers stays small.
+/// As [`send_here`]: an error's code, or 0 and the ticket. Not inlined.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 pub(crate) fn send<G: Group, S: Sharing>(
+    group: G,
+    entry: *mut QpEntry,
+    direction: Direction,
+    there: (u64, u32),
+    here: (u64, u32),
+    bytes: u64,
+    complete: bool,
+    site: Site,
+) -> (u32, u64) {
+    match send_here::<G, S>(group, entry, direction, there, here, bytes, complete, site) {
+        Ok(end) => (0, end),
+        Err(error) => (error as u32, 0),
+    }
+}
+
+/// The leader's part of a transfer through a NIC: `left` bytes between `raddr` at the peer and `laddr` here, each with
+/// its key. Returns the ticket of what was posted, which is 0 if nothing was.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // as above
+fn send_here<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,
     direction: Direction,
@@ -439,7 +466,7 @@ pub(crate) fn send<G: Group, S: Sharing>(
     mut left: u64,
     complete: bool,
     site: Site,
-) -> (u32, u64) {
+) -> Result<u64> {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     let mut ticket = Ticket(0);
@@ -449,21 +476,15 @@ pub(crate) fn send<G: Group, S: Sharing>(
             Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
             Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
         };
-        match post(group, &qp, 1, &wqe, site) {
-            Ok(posted) => ticket = posted,
-            Err(error) => return (error as u32, 0),
-        }
+        ticket = post(group, &qp, 1, &wqe, site)?;
         raddr += len as u64;
         laddr += len as u64;
         left -= len as u64;
     }
-    if complete
-        && ticket.0 != 0
-        && let Err(error) = qp.wait(ticket, site)
-    {
-        return (error as u32, 0);
+    if complete && ticket.0 != 0 {
+        qp.wait(ticket, site)?;
     }
-    (0, ticket.0)
+    Ok(ticket.0)
 }
 
 /// Posts a WQE whose result goes to a fetch slot, and waits for it. The word is what lies in the slot.

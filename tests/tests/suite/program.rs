@@ -146,6 +146,7 @@ fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
         if conflict(usize::MAX, true) || (conflict(fenced, false) && !op.fence) {
             out.push(Op { code: Code::Quiet, ..*op });
             pending.clear();
+            fenced = 0;
         } else if conflict(fenced, false) {
             out.push(Op { code: Code::Fence, ..*op });
         }
