@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Rushmem beside NVSHMEM and DOCA GPUNetIO: measures, verifies, and prints the tables with ratios and marks.
+# Rushmem beside NVSHMEM and DOCA GPUNetIO, and beside what a GPU does without any library: measures, verifies, and prints the
+# tables with ratios and marks.
 #
 #     benches/run.sh [--out DIR]    builds and runs here
 #     benches/run.sh --pack DIR     builds here, and puts all that a machine without cargo needs into DIR;
@@ -38,11 +39,12 @@ else
 fi
 
 if [[ -n $pack ]]; then
-    mkdir -p "$pack/nvshmem"
+    mkdir -p "$pack/nvshmem" "$pack/bounds"
     for program in rushmem rushmem-gpunetio-posting; do
         strip -o "$pack/$program" "$bin/$program"
     done
     cp "$here"/nvshmem/perf.cu "$here"/nvshmem/kernels.cuh "$pack/nvshmem/"
+    cp "$here"/bounds/bounds.cu "$pack/bounds/"
     cp "$here"/marks*.json "$here/run.sh" "$pack/"
     du -sh "$pack"
     exit
@@ -91,6 +93,8 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | s
 ((gpus > 0)) || printf 'no GPU: kernels run natively, and the figures are of this CPU\n'
 
 nvcc=$(first "${NVCC:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc || true)
+arch=sm_90
+((gpus == 0)) || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d '. ')
 failed=0
 
 # Ours. A row that moves wrong data ends the run.
@@ -119,8 +123,6 @@ else
     # Wheels have the library under its versioned name only.
     library=$(first "$nvshmem"/lib/libnvshmem_host.so "$nvshmem"/lib/libnvshmem_host.so.* || fail "no library in $nvshmem/lib")
     ln -sf "$library" "$out/libnvshmem_host.so"
-    arch=sm_90
-    ((gpus == 0)) || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d '. ')
     cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
     build=("$nvcc" -std=c++17 -O3 -arch="$arch" -rdc=true -I"$nvshmem/include" -o "$out/nvshmem-perf"
         "$here/nvshmem/perf.cu" -L"$out" -L"$nvshmem/lib" -L"$cuda/lib" -L"$cuda/lib64" -lnvshmem_host -lnvshmem_device)
@@ -164,6 +166,17 @@ elif ((gpus == 0)); then
 elif step 'GPUNetIO' 60 "${poster[@]}" --ptx "$out/gpunetio.ptx" --theirs "$out/gpunetio.json"; then
     beside_posting=(--beside "$out/gpunetio.json")
 else
+    failed=1
+fi
+
+# What bounds them: the least that a GPU does for each, without any library.
+if [[ -z $nvcc ]]; then
+    printf '\nBounds: not built, since there is no nvcc (set NVCC)\n'
+elif ! step 'bounds: build' 60 "$nvcc" -std=c++17 -O3 -arch="$arch" -o "$out/bounds" "$here/bounds/bounds.cu"; then
+    failed=1
+elif ((gpus == 0)); then
+    printf 'bounds: built, but there is no GPU\n'
+elif ! step 'bounds' 60 "$out/bounds"; then
     failed=1
 fi
 

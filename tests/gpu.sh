@@ -81,12 +81,12 @@ check() {
     row "$name" "$verdict" '' '' '' $((SECONDS - start))
 }
 
-# suite NAME SECONDS PROGRAM ARGUMENTS...: a test program, whose tests are counted.
+# suite NAME SECONDS THREADS PROGRAM ARGUMENTS...: a test program, whose tests are counted.
 suite() {
-    local name=$1 limit start=$SECONDS verdict=ok counts ok bad ignored
+    local name=$1 threads=$3 limit start=$SECONDS verdict=ok counts ok bad ignored
     limit=$(allowed "$2") || { not_run "$name" && return; }
-    shift 2
-    timeout --kill-after=10 "$limit" "$@" --test-threads=1 >"$log" 2>&1 || verdict=FAILED
+    shift 3
+    timeout --kill-after=10 "$limit" "$@" --test-threads="$threads" >"$log" 2>&1 || verdict=FAILED
     counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" | tail -1)
     if [[ -z $counts ]]; then
         # Ended by its deadline or worse: what it had done by then.
@@ -157,14 +157,20 @@ run() {
         check "memcheck: ring, $pes PEs as threads" 90 "${memcheck[@]}" ./ring --pes "$pes" --count 4096
         check "memcheck: stencil, $pes PEs as threads" 90 "${memcheck[@]}" "./${stencil[0]}" --pes "$pes" \
             "$dir/chelsea.png" --steps 10 -o "$log.png"
-        suite 'memcheck: api, signals' 120 "${memcheck[@]}" ./suite-api suite::signals
+        suite 'memcheck: api, signals' 120 1 "${memcheck[@]}" ./suite-api suite::signals
         rm -f "$log.png"
     fi
 
     # What needs the source tree beside it is left out.
     for heap in "${heaps[@]}"; do
         for name in $(compgen -G 'suite-*'); do
-            suite "${name#suite-}, heap $heap" 240 env RUSHMEM_HEAP="$heap" "./$name" --skip listed
+            # Litmus tests wait most of the time: their jobs run side by side. Those of direct peers want memory of the GPUs.
+            local threads=1 without=(--skip listed)
+            if [[ $name == suite-litmus ]]; then
+                threads=16
+                [[ $heap != host ]] || without+=(--skip direct)
+            fi
+            suite "${name#suite-}, heap $heap" 300 "$threads" env RUSHMEM_HEAP="$heap" "./$name" "${without[@]}"
         done
     done
 

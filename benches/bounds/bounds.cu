@@ -1,0 +1,355 @@
+// What bounds the figures of docs/performance.md: the least that a GPU does for each, without any library.
+//
+//     nvcc -O3 -std=c++17 -arch=native -o bounds benches/bounds/bounds.cu && ./bounds
+//
+// The rows of two GPUs want two that reach each other's memory. Waits end after a while, and the row then says so.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include <cuda_runtime.h>
+
+#define CHECK(call)                                                                                      \
+    do {                                                                                                 \
+        cudaError_t error = (call);                                                                      \
+        if (error != cudaSuccess) {                                                                      \
+            fprintf(stderr, "bounds: %s: %s\n", #call, cudaGetErrorString(error));                       \
+            exit(1);                                                                                     \
+        }                                                                                                \
+    } while (0)
+
+using u64 = unsigned long long;
+
+constexpr int ROUNDS = 2000, WARM = 200, THREADS = 256;
+constexpr u64 PATIENCE = 1 << 24;
+
+// Memory of one GPU. Words that are polled lie in lines of their own.
+struct Side {
+    u64 *word;       // polled here
+    u64 *counter;    // touched by one thread
+    uint4 *data;     // 64 KiB and more, source and destination
+    u64 *cells;      // words of a value and a flag
+    double *out;     // in host memory: nanoseconds a round
+};
+
+// What a NIC would have: a queue and a record of the GPU, a doorbell of the host.
+struct Queue {
+    uint4 *slots;
+    uint32_t *record;
+    u64 *doorbell, *state;
+};
+
+__device__ u64 now_ns() {
+    u64 ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
+    return ns;
+}
+
+__device__ void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+__device__ void release_sys() { asm volatile("fence.release.sys;" ::: "memory"); }
+__device__ void release_gpu() { asm volatile("fence.release.gpu;" ::: "memory"); }
+__device__ void acquire_sys() { asm volatile("fence.acquire.sys;" ::: "memory"); }
+__device__ void store(u64 *p, u64 v) { asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+__device__ void add(u64 *p, u64 v) { asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+__device__ u64 load(const u64 *p) {
+    u64 v;
+    asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+__device__ u64 fetch_add(u64 *p, u64 v) {
+    u64 old;
+    asm volatile("atom.relaxed.sys.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    return old;
+}
+__device__ u64 swap_if(u64 *p, u64 old, u64 v) {
+    u64 found;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(p), "l"(old), "l"(v) : "memory");
+    return found;
+}
+
+// False if it never came.
+__device__ bool wait(const u64 *p, u64 value) {
+    for (u64 turn = 0; turn < PATIENCE; turn++) {
+        if (load(p) >= value) return true;
+    }
+    return false;
+}
+
+// Nanoseconds a round of `f(round)`, by all threads that call; -1 if a round says that it failed.
+template <typename F>
+__device__ double timed(F f) {
+    u64 begin = 0;
+    for (int round = 0; round < WARM + ROUNDS; round++) {
+        if (round == WARM) begin = now_ns();
+        if (!f(u64(round))) return -1;
+    }
+    return double(now_ns() - begin) / ROUNDS;
+}
+
+// One thread, and words of a peer.
+__global__ void alone(Side me, Side peer) {
+    u64 sum = 0;
+    me.out[0] = timed([&](u64) { return fence_sys(), true; });
+    me.out[1] = timed([&](u64 i) { return store(peer.counter, i), release_sys(), true; });
+    me.out[2] = timed([&](u64) { return sum += load(peer.counter), sum != ~0ull; });
+    me.out[3] = timed([&](u64) { return sum += fetch_add(peer.counter, 1), sum != ~0ull; });
+    *me.counter = sum;
+}
+
+// The same by a block: what a put of 8 bytes and quiet cannot do without.
+__global__ void of_block(Side me, Side peer) {
+    const bool leader = threadIdx.x == 0;
+    const double ns = timed([&](u64 i) {
+        __syncthreads();
+        if (leader) store(peer.counter, i);
+        __syncthreads();
+        if (leader) release_sys();
+        __syncthreads();
+        return true;
+    });
+    if (leader) me.out[4] = ns;
+}
+
+// A word added to at the peer, to and fro; the words have counted `before` so far.
+template <bool ACQUIRES>
+__global__ void signals(Side me, Side peer, u64 before, bool begins, int row) {
+    me.out[row] = timed([&](u64 i) {
+        if (begins) add(peer.word, 1);
+        const bool came = wait(me.word, before + i + 1);
+        if (ACQUIRES) acquire_sys();
+        if (!begins) add(peer.word, 1);
+        return came;
+    });
+}
+
+// Data, fence and flag, to and fro.
+__global__ void messages(Side me, Side peer, u64 before, bool begins, int row, int count) {
+    const bool leader = threadIdx.x == 0;
+    const auto send = [&] {
+        for (int at = threadIdx.x; at < count; at += 4 * blockDim.x) {
+            uint4 v[4];
+            for (int k = 0; k < 4; k++) v[k] = me.data[min(at + k * int(blockDim.x), count - 1)];
+            for (int k = 0; k < 4; k++) {
+                if (at + k * int(blockDim.x) < count) peer.data[(1 << 16) + at + k * blockDim.x] = v[k];
+            }
+        }
+        __syncthreads();
+        if (leader) release_sys(), add(peer.word, 1);
+    };
+    const double ns = timed([&](u64 i) {
+        if (begins) send();
+        bool came = true;
+        if (leader) {
+            came = wait(me.word, before + i + 1);
+            acquire_sys();
+        }
+        came = __syncthreads_and(came);
+        if (!begins) send();
+        return came;
+    });
+    if (leader) me.out[row] = ns;
+}
+
+// Both at once: a flag, with barriers, as a barrier of two PEs has it; and what it is without the fence.
+template <bool FENCES>
+__global__ void meetings(Side me, Side peer, u64 before, int row) {
+    const bool leader = threadIdx.x == 0;
+    const double ns = timed([&](u64 i) {
+        __syncthreads();
+        bool came = true;
+        if (leader) {
+            if (FENCES) release_sys();
+            store(peer.word, before + i + 1);
+            came = wait(me.word, before + i + 1);
+        }
+        return bool(__syncthreads_and(came));
+    });
+    if (leader) me.out[row] = ns;
+}
+
+// 1 KiB from each to the other, 8 bytes at a time, with the flag beside the data: no fence.
+__global__ void cells(Side me, Side peer, int row) {
+    const double ns = timed([&](u64 i) {
+        const u64 flag = i + 1, half = (i & 1) * THREADS + threadIdx.x;
+        const u64 value = reinterpret_cast<uint32_t *>(me.data)[threadIdx.x];
+        store(peer.cells + half, flag << 32 | value);
+        bool came = false;
+        u64 found = 0;
+        for (u64 turn = 0; turn < PATIENCE && !came; turn++) {
+            found = load(me.cells + half);
+            came = found >> 32 == flag;
+        }
+        reinterpret_cast<uint32_t *>(me.data + 4096)[threadIdx.x] = uint32_t(found);
+        return bool(__syncthreads_and(came));
+    });
+    if (threadIdx.x == 0) me.out[row] = ns;
+}
+
+__global__ void stream(const uint4 *from, uint4 *to, size_t count) {
+    const size_t step = size_t(gridDim.x) * blockDim.x;
+    size_t at = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
+    for (; at + 7 * step < count; at += 8 * step) {
+        uint4 v[8];
+        for (int k = 0; k < 8; k++) v[k] = from[at + k * step];
+        for (int k = 0; k < 8; k++) to[at + k * step] = v[k];
+    }
+    for (; at < count; at += step) to[at] = from[at];
+}
+
+__device__ void write(const Queue &q, u64 i) {
+    uint4 *slot = q.slots + (i & 1023) * 4;
+    for (int k = 0; k < 4; k++) slot[k] = make_uint4(i, i, i, k);
+}
+__device__ void record(const Queue &q, u64 i) {
+    asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(q.record), "r"(uint32_t(i)) : "memory");
+}
+__device__ void ring(const Queue &q, u64 i) {
+    asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(q.doorbell), "l"(i) : "memory");
+}
+
+// One thread that posts: entry, fence, record, fence, doorbell, and what is around them.
+__global__ void posting(Queue q, double *out) {
+    volatile u64 *counter = q.state;
+    out[0] = timed([&](u64 i) { return write(q, i), release_gpu(), record(q, i), release_gpu(), ring(q, i), true; });
+    out[1] = timed([&](u64 i) { return write(q, i), release_sys(), record(q, i), release_sys(), ring(q, i), true; });
+    out[2] = timed([&](u64) {
+        const u64 i = *counter;
+        *counter = i + 1;
+        return write(q, i), release_gpu(), record(q, i), release_gpu(), ring(q, i), true;
+    });
+    u64 bell = *(q.state + 32);
+    out[3] = timed([&](u64) {
+        const u64 i = atomicAdd(q.state + 16, 1ull);
+        write(q, i);
+        if (swap_if(q.state + 32, bell, bell + 1) != bell) return false;
+        release_gpu(), record(q, i), release_gpu(), ring(q, i), release_gpu();
+        if (swap_if(q.state + 32, bell + 1, bell + 2) != bell + 1) return false;
+        bell += 2;
+        return true;
+    });
+}
+
+static void *device_memory(int device, size_t bytes) {
+    void *p;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaMalloc(&p, bytes));
+    CHECK(cudaMemset(p, 0, bytes));
+    return p;
+}
+
+static double *host_memory() {
+    void *p;
+    CHECK(cudaHostAlloc(&p, 4096, cudaHostAllocPortable | cudaHostAllocMapped));
+    return static_cast<double *>(p);
+}
+
+static void finish(int devices) {
+    for (int d = 0; d < devices; d++) {
+        CHECK(cudaSetDevice(d));
+        CHECK(cudaDeviceSynchronize());
+    }
+}
+
+static void say(const char *what, double value, const char *unit) {
+    if (value < 0) {
+        printf("%-92s  did not end\n", what);
+    } else {
+        printf("%-92s %8.3g %s\n", what, value, unit);
+    }
+}
+
+static void posts() {
+    CHECK(cudaSetDevice(0));
+    Queue q;
+    q.slots = static_cast<uint4 *>(device_memory(0, 64 << 10));
+    q.record = static_cast<uint32_t *>(device_memory(0, 64));
+    q.state = static_cast<u64 *>(device_memory(0, 4096));
+    q.doorbell = reinterpret_cast<u64 *>(host_memory());
+    double *out = host_memory();
+    posting<<<1, 1>>>(q, out);
+    finish(1);
+    say("post by one thread: entry, fence, record, fence, doorbell, at GPU scope", out[0] / 1e3, "us");
+    say("the same at system scope", out[1] / 1e3, "us");
+    say("at GPU scope, and a count of the queue's own", out[2] / 1e3, "us");
+    say("at GPU scope, in a queue of all: an add before; compare and swap, released at the end", out[3] / 1e3, "us");
+}
+
+static void peers() {
+    Side side[2];
+    const size_t big = 256 << 20;
+    for (int d = 0; d < 2; d++) {
+        CHECK(cudaSetDevice(d));
+        CHECK(cudaDeviceEnablePeerAccess(1 - d, 0));
+        u64 *words = static_cast<u64 *>(device_memory(d, 4096));
+        side[d] = {words, words + 128, static_cast<uint4 *>(device_memory(d, 2 << 20)),
+                   static_cast<u64 *>(device_memory(d, 2 * THREADS * 8)), host_memory()};
+    }
+    const Side &a = side[0], &b = side[1];
+    u64 before = 0;
+    const auto both = [&](auto launch, int threads) {
+        for (int d = 0; d < 2; d++) {
+            CHECK(cudaSetDevice(d));
+            launch(d, threads);
+            CHECK(cudaGetLastError());
+        }
+        finish(2);
+        before += WARM + ROUNDS;
+    };
+    CHECK(cudaSetDevice(0));
+    alone<<<1, 1>>>(a, b);
+    of_block<<<1, THREADS>>>(a, b);
+    finish(2);
+    both([&](int d, int n) { signals<false><<<1, n>>>(side[d], side[1 - d], before, d == 0, 5); }, 1);
+    both([&](int d, int n) { signals<true><<<1, n>>>(side[d], side[1 - d], before, d == 0, 6); }, 1);
+    both([&](int d, int n) { messages<<<1, n>>>(side[d], side[1 - d], before, d == 0, 7, 1024 / 16); }, THREADS);
+    both([&](int d, int n) { messages<<<1, n>>>(side[d], side[1 - d], before, d == 0, 8, 65536 / 16); }, THREADS);
+    both([&](int d, int n) { meetings<true><<<1, n>>>(side[d], side[1 - d], before, 9); }, THREADS);
+    both([&](int d, int n) { meetings<false><<<1, n>>>(side[d], side[1 - d], before, 10); }, THREADS);
+    both([&](int d, int n) { cells<<<1, n>>>(side[d], side[1 - d], 11); }, THREADS);
+
+    const char *what[] = {
+        "fence at system scope, with nothing outstanding",
+        "store to a peer, and fence, by one thread",
+        "load from a peer, to its result",
+        "atomic at a peer, to its result",
+        "store to a peer by a block of 256, and fence, with a barrier before, between and behind",
+        "word added to at the peer, to and fro, each polling",
+        "the same, each acquiring what it announces",
+        "1 KiB by a block of 256, fence, flag, to and fro",
+        "64 KiB by a block of 256, fence, flag, to and fro",
+        "fence and flags exchanged by two blocks of 256",
+        "flags exchanged by two blocks of 256",
+        "1 KiB exchanged by two blocks of 256, 8 bytes at a time with flags beside the data",
+    };
+    for (int row = 0; row < 12; row++) say(what[row], a.out[row] / 1e3, "us");
+
+    CHECK(cudaSetDevice(0));
+    auto *from = static_cast<uint4 *>(device_memory(0, big)), *to = static_cast<uint4 *>(device_memory(1, big));
+    CHECK(cudaSetDevice(0));
+    cudaEvent_t begin, end;
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+    float ms;
+    stream<<<64, 512>>>(from, to, big / 16);
+    CHECK(cudaEventRecord(begin));
+    for (int i = 0; i < 20; i++) stream<<<64, 512>>>(from, to, big / 16);
+    CHECK(cudaEventRecord(end));
+    CHECK(cudaEventSynchronize(end));
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    say("256 MiB to a peer by vector stores, 64 x 512 threads", 20.0 * big / ms / 1e6, "GB/s");
+}
+
+int main() {
+    // A kernel that is loaded while another one waits for it would wait too.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    int devices = 0, reach = 0;
+    CHECK(cudaGetDeviceCount(&devices));
+    posts();
+    if (devices > 1) CHECK(cudaDeviceCanAccessPeer(&reach, 0, 1));
+    if (reach) {
+        peers();
+    } else {
+        printf("no two GPUs that reach each other's memory: %d GPUs\n", devices);
+    }
+}
