@@ -36,8 +36,10 @@ pub(super) fn bytes(block: u64) -> u64 {
 }
 
 /// Sends a block to each of the other members: from `src`, and so many bytes further on for each number of a receiver. `to` is
-/// where the block's slots are on the first member, the step from each member to the next, and, if it is not 0, the list of
-/// PEs by which the steps go. `threads` are this thread's rank in the group, and its size.
+/// where the block's slots are on the first member, and the step from each member to the next; `pes`, if it is not 0, the list
+/// of PEs by which the steps go. `threads` are this thread's rank in the group, and its size.
+///
+/// Single words and pairs, as of [`take`]: three would lie in memory, which the call would wait for.
 ///
 /// # Safety
 /// All that it names is valid; nobody else writes to the slots, or changes the source.
@@ -45,7 +47,8 @@ pub(super) fn bytes(block: u64) -> u64 {
 pub(super) unsafe fn send(
     (rank, size): (u32, u32),
     (me, n): (u32, u32),
-    to: (u64, u64, DevAddr),
+    to: (u64, u64),
+    pes: DevAddr,
     src: (u64, u64),
     words: Words,
 ) {
@@ -53,7 +56,7 @@ pub(super) unsafe fn send(
     let (mut k, mut pair) = further((1, 0), rank, pairs, n);
     while k < n {
         let member = wrapped(me + k, n);
-        let slots = place(0, to.0, to.1, to.2, u32::MAX, member);
+        let slots = place(0, to.0, to.1, pes, u32::MAX, member);
         let at = pair as u64 * 8;
         // SAFETY: the caller's promise.
         unsafe {
@@ -73,9 +76,11 @@ pub(super) unsafe fn send(
 /// # Safety
 /// All that it names is valid, and nobody else uses what is written.
 #[inline(never)]
+#[allow(clippy::too_many_arguments)] // plain words
 pub(super) unsafe fn take(
     (rank, size): (u32, u32),
-    (first, end, me): (u32, u32, u32),
+    (first, end): (u32, u32),
+    me: u32,
     from: u64,
     own: u64,
     to: (u64, u64),
@@ -97,7 +102,7 @@ pub(super) unsafe fn take(
         let next = further(at, size, pairs, end);
         let more = next.0 < end;
         // SAFETY: as above.
-        let ahead = if more { unsafe { arch::load_two(slot(next)) } } else { found };
+        let ahead = if more { unsafe { arch::load_two(slot(next)) } } else { [0; 2] };
         let (member, offset) = (at.0, at.1 as u64 * 8);
         let there = to.0 + (member - first) as u64 * to.1 + offset;
         let left = words.bytes - offset;

@@ -337,7 +337,7 @@ impl<G: Group> Near<G> {
         }
         if mine.is_ok() && bytes != 0 {
             let slots = self.row(self.slots() + flight::bytes(bytes) * block as u64);
-            let to = (slots.first, slots.step, self.list());
+            let to = (slots.first, slots.step);
             let threads = (self.group.rank(), self.group.size());
             // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
             unsafe {
@@ -345,6 +345,7 @@ impl<G: Group> Near<G> {
                     threads,
                     (self.me, self.n),
                     to,
+                    self.list(),
                     (self.own(src).addr() as u64, step),
                     self.words(bytes),
                 )
@@ -377,8 +378,16 @@ impl<G: Group> Near<G> {
         let to = (dst.addr() as u64, step);
         // SAFETY: this member's slots of the last meeting, and checked objects, or scratch.
         let missed = unsafe {
-            let members = (members.0, end, self.me);
-            flight::take(threads, members, from, own, to, self.words(bytes), self.ways.state())
+            flight::take(
+                threads,
+                (members.0, end),
+                self.me,
+                from,
+                own,
+                to,
+                self.words(bytes),
+                self.ways.state(),
+            )
         };
         self.given = last;
         if last {
