@@ -34,8 +34,8 @@ const fn path(
 pub const PATHS: &[Path] = &[
     path("own memory", 1, true, &[]),
     path("own memory through the NIC", 1, true, &[("peer_path", "nic"), ("cq", "collapsed")]),
-    path("NIC, 1 queue", 3, true, &[]),
-    path("NIC, 3 queues", 3, false, &[("qps_per_peer", "3"), ("sq_depth", "8")]),
+    path("NIC, 1 queue", 3, true, &[("peer_path", "nic")]),
+    path("NIC, 3 queues", 3, false, &[("peer_path", "nic"), ("qps_per_peer", "3"), ("sq_depth", "8")]),
     path(
         "NIC, 1 queue, collapsed CQ",
         3,
@@ -44,7 +44,7 @@ pub const PATHS: &[Path] = &[
     ),
     path("direct peers", 3, false, &[("peer_path", "direct")]),
     path("2 direct peers, 1 by NIC", 3, true, &[("peer_path", "direct"), ("direct_group", "2")]),
-    path("2 NICs", 3, false, &[("nics_per_pe", "2")]),
+    path("2 NICs", 3, false, &[("peer_path", "nic"), ("nics_per_pe", "2")]),
     path(
         "2 NICs, 2 queues each",
         3,
