@@ -89,7 +89,9 @@ impl Pe {
             Comm { signals: self.alloc(needs.signals)?, barriers: Vec::new(), contexts: Vec::new() };
         let made = self.furnish(&mut comm, needs);
         if let Err(error) = made {
-            self.destroy_comm(comm)?;
+            if let Err(also) = self.destroy_comm(comm) {
+                tracing::warn!("what had been made of the communicator could not be taken back: {also}");
+            }
             return Err(error);
         }
         Ok(comm)

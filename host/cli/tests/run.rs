@@ -13,7 +13,18 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(20);
 
 fn rushmem() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rushmem"));
+    without_settings(Command::new(env!("CARGO_BIN_EXE_rushmem")))
+}
+
+/// The same, with signals that do what they do by default, whoever has these tests ignore them: a shell cannot trap what was
+/// ignored when it began.
+fn with_default_signals() -> Command {
+    let mut command = without_settings(Command::new("env"));
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_rushmem")]);
+    command
+}
+
+fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("RUSHMEM_") {
             command.env_remove(name);
@@ -244,13 +255,14 @@ fn signals_are_passed_on_and_the_second_kills() {
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
         let script =
             format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.01; done");
-        let ready = start(2, rushmem().args(["run", "-n", "2", "sh", "-c", &script]));
+        let ready = start(2, with_default_signals().args(["run", "-n", "2", "sh", "-c", &script]));
         signal(&ready.launcher, name);
         let output = ready.end();
         assert_eq!(sorted(&out(&output)), [format!("[0] got {name}"), format!("[1] got {name}")]);
         assert_eq!(code(&output), Some(0), "{}", err(&output));
 
-        let ready = start(2, rushmem().args(["run", "-n", "2", "sh", "-c", "echo ready; exec sleep 60"]));
+        let sleepers = ["run", "-n", "2", "sh", "-c", "echo ready; exec sleep 60"];
+        let ready = start(2, with_default_signals().args(sleepers));
         signal(&ready.launcher, name);
         assert_eq!(code(&ready.end()), Some(128 + number));
     }
