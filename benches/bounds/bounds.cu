@@ -208,22 +208,28 @@ __device__ void ring(const Queue &q, u64 i) {
     asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(q.doorbell), "l"(i) : "memory");
 }
 
+// Fence, record, fence, doorbell.
+template <typename Fence>
+__device__ void announce(const Queue &q, u64 i, Fence fence) {
+    fence(), record(q, i), fence(), ring(q, i);
+}
+
 // One thread that posts: entry, fence, record, fence, doorbell, and what is around them.
 __global__ void posting(Queue q, double *out) {
     volatile u64 *counter = q.state;
-    out[0] = timed([&](u64 i) { return write(q, i), release_gpu(), record(q, i), release_gpu(), ring(q, i), true; });
-    out[1] = timed([&](u64 i) { return write(q, i), release_sys(), record(q, i), release_sys(), ring(q, i), true; });
+    out[0] = timed([&](u64 i) { return write(q, i), announce(q, i, release_gpu), true; });
+    out[1] = timed([&](u64 i) { return write(q, i), announce(q, i, release_sys), true; });
     out[2] = timed([&](u64) {
         const u64 i = *counter;
         *counter = i + 1;
-        return write(q, i), release_gpu(), record(q, i), release_gpu(), ring(q, i), true;
+        return write(q, i), announce(q, i, release_gpu), true;
     });
     u64 bell = *(q.state + 32);
     out[3] = timed([&](u64) {
         const u64 i = atomicAdd(q.state + 16, 1ull);
         write(q, i);
         if (swap_if(q.state + 32, bell, bell + 1) != bell) return false;
-        release_gpu(), record(q, i), release_gpu(), ring(q, i), release_gpu();
+        announce(q, i, release_gpu), release_gpu();
         if (swap_if(q.state + 32, bell + 1, bell + 2) != bell + 1) return false;
         bell += 2;
         return true;
@@ -260,7 +266,6 @@ static void say(const char *what, double value, const char *unit) {
 }
 
 static void posts() {
-    CHECK(cudaSetDevice(0));
     Queue q;
     q.slots = static_cast<uint4 *>(device_memory(0, 64 << 10));
     q.record = static_cast<uint32_t *>(device_memory(0, 64));
@@ -287,10 +292,10 @@ static void peers() {
     }
     const Side &a = side[0], &b = side[1];
     u64 before = 0;
-    const auto both = [&](auto launch, int threads) {
+    const auto both = [&](auto launch) {
         for (int d = 0; d < 2; d++) {
             CHECK(cudaSetDevice(d));
-            launch(d, threads);
+            launch(d);
             CHECK(cudaGetLastError());
         }
         finish(2);
@@ -300,13 +305,13 @@ static void peers() {
     alone<<<1, 1>>>(a, b);
     of_block<<<1, THREADS>>>(a, b);
     finish(2);
-    both([&](int d, int n) { signals<false><<<1, n>>>(side[d], side[1 - d], before, d == 0, 5); }, 1);
-    both([&](int d, int n) { signals<true><<<1, n>>>(side[d], side[1 - d], before, d == 0, 6); }, 1);
-    both([&](int d, int n) { messages<<<1, n>>>(side[d], side[1 - d], before, d == 0, 7, 1024 / 16); }, THREADS);
-    both([&](int d, int n) { messages<<<1, n>>>(side[d], side[1 - d], before, d == 0, 8, 65536 / 16); }, THREADS);
-    both([&](int d, int n) { meetings<true><<<1, n>>>(side[d], side[1 - d], before, 9); }, THREADS);
-    both([&](int d, int n) { meetings<false><<<1, n>>>(side[d], side[1 - d], before, 10); }, THREADS);
-    both([&](int d, int n) { cells<<<1, n>>>(side[d], side[1 - d], 11); }, THREADS);
+    both([&](int d) { signals<false><<<1, 1>>>(side[d], side[1 - d], before, d == 0, 5); });
+    both([&](int d) { signals<true><<<1, 1>>>(side[d], side[1 - d], before, d == 0, 6); });
+    both([&](int d) { messages<<<1, THREADS>>>(side[d], side[1 - d], before, d == 0, 7, 1024 / 16); });
+    both([&](int d) { messages<<<1, THREADS>>>(side[d], side[1 - d], before, d == 0, 8, 65536 / 16); });
+    both([&](int d) { meetings<true><<<1, THREADS>>>(side[d], side[1 - d], before, 9); });
+    both([&](int d) { meetings<false><<<1, THREADS>>>(side[d], side[1 - d], before, 10); });
+    both([&](int d) { cells<<<1, THREADS>>>(side[d], side[1 - d], 11); });
 
     const char *what[] = {
         "fence at system scope, with nothing outstanding",
@@ -324,7 +329,6 @@ static void peers() {
     };
     for (int row = 0; row < 12; row++) say(what[row], a.out[row] / 1e3, "us");
 
-    CHECK(cudaSetDevice(0));
     auto *from = static_cast<uint4 *>(device_memory(0, big)), *to = static_cast<uint4 *>(device_memory(1, big));
     CHECK(cudaSetDevice(0));
     cudaEvent_t begin, end;

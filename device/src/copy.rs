@@ -10,14 +10,22 @@ use crate::group::Group;
 ///
 /// An aligned word of the element's alignment is read and written at once, and nothing is touched beside the elements.
 ///
-/// `one_of_many` says that the group goes on to the next transfer without a barrier.
-///
 /// # Safety
 /// Both ends are valid for `len` elements and aligned for `T`, and do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn copy<T: Pod, G: Group>(
+pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_one(group, false, to, from, len) }
+}
+
+/// As [`copy`]; `of_many` says that the group goes on to the next transfer without a barrier.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     group: G,
-    one_of_many: bool,
+    of_many: bool,
     to: *mut T,
     from: *const T,
     len: usize,
@@ -26,7 +34,7 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(
     let mut share = Share { rank: group.rank() as usize, of: group.size() as usize };
     if (to.addr() | from.addr() | bytes) & 15 == 0 && bytes <= share.of * 16 {
         // The smallest, where the call would take as long as the rest.
-        if one_of_many {
+        if of_many {
             share = share.turned(to.addr());
         }
         // SAFETY: aligned; the caller's promise.

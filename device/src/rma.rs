@@ -20,7 +20,7 @@ use rushmem_mlx5::{Inline, Wqe};
 
 use crate::abi::{DevAddr, QpEntry, ctx_flags};
 use crate::arch::{self, SysWord};
-use crate::copy::{copy, copy_part};
+use crate::copy::{copy_one, copy_part};
 use crate::ctx::Ctx;
 use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
@@ -220,18 +220,15 @@ impl<S: Sharing> Ctx<S> {
             group.sync();
         }
         if let Some((there, here)) = self.quick_places(remote, local, pe) {
+            let goes_on = G::READY && !complete;
             // SAFETY: both are inside of their heaps.
             unsafe {
                 match direction {
-                    Direction::Put => {
-                        copy(group, G::READY && !complete, there, here.cast_const(), local.len())
-                    }
-                    Direction::Get => {
-                        copy(group, G::READY && !complete, here, there.cast_const(), local.len())
-                    }
+                    Direction::Put => copy_one(group, goes_on, there, here.cast_const(), local.len()),
+                    Direction::Get => copy_one(group, goes_on, here, there.cast_const(), local.len()),
                 }
             }
-            if complete || !G::READY {
+            if !goes_on {
                 group.sync();
             }
             return Ok(None);

@@ -198,7 +198,7 @@ impl<S: Sharing> Ctx<S> {
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
         {
             // SAFETY: both are inside of their heaps.
-            unsafe { copy(group, false, there, here.cast_const(), src.len()) };
+            unsafe { copy(group, there, here.cast_const(), src.len()) };
             // It cannot fail, and the source has been read: nobody waits for the leader.
             return self.signalled(group, signal, op, value, pe);
         }

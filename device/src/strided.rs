@@ -151,7 +151,7 @@ unsafe fn copy_blocks<G: Group, T: Pod>(
             if alone {
                 arch::write(to, arch::read(from));
             } else {
-                copy(group, false, to, from.cast_const(), dst.block as usize);
+                copy(group, to, from.cast_const(), dst.block as usize);
             }
         }
         i += step;

@@ -276,7 +276,7 @@ pub(super) fn scratch_of<S>(ctx: &Ctx<S>) -> (u64, u64) {
 #[inline(always)]
 unsafe fn copy_bytes<G: Group>(group: G, to: *mut u8, from: *mut u8, bytes: u64) {
     // SAFETY: the caller's promise.
-    unsafe { copy(group, false, to, from.cast_const(), bytes as usize) }
+    unsafe { copy(group, to, from.cast_const(), bytes as usize) }
 }
 
 #[inline(always)]

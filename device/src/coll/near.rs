@@ -281,9 +281,7 @@ impl<G: Group> Near<G> {
     #[inline(always)]
     fn put(self, member: u32, dst: u64, src: u64, bytes: u64) {
         // SAFETY: parts of objects that have been checked, or of the scratch.
-        unsafe {
-            copy(self.group, false, self.theirs(member, dst), self.own(src).cast_const(), bytes as usize)
-        }
+        unsafe { copy(self.group, self.theirs(member, dst), self.own(src).cast_const(), bytes as usize) }
     }
 
     /// Copies a block of `len` elements to a member, each by one thread.
@@ -297,7 +295,7 @@ impl<G: Group> Near<G> {
             let (at, of) = ((to + i) * strides.0 * size, (from + i) * strides.1 * size);
             let (there, here) = (there.wrapping_add(at as usize), here.wrapping_add(of as usize));
             // SAFETY: elements of objects that have been checked.
-            unsafe { copy(Thread, false, there, here.cast_const(), size as usize) };
+            unsafe { copy(Thread, there, here.cast_const(), size as usize) };
             i += self.group.size() as u64;
         }
     }
