@@ -164,13 +164,12 @@ run() {
     # What needs the source tree beside it is left out.
     for heap in "${heaps[@]}"; do
         for name in $(compgen -G 'suite-*'); do
-            # Direct peers want memory of the GPUs, and most tests of the api have some. Litmus jobs wait most of the time, and
-            # run side by side; but not where the NIC's copies would queue up behind kernels that wait for them, since a GPU
-            # has so many queues and no more.
+            # Litmus jobs wait most of the time, and run side by side. Direct peers want memory of the GPUs, and most tests of
+            # the api have some.
             local threads=1 without=(--skip listed)
+            [[ $name != suite-litmus ]] || threads=8
             if [[ $heap == host ]]; then
                 [[ $name == suite-litmus ]] || continue
-                threads=8
                 without+=(--skip direct)
             fi
             suite "${name#suite-}, heap $heap" 300 "$threads" env RUSHMEM_HEAP="$heap" "./$name" "${without[@]}"

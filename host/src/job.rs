@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind};
-use crate::cuda::Cuda;
+use crate::cuda::{Cuda, gate};
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native};
 use crate::modules::Modules;
@@ -274,6 +274,8 @@ struct Site {
     on_node: u32,
     /// Number on this node of the process's first PE.
     first: u32,
+    /// This job, among those of the process.
+    job: gate::Job,
 }
 
 impl Site {
@@ -290,7 +292,7 @@ impl Site {
             check_memory(config, on_node)?;
         }
         let nics = Nics::prepare(config, &gpus, on_node)?;
-        Ok(Self { nics, gpus, on_node, first: config.local_pe.unwrap_or(0) })
+        Ok(Self { nics, gpus, on_node, first: config.local_pe.unwrap_or(0), job: gate::Job::new() })
     }
 
     /// What executes the kernels of this process's PE number `i`.
@@ -299,7 +301,7 @@ impl Site {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
             let heap = self.nics.heap(config.heap, device.attributes())?;
-            return Ok(Arc::new(Gpu::new(device, heap, sharers)?));
+            return Ok(Arc::new(Gpu::new(device, heap, sharers, self.job)?));
         }
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,

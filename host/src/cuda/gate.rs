@@ -3,10 +3,13 @@
 //! Allocating, freeing, page-locking and loading may wait, within the driver, for kernels that run, and hold up copies
 //! meanwhile. A kernel that waits for a copy of the software ConnectX would then wait until its deadline. So these calls
 //! are made while none of the process's PEs has a kernel running; a kernel may start whenever none of these calls is made.
+//! Where one is to be made, kernels start only in jobs that run some, which may be waited for: of several jobs at once,
+//! one or another would always run.
 //!
 //! Whether kernels run is asked of the queues that they were launched into. A queue is asked only after the launch has
 //! returned: before that it may say that it is idle, and be forgotten while its kernel begins.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,8 +20,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Queues are asked this often.
 const PAUSE: Duration = Duration::from_micros(100);
 
-static GATE: Gate =
-    Gate { state: Mutex::new(State { launching: 0, calls: 0, queues: Vec::new() }), changed: Condvar::new() };
+static GATE: Gate = Gate {
+    state: Mutex::new(State { launching: Vec::new(), calls: 0, waiting: 0, queues: Vec::new() }),
+    changed: Condvar::new(),
+};
+
+/// A job of this process, whose kernels may wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Job(u64);
+
+impl Job {
+    /// Another one.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// A queue of kernels.
 pub(crate) trait Runs: Send + Sync {
@@ -32,11 +49,21 @@ struct Gate {
 }
 
 struct State {
-    /// Launches that are being made.
-    launching: usize,
+    /// The jobs of launches that are being made.
+    launching: Vec<Job>,
+    /// Calls that are being made.
     calls: usize,
+    /// Calls that are to be made.
+    waiting: usize,
     /// Queues whose kernels may run.
-    queues: Vec<Arc<dyn Runs>>,
+    queues: Vec<(Job, Arc<dyn Runs>)>,
+}
+
+impl State {
+    /// Whether the job may have kernels that wait for others of its own.
+    fn runs(&self, job: Job) -> bool {
+        self.launching.contains(&job) || self.queues.iter().any(|(of, queue)| *of == job && queue.runs())
+    }
 }
 
 impl Gate {
@@ -51,16 +78,16 @@ impl Gate {
 }
 
 /// A launch is being made, until this is dropped.
-pub(crate) struct Launching(());
+pub(crate) struct Launching(Job);
 
-/// Lets a kernel be launched.
-pub(crate) fn launching() -> Launching {
+/// Lets a kernel of the job be launched.
+pub(crate) fn launching(job: Job) -> Launching {
     let mut state = GATE.lock();
-    while state.calls > 0 {
+    while state.calls > 0 || state.waiting > 0 && !state.runs(job) {
         state = GATE.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
-    state.launching += 1;
-    Launching(())
+    state.launching.push(job);
+    Launching(job)
 }
 
 impl Launching {
@@ -68,22 +95,26 @@ impl Launching {
     pub(crate) fn launched<Q: Runs + 'static>(self, queue: &Arc<Q>) {
         let queue: Arc<dyn Runs> = Arc::clone(queue) as _;
         let mut state = GATE.lock();
-        if !state.queues.iter().any(|known| Arc::ptr_eq(known, &queue)) {
-            state.queues.push(queue);
+        if !state.queues.iter().any(|(_, known)| Arc::ptr_eq(known, &queue)) {
+            state.queues.push((self.0, queue));
         }
     }
 }
 
 impl Drop for Launching {
     fn drop(&mut self) {
-        GATE.change(|state| state.launching -= 1);
+        GATE.change(|state| {
+            if let Some(made) = state.launching.iter().position(|job| *job == self.0) {
+                state.launching.swap_remove(made);
+            }
+        });
     }
 }
 
 /// Nothing more will be launched into this queue, and nothing in it runs.
 pub(crate) fn forget<Q: Runs + 'static>(queue: &Arc<Q>) {
     let queue: Arc<dyn Runs> = Arc::clone(queue) as _;
-    GATE.change(|state| state.queues.retain(|known| !Arc::ptr_eq(known, &queue)));
+    GATE.change(|state| state.queues.retain(|(_, known)| !Arc::ptr_eq(known, &queue)));
 }
 
 /// A call that may make the driver wait is being made, until this is dropped. Calls may be made at the same time.
@@ -93,9 +124,10 @@ pub(super) struct Call(());
 pub(super) fn call() -> Call {
     let begin = Instant::now();
     let mut state = GATE.lock();
+    state.waiting += 1;
     loop {
-        state.queues.retain(|queue| queue.runs());
-        if state.launching == 0 && state.queues.is_empty() {
+        state.queues.retain(|(_, queue)| queue.runs());
+        if state.launching.is_empty() && state.queues.is_empty() {
             break;
         }
         if begin.elapsed() >= PATIENCE {
@@ -104,6 +136,7 @@ pub(super) fn call() -> Call {
         }
         state = GATE.changed.wait_timeout(state, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
     }
+    state.waiting -= 1;
     state.calls += 1;
     Call(())
 }
@@ -135,9 +168,10 @@ mod tests {
     /// One test, since the gate is the process's.
     #[test]
     fn calls_and_kernels_exclude_each_other() {
+        let (mine, theirs) = (Job::new(), Job::new());
         let (one, other) = (queue(false), queue(true));
-        let launch = launching();
-        launching().launched(&other);
+        let launch = launching(mine);
+        launching(mine).launched(&other);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| drop(call()));
             // A queue that is idle says nothing about the launch that is being made.
@@ -148,13 +182,19 @@ mod tests {
             launch.launched(&one);
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());
+            // What runs may wait for a kernel of its own job, and not for one of another.
+            drop(launching(mine));
+            let held = scope.spawn(|| drop(launching(theirs)));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!held.is_finished());
             one.0.store(false, Ordering::Release);
             waiting.join().unwrap();
+            held.join().unwrap();
         });
         assert!(GATE.lock().queues.is_empty());
 
-        launching().launched(&one);
-        launching().launched(&one);
+        launching(mine).launched(&one);
+        launching(mine).launched(&one);
         assert_eq!(GATE.lock().queues.len(), 1);
         forget(&one);
         assert!(GATE.lock().queues.is_empty());
@@ -162,7 +202,7 @@ mod tests {
         let first = call();
         let second = call();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(launching()));
+            let waiting = scope.spawn(|| drop(launching(mine)));
             drop(first);
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());

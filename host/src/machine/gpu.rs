@@ -37,18 +37,19 @@ pub(crate) struct Gpu {
     heap: HeapKind,
     /// PEs that share this GPU.
     sharers: u32,
+    job: gate::Job,
 }
 
 impl Gpu {
-    /// Makes a PE's part of `device`.
+    /// Makes a part of `device` for a PE of the job.
     ///
     /// # Errors
     /// What the driver refuses.
-    pub(crate) fn new(device: Arc<Device>, heap: HeapKind, sharers: u32) -> Result<Self> {
+    pub(crate) fn new(device: Arc<Device>, heap: HeapKind, sharers: u32, job: gate::Job) -> Result<Self> {
         let stream = Arc::new(Stream::new(&device)?);
         let copies = Arc::new(CopyEngine::new(&device)?);
         let idle = Mutex::default();
-        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1) })
+        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1), job })
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Region> {
@@ -180,7 +181,7 @@ impl Machine for Gpu {
         let kept = self.idle().pop();
         let queue = match kept {
             Some(queue) => queue,
-            None => StreamQueue::new(Stream::new(&self.device)?),
+            None => StreamQueue::new(Stream::new(&self.device)?, self.job),
         };
         let outcome = queue.launch(step);
         let outcome = outcome.and_then(|()| Ok(queue.stream.wait(patience)?));
@@ -189,11 +190,11 @@ impl Machine for Gpu {
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(StreamQueue::new(Stream::new(&self.device)?)))
+        Ok(Box::new(StreamQueue::new(Stream::new(&self.device)?, self.job)))
     }
 
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(StreamQueue::new(Stream::of(&self.device, stream)?)))
+        Ok(Box::new(StreamQueue::new(Stream::of(&self.device, stream)?, self.job)))
     }
 
     fn record(&self, steps: Vec<Step>) -> Result<Recording> {
@@ -241,16 +242,17 @@ fn arguments<'a>(ctx: &'a Ctx, call: &'a Call) -> Vec<&'a [u8]> {
 /// A stream of kernels.
 struct StreamQueue {
     stream: Arc<Stream>,
+    job: gate::Job,
 }
 
 impl StreamQueue {
-    fn new(stream: Stream) -> Self {
-        Self { stream: Arc::new(stream) }
+    fn new(stream: Stream, job: gate::Job) -> Self {
+        Self { stream: Arc::new(stream), job }
     }
 
     /// Has `launch` launch something, apart from calls that would wait for it; whether it runs, and is not captured.
     fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
-        let launching = gate::launching();
+        let launching = gate::launching(self.job);
         launch()?;
         // What is captured does not run, and a stream that captures cannot be asked.
         let runs = !self.stream.is_capturing()?;

@@ -1,7 +1,7 @@
 //! RDMA devices: which there are, and which PE uses which.
 
 use crate::config::{Config, HeapKind, Nic};
-use crate::cuda::{Attributes, Cuda};
+use crate::cuda::{Attributes, Cuda, gate};
 use crate::machine::{Gpu, Machine, Native};
 use crate::provider::nearest::{Distance, Place, deal, distance};
 use crate::provider::rdma::{self, Candidate, Rdma};
@@ -75,7 +75,9 @@ impl Hardware {
     /// What the device or the GPU refuses.
     pub(crate) fn doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
         let machine: Box<dyn Machine> = match gpu {
-            Some(ordinal) => Box::new(Gpu::new(Cuda::load()?.device(ordinal)?, config.heap, 1)?),
+            Some(ordinal) => {
+                Box::new(Gpu::new(Cuda::load()?.device(ordinal)?, config.heap, 1, gate::Job::new())?)
+            }
             None => Box::new(Native::new(native::Options::default(), 1)),
         };
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
