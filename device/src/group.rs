@@ -38,7 +38,7 @@ pub trait Group: Copy + sealed::Sealed {
         self.leader()
     }
     /// What the aide gave, and what the leader or the aide gave, for all threads of the group; as [`Group::cast_any`].
-    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64);
+    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
     /// The same threads, for calls that need no barrier.
     #[inline(always)]
     fn ready(self) -> Ready<Self> {
@@ -221,8 +221,8 @@ impl Group for Thread {
         (vote, value)
     }
     #[inline(always)]
-    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
-        (two.unwrap_or((0, 0)), one.unwrap_or(0))
+    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        (one.unwrap_or(0), other.unwrap_or(0))
     }
 }
 
@@ -275,18 +275,17 @@ impl Group for Warp {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
-        shuffle_both(self.mask(), two, one, 0)
+    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        shuffle_both(self.mask(), one, other, 0)
     }
 }
 
 /// [`Group::cast_both`] of lanes of `mask` with the leader `first`, which is the aide too.
 #[inline(always)]
 #[track_caller]
-fn shuffle_both(mask: u32, two: Option<(u64, u64)>, one: Option<u64>, first: u32) -> ((u64, u64), u64) {
-    let ((a, b), c) = (two.unwrap_or((0, 0)), one.unwrap_or(0));
-    let cast = |value| arch::shuffle(mask, value, first);
-    ((cast(a), cast(b)), cast(c))
+fn shuffle_both(mask: u32, one: Option<u64>, other: Option<u64>, first: u32) -> (u64, u64) {
+    let cast = |value: Option<u64>| arch::shuffle(mask, value.unwrap_or(0), first);
+    (cast(one), cast(other))
 }
 
 impl Tile {
@@ -347,8 +346,8 @@ impl Group for Tile {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
-        shuffle_both(self.mask(), two, one, self.first())
+    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        shuffle_both(self.mask(), one, other, self.first())
     }
 }
 
@@ -382,8 +381,8 @@ impl<G: Group> Group for Ready<G> {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
-        self.0.cast_both(two, one)
+    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        self.0.cast_both(one, other)
     }
 }
 
@@ -447,8 +446,8 @@ impl Group for Block {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, two: Option<(u64, u64)>, one: Option<u64>) -> ((u64, u64), u64) {
-        let ((), two, one) = arch::block_cast(two, one, || self.sync());
-        (two, one)
+    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        let ((), one, other) = arch::block_cast(one, other, || self.sync());
+        (one, other)
     }
 }

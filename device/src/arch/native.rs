@@ -40,7 +40,7 @@ pub trait Lane {
     /// The block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
     /// Words of the block: all its lanes get the same ones.
-    fn cast_words(&self) -> &Cell<((u64, u64), u64)>;
+    fn cast_words(&self) -> &Cell<(u64, u64)>;
     /// A waiting loop begins. An executor that gives the CPU away while nothing gets on learns here that this lane did.
     fn wait_begins(&self) {}
 }
@@ -129,20 +129,16 @@ pub fn sync_block() {
     block_any(false);
 }
 
-/// The values that one thread of the block gave, and the one of another: `meet` is a barrier, whose result comes with them.
+/// What one thread of the block gave, and what another did: `meet` is a barrier, whose result comes with them.
 /// There is another one between any two calls: nobody gives values before all have the last ones.
-pub fn block_cast<R>(
-    two: Option<(u64, u64)>,
-    one: Option<u64>,
-    meet: impl FnOnce() -> R,
-) -> (R, (u64, u64), u64) {
+pub fn block_cast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     lane(|l| {
-        let (before, last) = l.cast_words().get();
-        l.cast_words().set((two.unwrap_or(before), one.unwrap_or(last)));
+        let (a, b) = l.cast_words().get();
+        l.cast_words().set((one.unwrap_or(a), other.unwrap_or(b)));
     });
     let met = meet();
-    let (two, one) = lane(|l| l.cast_words().get());
-    (met, two, one)
+    let (a, b) = lane(|l| l.cast_words().get());
+    (met, a, b)
 }
 
 #[track_caller]
@@ -153,6 +149,11 @@ fn gather(mask: u32, value: u64) -> [u64; 32] {
 
 /// The same value: see the GPU's.
 pub fn lone(value: u64) -> u64 {
+    value
+}
+
+/// The same value: see the GPU's.
+pub fn meanwhile(value: u64) -> u64 {
     value
 }
 

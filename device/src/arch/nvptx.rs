@@ -98,33 +98,28 @@ pub fn sync_block() {
     unsafe { barrier_sync(0) }
 }
 
-core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[3];");
+core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[2];");
 
-/// The values that one thread of the block gave, and the one of another: `meet` is a barrier, whose result comes with them.
+/// What one thread of the block gave, and what another did: `meet` is a barrier, whose result comes with them.
 /// There is another one between any two calls: nobody gives values before all have the last ones.
 #[inline(always)]
-pub fn block_cast<R>(
-    two: Option<(u64, u64)>,
-    one: Option<u64>,
-    meet: impl FnOnce() -> R,
-) -> (R, (u64, u64), u64) {
-    if let Some((a, b)) = two {
-        // SAFETY: words of the block's own; nobody reads them before the barrier below.
-        unsafe { asm!("st.shared.v2.b64 [rushmem_cast], {{{a}, {b}}};", a = in(reg64) a, b = in(reg64) b) };
+pub fn block_cast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
+    if let Some(a) = one {
+        // SAFETY: a word of the block's own; nobody reads it before the barrier below.
+        unsafe { asm!("st.shared.b64 [rushmem_cast], {a};", a = in(reg64) a) };
     }
-    if let Some(c) = one {
+    if let Some(b) = other {
         // SAFETY: as above.
-        unsafe { asm!("st.shared.b64 [rushmem_cast+16], {c};", c = in(reg64) c) };
+        unsafe { asm!("st.shared.b64 [rushmem_cast+8], {b};", b = in(reg64) b) };
     }
     let met = meet();
-    let (a, b, c);
+    let (a, b);
     // SAFETY: written before the barrier above, and by nobody before the next one. What is not used is not loaded.
     unsafe {
-        asm!("ld.shared.v2.b64 {{{a}, {b}}}, [rushmem_cast];",
-            a = out(reg64) a, b = out(reg64) b, options(pure, readonly, nostack));
-        asm!("ld.shared.b64 {c}, [rushmem_cast+16];", c = out(reg64) c, options(pure, readonly, nostack));
+        asm!("ld.shared.b64 {a}, [rushmem_cast];", a = out(reg64) a, options(pure, readonly, nostack));
+        asm!("ld.shared.b64 {b}, [rushmem_cast+8];", b = out(reg64) b, options(pure, readonly, nostack));
     }
-    (met, (a, b), c)
+    (met, a, b)
 }
 
 /// The same value, of which the assembler does not know that it is the same for all lanes. An addend that is would be added up
@@ -136,6 +131,17 @@ pub fn lone(value: u64) -> u64 {
     unsafe {
         asm!("{{ .reg .u32 t; .reg .u64 w; mov.u32 t, %tid.x; shr.u32 t, t, 10; cvt.u64.u32 w, t; add.u64 {v}, {value}, w; }}",
             value = in(reg64) value, v = out(reg64) v, options(pure, nomem, nostack))
+    }
+    v
+}
+
+/// The same value, which is there before what follows: it is made while what was asked for before is on its way.
+#[inline(always)]
+pub fn meanwhile(value: u64) -> u64 {
+    let v;
+    // SAFETY: a copy of a register.
+    unsafe {
+        asm!("mov.b64 {v}, {value};", value = in(reg64) value, v = out(reg64) v, options(nomem, nostack))
     }
     v
 }

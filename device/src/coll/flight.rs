@@ -5,14 +5,18 @@
 //! A block of data takes a pair of words for each 8 bytes of it. Members have two sets of slots for such blocks, by turns, as
 //! there are words of meetings: who writes to a set for meeting `k` has heard all others come to meeting `k - 1`, and they
 //! came there with call `k - 2` behind them, whose slots these were: they have the data of every word that they waited for.
-//! Each sender writes to blocks of its own; if members mean different calls, blocks may overlap, but then nobody reads
-//! them. Nothing else is ever stored in slots, so that a flag is one, and a set never holds that of a meeting to come.
+//! Each sender writes to blocks of its own; if members mean different calls, blocks may overlap, and the meeting fails, whatever
+//! was read. Nothing else is ever stored in slots, so that a flag is one, and a set never holds that of a meeting to come.
 
 use crate::abi::DevAddr;
-use crate::arch;
+use crate::arch::{self, Scope, Sys};
 use crate::coll::call::wrapped;
 use crate::coll::fold::place;
+use crate::error::Error;
 use crate::wait::Watch;
+
+/// A member, and a pair of its block.
+type Place = (u32, u32);
 
 /// A block of data, and what marks its words.
 #[derive(Clone, Copy)]
@@ -24,8 +28,27 @@ pub(super) struct Words {
 impl Words {
     /// Pairs of words in the slots; at least one, though without data nobody stores it.
     #[inline(always)]
-    fn pairs(self) -> u32 {
+    pub(super) fn pairs(self) -> u32 {
         (self.bytes.div_ceil(8) as u32).max(1)
+    }
+
+    /// Data as it lies in slots.
+    #[inline(always)]
+    fn flagged(self, data: u64) -> [u64; 2] {
+        let flag = (self.flag as u64) << 32;
+        [data & 0xffff_ffff | flag, data >> 32 | flag]
+    }
+
+    /// True if both words of a pair are of this meeting.
+    #[inline(always)]
+    fn are_both(self, pair: [u64; 2]) -> bool {
+        self.is_of(pair[0]) & self.is_of(pair[1])
+    }
+
+    /// True if a word, of data or of the meeting itself, is of this meeting.
+    #[inline(always)]
+    fn is_of(self, word: u64) -> bool {
+        (word >> 32) as u32 == self.flag
     }
 }
 
@@ -61,9 +84,7 @@ pub(super) unsafe fn send(
         // SAFETY: the caller's promise.
         unsafe {
             let data = load(src.0 + member as u64 * src.1 + at, words.bytes - at);
-            let flag = (words.flag as u64) << 32;
-            let both = [data & 0xffff_ffff | flag, data >> 32 | flag];
-            arch::store_two(DevAddr(slots + 2 * at).ptr(), both);
+            arch::store_two(DevAddr(slots + 2 * at).ptr(), words.flagged(data));
         }
         (k, pair) = further((k, pair), size, pairs, n);
     }
@@ -72,6 +93,9 @@ pub(super) unsafe fn send(
 /// Takes the blocks of the members from `first` to `end` out of the slots that begin at `from`: to `to.0`, and for each further
 /// member `to.1` bytes further on. The block of `me` comes from `own`, or not at all if that is 0. Returns 0, or the code of
 /// what came instead of a word, and above its 8 bits the member's number.
+///
+/// `told` is where the words of the meeting are, that of the first member first, and what they say if all mean the same. Nothing
+/// is waited for of one who says something else.
 ///
 /// # Safety
 /// All that it names is valid, and nobody else uses what is written.
@@ -85,52 +109,89 @@ pub(super) unsafe fn take(
     own: u64,
     to: (u64, u64),
     words: Words,
+    told: (u64, u64),
     state: DevAddr,
 ) -> u64 {
     let pairs = words.pairs();
-    let slot = |(member, pair): (u32, u32)| {
-        DevAddr(from + ((member - first) as u64 * pairs as u64 + pair as u64) * 16).ptr()
+    // What a place holds, with flags; of this member's own block, its data.
+    // SAFETY: of this and all that follows: the caller's promise.
+    let look = |(member, pair): Place| unsafe {
+        if member >= end || member == me {
+            let offset = pair as u64 * 8;
+            let there = member == me && own != 0;
+            return words.flagged(if there { load(own + offset, words.bytes - offset) } else { 0 });
+        }
+        arch::load_two(DevAddr(from + ((member - first) as u64 * pairs as u64 + pair as u64) * 16).ptr())
     };
-    let mut at = further((first, 0), rank, pairs, end);
-    if at.0 >= end {
+    let put = |(member, pair): Place, [low, high]: [u64; 2]| {
+        if member < end && (member != me || own != 0) {
+            let offset = pair as u64 * 8;
+            let there = to.0 + (member - first) as u64 * to.1 + offset;
+            // SAFETY: as above.
+            unsafe { store(there, words.bytes - offset, low & 0xffff_ffff | high << 32) };
+        }
+    };
+    let mut a = further((first, 0), rank, pairs, end);
+    if a.0 >= end {
         return 0;
     }
-    // SAFETY: of this and all that follows: the caller's promise.
-    let mut found = unsafe { arch::load_two(slot(at)) };
-    loop {
-        // The next pair is on its way while this one is looked at.
-        let next = further(at, size, pairs, end);
-        let more = next.0 < end;
-        // SAFETY: as above.
-        let ahead = if more { unsafe { arch::load_two(slot(next)) } } else { [0; 2] };
-        let (member, offset) = (at.0, at.1 as u64 * 8);
-        let there = to.0 + (member - first) as u64 * to.1 + offset;
-        let left = words.bytes - offset;
-        if member != me {
-            let mut watch = Watch::new(state);
-            while (found[0] >> 32) as u32 != words.flag || (found[1] >> 32) as u32 != words.flag {
-                if let Err(error) = watch.turn() {
-                    return error as u64 | (member as u64) << 8;
-                }
-                // SAFETY: as above.
-                found = unsafe { arch::load_two(slot(at)) };
+    // What a member says that has not sent its data yet.
+    // SAFETY: as above.
+    let says = |member: u32| unsafe { Sys::load_relaxed(DevAddr(told.0).add(member as u64 * 8).ptr()) };
+    let differs = |says: u64| words.is_of(says) && says as u32 != told.1 as u32;
+    let mut watch = Watch::new(state);
+    if pairs * (end - first) <= size {
+        // One for each thread, at most.
+        let found = loop {
+            let (says, found) = (says(a.0), look(a));
+            if words.are_both(found) {
+                break found;
             }
-            // SAFETY: as above.
-            unsafe { store(there, left, found[0] & 0xffff_ffff | found[1] << 32) };
-        } else if own != 0 {
-            // SAFETY: as above.
-            unsafe { store(there, left, load(own + offset, left)) };
-        }
-        if !more {
-            return 0;
-        }
-        (at, found) = (next, ahead);
+            if let Err(error) = if differs(says) { Err(Error::TeamMismatch) } else { watch.turn() } {
+                return error as u64 | (a.0 as u64) << 8;
+            }
+        };
+        put(a, found);
+        return 0;
     }
+    let next = |place| further(place, size, pairs, end);
+    while a.0 < end {
+        // Four are on their way at once.
+        let b = next(a);
+        let c = next(b);
+        let d = next(c);
+        let mut late = a.0;
+        let (at_a, at_b, at_c, at_d) = loop {
+            let (says, found) = (says(late), (look(a), look(b), look(c), look(d)));
+            let missing = if !words.are_both(found.0) {
+                a.0
+            } else if !words.are_both(found.1) {
+                b.0
+            } else if !words.are_both(found.2) {
+                c.0
+            } else if !words.are_both(found.3) {
+                d.0
+            } else {
+                break found;
+            };
+            let wrong = missing == late && differs(says);
+            if let Err(error) = if wrong { Err(Error::TeamMismatch) } else { watch.turn() } {
+                return error as u64 | (missing as u64) << 8;
+            }
+            late = missing;
+        };
+        put(a, at_a);
+        put(b, at_b);
+        put(c, at_c);
+        put(d, at_d);
+        a = next(d);
+    }
+    0
 }
 
 /// The place so many pairs further on, where each member has `pairs`; or one of member `end`.
 #[inline(always)]
-fn further((member, pair): (u32, u32), by: u32, pairs: u32, end: u32) -> (u32, u32) {
+fn further((member, pair): Place, by: u32, pairs: u32, end: u32) -> Place {
     let (mut member, mut pair) = (member, pair + by);
     while pair >= pairs && member < end {
         (member, pair) = (member + 1, pair - pairs);

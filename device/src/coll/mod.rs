@@ -5,10 +5,10 @@
 //! again at once. All of them call with the same arguments, but for sources that only they read.
 //!
 //! Every call has a meeting, in which the members prove to each other that they mean the same call (see
-//! [`call`], and [`near`] where nothing goes through a NIC). So no destination changes before all have come, and a member
-//! that differs is an error of all of them, which leaves the team as usable as before. The result is complete, and sources and destinations may be reused, when a
-//! call returns. Zero elements are legal, and so is a team of one. [`Ctx::alltoall_ll`](crate::Ctx::alltoall_ll) alone does
-//! without meetings.
+//! [`call`], and [`near`] where nothing goes through a NIC). So nobody writes to a destination of another's before that one has
+//! come, and a member that differs is an error of all of them, which leaves the team as usable as before; the destinations hold
+//! anything then. The result is complete, and sources and destinations may be reused, when a call returns. Zero elements are
+//! legal, and so is a team of one. [`Ctx::alltoall_ll`](crate::Ctx::alltoall_ll) alone does without meetings.
 //!
 //! | call | writes | may overlap |
 //! |---|---|---|

@@ -6,9 +6,9 @@
 //! **Meeting.** Each member stores its word at all others, after a fence, and waits for theirs: a lane for each. The words
 //! are those of [`call`](super::call), so that calls of both kinds meet.
 //!
-//! **Small calls** take one flight, without a fence: see [`flight`]. Data and word travel at once, and what has come goes to
-//! the destination after the meeting. So nobody's destination changes before all have come, and no arguments but one's own
-//! are believed before.
+//! **Small calls** take one flight, without a fence: see [`flight`]. Data and word travel at once. Each member writes to its own
+//! destination alone, by its own arguments, while it hears the others; if they mean something else, what is there then is of no
+//! use.
 //!
 //! **Others** meet, write straight to the destinations, or read from the sources, and meet again.
 //!
@@ -35,11 +35,34 @@ use crate::error::{Detail, Error, Result, outcome, record};
 use crate::group::{Group, Thread, agree};
 use crate::team::Team;
 
+/// What a member of a small call sends to each of the others: `bytes` from `src`, or `step` bytes further on for each receiver,
+/// to block `block` of the receiver's slots. Nothing, if there are none.
+struct Sends {
+    src: u64,
+    step: u64,
+    block: u32,
+    bytes: u64,
+}
+
+/// What it takes from the members from one to the next, whose blocks are the first of its slots: `bytes` of each, to `dst`, and
+/// for each further one `step` bytes further on. Its own block comes from `own`, if it is not there.
+struct Takes {
+    dst: u64,
+    step: u64,
+    members: (u32, u32),
+    own: Option<u64>,
+    bytes: u64,
+}
+
 /// A call in progress.
 #[derive(Clone, Copy)]
 struct Near<G> {
     group: G,
     ways: Ways,
+    /// What this member means by the call.
+    said: u32,
+    /// The heap offset of the slots, two sets of them, and the bytes of one: of a call that may be a small one.
+    slots: Pair,
     n: u32,
     me: u32,
     /// The PE of member 0, and the step from one to the next.
@@ -53,18 +76,21 @@ struct Near<G> {
 }
 
 impl<G: Group> Near<G> {
-    /// Takes the team for this group, and does `check` of the number of members and this one's: what that returned, all threads
-    /// get. If it `fences`, what all threads of the group stored before is there for who hears of the next meeting.
-    /// [`Near::end`] gives the team back.
+    /// Takes the team for this group, and does `check` of the number of members, this one's, and whether the arguments are
+    /// `plain`; what that returned, all threads get. `says` is what this member means by the call. If it `fences`, what all threads
+    /// of the group stored before is there for who hears of the next meeting. [`Near::end`] gives the team back.
     #[inline(always)]
     #[track_caller]
     fn begin(
         group: G,
         ways: Ways,
         fences: bool,
-        check: impl FnOnce(u32, u32) -> Result,
+        says: impl FnOnce() -> u32,
+        plain: impl FnOnce() -> bool,
+        check: impl FnOnce(u32, u32, bool) -> Result,
     ) -> Result<(Self, Result)> {
-        let (call, mine) = Self::begin_with(group, ways, fences, |n, me| check(n, me).map(|()| 0))?;
+        let check = |n, me, plain| check(n, me, plain).map(|()| 0);
+        let (call, mine) = Self::begin_with(group, ways, fences, says, plain, check)?;
         Ok((call, mine.map(|_| ())))
     }
 
@@ -76,50 +102,50 @@ impl<G: Group> Near<G> {
         group: G,
         ways: Ways,
         fences: bool,
-        check: impl FnOnce(u32, u32) -> Result<u64>,
+        says: impl FnOnce() -> u32,
+        plain: impl FnOnce() -> bool,
+        check: impl FnOnce(u32, u32, bool) -> Result<u64>,
     ) -> Result<(Self, Result<u64>)> {
+        let desc = ways.desc();
+        // SAFETY: the host made the entry, of whichever team; what is read does not change while the team is one.
+        let ([me, n, start, stride], [generation, ..]) =
+            unsafe { (arch::load16(desc.cast()), arch::load16(desc.cast::<[u32; 4]>().add(1))) };
         group.sync();
         if fences && group.front().is_some() {
             Sys::release();
         }
-        // Where the leader's warp does not fence, it checks the arguments meanwhile.
-        let checks = if fences { group.aide() } else { group.leader() };
-        let (mut team, mut mine) = (None, None);
-        if group.aide() || checks {
-            let desc = ways.desc();
-            // SAFETY: the host made the entry; only atomics touch the word, and what else is read of it does not change while
-            // the team is one.
-            let (word, [me, n, start, stride], generation) = unsafe {
-                let word = if group.aide() { ask(desc) } else { 0 };
-                (word, arch::load16(desc.cast()), (*desc).generation)
-            };
-            if checks {
-                // Of another team, they mean nothing.
-                let right = generation == ways.team.generation();
-                mine = Some(match if right { check(n, me) } else { Ok(0) } {
-                    Ok(number) => number << 8,
-                    Err(error) => error as u64,
-                });
-            }
-            if group.aide() {
-                // SAFETY: as above, and this thread has asked.
-                let told = match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
-                    Ok(number) => number << 8,
-                    Err(error) => error as u64,
-                };
-                let field = |value: u32, k: u32| (value as u64 & 0xffff) << (16 * k);
-                team = Some((told, field(n, 0) | field(me, 1) | field(start, 2) | field(stride, 3)));
-            }
+        // SAFETY: as above.
+        let word = if group.aide() { unsafe { ask(desc) } } else { 0 };
+        // All that needs no answer, while it is on its way.
+        let said = arch::meanwhile(says() as u64) as u32;
+        let mut slots = (0, 0);
+        if !fences {
+            slots = ways.scratch();
+            slots = (arch::meanwhile(slots.0), arch::meanwhile(slots.1));
         }
-        let ((told, team), mine) = group.cast_both(team, mine);
+        // Where the leader's warp does not fence, it checks the arguments. Of another team, they mean nothing.
+        let mut mine = None;
+        if if fences { group.aide() } else { group.leader() } {
+            let plain = arch::meanwhile(plain() as u64) != 0;
+            let right = generation == ways.team.generation();
+            mine = Some(match if right { check(n, me, plain) } else { Ok(0) } {
+                Ok(number) => number << 8,
+                Err(error) => error as u64,
+            });
+        }
+        let mut told = None;
+        if group.aide() {
+            // SAFETY: the host made the entry, and this thread has asked.
+            told = Some(match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
+                Ok(number) => number << 8,
+                Err(error) => error as u64,
+            });
+        }
+        let (told, mine) = group.cast_both(told, mine);
         outcome(told as u32 & 0xff)?;
-        let field = |k: u32| team >> (16 * k) & 0xffff;
-        let pes = (field(2) as u32, field(3) as i16 as i32 as u32);
-        let (n, me) = (field(0) as u32, field(1) as u32);
-        Ok((
-            Self { group, ways, n, me, pes, number: told >> 8, fenced: fences, given: false },
-            outcome(mine as u32 & 0xff).map(|()| mine >> 8),
-        ))
+        let (number, pes) = (told >> 8, (start, stride));
+        let call = Self { group, ways, said, slots, n, me, pes, number, fenced: fences, given: false };
+        Ok((call, outcome(mine as u32 & 0xff).map(|()| mine >> 8)))
     }
 
     /// Ends the call, if its last barrier has not.
@@ -148,12 +174,12 @@ impl<G: Group> Near<G> {
         }
     }
 
-    /// Waits until all members have come, and meant the same: `said`, of 31 bits, or that something is wrong with their own
-    /// arguments, which is `mine`. What all threads of the group stored before, to whatever memory, is there for them.
+    /// Waits until all members have come, and meant the same, or that something is wrong with their own arguments, which is
+    /// `mine`. What all threads of the group stored before, to whatever memory, is there for them.
     #[inline(always)]
     #[track_caller]
-    fn meet(&mut self, said: u32, mine: Result) -> Result {
-        self.meeting(said, mine, |_, _| (), false)
+    fn meet(&mut self, mine: Result) -> Result {
+        self.meeting(mine, |_, _| (), false)
     }
 
     /// The last meeting, when all has been done but what the threads that have nothing to do with it do `meanwhile`, given
@@ -163,13 +189,14 @@ impl<G: Group> Near<G> {
     #[track_caller]
     fn meet_last(&mut self, meanwhile: impl Fn(Self, u32, u32)) -> Result {
         let call = *self;
-        self.meeting(self.ways.says(kind::STEP, [0; 4]), Ok(()), |rank, of| meanwhile(call, rank, of), true)
+        self.said = self.ways.says(kind::STEP, [0; 4]);
+        self.meeting(Ok(()), |rank, of| meanwhile(call, rank, of), true)
     }
 
     /// What both of them are made of. The barrier of the `last` one gives the team back.
     #[inline(always)]
     #[track_caller]
-    fn meeting(&mut self, said: u32, mine: Result, meanwhile: impl Fn(u32, u32), last: bool) -> Result {
+    fn meeting(&mut self, mine: Result, meanwhile: impl Fn(u32, u32), last: bool) -> Result {
         self.number += 1;
         let (rank, size) = (self.group.rank(), self.group.size());
         let spare = size.saturating_sub(self.group.front_size());
@@ -182,8 +209,8 @@ impl<G: Group> Near<G> {
                 if !self.fenced {
                     Sys::release();
                 }
-                self.tell(front, said, mine);
-                self.hear(front, said, mine)
+                self.tell(front, mine);
+                self.hear(front, mine)
             }
             None => {
                 meanwhile(rank - (size - spare), spare);
@@ -201,9 +228,9 @@ impl<G: Group> Near<G> {
     /// Stores this member's word of the meeting at all others, a lane for each. If it is to speak for what was stored
     /// before, there was a fence of these lanes.
     #[inline(always)]
-    fn tell<F: Group>(self, front: F, said: u32, mine: Result) {
+    fn tell<F: Group>(self, front: F, mine: Result) {
         let (base, stride) = self.ways.near;
-        let said = if mine.is_err() { WRONG } else { said };
+        let said = if mine.is_err() { WRONG } else { self.said };
         let at = self.word_of(self.me);
         let mut member = front.rank();
         loop {
@@ -231,14 +258,15 @@ impl<G: Group> Near<G> {
     /// Waits for the words of the others, a lane for each, and compares them.
     #[inline(always)]
     #[track_caller]
-    fn hear<F: Group>(self, front: F, said: u32, mine: Result) -> Result {
+    fn hear<F: Group>(self, front: F, mine: Result) -> Result {
         // The first member that is not as it should be: how, and what it said.
         let mut odd = u32::MAX;
         let mut member = front.rank();
         let (how, heard) = loop {
-            let here = DevAddr(self.ways.heap.0).add(self.word_of(member.min(self.n - 1))).ptr();
-            let (how, heard) = await_word(self.ways.state(), self.is_other(member), here, self.number, said);
-            if how != 0 || heard as u32 != said {
+            let here = DevAddr(self.here(self.word_of(member.min(self.n - 1)))).ptr();
+            let (how, heard) =
+                await_word(self.ways.state(), self.is_other(member), here, self.number, self.said);
+            if how != 0 || heard as u32 != self.said {
                 odd = member;
             }
             member += front.size();
@@ -269,6 +297,12 @@ impl<G: Group> Near<G> {
     #[inline(always)]
     fn own(self, offset: u64) -> *mut u8 {
         self.ways.ctx().address(offset)
+    }
+
+    /// Where the heap itself is at an offset.
+    #[inline(always)]
+    fn here(self, offset: u64) -> u64 {
+        self.ways.heap.0 + offset
     }
 
     /// Where another member's heap is at an offset.
@@ -312,92 +346,63 @@ impl<G: Group> Near<G> {
     /// True if a call is a small one that brings a member `blocks` blocks of so many bytes.
     #[inline(always)]
     fn is_small(self, blocks: u32, bytes: u64) -> bool {
-        let (_, most) = self.ways.scratch();
-        flight::bytes(bytes).saturating_mul(blocks as u64) <= most
+        flight::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
     }
 
-    /// The meeting of a small call, on the way of its data: `bytes` from `src` for each of the others, or `step` bytes further on
-    /// for each receiver, go to block `block` of the receiver's slots. Nothing goes, if there are none.
+    /// The meeting of a small call, with its data. If it fails, this member may have taken some of it.
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments)] // plain words
-    fn meet_with(
-        &mut self,
-        said: u32,
-        mine: Result,
-        (src, step): (u64, u64),
-        block: u32,
-        bytes: u64,
-    ) -> Result {
+    fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes) -> Result {
         self.number += 1;
+        let (rank, size) = (self.group.rank(), self.group.size());
         if let Some(front) = self.group.front() {
-            self.tell(front, said, mine);
+            self.tell(front, mine);
         }
-        if mine.is_ok() && bytes != 0 {
-            let slots = self.row(self.slots() + flight::bytes(bytes) * block as u64);
-            let to = (slots.first, slots.step);
-            let threads = (self.group.rank(), self.group.size());
+        if mine.is_ok() && sends.bytes != 0 {
+            let to = self.others(self.slots() + flight::bytes(sends.bytes) * sends.block as u64);
+            let src = (self.own(sends.src).addr() as u64, sends.step);
             // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
             unsafe {
-                flight::send(
-                    threads,
-                    (self.me, self.n),
-                    to,
-                    self.list(),
-                    (self.own(src).addr() as u64, step),
-                    self.words(bytes),
-                )
+                flight::send((rank, size), (self.me, self.n), to, self.list(), src, self.words(sends.bytes))
             }
         }
         let met = match self.group.front() {
-            Some(front) => self.hear(front, said, mine),
+            Some(front) => self.hear(front, mine),
             None => Ok(()),
         };
-        agree(self.group, met)
-    }
-
-    /// Takes what has come with the meeting from the members from `first` to `end`, whose blocks are the first of the slots:
-    /// to `dst`, and for each further one `step` bytes further on. This member's own block comes from `own`, unless that is 0.
-    /// If it is the `last` step of the call, its barrier gives the team back.
-    #[inline(always)]
-    #[track_caller]
-    fn take(
-        &mut self,
-        dst: *mut u8,
-        step: u64,
-        members: (u32, u32),
-        own: u64,
-        bytes: u64,
-        last: bool,
-    ) -> Result {
-        let end = if bytes == 0 { members.0 } else { members.1 };
-        let from = self.own(self.slots()).addr() as u64;
-        let threads = (self.group.rank(), self.group.size());
-        let to = (dst.addr() as u64, step);
-        // SAFETY: this member's slots of the last meeting, and checked objects, or scratch.
-        let missed = unsafe {
-            flight::take(
-                threads,
-                (members.0, end),
-                self.me,
-                from,
-                own,
-                to,
-                self.words(bytes),
-                self.ways.state(),
-            )
+        let ((first, end), words) = (takes.members, self.words(takes.bytes));
+        let spare = size.saturating_sub(self.group.front_size());
+        // Threads that have nothing to do with the meeting take what there is, if they are enough.
+        let (rank, of) = if words.pairs() * (end - first) <= spare {
+            (rank.wrapping_sub(size - spare), spare)
+        } else {
+            (rank, size)
         };
-        self.given = last;
-        if last {
-            self.give();
+        let mut missed = 0;
+        if rank < of && takes.bytes != 0 && mine.is_ok() && met.is_ok() {
+            let (from, told) = (self.here(self.slots()), self.here(self.word_of(0)));
+            let to = (self.own(takes.dst).addr() as u64, takes.step);
+            let own = takes.own.map_or(0, |own| self.own(own).addr() as u64);
+            // SAFETY: this member's slots of this meeting and the words of the members, and checked objects, or scratch.
+            missed = unsafe {
+                flight::take(
+                    (rank, of),
+                    (first, end),
+                    self.me,
+                    from,
+                    own,
+                    to,
+                    words,
+                    (told, self.said as u64),
+                    self.ways.state(),
+                )
+            };
         }
-        if self.group.any(missed != 0) { Err(self.missing(missed)) } else { Ok(()) }
-    }
-
-    /// Where a block of this member's begins that is to get to `dst`; 0 if it is there.
-    #[inline(always)]
-    fn unless_there(self, src: u64, dst: u64) -> u64 {
-        if src == dst { 0 } else { self.own(src).addr() as u64 }
+        if !self.group.any(met.is_err() || missed != 0) {
+            return Ok(());
+        }
+        agree(self.group, met)?;
+        Err(self.missing(missed))
     }
 
     /// Why not all has come, when some thread of the group has `missed` data of a member that came: the leader records it.
@@ -422,14 +427,19 @@ impl<G: Group> Near<G> {
     /// The heap offset of the slots of the last meeting. There are two sets by turns, as of words.
     #[inline(always)]
     fn slots(self) -> u64 {
-        let (scratch, bytes) = self.ways.scratch();
-        scratch + (self.number & 1) * bytes
+        self.slots.0 + (self.number & 1) * self.slots.1
     }
 
     #[inline(always)]
     fn words(self, bytes: u64) -> Words {
         Words { bytes, flag: self.number as u32 }
     }
+}
+
+/// Where a block begins that is to get to `dst`; none if it is there.
+#[inline(always)]
+fn unless_there(src: u64, dst: u64) -> Option<u64> {
+    if src == dst { None } else { Some(src) }
 }
 
 /// `bytes / n`. A division of 64 bits takes a GPU its time.
@@ -460,13 +470,13 @@ pub(super) fn sync<G: Group>(
     team: Team,
 ) -> Result {
     let ways = Ways { heap, near, rest, teams, sizes, team };
-    let said = ways.says(kind::SYNC, [0; 4]);
-    let (mut call, _) = Near::begin(group, ways, true, |_, _| Ok(()))?;
+    let says = || ways.says(kind::SYNC, [0; 4]);
+    let (mut call, _) = Near::begin(group, ways, true, says, || true, |_, _, _| Ok(()))?;
     call.number += 1;
     let met = match group.front() {
         Some(front) => {
-            call.tell(front, said, Ok(()));
-            call.hear(front, said, Ok(()))
+            call.tell(front, Ok(()));
+            call.hear(front, Ok(()))
         }
         None => Ok(()),
     };
@@ -493,37 +503,35 @@ pub(super) fn broadcast<G: Group>(
     root: u32,
 ) -> Result {
     let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
-    let check = |n: u32, _| {
+    let plain = || src.1 == dst.1 && ways.are_plain(dst, src, dst.0);
+    let check = |n: u32, _, plain| {
         let ctx = ways.ctx();
         if root >= n {
             let d = Detail { found: root as u64, wanted: n as u64, ..Detail::NONE };
             return Err(record(ctx.parts_ref().state, Error::BadPe, d, site));
         }
+        if plain {
+            return Ok(());
+        }
         check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
     };
-    let says = ways.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
-    let done = broadcast_in(&mut call, says, mine, dst, src, root);
+    let says = || ways.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
+    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), says, plain, check)?;
+    let done = broadcast_in(&mut call, mine, dst, src, root);
     call.end(done)
 }
 
 #[inline(always)]
 #[track_caller]
-fn broadcast_in<G: Group>(
-    call: &mut Near<G>,
-    says: u32,
-    mine: Result,
-    dst: Span,
-    src: Span,
-    root: u32,
-) -> Result {
+fn broadcast_in<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: Span, root: u32) -> Result {
     let is_root = call.me == root;
     if call.is_small(1, dst.1) {
-        call.meet_with(says, mine, (src.0, 0), 0, if is_root { dst.1 } else { 0 })?;
-        let own = call.unless_there(src.0, dst.0);
-        return call.take(call.own(dst.0), 0, (root, root + 1), own, dst.1, true);
+        let sends = Sends { src: src.0, step: 0, block: 0, bytes: if is_root { dst.1 } else { 0 } };
+        let (members, own) = ((root, root.saturating_add(1)), unless_there(src.0, dst.0));
+        let takes = Takes { dst: dst.0, step: 0, members, own, bytes: dst.1 };
+        return call.exchange(mine, sends, takes);
     }
-    call.meet(says, mine)?;
+    call.meet(mine)?;
     if is_root {
         let mut k = 1;
         while k < call.n {
@@ -551,14 +559,18 @@ pub(super) fn fcollect<G: Group>(
     src: Span,
 ) -> Result {
     let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
-    let check = |n: u32, me: u32| {
+    let plain = || ways.are_plain(dst, src, u64::MAX);
+    let check = |n: u32, me: u32, plain| {
+        if plain && dst.1 == src.1 * n as u64 {
+            return Ok(());
+        }
         let ctx = ways.ctx();
         let at = dst.0.wrapping_add(me as u64 * src.1);
         check_spans(site, &ctx, dst, src, at).and_then(|()| check_equal(site, &ctx, dst.1, src.1 * n as u64))
     };
-    let says = ways.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), check)?;
-    let done = spread(&mut call, says, mine, dst, src.0, 0, src.1);
+    let says = || ways.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
+    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), says, plain, check)?;
+    let done = spread(&mut call, mine, dst, src.0, 0, src.1);
     call.end(done)
 }
 
@@ -579,20 +591,24 @@ pub(super) fn alltoall<G: Group>(
     size: u64,
 ) -> Result {
     let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
+    let plain = || src.1 == dst.1 && ways.are_plain(dst, src, u64::MAX);
     // Whole elements.
     let block_of = |n: u32| share_of(share_of(src.1, n), size as u32) * size;
-    let check = |n: u32, _| {
+    let check = |n: u32, _, plain| {
         let (ctx, block) = (ways.ctx(), block_of(n));
+        if plain && src.1 == n as u64 * block {
+            return Ok(block);
+        }
         check_spans(site, &ctx, dst, src, u64::MAX)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
             .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block))
             .map(|()| block)
     };
-    let says = ways.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
-    let (mut call, checked) = Near::begin_with(group, ways, is_large(dst.1), check)?;
+    let says = || ways.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
+    let (mut call, checked) = Near::begin_with(group, ways, is_large(dst.1), says, plain, check)?;
     // Wrong arguments have no blocks.
     let (block, mine) = (checked.unwrap_or(0), checked.map(|_| ()));
-    let done = spread(&mut call, says, mine, dst, src.0, block, block);
+    let done = spread(&mut call, mine, dst, src.0, block, block);
     call.end(done)
 }
 
@@ -600,23 +616,16 @@ pub(super) fn alltoall<G: Group>(
 /// receiver.
 #[inline(always)]
 #[track_caller]
-fn spread<G: Group>(
-    call: &mut Near<G>,
-    says: u32,
-    mine: Result,
-    dst: Span,
-    src: u64,
-    step: u64,
-    block: u64,
-) -> Result {
+fn spread<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: u64, step: u64, block: u64) -> Result {
     let (at, from) = (dst.0 + call.me as u64 * block, |member: u32| src + member as u64 * step);
     let own = from(call.me);
     if call.is_small(call.n, block) {
-        call.meet_with(says, mine, (src, step), call.me, block)?;
-        let own = call.unless_there(own, at);
-        return call.take(call.own(dst.0), block, (0, call.n), own, block, true);
+        let sends = Sends { src, step, block: call.me, bytes: block };
+        let own = unless_there(own, at);
+        let takes = Takes { dst: dst.0, step: block, members: (0, call.n), own, bytes: block };
+        return call.exchange(mine, sends, takes);
     }
-    call.meet(says, mine)?;
+    call.meet(mine)?;
     let mut k = 1;
     while k < call.n {
         let member = call.after(k);
@@ -646,11 +655,12 @@ pub(super) fn alltoalls<G: Group>(
     size: u64,
 ) -> Result {
     let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
-    let check =
-        |n: u32, _| check_strided(site, &ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size);
-    let (mut call, mine) = Near::begin(group, ways, true, check)?;
-    let says = ways.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
-    let done = call.meet(says, mine).and_then(|()| {
+    let check = |n: u32, _, _| {
+        check_strided(site, &ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size)
+    };
+    let says = || ways.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
+    let (mut call, mine) = Near::begin(group, ways, true, says, || false, check)?;
+    let done = call.meet(mine).and_then(|()| {
         let mut k = 0;
         while k < call.n {
             call.put_strided(call.after(k), dst.0, src.0, strides, len, size);
@@ -678,15 +688,19 @@ pub(super) fn reduce<G: Group>(
     src: Span,
 ) -> Result {
     let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
-    let check = |_, _| {
+    let plain = || src.1 == dst.1 && ways.are_plain(dst, src, dst.0);
+    let check = |_, _, plain| {
         let ctx = ways.ctx();
+        if plain {
+            return what.check(site, &ctx, dst, src);
+        }
         check_spans(site, &ctx, dst, src, dst.0)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
             .and_then(|()| what.check(site, &ctx, dst, src))
     };
-    let says = ways.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(src.1), check)?;
-    let done = reduce_in(&mut call, says, mine, what, dst, src);
+    let says = || ways.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
+    let (mut call, mine) = Near::begin(group, ways, is_large(src.1), says, plain, check)?;
+    let done = reduce_in(&mut call, mine, what, dst, src);
     call.end(done)
 }
 
@@ -694,26 +708,19 @@ pub(super) fn reduce<G: Group>(
 /// sources themselves, and writes it to all; nobody else reads that share of any source.
 #[inline(always)]
 #[track_caller]
-fn reduce_in<G: Group>(
-    call: &mut Near<G>,
-    says: u32,
-    mine: Result,
-    what: What,
-    dst: Span,
-    src: Span,
-) -> Result {
+fn reduce_in<G: Group>(call: &mut Near<G>, mine: Result, what: What, dst: Span, src: Span) -> Result {
     let bytes = src.1;
     if call.is_small(call.n, bytes) {
-        call.meet_with(says, mine, (src.0, 0), call.me, bytes)?;
         // The sources in the second half of the scratch, each at a multiple of 16.
-        let ((scratch, set), step) = (call.ways.scratch(), bytes.next_multiple_of(16));
-        let came = call.own(scratch + 2 * set);
-        call.take(came, step, (0, call.n), 0, bytes, false)?;
-        let from = Row { first: came.addr() as u64, step, ..call.only(src.0) };
+        let ((scratch, set), step) = (call.slots, bytes.next_multiple_of(16));
+        let came = scratch + 2 * set;
+        let sends = Sends { src: src.0, step: 0, block: call.me, bytes };
+        call.exchange(mine, sends, Takes { dst: came, step, members: (0, call.n), own: None, bytes })?;
+        let from = Row { first: call.here(came), step, ..call.only(src.0) };
         call.fold(what, from, call.only(dst.0), DevAddr(0), false, bytes);
         return Ok(());
     }
-    call.meet(says, mine)?;
+    call.meet(mine)?;
     let (me, n) = (call.me as u64, call.n as u64);
     let (begin, end) = (cut(bytes, me, n), cut(bytes, me + 1, n));
     let (from, to) = (call.row(src.0 + begin), call.row(dst.0 + begin));
@@ -739,19 +746,19 @@ pub(super) fn reduce_scatter<G: Group>(
 ) -> Result {
     let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     let own = |me: u32| src.0.wrapping_add(me as u64 * dst.1);
-    let check = |n: u32, me: u32| {
+    let check = |n: u32, me: u32, _| {
         let ctx = ways.ctx();
         let may = if dst.0 == own(me) { src.0 } else { u64::MAX };
         check_spans(site, &ctx, dst, src, may)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * n as u64))
             .and_then(|()| what.check(site, &ctx, dst, src))
     };
-    let (mut call, mine) = Near::begin(group, ways, true, check)?;
+    let (mut call, mine) = Near::begin(group, ways, true, || 0, || false, check)?;
     let own = own(call.me);
     // Where the destination is a block of the source, it is another one on each member.
     let place = if dst.0 == own { u64::MAX } else { dst.0 };
-    let says = ways.says(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]);
-    let done = call.meet(says, mine).and_then(|()| {
+    call.said = ways.says(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]);
+    let done = call.meet(mine).and_then(|()| {
         call.fold(what, call.row(own), call.only(dst.0), call.list(), false, dst.1);
         // The source may be reused once all have read it.
         call.meet_last(|_, _, _| ())
@@ -769,13 +776,19 @@ impl<G: Group> Near<G> {
     /// What lies at an offset of the heap on all members: by their numbers, or by the [list](Near::list) of their PEs.
     #[inline(always)]
     fn row(self, offset: u64) -> Row {
+        let (first, step) = self.others(offset);
+        Row { first, step, ..self.only(offset) }
+    }
+
+    /// Where that is on the first member, and how far from each to the next.
+    #[inline(always)]
+    fn others(self, offset: u64) -> Pair {
         let (base, bytes) = self.ways.near;
         let (start, step) = match self.pes {
             (_, 0) => (0, 1),
             (start, stride) => (start as u64, stride as i32 as i64 as u64),
         };
-        let first = base.wrapping_add(start.wrapping_mul(bytes)).wrapping_add(offset);
-        Row { first, step: step.wrapping_mul(bytes), ..self.only(offset) }
+        (base.wrapping_add(start.wrapping_mul(bytes)).wrapping_add(offset), step.wrapping_mul(bytes))
     }
 
     /// The list of the members' PEs, if they lie at no equal distance.

@@ -91,6 +91,16 @@ impl Ways {
         says(self.team.generation(), kind, arguments)
     }
 
+    /// True if both lie in the heap itself, and `src` is apart from `dst` or begins where it `may`: what `check_spans` would allow,
+    /// without a branch.
+    #[inline(always)]
+    pub(super) fn are_plain(self, dst: Span, src: Span, may: u64) -> bool {
+        let all = self.heap.1;
+        let inside = |(offset, bytes): Span| (offset <= all) & (bytes <= all.wrapping_sub(offset));
+        let (dst_end, src_end) = (dst.0.wrapping_add(dst.1), src.0.wrapping_add(src.1));
+        inside(dst) & inside(src) & ((dst_end <= src.0) | (src_end <= dst.0) | (src.0 == may))
+    }
+
     /// The team's entry: `of` has seen that there is one.
     #[inline(always)]
     pub(super) fn desc(self) -> *mut TeamDesc {

@@ -117,7 +117,7 @@ impl Lane for Handle {
         self.shared.parts()
     }
 
-    fn cast_words(&self) -> &Cell<((u64, u64), u64)> {
+    fn cast_words(&self) -> &Cell<(u64, u64)> {
         &self.shared.cast
     }
 
@@ -171,7 +171,7 @@ pub(super) struct Shared {
     lines: Box<[UnsafeCell<Line>]>,
     bytes: usize,
     /// What threads of the block give to all.
-    cast: Cell<((u64, u64), u64)>,
+    cast: Cell<(u64, u64)>,
 }
 
 #[repr(C, align(128))]
@@ -180,7 +180,7 @@ struct Line([u8; 128]);
 impl Shared {
     pub(super) fn new(bytes: usize) -> Self {
         let lines = (0..bytes.div_ceil(128)).map(|_| UnsafeCell::new(Line([0; 128])));
-        Self { lines: lines.collect(), bytes, cast: Cell::new(((0, 0), 0)) }
+        Self { lines: lines.collect(), bytes, cast: Cell::new((0, 0)) }
     }
 
     fn parts(&self) -> (*mut u8, usize) {
