@@ -247,17 +247,13 @@ impl<S: Sharing> Ctx<S> {
             let (there, here) = ((remote.offset(), rkey), (local.offset(), lkey));
             let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
             // Who has taken queues of its own wants to post fast; else a kernel with many transfers stays small.
-            let (sent, end) = if S::SHARED {
+            let sent = if S::SHARED {
                 let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
-                (outcome(code), end)
+                outcome(code).map(|()| end)
             } else {
-                match send_here::<G, S>(group, entry, direction, there, here, bytes, complete, site) {
-                    Ok(end) => (Ok(()), end),
-                    Err(error) => (Err(error), 0),
-                }
+                send_here::<G, S>(group, entry, direction, there, here, bytes, complete, site)
             };
-            ticket = if end != 0 { Some(Ticket(end)) } else { None };
-            sent
+            sent.map(|end| ticket = if end != 0 { Some(Ticket(end)) } else { None })
         } else {
             Ok(())
         };

@@ -211,10 +211,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn announce(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
-        match op {
-            SignalOp::Set => self.posting(signal, Kind::Set, value, pe),
-            SignalOp::Add => self.posting(signal, Kind::Add, arch::lone(value), pe),
-        }
+        let value = if op == SignalOp::Add { arch::lone(value) } else { value };
+        self.posting(signal, op.kind(), value, pe)
     }
 
     /// The signal that covers data which all threads of the group have stored, by the leader.
