@@ -161,19 +161,15 @@ run() {
         rm -f "$log.png"
     fi
 
-    # What needs the source tree beside it is left out.
+    # What needs the source tree beside it is left out. Direct peers want memory of the GPUs: most tests of the api have some.
+    # The paths of the litmus tests wait most of the time, and run side by side: unlike other tests, they allocate at their
+    # beginning and end alone, and do not keep each other from launching.
+    suite "api, heap ${heaps[0]}" 300 1 env RUSHMEM_HEAP="${heaps[0]}" ./suite-api --skip listed
     for heap in "${heaps[@]}"; do
-        for name in $(compgen -G 'suite-*'); do
-            # Litmus jobs wait most of the time, and run side by side. Direct peers want memory of the GPUs, and most tests of
-            # the api have some.
-            local threads=1 without=(--skip listed)
-            [[ $name != suite-litmus ]] || threads=8
-            if [[ $heap == host ]]; then
-                [[ $name == suite-litmus ]] || continue
-                without+=(--skip direct)
-            fi
-            suite "${name#suite-}, heap $heap" 300 "$threads" env RUSHMEM_HEAP="$heap" "./$name" "${without[@]}"
-        done
+        local without=()
+        [[ $heap != host ]] || without=(--skip direct --skip collect::)
+        suite "litmus, heap $heap" 120 1 env RUSHMEM_HEAP="$heap" ./suite-litmus --skip listed --skip paths:: "${without[@]}"
+        suite "litmus paths, heap $heap" 300 8 env RUSHMEM_HEAP="$heap" ./suite-litmus paths:: "${without[@]}"
     done
 
     printf '\n%-58s %-8s %8s %8s %8s %6s\n' what verdict passed failed ignored s
