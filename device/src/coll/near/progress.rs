@@ -1,0 +1,477 @@
+//! A collective call in progress, where the heaps of all PEs are near: taking the team, meeting, sending and taking.
+
+use core::panic::Location;
+
+use crate::abi::DevAddr;
+use crate::arch::{self, Scope, Sys};
+use crate::coll::call::{WRONG, meeting_at, wrapped};
+use crate::coll::flight::{self, Words};
+use crate::coll::fold::{Members, Row, fold};
+use crate::coll::hold::{ask, give, granted};
+use crate::coll::kind;
+use crate::coll::meeting::{await_word, pe_of, verdict};
+use crate::coll::reduce::What;
+use crate::coll::ways::{Pair, Ways};
+use crate::copy::{copy, copy_part};
+use crate::error::{Detail, Error, Result, outcome, record};
+use crate::group::{Group, Thread, agree};
+
+/// What a member of a small call sends to each of the others: `bytes` from `src`, or `step` bytes further on for each receiver,
+/// to block `block` of the receiver's slots. Nothing, if there are none.
+pub(super) struct Sends {
+    pub(super) src: u64,
+    pub(super) step: u64,
+    pub(super) block: u32,
+    pub(super) bytes: u64,
+}
+
+/// What it takes from the members from one to the next, whose blocks are the first of its slots: `bytes` of each, to `dst`, and
+/// for each further one `step` bytes further on. Its own block comes from `own`, if it is not there.
+pub(super) struct Takes {
+    pub(super) dst: u64,
+    pub(super) step: u64,
+    pub(super) members: (u32, u32),
+    pub(super) own: Option<u64>,
+    pub(super) bytes: u64,
+}
+
+/// A call in progress.
+#[derive(Clone, Copy)]
+pub(super) struct Near<G> {
+    group: G,
+    ways: Ways,
+    /// What this member means by the call.
+    pub(super) said: u32,
+    /// The heap offset of the slots, two sets of them, and the bytes of one: of a call that may be a small one.
+    pub(super) slots: Pair,
+    pub(super) n: u32,
+    pub(super) me: u32,
+    /// The PE of member 0, and the step from one to the next.
+    pes: (u32, u32),
+    /// The team's last meeting.
+    number: u64,
+    /// True if there was a fence at the beginning, and nothing has been stored since.
+    fenced: bool,
+    /// True if the team has been given back; should the call fail after that, it is again.
+    given: bool,
+}
+
+impl<G: Group> Near<G> {
+    /// Takes the team for this group, and does `check` of the number of members, this one's, and whether the arguments are
+    /// `plain`; what that returned, all threads get. `says` is what this member means by the call. If it `fences`, what all threads
+    /// of the group stored before is there for who hears of the next meeting. [`Near::end`] gives the team back.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn begin(
+        group: G,
+        ways: Ways,
+        fences: bool,
+        says: impl FnOnce() -> u32,
+        plain: impl FnOnce() -> bool,
+        check: impl FnOnce(u32, u32, bool) -> Result,
+    ) -> Result<(Self, Result)> {
+        let check = |n, me, plain| check(n, me, plain).map(|()| 0);
+        let (call, mine) = Self::begin_with(group, ways, fences, says, plain, check)?;
+        Ok((call, mine.map(|_| ())))
+    }
+
+    /// As [`Near::begin`], with a number of 56 bits that follows from the arguments: one thread makes it, while another asks
+    /// for the team.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn begin_with(
+        group: G,
+        ways: Ways,
+        fences: bool,
+        says: impl FnOnce() -> u32,
+        plain: impl FnOnce() -> bool,
+        check: impl FnOnce(u32, u32, bool) -> Result<u64>,
+    ) -> Result<(Self, Result<u64>)> {
+        let desc = ways.desc();
+        // SAFETY: the host made the entry, of whichever team; what is read does not change while the team is one.
+        let ([me, n, start, stride], [generation, ..]) =
+            unsafe { (arch::load16(desc.cast()), arch::load16(desc.cast::<[u32; 4]>().add(1))) };
+        group.sync();
+        if fences && group.front().is_some() {
+            Sys::release();
+        }
+        // SAFETY: as above.
+        let word = if group.aide() { unsafe { ask(desc) } } else { 0 };
+        // All that needs no answer, while it is on its way.
+        let said = arch::meanwhile(says() as u64) as u32;
+        let mut slots = (0, 0);
+        if !fences {
+            slots = ways.scratch();
+            slots = (arch::meanwhile(slots.0), arch::meanwhile(slots.1));
+        }
+        // Where the leader's warp does not fence, it checks the arguments. Of another team, they mean nothing.
+        let checks = if fences { group.aide() } else { group.leader() };
+        let mut mine = None;
+        if checks {
+            let plain = arch::meanwhile(plain() as u64) != 0;
+            let right = generation == ways.team.generation();
+            mine = Some(match if right { check(n, me, plain) } else { Ok(0) } {
+                Ok(number) => number << 8,
+                Err(error) => error as u64,
+            });
+        }
+        let mut told = None;
+        if group.aide() {
+            // SAFETY: the host made the entry, and this thread has asked.
+            told = Some(match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
+                Ok(number) => number << 8,
+                Err(error) => error as u64,
+            });
+        }
+        let (told, mine) = group.cast_both(told, mine);
+        outcome(told as u32 & 0xff)?;
+        let (number, pes) = (told >> 8, (start, stride));
+        let call = Self { group, ways, said, slots, n, me, pes, number, fenced: fences, given: false };
+        Ok((call, outcome(mine as u32 & 0xff).map(|()| mine >> 8)))
+    }
+
+    /// Ends the call, if its last barrier has not.
+    #[inline(always)]
+    pub(super) fn end(self, result: Result) -> Result {
+        if result.is_err() {
+            // What went wrong, its leader knows.
+            if self.group.leader() {
+                // SAFETY: the group has the team.
+                unsafe { give(self.ways.desc(), self.number, result) }
+            }
+            self.group.sync();
+        } else if !self.given {
+            self.give();
+            self.group.sync();
+        }
+        result
+    }
+
+    /// Gives the team back after a call that has not failed. There is a barrier between this and the call's end.
+    #[inline(always)]
+    fn give(self) {
+        if self.group.aide() {
+            // SAFETY: the group has the team.
+            unsafe { give(self.ways.desc(), self.number, Ok(())) }
+        }
+    }
+
+    /// Waits until all members have come, and meant the same, or that something is wrong with their own arguments, which is
+    /// `mine`. What all threads of the group stored before, to whatever memory, is there for them.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn meet(&mut self, mine: Result) -> Result {
+        self.meeting(mine, |_, _| (), false)
+    }
+
+    /// The only meeting of a call that has begun with a fence, and stored nothing since. Its barrier gives the team back.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn meet_once(&mut self) -> Result {
+        self.number += 1;
+        let met = match self.group.front() {
+            Some(front) => {
+                self.tell(front, Ok(()));
+                self.hear(front, Ok(()))
+            }
+            None => Ok(()),
+        };
+        self.given = true;
+        self.give();
+        agree(self.group, met)
+    }
+
+    /// The last meeting, when all has been done but what the threads that have nothing to do with it do `meanwhile`, given
+    /// their numbers and how many they are: something that other members do not hear of. If there are no such threads, all
+    /// do it first.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn meet_last(&mut self, meanwhile: impl Fn(Self, u32, u32)) -> Result {
+        let call = *self;
+        self.said = self.ways.says(kind::STEP, [0; 4]);
+        self.meeting(Ok(()), |rank, of| meanwhile(call, rank, of), true)
+    }
+
+    /// What both of them are made of. The barrier of the `last` one gives the team back.
+    #[inline(always)]
+    #[track_caller]
+    fn meeting(&mut self, mine: Result, meanwhile: impl Fn(u32, u32), last: bool) -> Result {
+        self.number += 1;
+        let (rank, size) = (self.group.rank(), self.group.size());
+        let spare = size.saturating_sub(self.group.front_size());
+        if spare == 0 {
+            meanwhile(rank, size);
+        }
+        self.group.sync();
+        let met = match self.group.front() {
+            Some(front) => {
+                if !self.fenced {
+                    Sys::release();
+                }
+                self.tell(front, mine);
+                self.hear(front, mine)
+            }
+            None => {
+                meanwhile(rank - (size - spare), spare);
+                Ok(())
+            }
+        };
+        self.fenced = false;
+        self.given = last;
+        if last {
+            self.give();
+        }
+        agree(self.group, met)
+    }
+
+    /// Stores this member's word of the meeting at all others, a lane for each. If it is to speak for what was stored
+    /// before, there was a fence of these lanes.
+    #[inline(always)]
+    fn tell<F: Group>(self, front: F, mine: Result) {
+        let (base, stride) = self.ways.near;
+        let said = if mine.is_err() { WRONG } else { self.said };
+        let at = self.word_of(self.me);
+        let mut member = front.rank();
+        loop {
+            let there = DevAddr(base.wrapping_add(stride.wrapping_mul(self.pe(member) as u64))).add(at).ptr();
+            // SAFETY: if there is such a member, this one's word in its heap.
+            unsafe { arch::store_if(self.is_other(member), there, self.number << 32 | said as u64) };
+            member += front.size();
+            if member >= self.n {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn is_other(self, member: u32) -> bool {
+        member < self.n && member != self.me
+    }
+
+    /// The heap offset of a member's word of this meeting.
+    #[inline(always)]
+    fn word_of(self, member: u32) -> u64 {
+        self.ways.words() + meeting_at(self.number, self.n, member)
+    }
+
+    /// Waits for the words of the others, a lane for each, and compares them.
+    #[inline(always)]
+    #[track_caller]
+    fn hear<F: Group>(self, front: F, mine: Result) -> Result {
+        // The first member that is not as it should be: how, and what it said.
+        let mut odd = u32::MAX;
+        let mut member = front.rank();
+        let (how, heard) = loop {
+            let here = DevAddr(self.here(self.word_of(member.min(self.n - 1)))).ptr();
+            let (how, heard) =
+                await_word(self.ways.state(), self.is_other(member), here, self.number, self.said);
+            if how != 0 || heard as u32 != self.said {
+                odd = member;
+            }
+            member += front.size();
+            if member >= self.n || odd != u32::MAX {
+                break (how, heard);
+            }
+        };
+        if !front.any(odd != u32::MAX || mine.is_err()) {
+            return Ok(());
+        }
+        let team = (self.pes.0, self.pes.1, self.n, self.me);
+        let (state, words, site) = (self.ways.state(), self.ways.words(), Location::caller());
+        verdict(front, state, words, self.ways.desc(), team, odd, (how, heard), self.number, mine, site)
+    }
+
+    /// The PE of a member.
+    #[inline(always)]
+    fn pe(self, member: u32) -> u32 {
+        pe_of(self.ways.desc(), self.pes, member.min(self.n - 1))
+    }
+
+    #[inline(always)]
+    pub(super) fn after(self, k: u32) -> u32 {
+        wrapped(self.me + k, self.n)
+    }
+
+    /// Where this PE's memory at an offset is.
+    #[inline(always)]
+    fn own(self, offset: u64) -> *mut u8 {
+        self.ways.ctx().address(offset)
+    }
+
+    /// Where the heap itself is at an offset.
+    #[inline(always)]
+    pub(super) fn here(self, offset: u64) -> u64 {
+        self.ways.heap.0 + offset
+    }
+
+    /// Where another member's heap is at an offset.
+    #[inline(always)]
+    fn theirs(self, member: u32, offset: u64) -> *mut u8 {
+        self.ways.ctx().near(self.pe(member), offset)
+    }
+
+    /// Copies from `src` of this PE to `dst` of a member.
+    #[inline(always)]
+    pub(super) fn put(self, member: u32, dst: u64, src: u64, bytes: u64) {
+        // SAFETY: parts of objects that have been checked, or of the scratch.
+        unsafe { copy(self.group, self.theirs(member, dst), self.own(src).cast_const(), bytes as usize) }
+    }
+
+    /// Copies a block of `len` elements to a member, each by one thread.
+    #[inline(always)]
+    pub(super) fn put_strided(self, member: u32, dst: u64, src: u64, strides: Pair, len: u64, size: u64) {
+        let (to, from) = (self.me as u64 * len, member as u64 * len);
+        let there = if member == self.me { self.own(dst) } else { self.theirs(member, dst) };
+        let here = self.own(src);
+        let mut i = self.group.rank() as u64;
+        while i < len {
+            let (at, of) = ((to + i) * strides.0 * size, (from + i) * strides.1 * size);
+            let (there, here) = (there.wrapping_add(at as usize), here.wrapping_add(of as usize));
+            // SAFETY: elements of objects that have been checked.
+            unsafe { copy(Thread, there, here.cast_const(), size as usize) };
+            i += self.group.size() as u64;
+        }
+    }
+
+    /// Copies within this PE's memory, as one of `of` threads.
+    #[inline(always)]
+    pub(super) fn copy(self, rank: u32, of: u32, dst: u64, src: u64, bytes: u64) {
+        if bytes != 0 {
+            // SAFETY: as above.
+            unsafe { copy_part((rank, of), self.own(dst), self.own(src).cast_const(), bytes as usize, 1) }
+        }
+    }
+
+    /// True if a call is a small one that brings a member `blocks` blocks of so many bytes.
+    #[inline(always)]
+    pub(super) fn is_small(self, blocks: u32, bytes: u64) -> bool {
+        flight::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
+    }
+
+    /// The meeting of a small call, with its data. If it fails, this member may have taken some of it.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes) -> Result {
+        self.number += 1;
+        let (rank, size) = (self.group.rank(), self.group.size());
+        if let Some(front) = self.group.front() {
+            self.tell(front, mine);
+        }
+        if mine.is_ok() && sends.bytes != 0 {
+            let to = self.others(self.slots() + flight::bytes(sends.bytes) * sends.block as u64);
+            let src = (self.own(sends.src).addr() as u64, sends.step);
+            // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
+            unsafe {
+                flight::send((rank, size), (self.me, self.n), to, self.list(), src, self.words(sends.bytes))
+            }
+        }
+        let met = match self.group.front() {
+            Some(front) => self.hear(front, mine),
+            None => Ok(()),
+        };
+        let ((first, end), words) = (takes.members, self.words(takes.bytes));
+        let spare = size.saturating_sub(self.group.front_size());
+        // Threads that have nothing to do with the meeting take what there is, if they are enough.
+        let (rank, of) = if words.pairs() * (end - first) <= spare {
+            (rank.wrapping_sub(size - spare), spare)
+        } else {
+            (rank, size)
+        };
+        let mut missed = 0;
+        if rank < of && takes.bytes != 0 && mine.is_ok() && met.is_ok() {
+            let (from, told) = (self.here(self.slots()), self.here(self.word_of(0)));
+            let to = (self.own(takes.dst).addr() as u64, takes.step);
+            let own = takes.own.map_or(0, |own| self.own(own).addr() as u64);
+            // SAFETY: this member's slots of this meeting and the words of the members, and checked objects, or scratch.
+            missed = unsafe {
+                flight::take(
+                    (rank, of),
+                    (first, end),
+                    self.me,
+                    from,
+                    own,
+                    to,
+                    words,
+                    (told, self.said as u64),
+                    self.ways.state(),
+                )
+            };
+        }
+        if !self.group.any(met.is_err() || missed != 0) {
+            return Ok(());
+        }
+        agree(self.group, met)?;
+        Err(self.missing(missed))
+    }
+
+    /// Why not all has come, when some thread of the group has `missed` data of a member that came: the leader records it.
+    #[cold]
+    #[track_caller]
+    fn missing(self, missed: u64) -> Error {
+        if self.group.any(missed & 0xff == Error::Aborted as u64) {
+            return Error::Aborted;
+        }
+        let mut member = 0;
+        while member < self.n && !self.group.any(missed != 0 && missed >> 8 == member as u64) {
+            member += 1;
+        }
+        if !self.group.leader() {
+            return Error::InGroup;
+        }
+        let (wanted, offset) = (self.number as u32 as u64, self.slots());
+        let d = Detail { peer: self.pe(member), found: wanted - 1, wanted, offset, ..Detail::NONE };
+        record(self.ways.state(), Error::WaitTimeout, d, Location::caller())
+    }
+
+    /// The heap offset of the slots of the last meeting. There are two sets by turns, as of words.
+    #[inline(always)]
+    fn slots(self) -> u64 {
+        self.slots.0 + (self.number & 1) * self.slots.1
+    }
+
+    #[inline(always)]
+    fn words(self, bytes: u64) -> Words {
+        Words { bytes, flag: self.number as u32 }
+    }
+
+    /// What lies at an offset of this PE alone.
+    #[inline(always)]
+    pub(super) fn only(self, offset: u64) -> Row {
+        Row { own: self.own(offset).addr() as u64, first: 0, step: 0 }
+    }
+
+    /// What lies at an offset of the heap on all members: by their numbers, or by the [list](Near::list) of their PEs.
+    #[inline(always)]
+    pub(super) fn row(self, offset: u64) -> Row {
+        let (first, step) = self.others(offset);
+        Row { first, step, ..self.only(offset) }
+    }
+
+    /// Where that is on the first member, and how far from each to the next.
+    #[inline(always)]
+    fn others(self, offset: u64) -> Pair {
+        let (base, bytes) = self.ways.near;
+        let (start, step) = match self.pes {
+            (_, 0) => (0, 1),
+            (start, stride) => (start as u64, stride as i32 as i64 as u64),
+        };
+        (base.wrapping_add(start.wrapping_mul(bytes)).wrapping_add(offset), step.wrapping_mul(bytes))
+    }
+
+    /// The list of the members' PEs, if they lie at no equal distance.
+    #[inline(always)]
+    pub(super) fn list(self) -> DevAddr {
+        match self.pes {
+            // SAFETY: the host made the entry.
+            (_, 0) => unsafe { (*self.ways.desc()).pes },
+            _ => DevAddr(0),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn fold(self, what: What, from: Row, to: Row, pes: DevAddr, to_all: bool, bytes: u64) {
+        let members = Members { me: self.me, n: self.n, pes };
+        // SAFETY: parts of objects that have been checked, and of the slots.
+        unsafe { fold(self.group, what.op, what.kind, from, to, members, to_all, bytes) }
+    }
+}
