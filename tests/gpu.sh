@@ -158,6 +158,7 @@ run() {
         check "memcheck: stencil, $pes PEs as threads" 90 "${memcheck[@]}" "./${stencil[0]}" --pes "$pes" \
             "$dir/chelsea.png" --steps 10 -o "$log.png"
         suite 'memcheck: api, signals' 120 1 "${memcheck[@]}" ./suite-api suite::signals
+        suite 'memcheck: api, small collectives' 60 1 "${memcheck[@]}" ./suite-api suite::collectives::lengths_around
         rm -f "$log.png"
     fi
 
