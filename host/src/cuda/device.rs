@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
 
 use super::error::{check, check_about, log_drop};
-use super::{Cuda, Error, gate};
+use super::gate::{self, GATE};
+use super::{Cuda, Error};
 
 /// One GPU: its primary context, retained as long as this object lives.
 pub struct Device {
@@ -109,7 +110,7 @@ impl Device {
 
     /// [`current`](Self::current) for a call that may wait for kernels: made while none of the process's PEs runs.
     pub(super) fn alone(&self) -> Result<Alone, Error> {
-        let call = gate::call();
+        let call = GATE.call();
         Ok(Alone { _current: self.current()?, _call: call })
     }
 
@@ -141,7 +142,7 @@ impl Drop for Device {
 /// A context is current, and no kernel of the process's PEs runs.
 pub(super) struct Alone {
     _current: Current,
-    _call: gate::Call,
+    _call: gate::Call<'static>,
 }
 
 /// A context is current. Stays on the thread that it was made on: it is not Send.

@@ -18,7 +18,8 @@ use super::{
 use crate::config::HeapKind;
 use crate::cuda::{
     self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, RegisteredHost,
-    SharedMemory, SharedWindow, Stream, gate,
+    SharedMemory, SharedWindow, Stream,
+    gate::{self, GATE},
 };
 use crate::memory::Place;
 use crate::native::Grid;
@@ -252,7 +253,7 @@ impl StreamQueue {
 
     /// Has `launch` launch something, apart from calls that would wait for it; whether it runs, and is not captured.
     fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
-        let launching = gate::launching(self.job);
+        let launching = GATE.launching(self.job);
         launch()?;
         // What is captured does not run, and a stream that captures cannot be asked.
         let runs = !self.stream.is_capturing()?;
@@ -304,7 +305,7 @@ impl Drop for StreamQueue {
         if let Err(error) = self.stream.synchronize() {
             tracing::debug!("a stream ended with an error: {error}");
         }
-        gate::forget(&self.stream);
+        GATE.forget(&self.stream);
     }
 }
 
