@@ -97,7 +97,22 @@ __global__ void alone(Side me, Side peer) {
     *me.counter = sum;
 }
 
-// The same by a block: what a put of 8 bytes and quiet cannot do without.
+// How far an atomic has to go to each of 64 lines of the peer's memory: the nearest and the farthest.
+__global__ void by_line(Side me, Side peer) {
+    double least = 1e9, most = 0;
+    u64 sum = 0;
+    for (int line = 0; line < 64; line++) {
+        u64 *word = reinterpret_cast<u64 *>(peer.data) + 16 * 37 * line;
+        const double ns = timed([&](u64) { return sum += fetch_add(word, 1), sum != ~0ull; });
+        least = min(least, ns);
+        most = max(most, ns);
+    }
+    me.out[12] = least;
+    me.out[13] = most;
+    *me.counter = sum;
+}
+
+// A store and a fence by a block: what a put of 8 bytes and quiet cannot do without.
 __global__ void of_block(Side me, Side peer) {
     const bool leader = threadIdx.x == 0;
     const double ns = timed([&](u64 i) {
@@ -303,6 +318,7 @@ static void peers() {
     };
     CHECK(cudaSetDevice(0));
     alone<<<1, 1>>>(a, b);
+    by_line<<<1, 1>>>(a, b);
     of_block<<<1, THREADS>>>(a, b);
     finish(2);
     both([&](int d) { signals<false><<<1, 1>>>(side[d], side[1 - d], before, d == 0, 5); });
@@ -326,8 +342,10 @@ static void peers() {
         "fence and flags exchanged by two blocks of 256",
         "flags exchanged by two blocks of 256",
         "1 KiB exchanged by two blocks of 256, 8 bytes at a time with flags beside the data",
+        "atomic at a peer, to the nearest of 64 lines",
+        "atomic at a peer, to the farthest of 64 lines",
     };
-    for (int row = 0; row < 12; row++) say(what[row], a.out[row] / 1e3, "us");
+    for (int row = 0; row < 14; row++) say(what[row], a.out[row] / 1e3, "us");
 
     auto *from = static_cast<uint4 *>(device_memory(0, big)), *to = static_cast<uint4 *>(device_memory(1, big));
     CHECK(cudaSetDevice(0));

@@ -140,6 +140,8 @@ pub(super) unsafe fn take(
     let says = |member: u32| unsafe { Sys::load_relaxed(DevAddr(told.0).add(member as u64 * 8).ptr()) };
     let differs = |says: u64| words.is_of(says) && says as u32 != told.1 as u32;
     let mut watch = Watch::new(state);
+    // Whether to look again, unless the member whose data is missing means something else.
+    let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { watch.turn() };
     if pairs * (end - first) <= size {
         // One for each thread, at most.
         let found = loop {
@@ -147,7 +149,7 @@ pub(super) unsafe fn take(
             if words.are_both(found) {
                 break found;
             }
-            if let Err(error) = if differs(says) { Err(Error::TeamMismatch) } else { watch.turn() } {
+            if let Err(error) = again(differs(says)) {
                 return error as u64 | (a.0 as u64) << 8;
             }
         };
@@ -174,8 +176,7 @@ pub(super) unsafe fn take(
             } else {
                 break found;
             };
-            let wrong = missing == late && differs(says);
-            if let Err(error) = if wrong { Err(Error::TeamMismatch) } else { watch.turn() } {
+            if let Err(error) = again(missing == late && differs(says)) {
                 return error as u64 | (missing as u64) << 8;
             }
             late = missing;

@@ -276,14 +276,13 @@ pub(super) fn reduce<G: Group>(
 ) -> Result {
     let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
     let plain = || src.1 == dst.1 && ways.are_plain(dst, src, dst.0);
-    let check = |_, _, plain| {
+    let check = |_, _, plain: bool| {
         let ctx = ways.ctx();
-        if plain {
-            return what.check(site, &ctx, dst, src);
+        if !plain {
+            check_spans(site, &ctx, dst, src, dst.0)?;
+            check_equal(site, &ctx, src.1, dst.1)?;
         }
-        check_spans(site, &ctx, dst, src, dst.0)
-            .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
-            .and_then(|()| what.check(site, &ctx, dst, src))
+        what.check(site, &ctx, dst, src)
     };
     let says = || ways.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
     let (mut call, mine) = Near::begin(group, ways, is_large(src.1), says, plain, check)?;

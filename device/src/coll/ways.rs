@@ -5,6 +5,7 @@ use bytemuck::Zeroable;
 use super::call::{says, scratch_of};
 use super::spread::Span;
 use crate::abi::{CtxParts, DevAddr, TeamDesc, team_words};
+use crate::arch;
 use crate::ctx::Ctx;
 use crate::sharing::Sharing;
 use crate::team::Team;
@@ -105,6 +106,20 @@ impl Ways {
     #[inline(always)]
     pub(super) fn desc(self) -> *mut TeamDesc {
         DevAddr(self.teams.0).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize)
+    }
+
+    /// What the team's entry says: this member's number, that of all, the first one's PE, and the step from one to the next;
+    /// and the generation of the team whose entry it is. Of the world, that is known without a look.
+    #[inline(always)]
+    pub(super) fn entry(self) -> ([u32; 4], u32) {
+        if self.team == Team::WORLD {
+            return ([self.sizes.1 as u32, (self.sizes.1 >> 32) as u32, 0, 1], self.team.generation());
+        }
+        let desc = self.desc();
+        // SAFETY: the host made the entry, of whichever team; what is read does not change while the team is one.
+        let (members, [generation, ..]) =
+            unsafe { (arch::load16(desc.cast()), arch::load16(desc.cast::<[u32; 4]>().add(1))) };
+        (members, generation)
     }
 
     /// The heap offset of the team's words.

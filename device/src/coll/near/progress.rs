@@ -88,15 +88,19 @@ impl<G: Group> Near<G> {
         check: impl FnOnce(u32, u32, bool) -> Result<u64>,
     ) -> Result<(Self, Result<u64>)> {
         let desc = ways.desc();
-        // SAFETY: the host made the entry, of whichever team; what is read does not change while the team is one.
-        let ([me, n, start, stride], [generation, ..]) =
-            unsafe { (arch::load16(desc.cast()), arch::load16(desc.cast::<[u32; 4]>().add(1))) };
+        let ([me, n, start, stride], generation) = ways.entry();
         group.sync();
-        if fences && group.front().is_some() {
-            Sys::release();
-        }
-        // SAFETY: as above.
-        let word = if group.aide() { unsafe { ask(desc) } } else { 0 };
+        // SAFETY: the host made the entry, of whichever team.
+        let asks = || if group.aide() { unsafe { ask(desc) } } else { 0 };
+        // Not asked in one place: where a thread may have to make a fence, it waits for loads even if it has not.
+        let word = if fences {
+            if group.front().is_some() {
+                Sys::release();
+            }
+            asks()
+        } else {
+            asks()
+        };
         // All that needs no answer, while it is on its way.
         let said = arch::meanwhile(says() as u64) as u32;
         let mut slots = (0, 0);
@@ -110,24 +114,22 @@ impl<G: Group> Near<G> {
         if checks {
             let plain = arch::meanwhile(plain() as u64) != 0;
             let right = generation == ways.team.generation();
-            mine = Some(match if right { check(n, me, plain) } else { Ok(0) } {
-                Ok(number) => number << 8,
-                Err(error) => error as u64,
-            });
+            mine = Some(coded(if right { check(n, me, plain) } else { Ok(0) }));
         }
         let mut told = None;
         if group.aide() {
             // SAFETY: the host made the entry, and this thread has asked.
-            told = Some(match unsafe { granted(ways.state(), desc, generation, word, ways.team) } {
-                Ok(number) => number << 8,
-                Err(error) => error as u64,
-            });
+            told = Some(coded(unsafe { granted(ways.state(), desc, generation, word, ways.team) }));
         }
         let (told, mine) = group.cast_both(told, mine);
-        outcome(told as u32 & 0xff)?;
         let (number, pes) = (told >> 8, (start, stride));
         let call = Self { group, ways, said, slots, n, me, pes, number, fenced: fences, given: false };
-        Ok((call, outcome(mine as u32 & 0xff).map(|()| mine >> 8)))
+        // As a rule neither is an error: one branch for both.
+        if (told | mine) & 0xff == 0 {
+            return Ok((call, Ok(mine >> 8)));
+        }
+        decoded(told)?;
+        Ok((call, decoded(mine)))
     }
 
     /// Ends the call, if its last barrier has not.
@@ -353,16 +355,17 @@ impl<G: Group> Near<G> {
     #[track_caller]
     pub(super) fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes) -> Result {
         self.number += 1;
-        let (rank, size) = (self.group.rank(), self.group.size());
         if let Some(front) = self.group.front() {
             self.tell(front, mine);
         }
         if mine.is_ok() && sends.bytes != 0 {
-            let to = self.others(self.slots() + flight::bytes(sends.bytes) * sends.block as u64);
-            let src = (self.own(sends.src).addr() as u64, sends.step);
-            // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
-            unsafe {
-                flight::send((rank, size), (self.me, self.n), to, self.list(), src, self.words(sends.bytes))
+            let words = self.words(sends.bytes);
+            let (rank, of) = self.workers(words.pairs() * (self.n - 1));
+            if rank < of {
+                let to = self.others(self.slots() + flight::bytes(sends.bytes) * sends.block as u64);
+                let src = (self.own(sends.src).addr() as u64, sends.step);
+                // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
+                unsafe { flight::send((rank, of), (self.me, self.n), to, self.list(), src, words) }
             }
         }
         let met = match self.group.front() {
@@ -370,13 +373,7 @@ impl<G: Group> Near<G> {
             None => Ok(()),
         };
         let ((first, end), words) = (takes.members, self.words(takes.bytes));
-        let spare = size.saturating_sub(self.group.front_size());
-        // Threads that have nothing to do with the meeting take what there is, if they are enough.
-        let (rank, of) = if words.pairs() * (end - first) <= spare {
-            (rank.wrapping_sub(size - spare), spare)
-        } else {
-            (rank, size)
-        };
+        let (rank, of) = self.workers(words.pairs() * (end - first));
         let mut missed = 0;
         if rank < of && takes.bytes != 0 && mine.is_ok() && met.is_ok() {
             let (from, told) = (self.here(self.slots()), self.here(self.word_of(0)));
@@ -402,6 +399,15 @@ impl<G: Group> Near<G> {
         }
         agree(self.group, met)?;
         Err(self.missing(missed))
+    }
+
+    /// This thread's number, and how many they are, of those that send or take so many pairs: those that have nothing to do with
+    /// the meeting, if they are enough.
+    #[inline(always)]
+    fn workers(self, pairs: u32) -> (u32, u32) {
+        let (rank, size) = (self.group.rank(), self.group.size());
+        let spare = size.saturating_sub(self.group.front_size());
+        if pairs <= spare { (rank.wrapping_sub(size - spare), spare) } else { (rank, size) }
     }
 
     /// Why not all has come, when some thread of the group has `missed` data of a member that came: the leader records it.
@@ -474,4 +480,19 @@ impl<G: Group> Near<G> {
         // SAFETY: parts of objects that have been checked, and of the slots.
         unsafe { fold(self.group, what.op, what.kind, from, to, members, to_all, bytes) }
     }
+}
+
+/// A number of 56 bits or an error, as a word.
+#[inline(always)]
+fn coded(number: Result<u64>) -> u64 {
+    match number {
+        Ok(number) => number << 8,
+        Err(error) => error as u64,
+    }
+}
+
+/// What [`coded`] was given.
+#[inline(always)]
+fn decoded(word: u64) -> Result<u64> {
+    outcome(word as u32 & 0xff).map(|()| word >> 8)
 }
