@@ -18,7 +18,6 @@ struct Work {
     uint64_t places;    // that messages go to in turn
     uint64_t rounds;
     uint64_t value;     // the first that is put
-    uint64_t before;    // signals counted
     uint64_t each;      // not 0: completes each one before the next
     uint64_t complete;  // not 0: barrier, 0: sync
 };
@@ -156,7 +155,7 @@ __global__ void ping_pong(Work work) {
     if (me > 1) return;
     const Span span(work);
     if (threadIdx.x == 0) {
-        for (uint64_t now = work.before + 1; now <= work.before + work.rounds; now++) {
+        for (uint64_t now = 1; now <= work.rounds; now++) {
             if (me == 0) nvshmemx_signal_op(work.signal, 1, NVSHMEM_SIGNAL_ADD, peer);
             nvshmem_signal_wait_until(work.signal, NVSHMEM_CMP_GE, now);
             if (me == 1) nvshmemx_signal_op(work.signal, 1, NVSHMEM_SIGNAL_ADD, peer);
@@ -170,7 +169,7 @@ __global__ void put_signal_ping_pong(Work work) {
     const int me = nvshmem_my_pe(), peer = 1 - me;
     if (me > 1) return;
     const Span span(work);
-    for (uint64_t now = 2 * work.before; now < 2 * (work.before + work.rounds); now++) {
+    for (uint64_t now = 0; now < 2 * work.rounds; now++) {
         if ((now & 1) == uint64_t(me)) {
             nvshmemx_putmem_signal_nbi_block(work.dst, work.src, 8 * work.len, work.signal, 1, NVSHMEM_SIGNAL_ADD,
                                              peer);

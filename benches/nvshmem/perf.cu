@@ -26,6 +26,8 @@ constexpr uint64_t WINDOW = 256ull << 20;  // bytes that data is spread over, mo
 constexpr uint64_t MOST_THREADS = 1 << 18;
 constexpr uint64_t MOST_BLOCKS = 1 << 12;
 constexpr uint64_t CHECKED = 10;
+// How far it is to a word depends on its line of the GPU's memory: words of each run lie in other ones, as Rushmem's do.
+constexpr uint64_t LINES = 16, PLACE = 37 * 16;
 constexpr unsigned LIMIT_SECONDS = 240;  // for everything
 
 #define CUDA(call)                                                                                       \
@@ -75,9 +77,9 @@ class Bed {
         all.spans = symmetric<uint64_t>(2 * MOST_BLOCKS);
         all.dst = symmetric<uint64_t>(WINDOW / 8);
         all.src = symmetric<uint64_t>(WINDOW / 8);
-        all.words = symmetric<uint64_t>(MOST_THREADS);
+        all.words = symmetric<uint64_t>(MOST_THREADS + LINES * PLACE);
         all.sums = symmetric<uint64_t>(MOST_THREADS);
-        all.signal = symmetric<uint64_t>(32);
+        all.signal = symmetric<uint64_t>(LINES * PLACE);
         CUDA(cudaMalloc(&wrong, sizeof(*wrong)));
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     }
@@ -110,10 +112,11 @@ class Bed {
     Work all = {};
     unsigned long long *wrong = nullptr;
     cudaStream_t stream = nullptr;
-    uint64_t alone = 0, with_data = 0;  // signals counted
 
     bool once(const Row &row, uint64_t run, double *ns) {
         Work work = all;
+        work.words += run % LINES * PLACE;
+        work.signal += run % LINES * PLACE;
         work.len = row.bytes / 8;
         work.rounds = row.rounds;
         work.places = std::max<uint64_t>(1, std::min(WINDOW / row.bytes, row.rounds));
@@ -145,18 +148,15 @@ class Bed {
             if (me == 1) expect(row, work.words, n, [&](uint64_t) { return rounds; });
             if (me == 0) expect(row, work.sums, n, [&](uint64_t) { return rounds * (rounds - 1) / 2; });
         } else if (bench == "signal") {
-            work.before = alone;
-            alone += rounds;
+            zero(work.signal, 1);
             *ns = timed(row, (const void *)ping_pong, work, nvshmem_n_pes());
-            if (me < 2) expect(row, work.signal, 1, [&](uint64_t) { return alone; });
+            if (me < 2) expect(row, work.signal, 1, [&](uint64_t) { return rounds; });
         } else if (bench == "put_signal") {
-            work.signal += 16;
-            work.before = with_data;
-            with_data += rounds;
+            zero(work.signal, 1);
             fill_with(work.src, work.len, seed(me));
             *ns = timed(row, (const void *)put_signal_ping_pong, work, nvshmem_n_pes());
             if (me < 2) {
-                expect(row, work.signal, 1, [&](uint64_t) { return with_data; });
+                expect(row, work.signal, 1, [&](uint64_t) { return rounds; });
                 verify(row, work.dst, work.len, seed(1 - me));
             }
         } else if (bench == "barrier_all" || bench == "sync_all") {

@@ -4,9 +4,9 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// The signal alone, by one thread of each; the word has counted `before` signals so far.
+/// The signal alone, by one thread of each; it begins as 0.
 #[kernel]
-pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, before: u64, rounds: u32) -> Result {
+pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, rounds: u32) -> Result {
     let block = Block::current();
     ctx.sync_all(block)?;
     if ctx.my_pe() > 1 {
@@ -14,7 +14,7 @@ pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, before: u
     }
     let (begins, peer) = (ctx.my_pe() == 0, 1 - ctx.my_pe());
     let span = Span::begin(ctx, spans);
-    let (mut now, last) = (before, before + rounds as u64);
+    let (mut now, last) = (0, rounds as u64);
     while now < last && block.leader() {
         now += 1;
         if begins {
@@ -29,7 +29,7 @@ pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, before: u
     Ok(())
 }
 
-/// `src` and a signal after it, by the whole block.
+/// `src` and a signal after it, by the whole block; the signal begins as 0.
 #[kernel]
 pub fn put_signal_ping_pong(
     ctx: &Ctx,
@@ -37,7 +37,6 @@ pub fn put_signal_ping_pong(
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     signal: Sym<Signal>,
-    before: u64,
     rounds: u32,
 ) -> Result {
     let block = Block::current();
@@ -47,7 +46,7 @@ pub fn put_signal_ping_pong(
     }
     let (me, peer) = (ctx.my_pe(), 1 - ctx.my_pe());
     let span = Span::begin(ctx, spans);
-    let (mut now, last) = (before, before + 2 * rounds as u64);
+    let (mut now, last) = (0, 2 * rounds as u64);
     while now < last {
         // PE 0 sends in even turns, PE 1 in odd ones; what is awaited counts this PE's own arrivals.
         if now & 1 == u64::from(me) {

@@ -67,22 +67,28 @@ struct Bed<'a> {
     src: SymSlice<u64>,
     /// Where it arrives.
     dst: SymSlice<u64>,
-    /// A word for each thread, of a peer.
+    /// A word for each thread, of a peer, in [`LINES`] places.
     words: SymSlice<u64>,
     /// A word for each thread: what it has got.
     sums: SymSlice<u64>,
     spans: SymSlice<u64>,
+    /// One in each of [`LINES`] places.
     signals: SymSlice<Signal>,
     /// Sums, and what is summed.
     floats: [SymSlice<f32>; 2],
-    /// Signals of each kind that have been counted, in this PE's own words.
-    counted: std::cell::Cell<[u64; 2]>,
     wrong: Sym<u64>,
 }
 
-/// Indices of `signals` and `counted`.
-const ALONE: usize = 0;
-const WITH_DATA: usize = 1;
+/// How far it is to a word depends on its line of the GPU's memory: words of each run lie in other ones, so many in turn, and
+/// the median is of all.
+const LINES: usize = 16;
+/// Words from one place to the next: lines of 128 bytes.
+const PLACE: usize = 37 * 16;
+
+/// Where the words of a run begin.
+fn place(run: u64) -> usize {
+    run as usize % LINES * PLACE
+}
 
 impl<'a> Bed<'a> {
     fn new(pe: &'a Pe, window: u64) -> Result<Self, rushmem::Error> {
@@ -91,12 +97,11 @@ impl<'a> Bed<'a> {
             pe,
             src: pe.alloc(len)?,
             dst: pe.alloc(len)?,
-            words: pe.alloc(MOST_THREADS as usize)?,
+            words: pe.alloc(MOST_THREADS as usize + LINES * PLACE)?,
             sums: pe.alloc(MOST_THREADS as usize)?,
             spans: pe.alloc(2 * MOST_BLOCKS)?,
-            signals: pe.alloc(32)?,
+            signals: pe.alloc(LINES * PLACE)?,
             floats: [pe.alloc(MOST_FLOATS)?, pe.alloc(MOST_FLOATS)?],
-            counted: Default::default(),
             wrong: pe.alloc_one()?,
         })
     }
@@ -126,30 +131,31 @@ impl<'a> Bed<'a> {
         let rounds = shape.rounds;
         let n = (shape.blocks * shape.threads) as usize;
         let all = u64::from(rounds);
+        let (spans, sums) = (self.spans, self.sums);
+        let words = self.words.slice(place(run)..place(run) + n);
         match shape.bench {
             Bench::PutBandwidth | Bench::GetBandwidth | Bench::PutQuiet => self.transfer(shape, run),
             Bench::PQuiet | Bench::PRate => {
                 let each = u32::from(shape.bench == Bench::PQuiet);
                 let value = (run + 1) << 32;
-                let ns = self.timed(shape, kernels::p(self.spans, self.words, value, rounds, each))?;
-                self.on(1, || self.expect(self.words, n, |_| value + all - 1))?;
+                let ns = self.timed(shape, kernels::p(spans, words, value, rounds, each))?;
+                self.on(1, || self.expect(words, n, |_| value + all - 1))?;
                 Ok(ns)
             }
             Bench::G | Bench::GRate => {
-                self.fill(self.words.slice(0..n), run)?;
-                let ns = self.timed(shape, kernels::g(self.spans, self.words, self.sums, rounds))?;
-                self.on(0, || self.expect(self.sums, n, |i| kernels::pattern(run, i).wrapping_mul(all)))?;
+                self.fill(words, run)?;
+                let ns = self.timed(shape, kernels::g(spans, words, sums, rounds))?;
+                self.on(0, || self.expect(sums, n, |i| kernels::pattern(run, i).wrapping_mul(all)))?;
                 Ok(ns)
             }
             Bench::AddRate => {
-                self.zero(self.words, n)?;
-                let ns = self.timed(shape, kernels::add(self.spans, self.words, rounds))?;
-                self.on(1, || self.expect(self.words, n, |_| all))?;
+                self.zero(words, n)?;
+                let ns = self.timed(shape, kernels::add(spans, words, rounds))?;
+                self.on(1, || self.expect(words, n, |_| all))?;
                 Ok(ns)
             }
             Bench::FetchAdd | Bench::FetchAddRate | Bench::CompareSwap => {
-                self.zero(self.words, n)?;
-                let (spans, words, sums) = (self.spans, self.words, self.sums);
+                self.zero(words, n)?;
                 let call = match shape.bench {
                     Bench::CompareSwap => kernels::compare_swap(spans, words, sums, rounds),
                     _ => kernels::fetch_add(spans, words, sums, rounds),
@@ -160,9 +166,9 @@ impl<'a> Bed<'a> {
                 Ok(ns)
             }
             Bench::Signal => {
-                let (signal, before) = (self.signals.at(0), self.count(ALONE, all));
-                let ns = self.timed(shape, kernels::ping_pong(self.spans, signal, before, rounds))?;
-                self.below(2, || self.expect(self.signals.slice(0..1), 1, |_| before + all))?;
+                let signal = self.signal(run)?;
+                let ns = self.timed(shape, kernels::ping_pong(spans, signal.at(0), rounds))?;
+                self.below(2, || self.expect(signal, 1, |_| all))?;
                 Ok(ns)
             }
             Bench::PutSignal => self.put_signal(shape, run),
@@ -202,17 +208,21 @@ impl<'a> Bed<'a> {
         let (dst, src) = (self.dst.slice(0..len), self.src.slice(0..len));
         let seed = |pe: u32| 2 * run + 1 + u64::from(pe);
         self.fill(src, seed(self.pe.my_pe()))?;
-        // Apart from the other signal: a line each.
-        let (signal, all) = (self.signals.slice(16..17), u64::from(shape.rounds));
-        let arrived = self.count(WITH_DATA, all);
-        let call =
-            kernels::put_signal_ping_pong(self.spans, dst, src, signal.at(0), 2 * arrived, shape.rounds);
+        let signal = self.signal(run)?;
+        let call = kernels::put_signal_ping_pong(self.spans, dst, src, signal.at(0), shape.rounds);
         let ns = self.timed(shape, call)?;
         self.below(2, || {
-            self.expect(signal, 1, |_| arrived + all)?;
+            self.expect(signal, 1, |_| u64::from(shape.rounds))?;
             self.check(dst, seed(1 - self.pe.my_pe()))
         })?;
         Ok(ns)
+    }
+
+    /// The signal of a run, which has counted nothing.
+    fn signal(&self, run: u64) -> Result<SymSlice<Signal>, AnyError> {
+        let signal = self.signals.slice(place(run)..place(run) + 1);
+        self.zero(signal, 1)?;
+        Ok(signal)
     }
 
     fn meet(&self, shape: &Shape) -> Result<f64, AnyError> {
@@ -333,15 +343,6 @@ impl<'a> Bed<'a> {
 
     fn below(&self, pes: u32, f: impl FnOnce() -> Result<(), AnyError>) -> Result<(), AnyError> {
         if self.pe.my_pe() < pes { f() } else { Ok(()) }
-    }
-
-    /// Counts `n` more signals, and gives how many there were.
-    fn count(&self, which: usize, n: u64) -> u64 {
-        let mut counted = self.counted.get();
-        let before = counted[which];
-        counted[which] += n;
-        self.counted.set(counted);
-        before
     }
 }
 
