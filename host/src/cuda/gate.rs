@@ -56,13 +56,11 @@ struct State {
     calls: usize,
     /// Those who wait, in the order in which they came.
     line: Vec<(Turn, Wants)>,
-    /// The turn of the next who comes.
-    next: Turn,
     /// Queues whose kernels may run.
     queues: Vec<(Job, Arc<dyn Runs>)>,
 }
 
-/// Who came when.
+/// Who came when, among those who wait.
 type Turn = u64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,8 +71,7 @@ enum Wants {
 
 impl State {
     fn come(&mut self, wants: Wants) -> Turn {
-        let turn = self.next;
-        self.next += 1;
+        let turn = self.line.last().map_or(0, |(last, _)| last + 1);
         self.line.push((turn, wants));
         turn
     }
@@ -102,7 +99,7 @@ impl State {
 
 impl Gate {
     const fn new(patience: Duration) -> Self {
-        let state = State { launching: Vec::new(), calls: 0, line: Vec::new(), next: 0, queues: Vec::new() };
+        let state = State { launching: Vec::new(), calls: 0, line: Vec::new(), queues: Vec::new() };
         Self { state: Mutex::new(state), changed: Condvar::new(), patience }
     }
 

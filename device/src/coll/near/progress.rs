@@ -199,10 +199,9 @@ impl<G: Group> Near<G> {
     #[track_caller]
     fn meeting(&mut self, mine: Result, meanwhile: impl Fn(u32, u32), last: bool) -> Result {
         self.number += 1;
-        let (rank, size) = (self.group.rank(), self.group.size());
-        let spare = size.saturating_sub(self.group.front_size());
-        if spare == 0 {
-            meanwhile(rank, size);
+        let (rank, of) = self.spare();
+        if of == 0 {
+            meanwhile(self.group.rank(), self.group.size());
         }
         self.group.sync();
         let met = match self.group.front() {
@@ -214,7 +213,7 @@ impl<G: Group> Near<G> {
                 self.hear(front, mine)
             }
             None => {
-                meanwhile(rank - (size - spare), spare);
+                meanwhile(rank, of);
                 Ok(())
             }
         };
@@ -405,9 +404,16 @@ impl<G: Group> Near<G> {
     /// the meeting, if they are enough.
     #[inline(always)]
     fn workers(self, pairs: u32) -> (u32, u32) {
-        let (rank, size) = (self.group.rank(), self.group.size());
+        let spare = self.spare();
+        if pairs <= spare.1 { spare } else { (self.group.rank(), self.group.size()) }
+    }
+
+    /// This thread's number, and how many they are, of those that have nothing to do with a meeting; no number of theirs, if it has.
+    #[inline(always)]
+    fn spare(self) -> (u32, u32) {
+        let size = self.group.size();
         let spare = size.saturating_sub(self.group.front_size());
-        if pairs <= spare { (rank.wrapping_sub(size - spare), spare) } else { (rank, size) }
+        (self.group.rank().wrapping_sub(size - spare), spare)
     }
 
     /// Why not all has come, when some thread of the group has `missed` data of a member that came: the leader records it.
