@@ -1,13 +1,14 @@
-//! How fast the adapter is over loopback, with its engine on one core: small entries a second, payload a second.
+//! How fast the adapter is, with its engine on one core: small entries a second, payload a second, from a doorbell to its
+//! completion, and what it takes of a core when nobody wants anything.
 //!
-//! `cargo bench -p rushmem-softnic`; the floor is a million entries and 2 GB a second.
+//! `cargo bench -p rushmem-softnic`; the floor over loopback is a million entries and 2 GB a second, and 2 microseconds.
 
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
-    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts,
+    AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts,
 };
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_mlx5::wqe::Inline;
@@ -136,24 +137,11 @@ impl End {
     /// Posts `wqe` over and over in batches, each signalled at its end, at most two batches in flight. Gives
     /// entries a second.
     fn rate(&self, wqe: &Wqe, batch: u16) -> f64 {
-        let mut producer = call(
-            &self.context,
-            &rushmem_mlx5::prm::qp::QueryQp { qpn: self.qpn, ..rushmem_mlx5::prm::qp::QueryQp::default() },
-        )
-        .context
-        .sw_sq_wqebb_counter;
+        let mut producer = self.producer();
         let start = Instant::now();
         let (mut posted, mut previous) = (0u64, None);
         loop {
-            for i in 0..batch {
-                let flags = if i + 1 == batch { Flags::SIGNALED } else { Flags::NONE };
-                let entry = wqe.emit(producer, self.qpn, flags);
-                let at = u64::from(producer % DEPTH) * 64;
-                self.queue.write(at, Segment::bytes_of(entry.segments())).expect("in range");
-                producer = producer.wrapping_add(1);
-            }
-            self.record.store_u32(4, record_word(producer));
-            self.uar.memory().store_u64(0x800, Doorbell::producer(self.qpn, producer).raw());
+            producer = self.post(wqe, producer, batch);
             posted += u64::from(batch);
             let last = producer.wrapping_sub(1);
             if let Some(previous) = previous.replace(last) {
@@ -164,6 +152,41 @@ impl End {
                 return posted as f64 / start.elapsed().as_secs_f64();
             }
         }
+    }
+
+    /// Median time from the doorbell of one `wqe` to its completion, with `pause` between them.
+    fn latency(&self, wqe: &Wqe, pause: Duration) -> Duration {
+        let mut producer = self.producer();
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        while begin.elapsed() < TIME {
+            std::thread::sleep(pause);
+            let start = Instant::now();
+            producer = self.post(wqe, producer, 1);
+            self.wait(producer.wrapping_sub(1));
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        times[times.len() / 2]
+    }
+
+    /// The entry that is next.
+    fn producer(&self) -> u16 {
+        call(&self.context, &QueryQp { qpn: self.qpn, ..QueryQp::default() }).context.sw_sq_wqebb_counter
+    }
+
+    /// Posts `wqe` so many times, the last one signalled, from entry `producer`, and rings. Gives the entry that is next.
+    fn post(&self, wqe: &Wqe, mut producer: u16, batch: u16) -> u16 {
+        for i in 0..batch {
+            let flags = if i + 1 == batch { Flags::SIGNALED } else { Flags::NONE };
+            let entry = wqe.emit(producer, self.qpn, flags);
+            let at = u64::from(producer % DEPTH) * 64;
+            self.queue.write(at, Segment::bytes_of(entry.segments())).expect("in range");
+            producer = producer.wrapping_add(1);
+        }
+        self.record.store_u32(4, record_word(producer));
+        self.uar.memory().store_u64(0x800, Doorbell::producer(self.qpn, producer).raw());
+        producer
     }
 
     /// Waits until the collapsed CQ tells of entry `index` or a later one.
@@ -188,6 +211,10 @@ fn main() {
     b.connect(&a);
     println!("loopback");
     report(&a, &b);
+    let (start, before) = (Instant::now(), processor_time());
+    std::thread::sleep(TIME);
+    let took = (processor_time() - before).as_secs_f64() / start.elapsed().as_secs_f64();
+    println!("  idle {:24.1} % of a core", 100.0 * took);
 
     let wire = || Nic::start(Config { ip: Ip::AnyLoopback, ..Config::default() }).expect("an adapter");
     let (x, y) = (wire(), wire());
@@ -197,6 +224,15 @@ fn main() {
     println!("RoCEv2 over UDP, both ends on this machine");
     report(&a, &b);
     println!("  {:?}", x.stats());
+}
+
+/// What this process has taken of all cores so far.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to the local variable that it is given.
+    let rc = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    assert_eq!(rc, 0, "every process has this clock");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn report(a: &End, b: &End) {
@@ -210,7 +246,12 @@ fn report(a: &End, b: &End) {
         ("FETCH_ADD", Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 1 }),
     ];
     for (name, wqe) in small {
-        println!("  {name:18} {:8.2} M entries/s", a.rate(&wqe, 4096) / 1e6);
+        let rate = a.rate(&wqe, 4096) / 1e6;
+        let [busy, idle] = [Duration::ZERO, Duration::from_millis(2)]
+            .map(|pause| a.latency(&wqe, pause).as_secs_f64() * 1e6);
+        println!(
+            "  {name:18} {rate:8.2} M entries/s    one {busy:6.2} us, after 2 ms of nothing {idle:6.2} us"
+        );
     }
     for len in [4096u32, 65_536, 1 << 20, 16 << 20] {
         // Enough in flight that the doorbell's way does not count.

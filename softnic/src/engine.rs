@@ -46,7 +46,7 @@ impl Shared {
     }
 }
 
-/// Shortest sleep of an idle engine.
+/// Shortest sleep of an idle engine, but for timers.
 const FIRST_SLEEP: Duration = Duration::from_micros(5);
 
 /// Panics after which the engine gives up for good.
@@ -67,7 +67,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 
 fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
-    let mut pause = Pause { idle, since: None, sleep: FIRST_SLEEP };
+    let mut pause = Pause { idle, since: None };
     while !shared.stop.load(Ordering::Relaxed) {
         let (busy, wake, events) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,6 @@ pub(crate) struct Wake {
 struct Pause {
     idle: Idle,
     since: Option<Instant>,
-    sleep: Duration,
 }
 
 impl Pause {
@@ -109,10 +108,7 @@ impl Pause {
             std::hint::spin_loop();
             return;
         };
-        let since = *self.since.get_or_insert_with(|| {
-            self.sleep = FIRST_SLEEP;
-            wake.now
-        });
+        let since = *self.since.get_or_insert(wake.now);
         let idle = wake.now.saturating_duration_since(since);
         if idle < spin {
             std::hint::spin_loop();
@@ -120,8 +116,7 @@ impl Pause {
             std::thread::yield_now();
         } else {
             let until_timer = wake.timer.map_or(max_sleep, |timer| timer.saturating_duration_since(wake.now));
-            let sleep = self.sleep.min(max_sleep).min(until_timer);
-            self.sleep = (self.sleep * 2).min(max_sleep);
+            let sleep = (idle / 8).max(FIRST_SLEEP).min(max_sleep).min(until_timer);
             match &wake.socket {
                 Some(socket) => socket.wait(sleep),
                 None => std::thread::sleep(sleep),
