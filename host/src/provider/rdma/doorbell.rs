@@ -21,22 +21,24 @@ const STRIDE: u64 = 64;
 /// Words that are allocated together.
 const WORDS: u64 = 64;
 
-/// How long the thread polls without pause, and then with `sched_yield` in between, before it sleeps.
+/// How long the thread polls without pause, and then with `sched_yield` in between, before it sleeps: each time for an
+/// eighth of how long nobody has rung.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
     spin: Duration,
     yielding: Duration,
-    sleep: Duration,
+    max_sleep: Duration,
 }
 
 impl Patience {
     /// Kernels on a GPU leave the CPU alone; native ones need it.
     fn beside(machine: &dyn Machine) -> Self {
-        let sleep = Duration::from_micros(50);
-        if machine.is_gpu() {
-            return Self { spin: Duration::from_millis(20), yielding: Duration::from_millis(20), sleep };
+        let [spin, yielding, max_sleep] = match machine.is_gpu() {
+            true => [20_000, 20_000, 50],
+            false => [1, 100, 1_000],
         }
-        Self { spin: Duration::from_micros(20), yielding: Duration::from_micros(100), sleep }
+        .map(Duration::from_micros);
+        Self { spin, yielding, max_sleep }
     }
 }
 
@@ -224,7 +226,7 @@ fn run(shared: &Shared, patience: Patience) {
         } else if idle < patience.spin + patience.yielding {
             std::thread::yield_now();
         } else {
-            std::thread::sleep(patience.sleep);
+            std::thread::sleep((idle / 8).min(patience.max_sleep));
         }
     }
 }
