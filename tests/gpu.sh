@@ -132,6 +132,8 @@ run() {
     nvidia-smi -L 2>/dev/null || printf 'no GPU: what follows fails, or runs natively with RUSHMEM_DEVICE=native\n'
     export RUSHMEM_DEVICE=${RUSHMEM_DEVICE:-gpu}
     ./rushmem info | sed -n '/^Found/,/^Settings/p' | sed '$d'
+    check 'doctor' 60 ./rushmem doctor
+    check "doctor, a job of $pes PEs" 60 ./rushmem run -n "$pes" ./rushmem doctor --job
     local heaps=(device host)
     [[ $RUSHMEM_DEVICE == gpu ]] || heaps=(auto)
 

@@ -10,6 +10,7 @@ pub mod config;
 mod contexts;
 pub mod cuda;
 mod direct;
+pub mod doctor;
 mod error;
 mod exit;
 mod initiated;

@@ -64,7 +64,7 @@ impl DeviceError {
                 "the NIC did not complete in time: see whether the peer still runs, or raise RUSHMEM_TIMEOUT"
             }
             Some(Code::Timeout) => {
-                "the NIC did not complete in time: check the doorbell mapping and the link with `rushmem info`"
+                "the NIC did not complete in time: `rushmem doctor` looks at the doorbell mapping and the link"
             }
             Some(Code::Completion) if self.syndrome() == Some(Syndrome::WR_FLUSH_ERR) => {
                 "the completion that told the cause was overwritten: run with RUSHMEM_CQ=ring to see it"

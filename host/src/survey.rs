@@ -139,6 +139,7 @@ fn of_hardware(
 ) -> (Choice, Vec<String>) {
     let gpu = gpus.first().filter(|_| config.device != DeviceKind::Native).map(|gpu| gpu.ordinal);
     let mut details = hardware.describe();
+    details.extend(hardware.refused().iter().map(|why| format!("not used: {why}")));
     details.push(match hardware.doorbells(config, gpu) {
         Ok(how) => format!("doorbells: {how}"),
         Err(error) => format!("doorbells: {error}"),

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rushmem::config::Config;
+use rushmem::doctor::{Host, examine, probe};
 use rushmem::{Error, Job, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::{
@@ -19,7 +21,7 @@ const THREADS: usize = 128;
 /// store to each other's memory afterwards (`store`), but for the given PE, which exits with code 3 (`exit`), or ends the
 /// whole job with code 7 from its host (`global_exit`) or from a kernel (`kernel_exit`) while the others wait; or runs N
 /// jobs, one after another (`again`); or puts to a PE that has been stopped, and to another (`stalled`). `files FOLDER PE N`
-/// meets the others by files, and does `ring`.
+/// meets the others by files, and does `ring`. `doctor` is no job: it looks for what is wrong with the machine.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
@@ -29,6 +31,10 @@ pub fn main() -> ExitCode {
         rushmem::init_log(job.config())?;
         match what.as_str() {
             "again" => again(job, number.unwrap_or(1)),
+            "doctor" => {
+                doctor(job.config());
+                Ok(())
+            }
             "files" => {
                 let files = Files::from_args(std::env::args().skip(2))?;
                 job.with_exchange(&files)?.kernels(kernels()).run(ring).map(drop)
@@ -69,6 +75,14 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
             }
         }
         other => Err(Error::Misuse { call: "suite_pe", what: format!("no such thing to do: {other:?}") }),
+    }
+}
+
+/// A line for each thing that was looked at.
+fn doctor(config: &Config) {
+    let host = Host::here();
+    for check in [examine(&host, config), probe(&host, config)].concat() {
+        println!("{:?} {} {}: {}", check.verdict, check.kind.id, check.of, check.found);
     }
 }
 

@@ -270,3 +270,35 @@ fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
         assert!(text(&output.stderr).contains(words), "{}", all(&output));
     }
 }
+
+#[test]
+fn the_doctor_names_what_a_device_refuses() {
+    for (fault, words) in [
+        (
+            "",
+            &[
+                "Good N1 mlx5_0: ConnectX-7",
+                "Good P1 : mlx5_0",
+                "Good P2 : native kernels write",
+                "by mlx5_0",
+            ][..],
+        ),
+        (
+            "port-down",
+            &["Blocks P1 : the software ConnectX only: mlx5_0", "port 1 is down; connect its cable"],
+        ),
+        ("gid-v1-only", &["Blocks P1 ", "a RoCE v2 address is needed"]),
+        ("devx", &["Blocks P1 ", "UCTX_EN=1"]),
+        ("atomics=none", &["Blocks P1 ", "no atomics of the kinds that kernels use"]),
+        ("uar", &["Good P1 : mlx5_0", "Blocks P2 : mlx5_0", "getting a doorbell page failed", "Blocks P3 "]),
+        ("memlock", &["Good P2 ", "Blocks P3 : mlx5_0", "ulimit -l unlimited"]),
+    ] {
+        let options = if fault.is_empty() { vec![] } else { vec!["--fault", fault] };
+        let Some(mut face) = Face::new("the_doctor_names_what_a_device_refuses", &options) else { return };
+        let output = face.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
+        let told = text(&output.stdout);
+        for word in words {
+            assert!(told.contains(word), "{fault}: {word:?} is not said: {}", all(&output));
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! `docs/settings.md` says what the table of settings says, and `docs/errors.md` what the codes of errors mean.
+//! `docs/settings.md` says what the table of settings says, `docs/errors.md` what the codes of errors mean, and `docs/doctor.md`
+//! what the doctor looks at.
 //!
 //! Write them again with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test settings`.
 
@@ -6,6 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use rushmem::config::{OTHER_VARIABLES, SETTINGS};
+use rushmem::doctor::KINDS;
 use rushmem::{Status, meaning_of};
 use rushmem_device::Error as Code;
 
@@ -84,6 +86,54 @@ fn errors() -> String {
     page
 }
 
+const DOCTOR: &str = "\
+# What is wrong with a machine
+
+The table on this page is made from `host/src/doctor`; a test compares.
+
+```sh
+rushmem doctor                              # this machine
+rushmem run -n 16 rushmem doctor --job      # all nodes of a job, by whatever launcher
+rushmem explain 0x15                        # what a number or a name in an error message means
+```
+
+`rushmem doctor` looks at GPUs, NICs, what lies between them and the system, and then runs jobs of two PEs that move a few bytes and
+compare them. A job that works proves more than any file; what the files say explains why one does not. Nothing is changed, and no
+privilege is needed: what only root may see is said to be unknown. What does not concern the machine is left out: without a ConnectX,
+nobody asks for lockable memory.
+
+| mark | meaning |
+|---|---|
+| `ok` | As it should be. |
+| `note` | Nothing to judge, but good to know. |
+| `?` | It cannot be seen from here. |
+| `slow` | It works, slower than it could. |
+| `lesser` | It works another way than the best one. |
+| `risk` | It may fail. |
+| `FAIL` | It does not work. The exit code is 3. |
+
+Below each line that is worse than `?` stand the reason why it matters and, behind `->`, what to do. Errors of the probes tell that
+themselves. A failure that follows from an earlier one refers to it; the last line names the first.
+
+With `--job`, started on all PEs of a job, PE 0 says where they are, what differs from node to node and what is wrong on which, and lets
+each PE put to each other; in a job of more than 64, to those at distances of powers of two. If a PE cannot be reached, the error names the
+pair, the QP and the cause.
+
+`--json` is for programs. `--save FILE` writes down all that was read on the machine, and `--saved FILE` judges that elsewhere: a good thing
+to send along with a report.
+
+| id | what is looked at | why |
+|---|---|---|
+";
+
+fn doctor() -> String {
+    let mut page = DOCTOR.to_owned();
+    for kind in KINDS {
+        writeln!(page, "| {} | {} | {} |", kind.id, kind.about, kind.why).unwrap();
+    }
+    page
+}
+
 fn compare(name: &str, page: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
@@ -96,6 +146,11 @@ fn compare(name: &str, page: &str) {
 #[test]
 fn the_page_of_settings_is_as_the_table() {
     compare("settings.md", &page());
+}
+
+#[test]
+fn the_page_of_the_doctor_is_as_its_checks() {
+    compare("doctor.md", &doctor());
 }
 
 #[test]

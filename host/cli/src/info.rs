@@ -1,6 +1,5 @@
 //! `rushmem info`.
 
-use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use rushmem::Survey;
@@ -9,6 +8,7 @@ use rushmem::config::{Config, OTHER_VARIABLES, SETTINGS};
 use serde_json::json;
 
 use crate::error::Error;
+use crate::print;
 
 /// Print what was found on this machine, what a job would use and why, and every setting
 #[derive(clap::Args)]
@@ -20,12 +20,8 @@ pub(crate) struct Args {
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
     let text = if args.json { as_json(config) } else { as_text(config) };
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Environment(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn as_json(config: &Config) -> String {

@@ -1,12 +1,15 @@
 //! The `rushmem` command.
 
+mod doctor;
 mod error;
+mod explain;
 mod id;
 mod info;
 mod perf;
 mod run;
 mod softnic;
 
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +36,8 @@ enum Command {
     Id(id::Args),
     Softnic(softnic::Args),
     Info(info::Args),
+    Doctor(doctor::Args),
+    Explain(explain::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,5 +58,17 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Id(args) => id::execute(&args),
         Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),
+        Command::Doctor(args) => doctor::execute(&args, &config),
+        Command::Explain(args) => explain::execute(&args),
+    }
+}
+
+/// Writes to standard output. A reader who has seen enough is no error.
+fn print(text: &str) -> Result<(), Error> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::Environment(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
     }
 }

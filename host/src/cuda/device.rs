@@ -4,6 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
+use serde::{Deserialize, Serialize};
 
 use super::error::{check, check_about, log_drop};
 use super::gate::{self, GATE};
@@ -24,7 +25,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// What a GPU can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Its name.
     pub name: String,
@@ -163,7 +164,15 @@ impl Drop for Current {
     }
 }
 
+/// Least `CUGPUDirectRDMAWritesOrdering` with which a kernel sees a NIC's writes in their order (`OWNER`).
+const ORDERED_FOR_OWNER: u32 = 100;
+
 impl Attributes {
+    /// Whether the GPU's own kernels see what a NIC writes into its memory in order, without a flush.
+    pub fn orders_rdma_writes(&self) -> bool {
+        self.gpu_direct_rdma_writes_ordering >= ORDERED_FOR_OWNER
+    }
+
     fn of(device: CUdevice) -> Result<Self, Error> {
         use CUdevice_attribute::*;
         let get = |attribute: CUdevice_attribute| {

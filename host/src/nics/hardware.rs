@@ -10,9 +10,6 @@ use crate::{Error, Result, native};
 
 use super::Decision;
 
-/// Least `CUGPUDirectRDMAWritesOrdering` with which a kernel sees a NIC's writes in their order (`OWNER`).
-const ORDERED_FOR_OWNER: u32 = 100;
-
 /// RDMA devices that a job uses.
 pub(crate) struct Hardware {
     candidates: Vec<Candidate>,
@@ -63,10 +60,14 @@ impl Hardware {
         self.candidates.iter().map(|candidate| candidate.nic.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Each device and what it is like; and each that is left out, and why.
+    /// Each device, and what it is like.
     pub(crate) fn describe(&self) -> Vec<String> {
-        let left_out = self.refused.iter().map(|why| format!("not used: {why}"));
-        self.candidates.iter().map(Candidate::describe).chain(left_out).collect()
+        self.candidates.iter().map(Candidate::describe).collect()
+    }
+
+    /// Each device that is left out, and why.
+    pub(crate) fn refused(&self) -> &[String] {
+        &self.refused
     }
 
     /// How kernels would ring the first device's doorbell.
@@ -140,7 +141,7 @@ impl Shares {
 pub(super) fn heap(wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
     let why = if !gpu.gpu_direct_rdma {
         "it has no GPUDirect RDMA"
-    } else if gpu.gpu_direct_rdma_writes_ordering < ORDERED_FOR_OWNER {
+    } else if !gpu.orders_rdma_writes() {
         "its kernels would not see a NIC's writes in their order"
     } else {
         return Ok(wanted);

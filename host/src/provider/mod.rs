@@ -3,7 +3,6 @@
 //! Everything above these traits is the same on hardware and in software.
 
 pub(crate) mod found;
-#[cfg(feature = "rdma")]
 pub(crate) mod nearest;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;

@@ -1,6 +1,6 @@
 //! Which NICs a PE uses: those nearest to its GPU on PCIe, shared out evenly.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How far two devices are from each other; less is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,13 +38,15 @@ pub(crate) struct Place {
 
 impl Place {
     /// Of the device with this folder.
+    #[cfg(any(test, feature = "rdma"))]
     pub(crate) fn of(sysfs: PathBuf) -> Self {
         let text = std::fs::read_to_string(sysfs.join("numa_node")).unwrap_or_default();
         Self { node: text.trim().parse().ok(), sysfs }
     }
 
     /// Of the PCI device with this address, below this root of sysfs.
-    pub(crate) fn of_pci(sysfs_root: &Path, address: &str) -> Self {
+    #[cfg(any(test, feature = "rdma"))]
+    pub(crate) fn of_pci(sysfs_root: &std::path::Path, address: &str) -> Self {
         let link = sysfs_root.join("bus/pci/devices").join(address);
         Self::of(link.canonicalize().unwrap_or(link))
     }

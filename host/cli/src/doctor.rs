@@ -1,0 +1,215 @@
+//! `rushmem doctor`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rushmem::config::Config;
+use rushmem::doctor::{Check, Host, Verdict, examine, job, probe};
+use serde_json::json;
+
+use crate::error::Error;
+use crate::print;
+
+/// Look for what keeps this machine from running jobs, or slows them down, and tell what to do
+///
+/// Looks at GPUs, NICs, what lies between them and the system, and then runs a job of two PEs through the NIC and one of direct
+/// peers, and compares every byte. Changes nothing, and needs no privileges. Exit code 3 if something is blocked.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only look; run no job
+    #[arg(long)]
+    no_probe: bool,
+
+    /// Look at all nodes of a job, and let each PE put to each other: rushmem run -n 8 rushmem doctor --job
+    #[arg(long, conflicts_with_all = ["no_probe", "save", "saved"])]
+    job: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write all that was seen into a file, to be looked at elsewhere
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+
+    /// Look at a machine of which somebody saved this file
+    #[arg(long, value_name = "FILE", conflicts_with = "save")]
+    saved: Option<PathBuf>,
+}
+
+pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
+    let host = match &args.saved {
+        Some(file) => open(file)?,
+        None => Host::here(),
+    };
+    let checks = match (args.job, args.no_probe) {
+        (true, _) => job(&host, config),
+        (false, true) => examine(&host, config),
+        (false, false) => [examine(&host, config), probe(&host, config)].concat(),
+    };
+    if checks.is_empty() {
+        // PE 0 tells.
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(file) = &args.save {
+        save(&host, file)?;
+    }
+    print(&if args.json { as_json(&checks) } else { as_text(&checks) })?;
+    Ok(if blocked(&checks).is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+fn open(file: &Path) -> Result<Host, Error> {
+    let wrong = |why: String| Error::Environment(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let saved = serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("not written by `rushmem doctor --save`: {error}")))?;
+    Ok(Host::of(saved))
+}
+
+fn save(host: &Host, file: &Path) -> Result<(), Error> {
+    let text =
+        serde_json::to_string_pretty(&host.save()).map_err(|error| Error::Internal(error.to_string()))?;
+    std::fs::write(file, text)
+        .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
+}
+
+fn blocked(checks: &[Check]) -> Vec<&Check> {
+    checks.iter().filter(|check| check.verdict == Verdict::Blocks).collect()
+}
+
+fn as_json(checks: &[Check]) -> String {
+    let row = |check: &Check| {
+        json!({
+            "id": check.kind.id,
+            "about": check.kind.about,
+            "why": check.kind.why,
+            "of": check.of,
+            "verdict": check.verdict,
+            "found": check.found,
+            "advice": check.advice,
+        })
+    };
+    let all = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "blocked": !blocked(checks).is_empty(),
+        "checks": checks.iter().map(row).collect::<Vec<_>>(),
+    });
+    format!("{all:#}\n")
+}
+
+/// A line for each check, and below those that are not good what to do; the worst again at the end.
+fn as_text(checks: &[Check]) -> String {
+    let mut text = format!("rushmem {} doctor\n", env!("CARGO_PKG_VERSION"));
+    let mut section = "";
+    for (i, check) in checks.iter().enumerate() {
+        let title = title(check.kind.id);
+        if title != section {
+            text += &format!("\n{title}\n");
+            section = title;
+        }
+        let of = if check.of.is_empty() { String::new() } else { format!("{}: ", check.of) };
+        let about = format!("{of}{}", check.kind.about);
+        let found = match before(checks, i) {
+            Some(cause) => format!("as {}", cause.kind.id),
+            None => check.found.clone(),
+        };
+        let _ = writeln!(text, "  {:<6} {:<3} {about}: {found}", mark(check.verdict), check.kind.id);
+        if check.verdict >= Verdict::Slow {
+            let _ = writeln!(text, "             {}", check.kind.why);
+        }
+        if let Some(advice) = &check.advice {
+            let _ = writeln!(text, "             -> {advice}");
+        }
+    }
+    text + &summary(checks)
+}
+
+/// An earlier check that failed for the same reason.
+fn before(checks: &[Check], i: usize) -> Option<&Check> {
+    let is_same = |cause: &&Check| cause.verdict == Verdict::Blocks && cause.found == checks[i].found;
+    checks[..i].iter().find(is_same).filter(|_| checks[i].verdict == Verdict::Blocks)
+}
+
+fn summary(checks: &[Check]) -> String {
+    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let said: Vec<_> = [Verdict::Blocks, Verdict::Risk, Verdict::Lesser, Verdict::Slow, Verdict::Unknown]
+        .into_iter()
+        .filter(|&verdict| count(verdict) > 0)
+        .map(|verdict| format!("{} {}", count(verdict), mark(verdict)))
+        .collect();
+    // The first cause comes first: what is found later may follow from it.
+    let first =
+        blocked(checks).first().map_or(String::new(), |check| format!("; begin with {}", check.kind.id));
+    match said.is_empty() {
+        true => "\nNothing is wrong.\n".into(),
+        false => format!("\n{}{first}\n", said.join(", ")),
+    }
+}
+
+fn title(id: &str) -> &'static str {
+    match id.as_bytes().first() {
+        Some(b'G') => "GPUs",
+        Some(b'N') => "NICs",
+        Some(b'T') => "Between GPUs and NICs",
+        Some(b'H') => "System",
+        Some(b'J') => "Job",
+        _ => "Probes",
+    }
+}
+
+fn mark(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Good => "ok",
+        Verdict::Note => "note",
+        Verdict::Unknown => "?",
+        Verdict::Slow => "slow",
+        Verdict::Lesser => "lesser",
+        Verdict::Risk => "risk",
+        Verdict::Blocks => "FAIL",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushmem::doctor::Kind;
+
+    use super::*;
+
+    static PORT: Kind = Kind { id: "N4", about: "port", why: "Only an active port carries anything." };
+    static JOB: Kind = Kind { id: "P3", about: "a job through the NIC", why: "It proves." };
+
+    fn check(kind: &'static Kind, verdict: Verdict, found: &str) -> Check {
+        let advice = (verdict == Verdict::Slow).then(|| "be patient".into());
+        Check { kind, of: "mlx5_0".into(), verdict, found: found.into(), advice }
+    }
+
+    #[test]
+    fn causes_come_first_and_are_not_repeated() {
+        let checks = [
+            check(&PORT, Verdict::Blocks, "down"),
+            check(&PORT, Verdict::Slow, "down"),
+            check(&JOB, Verdict::Blocks, "down"),
+            check(&JOB, Verdict::Blocks, "late"),
+        ];
+        let wanted = "
+NICs
+  FAIL   N4  mlx5_0: port: down
+             Only an active port carries anything.
+  slow   N4  mlx5_0: port: down
+             Only an active port carries anything.
+             -> be patient
+
+Probes
+  FAIL   P3  mlx5_0: a job through the NIC: as N4
+             It proves.
+  FAIL   P3  mlx5_0: a job through the NIC: late
+             It proves.
+
+3 FAIL, 1 slow; begin with N4
+";
+        let text = as_text(&checks);
+        assert_eq!(text.split_once('\n').unwrap().1, wanted);
+        assert!(as_text(&[check(&PORT, Verdict::Good, "up")]).ends_with("Nothing is wrong.\n"));
+    }
+}

@@ -1,0 +1,120 @@
+//! `rushmem doctor` and `rushmem explain`.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const RUSHMEM: &str = env!("CARGO_BIN_EXE_rushmem");
+
+/// The command, without settings of whoever runs these tests, and with native kernels.
+fn rushmem(args: &[&str]) -> Output {
+    let mut command = Command::new(RUSHMEM);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RUSHMEM_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("RUSHMEM_DEVICE", "native").stdin(Stdio::null()).args(args).output().unwrap()
+}
+
+fn out(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn err(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn checks(output: &Output) -> Vec<Value> {
+    let all: Value =
+        serde_json::from_str(out(output)).unwrap_or_else(|error| panic!("{error}: {}", err(output)));
+    all["checks"].as_array().unwrap().clone()
+}
+
+#[test]
+fn this_machine_runs_jobs() {
+    let output = rushmem(&["doctor", "--json"]);
+    let rows = checks(&output);
+    for id in ["G1", "N1", "H1", "H2", "H4", "P1", "P3", "P4"] {
+        assert!(rows.iter().any(|row| row["id"] == id), "{id} is missing: {}", out(&output));
+    }
+    let jobs: Vec<_> = rows.iter().filter(|row| ["P3", "P4"].map(Value::from).contains(&row["id"])).collect();
+    assert!(jobs.iter().all(|row| row["verdict"] == "good"), "{jobs:#?}");
+    assert!(jobs[1]["found"].as_str().unwrap().contains("by direct: put and signal "), "{jobs:#?}");
+}
+
+#[test]
+fn what_is_blocked_is_said_in_the_exit_code() {
+    let mut command = Command::new(RUSHMEM);
+    command
+        .env("RUSHMEM_DEVICE", "native")
+        .env("RUSHMEM_HEAP_BYTES", "900000GiB")
+        .args(["doctor", "--no-probe"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", out(&output));
+    let told = out(&output);
+    assert!(told.contains("FAIL   H2  host memory: "), "{told}");
+    assert!(told.contains("-> set a smaller RUSHMEM_HEAP_BYTES"), "{told}");
+    assert!(told.trim_end().ends_with("1 FAIL; begin with H2"), "{told}");
+}
+
+#[test]
+fn a_saved_machine_is_looked_at_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("machine.json");
+    let file = file.to_str().unwrap();
+    let here = rushmem(&["doctor", "--no-probe", "--save", file]);
+    let there = rushmem(&["doctor", "--saved", file]);
+    assert_eq!(out(&here), out(&there));
+    assert_eq!(here.status.code(), there.status.code());
+    std::fs::write(file, "{}").unwrap();
+    let output = rushmem(&["doctor", "--saved", file]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(err(&output).contains("not written by `rushmem doctor --save`"), "{}", err(&output));
+    let output = rushmem(&["doctor", "--saved", "/nowhere"]);
+    assert!(err(&output).starts_with("rushmem: /nowhere: "), "{}", err(&output));
+}
+
+#[test]
+fn a_job_is_looked_at_by_all_of_its_pes() {
+    let output = rushmem(&["run", "-n", "3", RUSHMEM, "doctor", "--job"]);
+    assert!(output.status.success(), "{}{}", out(&output), err(&output));
+    let lines: BTreeSet<_> = out(&output).lines().collect();
+    assert!(lines.iter().all(|line| line.starts_with("[0]")), "only PE 0 tells: {}", out(&output));
+    let told = out(&output);
+    assert!(told.contains("note   J1  PEs: 3 on "), "{told}");
+    assert!(told.contains("ok     J2  Linux: on all PEs: "), "{told}");
+    assert!(
+        told.contains("J3  every PE to every other: 6 pairs; a put of 4096 bytes with signal takes "),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_job_that_does_not_come_about_is_told_of() {
+    // PEs with different queues are refused when they meet.
+    let script = format!("RUSHMEM_SQ_DEPTH=$((64 << RUSHMEM_PE)) exec {RUSHMEM} doctor --job");
+    let output = rushmem(&["run", "-n", "2", "sh", "-c", &script]);
+    assert!(!output.status.success());
+    let told = out(&output);
+    assert!(
+        told.contains("FAIL   J3  every PE to every other: ") && told.contains("sq_depth"),
+        "{told}{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn words_of_errors_are_explained() {
+    let output = rushmem(&["explain", "0x13"]);
+    assert!(output.status.success());
+    assert!(
+        out(&output).starts_with("syndrome 0x13 (REMOTE_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR = 10): "),
+        "{}",
+        out(&output)
+    );
+    let output = rushmem(&["explain", "nonsense"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("nonsense"), "{}", err(&output));
+}

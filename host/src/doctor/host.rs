@@ -1,0 +1,232 @@
+//! What a host shows of itself: files, folders, links, and what its CUDA driver says.
+//!
+//! Every answer is kept, so that what somebody saved of a machine can be looked at elsewhere as if one were there.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cuda::{Attributes, Cuda};
+use crate::provider::found;
+
+/// A host, or what was saved of one.
+pub struct Host {
+    source: Source,
+    /// What was asked, and the answers.
+    seen: RefCell<Answers>,
+    /// The driver's version and GPUs, or why there is none.
+    pub(super) cuda: Result<Driver, String>,
+}
+
+enum Source {
+    /// The machine with this root, and this one of sysfs for RDMA devices.
+    Live {
+        root: PathBuf,
+        sysfs: PathBuf,
+    },
+    Saved(Answers),
+}
+
+/// By question: lines, or an error of the operating system.
+type Answers = BTreeMap<String, Result<Vec<String>, i32>>;
+
+/// What is saved of a host.
+#[derive(Serialize, Deserialize)]
+pub struct Saved {
+    /// The version of Rushmem that looked.
+    pub version: String,
+    pub(super) cuda: Result<Driver, String>,
+    pub(super) answers: Answers,
+}
+
+/// What the CUDA driver says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Driver {
+    /// The newest CUDA version that it knows.
+    pub(super) version: (u32, u32),
+    pub(super) gpus: Vec<Gpu>,
+}
+
+/// A GPU that the driver shows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Gpu {
+    pub(super) ordinal: u32,
+    /// PCI address, as in sysfs.
+    pub(super) address: String,
+    pub(super) attributes: Attributes,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused(pub(super) i32);
+
+impl Refused {
+    /// Whether what was asked about is not there.
+    pub(super) fn is_absent(self) -> bool {
+        matches!(self.0, libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENXIO)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            libc::ENODATA => write!(f, "this was not saved"),
+            errno => write!(f, "{}", io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+impl Host {
+    /// This machine. Nothing is changed on it.
+    pub fn here() -> Host {
+        let source = Source::Live { root: "/".into(), sysfs: found::root() };
+        Host { source, seen: RefCell::default(), cuda: driver().map_err(|error| error.to_string()) }
+    }
+
+    /// A machine that somebody has made up.
+    #[cfg(test)]
+    pub(super) fn below(root: &Path, cuda: Result<Driver, String>) -> Host {
+        let source = Source::Live { root: root.into(), sysfs: root.join("sys") };
+        Host { source, seen: RefCell::default(), cuda }
+    }
+
+    /// A machine of which this was saved.
+    pub fn of(saved: Saved) -> Host {
+        Host { source: Source::Saved(saved.answers), seen: RefCell::default(), cuda: saved.cuda }
+    }
+
+    /// All that was asked so far, and the answers.
+    pub fn save(&self) -> Saved {
+        let version = env!("CARGO_PKG_VERSION").into();
+        Saved { version, cuda: self.cuda.clone(), answers: self.seen.borrow().clone() }
+    }
+
+    /// Whether this is the machine itself.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.source, Source::Live { .. })
+    }
+
+    /// The content of a file, without blanks around it.
+    pub(super) fn text(&self, path: &str) -> Result<String, Refused> {
+        let lines =
+            self.ask("read", path, |path| Ok(vec![std::fs::read_to_string(path)?.trim().to_owned()]))?;
+        Ok(lines.into_iter().next().unwrap_or_default())
+    }
+
+    /// The number that a file holds, with `0x` before it if it is hexadecimal.
+    pub(super) fn number(&self, path: &str) -> Option<u64> {
+        let text = self.text(path).ok()?;
+        match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        }
+    }
+
+    /// The bytes of a file that holds no text.
+    pub(super) fn bytes(&self, path: &str) -> Result<Vec<u8>, Refused> {
+        let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let lines = self.ask("bytes", path, |path| Ok(vec![hex(std::fs::read(path)?)]))?;
+        let digits = lines.first().map_or(&[][..], |line| line.as_bytes());
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        digits.chunks(2).map(byte).collect::<Option<_>>().ok_or(Refused(libc::EILSEQ))
+    }
+
+    /// What is in a folder, sorted.
+    pub(super) fn names(&self, path: &str) -> Result<Vec<String>, Refused> {
+        self.ask("list", path, |path| {
+            let name =
+                |entry: io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+            let mut names = std::fs::read_dir(path)?.map(name).collect::<io::Result<Vec<_>>>()?;
+            names.sort();
+            Ok(names)
+        })
+    }
+
+    /// Where a path leads when all links are followed.
+    pub(super) fn place(&self, path: &str) -> Result<PathBuf, Refused> {
+        let lines =
+            self.ask("follow", path, |path| Ok(vec![path.canonicalize()?.to_string_lossy().into_owned()]))?;
+        Ok(lines.into_iter().next().unwrap_or_default().into())
+    }
+
+    /// Whether a device node opens for reading and writing.
+    pub(super) fn opens(&self, path: &str) -> Result<(), Refused> {
+        let open = |path: &Path| std::fs::OpenOptions::new().read(true).write(true).open(path);
+        self.ask("open", path, |path| open(path).map(|_| Vec::new())).map(drop)
+    }
+
+    fn ask(
+        &self,
+        what: &str,
+        path: &str,
+        look: impl FnOnce(&Path) -> io::Result<Vec<String>>,
+    ) -> Result<Vec<String>, Refused> {
+        let question = format!("{what} {path}");
+        if let Some(answer) = self.seen.borrow().get(&question) {
+            return answer.clone().map_err(Refused);
+        }
+        let answer = match &self.source {
+            Source::Saved(answers) => answers.get(&question).cloned().unwrap_or(Err(libc::ENODATA)),
+            Source::Live { root, sysfs } => {
+                // libibverbs looks for RDMA devices below another root, if it is told to.
+                let moved = path.strip_prefix("/sys/").filter(|rest| rest.starts_with("class/infiniband"));
+                let real =
+                    moved.map_or_else(|| root.join(path.trim_start_matches('/')), |rest| sysfs.join(rest));
+                look(&real).map_err(|error| error.raw_os_error().unwrap_or(libc::EILSEQ))
+            }
+        };
+        self.seen.borrow_mut().insert(question, answer.clone());
+        answer.map_err(Refused)
+    }
+}
+
+fn driver() -> Result<Driver, crate::cuda::Error> {
+    let cuda = Cuda::load()?;
+    let gpu = |ordinal| {
+        let attributes = cuda.device(ordinal)?.attributes().clone();
+        Ok(Gpu { ordinal, address: cuda.pci_address(ordinal)?, attributes })
+    };
+    Ok(Driver {
+        version: cuda.version(),
+        gpus: (0..cuda.device_count()?).map(gpu).collect::<Result<_, _>>()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_is_seen_again_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_str().unwrap().to_owned();
+        let path = |name: &str| format!("{root}/{name}");
+        std::fs::write(path("number"), "0x15b3\n").unwrap();
+        std::fs::write(path("bytes"), [0, 255, 0x80]).unwrap();
+        std::os::unix::fs::symlink("number", path("link")).unwrap();
+        let look = |host: &Host| {
+            assert_eq!(host.text(&path("number")).unwrap(), "0x15b3");
+            assert_eq!(host.number(&path("number")), Some(0x15b3));
+            assert_eq!(host.text(&path("bytes")), Err(Refused(libc::EILSEQ)));
+            assert_eq!(host.bytes(&path("bytes")).unwrap(), [0, 255, 0x80]);
+            assert_eq!(host.names(&root).unwrap(), ["bytes", "link", "number"]);
+            assert!(host.place(&path("link")).unwrap().ends_with("number"));
+            assert_eq!(host.opens(&path("number")), Ok(()));
+            assert!(host.text(&path("absent")).unwrap_err().is_absent());
+        };
+        let live = Host::here();
+        look(&live);
+        let text = serde_json::to_string(&live.save()).unwrap();
+        drop(folder);
+        let saved = Host::of(serde_json::from_str(&text).unwrap());
+        look(&saved);
+        assert!(live.is_live() && !saved.is_live());
+        assert_eq!(saved.text(&path("other")), Err(Refused(libc::ENODATA)));
+        assert!(!Refused(libc::ENODATA).is_absent(), "what was not saved may have been there");
+        assert_eq!(saved.cuda.is_ok(), live.cuda.is_ok());
+    }
+}

@@ -1,0 +1,290 @@
+//! A job's PEs looked at together: whether their nodes are alike, and whether each reaches each other.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rushmem_device::{Cmp, Signal, SignalOp};
+use serde::{Deserialize, Serialize};
+
+use super::check::{Check, Kind, Verdict};
+use super::host::Host;
+use super::probe::{PATIENCE, WORDS, agree};
+use super::{KINDS, examine, gpu, nic};
+use crate::config::Config;
+use crate::{Error, Job, Pe, Result};
+
+pub(super) static PLACES: Kind =
+    Kind { id: "J1", about: "PEs", why: "Each launcher has its own way of placing PEs." };
+pub(super) static ALIKE: Kind = Kind {
+    id: "J2",
+    about: "on all PEs",
+    why: "One node with another driver, kernel or NIC firmware is slower than the others, or fails alone.",
+};
+pub(super) static PAIRS: Kind = Kind {
+    id: "J3",
+    about: "every PE to every other",
+    why: "Each PE puts to each other and signals, and every byte is compared; in a large job, to some.",
+};
+
+/// In a job of up to so many PEs each puts to each other.
+const ALL_PAIRS: u32 = 64;
+
+/// What a PE tells the others of its node.
+#[derive(Clone, Serialize, Deserialize)]
+struct Mine {
+    node: String,
+    facts: BTreeMap<String, String>,
+    /// What is not good there; only from the first PE of a node.
+    rows: Vec<Row>,
+}
+
+impl Mine {
+    /// What every PE tells. Collective.
+    fn exchange(&self, pe: &Pe) -> Result<Vec<Mine>> {
+        let mut mine = self.clone();
+        if pe.config().local_pe.unwrap_or(pe.my_pe()) != 0 {
+            mine.rows.clear();
+        }
+        let all = pe.allgather(&serde_json::to_vec(&mine).map_err(broken)?)?;
+        all.iter().map(|told| serde_json::from_slice(told).map_err(broken)).collect()
+    }
+}
+
+/// A check on its way.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Row {
+    id: String,
+    of: String,
+    verdict: Verdict,
+    found: String,
+    advice: Option<String>,
+}
+
+/// Looks at all PEs of the job that this process belongs to. Collective among its processes. Gives what PE 0 has to say, and
+/// nothing at the others; if the job does not come about, what each has to say.
+pub(super) fn check(host: &Host, config: &Config) -> Vec<Check> {
+    let mut config = config.clone();
+    config.timeout = config.timeout.min(PATIENCE);
+    let here = examine(host, &config).into_iter().filter(|check| check.verdict >= Verdict::Slow);
+    let here: Vec<_> = here.collect();
+    let mine = Mine {
+        node: host.text("/proc/sys/kernel/hostname").unwrap_or_default(),
+        facts: facts(host),
+        rows: here.iter().map(Row::of).collect(),
+    };
+    let said: Mutex<Option<Vec<Check>>> = Mutex::default();
+    let say = |checks: Vec<Check>| {
+        said.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().extend(checks);
+    };
+    let done = Job::with_config(config).run(|pe| {
+        let nodes = mine.exchange(pe)?;
+        say(if pe.my_pe() == 0 { compare(&nodes) } else { Vec::new() });
+        let times = pe.allgather(bytemuck::cast_slice(&everybody(pe)?))?;
+        if pe.my_pe() == 0 {
+            say(vec![PAIRS.good("", pairs(pe, &times))]);
+        }
+        Ok::<_, Error>(())
+    });
+    let said = said.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Whoever has met the others, and is not PE 0, leaves it to that one.
+    let leaves_it = said.as_ref().is_some_and(Vec::is_empty);
+    let mut checks = said.unwrap_or(here);
+    if let Err(error) = done
+        && !leaves_it
+    {
+        checks.push(PAIRS.fails("", Verdict::Blocks, error.to_string()));
+    }
+    checks
+}
+
+fn broken(error: serde_json::Error) -> Error {
+    Error::App(format!("what PEs tell of themselves: {error}").into())
+}
+
+impl Row {
+    fn of(check: &Check) -> Row {
+        let Check { kind, of, verdict, found, advice } = check.clone();
+        Row { id: kind.id.into(), of, verdict, found, advice }
+    }
+}
+
+/// What should be the same everywhere.
+fn facts(host: &Host) -> BTreeMap<String, String> {
+    let text = |path: &str| host.text(path).unwrap_or_else(|_| "unknown".into());
+    let driver = match &host.cuda {
+        Ok(driver) => {
+            let names: Vec<_> = driver.gpus.iter().map(|gpu| gpu.attributes.name.as_str()).collect();
+            format!("CUDA {}.{} with {}", driver.version.0, driver.version.1, names.join(", "))
+        }
+        Err(_) => "none".into(),
+    };
+    let nics: Vec<_> = nic::devices(host).iter().map(|device| device.describe(host)).collect();
+    [
+        ("Rushmem", env!("CARGO_PKG_VERSION").into()),
+        ("Linux", text("/proc/sys/kernel/osrelease")),
+        ("CUDA driver", driver),
+        ("GPU kernel modules", gpu::modules(host).unwrap_or_else(|| "none".into())),
+        ("NICs", if nics.is_empty() { "none".into() } else { nics.join(", ") }),
+    ]
+    .map(|(name, value): (&str, String)| (name.to_owned(), value))
+    .into()
+}
+
+fn compare(all: &[Mine]) -> Vec<Check> {
+    let mut checks = vec![places(all)];
+    for name in all[0].facts.keys() {
+        let mut by_value: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (pe, told) in all.iter().enumerate() {
+            let value = told.facts.get(name).map_or("not told", String::as_str);
+            by_value.entry(value).or_default().push(pe.to_string());
+        }
+        let mut values: Vec<_> = by_value.into_iter().collect();
+        // Most have it right.
+        values.sort_by_key(|(_, pes)| std::cmp::Reverse(pes.len()));
+        if let [(value, _)] = &values[..] {
+            checks.push(ALIKE.good(name, *value));
+        } else {
+            let told = values.iter().map(|(value, pes)| format!("{value} (PE {})", pes.join(", ")));
+            let advice = "install the same on all nodes, or leave the others out";
+            checks.push(ALIKE.bad(name, Verdict::Risk, told.collect::<Vec<_>>().join("; "), advice));
+        }
+    }
+    checks.extend(of_nodes(all));
+    checks
+}
+
+fn places(all: &[Mine]) -> Check {
+    let mut nodes: Vec<(&str, u32)> = Vec::new();
+    for told in all {
+        match nodes.iter_mut().find(|(node, _)| *node == told.node) {
+            Some((_, pes)) => *pes += 1,
+            None => nodes.push((&told.node, 1)),
+        }
+    }
+    let told: Vec<_> = nodes.iter().map(|(node, pes)| format!("{pes} on {node}")).collect();
+    PLACES.note("", told.join(", "))
+}
+
+/// What is wrong on nodes, each thing once, with the nodes that it is wrong on.
+fn of_nodes(all: &[Mine]) -> Vec<Check> {
+    let mut by_row: BTreeMap<&Row, Vec<&str>> = BTreeMap::new();
+    for told in all {
+        for row in &told.rows {
+            by_row.entry(row).or_default().push(&told.node);
+        }
+    }
+    let check = |(row, nodes): (&Row, Vec<&str>)| {
+        // All PEs are of one build, so that each knows what the others look at.
+        let kind = KINDS.into_iter().find(|kind| kind.id == row.id)?;
+        let of =
+            if row.of.is_empty() { nodes.join(", ") } else { format!("{} {}", nodes.join(", "), row.of) };
+        Some(Check { kind, of, verdict: row.verdict, found: row.found.clone(), advice: row.advice.clone() })
+    };
+    by_row.into_iter().filter_map(check).collect()
+}
+
+/// How far each PE puts, round the ring.
+fn distances(n_pes: u32) -> Vec<u32> {
+    match n_pes <= ALL_PAIRS {
+        true => (1..n_pes).collect(),
+        false => (0..u32::BITS).map(|log| 1 << log).take_while(|&far| far < n_pes).collect(),
+    }
+}
+
+/// Puts to each other PE in turn, while another one puts here. Gives how long each took, in nanoseconds.
+fn everybody(pe: &Pe) -> Result<Vec<u64>> {
+    let (me, n) = (pe.my_pe(), pe.n_pes());
+    let (sent, there) = (pe.alloc::<u64>(WORDS)?, pe.alloc::<u64>(WORDS)?);
+    let bell = pe.alloc_one::<Signal>()?;
+    let of = |pe: u32, far: u32| -> Vec<u64> {
+        (0..WORDS as u64).map(|i| i << 40 | u64::from(pe) << 20 | u64::from(far)).collect()
+    };
+    let mut times = Vec::new();
+    for (turn, far) in distances(n).into_iter().enumerate() {
+        let (to, from) = ((me + far) % n, (me + n - far) % n);
+        pe.write(sent, &of(me, far))?;
+        // The first put to a peer connects.
+        pe.put(there, sent, to)?;
+        pe.barrier()?;
+        let begin = Instant::now();
+        pe.put_signal(there, sent, bell, SignalOp::Add, 1, to)?;
+        pe.quiet()?;
+        times.push(begin.elapsed().as_nanos() as u64);
+        pe.signal_wait_until(bell, Cmp::Ge, turn as u64 + 1)?;
+        agree("put", &of(from, far), &pe.read(there)?)?;
+        pe.barrier()?;
+    }
+    Ok(times)
+}
+
+/// What came of it, as PE 0 tells it.
+fn pairs(pe: &Pe, times: &[Vec<u8>]) -> String {
+    let n = pe.n_pes();
+    let far = distances(n);
+    let of = |(from, bytes): (usize, &Vec<u8>)| -> Vec<(u64, u32, u32)> {
+        let times =
+            bytes.chunks_exact(8).filter_map(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
+        times.zip(&far).map(|(time, far)| (time, from as u32, (from as u32 + far) % n)).collect()
+    };
+    let mut all: Vec<_> = times.iter().enumerate().flat_map(of).collect();
+    all.sort_unstable();
+    let us = |time: u64| Duration::from_nanos(time).as_secs_f64() * 1e6;
+    match (all.get(all.len() / 2), all.last()) {
+        (Some((median, ..)), Some((slowest, from, to))) => format!(
+            "{} pairs; a put of {} bytes with signal takes {:.0} us, {:.0} us from PE {from} to PE {to}",
+            all.len(),
+            WORDS * 8,
+            us(*median),
+            us(*slowest)
+        ),
+        _ => "there is one PE only".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(node: &str, linux: &str, rows: &[&str]) -> Mine {
+        let facts = [("Linux".to_owned(), linux.to_owned())].into();
+        let row = |found: &&str| Row {
+            id: "N4".into(),
+            of: "mlx5_0 port 1".into(),
+            verdict: Verdict::Blocks,
+            found: (*found).into(),
+            advice: None,
+        };
+        Mine { node: node.into(), facts, rows: rows.iter().map(row).collect() }
+    }
+
+    #[test]
+    fn the_odd_one_out_is_named() {
+        let all = [
+            told("a", "6.1", &["DOWN"]),
+            told("a", "6.1", &[]),
+            told("b", "5.4", &["DOWN"]),
+            told("c", "6.1", &["INIT"]),
+        ];
+        let said: Vec<_> = compare(&all)
+            .iter()
+            .map(|check| (check.kind.id, check.verdict, format!("{}: {}", check.of, check.found)))
+            .collect();
+        let wanted = [
+            ("J1", Verdict::Note, ": 2 on a, 1 on b, 1 on c"),
+            ("J2", Verdict::Risk, "Linux: 6.1 (PE 0, 1, 3); 5.4 (PE 2)"),
+            ("N4", Verdict::Blocks, "a, b mlx5_0 port 1: DOWN"),
+            ("N4", Verdict::Blocks, "c mlx5_0 port 1: INIT"),
+        ];
+        assert_eq!(said, wanted.map(|(id, verdict, text)| (id, verdict, text.to_owned())));
+        assert_eq!(compare(&all[..2])[1].verdict, Verdict::Good);
+    }
+
+    #[test]
+    fn each_reaches_each_in_a_small_job_and_some_in_a_large_one() {
+        assert!(distances(1).is_empty());
+        assert_eq!(distances(4), [1, 2, 3]);
+        assert_eq!(distances(64).len(), 63);
+        assert_eq!(distances(100), [1, 2, 4, 8, 16, 32, 64]);
+    }
+}

@@ -1,0 +1,382 @@
+//! NICs: which they are, whether they open, their ports, links and addresses.
+
+use std::net::Ipv6Addr;
+
+use super::check::{Check, Kind, Verdict};
+use super::host::Host;
+use super::{Needs, pci};
+
+pub(super) static DEVICE: Kind = Kind {
+    id: "N1",
+    about: "ConnectX",
+    why: "Kernels drive ConnectX NICs; without one, the software ConnectX carries what does not go directly.",
+};
+pub(super) static BUILD: Kind = Kind {
+    id: "N2",
+    about: "support in this build",
+    why: "The feature `rdma` links libibverbs and libmlx5.",
+};
+pub(super) static NODE: Kind =
+    Kind { id: "N3", about: "device node", why: "A process drives a NIC through /dev/infiniband/uverbs*." };
+pub(super) static PORT: Kind = Kind { id: "N4", about: "port", why: "Only an active port carries anything." };
+pub(super) static ADDRESS: Kind = Kind {
+    id: "N5",
+    about: "RoCE v2 address",
+    why: "A peer is reached by the GID of a port; on Ethernet it comes from an IP address of the port's interface.",
+};
+pub(super) static MTU: Kind = Kind {
+    id: "N6",
+    about: "MTU",
+    why: "RDMA packets of 4096 bytes need an Ethernet MTU of 4200; smaller ones are more packets for the same data.",
+};
+pub(super) static FUNCTION: Kind = Kind {
+    id: "N7",
+    about: "function",
+    why: "A virtual function may lack atomics, doorbell pages or GPUDirect; the probe tells.",
+};
+pub(super) static COUNTERS: Kind = Kind {
+    id: "N8",
+    about: "errors so far",
+    why: "Packets that were lost, came out of order or were sent again slow a job down, or end it.",
+};
+
+/// Where sysfs lists RDMA devices.
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// Device numbers of vendor 15b3, in pairs with the virtual functions from ConnectX-4 to -6.
+const MODELS: [(u64, &str); 23] = [
+    (0x1013, "ConnectX-4"),
+    (0x1014, "ConnectX-4, virtual function"),
+    (0x1015, "ConnectX-4 Lx"),
+    (0x1016, "ConnectX-4 Lx, virtual function"),
+    (0x1017, "ConnectX-5"),
+    (0x1018, "ConnectX-5, virtual function"),
+    (0x1019, "ConnectX-5 Ex"),
+    (0x101a, "ConnectX-5 Ex, virtual function"),
+    (0x101b, "ConnectX-6"),
+    (0x101c, "ConnectX-6, virtual function"),
+    (0x101d, "ConnectX-6 Dx"),
+    (0x101e, "ConnectX, virtual function"),
+    (0x101f, "ConnectX-6 Lx"),
+    (0x1021, "ConnectX-7"),
+    (0x1023, "ConnectX-8"),
+    (0x1025, "ConnectX-9"),
+    (0x1027, "ConnectX-10"),
+    (0xa2d2, "BlueField"),
+    (0xa2d3, "BlueField, virtual function"),
+    (0xa2d6, "BlueField-2"),
+    (0xa2dc, "BlueField-3"),
+    (0xa2df, "BlueField-4"),
+    (0x2101, "ConnectX-10 (NVLink-C2C)"),
+];
+
+/// ConnectX-4 and its kin, which lack atomics that kernels use.
+const TOO_OLD: std::ops::RangeInclusive<u64> = 0x1013..=0x1016;
+
+/// Counters of a port that count what should not happen, below `ports/N`.
+const ERRORS: [&str; 7] = [
+    "hw_counters/out_of_sequence",
+    "hw_counters/packet_seq_err",
+    "hw_counters/local_ack_timeout_err",
+    "hw_counters/rnr_nak_retry_err",
+    "hw_counters/roce_adp_retrans",
+    "counters/symbol_error",
+    "counters/link_downed",
+];
+
+/// An RDMA device.
+#[derive(Debug)]
+pub(super) struct Device {
+    /// `mlx5_0`
+    pub(super) name: String,
+    /// Its PCI address, if it is on PCIe.
+    pub(super) address: Option<String>,
+    vendor: Option<u64>,
+    model: Option<u64>,
+}
+
+impl Device {
+    pub(super) fn is_connectx(&self) -> bool {
+        self.vendor == Some(pci::MELLANOX)
+    }
+
+    /// `mlx5_0 ConnectX-7, firmware 28.39.1002`
+    pub(super) fn describe(&self, host: &Host) -> String {
+        let model = self.model.filter(|_| self.is_connectx()).map_or_else(|| "no ConnectX".into(), name_of);
+        let firmware =
+            host.text(&self.path("fw_ver")).map_or(String::new(), |version| format!(", firmware {version}"));
+        format!("{} {model}{firmware}", self.name)
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("{DEVICES}/{}/{rest}", self.name)
+    }
+}
+
+/// The RDMA devices of the kernel.
+pub(super) fn devices(host: &Host) -> Vec<Device> {
+    let look = |name: String| {
+        let file = |rest: &str| format!("{DEVICES}/{name}/device/{rest}");
+        let place = host.place(&format!("{DEVICES}/{name}/device")).ok();
+        let address = place.and_then(|place| Some(place.file_name()?.to_str()?.to_owned()));
+        let (vendor, model) = (host.number(&file("vendor")), host.number(&file("device")));
+        Device { address: address.filter(|_| vendor.is_some()), vendor, model, name }
+    };
+    host.names(DEVICES).unwrap_or_default().into_iter().map(look).collect()
+}
+
+pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
+    let devices = devices(host);
+    let mut checks = present(host, needs, &devices);
+    for device in devices.iter().filter(|device| device.is_connectx()) {
+        checks.push(model(device));
+        checks.push(node(host, device));
+        checks.extend(function(host, device));
+        for number in host.names(&device.path("ports")).unwrap_or_default() {
+            let port = Port {
+                host,
+                of: format!("{} port {number}", device.name),
+                path: device.path(&format!("ports/{number}")),
+            };
+            checks.extend(port.check(&device.path("device/net")));
+        }
+    }
+    checks
+}
+
+/// Whether there is a ConnectX at all, and whether this build can drive it.
+fn present(host: &Host, needs: &Needs, devices: &[Device]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let on_bus = pci::nics(host);
+    let others: Vec<_> = devices.iter().filter(|device| !device.is_connectx()).collect();
+    for device in others {
+        let found = "no ConnectX: Rushmem does not drive it, and uses the software ConnectX instead";
+        checks.push(DEVICE.note(&device.name, found));
+    }
+    if !devices.iter().any(Device::is_connectx) {
+        if on_bus.is_empty() {
+            checks.push(DEVICE.note("", "there is none on PCIe: the software ConnectX takes its place"));
+        }
+        for function in on_bus {
+            let found = format!(
+                "{} is on PCIe, but the kernel shows no RDMA device for it",
+                name_of(function.device)
+            );
+            let advice =
+                "modprobe mlx5_ib; in a container, pass in /dev/infiniband and the RDMA network namespace";
+            checks.push(DEVICE.bad(function.address, Verdict::Blocks, found, advice));
+        }
+    } else if needs.rdma && !cfg!(feature = "rdma") {
+        let found = "this build does not drive ConnectX NICs";
+        checks.push(BUILD.bad(
+            "",
+            Verdict::Blocks,
+            found,
+            "cargo build --release --features rdma, as docs/rdma.md tells",
+        ));
+    }
+    checks
+}
+
+fn name_of(model: u64) -> String {
+    let known = MODELS.iter().find(|(number, _)| *number == model);
+    known.map_or_else(
+        || format!("device 15b3:{model:04x}, not known to this version,"),
+        |(_, name)| (*name).to_owned(),
+    )
+}
+
+fn model(device: &Device) -> Check {
+    let Some(number) = device.model else {
+        return DEVICE.unknown(&device.name, "sysfs does not tell its model");
+    };
+    let at = device.address.as_deref().unwrap_or("not on PCIe");
+    let found = format!("{} ({at})", name_of(number));
+    if TOO_OLD.contains(&number) {
+        let advice = "use a ConnectX-5 or newer, or RUSHMEM_NIC=soft";
+        return DEVICE.bad(&device.name, Verdict::Blocks, format!("{found}: too old"), advice);
+    }
+    DEVICE.good(&device.name, found)
+}
+
+fn node(host: &Host, device: &Device) -> Check {
+    let class = "/sys/class/infiniband_verbs";
+    let names = host.names(class).unwrap_or_default();
+    let is_its =
+        |name: &&String| host.text(&format!("{class}/{name}/ibdev")).is_ok_and(|ibdev| ibdev == device.name);
+    let Some(uverbs) = names.iter().find(is_its) else {
+        let found = format!("none: {class} lists no entry for it");
+        return NODE.bad(
+            &device.name,
+            Verdict::Blocks,
+            found,
+            "modprobe ib_uverbs; in a container, mount /sys",
+        );
+    };
+    let path = format!("/dev/infiniband/{uverbs}");
+    match host.opens(&path) {
+        Ok(()) => NODE.good(&device.name, path),
+        Err(why) => {
+            let advice = match why.0 {
+                libc::EACCES => "let this user read and write it: its group, or a rule of udev",
+                libc::EPERM => {
+                    "the container's device rules forbid it: pass the device in (--device /dev/infiniband)"
+                }
+                _ => "pass it into the container (--device /dev/infiniband), or load ib_uverbs",
+            };
+            NODE.bad(&device.name, Verdict::Blocks, format!("{path}: {why}"), advice)
+        }
+    }
+}
+
+fn function(host: &Host, device: &Device) -> Option<Check> {
+    if host.place(&device.path("device/physfn")).is_ok() {
+        let advice = "if the probe fails, use the physical function, or RUSHMEM_NIC=soft";
+        return Some(FUNCTION.bad(&device.name, Verdict::Risk, "a virtual function", advice));
+    }
+    device.name.starts_with("mlx5_bond").then(|| {
+        FUNCTION
+            .note(&device.name, "two ports bonded into one device: traffic of a queue pair takes one of them")
+    })
+}
+
+/// A port of a device.
+struct Port<'a> {
+    host: &'a Host,
+    /// `mlx5_0 port 1`
+    of: String,
+    path: String,
+}
+
+impl Port<'_> {
+    fn text(&self, name: &str) -> Option<String> {
+        self.host.text(&format!("{}/{name}", self.path)).ok()
+    }
+
+    /// `4: ACTIVE` is `ACTIVE`.
+    fn word(&self, name: &str) -> Option<String> {
+        let text = self.text(name)?;
+        Some(text.split_once(": ").map_or(text.as_str(), |(_, word)| word).to_owned())
+    }
+
+    fn check(&self, interfaces: &str) -> Vec<Check> {
+        let ethernet = self.text("link_layer").is_some_and(|link| link == "Ethernet");
+        let mut checks = vec![self.state(ethernet)];
+        if checks[0].verdict != Verdict::Blocks {
+            if ethernet {
+                checks.push(self.address());
+                checks.extend(self.mtu(interfaces));
+            }
+            checks.push(self.errors());
+        }
+        checks
+    }
+
+    fn state(&self, ethernet: bool) -> Check {
+        let Some(state) = self.word("state") else {
+            return PORT.unknown(&self.of, "sysfs does not tell its state");
+        };
+        let link = if ethernet { "Ethernet" } else { "InfiniBand" };
+        let rate = self.text("rate").unwrap_or_else(|| "of unknown rate".into());
+        let found = format!("{state}, {link}, {rate}");
+        let no_manager = !ethernet && self.text("sm_lid").is_some_and(|lid| matches!(&*lid, "0x0" | "0"));
+        match (&*state, no_manager) {
+            ("ACTIVE", false) => PORT.good(&self.of, found),
+            ("INIT" | "ACTIVE", _) => {
+                PORT.bad(&self.of, Verdict::Blocks, found, "start a subnet manager (opensm) on its network")
+            }
+            _ => {
+                let physical = self.word("phys_state").unwrap_or_default();
+                let advice =
+                    "connect its cable and bring its interface up (ip link set ... up); mlxlink tells more";
+                PORT.bad(&self.of, Verdict::Blocks, format!("{found}, {physical}"), advice)
+            }
+        }
+    }
+
+    fn address(&self) -> Check {
+        let gids = self.gids();
+        let fit: Vec<_> =
+            gids.iter().filter(|gid| gid.is_v2 && !gid.address.is_unicast_link_local()).collect();
+        if gids.is_empty() {
+            return ADDRESS.unknown(&self.of, "sysfs lists none");
+        }
+        let list = |gids: &[&Gid]| gids.iter().map(|gid| gid.to_string()).collect::<Vec<_>>().join(", ");
+        if !fit.is_empty() {
+            return ADDRESS.good(&self.of, list(&fit));
+        }
+        let found =
+            format!("none that reaches beyond its own link: {}", list(&gids.iter().collect::<Vec<_>>()));
+        let advice = "give the port's interface an IP address (ip addr add), and see that RoCE v2 is on";
+        ADDRESS.bad(&self.of, Verdict::Blocks, found, advice)
+    }
+
+    fn gids(&self) -> Vec<Gid> {
+        let look = |index: String| {
+            let address: Ipv6Addr = self.text(&format!("gids/{index}"))?.parse().ok()?;
+            // Empty places of the table have no type.
+            let kind = self.text(&format!("gid_attrs/types/{index}"))?;
+            let interface = self.text(&format!("gid_attrs/ndevs/{index}")).unwrap_or_default();
+            let gid = Gid { index, address, is_v2: kind.contains("v2"), interface };
+            (!address.is_unspecified()).then_some(gid)
+        };
+        let indices = self.host.names(&format!("{}/gids", self.path)).unwrap_or_default();
+        let mut gids: Vec<_> = indices.into_iter().filter_map(look).collect();
+        gids.sort_by_key(|gid| gid.index.parse::<u32>().unwrap_or(u32::MAX));
+        gids
+    }
+
+    fn mtu(&self, interfaces: &str) -> Vec<Check> {
+        let names = self.host.names(interfaces).unwrap_or_default();
+        let judge = |name: String| {
+            let mtu = self.host.number(&format!("{interfaces}/{name}/mtu"))?;
+            let found = format!("{mtu} on {name}");
+            if mtu >= 4200 {
+                return Some(MTU.good(&self.of, found));
+            }
+            let advice = format!("ip link set {name} mtu 9000, on the switches and all nodes alike");
+            Some(MTU.bad(&self.of, Verdict::Slow, found, advice))
+        };
+        names.into_iter().filter_map(judge).collect()
+    }
+
+    fn errors(&self) -> Check {
+        let count = |name: &&'static str| Some((*name, self.host.number(&format!("{}/{name}", self.path))?));
+        let counters: Vec<_> = ERRORS.iter().filter_map(count).collect();
+        if counters.is_empty() {
+            return COUNTERS.unknown(&self.of, "sysfs has no counters of it");
+        }
+        let told: Vec<_> = counters
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{} {count}", name.rsplit('/').next().unwrap_or(name)))
+            .collect();
+        match told.is_empty() {
+            true => COUNTERS.good(&self.of, "none counted"),
+            // Since the machine was started: nobody knows when.
+            false => COUNTERS.note(
+                &self.of,
+                format!("{}; if they grow during a job, the fabric loses packets", told.join(", ")),
+            ),
+        }
+    }
+}
+
+/// An address of a port.
+struct Gid {
+    index: String,
+    address: Ipv6Addr,
+    is_v2: bool,
+    interface: String,
+}
+
+impl std::fmt::Display for Gid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let version = if self.is_v2 { "v2" } else { "v1" };
+        match self.address.to_ipv4_mapped() {
+            Some(address) => write!(f, "{}: {address} {version}", self.index)?,
+            None => write!(f, "{}: {} {version}", self.index, self.address)?,
+        }
+        if self.interface.is_empty() { Ok(()) } else { write!(f, " on {}", self.interface) }
+    }
+}

@@ -1,0 +1,207 @@
+//! Functions on PCIe, and the bridges above them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::host::{Host, Refused};
+
+/// Where sysfs lists them.
+const DEVICES: &str = "/sys/bus/pci/devices";
+/// Vendors.
+pub(super) const NVIDIA: u64 = 0x10de;
+pub(super) const MELLANOX: u64 = 0x15b3;
+/// Classes, without the programming interface: VGA and 3D controllers, Ethernet and InfiniBand.
+const DISPLAYS: [u64; 2] = [0x0300, 0x0302];
+const NETWORKS: [u64; 2] = [0x0200, 0x0207];
+
+/// The extended capability Access Control Services, and in its control word what sends requests between peers up to the
+/// root: request redirection and completion redirection.
+const ACS: u16 = 0x000d;
+const ACS_CONTROL: usize = 6;
+const ACS_REDIRECTS: u16 = 0x4 | 0x8;
+/// Where extended capabilities begin; what is behind can only be read by root.
+const EXTENDED: usize = 0x100;
+
+/// A function: `0000:3b:00.0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Function {
+    pub(super) address: String,
+    pub(super) device: u64,
+}
+
+/// The GPUs on PCIe, whether or not a driver serves them.
+pub(super) fn gpus(host: &Host) -> Vec<Function> {
+    functions(host, NVIDIA, &DISPLAYS)
+}
+
+/// The ConnectX and BlueField ports on PCIe, whether or not a driver serves them.
+pub(super) fn nics(host: &Host) -> Vec<Function> {
+    functions(host, MELLANOX, &NETWORKS)
+}
+
+fn functions(host: &Host, vendor: u64, classes: &[u64]) -> Vec<Function> {
+    let look = |address: String| {
+        let number = |name: &str| host.number(&format!("{DEVICES}/{address}/{name}"));
+        let fits = number("vendor")? == vendor && classes.contains(&(number("class")? >> 8));
+        let device = number("device")?;
+        fits.then_some(Function { address, device })
+    };
+    host.names(DEVICES).unwrap_or_default().into_iter().filter_map(look).collect()
+}
+
+/// The folder of the function with this address.
+pub(super) fn folder(address: &str) -> String {
+    format!("{DEVICES}/{address}")
+}
+
+/// The function and the bridges above it, up to the root.
+pub(super) fn way(host: &Host, address: &str) -> Result<Vec<String>, Refused> {
+    let place: PathBuf = host.place(&folder(address))?;
+    let parts = place.iter().filter_map(|part| part.to_str());
+    let mut way: Vec<_> = parts.filter(|part| is_address(part)).map(str::to_owned).collect();
+    way.reverse();
+    Ok(way)
+}
+
+/// Whether this reads like `0000:3b:00.0`.
+fn is_address(text: &str) -> bool {
+    let mut parts = text.split([':', '.']);
+    let lengths = [4, 2, 2, 1].map(|len| {
+        parts
+            .next()
+            .is_some_and(|part| part.len() >= len && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    });
+    lengths == [true; 4] && parts.next().is_none()
+}
+
+/// A link between a function and the port above it.
+#[derive(Debug)]
+pub(super) struct Link {
+    address: String,
+    is: Lanes,
+    /// What both ends can.
+    could: Lanes,
+}
+
+/// Transfers a second, in units of 1e9, and lanes.
+#[derive(Clone, Copy, Debug)]
+struct Lanes {
+    speed: f64,
+    width: u32,
+}
+
+impl Lanes {
+    /// `current` or `max` of a function; nothing for one without a link.
+    fn of(host: &Host, address: &str, which: &str) -> Option<Lanes> {
+        let read = |name: &str| host.text(&format!("{}/{which}_link_{name}", folder(address))).ok();
+        let speed = read("speed")?.split_whitespace().next()?.parse().ok()?;
+        let width = read("width")?.parse().ok()?;
+        (width > 0).then_some(Lanes { speed, width })
+    }
+}
+
+/// The link whose lower end is the first of these, and whose upper end the second, if there is one.
+pub(super) fn link(host: &Host, ends: &[String]) -> Option<Link> {
+    let (lower, upper) = (ends.first()?, ends.get(1));
+    let mut could = Lanes::of(host, lower, "max")?;
+    if let Some(max) = upper.and_then(|upper| Lanes::of(host, upper, "max")) {
+        could = Lanes { speed: could.speed.min(max.speed), width: could.width.min(max.width) };
+    }
+    Some(Link { address: lower.clone(), is: Lanes::of(host, lower, "current")?, could })
+}
+
+impl Link {
+    /// Whether it came up narrower, or slower unless it may rest, than its ends can.
+    pub(super) fn is_less(&self, rests: bool) -> bool {
+        self.is.width < self.could.width || (self.is.speed < self.could.speed && !rests)
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Link { address, is, could } = self;
+        write!(
+            f,
+            "{address} runs at {} GT/s x{}, and could at {} GT/s x{}",
+            is.speed, is.width, could.speed, could.width
+        )
+    }
+}
+
+/// Bytes of a function's memory region.
+pub(super) fn region(host: &Host, address: &str, index: usize) -> Option<u64> {
+    let text = host.text(&format!("{}/resource", folder(address))).ok()?;
+    let mut words = text.lines().nth(index)?.split_whitespace();
+    let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (first, last) = (number()?, number()?);
+    last.checked_sub(first)?.checked_add(1)
+}
+
+/// Whether a bridge sends requests between the devices below it up to the root. None if only root may know.
+pub(super) fn redirects(host: &Host, address: &str) -> Option<bool> {
+    let config = host.bytes(&format!("{}/config", folder(address))).ok()?;
+    (config.len() > EXTENDED)
+        .then(|| acs_control(&config).is_some_and(|control| control & ACS_REDIRECTS != 0))
+}
+
+/// The control word of Access Control Services in a function's configuration space, if it has them.
+fn acs_control(config: &[u8]) -> Option<u16> {
+    let word = |at: usize| Some(u16::from_le_bytes(config.get(at..at + 2)?.try_into().ok()?));
+    let mut at = EXTENDED;
+    // Each capability takes 8 bytes at least: more of them than fit are a loop.
+    for _ in 0..config.len() / 8 {
+        let (id, next) = (word(at)?, usize::from(word(at + 2)? >> 4));
+        if id == ACS {
+            return word(at + ACS_CONTROL);
+        }
+        if next < EXTENDED {
+            return None;
+        }
+        at = next;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_from_other_names() {
+        for address in ["0000:3b:00.0", "10000:e1:1f.7"] {
+            assert!(is_address(address));
+        }
+        for other in ["pci0000:3a", "0000:3b:00", "0000:3b:00.0.1", "zzzz:3b:00.0", "virtio0", ""] {
+            assert!(!is_address(other), "{other}");
+        }
+    }
+
+    /// A configuration space with these extended capabilities: (place, id, next).
+    fn config(capabilities: &[(usize, u16, usize)]) -> Vec<u8> {
+        let mut config = vec![0; 4096];
+        for &(at, id, next) in capabilities {
+            config[at..at + 2].copy_from_slice(&id.to_le_bytes());
+            config[at + 2..at + 4].copy_from_slice(&((next as u16) << 4 | 1).to_le_bytes());
+        }
+        config
+    }
+
+    #[test]
+    fn access_control_is_found_behind_others() {
+        let mut space = config(&[(0x100, 1, 0x148), (0x148, 3, 0x220), (0x220, ACS, 0)]);
+        assert_eq!(acs_control(&space), Some(0));
+        space[0x226] = 0x1d;
+        assert_eq!(acs_control(&space), Some(0x1d));
+        assert_eq!(acs_control(&config(&[(0x100, 1, 0)])), None);
+        assert_eq!(acs_control(&config(&[(0x100, 1, 0x148), (0x148, 2, 0x100)])), None, "a loop ends");
+        assert_eq!(acs_control(&space[..0x224]), None);
+        assert_eq!(acs_control(&[]), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_confuse_it(config in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
+            acs_control(&config);
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! A machine that is as it should be, and what is said of it when one thing after the other is not.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::check::{Check, Verdict};
+use super::host::{Driver, Gpu, Host};
+use super::{KINDS, examine};
+use crate::config::{Config, Nic};
+use crate::cuda::Attributes;
+
+const GPU: &str = "0000:18:00.0";
+const NIC: &str = "0000:19:00.0";
+/// Two ports of a switch; GPU and NIC hang below one of them each.
+const SWITCH: &str = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0";
+const PORTS: [&str; 2] = ["0000:17:00.0", "0000:17:01.0"];
+
+/// A made-up machine: a folder that looks like `/`, and what the CUDA driver says.
+struct Made {
+    root: TempDir,
+    cuda: Result<Driver, String>,
+    config: Config,
+}
+
+impl Made {
+    /// One GPU and one ConnectX-7 behind a switch, all in order.
+    fn server() -> Made {
+        let made = Made::laptop().with_driver();
+        let (gpu, nic) = (format!("{SWITCH}/{}/{GPU}", PORTS[0]), format!("{SWITCH}/{}/{NIC}", PORTS[1]));
+        for (folder, vendor, device, class) in
+            [(&gpu, "0x10de", "0x2335", "0x030200"), (&nic, "0x15b3", "0x1021", "0x020000")]
+        {
+            made.files(
+                folder,
+                &[("vendor", vendor), ("device", device), ("class", class), ("numa_node", "0")],
+            );
+            made.files(
+                folder,
+                &[("iommu_group/type", "identity"), ("resource", "0x0 0xffffff 0x0\n0x0 0x3fffffffff 0x0")],
+            );
+            made.files(folder, &[("current_link_speed", "32.0 GT/s PCIe"), ("current_link_width", "16")]);
+            made.files(folder, &[("max_link_speed", "32.0 GT/s PCIe"), ("max_link_width", "16")]);
+            let address = folder.rsplit('/').next().unwrap();
+            made.link(&format!("sys/bus/pci/devices/{address}"), folder);
+        }
+        let bridges = ["sys/devices/pci0000:15/0000:15:01.0".into(), SWITCH.into()];
+        for bridge in bridges.into_iter().chain(PORTS.map(|port| format!("{SWITCH}/{port}"))) {
+            made.file(&format!("{bridge}/config"), acs(0));
+            made.link(&format!("sys/bus/pci/devices/{}", bridge.rsplit('/').next().unwrap()), &bridge);
+        }
+        made.files(
+            "proc/driver/nvidia",
+            &[("version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release")],
+        );
+        made.files(
+            "proc/driver/nvidia",
+            &[("params", "EnableStreamMemOPs: 1\nRegistryDwords: \"PeerMappingOverride=1\"")],
+        );
+        made.link("sys/class/infiniband/mlx5_0/device", &nic);
+        made.files("sys/class/infiniband_verbs/uverbs0", &[("ibdev", "mlx5_0")]);
+        made.file("dev/infiniband/uverbs0", "");
+        made.files(&nic, &[("net/eth2/mtu", "9000")]);
+        let port = "sys/class/infiniband/mlx5_0/ports/1";
+        made.files(
+            port,
+            &[("state", "4: ACTIVE"), ("phys_state", "5: LinkUp"), ("rate", "400 Gb/sec (4X NDR)")],
+        );
+        made.files(port, &[("link_layer", "Ethernet"), ("hw_counters/out_of_sequence", "0")]);
+        made.gid(0, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "IB/RoCE v1");
+        made.gid(3, "0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2");
+        made
+    }
+
+    /// Neither GPU nor NIC.
+    fn laptop() -> Made {
+        let root = tempfile::tempdir().unwrap();
+        let made = Made { root, cuda: Err("no CUDA driver: not found".into()), config: Config::default() };
+        made.files("proc/sys/kernel", &[("osrelease", "6.8.0-45-generic")]);
+        made.file("proc/meminfo", "MemTotal: 65536000 kB\nMemAvailable: 32768000 kB\n");
+        let limits =
+            "Max open files  1048576  1048576  files\nMax locked memory  unlimited  unlimited  bytes\n";
+        made.files(
+            "proc/self",
+            &[("limits", limits), ("status", "CapEff:\t0000000000000000"), ("cgroup", "0::/job\n")],
+        );
+        made.file("sys/fs/cgroup/job/rdma.max", "mlx5_0 hca_handle=max hca_object=max\n");
+        std::fs::create_dir_all(made.root.path().join("sys/bus/pci/devices")).unwrap();
+        made
+    }
+
+    fn with_driver(mut self) -> Made {
+        let attributes = Attributes {
+            name: "NVIDIA H200".into(),
+            compute_capability: (9, 0),
+            multiprocessors: 132,
+            memory: 140 << 30,
+            shared_bytes_per_block: 232_448,
+            unified_addressing: true,
+            host_pointers_on_device: true,
+            host_native_atomics: false,
+            gpu_direct_rdma: true,
+            gpu_direct_rdma_writes_ordering: 200,
+            dma_buf: true,
+            virtual_memory_fds: true,
+        };
+        let gpus = vec![Gpu { ordinal: 0, address: GPU.into(), attributes }];
+        self.cuda = Ok(Driver { version: (13, 0), gpus });
+        self
+    }
+
+    fn attributes(mut self, change: impl Fn(&mut Attributes)) -> Made {
+        change(&mut self.cuda.as_mut().unwrap().gpus[0].attributes);
+        self
+    }
+
+    fn file(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn files(&self, folder: &str, files: &[(&str, &str)]) {
+        for (name, content) in files {
+            self.file(&format!("{folder}/{name}"), format!("{content}\n"));
+        }
+    }
+
+    fn link(&self, path: &str, target: &str) {
+        let path = self.root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(self.root.path().join(target), path).unwrap();
+    }
+
+    fn gid(&self, index: u32, gid: &str, kind: &str) {
+        let port = "sys/class/infiniband/mlx5_0/ports/1";
+        self.files(port, &[(&format!("gids/{index}"), gid), (&format!("gid_attrs/types/{index}"), kind)]);
+    }
+
+    /// With other content of a file; relative to a folder of the port if it is short.
+    fn with(self, path: &str, content: impl AsRef<[u8]>) -> Made {
+        self.file(path, content);
+        self
+    }
+
+    fn without(self, path: &str) -> Made {
+        let path = self.root.path().join(path);
+        if Path::new(&path).is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+            .unwrap();
+        self
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        examine(&Host::below(self.root.path(), self.cuda.clone()), &self.config)
+    }
+}
+
+/// A configuration space with this control word of Access Control Services.
+fn acs(control: u8) -> Vec<u8> {
+    let mut config = vec![0; 4096];
+    config[0x100] = 0x0d;
+    config[0x106] = control;
+    config
+}
+
+/// The lines that are worse than good, without that on the build, which depends on how this test was built.
+fn said(checks: &[Check]) -> Vec<(&'static str, Verdict)> {
+    let rows = checks.iter().filter(|check| check.verdict > Verdict::Good && check.kind.id != "N2");
+    rows.map(|check| (check.kind.id, check.verdict)).collect()
+}
+
+#[test]
+fn a_machine_in_order_is_said_to_be() {
+    let checks = Made::server().checks();
+    assert_eq!(said(&checks), [], "{checks:#?}");
+    let all: BTreeSet<_> = checks.iter().map(|check| check.kind.id).collect();
+    for id in [
+        "G1", "G2", "G3", "G4", "G5", "G6", "G7", "N1", "N3", "N4", "N5", "N6", "N8", "T1", "T2", "T3", "T4",
+        "H1", "H5",
+    ] {
+        assert!(all.contains(id), "{id} is not looked at");
+    }
+}
+
+#[test]
+fn a_machine_without_gpu_and_nic_lacks_nothing() {
+    let checks = Made::laptop().checks();
+    assert_eq!(said(&checks), [("G1", Verdict::Note), ("N1", Verdict::Note)], "{checks:#?}");
+}
+
+/// What is wrong with a machine, what is said of it, and words of the advice.
+type Case = (&'static str, Made, &'static [(&'static str, Verdict)], &'static str);
+
+fn cases() -> Vec<Case> {
+    use Verdict::{Blocks, Lesser, Note, Risk, Slow, Unknown};
+    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    let nic = &*format!("{SWITCH}/{}/{NIC}", PORTS[1]);
+    let at = |name: &str| format!("{port}/{name}");
+    let mut no_driver = Made::server();
+    no_driver.cuda = Err("no CUDA driver: not found".into());
+    let mut asks_for_gpu = Made::laptop();
+    asks_for_gpu.config.device = crate::config::DeviceKind::Gpu;
+    let mut huge = Made::laptop();
+    huge.config.heap_bytes.0 = 64 << 30;
+    let mut large = Made::server();
+    large.config.heap_bytes.0 = 300 << 30;
+    let limits =
+        |line: &str| format!("Max open files 1048576 1048576 files\nMax locked memory {line} bytes\n");
+    vec![
+        ("no driver", no_driver, &[("G1", Blocks)], "--gpus all"),
+        ("a GPU is asked for", asks_for_gpu, &[("G1", Blocks), ("N1", Note)], "install the driver"),
+        ("Ampere", Made::server().attributes(|a| a.compute_capability = (8, 0)), &[("G2", Blocks)], "Hopper"),
+        (
+            "no descriptors",
+            Made::server().attributes(|a| a.virtual_memory_fds = false),
+            &[("G3", Lesser)],
+            "RUSHMEM_PES",
+        ),
+        (
+            "no GPUDirect",
+            Made::server().attributes(|a| a.gpu_direct_rdma = false),
+            &[("G4", Lesser)],
+            "RUSHMEM_HEAP=host",
+        ),
+        (
+            "no dma-buf, proprietary modules",
+            Made::server()
+                .attributes(|a| a.dma_buf = false)
+                .with("proc/driver/nvidia/version", "NVIDIA x86_64 Kernel Module 550.1"),
+            &[("G4", Blocks)],
+            "open kernel modules",
+        ),
+        (
+            "no dma-buf, open modules",
+            Made::server().attributes(|a| a.dma_buf = false),
+            &[("G4", Blocks)],
+            "update Linux",
+        ),
+        (
+            "no order",
+            Made::server().attributes(|a| a.gpu_direct_rdma_writes_ordering = 0),
+            &[("G5", Lesser)],
+            "newer GPU",
+        ),
+        ("a heap beyond the BAR", large, &[("G6", Risk)], "Above 4G"),
+        (
+            "no override",
+            Made::server().with("proc/driver/nvidia/params", "RegistryDwords: \"\""),
+            &[("G7", Lesser)],
+            "modprobe.d",
+        ),
+        ("hidden parameters", Made::server().without("proc/driver/nvidia/params"), &[("G7", Unknown)], ""),
+        (
+            "no RDMA modules",
+            Made::server().without("sys/class/infiniband").without("sys/class/infiniband_verbs"),
+            &[("N1", Blocks)],
+            "modprobe mlx5_ib",
+        ),
+        (
+            "an old NIC",
+            Made::server().with(&format!("{nic}/device"), "0x1013\n"),
+            &[("N1", Blocks)],
+            "ConnectX-5",
+        ),
+        (
+            "another vendor's NIC",
+            Made::laptop().with("sys/class/infiniband/efa_0/device/vendor", "0x1d0f\n"),
+            &[("G1", Note), ("N1", Note), ("N1", Note)],
+            "",
+        ),
+        (
+            "no device node",
+            Made::server().without("dev/infiniband/uverbs0"),
+            &[("N3", Blocks)],
+            "--device /dev/infiniband",
+        ),
+        (
+            "no uverbs",
+            Made::server().without("sys/class/infiniband_verbs"),
+            &[("N3", Blocks)],
+            "modprobe ib_uverbs",
+        ),
+        ("no cable", Made::server().with(&at("state"), "1: DOWN\n"), &[("N4", Blocks)], "cable"),
+        (
+            "no subnet manager",
+            Made::server().with(&at("state"), "2: INIT\n").with(&at("link_layer"), "InfiniBand\n"),
+            &[("N4", Blocks)],
+            "opensm",
+        ),
+        ("no address", Made::server().without(&at("gids/3")), &[("N5", Blocks)], "ip addr add"),
+        (
+            "an address for RoCE v1 only",
+            Made::server().with(&at("gid_attrs/types/3"), "IB/RoCE v1\n"),
+            &[("N5", Blocks)],
+            "RoCE v2 is on",
+        ),
+        (
+            "small packets",
+            Made::server().with(&format!("{nic}/net/eth2/mtu"), "1500\n"),
+            &[("N6", Slow)],
+            "mtu 9000",
+        ),
+        (
+            "a virtual function",
+            Made::server().with(&format!("{nic}/physfn/vendor"), ""),
+            &[("N7", Risk)],
+            "physical function",
+        ),
+        (
+            "lost packets",
+            Made::server().with(&at("hw_counters/out_of_sequence"), "12\n"),
+            &[("N8", Note)],
+            "",
+        ),
+        (
+            "a narrow link",
+            Made::server().with(&format!("{nic}/current_link_width"), "4\n"),
+            &[("T2", Slow)],
+            "seat the card",
+        ),
+        (
+            "an IOMMU that translates",
+            Made::server().with(&format!("{nic}/iommu_group/type"), "DMA-FQ\n"),
+            &[("T3", Slow)],
+            "iommu=pt",
+        ),
+        (
+            "a switch that redirects",
+            Made::server().with(&format!("{SWITCH}/{}/config", PORTS[1]), acs(0x1d)),
+            &[("T4", Slow)],
+            "pci=disable_acs_redir=0000:17:01.0",
+        ),
+        (
+            "a configuration space that only root may read",
+            Made::server().with(&format!("{SWITCH}/{}/config", PORTS[0]), vec![0; 64]),
+            &[("T4", Unknown)],
+            "",
+        ),
+        (
+            "old Linux",
+            Made::server().with("proc/sys/kernel/osrelease", "5.4.0-1\n"),
+            &[("H1", Risk)],
+            "nvidia-peermem",
+        ),
+        ("a huge heap", huge, &[("G1", Note), ("N1", Note), ("H2", Blocks)], "RUSHMEM_HEAP_BYTES"),
+        (
+            "a limit on locked memory",
+            Made::server().with("proc/self/limits", limits("65536 unlimited")),
+            &[("H3", Blocks)],
+            "ulimit -l unlimited",
+        ),
+        (
+            "a hard limit on locked memory",
+            Made::server().with("proc/self/limits", limits("65536 65536")),
+            &[("H3", Blocks)],
+            "limits.conf",
+        ),
+        (
+            "few files",
+            Made::laptop().with("proc/self/limits", "Max open files 256 4096 files\n"),
+            &[("G1", Note), ("N1", Note), ("H4", Risk)],
+            "ulimit -n",
+        ),
+        (
+            "a container that may have few RDMA objects",
+            Made::server().with("sys/fs/cgroup/job/rdma.max", "mlx5_0 hca_handle=2 hca_object=max\n"),
+            &[("H5", Risk)],
+            "hca_handle",
+        ),
+    ]
+}
+
+#[test]
+fn each_defect_is_named_and_nothing_else() {
+    for (what, made, wanted, advice) in cases() {
+        let checks = made.checks();
+        assert_eq!(said(&checks), wanted, "{what}: {checks:#?}");
+        let told = checks.iter().any(|check| {
+            check.verdict > Verdict::Good && check.advice.as_deref().unwrap_or("").contains(advice)
+        });
+        assert!(told, "{what}: nobody advises {advice:?}");
+    }
+}
+
+#[test]
+fn a_link_is_judged_by_what_both_ends_can() {
+    let (gpu, nic) = (format!("{SWITCH}/{}/{GPU}", PORTS[0]), format!("{SWITCH}/{}/{NIC}", PORTS[1]));
+    // A card of 8 lanes in a slot of 16, a slot of 8 lanes, and a GPU whose link is slow while it rests.
+    let port = format!("{SWITCH}/{}", PORTS[1]);
+    let made = Made::server();
+    for (folder, which, speed, width) in [
+        (&nic, "current", "16.0", "8"),
+        (&port, "max", "16.0", "8"),
+        (&port, "current", "16.0", "8"),
+        (&gpu, "current", "2.5", "16"),
+    ] {
+        let files = [
+            (&*format!("{which}_link_speed"), &*format!("{speed} GT/s PCIe")),
+            (&*format!("{which}_link_width"), width),
+        ];
+        made.files(folder, &files);
+    }
+    assert_eq!(said(&made.checks()), []);
+    let made = made.with(&format!("{gpu}/current_link_width"), "8\n");
+    let checks = made.checks();
+    assert_eq!(said(&checks), [("T2", Verdict::Slow)]);
+    let found = checks.iter().find(|check| check.verdict == Verdict::Slow).map(|check| &*check.found);
+    assert_eq!(found, Some("0000:18:00.0 runs at 2.5 GT/s x8, and could at 32 GT/s x16"));
+}
+
+#[test]
+fn what_bridges_above_a_switch_do_does_not_matter_below_it() {
+    let made = Made::server().with(&format!("{SWITCH}/config"), acs(0x1d));
+    assert_eq!(said(&made.checks()), []);
+}
+
+#[test]
+fn a_far_nic_is_slow() {
+    let made = Made::server();
+    let far = "sys/devices/pci0000:90/0000:90:00.0";
+    made.files(
+        &format!("{far}/{NIC}"),
+        &[("vendor", "0x15b3"), ("device", "0x1021"), ("class", "0x020000"), ("numa_node", "1")],
+    );
+    let made = made.without(&format!("sys/bus/pci/devices/{NIC}"));
+    made.link(&format!("sys/bus/pci/devices/{NIC}"), &format!("{far}/{NIC}"));
+    let checks = made.checks();
+    let nearest = checks.iter().find(|check| check.kind.id == "T1").unwrap();
+    assert_eq!((nearest.verdict, &*nearest.found), (Verdict::Slow, "mlx5_0, elsewhere in the machine"));
+}
+
+#[test]
+fn who_may_lock_more_than_the_limit_is_not_held_up() {
+    let made = Made::server().with(
+        "proc/self/limits",
+        "Max open files 1048576 1048576 files\nMax locked memory 65536 65536 bytes\n",
+    );
+    let made = made.with("proc/self/status", "Name:\tx\nCapEff:\t0000000000004000\n");
+    assert_eq!(said(&made.checks()), []);
+}
+
+#[test]
+fn a_connectx_that_is_turned_down_is_not_prepared_for() {
+    let mut made =
+        Made::server().with("proc/sys/kernel/osrelease", "5.4.0-1\n").without("proc/driver/nvidia/params");
+    made.config.nic = Nic::Soft;
+    assert_eq!(said(&made.checks()), []);
+}
+
+#[test]
+fn a_device_node_that_may_not_be_opened_is_told_from_one_that_is_not_there() {
+    let made = Made::server();
+    let host = Host::below(made.root.path(), made.cuda.clone());
+    examine(&host, &made.config);
+    for (errno, advice) in
+        [(libc::EACCES, "udev"), (libc::EPERM, "device rules"), (libc::ENOENT, "pass it into")]
+    {
+        let mut saved = host.save();
+        *saved.answers.get_mut("open /dev/infiniband/uverbs0").unwrap() = Err(errno);
+        let checks = examine(&Host::of(saved), &made.config);
+        assert_eq!(said(&checks), [("N3", Verdict::Blocks)]);
+        assert!(
+            checks.iter().any(|check| check.advice.as_ref().is_some_and(|text| text.contains(advice))),
+            "{advice}"
+        );
+    }
+}
+
+#[test]
+fn a_saved_machine_is_judged_as_the_machine_was() {
+    for (what, made, ..) in cases() {
+        let host = Host::below(made.root.path(), made.cuda.clone());
+        let there = examine(&host, &made.config);
+        let text = serde_json::to_string(&host.save()).unwrap();
+        let here = examine(&Host::of(serde_json::from_str(&text).unwrap()), &made.config);
+        assert_eq!(format!("{there:?}"), format!("{here:?}"), "{what}");
+    }
+}
+
+#[test]
+fn all_that_is_said_is_listed() {
+    let mut left: BTreeSet<_> = KINDS.iter().map(|kind| kind.id).collect();
+    assert_eq!(left.len(), KINDS.len(), "an id is given twice");
+    for (_, made, ..) in cases() {
+        for check in made.checks() {
+            assert!(KINDS.contains(&check.kind), "{} is not listed", check.kind.id);
+            left.remove(check.kind.id);
+        }
+    }
+    // Those of jobs are run, not made up; that of the build is said by a build without the feature.
+    assert!(
+        left.iter().all(|id| ["P1", "P2", "P3", "P4", "J1", "J2", "J3", "N2"].contains(id)),
+        "nobody has said {left:?}"
+    );
+}
