@@ -41,8 +41,8 @@ impl End {
         let folder = pci::folder(address);
         let node = host.text(&format!("{folder}/numa_node")).ok().and_then(|text| text.parse().ok());
         let place = Place { sysfs: host.place(&folder).unwrap_or_default(), node };
-        let way = pci::way(host, address).unwrap_or_else(|_| vec![address.into()]);
-        End { name, place, way, rests }
+        let way = pci::way(host, address).ok().filter(|way| !way.is_empty());
+        End { name, place, way: way.unwrap_or_else(|| vec![address.into()]), rests }
     }
 
     fn address(&self) -> &str {

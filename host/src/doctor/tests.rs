@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
 use tempfile::TempDir;
 
 use super::check::{Check, Verdict};
@@ -494,4 +497,33 @@ fn all_that_is_said_is_listed() {
         left.iter().all(|id| ["P1", "P2", "P3", "P4", "J1", "J2", "J3", "N2"].contains(id)),
         "nobody has said {left:?}"
     );
+}
+
+/// An answer that a machine might give, or somebody might have written into a file.
+fn answer() -> impl Strategy<Value = Result<Vec<String>, i32>> {
+    let line = prop_oneof![
+        "[ -~]{0,40}",
+        "(0x)?[0-9a-f]{0,17}( 0x[0-9a-f]{0,17})?",
+        "/sys/devices/(pci0000:15|0000:[0-9]{2}:00\\.0|/){0,4}",
+        "([0-9]{1,4}\\.?[0-9]? GT/s|[0-9]: [A-Z]{1,6}|:: ?[a-f:]{0,9})",
+        "\\PC{0,20}",
+    ];
+    let error = prop_oneof![Just(libc::ENOENT), Just(libc::EACCES), any::<i32>()];
+    prop_oneof![3 => vec(line, 0..3).prop_map(Ok), 1 => error.prop_map(Err)]
+}
+
+proptest! {
+    #[test]
+    fn no_machine_confuses_it(answers in vec((any::<Index>(), answer()), 1..12), heap: u64) {
+        let mut made = Made::server();
+        let host = Host::below(made.root.path(), made.cuda.clone());
+        examine(&host, &made.config);
+        let mut saved = host.save();
+        let questions: Vec<_> = saved.answers.keys().cloned().collect();
+        saved.answers.extend(answers.into_iter().map(|(at, answer)| (at.get(&questions).clone(), answer)));
+        made.config.heap_bytes.0 = heap;
+        for check in examine(&Host::of(saved), &made.config) {
+            prop_assert!(KINDS.contains(&check.kind));
+        }
+    }
 }
