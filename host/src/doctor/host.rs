@@ -110,6 +110,11 @@ impl Host {
         matches!(self.source, Source::Live { .. })
     }
 
+    /// How many GPUs the driver shows.
+    pub(super) fn gpus(&self) -> usize {
+        self.cuda.as_ref().map_or(0, |driver| driver.gpus.len())
+    }
+
     /// The content of a file, without blanks around it.
     pub(super) fn text(&self, path: &str) -> Result<String, Refused> {
         let lines =

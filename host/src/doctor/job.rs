@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Check, Kind, Verdict};
 use super::host::Host;
-use super::probe::{PATIENCE, WORDS, agree};
+use super::probe::{WORDS, agree, patient};
 use super::{KINDS, examine, gpu, nic};
 use crate::config::Config;
 use crate::{Error, Job, Pe, Result};
@@ -64,8 +64,7 @@ struct Row {
 /// Looks at all PEs of the job that this process belongs to. Collective among its processes. Gives what PE 0 has to say, and
 /// nothing at the others; if the job does not come about, what each has to say.
 pub(super) fn check(host: &Host, config: &Config) -> Vec<Check> {
-    let mut config = config.clone();
-    config.timeout = config.timeout.min(PATIENCE);
+    let config = patient(config, host.gpus());
     let here = examine(host, &config).into_iter().filter(|check| check.verdict >= Verdict::Slow);
     let here: Vec<_> = here.collect();
     let mine = Mine {

@@ -117,7 +117,7 @@ pub fn examine(host: &Host, config: &Config) -> Vec<Check> {
 /// saved.
 pub fn probe(host: &Host, config: &Config) -> Vec<Check> {
     match host.is_live() {
-        true => probe::check(config, host.cuda.as_ref().map_or(0, |driver| driver.gpus.len())),
+        true => probe::check(config, host.gpus()),
         false => Vec::new(),
     }
 }

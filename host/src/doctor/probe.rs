@@ -31,7 +31,7 @@ pub(super) static DIRECT: Kind = Kind {
 };
 
 /// No operation of a probe takes longer, unless something is wrong.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Words that are put and got.
 pub(super) const WORDS: usize = 512;
 /// Each operation is done so often, and the fastest is told.
@@ -78,14 +78,20 @@ fn of_hardware(hardware: &crate::nics::Hardware, _: &Config, _: usize) -> Vec<Ch
     match *hardware {}
 }
 
-fn one(config: &Config, kind: &'static Kind, path: PeerPath, gpus: usize) -> Check {
+/// These settings, for a job that soon knows: on GPUs, where there are any, though it brings no kernels of its own.
+pub(super) fn patient(config: &Config, gpus: usize) -> Config {
     let mut config = config.clone();
-    config.peer_path = path;
     config.timeout = config.timeout.min(PATIENCE);
-    config.pes = const { std::num::NonZeroU32::new(2).expect("2") };
     if config.device == DeviceKind::Auto && gpus > 0 {
         config.device = DeviceKind::Gpu;
     }
+    config
+}
+
+fn one(config: &Config, kind: &'static Kind, path: PeerPath, gpus: usize) -> Check {
+    let mut config = patient(config, gpus);
+    config.peer_path = path;
+    config.pes = const { std::num::NonZeroU32::new(2).expect("2") };
     match Job::with_config(config).run(talk) {
         Ok(said) => kind.good("", said.into_iter().next().unwrap_or_default()),
         Err(error) => kind.fails("", Verdict::Blocks, error.to_string()),
