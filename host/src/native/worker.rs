@@ -12,12 +12,11 @@ use super::lane::{Handle, Kernel, Routine, Shared};
 use super::stack::{STORE, Stacks};
 use super::{Error, Grid, Report};
 
-/// A worker whose lanes all spin gives its core away at once, and sleeps between rounds after this long: each time for an eighth
-/// of how long they have been spinning, so that what they wait for is seen later by no more than that.
+/// A worker whose lanes all spin gives its core away at once, and sleeps between rounds after this long.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// The longest sleep between rounds.
-const NAP: Duration = Duration::from_millis(1);
+/// A sleep between rounds. Linux adds about 50 us of timer slack to it, which is the length meant.
+const NAP: Duration = Duration::from_micros(1);
 
 /// A worker whose lanes all spin takes on the blocks that others have not come to after this long.
 const TAKE_OVER: Duration = Duration::from_micros(200);
@@ -225,7 +224,6 @@ impl Idle {
     /// Gives the core to others, after a round in which no lane got on.
     fn rest(&mut self) {
         self.since.get_or_insert_with(Instant::now);
-        let spinning = self.time();
-        if spinning < PATIENCE { thread::yield_now() } else { thread::sleep((spinning / 8).min(NAP)) }
+        if self.time() < PATIENCE { thread::yield_now() } else { thread::sleep(NAP) }
     }
 }
