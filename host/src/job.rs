@@ -370,19 +370,27 @@ fn neighbours(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
 /// Refuses heaps and queues that the machine's memory cannot hold.
 fn check_memory(config: &Config, pes: u32) -> Result<()> {
     let Some(available) = available_memory() else { return Ok(()) };
-    let n_pes = config.n_pes.unwrap_or(config.pes).get();
-    let wanted = config.heap_bytes.0.saturating_add(Shape::new(config, n_pes).memory());
+    let wanted = config.heap_bytes.0.saturating_add(queue_memory(config));
     if wanted.saturating_mul(pes.into()) > available {
         return Err(Error::HeapTooLarge { wanted, pes, place: "this machine's memory".into(), available });
     }
     Ok(())
 }
 
+/// Bytes that the queues of a PE take, of host memory at most.
+pub(crate) fn queue_memory(config: &Config) -> u64 {
+    Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
+}
+
 /// Bytes that the system could give without swapping.
 pub(crate) fn available_memory() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    available_of(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// The same, of what `/proc/meminfo` says.
+pub(crate) fn available_of(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]

@@ -40,6 +40,35 @@ pub enum Idle {
     },
 }
 
+/// Shortest sleep, unless the longest is shorter.
+const FIRST_SLEEP: Duration = Duration::from_micros(5);
+
+impl Idle {
+    /// For programs that leave the cores alone, and wait for long with much that is dear: kernels on a GPU.
+    pub fn patient() -> Idle {
+        Idle::Shared {
+            spin: Duration::from_millis(20),
+            yielding: Duration::from_millis(20),
+            max_sleep: Duration::from_micros(50),
+        }
+    }
+
+    /// What whoever polls does between two looks, when there has been nothing to do for `idle`: nothing, a yield, or a `sleep` of
+    /// so long.
+    pub fn rest(self, idle: Duration, sleep: impl FnOnce(Duration)) {
+        match self {
+            Idle::Shared { spin, yielding, max_sleep } if idle >= spin => {
+                if idle < spin + yielding {
+                    std::thread::yield_now();
+                } else {
+                    sleep((idle / 8).max(FIRST_SLEEP).min(max_sleep));
+                }
+            }
+            _ => std::hint::spin_loop(),
+        }
+    }
+}
+
 impl Default for Idle {
     /// Polls between yields: where programs and engines outnumber the cores, whoever polls keeps the one that it waits for
     /// from running, and where they do not, a yield costs less than a microsecond.

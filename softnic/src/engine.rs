@@ -6,7 +6,7 @@ use crate::event::Sink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the engine thread and the handles share.
 pub(crate) struct Shared {
@@ -45,9 +45,6 @@ impl Shared {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
-
-/// Shortest sleep of an idle engine, but for timers.
-const FIRST_SLEEP: Duration = Duration::from_micros(5);
 
 /// Panics after which the engine gives up for good.
 const PANICS: usize = 3;
@@ -104,24 +101,15 @@ struct Pause {
 
 impl Pause {
     fn rest(&mut self, wake: &Wake) {
-        let Idle::Shared { spin, yielding, max_sleep } = self.idle else {
-            std::hint::spin_loop();
-            return;
-        };
         let since = *self.since.get_or_insert(wake.now);
-        let idle = wake.now.saturating_duration_since(since);
-        if idle < spin {
-            std::hint::spin_loop();
-        } else if idle < spin + yielding {
-            std::thread::yield_now();
-        } else {
-            let until_timer = wake.timer.map_or(max_sleep, |timer| timer.saturating_duration_since(wake.now));
-            let sleep = (idle / 8).max(FIRST_SLEEP).min(max_sleep).min(until_timer);
+        self.idle.rest(wake.now.saturating_duration_since(since), |sleep| {
+            let until_timer = wake.timer.map(|timer| timer.saturating_duration_since(wake.now));
+            let sleep = until_timer.map_or(sleep, |until| until.min(sleep));
             match &wake.socket {
                 Some(socket) => socket.wait(sleep),
                 None => std::thread::sleep(sleep),
             }
-        }
+        });
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
         save(&host, file)?;
     }
     print(&if args.json { as_json(&checks) } else { as_text(&checks) })?;
-    Ok(if blocked(&checks).is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(if blocked(&checks).is_none() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
 fn open(file: &Path) -> Result<Host, Error> {
@@ -74,8 +74,9 @@ fn save(host: &Host, file: &Path) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
 }
 
-fn blocked(checks: &[Check]) -> Vec<&Check> {
-    checks.iter().filter(|check| check.verdict == Verdict::Blocks).collect()
+/// The first that failed: what is found later may follow from it.
+fn blocked(checks: &[Check]) -> Option<&Check> {
+    checks.iter().find(|check| check.verdict == Verdict::Blocks)
 }
 
 fn as_json(checks: &[Check]) -> String {
@@ -92,7 +93,7 @@ fn as_json(checks: &[Check]) -> String {
     };
     let all = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "blocked": !blocked(checks).is_empty(),
+        "blocked": blocked(checks).is_some(),
         "checks": checks.iter().map(row).collect::<Vec<_>>(),
     });
     format!("{all:#}\n")
@@ -138,9 +139,7 @@ fn summary(checks: &[Check]) -> String {
         .filter(|&verdict| count(verdict) > 0)
         .map(|verdict| format!("{} {}", count(verdict), mark(verdict)))
         .collect();
-    // The first cause comes first: what is found later may follow from it.
-    let first =
-        blocked(checks).first().map_or(String::new(), |check| format!("; begin with {}", check.kind.id));
+    let first = blocked(checks).map_or(String::new(), |check| format!("; begin with {}", check.kind.id));
     match said.is_empty() {
         true => "\nNothing is wrong.\n".into(),
         false => format!("\n{}{first}\n", said.join(", ")),

@@ -1,21 +1,23 @@
 //! `rushmem doctor` and `rushmem explain`.
 
+mod common;
+
 use std::collections::BTreeSet;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 
 const RUSHMEM: &str = env!("CARGO_BIN_EXE_rushmem");
 
-/// The command, without settings of whoever runs these tests, and with native kernels.
+/// The command, with native kernels.
 fn rushmem(args: &[&str]) -> Output {
-    let mut command = Command::new(RUSHMEM);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("RUSHMEM_") {
-            command.env_remove(name);
-        }
-    }
-    command.env("RUSHMEM_DEVICE", "native").stdin(Stdio::null()).args(args).output().unwrap()
+    with(&[], args)
+}
+
+/// The same with these settings.
+fn with(settings: &[(&str, &str)], args: &[&str]) -> Output {
+    let settings = settings.iter().copied();
+    common::rushmem().env("RUSHMEM_DEVICE", "native").envs(settings).args(args).output().unwrap()
 }
 
 fn out(output: &Output) -> &str {
@@ -46,12 +48,7 @@ fn this_machine_runs_jobs() {
 
 #[test]
 fn what_is_blocked_is_said_in_the_exit_code() {
-    let mut command = Command::new(RUSHMEM);
-    command
-        .env("RUSHMEM_DEVICE", "native")
-        .env("RUSHMEM_HEAP_BYTES", "900000GiB")
-        .args(["doctor", "--no-probe"]);
-    let output = command.output().unwrap();
+    let output = with(&[("RUSHMEM_HEAP_BYTES", "900000GiB")], &["doctor", "--no-probe"]);
     assert_eq!(output.status.code(), Some(3), "{}", out(&output));
     let told = out(&output);
     assert!(told.contains("FAIL   H2  host memory: "), "{told}");

@@ -1,5 +1,7 @@
 //! `rushmem perf`, natively and with little work: what it prints and writes, never how fast it was.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,12 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn rushmem(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rushmem"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("RUSHMEM_") {
-            command.env_remove(name);
-        }
-    }
+    let mut command = common::rushmem();
     command.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_TIMEOUT", "60s").args(args).output().unwrap()
 }
 

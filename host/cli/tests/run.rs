@@ -1,5 +1,7 @@
 //! `rushmem run` with small real processes.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -9,28 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{rushmem, without_settings};
+
 /// Long enough on a busy machine; nothing waits so long unless it fails.
 const LONG: Duration = Duration::from_secs(20);
-
-fn rushmem() -> Command {
-    without_settings(Command::new(env!("CARGO_BIN_EXE_rushmem")))
-}
 
 /// The same, with signals that do what they do by default, whoever has these tests ignore them: a shell cannot trap what was
 /// ignored when it began.
 fn with_default_signals() -> Command {
     let mut command = without_settings(Command::new("env"));
     command.args(["--default-signal", env!("CARGO_BIN_EXE_rushmem")]);
-    command
-}
-
-fn without_settings(mut command: Command) -> Command {
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("RUSHMEM_") {
-            command.env_remove(name);
-        }
-    }
-    command.stdin(Stdio::null());
     command
 }
 

@@ -168,6 +168,25 @@ impl Drop for Current {
 const ORDERED_FOR_OWNER: u32 = 100;
 
 impl Attributes {
+    /// A GPU that can do all that one beside a NIC should.
+    #[cfg(test)]
+    pub(crate) fn made_up() -> Self {
+        Self {
+            name: "NVIDIA H200".into(),
+            compute_capability: (9, 0),
+            multiprocessors: 132,
+            memory: 140 << 30,
+            shared_bytes_per_block: 232_448,
+            unified_addressing: true,
+            host_pointers_on_device: true,
+            host_native_atomics: false,
+            gpu_direct_rdma: true,
+            gpu_direct_rdma_writes_ordering: 200,
+            dma_buf: true,
+            virtual_memory_fds: true,
+        }
+    }
+
     /// Whether the GPU's own kernels see what a NIC writes into its memory in order, without a flush.
     pub fn orders_rdma_writes(&self) -> bool {
         self.gpu_direct_rdma_writes_ordering >= ORDERED_FOR_OWNER

@@ -58,7 +58,6 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
 }
 
 fn driver(host: &Host, needs: &Needs) -> Check {
-    let on_bus = pci::gpus(host);
     let why = match &host.cuda {
         Ok(driver) if !driver.gpus.is_empty() => {
             let modules = match modules(host) {
@@ -72,6 +71,7 @@ fn driver(host: &Host, needs: &Needs) -> Check {
         Ok(_) => "the driver shows no GPU: see CUDA_VISIBLE_DEVICES, and nvidia-smi".to_owned(),
         Err(why) => why.clone(),
     };
+    let on_bus = pci::gpus(host);
     if on_bus.is_empty() && !needs.gpu {
         return DRIVER.note("", "there is no NVIDIA GPU on PCIe: kernels run natively");
     }

@@ -18,7 +18,7 @@ mod system;
 mod tests;
 
 use crate::config::{Config, DeviceKind, HeapKind, Nic};
-use crate::queues::Shape;
+use crate::job::queue_memory;
 
 pub use self::check::{Check, Kind, Verdict};
 pub use self::explain::explain;
@@ -79,14 +79,13 @@ impl Needs {
             && host.cuda.as_ref().is_ok_and(|driver| !driver.gpus.is_empty());
         let heap = config.heap_bytes.0;
         let in_host = if on_gpu && config.heap != HeapKind::Host { 0 } else { heap };
-        let pes = config.n_pes.unwrap_or(config.pes).get();
         let here = u64::from(config.local_pes.unwrap_or(config.pes).get());
         Needs {
             gpu: config.device == DeviceKind::Gpu,
             rdma: connectx && config.nic != Nic::Soft,
             heap,
             nics_per_pe: config.nics_per_pe.get() as usize,
-            host_memory: in_host.saturating_add(Shape::new(config, pes).memory()).saturating_mul(here),
+            host_memory: in_host.saturating_add(queue_memory(config)).saturating_mul(here),
         }
     }
 }

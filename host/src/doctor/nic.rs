@@ -148,8 +148,7 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
 fn present(host: &Host, needs: &Needs, devices: &[Device]) -> Vec<Check> {
     let mut checks = Vec::new();
     let on_bus = pci::nics(host);
-    let others: Vec<_> = devices.iter().filter(|device| !device.is_connectx()).collect();
-    for device in others {
+    for device in devices.iter().filter(|device| !device.is_connectx()) {
         let found = "no ConnectX: Rushmem does not drive it, and uses the software ConnectX instead";
         checks.push(DEVICE.note(&device.name, found));
     }

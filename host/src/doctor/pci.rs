@@ -43,8 +43,10 @@ fn functions(host: &Host, vendor: u64, classes: &[u64]) -> Vec<Function> {
     let look = |address: String| {
         let number = |name: &str| host.number(&format!("{DEVICES}/{address}/{name}"));
         let fits = number("vendor")? == vendor && classes.contains(&(number("class")? >> 8));
-        let device = number("device")?;
-        fits.then_some(Function { address, device })
+        if !fits {
+            return None;
+        }
+        Some(Function { device: number("device")?, address })
     };
     host.names(DEVICES).unwrap_or_default().into_iter().filter_map(look).collect()
 }

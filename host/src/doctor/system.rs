@@ -3,6 +3,7 @@
 use super::check::{Check, Kind, Verdict};
 use super::host::Host;
 use super::{Needs, mib};
+use crate::job::available_of;
 
 pub(super) static KERNEL: Kind =
     Kind { id: "H1", about: "Linux", why: "A ConnectX reaches GPU memory by dma-buf from Linux 5.12 on." };
@@ -67,11 +68,10 @@ fn memory(host: &Host, needs: &Needs) -> Check {
         Ok(text) => text,
         Err(why) => return MEMORY.unknown("", why.to_string()),
     };
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let Some(kib) = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()) else {
+    let Some(available) = available_of(&text) else {
         return MEMORY.unknown("", "/proc/meminfo does not tell what is available");
     };
-    let (available, wanted) = (kib << 10, needs.host_memory);
+    let wanted = needs.host_memory;
     let found = format!("{} available, the job wants {} here", mib(available), mib(wanted));
     if wanted > available {
         let advice = "set a smaller RUSHMEM_HEAP_BYTES or RUSHMEM_QUEUE_MEMORY, or start fewer PEs here";

@@ -95,21 +95,7 @@ impl Made {
     }
 
     fn with_driver(mut self) -> Made {
-        let attributes = Attributes {
-            name: "NVIDIA H200".into(),
-            compute_capability: (9, 0),
-            multiprocessors: 132,
-            memory: 140 << 30,
-            shared_bytes_per_block: 232_448,
-            unified_addressing: true,
-            host_pointers_on_device: true,
-            host_native_atomics: false,
-            gpu_direct_rdma: true,
-            gpu_direct_rdma_writes_ordering: 200,
-            dma_buf: true,
-            virtual_memory_fds: true,
-        };
-        let gpus = vec![Gpu { ordinal: 0, address: GPU.into(), attributes }];
+        let gpus = vec![Gpu { ordinal: 0, address: GPU.into(), attributes: Attributes::made_up() }];
         self.cuda = Ok(Driver { version: (13, 0), gpus });
         self
     }
@@ -142,7 +128,7 @@ impl Made {
         self.files(port, &[(&format!("gids/{index}"), gid), (&format!("gid_attrs/types/{index}"), kind)]);
     }
 
-    /// With other content of a file; relative to a folder of the port if it is short.
+    /// With other content of a file.
     fn with(self, path: &str, content: impl AsRef<[u8]>) -> Made {
         self.file(path, content);
         self

@@ -167,18 +167,9 @@ mod tests {
     #[test]
     fn gpu_memory_is_used_where_writes_stay_in_order() {
         let gpu = |gpu_direct_rdma, gpu_direct_rdma_writes_ordering| Attributes {
-            name: "GPU".into(),
-            compute_capability: (9, 0),
-            multiprocessors: 1,
-            memory: 1,
-            shared_bytes_per_block: 0,
-            unified_addressing: true,
-            host_pointers_on_device: true,
-            host_native_atomics: false,
             gpu_direct_rdma,
             gpu_direct_rdma_writes_ordering,
-            dma_buf: true,
-            virtual_memory_fds: true,
+            ..Attributes::made_up()
         };
         for kind in [HeapKind::Auto, HeapKind::Device, HeapKind::Host] {
             assert_eq!(heap(kind, &gpu(true, 100)).unwrap(), kind);

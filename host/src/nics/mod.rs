@@ -5,7 +5,6 @@ mod hardware;
 
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rushmem_softnic::{self as softnic, Ip};
 
@@ -160,11 +159,7 @@ fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
         tracing::warn!("the software ConnectX injects faults: {:?}", soft.faults);
     }
     if gpu {
-        soft.idle = softnic::Idle::Shared {
-            spin: Duration::from_millis(20),
-            yielding: Duration::from_millis(20),
-            max_sleep: Duration::from_micros(50),
-        };
+        soft.idle = softnic::Idle::patient();
     }
     if config.softnic_port != 0 {
         soft.port = config.softnic_port;

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rushmem_device::abi::DevAddr;
+use rushmem_softnic::Idle;
 
 use crate::machine::{Machine, Region};
 use crate::{Error, Result};
@@ -20,27 +21,6 @@ use crate::{Error, Result};
 const STRIDE: u64 = 64;
 /// Words that are allocated together.
 const WORDS: u64 = 64;
-
-/// How long the thread polls without pause, and then with `sched_yield` in between, before it sleeps: each time for an
-/// eighth of how long nobody has rung.
-#[derive(Clone, Copy, Debug)]
-struct Patience {
-    spin: Duration,
-    yielding: Duration,
-    max_sleep: Duration,
-}
-
-impl Patience {
-    /// Kernels on a GPU leave the CPU alone; native ones need it.
-    fn beside(machine: &dyn Machine) -> Self {
-        let [spin, yielding, max_sleep] = match machine.is_gpu() {
-            true => [20_000, 20_000, 50],
-            false => [1, 100, 1_000],
-        }
-        .map(Duration::from_micros);
-        Self { spin, yielding, max_sleep }
-    }
-}
 
 /// One word and its register.
 struct Bell {
@@ -118,11 +98,12 @@ impl Ringer {
     /// Starts the thread, for kernels of `machine`.
     pub(super) fn start(machine: &dyn Machine) -> Result<Self> {
         let shared = Arc::<Shared>::default();
-        let patience = Patience::beside(machine);
+        // Kernels on a GPU leave the CPU alone; native ones need it.
+        let pause = if machine.is_gpu() { Idle::patient() } else { Idle::default() };
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("rushmem-doorbell".into())
-            .spawn(move || run(&theirs, patience))
+            .spawn(move || run(&theirs, pause))
             .map_err(Error::Thread)?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -212,7 +193,7 @@ impl Drop for Word {
     }
 }
 
-fn run(shared: &Shared, patience: Patience) {
+fn run(shared: &Shared, pause: Idle) {
     let mut idle_since = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         let rang = shared.bells().list.iter().fold(false, |rang, bell| bell.pass() | rang);
@@ -220,14 +201,7 @@ fn run(shared: &Shared, patience: Patience) {
             idle_since = Instant::now();
             continue;
         }
-        let idle = idle_since.elapsed();
-        if idle < patience.spin {
-            std::hint::spin_loop();
-        } else if idle < patience.spin + patience.yielding {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep((idle / 8).min(patience.max_sleep));
-        }
+        pause.rest(idle_since.elapsed(), std::thread::sleep);
     }
 }
 
