@@ -59,8 +59,8 @@ struct Tables {
 }
 
 impl Tables {
-    fn new(row: &Row, sets: usize) -> Self {
-        let state = 0;
+    /// Behind `state` bytes.
+    fn new(state: usize, row: &Row, sets: usize) -> Self {
         let segments = state + size_of::<DeviceState>();
         let peers = segments + size_of::<SegmentTable>();
         let entries = (peers + PES * size_of::<PeerDesc>()).next_multiple_of(align_of::<QpEntry>());
@@ -104,7 +104,7 @@ impl Poster for Ours {
         // Those that are posted to come last.
         let first = sets - row.queues() as usize;
 
-        let tables = Tables::new(row, sets);
+        let tables = Tables::new(queues.shift, row, sets);
         let memory = DeviceBuffer::zeroed(&self.stream, tables.bytes)?;
         let heap = DeviceBuffer::zeroed(&self.stream, BASE as usize + 8 * threads)?;
         let at = |offset: usize| DevAddr(memory.address() + offset as u64);

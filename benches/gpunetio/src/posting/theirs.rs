@@ -36,7 +36,8 @@ impl Poster for Theirs {
     }
 
     fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans> {
-        let qps = DeviceBuffer::zeroed(&self.stream, row.queues() as usize * QP_ROOM)?;
+        let qps = DeviceBuffer::zeroed(&self.stream, queues.shift + row.queues() as usize * QP_ROOM)?;
+        let first_qp = qps.address() + queues.shift as u64;
         let spans = DeviceBuffer::zeroed(&self.stream, 16 * row.blocks as usize)?;
         let prepare = self.module.function("prepare")?;
         let single = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
@@ -55,7 +56,7 @@ impl Poster for Theirs {
                 on_gpu: 1,
                 reserved: 0,
             };
-            let qp = (qps.address() + (i * QP_ROOM) as u64).to_ne_bytes();
+            let qp = (first_qp + (i * QP_ROOM) as u64).to_ne_bytes();
             // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
             unsafe { prepare.launch(&self.stream, single, &[&qp, bytemuck::bytes_of(&queue)])? };
         }
@@ -71,7 +72,7 @@ impl Poster for Theirs {
         };
         let kernel = self.module.function(&row.bench)?;
         let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
-        let (qps_at, spans_at) = (qps.address().to_ne_bytes(), spans.address().to_ne_bytes());
+        let (qps_at, spans_at) = (first_qp.to_ne_bytes(), spans.address().to_ne_bytes());
         // SAFETY: as above.
         unsafe { kernel.launch(&self.stream, grid, &[&qps_at, bytemuck::bytes_of(&work), &spans_at])? };
         Ok(Spans { memory: spans, _kept: vec![qps] })
