@@ -100,7 +100,8 @@ suite() {
     failed=$((failed + bad))
     if [[ $verdict != ok ]]; then
         printf -- '---- %s\n' "$name"
-        grep -E '^(test .*(FAILED|has been running)|---- |thread |.*panicked|.*Error)' "$log" | head -60 || true
+        # What a panic says stands in the line after it.
+        grep -E -A1 '^(test .*(FAILED|has been running)|---- |thread |.*panicked|.*Error)' "$log" | head -60 || true
         tail -5 "$log"
     fi
     row "$name" "$verdict" "$ok" "$bad" "$ignored" $((SECONDS - start))

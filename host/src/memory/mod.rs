@@ -255,9 +255,26 @@ impl Memory {
     /// [`Error::Misuse`] if it is not there as a whole, or a launch goes on, which might use it; if there is no memory for
     /// the new table.
     pub(crate) fn close(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
+        let mut state = self.state();
+        let place = self.may_go(&state, call, buffer)?;
+        let mut stay = state.table.segments().to_vec();
+        let gone = stay.remove(place);
+        state.table = Arc::new(Table::new(&*self.machine, self.parts, stay)?);
+        Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
+    }
+
+    /// Says whether [`Memory::close`] would find it, and no launch that goes on.
+    ///
+    /// # Errors
+    /// Its [`Error::Misuse`].
+    pub(crate) fn may_close(&self, call: &'static str, buffer: Handle) -> Result<()> {
+        self.may_go(&self.state(), call, buffer).map(drop)
+    }
+
+    /// Where a buffer of the user's that nobody uses is in the table.
+    fn may_go(&self, state: &State, call: &'static str, buffer: Handle) -> Result<usize> {
         let wrong = |why| misuse(call, buffer, why);
         self.known(buffer).map_err(wrong)?;
-        let mut state = self.state();
         let all = state.table.segments();
         let place =
             all.iter().position(|segment| segment.holds(buffer)).ok_or_else(|| wrong(UNREGISTERED))?;
@@ -268,10 +285,7 @@ impl Memory {
         if Arc::strong_count(&state.table) > 1 || Arc::strong_count(&all[place]) > 1 {
             return Err(wrong(IN_USE));
         }
-        let mut stay = all.to_vec();
-        let gone = stay.remove(place);
-        state.table = Arc::new(Table::new(&*self.machine, self.parts, stay)?);
-        Arc::into_inner(gone).ok_or_else(|| wrong(IN_USE))
+        Ok(place)
     }
 
     /// Undoes [`Memory::close`].

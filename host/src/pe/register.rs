@@ -152,6 +152,8 @@ impl Pe {
         const CALL: &str = "unregister_symmetric";
         let buffer = window.handle.handle();
         let closed = self.agree(CALL, &format!("the window at {:#x}", buffer.offset)).and_then(|_| {
+            // All know first that nobody uses it: closing allocates, which waits for the kernels of others on the same GPU.
+            self.conclude(CALL, self.memory.may_close(CALL, buffer))?;
             let (ready, segment) = match self.memory.close(CALL, buffer) {
                 Ok(segment) => (Ok(()), Some(segment)),
                 Err(error) => (Err(error), None),
