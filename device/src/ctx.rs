@@ -500,7 +500,7 @@ impl<S: Sharing> Ctx<S> {
         let p = &self.parts;
         let mapped = pe.wrapping_sub(p.mixed_from) < p.mixed_to.wrapping_sub(p.mixed_from);
         if p.flags & ctx_flags::GPU_QUEUES != 0 && (mapped || p.flags & ctx_flags::HOST_MEMORY != 0) {
-            Sys::release();
+            release_far();
         }
     }
 
@@ -509,6 +509,13 @@ impl<S: Sharing> Ctx<S> {
         // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
         unsafe { Qp::new(self.qp_entry(set, pe)) }
     }
+}
+
+/// Not inlined: the assembler would make a predicate of the condition, and a fence that a thread need not make takes 60 cycles.
+#[cold]
+#[inline(never)]
+fn release_far() {
+    Sys::release();
 }
 
 /// Not inlined, since a kernel fails rarely; plain words, or every kernel would get a stack.

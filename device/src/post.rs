@@ -34,7 +34,10 @@ impl Lanes {
     #[inline(always)]
     fn together(key: u64, site: Site) -> Self {
         let here = arch::converged(site);
-        let mask = if here.is_power_of_two() { here } else { arch::match_any(here, key) };
+        if here.is_power_of_two() {
+            return Self::ALONE;
+        }
+        let mask = arch::match_any(here, key);
         let below = mask & ((1u32 << (arch::thread() & 31)) - 1);
         Self { mask, rank: below.count_ones(), count: mask.count_ones() }
     }
@@ -119,7 +122,7 @@ impl Posting {
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> Ticket {
         self.lanes.sync();
         if self.lanes.rank == 0 {
-            qp.publish(qp.depth(), self.all);
+            qp.publish(self.all, || qp.link(qp.depth()));
         }
         self.all.ticket()
     }
@@ -182,7 +185,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         group.sync();
         let all = Reservation { first, end: first + n, alone };
         if group.leader() {
-            qp.publish(depth, all);
+            qp.publish(all, || qp.link(depth));
         }
         last = Some(all.ticket());
         at += n;
@@ -202,7 +205,17 @@ pub(crate) fn post<G: Group, S: Sharing>(
     wqe: &Wqe,
     site: Site,
 ) -> Result<Ticket> {
-    let posting = begin(qp, Lanes::of(group, qp, blocks, site), blocks, site)?;
+    let lanes = Lanes::of(group, qp, blocks, site);
+    if lanes.count == 1 {
+        let depth = qp.depth();
+        let all = qp.reserve(blocks, depth, site)?;
+        let link = qp.link(depth);
+        link.write(all.first, wqe, Flags::SIGNALED);
+        // Kernels of blocks that share queues are large: kept until here, the link would make them spill registers.
+        qp.publish(all, || if S::SHARED && !G::TOGETHER { qp.link(depth) } else { link });
+        return Ok(all.ticket());
+    }
+    let posting = begin(qp, lanes, blocks, site)?;
     posting.write(qp, posting.first, wqe, posting.last);
     Ok(posting.commit(qp))
 }

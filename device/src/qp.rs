@@ -13,7 +13,7 @@ use crate::abi::{
 use crate::arch::{self, Cta, Gpu, Scope, Sys, SysWord};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
 use crate::sharing::{Exclusive, Sharing};
-use crate::sq::{self, Alone, Bell, Words};
+use crate::sq::{self, Bell, Words};
 use crate::wait::Watch;
 
 /// A count of blocks: an operation has completed once the QP's `done` reaches it.
@@ -89,48 +89,54 @@ impl Link {
         self.flags & qp_flags::ON_GPU != 0
     }
 
-    /// What was stored to the queue, the record and the GPU's memory is there before the stores after this.
+    /// True where posting is to be fast: the queue is on the GPU, and its NIC wants the record before the doorbell.
     #[inline(always)]
-    fn release(self) {
-        if self.is_on_gpu() { Gpu::release() } else { Sys::release() }
+    fn is_plain(self) -> bool {
+        self.flags & (qp_flags::ON_GPU | qp_flags::LATE_RECORD) == qp_flags::ON_GPU
     }
 
-    /// Announces all before `end`, what other threads have published included: see [`sq::serve`].
+    /// Announces all before `end`, what other threads have published included: see [`sq::alone`].
     #[inline(always)]
     fn bell(self, end: u64) {
         if self.is_on_gpu() {
-            Gpu::fence()
+            self.ring(end, Gpu::fence, Gpu::release)
         } else {
-            Sys::fence()
+            self.ring(end, Sys::fence, Sys::release)
         }
-        self.doorbell(end);
     }
 
     /// The same for what this thread, and the lanes that have met it since, have written.
     ///
     /// A release is enough, which does not empty the L1 cache. Only if an acquire were needed for loads would that matter,
-    /// and there are none. The stores below come after those of the bell's holder before even so: it had released the bell
+    /// and there are none. The stores below come after those of who rang before even so: it had released the bell
     /// when this thread read that from its word, and the stores come after a branch on what was read, and after the release.
     #[inline(always)]
     fn bell_alone(self, end: u64) {
-        self.release();
-        self.doorbell(end);
+        if self.is_on_gpu() {
+            self.ring(end, Gpu::release, Gpu::release)
+        } else {
+            self.ring(end, Sys::release, Sys::release)
+        }
     }
 
-    /// Writes the doorbell record, then the doorbell, after a fence.
+    /// Writes the doorbell record, then the doorbell: `fence` comes before both, `between` between them.
     ///
     /// WQEs, record and register become visible in this order, to the NIC and to whoever else looks: both are strong stores
     /// at system scope, and each follows a release, at the scope that reaches queue and record. The second one is needed
     /// wherever the two lie: a GPU's stores to different places take different ways, even where PCIe keeps the order in which
     /// it is given them. It waits for one store, as a rule to GPU memory. A NIC that takes up a record that comes later spares
     /// us that ([`qp_flags::LATE_RECORD`]): the record is stored first all the same.
+    ///
+    /// Both fences come with one branch over all of this: behind a condition each, the assembler would make predicates of them,
+    /// and a fence that a thread need not make takes 60 cycles.
     #[inline(always)]
-    fn doorbell(self, end: u64) {
-        // SAFETY: the host mapped both; the bell's holder alone writes them.
+    fn ring(self, end: u64, fence: impl FnOnce(), between: impl FnOnce()) {
+        fence();
+        // SAFETY: the host mapped both; one thread at a time writes them.
         unsafe {
             <u32 as SysWord>::store_relaxed(self.dbr.ptr(), record_word(end as u16));
             if self.flags & qp_flags::LATE_RECORD == 0 {
-                self.release();
+                between();
             }
             arch::store_mmio(self.uar.ptr(), Doorbell::producer(self.qpn, end as u16).raw());
         }
@@ -159,13 +165,17 @@ impl<'a, S: Sharing> Qp<'a, S> {
 
     /// What posting needs of the connection. Only those may look at a connection who have a reservation: with it, they have
     /// seen it made. The loads are made where they are written, and never earlier: before that, an L1 cache that has met the
-    /// line would keep what was in it.
+    /// line would keep what was in it. A thread that has the queue for itself has written it itself.
     #[inline(always)]
     pub(crate) fn link(&self, depth: u64) -> Link {
         // SAFETY: 32 bytes of the entry; the connection is written once, before that.
         let ([a, b, c, d], [e, f, qpn, flags]) = unsafe {
             let at = (&raw const (*self.entry).connection).cast::<[u32; 4]>();
-            (arch::load16_gated(at), arch::load16_gated(at.add(1)))
+            if S::SHARED {
+                (arch::load16_gated(at), arch::load16_gated(at.add(1)))
+            } else {
+                (arch::load16(at), arch::load16(at.add(1)))
+            }
         };
         let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
         Link { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags, depth }
@@ -208,44 +218,46 @@ impl<'a, S: Sharing> Qp<'a, S> {
         // All three are on their way before the first is needed. `done` is a gate: behind it the connection is read, by loads
         // that are made where they are written, and slots are overwritten that the NIC has read. It may lag: then it is
         // looked at again.
+        let done = self.word(offset_of!(QpState, done));
         // SAFETY: a word of the QP's state.
-        let done = unsafe { S::Scope::load_gate(self.word(offset_of!(QpState, done))) };
+        let done = unsafe { if S::SHARED { S::Scope::load_gate(done) } else { arch::load_own(done) } };
         let seen = if S::SHARED && !S::HELD { self.look() } else { Bell(u64::MAX) };
         let first = Words::reserve(self, blocks);
         let end = first + blocks;
         let wanted = end - depth;
         if done < wanted {
-            self.wait(Ticket(wanted), site)?;
+            wait_slow::<S>(self.entry, wanted, site)?;
         }
         Ok(Reservation { first, end, alone: seen.waits_for(first) })
     }
 
-    /// Makes a written reservation in a queue of `depth` blocks the NIC's.
+    /// Makes a written reservation the NIC's.
     #[inline(always)]
-    pub(crate) fn publish(&self, depth: u64, r: Reservation) {
+    pub(crate) fn publish(&self, r: Reservation, link: impl FnOnce() -> Link) {
         if S::HELD {
             if S::SHARED {
-                sq::hold(self, depth, r.first, r.end);
+                sq::hold(self, self.depth(), r.first, r.end);
             }
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_release(self.word(offset_of!(QpState, held)), r.end) }
         } else if S::SHARED {
-            let ended = if r.alone {
-                sq::alone(self, r.first, r.end, |end| self.link(depth).bell_alone(end))
-            } else {
-                Alone::Missed
-            };
-            match ended {
-                Alone::Done => {}
-                Alone::Knocked => serve::<S>(self.entry, r.end),
-                Alone::Missed => publish::<S>(self.entry, r.first, r.end),
+            if !r.alone {
+                publish::<S>(self.entry, r.first, r.end);
+            } else if !sq::alone(self, r.first, r.end, |end| self.bell_alone(link(), end)) {
+                knocked::<S>(self.entry, r.first, r.end);
             }
         } else {
             // The doorbell never goes back: what was held back is behind this.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, held)), 0) };
-            self.link(depth).bell_alone(r.end);
+            self.bell_alone(link(), r.end);
         }
+    }
+
+    /// Announces all before `end`, which this thread has written, and the lanes that have met it since.
+    #[inline(always)]
+    fn bell_alone(&self, link: Link, end: u64) {
+        if link.is_plain() { link.bell_alone(end) } else { bell_otherwise::<S>(self.entry, end) }
     }
 
     /// Rings for what a batch has held back, if anything. Who waits for WQEs does this first.
@@ -467,8 +479,8 @@ impl<S: Sharing> Words for Qp<'_, S> {
             if S::SHARED {
                 S::Scope::fetch_add_relaxed(p, blocks)
             } else {
-                let first = S::Scope::load_relaxed(p);
-                S::Scope::store_relaxed(p, first + blocks);
+                let first = arch::load_own(p);
+                arch::store_own(p, first + blocks);
                 first
             }
         }
@@ -499,12 +511,6 @@ impl<S: Sharing> Words for Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn take(&self, from: Bell, to: Bell) -> Bell {
-        // SAFETY: a word of the QP's state.
-        Bell(unsafe { S::Scope::compare_swap_relaxed(self.bell(), from.0, to.0) })
-    }
-
-    #[inline(always)]
     fn knock(&self) -> Bell {
         // SAFETY: a word of the QP's state.
         Bell(unsafe { S::Scope::fetch_or_release(self.bell(), Bell::KNOCK) })
@@ -519,7 +525,7 @@ impl<S: Sharing> Words for Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn leave(&self, from: Bell, to: Bell) -> Bell {
+    fn change(&self, from: Bell, to: Bell) -> Bell {
         // SAFETY: a word of the QP's state.
         Bell(unsafe { S::Scope::compare_swap_release(self.bell(), from.0, to.0) })
     }
@@ -535,13 +541,21 @@ fn publish<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     sq::publish(&qp, link.depth, first, end, |end| link.bell(end));
 }
 
-/// As [`sq::serve`].
+/// As [`sq::knocked`].
 #[inline(never)]
-fn serve<S: Sharing>(entry: *mut QpEntry, rung: u64) {
+fn knocked<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     let link = qp.link(qp.depth());
-    sq::serve(&qp, link.depth, rung, |end| link.bell(end));
+    sq::knocked(&qp, link.depth, first, end, |end| link.bell(end));
+}
+
+/// As [`Qp::bell_alone`], wherever the queue is.
+#[inline(never)]
+fn bell_otherwise<S: Sharing>(entry: *mut QpEntry, end: u64) {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    qp.link(qp.depth()).bell_alone(end);
 }
 
 /// Rings for what is held back. As [`publish`].

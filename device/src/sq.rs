@@ -18,8 +18,9 @@
 //! the holder's next look, an acquire, and by that of any later holder.
 //!
 //! There is a shorter way for who posts alone. A bell that is free, has no *gap*, and stands where a reservation begins has
-//! nothing left to announce before it. Who takes it in this very state rings for its own blocks, whose end nobody
-//! needs to know: one compare and swap instead of steps 3 and 4.
+//! nothing left to announce before it, and cannot get past it: what it waits for is not published. Who has reserved that rings
+//! for it at once, holding nothing, and then moves the bell from its beginning to its end: one compare and swap instead of
+//! steps 3 and 4. It fails where somebody has knocked meanwhile; then there are others to ring for.
 //!
 //! The gap says that there may be reservations that are published and not announced, since one before them is not
 //! published. A holder leaves a bell without it only if all is announced that it knows to be reserved, and it knows of all
@@ -80,42 +81,39 @@ pub trait Words {
     fn set_end(&self, slot: u64, end: u64);
     /// The bell. Relaxed.
     fn look(&self) -> Bell;
-    /// Puts `to` in the place of `from`; the bell as it was found. Relaxed: [`alone`] says why that is enough.
-    fn take(&self, from: Bell, to: Bell) -> Bell;
     /// Sets [`Bell::KNOCK`]; the bell as it was. Release.
     fn knock(&self) -> Bell;
     /// Exchanges the bell, which the caller holds. Acquire: what was done before the knocks so far is visible.
     fn hear(&self, held: Bell);
     /// Puts `to` in the place of `from`; the bell as it was found. Release.
-    fn leave(&self, from: Bell, to: Bell) -> Bell;
+    fn change(&self, from: Bell, to: Bell) -> Bell;
 }
 
-/// How [`alone`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alone {
-    /// All is announced.
-    Done,
-    /// The blocks are announced, and somebody has knocked: the caller holds the bell, and must [`serve`].
-    Knocked,
-    /// Nothing was done: the caller must [`publish`].
-    Missed,
-}
-
-/// The short way: announces the blocks from `first` to `end`, which are written, if nothing else is to be announced and
-/// nobody holds the bell. Worth a try if [`Bell::waits_for`] them, as it was seen at any time before.
+/// The short way: announces the blocks from `first` to `end`, which are written and not published. The bell must have been
+/// seen to [wait for them](Bell::waits_for), at any time before. False if somebody has knocked: then call [`knocked`].
 ///
-/// Here and below, `bell` gets the new producer index. It is called by one thread at a time, with growing indices, and what
-/// was written before any `publish` or `alone` that it covers happens before its stores. For that it begins with a fence,
-/// acquire and release: of the WQEs' writers and of the bell's holder before, whose words were read relaxed, and for whoever
+/// Here and below, `bell` gets the new producer index. It is called by one thread at a time, with indices that never get less,
+/// and what was written before any `publish` or `alone` that it covers happens before its stores. For that it begins with a
+/// fence, acquire and release: of the WQEs' writers and of who rang before, whose words were read relaxed, and for whoever
 /// looks at the doorbell.
 #[inline(always)]
-pub fn alone<W: Words>(words: &W, first: u64, end: u64, bell: impl FnOnce(u64)) -> Alone {
-    let (alone, held) = (Bell::free(first, false), Bell::held(first));
-    if words.take(alone, held) != alone {
-        return Alone::Missed;
-    }
+#[must_use]
+pub fn alone<W: Words>(words: &W, first: u64, end: u64, bell: impl FnOnce(u64)) -> bool {
     bell(end);
-    if words.leave(held, Bell::free(end, false)) == held { Alone::Done } else { Alone::Knocked }
+    let waiting = Bell::free(first, false);
+    words.change(waiting, Bell::free(end, false)) == waiting
+}
+
+/// What is left to do where [`alone`] says so: announces what those who knocked have published, if nobody else does.
+#[inline(always)]
+pub fn knocked<W: Words>(words: &W, depth: u64, first: u64, end: u64, bell: impl FnMut(u64)) {
+    // As a rule they have found the bell free, nothing published where it stood, and gone.
+    let gone = Bell::free(first, true);
+    if words.change(gone, Bell::held(end)) == gone {
+        serve(words, depth, end, bell);
+    } else {
+        publish(words, depth, first, end, bell); // and it is announced a second time
+    }
 }
 
 /// Says that the blocks from `first` to `end` of a queue of `depth` are written, and rings if nobody else does.
@@ -144,7 +142,7 @@ pub fn ring<W: Words>(words: &W, depth: u64, bell: impl FnMut(u64)) {
 /// The part of the bell's holder, when somebody has knocked: announces what is published from `rung` on, until nobody
 /// knocks meanwhile.
 #[inline(always)]
-pub fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMut(u64)) {
+fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMut(u64)) {
     loop {
         let held = Bell::held(rung);
         words.hear(held);
@@ -153,7 +151,7 @@ pub fn serve<W: Words>(words: &W, depth: u64, mut rung: u64, mut bell: impl FnMu
             bell(ready);
             rung = ready;
         }
-        if words.leave(held, Bell::free(rung, words.reserved() != rung)) == held {
+        if words.change(held, Bell::free(rung, words.reserved() != rung)) == held {
             return;
         }
     }

@@ -13,7 +13,7 @@ use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::fence;
 use loom::thread;
-use rushmem_device::sq::{self, Alone, Bell, Words};
+use rushmem_device::sq::{self, Bell, Words};
 
 /// A queue of `DEPTH` one-block slots.
 struct Queue<const DEPTH: usize> {
@@ -24,7 +24,7 @@ struct Queue<const DEPTH: usize> {
     slots: [UnsafeCell<u64>; DEPTH],
     /// The doorbell register: blocks announced.
     register: AtomicU64,
-    /// What only the bell's holder touches: loom panics if two do at once, or one without having seen the other.
+    /// What only who rings touches: loom panics if two do at once, or one without having seen the other.
     holder: UnsafeCell<u64>,
 }
 
@@ -54,14 +54,10 @@ impl<const DEPTH: usize> Queue<DEPTH> {
             // SAFETY: `reserve` and the wait above made the slot this thread's alone; loom checks it.
             slot.with_mut(|p| unsafe { *p = block + 1 });
         }
-        let ended = match seen.waits_for(first) {
-            true => sq::alone(self, first, end, |now| self.ring(now)),
-            false => Alone::Missed,
-        };
-        match ended {
-            Alone::Done => {}
-            Alone::Knocked => sq::serve(self, DEPTH as u64, end, |now| self.ring(now)),
-            Alone::Missed => sq::publish(self, DEPTH as u64, first, end, |now| self.ring(now)),
+        if !seen.waits_for(first) {
+            sq::publish(self, DEPTH as u64, first, end, |now| self.ring(now));
+        } else if !sq::alone(self, first, end, |now| self.ring(now)) {
+            sq::knocked(self, DEPTH as u64, first, end, |now| self.ring(now));
         }
     }
 
@@ -75,12 +71,12 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         sq::hold(self, DEPTH as u64, first, first + blocks);
     }
 
-    /// What the bell's holder does to announce all before `now`.
+    /// What who rings does to announce all before `now`.
     fn ring(&self, now: u64) {
         fence(AcqRel);
-        // SAFETY: only the bell's holder is here; loom checks it.
+        // SAFETY: one thread is here at a time; loom checks it.
         let before = self.holder.with_mut(|p| unsafe { std::mem::replace(&mut *p, now) });
-        assert!(now > before, "the doorbell went back");
+        assert!(now >= before, "the doorbell went back");
         self.read(before, now);
         fence(Release); // for the reading, which is the model's own
         self.register.store(now, Relaxed);
@@ -122,23 +118,16 @@ impl<const DEPTH: usize> Words for Queue<DEPTH> {
     fn look(&self) -> Bell {
         Bell(self.bell.load(Relaxed))
     }
-    fn take(&self, from: Bell, to: Bell) -> Bell {
-        exchange(&self.bell, from, to, Relaxed)
-    }
     fn knock(&self) -> Bell {
         Bell(self.bell.fetch_or(Bell::KNOCK, Release))
     }
     fn hear(&self, held: Bell) {
         self.bell.swap(held.0, Acquire);
     }
-    fn leave(&self, from: Bell, to: Bell) -> Bell {
-        exchange(&self.bell, from, to, Release)
-    }
-}
-
-fn exchange(word: &AtomicU64, from: Bell, to: Bell, success: loom::sync::atomic::Ordering) -> Bell {
-    match word.compare_exchange(from.0, to.0, success, Relaxed) {
-        Ok(found) | Err(found) => Bell(found),
+    fn change(&self, from: Bell, to: Bell) -> Bell {
+        match self.bell.compare_exchange(from.0, to.0, Release, Relaxed) {
+            Ok(found) | Err(found) => Bell(found),
+        }
     }
 }
 

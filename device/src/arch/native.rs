@@ -224,6 +224,24 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     })
 }
 
+/// Loads a word that only this thread uses.
+///
+/// # Safety
+/// `p` is an aligned word, and this thread's alone.
+pub unsafe fn load_own(p: *const u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { <u64 as SysWord>::load_relaxed(p) }
+}
+
+/// Stores a word that only this thread uses.
+///
+/// # Safety
+/// As [`load_own`].
+pub unsafe fn store_own(p: *mut u64, v: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { <u64 as SysWord>::store_relaxed(p, v) }
+}
+
 /// A relaxed store if `does`.
 ///
 /// # Safety
@@ -379,7 +397,6 @@ macro_rules! scope {
             access!(rmw u64, AtomicU64, swap_acquire, swap, Acquire);
             access!(rmw u64, AtomicU64, fetch_or_relaxed, fetch_or, Relaxed);
             access!(rmw u64, AtomicU64, swap_acq_rel, swap, AcqRel);
-            access!(cas u64, AtomicU64, compare_swap_relaxed, Relaxed);
             access!(cas u64, AtomicU64, compare_swap_release, Release);
         }
     };

@@ -31,9 +31,7 @@ pub trait Scope: Copy + 'static {
     unsafe fn fetch_add_relaxed(p: *mut u64, v: u64) -> u64;
     /// Sets bits, after all that was done before; returns the old value.
     unsafe fn fetch_or_release(p: *mut u64, v: u64) -> u64;
-    /// Writes `new` if the word holds `old`; returns the value found.
-    unsafe fn compare_swap_relaxed(p: *mut u64, old: u64, new: u64) -> u64;
-    /// The same, after all that was done before.
+    /// Writes `new` if the word holds `old`, after all that was done before; returns the value found.
     unsafe fn compare_swap_release(p: *mut u64, old: u64, new: u64) -> u64;
     /// Exchanges, before all that is done after it; returns the old value.
     unsafe fn swap_acquire(p: *mut u64, v: u64) -> u64;
