@@ -23,7 +23,7 @@ fn blocks_of_a_collective_launch_wait_for_each_other() {
 #[test]
 fn the_largest_grid_is_launched_and_no_larger_one() {
     // Small stacks: the largest grid has many.
-    let setup = Setup::new(2).with("native_stack", "32KiB");
+    let setup = Setup::new(2).with("native_stack", "64KiB");
     let largest = setup.run(|pe| {
         let shape = |blocks| Grid { blocks, threads: 256, shared_bytes: 256 };
         let none = pe.alloc::<Signal>(1)?;
