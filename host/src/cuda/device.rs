@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{check, check_about, log_drop};
 use super::gate::{self, GATE};
+use super::reserve::Reserve;
 use super::{Cuda, Error};
 
 /// One GPU: its primary context, retained as long as this object lives.
@@ -17,6 +18,7 @@ pub struct Device {
     raw: CUdevice,
     context: CUcontext,
     attributes: Attributes,
+    pub(super) streams: Reserve,
 }
 
 // SAFETY: a context may be used by any thread, and `current` makes it current on the one that calls.
@@ -70,7 +72,8 @@ impl Device {
         // SAFETY: a device of this driver, and a live variable. Released in `drop`.
         let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, raw) };
         check_about("cuDevicePrimaryCtxRetain", retained, || format!("of GPU {ordinal}"))?;
-        Ok(Arc::new(Self { cuda, ordinal, raw, context, attributes }))
+        let streams = Reserve::default();
+        Ok(Arc::new(Self { cuda, ordinal, raw, context, attributes, streams }))
     }
 
     /// The driver that it belongs to.
@@ -132,6 +135,8 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        // Those who were lent some held an Arc of this one.
+        log_drop("streams", self.streams.end(self));
         // SAFETY: retained in `open`; all objects made in it hold an Arc of this one, so they are gone.
         log_drop(
             "a context",

@@ -7,8 +7,9 @@
 //! Kernels that wait for each other or for the software NIC put two demands on their surroundings:
 //!
 //! - Nothing may wait for a running kernel that the kernel itself waits for. The driver does so when memory is
-//!   allocated, registered or freed, and when a module is loaded. Do all of that before kernels are launched, and
-//!   undo it after they have ended. Copies and launches on a [`Stream`] are free of it.
+//!   allocated, registered or freed, when a module is loaded, and at times when a stream is made or destroyed. Do all of
+//!   that before kernels are launched, and undo it after they have ended. Copies, launches and events on a [`Stream`] are
+//!   free of it, and so is taking one from its [`Device`]'s reserve.
 //! - All blocks of a launch must be resident at once: see [`Function::check_resident`].
 
 mod device;
@@ -20,6 +21,7 @@ mod load;
 mod memory;
 mod module;
 mod nic;
+mod reserve;
 mod shared;
 mod stream;
 

@@ -9,7 +9,10 @@ use cudarc::driver::sys::{
 };
 
 use super::error::{call_error, check, log_drop};
-use super::{Device, Error, gate};
+use super::{Device, DeviceBuffer, Error, gate};
+
+/// Streams are made so many at a time.
+const BATCH: usize = 32;
 
 /// A queue of work on one GPU, done in order. It does not wait for the default stream, nor the default stream for it.
 ///
@@ -27,15 +30,31 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Makes a stream.
+    /// A stream with nothing in it, of the device's reserve. If that has none, 32 are made, for which it waits until none of
+    /// the process's PEs has a kernel running.
     ///
     /// # Errors
     /// What the driver says.
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
+        if let Some(raw) = device.streams.take(device)? {
+            return Ok(Self { device: Arc::clone(device), raw, theirs: None });
+        }
+        let word = DeviceBuffer::new(device, size_of::<u32>())?;
+        let _alone = device.alone()?;
+        let stream = Self::make(device)?;
+        let others = (1..BATCH).map(|_| Self::make(device)).collect::<Result<Vec<_>, Error>>()?;
+        for stream in others.iter().chain([&stream]) {
+            // The driver does its part when it is used for the first time, too.
+            word.fill(stream, 0, word.len(), 0)?;
+        }
+        Ok(stream)
+    }
+
+    fn make(device: &Arc<Device>) -> Result<Self, Error> {
         let _current = device.current()?;
         let mut raw: CUstream = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the context is current, and the stream is written to a live variable. Destroyed in `drop`.
+        // SAFETY: the context is current, and the stream is written to a live variable. Destroyed with the device.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
         Ok(Self { device: Arc::clone(device), raw, theirs: None })
     }
@@ -135,15 +154,9 @@ impl gate::Runs for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.theirs.is_some() {
-            return;
+        if self.theirs.is_none() {
+            self.device.streams.give(self.raw);
         }
-        let destroy = || {
-            let _current = self.device.current()?;
-            // SAFETY: made in `new`, destroyed once.
-            check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(self.raw) })
-        };
-        log_drop("a stream", destroy());
     }
 }
 

@@ -58,6 +58,10 @@ impl Pe {
     /// A new stream of this PE. On a GPU: a CUDA stream that does not wait for the default stream. Natively: a thread
     /// that launches one kernel after the other.
     ///
+    /// On a GPU a PE has about two dozen streams in reserve, which are used again after they are dropped. Who wants more
+    /// waits until no kernel of this process runs, or for 10 seconds, since the driver makes streams at such times only:
+    /// make many before kernels run that wait.
+    ///
     /// # Errors
     /// [`Error::Unavailable`] if there are 511 streams and graphs already; what the machine says.
     pub fn stream(&self) -> Result<Stream<'_>> {
@@ -66,7 +70,8 @@ impl Pe {
 
     /// The application's own CUDA stream as a stream of this PE: operations are queued on it behind what it holds, and
     /// take part in a CUDA graph that is captured from it. It must be of the PE's GPU and its primary context, and should
-    /// be non-blocking: one that waits for the default stream may wait for ever beside a kernel that waits.
+    /// be non-blocking: one that waits for the default stream may wait for ever beside a kernel that waits. Make it while
+    /// no kernel runs that waits for this process: the driver may wait for that kernel.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where kernels run natively, [`Error::Cuda`] if it is of another GPU; as [`Pe::stream`].

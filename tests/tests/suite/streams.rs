@@ -32,6 +32,24 @@ fn a_put_takes_its_source_in_stream_order() {
     }
 }
 
+/// A driver that made or destroyed one beside them might wait for kernels that wait for this PE's next one.
+#[test]
+fn streams_come_and_go_while_other_pes_wait() {
+    const MANY: usize = 20;
+    Setup::new(3).run(|pe| {
+        for _ in 0..6 {
+            let mut streams = Vec::new();
+            for _ in 0..MANY {
+                let stream = pe.stream()?;
+                stream.barrier_all()?;
+                stream.wait()?;
+                streams.push(stream);
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn what_a_stream_gets_is_there_for_its_next_kernel() {
     for setup in setups::all() {

@@ -1,0 +1,59 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys::{self, CUresult, CUstream};
+
+use super::error::{check, log_drop};
+use super::{Device, Error};
+
+/// The streams of a [`Device`] that nobody uses.
+///
+/// Where streams come and go beside kernels that run, a kernel that is launched may not begin before those have ended, and
+/// they may wait for it. On an H200 with driver 580, whoever makes the 35th stream of a context waits for them, and where three
+/// threads make one for a few kernels, and destroy it, this happens once in some hundred times. So streams are made
+/// many at a time, while no kernel runs, and are lent: none is destroyed before the device.
+#[derive(Default)]
+pub(super) struct Reserve {
+    idle: Mutex<Vec<CUstream>>,
+}
+
+// SAFETY: the driver's streams may be used by any thread, and it locks for itself.
+unsafe impl Send for Reserve {}
+// SAFETY: as above.
+unsafe impl Sync for Reserve {}
+
+impl Reserve {
+    /// A stream of the device that this is the reserve of, with nothing in it, if there is one.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn take(&self, device: &Device) -> Result<Option<CUstream>, Error> {
+        let _current = device.current()?;
+        let mut idle = self.idle();
+        // SAFETY: all of them are live.
+        let done = |&stream: &CUstream| unsafe { sys::cuStreamQuery(stream) } == CUresult::CUDA_SUCCESS;
+        let at = idle.iter().rposition(done);
+        Ok(at.map(|at| idle.swap_remove(at)))
+    }
+
+    /// Takes a stream, or takes it back. The work in it goes on.
+    pub(super) fn give(&self, stream: CUstream) {
+        self.idle().push(stream);
+    }
+
+    /// Destroys all, of which none is lent.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn end(&self, device: &Device) -> Result<(), Error> {
+        let _alone = device.alone()?;
+        for stream in self.idle().drain(..) {
+            // SAFETY: live, and destroyed once.
+            log_drop("a stream", check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(stream) }));
+        }
+        Ok(())
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<CUstream>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
