@@ -47,6 +47,13 @@ fn this_machine_runs_jobs() {
 }
 
 #[test]
+fn the_pes_of_a_node_tell_once() {
+    let output = rushmem(&["run", "-n", "3", RUSHMEM, "doctor", "--no-probe"]);
+    assert!(output.status.success(), "{}", err(&output));
+    assert_eq!(out(&output).matches("doctor\n").count(), 1, "{}", out(&output));
+}
+
+#[test]
 fn what_is_blocked_is_said_in_the_exit_code() {
     let output = with(&[("RUSHMEM_HEAP_BYTES", "900000GiB")], &["doctor", "--no-probe"]);
     assert_eq!(output.status.code(), Some(3), "{}", out(&output));
