@@ -8,8 +8,8 @@ use super::{Device, Error};
 /// The streams of a [`Device`] that nobody uses.
 ///
 /// Where streams come and go beside kernels that run, a kernel that is launched may not begin before those have ended, and
-/// they may wait for it. On an H200 with driver 580, whoever makes the 35th stream of a context waits for them, and where three
-/// threads make one for a few kernels, and destroy it, this happens once in some hundred times. So streams are made
+/// they may wait for it. On an H200 with driver 580, whoever makes the 35th stream or so of a context waits for them, and where
+/// three threads make one for a few kernels, and destroy it, this happens once in some hundred times. So streams are made
 /// many at a time, while no kernel runs, and are lent: none is destroyed before the device.
 #[derive(Default)]
 pub(super) struct Reserve {
@@ -45,8 +45,12 @@ impl Reserve {
     /// # Errors
     /// What the driver says.
     pub(super) fn end(&self, device: &Device) -> Result<(), Error> {
+        let streams = std::mem::take(&mut *self.idle());
+        if streams.is_empty() {
+            return Ok(());
+        }
         let _alone = device.alone()?;
-        for stream in self.idle().drain(..) {
+        for stream in streams {
             // SAFETY: live, and destroyed once.
             log_drop("a stream", check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(stream) }));
         }

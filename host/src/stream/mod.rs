@@ -58,9 +58,9 @@ impl Pe {
     /// A new stream of this PE. On a GPU: a CUDA stream that does not wait for the default stream. Natively: a thread
     /// that launches one kernel after the other.
     ///
-    /// On a GPU a PE has about two dozen streams in reserve, which are used again after they are dropped. Who wants more
-    /// waits until no kernel of this process runs, or for 10 seconds, since the driver makes streams at such times only:
-    /// make many before kernels run that wait.
+    /// On a GPU a PE has two dozen streams in reserve, to which they return when they are dropped. When it has none left, more
+    /// are made while no kernel of this process runs, for which this waits, 10 seconds at most: the driver may wait for kernels
+    /// when it makes a stream. Who needs many makes them before kernels run that wait for this PE.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if there are 511 streams and graphs already; what the machine says.
