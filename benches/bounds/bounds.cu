@@ -2,11 +2,15 @@
 //
 //     nvcc -O3 -std=c++17 -arch=native -o bounds benches/bounds/bounds.cu && ./bounds
 //
-// The rows of two GPUs want two that reach each other's memory. Waits end after a while, and the row then says so.
+// The rows of peers are of two GPUs that reach each other's memory, or, where there are none, of two blocks of one. How far it
+// is to a word depends on its line: these rows are medians of seven runs with words of other lines. Waits end after a while,
+// and the row then says so.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 #include <cuda_runtime.h>
 
@@ -21,7 +25,9 @@
 
 using u64 = unsigned long long;
 
-constexpr int ROUNDS = 2000, WARM = 200, THREADS = 256;
+constexpr int ROUNDS = 2000, WARM = 200, THREADS = 256, RUNS = 7;
+// Words, from one line to another that is none of its neighbours.
+constexpr int APART = 16 * 37;
 constexpr u64 PATIENCE = 1 << 24;
 
 // Memory of one GPU. Words that are polled lie in lines of their own.
@@ -102,7 +108,7 @@ __global__ void by_line(Side me, Side peer) {
     double least = 1e9, most = 0;
     u64 sum = 0;
     for (int line = 0; line < 64; line++) {
-        u64 *word = reinterpret_cast<u64 *>(peer.data) + 16 * 37 * line;
+        u64 *word = reinterpret_cast<u64 *>(peer.data) + APART * line;
         const double ns = timed([&](u64) { return sum += fetch_add(word, 1), sum != ~0ull; });
         least = min(least, ns);
         most = max(most, ns);
@@ -212,6 +218,48 @@ __global__ void stream(const uint4 *from, uint4 *to, size_t count) {
     for (; at < count; at += step) to[at] = from[at];
 }
 
+// Stores of one block, for which nothing has to be loaded.
+__global__ void stores(uint4 *to, size_t count) {
+    const uint4 v = make_uint4(threadIdx.x, 1, 2, 3);
+    for (size_t at = threadIdx.x; at < count; at += blockDim.x) to[at] = v;
+}
+
+// Copies in chunks by the bulk copy engine, by one thread of each warp through buffers of its own: all but one are loaded
+// ahead. `count` is a multiple of what the block copies at once.
+constexpr int BUFFERS = 4, CHUNK = 4096;
+__global__ void bulk(const uint4 *from, uint4 *to, size_t count) {
+    extern __shared__ __align__(128) unsigned char buffers[];
+    __shared__ u64 full[32 * BUFFERS];
+    const unsigned warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    if (threadIdx.x % 32 != 0) return;
+    const auto shared = [](const void *p) { return uint32_t(__cvta_generic_to_shared(p)); };
+    const auto place = [&](unsigned i) { return (size_t(i) * warps + warp) * (CHUNK / 16); };
+    const auto buffer = [&](unsigned i) { return shared(buffers + (warp * BUFFERS + i % BUFFERS) * CHUNK); };
+    const auto barrier = [&](unsigned i) { return shared(&full[warp * BUFFERS + i % BUFFERS]); };
+    for (int i = 0; i < BUFFERS; i++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier(i)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    const unsigned chunks = count / (CHUNK / 16) / warps;
+    unsigned loaded = 0;
+    for (unsigned i = 0; i < chunks; i++) {
+        for (; loaded < chunks && loaded < i + BUFFERS - 1; loaded++) {
+            // The buffer's last contents have been stored.
+            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier(loaded)), "n"(CHUNK) : "memory");
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                             buffer(loaded)), "l"(from + place(loaded)), "n"(CHUNK), "r"(barrier(loaded)) : "memory");
+        }
+        unsigned came = 0;
+        while (!came) {
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(came) : "r"(barrier(i)), "r"(i / BUFFERS & 1) : "memory");
+        }
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to + place(i)), "r"(buffer(i)),
+                     "n"(CHUNK) : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 __device__ void write(const Queue &q, u64 i) {
     uint4 *slot = q.slots + (i & 1023) * 4;
     for (int k = 0; k < 4; k++) slot[k] = make_uint4(i, i, i, k);
@@ -265,13 +313,6 @@ static double *host_memory() {
     return static_cast<double *>(p);
 }
 
-static void finish(int devices) {
-    for (int d = 0; d < devices; d++) {
-        CHECK(cudaSetDevice(d));
-        CHECK(cudaDeviceSynchronize());
-    }
-}
-
 static void say(const char *what, double value, const char *unit) {
     if (value < 0) {
         printf("%-92s  did not end\n", what);
@@ -288,46 +329,105 @@ static void posts() {
     q.doorbell = reinterpret_cast<u64 *>(host_memory());
     double *out = host_memory();
     posting<<<1, 1>>>(q, out);
-    finish(1);
+    CHECK(cudaDeviceSynchronize());
     say("post by one thread: entry, fence, record, fence, doorbell, at GPU scope", out[0] / 1e3, "us");
     say("the same at system scope", out[1] / 1e3, "us");
     say("at GPU scope, and a count of the queue's own", out[2] / 1e3, "us");
     say("at GPU scope, in a queue of all: an add before; compare and swap, released at the end", out[3] / 1e3, "us");
 }
 
-static void peers() {
+// GB/s of a kernel that moves `bytes`.
+static double rate(size_t bytes, const std::function<void()> &launch) {
+    cudaEvent_t begin, end;
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+    float ms;
+    launch();
+    CHECK(cudaEventRecord(begin));
+    for (int i = 0; i < 20; i++) launch();
+    CHECK(cudaEventRecord(end));
+    CHECK(cudaEventSynchronize(end));
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    return 20.0 * bytes / ms / 1e6;
+}
+
+static void one_block(uint4 *from, uint4 *to) {
+    const size_t bytes = 16 << 20, count = bytes / 16;
+    const int shared = THREADS / 32 * BUFFERS * CHUNK;
+    CHECK(cudaFuncSetAttribute(bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    const double stored = rate(bytes, [&] { stores<<<1, THREADS>>>(to, count); });
+    const double copied = rate(bytes, [&] { stream<<<1, THREADS>>>(from, to, count); });
+    const double in_bulk = rate(bytes, [&] { bulk<<<1, THREADS, shared>>>(from, to, count); });
+    CHECK(cudaGetLastError());
+    say("16 MiB by a block of 256: stores alone", stored, "GB/s");
+    say("the same, copied by vector loads and stores", copied, "GB/s");
+    say("the same, copied by the bulk copy engine", in_bulk, "GB/s");
+}
+
+static void peers(int second) {
+    const int device[2] = {0, second};
     Side side[2];
+    cudaStream_t streams[2];
     const size_t big = 256 << 20;
     for (int d = 0; d < 2; d++) {
-        CHECK(cudaSetDevice(d));
-        CHECK(cudaDeviceEnablePeerAccess(1 - d, 0));
-        u64 *words = static_cast<u64 *>(device_memory(d, 4096));
-        side[d] = {words, words + 128, static_cast<uint4 *>(device_memory(d, 2 << 20)),
-                   static_cast<u64 *>(device_memory(d, 2 * THREADS * 8)), host_memory()};
+        CHECK(cudaSetDevice(device[d]));
+        if (second != 0) CHECK(cudaDeviceEnablePeerAccess(device[1 - d], 0));
+        CHECK(cudaStreamCreateWithFlags(&streams[d], cudaStreamNonBlocking));
+        u64 *words = static_cast<u64 *>(device_memory(device[d], 2 * RUNS * APART * 8));
+        side[d] = {words, words + RUNS * APART, static_cast<uint4 *>(device_memory(device[d], 2 << 20)),
+                   static_cast<u64 *>(device_memory(device[d], 2 * THREADS * 8)), host_memory()};
     }
-    const Side &a = side[0], &b = side[1];
-    u64 before = 0;
-    const auto both = [&](auto launch) {
-        for (int d = 0; d < 2; d++) {
-            CHECK(cudaSetDevice(d));
-            launch(d);
-            CHECK(cudaGetLastError());
+    const Side &a = side[0];
+    double medians[14];
+    // Of the rows from the first to the last, measured together.
+    const auto measure = [&](int first, int last, auto launch) {
+        double runs[14][RUNS];
+        for (int run = 0; run < RUNS; run++) {
+            for (int d = 0; d < 2; d++) {
+                const auto at = [&](int d) {
+                    Side there = side[d];
+                    return there.word += run * APART, there.counter += run * APART, there;
+                };
+                CHECK(cudaSetDevice(device[d]));
+                launch(d, at(d), at(1 - d), streams[d]);
+                CHECK(cudaGetLastError());
+            }
+            for (int d = 0; d < 2; d++) CHECK(cudaStreamSynchronize(streams[d]));
+            for (int row = first; row <= last; row++) runs[row][run] = a.out[row];
         }
-        finish(2);
+        for (int row = first; row <= last; row++) {
+            std::sort(runs[row], runs[row] + RUNS);
+            medians[row] = runs[row][0] < 0 ? -1 : runs[row][RUNS / 2];
+        }
+    };
+    // The words count on.
+    u64 before = 0;
+    const auto both = [&](int row, auto launch) {
+        measure(row, row, launch);
         before += WARM + ROUNDS;
     };
-    CHECK(cudaSetDevice(0));
-    alone<<<1, 1>>>(a, b);
-    by_line<<<1, 1>>>(a, b);
-    of_block<<<1, THREADS>>>(a, b);
-    finish(2);
-    both([&](int d) { signals<false><<<1, 1>>>(side[d], side[1 - d], before, d == 0, 5); });
-    both([&](int d) { signals<true><<<1, 1>>>(side[d], side[1 - d], before, d == 0, 6); });
-    both([&](int d) { messages<<<1, THREADS>>>(side[d], side[1 - d], before, d == 0, 7, 1024 / 16); });
-    both([&](int d) { messages<<<1, THREADS>>>(side[d], side[1 - d], before, d == 0, 8, 65536 / 16); });
-    both([&](int d) { meetings<true><<<1, THREADS>>>(side[d], side[1 - d], before, 9); });
-    both([&](int d) { meetings<false><<<1, THREADS>>>(side[d], side[1 - d], before, 10); });
-    both([&](int d) { cells<<<1, THREADS>>>(side[d], side[1 - d], 11); });
+    measure(0, 3, [&](int d, Side me, Side peer, auto s) { if (d == 0) alone<<<1, 1, 0, s>>>(me, peer); });
+    measure(12, 13, [&](int d, Side me, Side peer, auto s) { if (d == 0) by_line<<<1, 1, 0, s>>>(me, peer); });
+    measure(4, 4, [&](int d, Side me, Side peer, auto s) { if (d == 0) of_block<<<1, THREADS, 0, s>>>(me, peer); });
+    both(5, [&](int d, Side me, Side peer, auto s) { signals<false><<<1, 1, 0, s>>>(me, peer, before, d == 0, 5); });
+    both(6, [&](int d, Side me, Side peer, auto s) { signals<true><<<1, 1, 0, s>>>(me, peer, before, d == 0, 6); });
+    both(7, [&](int d, Side me, Side peer, auto s) {
+        messages<<<1, THREADS, 0, s>>>(me, peer, before, d == 0, 7, 1024 / 16);
+    });
+    both(8, [&](int d, Side me, Side peer, auto s) {
+        messages<<<1, THREADS, 0, s>>>(me, peer, before, d == 0, 8, 65536 / 16);
+    });
+    both(9, [&](int, Side me, Side peer, auto s) { meetings<true><<<1, THREADS, 0, s>>>(me, peer, before, 9); });
+    both(10, [&](int, Side me, Side peer, auto s) { meetings<false><<<1, THREADS, 0, s>>>(me, peer, before, 10); });
+    // Their flags begin anew.
+    measure(11, 11, [&](int d, Side me, Side peer, auto s) {
+        CHECK(cudaMemsetAsync(me.cells, 0, 2 * THREADS * 8, s));
+        CHECK(cudaStreamSynchronize(s));
+        if (d == 0) return;
+        cells<<<1, THREADS, 0, s>>>(me, peer, 11);
+        CHECK(cudaSetDevice(device[0]));
+        cells<<<1, THREADS, 0, streams[0]>>>(peer, me, 11);
+    });
 
     const char *what[] = {
         "fence at system scope, with nothing outstanding",
@@ -345,21 +445,15 @@ static void peers() {
         "atomic at a peer, to the nearest of 64 lines",
         "atomic at a peer, to the farthest of 64 lines",
     };
-    for (int row = 0; row < 14; row++) say(what[row], a.out[row] / 1e3, "us");
+    printf("peers: GPU %d and GPU %d\n", device[0], device[1]);
+    for (int row = 0; row < 14; row++) say(what[row], medians[row] / 1e3, "us");
 
-    auto *from = static_cast<uint4 *>(device_memory(0, big)), *to = static_cast<uint4 *>(device_memory(1, big));
+    auto *from = static_cast<uint4 *>(device_memory(device[0], big));
+    auto *to = static_cast<uint4 *>(device_memory(device[1], big));
     CHECK(cudaSetDevice(0));
-    cudaEvent_t begin, end;
-    CHECK(cudaEventCreate(&begin));
-    CHECK(cudaEventCreate(&end));
-    float ms;
-    stream<<<64, 512>>>(from, to, big / 16);
-    CHECK(cudaEventRecord(begin));
-    for (int i = 0; i < 20; i++) stream<<<64, 512>>>(from, to, big / 16);
-    CHECK(cudaEventRecord(end));
-    CHECK(cudaEventSynchronize(end));
-    CHECK(cudaEventElapsedTime(&ms, begin, end));
-    say("256 MiB to a peer by vector stores, 64 x 512 threads", 20.0 * big / ms / 1e6, "GB/s");
+    say("256 MiB to a peer by vector stores, 64 x 512 threads",
+        rate(big, [&] { stream<<<64, 512>>>(from, to, big / 16); }), "GB/s");
+    one_block(from, to);
 }
 
 int main() {
@@ -369,9 +463,5 @@ int main() {
     CHECK(cudaGetDeviceCount(&devices));
     posts();
     if (devices > 1) CHECK(cudaDeviceCanAccessPeer(&reach, 0, 1));
-    if (reach) {
-        peers();
-    } else {
-        printf("no two GPUs that reach each other's memory: %d GPUs\n", devices);
-    }
+    peers(reach ? 1 : 0);
 }
