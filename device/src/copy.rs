@@ -32,13 +32,18 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
 ) {
     let bytes = len * size_of::<T>();
     let mut share = Share { rank: group.rank() as usize, of: group.size() as usize };
-    if (to.addr() | from.addr() | bytes) & 15 == 0 && bytes <= share.of * 16 {
+    let aligned = (to.addr() | from.addr() | bytes) & 15 == 0;
+    if aligned && bytes <= share.of * 16 {
         // The smallest, where the call would take as long as the rest.
         if of_many {
             share = share.turned(to.addr());
         }
         // SAFETY: aligned; the caller's promise.
         return unsafe { at_once::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
+    }
+    if aligned {
+        // SAFETY: as above.
+        return unsafe { stream::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
     }
     if (to.addr() | from.addr() | bytes) & 7 == 0 && bytes <= share.of * 8 {
         // SAFETY: as above.

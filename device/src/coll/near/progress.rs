@@ -5,7 +5,7 @@ use core::panic::Location;
 use crate::abi::DevAddr;
 use crate::arch::{self, Scope, Sys};
 use crate::coll::call::{WRONG, meeting_at, wrapped};
-use crate::coll::flight::{self, Words};
+use crate::coll::flight::{self, Senders, Words};
 use crate::coll::fold::{Members, Row, fold};
 use crate::coll::hold::{ask, give, granted};
 use crate::coll::kind;
@@ -349,51 +349,59 @@ impl<G: Group> Near<G> {
         flight::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
     }
 
-    /// The meeting of a small call, with its data. If it fails, this member may have taken some of it.
+    /// The meeting of a small call, with its data; if it is the call's `last` step, it gives the team back. If it fails, this
+    /// member may have taken some of the data.
     #[inline(always)]
     #[track_caller]
-    pub(super) fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes) -> Result {
+    pub(super) fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes, last: bool) -> Result {
         self.number += 1;
         if let Some(front) = self.group.front() {
             self.tell(front, mine);
         }
         if mine.is_ok() && sends.bytes != 0 {
             let words = self.words(sends.bytes);
-            let (rank, of) = self.workers(words.pairs() * (self.n - 1));
+            let (rank, of, each_one) = self.workers(words.pairs() * (self.n - 1));
             if rank < of {
                 let to = self.others(self.slots() + flight::bytes(sends.bytes) * sends.block as u64);
-                let src = (self.own(sends.src).addr() as u64, sends.step);
+                let (who, src) = ((self.me, self.n), (self.own(sends.src).addr() as u64, sends.step));
                 // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
-                unsafe { flight::send((rank, of), (self.me, self.n), to, self.list(), src, words) }
+                unsafe {
+                    if each_one {
+                        flight::send_one(rank, who, to, self.list(), src, words);
+                    } else {
+                        flight::send((rank, of), who, to, self.list(), src, words);
+                    }
+                }
             }
         }
         let met = match self.group.front() {
             Some(front) => self.hear(front, mine),
             None => Ok(()),
         };
-        let ((first, end), words) = (takes.members, self.words(takes.bytes));
-        let (rank, of) = self.workers(words.pairs() * (end - first));
+        let (senders, words) = (Senders { members: takes.members, me: self.me }, self.words(takes.bytes));
+        let (rank, of, each_one) = self.workers(words.pairs() * senders.others().max(1));
         let mut missed = 0;
         if rank < of && takes.bytes != 0 && mine.is_ok() && met.is_ok() {
-            let (from, told) = (self.here(self.slots()), self.here(self.word_of(0)));
-            let to = (self.own(takes.dst).addr() as u64, takes.step);
-            let own = takes.own.map_or(0, |own| self.own(own).addr() as u64);
+            let (from, told) = (self.here(self.slots()), (self.here(self.word_of(0)), self.said as u64));
+            // What others write lies in the heap itself.
+            let to = (self.here(takes.dst), takes.step);
+            let own = || takes.own.map_or(0, |own| self.own(own).addr() as u64);
             // SAFETY: this member's slots of this meeting and the words of the members, and checked objects, or scratch.
-            missed = unsafe {
-                flight::take(
-                    (rank, of),
-                    (first, end),
-                    self.me,
-                    from,
-                    own,
-                    to,
-                    words,
-                    (told, self.said as u64),
-                    self.ways.state(),
-                )
-            };
+            unsafe {
+                if !(each_one && flight::take_one(rank, senders, from, own, to, words)) {
+                    let threads = (rank, of);
+                    let state = self.ways.state();
+                    missed =
+                        flight::take(threads, takes.members, self.me, from, own(), to, words, told, state);
+                }
+            }
         }
         if !self.group.any(met.is_err() || missed != 0) {
+            self.given = last;
+            if last {
+                self.give();
+                self.group.sync();
+            }
             return Ok(());
         }
         agree(self.group, met)?;
@@ -401,11 +409,11 @@ impl<G: Group> Near<G> {
     }
 
     /// This thread's number, and how many they are, of those that send or take so many pairs: those that have nothing to do with
-    /// the meeting, if they are enough.
+    /// the meeting, if they are enough for one pair each, which is the third.
     #[inline(always)]
-    fn workers(self, pairs: u32) -> (u32, u32) {
-        let spare = self.spare();
-        if pairs <= spare.1 { spare } else { (self.group.rank(), self.group.size()) }
+    fn workers(self, pairs: u32) -> (u32, u32, bool) {
+        let (rank, of) = self.spare();
+        if pairs <= of { (rank, of, true) } else { (self.group.rank(), self.group.size(), false) }
     }
 
     /// This thread's number, and how many they are, of those that have nothing to do with a meeting; no number of theirs, if it has.
