@@ -180,8 +180,8 @@ pub(super) unsafe fn take(
     let (others, own_block) = (senders.others(), if own != 0 { senders.own() } else { None });
     let of_own = |pair: u32| {
         let offset = pair as u64 * 8;
-        // SAFETY: of this and all that follows: the caller's promise.
         if own_block.is_some() && pair < pairs {
+            // SAFETY: of this and all that follows: the caller's promise.
             unsafe { load(own + offset, words.bytes - offset) }
         } else {
             0
