@@ -219,6 +219,13 @@ fn slurm_starts_and_ends_a_job() {
     assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 6, "{}", all(&output));
     let told = text(&output.stderr);
     assert!(told.contains("3 processes started by srun each run as a job of its own"), "{told}");
+    let Some(rushmem) = launcher(PE) else {
+        return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+    };
+    let mut doctor = slurm.command("srun");
+    doctor.args(["--overcommit", "-n", "3", "--mpi=none"]).arg(rushmem).args(["doctor", "--no-probe"]);
+    let output = doctor.output().unwrap();
+    assert_eq!(text(&output.stdout).matches("doctor\n").count(), 1, "{}", all(&output));
 }
 
 #[test]

@@ -117,7 +117,7 @@ themselves. A failure that follows from an earlier one refers to it; the last li
 
 With `--job`, started on all PEs of a job, PE 0 says where they are, what differs from node to node and what is wrong on which, and lets
 each PE put to each other; in a job of more than 64, to those at distances of powers of two. If a PE cannot be reached, the error names the
-pair, the QP and the cause. Without `--job`, `rushmem run` looks at each node once.
+pair, the QP and the cause. Without `--job`, `rushmem run` and other launchers look at each node once.
 
 `--json` is for programs. `--save FILE` writes down all that was read on the machine, and `--saved FILE` judges that elsewhere: a good thing
 to send along with a report.

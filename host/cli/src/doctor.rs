@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rushmem::bootstrap::is_first_here;
 use rushmem::config::Config;
 use rushmem::doctor::{Check, Host, Verdict, examine, job, probe};
 use serde_json::json;
@@ -39,8 +40,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
-    if !args.job && config.local_pe.is_some_and(|local| local > 0) {
-        // The first PE of this node tells.
+    if !args.job && !is_first_here(config) {
+        // That one tells.
         return Ok(ExitCode::SUCCESS);
     }
     let host = match &args.saved {

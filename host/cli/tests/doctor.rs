@@ -51,6 +51,11 @@ fn the_pes_of_a_node_tell_once() {
     let output = rushmem(&["run", "-n", "3", RUSHMEM, "doctor", "--no-probe"]);
     assert!(output.status.success(), "{}", err(&output));
     assert_eq!(out(&output).matches("doctor\n").count(), 1, "{}", out(&output));
+    for (local, times) in [("0", 1), ("1", 0)] {
+        let output = with(&[("SLURM_LOCALID", local)], &["doctor", "--no-probe"]);
+        assert!(output.status.success(), "{}", err(&output));
+        assert_eq!(out(&output).matches("doctor\n").count(), times, "{}", out(&output));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::client::{LINGER, Member, Tcp};
-use super::discover::{Decision, Way, decide};
+use super::discover::{self, Decision, Way, decide};
 use super::error::Error;
 use super::id::{Side, UniqueId};
 use super::launcher::{Place, pmix};
@@ -88,6 +88,20 @@ pub fn from_env(config: &Config, build_id: String) -> Result<Found, Error> {
 pub(crate) fn survey(config: &Config) -> Result<(&'static str, String), Error> {
     let decision = decide(config, "", &|name| std::env::var(name).ok())?;
     Ok((name(&decision.way), decision.why))
+}
+
+/// True unless a launcher says that this process is not the first that it has started on this node: for programs of which each
+/// process of a node would say the same. By `RUSHMEM_LOCAL_PE`, or else by the variables of torchrun, Open MPI, Hydra, MVAPICH
+/// and Slurm. Joins nothing.
+///
+/// ```
+/// # use rushmem::{bootstrap::is_first_here, config::Config};
+/// let mut config = Config::default();
+/// config.local_pe = Some(1);
+/// assert!(!is_first_here(&config));
+/// ```
+pub fn is_first_here(config: &Config) -> bool {
+    discover::is_first_here(config, &|name| std::env::var(name).ok())
 }
 
 /// Joins the job of `id` as PE `pe` of `n_pes`, and has its server if it is due to this process.

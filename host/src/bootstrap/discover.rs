@@ -48,6 +48,25 @@ const SILENT: &[(&str, &str, &str, &str)] = &[
 const TORCHRUN: [&str; 6] =
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 
+/// The variables by which launchers tell a process its number among those of its node: torchrun, Open MPI, Hydra, MVAPICH,
+/// Slurm.
+const LOCAL_RANKS: [&str; 5] = [
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+];
+
+/// True unless a launcher has said that this process is not the first one that it started on this node.
+pub(super) fn is_first_here(config: &Config, variables: Variables) -> bool {
+    if let Some(local_pe) = config.local_pe {
+        return local_pe == 0;
+    }
+    let number = |name: &&str| variables(name)?.parse().ok();
+    LOCAL_RANKS.iter().filter_map(number).all(|local: u32| local == 0)
+}
+
 /// Decides by the settings, and by the variables of this process.
 ///
 /// # Errors
@@ -272,15 +291,33 @@ mod tests {
     const PMI: [(&str, &str); 3] = [("PMI_FD", "9"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     const PMIX: [(&str, &str); 2] = [("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "job1")];
 
-    fn decided(variables: &[(&str, &str)]) -> Result<Decision, Error> {
+    /// What `f` makes of the settings among these variables, and of all of them.
+    fn with<R>(variables: &[(&str, &str)], f: impl FnOnce(&Config, Variables) -> R) -> R {
         let config =
             Config::load_from(variables.iter().map(|(name, value)| (name.into(), value.into()))).unwrap();
-        let look = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        decide(&config, "b", &look)
+        f(&config, &|name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+    }
+
+    fn decided(variables: &[(&str, &str)]) -> Result<Decision, Error> {
+        with(variables, |config, look| decide(config, "b", look))
     }
 
     fn refused(variables: &[(&str, &str)]) -> String {
         decided(variables).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn one_process_of_a_node_is_the_first() {
+        let first = |variables: &[(&str, &str)]| with(variables, is_first_here);
+        assert!(first(&[]));
+        assert!(first(&[("SLURM_LOCALID", "0")]));
+        // Within a script that Slurm has started, another launcher.
+        assert!(!first(&[("SLURM_LOCALID", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]));
+        for name in LOCAL_RANKS {
+            assert!(!first(&[(name, "2")]), "{name}");
+            // What `rushmem run` says counts.
+            assert!(first(&[(name, "2"), ("RUSHMEM_LOCAL_PE", "0")]), "{name}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use self::auth::Token;
 pub(crate) use self::auth::{Role, nonce};
 pub use self::client::{Member, Tcp};
 pub(crate) use self::connect::survey;
-pub use self::connect::{Found, Job, from_env, with_id};
+pub use self::connect::{Found, Job, from_env, is_first_here, with_id};
 pub use self::error::{Error, Failure, PeerLost, Pes};
 pub(crate) use self::exchange::agree_on_id;
 pub use self::exchange::{Exchange, ExchangeError};
