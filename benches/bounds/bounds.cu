@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 
 #include <cuda_runtime.h>
 
@@ -337,7 +336,8 @@ static void posts() {
 }
 
 // GB/s of a kernel that moves `bytes`.
-static double rate(size_t bytes, const std::function<void()> &launch) {
+template <typename F>
+static double rate(size_t bytes, F launch) {
     cudaEvent_t begin, end;
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreate(&end));
@@ -383,11 +383,11 @@ static void peers(int second) {
     const auto measure = [&](int first, int last, auto launch) {
         double runs[14][RUNS];
         for (int run = 0; run < RUNS; run++) {
+            const auto at = [&](int d) {
+                Side there = side[d];
+                return there.word += run * APART, there.counter += run * APART, there;
+            };
             for (int d = 0; d < 2; d++) {
-                const auto at = [&](int d) {
-                    Side there = side[d];
-                    return there.word += run * APART, there.counter += run * APART, there;
-                };
                 CHECK(cudaSetDevice(device[d]));
                 launch(d, at(d), at(1 - d), streams[d]);
                 CHECK(cudaGetLastError());

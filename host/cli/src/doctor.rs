@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
     if !args.job && !is_first_here(config) {
-        // That one tells.
+        // The first one tells.
         return Ok(ExitCode::SUCCESS);
     }
     let host = match &args.saved {
