@@ -28,6 +28,8 @@ constexpr int ROUNDS = 2000, WARM = 200, THREADS = 256, RUNS = 7;
 // Words, from one line to another that is none of its neighbours.
 constexpr int APART = 16 * 37;
 constexpr u64 PATIENCE = 1 << 24;
+// Words of a value and a flag, of one run: two for each thread.
+constexpr int CELLS = 2 * THREADS;
 
 // Memory of one GPU. Words that are polled lie in lines of their own.
 struct Side {
@@ -375,7 +377,7 @@ static void peers(int second) {
         CHECK(cudaStreamCreateWithFlags(&streams[d], cudaStreamNonBlocking));
         u64 *words = static_cast<u64 *>(device_memory(device[d], 2 * RUNS * APART * 8));
         side[d] = {words, words + RUNS * APART, static_cast<uint4 *>(device_memory(device[d], 2 << 20)),
-                   static_cast<u64 *>(device_memory(device[d], 2 * THREADS * 8)), host_memory()};
+                   static_cast<u64 *>(device_memory(device[d], RUNS * CELLS * 8)), host_memory()};
     }
     const Side &a = side[0];
     double medians[14];
@@ -385,7 +387,8 @@ static void peers(int second) {
         for (int run = 0; run < RUNS; run++) {
             const auto at = [&](int d) {
                 Side there = side[d];
-                return there.word += run * APART, there.counter += run * APART, there;
+                there.word += run * APART, there.counter += run * APART, there.cells += run * CELLS;
+                return there;
             };
             for (int d = 0; d < 2; d++) {
                 CHECK(cudaSetDevice(device[d]));
@@ -419,15 +422,7 @@ static void peers(int second) {
     });
     both(9, [&](int, Side me, Side peer, auto s) { meetings<true><<<1, THREADS, 0, s>>>(me, peer, before, 9); });
     both(10, [&](int, Side me, Side peer, auto s) { meetings<false><<<1, THREADS, 0, s>>>(me, peer, before, 10); });
-    // Their flags begin anew.
-    measure(11, 11, [&](int d, Side me, Side peer, auto s) {
-        CHECK(cudaMemsetAsync(me.cells, 0, 2 * THREADS * 8, s));
-        CHECK(cudaStreamSynchronize(s));
-        if (d == 0) return;
-        cells<<<1, THREADS, 0, s>>>(me, peer, 11);
-        CHECK(cudaSetDevice(device[0]));
-        cells<<<1, THREADS, 0, streams[0]>>>(peer, me, 11);
-    });
+    measure(11, 11, [&](int, Side me, Side peer, auto s) { cells<<<1, THREADS, 0, s>>>(me, peer, 11); });
 
     const char *what[] = {
         "fence at system scope, with nothing outstanding",
