@@ -116,7 +116,7 @@ fn broadcast_in<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: Span
         let sends = Sends { src: src.0, step: 0, block: 0, bytes: if is_root { dst.1 } else { 0 } };
         let (members, own) = ((root, root.saturating_add(1)), unless_there(src.0, dst.0));
         let takes = Takes { dst: dst.0, step: 0, members, own, bytes: dst.1 };
-        return call.exchange(mine, sends, takes, true);
+        return call.exchange(mine, sends, takes);
     }
     call.meet(mine)?;
     if is_root {
@@ -210,7 +210,7 @@ fn spread<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: u64, step:
         let sends = Sends { src, step, block: call.me, bytes: block };
         let own = unless_there(own, at);
         let takes = Takes { dst: dst.0, step: block, members: (0, call.n), own, bytes: block };
-        return call.exchange(mine, sends, takes, true);
+        return call.exchange(mine, sends, takes);
     }
     call.meet(mine)?;
     let mut k = 1;
@@ -301,7 +301,7 @@ fn reduce_in<G: Group>(call: &mut Near<G>, mine: Result, what: What, dst: Span, 
         let ((scratch, set), step) = (call.slots, bytes.next_multiple_of(16));
         let came = scratch + 2 * set;
         let sends = Sends { src: src.0, step: 0, block: call.me, bytes };
-        call.exchange(mine, sends, Takes { dst: came, step, members: (0, call.n), own: None, bytes }, false)?;
+        call.exchange(mine, sends, Takes { dst: came, step, members: (0, call.n), own: None, bytes })?;
         let from = Row { first: call.here(came), step, ..call.only(src.0) };
         call.fold(what, from, call.only(dst.0), DevAddr(0), false, bytes);
         return Ok(());

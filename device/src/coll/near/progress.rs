@@ -349,11 +349,10 @@ impl<G: Group> Near<G> {
         flight::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
     }
 
-    /// The meeting of a small call, with its data; if it is the call's `last` step, it gives the team back. If it fails, this
-    /// member may have taken some of the data.
+    /// The meeting of a small call, with its data. If it fails, this member may have taken some of the data.
     #[inline(always)]
     #[track_caller]
-    pub(super) fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes, last: bool) -> Result {
+    pub(super) fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes) -> Result {
         self.number += 1;
         if let Some(front) = self.group.front() {
             self.tell(front, mine);
@@ -397,11 +396,6 @@ impl<G: Group> Near<G> {
             }
         }
         if !self.group.any(met.is_err() || missed != 0) {
-            self.given = last;
-            if last {
-                self.give();
-                self.group.sync();
-            }
             return Ok(());
         }
         agree(self.group, met)?;
