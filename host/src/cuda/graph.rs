@@ -81,7 +81,8 @@ impl GraphExec {
     pub unsafe fn launch(&self, stream: &Stream) -> Result<(), Error> {
         let _current = self.device.current()?;
         // SAFETY: a live graph and stream; the caller's promise.
-        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.raw, stream.raw()) })
+        let launch = || unsafe { sys::cuGraphLaunch(self.raw, stream.raw()) };
+        check("cuGraphLaunch", stream.in_turn(launch)?)
     }
 }
 

@@ -22,8 +22,10 @@ const LIBRARY: &CStr = c"libcuda.so.1";
 /// Functions of the driver that this layer calls, by their names in the library.
 const SYMBOLS: &[&str] = &[
     "cuCtxGetCurrent",
+    "cuCtxGetLimit",
     "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2",
+    "cuCtxSetLimit",
     "cuDeviceCanAccessPeer",
     "cuDeviceGet",
     "cuDeviceGetAttribute",

@@ -5,7 +5,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
-    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult,
+    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUlimit, CUmodule,
+    CUresult,
 };
 
 use super::device::Alone;
@@ -111,8 +112,24 @@ impl Module {
             false => None,
         };
         let attributes = FunctionAttributes::of(raw)?;
+        reserve_local(attributes.local_bytes, name)?;
         Ok(Function { module: Arc::clone(self), name: name.to_owned(), raw, attributes, parameters })
     }
+}
+
+/// Has the current context keep so much local memory for each thread, if it has less: else the first launch of the kernel
+/// would get it, and wait within the driver for all kernels that run.
+fn reserve_local(bytes: u32, kernel: &str) -> Result<(), Error> {
+    let limit = CUlimit::CU_LIMIT_STACK_SIZE;
+    let mut kept = 0;
+    // SAFETY: a live variable.
+    check("cuCtxGetLimit", unsafe { sys::cuCtxGetLimit(&mut kept, limit) })?;
+    if bytes as usize <= kept {
+        return Ok(());
+    }
+    // SAFETY: a context is current.
+    let result = unsafe { sys::cuCtxSetLimit(limit, bytes as usize) };
+    check_about("cuCtxSetLimit", result, || format!("for {bytes} bytes of local memory a thread of {kernel}"))
 }
 
 /// Loads PTX or machine code into the current context; what the compiler says of an error.
@@ -269,7 +286,7 @@ impl Function {
         let _current = self.module.device.current()?;
         // SAFETY: a live function and stream; there is a pointer for each parameter, to as many bytes, which the
         // driver copies before it returns; the rest is the caller's promise.
-        let result = unsafe {
+        let launch = || unsafe {
             sys::cuLaunchKernel(
                 self.raw,
                 grid.blocks,
@@ -284,7 +301,7 @@ impl Function {
                 ptr::null_mut(),
             )
         };
-        check_about("cuLaunchKernel", result, || {
+        check_about("cuLaunchKernel", stream.in_turn(launch)?, || {
             let Grid { blocks, threads, shared_bytes } = grid;
             format!("of {} ({blocks} blocks x {threads} threads, {shared_bytes} bytes shared)", self.name)
         })

@@ -7,10 +7,9 @@ use super::{Device, Error};
 
 /// The streams of a [`Device`] that nobody uses.
 ///
-/// Where streams come and go beside kernels that run, a kernel that is launched may not begin before those have ended, and
-/// they may wait for it. On an H200 with driver 580, whoever makes the 35th stream or so of a context waits for them, and where
-/// three threads make one for a few kernels, and destroy it, this happens once in some hundred times. So streams are made
-/// many at a time, while no kernel runs, and are lent: none is destroyed before the device.
+/// Who makes a stream beside kernels that run may wait for their end, and they may wait for what it does next: on an H200 with
+/// driver 580, whoever makes the 35th or so of a context. So streams are made many at a time, while no kernel runs, and are
+/// lent: none is destroyed before the device.
 #[derive(Default)]
 pub(super) struct Reserve {
     idle: Mutex<Vec<CUstream>>,

@@ -62,6 +62,10 @@ impl Pe {
     /// are made while no kernel of this process runs, for which this waits, 10 seconds at most: the driver may wait for kernels
     /// when it makes a stream. Who needs many makes them before kernels run that wait for this PE.
     ///
+    /// A GPU does the work of 32 streams of a process at a time; that of a 33rd one may begin only when another one's has ended.
+    /// So kernels that wait for each other are in 32 streams at most, those of all PEs of the process on that GPU counted.
+    /// A stream has room for about 1000 operations and kernels that have not ended; who queues more waits.
+    ///
     /// # Errors
     /// [`Error::Unavailable`] if there are 511 streams and graphs already; what the machine says.
     pub fn stream(&self) -> Result<Stream<'_>> {

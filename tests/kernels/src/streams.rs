@@ -31,6 +31,25 @@ fn count_others(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Re
     if wrong != 0 { ctx.atomic_add(bad, wrong, ctx.my_pe()) } else { Ok(()) }
 }
 
+/// Puts `value`, of 0 to 255, to this PE's `word`, by way of a table that is larger than what a GPU keeps for a thread at first.
+/// `step` is odd.
+#[kernel]
+pub fn look_up(ctx: &Ctx, word: Sym<u64>, value: u64, step: u64) -> Result {
+    let found = tabulated(value, step);
+    if Thread::index() == 0 { ctx.p(word, found, ctx.my_pe()) } else { Ok(()) }
+}
+
+#[inline(never)]
+fn tabulated(value: u64, step: u64) -> u64 {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        table[(i * step % 256) as usize] = i;
+        i += 1;
+    }
+    table[(value * step % 256) as usize]
+}
+
 /// Counts this PE's `round` up, and writes it to all of `data`. One block.
 #[kernel]
 pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {

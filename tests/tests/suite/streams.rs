@@ -1,8 +1,11 @@
 //! Operations on streams: in order, beside each other, recorded and launched again.
 
+use std::thread;
+use std::time::Duration;
+
 use rushmem::{Error, Pe, Stream, Words};
-use rushmem_device::{Cmp, Error as Code, PerGpu, Signal, SignalOp};
-use rushmem_test_kernels::{await_round, expect, fill_with, next_round, put_cells, put_nowhere};
+use rushmem_device::{Cmp, Error as Code, PerGpu, Signal, SignalOp, Team};
+use rushmem_test_kernels::{await_round, expect, fill_with, look_up, next_round, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -47,6 +50,60 @@ fn streams_come_and_go_while_other_pes_wait() {
             }
         }
         Ok(())
+    });
+}
+
+/// A driver that is given work by several threads at once may put two of their streams into one queue of the hardware, and
+/// then hold one PE's kernel back until another one's have ended, which wait for it.
+#[test]
+fn what_all_pes_launch_at_the_same_moment_begins_on_all() {
+    const STREAMS: usize = 20;
+    Setup::new(4).run(|pe| {
+        let streams = (0..STREAMS).map(|_| pe.stream()).collect::<Result<Vec<_>, _>>()?;
+        for round in 0..4 * STREAMS {
+            let stream = &streams[(7 * round + pe.my_pe() as usize) % STREAMS];
+            pe.barrier()?;
+            for _ in 0..20 {
+                stream.team_sync(Team::WORLD)?;
+            }
+            stream.wait()?;
+        }
+        Ok(())
+    });
+}
+
+/// A GPU's stream has room for some 1000 operations that have not ended; who queues more waits, and nobody else.
+#[test]
+fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
+    Setup::new(2).run(|pe| {
+        let (word, stream) = (pe.alloc_one::<u64>()?, pe.stream()?);
+        pe.barrier()?;
+        if pe.my_pe() == 0 {
+            stream.wait_until(word, Cmp::Eq, 1)?;
+            for _ in 0..1500 {
+                stream.fence()?;
+            }
+        } else {
+            // By then the stream of PE 0 is full.
+            thread::sleep(Duration::from_millis(300));
+            stream.p(word, 1, 0)?;
+            stream.quiet()?;
+        }
+        stream.wait()?;
+        pe.barrier()
+    });
+}
+
+/// A driver that first gave each thread of the GPU more memory of its own would wait for the kernel that waits.
+#[test]
+fn a_kernel_with_large_tables_begins_beside_one_that_waits() {
+    Setup::new(1).run(|pe| {
+        let word = pe.alloc_one::<u64>()?;
+        let (held, free) = (pe.stream()?, pe.stream()?);
+        held.wait_until(word, Cmp::Eq, 77)?;
+        free.launch(grid(1, 32), look_up(word, 77, 5))?;
+        free.wait()?;
+        held.wait()
     });
 }
 
