@@ -12,8 +12,8 @@
 //!   free of it, and so is taking one from its [`Device`]'s reserve. A launch is, since a [`Function`] has its local memory
 //!   when it is made.
 //! - All blocks of a launch must be resident at once: see [`Function::check_resident`].
-//! - Streams whose kernels wait for each other must not share a queue of the hardware. Launches go
-//!   [in turn](Stream::in_turn), so that no two of 32 streams do.
+//! - Streams whose kernels wait for each other must not share a queue of the hardware. Launches go in turn
+//!   (`Stream::in_turn`), so that of 32 streams no two do.
 
 mod device;
 mod error;
