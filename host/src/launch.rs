@@ -47,6 +47,10 @@ impl Pe {
     /// blocks as it likes. If its blocks wait for each other, or for kernels of other PEs, all of them must run at once:
     /// [`Pe::launch_collective`] checks that.
     ///
+    /// On a GPU, a multiprocessor that runs blocks begins none of a kernel that wants its L1 cache divided otherwise. Beside
+    /// kernels that wait on all multiprocessors begin the runtime's and others that ask for no shared memory; one that does
+    /// needs multiprocessors that are left free.
+    ///
     /// # Errors
     /// If the machine cannot launch it: no such kernel in the PTX that is loaded, a grid that no machine has.
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {

@@ -46,7 +46,7 @@ pub use rma::{Call, move_pieces, no_elements, ready_pieces, scalars, small_puts}
 pub use signals::{await_all, compare_all, ping_pong};
 pub use streams::{
     add_often, await_round, chain, expect, fill_with, look_up, meet, meet_with_all_blocks, next_round,
-    put_cells, put_nowhere,
+    put_cells, put_nowhere, wait_in_all_blocks,
 };
 pub use strided::{Strides, move_strided, thread_strides};
 pub use strong::{Strong, announce_all, shadows};

@@ -31,6 +31,12 @@ fn count_others(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Re
     if wrong != 0 { ctx.atomic_add(bad, wrong, ctx.my_pe()) } else { Ok(()) }
 }
 
+/// One thread of each block waits until this PE's `word` is `value`: without shared memory.
+#[kernel]
+pub fn wait_in_all_blocks(ctx: &Ctx, word: Sym<u64>, value: u64) -> Result {
+    if Block::current().leader() { ctx.wait_until(Thread, word, Cmp::Eq, value) } else { Ok(()) }
+}
+
 /// Puts `value`, of 0 to 255, to this PE's `word`, by way of a table that is larger than what a GPU keeps for a thread at first.
 /// `step` is odd.
 #[kernel]

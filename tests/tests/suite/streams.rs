@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rushmem::{Error, Pe, Stream, Words};
 use rushmem_device::{Cmp, Error as Code, PerGpu, Signal, SignalOp, Team};
-use rushmem_test_kernels::{await_round, expect, fill_with, look_up, next_round, put_cells, put_nowhere};
+use rushmem_test_kernels::{
+    await_round, expect, fill_with, look_up, next_round, put_cells, put_nowhere, wait_in_all_blocks,
+};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -102,6 +104,24 @@ fn a_kernel_with_large_tables_begins_beside_one_that_waits() {
         let (held, free) = (pe.stream()?, pe.stream()?);
         held.wait_until(word, Cmp::Eq, 77)?;
         free.launch(grid(1, 32), look_up(word, 77, 5))?;
+        free.wait()?;
+        held.wait()
+    });
+}
+
+/// A multiprocessor that runs a block would begin none of a kernel with much shared memory: the runtime's have little.
+#[test]
+fn kernels_begin_beside_one_that_waits_everywhere() {
+    Setup::new(1).run(|pe| {
+        let (word, signal) = (pe.alloc_one::<u64>()?, pe.alloc_one::<Signal>()?);
+        let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
+        let (held, free) = (pe.stream()?, pe.stream()?);
+        held.launch(pe.grid(), wait_in_all_blocks(word, 1))?;
+        free.launch(grid(1, 32), fill_with(src, 5))?;
+        free.put_signal(dst, src, signal, SignalOp::Set, 1, 0)?;
+        free.signal_wait_until(signal, Cmp::Eq, 1)?;
+        free.barrier_all()?;
+        free.p(word, 1, 0)?;
         free.wait()?;
         held.wait()
     });
