@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{
     self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUlimit, CUmodule,
@@ -120,6 +120,9 @@ impl Module {
 /// Has the current context keep so much local memory for each thread, if it has less: else the first launch of the kernel
 /// would get it, and wait within the driver for all kernels that run.
 fn reserve_local(bytes: u32, kernel: &str) -> Result<(), Error> {
+    // Another thread that loads at the same time must not set it back.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let limit = CUlimit::CU_LIMIT_STACK_SIZE;
     let mut kept = 0;
     // SAFETY: a live variable.
