@@ -92,7 +92,7 @@ impl Module {
         self.function_of(&self.device.alone()?, name)
     }
 
-    fn function_of(self: &Arc<Self>, _: &Alone, name: &str) -> Result<Function, Error> {
+    fn function_of(self: &Arc<Self>, alone: &Alone, name: &str) -> Result<Function, Error> {
         let symbol = c_string(name, || format!("the kernel name {name:?}"))?;
         let mut raw: CUfunction = ptr::null_mut();
         // SAFETY: a live module, a C string, and a live variable.
@@ -112,14 +112,14 @@ impl Module {
             false => None,
         };
         let attributes = FunctionAttributes::of(raw)?;
-        reserve_local(attributes.local_bytes, name)?;
+        reserve_local(alone, attributes.local_bytes, name)?;
         Ok(Function { module: Arc::clone(self), name: name.to_owned(), raw, attributes, parameters })
     }
 }
 
 /// Has the current context keep so much local memory for each thread, if it has less: else the first launch of the kernel
-/// would get it, and wait within the driver for all kernels that run.
-fn reserve_local(bytes: u32, kernel: &str) -> Result<(), Error> {
+/// would get it, and wait within the driver for all kernels that run, as this does.
+fn reserve_local(_: &Alone, bytes: u32, kernel: &str) -> Result<(), Error> {
     // Another thread that loads at the same time must not set it back.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,7 +29,7 @@ pub struct Stream {
     raw: CUstream,
     /// Somebody else's stream, kept while this object lives.
     theirs: Option<Arc<CudaStream>>,
-    /// Launches since it was last known to be idle; of somebody else's, [`MUCH`] more than are known of.
+    /// Our launches since it was last known to be idle.
     launches: AtomicU32,
 }
 
@@ -46,7 +46,7 @@ impl Stream {
     /// What the driver says.
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
         if let Some(raw) = device.streams.take(device)? {
-            return Ok(Self::own(device, raw));
+            return Ok(Self::of_raw(device, raw, None));
         }
         let word = DeviceBuffer::new(device, size_of::<u32>())?;
         let _alone = device.alone()?;
@@ -65,11 +65,11 @@ impl Stream {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current, and the stream is written to a live variable. Destroyed with the device.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Self::own(device, raw))
+        Ok(Self::of_raw(device, raw, None))
     }
 
-    fn own(device: &Arc<Device>, raw: CUstream) -> Self {
-        Self { device: Arc::clone(device), raw, theirs: None, launches: AtomicU32::new(0) }
+    fn of_raw(device: &Arc<Device>, raw: CUstream, theirs: Option<Arc<CudaStream>>) -> Self {
+        Self { device: Arc::clone(device), raw, theirs, launches: AtomicU32::new(0) }
     }
 
     /// A stream that somebody else has made, of the same GPU's primary context.
@@ -81,12 +81,7 @@ impl Stream {
             let (stream, pe) = (theirs.context().ordinal() as u32, device.ordinal());
             return Err(Error::OtherGpu { stream, pe });
         }
-        Ok(Self {
-            device: Arc::clone(device),
-            raw: theirs.cu_stream(),
-            theirs: Some(Arc::clone(theirs)),
-            launches: AtomicU32::new(MUCH),
-        })
+        Ok(Self::of_raw(device, theirs.cu_stream(), Some(Arc::clone(theirs))))
     }
 
     /// Whether what is queued goes into a graph that somebody captures, and does not run. Such a stream must not be
@@ -133,16 +128,17 @@ impl Stream {
         Ok(launch())
     }
 
-    /// Whether a launch needs no turn: there is much in the stream, or it is captured and runs later.
+    /// Whether a launch needs no turn: there is much in the stream, or it is captured and runs later. Somebody else's may hold
+    /// much of theirs.
     fn has_its_queue(&self) -> Result<bool, Error> {
-        if self.launches.fetch_add(1, Ordering::Relaxed) < MUCH {
+        if self.launches.fetch_add(1, Ordering::Relaxed) < MUCH && self.theirs.is_none() {
             return Ok(false);
         }
         if self.is_capturing()? {
             return Ok(true);
         }
         let idle = self.query()?;
-        if idle && self.theirs.is_none() {
+        if idle {
             self.launches.store(1, Ordering::Relaxed);
         }
         Ok(!idle)
