@@ -27,8 +27,8 @@ build() {
     mkdir -p "$dir"
     cd "$root"
     [[ $dir == /* ]] || dir=$OLDPWD/$dir
-    cargo build --locked --release -p rushmem-cli -p rushmem-examples
-    for name in rushmem "${examples[@]}"; do
+    cargo build --locked --release -p rushmem-cli -p rushmem-examples -p rushmem-litmus
+    for name in rushmem litmus "${examples[@]}"; do
         strip -o "$dir/$name" "$target/release/$name"
     done
     for name in "${suites[@]}"; do
@@ -147,6 +147,7 @@ run() {
         check "ring, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./ring
         check "alltoall, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./alltoall
         check "stencil, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" "./${stencil[0]}" "${stencil[@]:1}"
+        check "litmus, $pes PEs as processes, heap $heap" 120 ./rushmem run -n "$pes" ./litmus
     done
     unset RUSHMEM_HEAP
     rm -f "$log.png"

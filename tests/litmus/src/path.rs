@@ -6,6 +6,19 @@ use rushmem::config::Config;
 pub const ADVERSARY: &str = "skip_qp=0.3 stall=0.1 stall_us=300 split=0.5 late=0.3 late_us=100 completion_delay=0.2 \
                              completion_delay_us=20 loose_atomic=0.5";
 
+/// The environment's settings, with those that every job of this suite has.
+///
+/// # Panics
+/// If the environment has settings that are no settings.
+pub fn config() -> Config {
+    let mut config = Config::load().expect("the settings of this suite's environment");
+    // Long, for a busy machine: nothing waits so long unless it fails.
+    for (key, value) in [("heap_bytes", "8MiB"), ("timeout", "60s"), ("exclusive_qps", "2")] {
+        config.set(key, value).expect("a setting of this suite");
+    }
+    config
+}
+
 /// Settings of a job, and which PEs the roles are.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
@@ -69,13 +82,9 @@ impl Path {
     /// # Panics
     /// If the environment has settings that are no settings.
     pub fn config(&self, seed: u64) -> Config {
-        let mut config = Config::load().expect("the settings of this suite's environment");
+        let mut config = config();
         let mut set = |key: &str, value: &str| config.set(key, value).expect("a setting of a path");
         set("pes", &self.pes.to_string());
-        set("heap_bytes", "8MiB");
-        // Long, for a busy machine: nothing waits so long unless it fails.
-        set("timeout", "60s");
-        set("exclusive_qps", "2");
         // PEs take turns anyway; more threads than cores would only make them take longer ones.
         set("native_workers", if self.pes == 1 { "2" } else { "1" });
         for (key, value) in self.settings {

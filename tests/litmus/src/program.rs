@@ -74,6 +74,16 @@ impl Op {
         Self { k: REG + r, ..self }
     }
 
+    /// True for calls that all PEs of a job make together.
+    fn meets(&self) -> bool {
+        matches!(self.code, Code::Barrier | Code::Sync)
+    }
+
+    /// The last role that it names.
+    fn last_role(&self) -> u32 {
+        if self.code == Code::Diverge { self.role.max(self.n as u32) } else { self.role }
+    }
+
     fn words(&self, pe_of: impl Fn(u32) -> u32) -> [u64; OP_WORDS] {
         let Self { code, role, a, b, n, v, s, r, k, by } = *self;
         // `Diverge` names a second role.
@@ -233,10 +243,10 @@ pub const fn take(signal: u64, times: u64) -> Op {
 /// Where a test makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Roles may be PEs of their own, or all the same.
+    /// Roles may be PEs of their own, or some or all the same.
     Any,
     /// Each role is a PE of its own.
-    ThreePes,
+    Apart,
     /// All roles are the same PE.
     OnePe,
 }
@@ -326,6 +336,25 @@ impl Test {
     /// With a condition.
     pub fn needs(self, needs: Needs) -> Self {
         Self { needs, ..self }
+    }
+
+    /// How many roles there are.
+    pub fn roles(&self) -> u32 {
+        let named = self.actors.iter().flat_map(|(role, ops)| ops.iter().map(Op::last_role).chain([*role]));
+        named.max().map_or(0, |last| last + 1)
+    }
+
+    /// The test as it is played by `n_pes` PEs: where all meet, those without a role do so, too. Theirs come behind the
+    /// other actors.
+    pub fn with_bystanders(mut self, n_pes: u32) -> Self {
+        let meetings: Vec<Op> = match self.actors.first() {
+            Some((_, ops)) => ops.iter().copied().filter(Op::meets).collect(),
+            None => Vec::new(),
+        };
+        if !meetings.is_empty() {
+            self.actors.extend((self.roles()..n_pes).map(|role| (role, meetings.clone())));
+        }
+        self
     }
 
     /// The programs as the kernel reads them.

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::path::Path;
 use crate::program::{Outcome, Test};
 
 /// A test on a path.
@@ -12,7 +11,7 @@ pub struct Row {
     pub id: &'static str,
     /// The test.
     pub name: String,
-    /// The path.
+    /// The path, and which PEs the roles were.
     pub path: String,
     /// Rounds.
     pub rounds: u64,
@@ -25,11 +24,11 @@ pub struct Row {
 }
 
 impl Row {
-    pub(crate) fn new(test: &Test, path: &Path, folded: bool, rounds: u64) -> Self {
+    pub(crate) fn new(test: &Test, path: String, rounds: u64) -> Self {
         Self {
             id: test.id,
             name: test.name.clone(),
-            path: format!("{}{}", path.title(), if folded { ", to itself" } else { "" }),
+            path,
             rounds,
             forbidden: 0,
             first: None,

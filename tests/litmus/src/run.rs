@@ -1,11 +1,12 @@
-//! Runs tests on a path.
+//! Plays tests: on a path, in a job of its own, or in a job that is there.
 
 use rushmem::{Error, Grid, Job, Pe};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
 use rushmem_litmus_kernels::{BYTES, HALVES, PLAN_WORDS, PROGRAM_WORDS, REGS, WORDS, Who, litmus};
 
+use crate::cast::Cast;
 use crate::path::Path;
-use crate::program::{Needs, Outcome, Test};
+use crate::program::{Outcome, Test};
 use crate::report::Row;
 
 /// Rounds of one launch, at most: each has memory of its own.
@@ -39,32 +40,18 @@ pub fn on_gpu() -> bool {
     job.run(|pe| Ok::<_, Error>(pe.is_gpu())).expect("a job").contains(&true)
 }
 
-/// Which PEs the roles are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cast {
-    /// Each its own.
-    Apart,
-    /// All the first.
-    Folded,
+/// A test, as a job plays it.
+struct Play {
+    test: Test,
+    cast: Cast,
+    /// Path and cast.
+    title: String,
 }
 
-impl Cast {
-    fn pe_of(self, role: u32) -> u32 {
-        match self {
-            Self::Apart => role,
-            Self::Folded => 0,
-        }
+impl Play {
+    fn new(test: &Test, cast: Cast, n_pes: u32, path: &str) -> Self {
+        Self { test: test.clone().with_bystanders(n_pes), cast, title: path.to_owned() + &cast.label(n_pes) }
     }
-}
-
-/// The casts of a test on a path.
-fn casts(test: &Test, path: &Path) -> Vec<Cast> {
-    let apart = path.pes >= 3 && test.needs != Needs::OnePe;
-    let folded = path.folded && test.needs != Needs::ThreePes || path.pes == 3 && test.needs == Needs::OnePe;
-    [(apart, Cast::Apart), (folded, Cast::Folded)]
-        .into_iter()
-        .filter_map(|(on, cast)| on.then_some(cast))
-        .collect()
 }
 
 /// What the interpreter works with.
@@ -98,8 +85,9 @@ impl Memory {
         })
     }
 
-    /// Runs some rounds; gives this PE's registers.
-    fn launch(&self, pe: &Pe, test: &Test, cast: Cast, rounds: u64, seed: u64) -> Result<Vec<u64>, Error> {
+    /// Runs some rounds; gives the registers of each PE.
+    fn launch(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Vec<Vec<u64>>, Error> {
+        let Play { test, cast, .. } = play;
         let actors = test.actors.len();
         assert!(actors <= ACTORS, "{} has {actors} actors", test.id);
         let part = |per_round: usize| 0..rounds as usize * per_round;
@@ -126,47 +114,70 @@ impl Memory {
         let Self { plan, programs, kept, lock, gate, .. } = *self;
         let call = litmus(plan, programs, words, kept, halves, bytes, floats, lock, registers, gate.at(0));
         pe.run(grid, call)?;
-        pe.barrier()?;
-        pe.read(registers)
+        // None begins again before all have been read.
+        let mine: Vec<u8> = pe.read(registers)?.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        let words = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(word).collect();
+        Ok(pe.allgather(&mine)?.into_iter().map(words).collect())
+    }
+
+    /// Runs all rounds, and looks at each.
+    fn play(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Row, Error> {
+        let mut row = Row::new(&play.test, play.title.clone(), rounds);
+        let mut done = 0;
+        while done < rounds {
+            let some = LAUNCH.min(rounds - done);
+            let of_pes = self.launch(pe, play, some, seed | done << 8)?;
+            judge(&mut row, play, some, &of_pes);
+            done += some;
+        }
+        Ok(row)
     }
 }
 
-/// Runs every test that makes sense on the path.
+/// Runs every test that makes sense on the path, in a job of its own.
 ///
 /// # Errors
 /// The job's: a test that cannot go on, such as one with a wait that does not end.
 pub fn run(path: &Path, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let job = Job::with_config(path.config(1)).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
-    let mut work = Vec::new();
-    for test in tests {
-        work.extend(casts(test, path).into_iter().map(|cast| (test, cast)));
-    }
-    let found = job.run(|pe| -> Result<_, Error> {
-        let memory = Memory::new(pe)?;
-        let mut all = Vec::new();
-        for (i, (test, cast)) in work.iter().enumerate() {
-            let mut registers = Vec::new();
-            let mut done = 0;
-            while done < rounds {
-                let some = LAUNCH.min(rounds - done);
-                let seed = (i as u64) << 40 | done << 8;
-                registers.extend(memory.launch(pe, test, *cast, some, seed)?);
-                done += some;
-            }
-            all.push(registers);
-        }
-        Ok(all)
-    })?;
-    let rows = work.iter().enumerate().map(|(i, (test, cast))| {
-        let of_pes: Vec<&[u64]> = found.iter().map(|all| all[i].as_slice()).collect();
-        judge(test, *cast, path, rounds, &of_pes)
-    });
-    Ok(rows.collect())
+    let play = |test| {
+        let casts = Cast::on_path(test, path);
+        casts.into_iter().map(move |cast| Play::new(test, cast, path.pes, &path.title()))
+    };
+    let plays: Vec<Play> = tests.iter().flat_map(play).collect();
+    // All PEs have seen the same.
+    Ok(job.run(|pe| play_all(pe, &plays, rounds))?.swap_remove(0))
 }
 
-/// Looks at every round.
-fn judge(test: &Test, cast: Cast, path: &Path, rounds: u64, of_pes: &[&[u64]]) -> Row {
-    let mut row = Row::new(test, path, cast == Cast::Folded && path.pes > 1, rounds);
+/// Runs every test that makes sense in a job of as many PEs, by all of them together. Every PE gets all rows.
+///
+/// # Errors
+/// As [`run`], and [`Error::Misuse`] if there are more PEs than actors that a test can have.
+pub fn run_in(pe: &Pe, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
+    let n_pes = pe.n_pes();
+    if n_pes as usize > ACTORS {
+        let what = format!("{n_pes} PEs, and the tests have room for {ACTORS}");
+        return Err(Error::Misuse { call: "litmus", what });
+    }
+    let path = format!("{n_pes} PEs");
+    let play = |test| {
+        let casts = Cast::in_job(test, n_pes);
+        let path = &path;
+        casts.into_iter().map(move |cast| Play::new(test, cast, n_pes, path))
+    };
+    let plays: Vec<Play> = tests.iter().flat_map(play).collect();
+    play_all(pe, &plays, rounds)
+}
+
+fn play_all(pe: &Pe, plays: &[Play], rounds: u64) -> Result<Vec<Row>, Error> {
+    let memory = Memory::new(pe)?;
+    plays.iter().zip(0u64..).map(|(play, i)| memory.play(pe, play, rounds, i << 40)).collect()
+}
+
+/// Looks at every round of a launch.
+fn judge(row: &mut Row, play: &Play, rounds: u64, of_pes: &[Vec<u64>]) {
+    let Play { test, cast, .. } = play;
     let actors = test.actors.len();
     let mut registers = vec![[0; REGS]; actors];
     for round in 0..rounds {
@@ -175,7 +186,6 @@ fn judge(test: &Test, cast: Cast, path: &Path, rounds: u64, of_pes: &[&[u64]]) -
             registers[actor].copy_from_slice(&of_pes[cast.pe_of(*role) as usize][from..from + REGS]);
         }
         // Rounds of a launch are counted from 0.
-        row.count(test, &Outcome { round: round % LAUNCH, registers: &registers });
+        row.count(test, &Outcome { round, registers: &registers });
     }
-    row
 }

@@ -135,7 +135,7 @@ fn locked_in_turn() -> Test {
         .on(2, enter)
         .on(0, [signal_wait(Y, EQ, 3, 7), g(W, 1)])
         .never(|o| o.r(3, 1) != 3 || o.sorted(0) != [0, 0, 1, 2])
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn floats() -> Test {

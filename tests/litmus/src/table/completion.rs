@@ -92,7 +92,7 @@ fn one_of_two() -> Test {
         .on(2, [wait(Y, EQ, 1), load(D, 0)])
         .never(|o| o.r(1, 0) != 0 || o.r(2, 0) > 1)
         .maybe("the other pending", |o| o.r(2, 0) == 0)
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn fresh(who: Who, n: u64) -> Test {

@@ -111,7 +111,7 @@ fn divergent() -> Test {
         .never(|o| {
             [0, 1, 2, 3].map(|r| o.r(1, r)) != [2, 32, 0, 0] || [0, 1, 2].map(|r| o.r(2, r)) != [1, 31, 0]
         })
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn batched() -> Test {

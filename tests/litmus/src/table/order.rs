@@ -80,7 +80,7 @@ fn two_targets() -> Test {
         .on(2, [wait(Y, EQ, 1), g(X, 0).at(1)])
         .never(|o| o.r(1, 0) > 1)
         .maybe("flag first", |o| o.r(1, 0) == 0)
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn chain() -> Test {
@@ -90,7 +90,7 @@ fn chain() -> Test {
         .on(2, [wait(Z, EQ, 1), load(X, 0)])
         .never(|o| o.r(2, 0) > 1)
         .maybe("flag first", |o| o.r(2, 0) == 0)
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn fenced_by_another_thread() -> Test {

@@ -16,19 +16,17 @@ fn published(who: Who) -> Test {
         .with(who)
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), barrier()])
         .on(1, [barrier(), expect(D, 32, 1, 0)])
-        .on(2, [barrier()])
         .never(|o| o.r(1, 0) != 0)
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn not_completed() -> Test {
     Test::new("L59", "put_nbi, sync_all")
         .on(0, [fill(S, 8, 1), put_nbi(D, S, 8).at(1), sync()])
         .on(1, [sync(), load(D, 0)])
-        .on(2, [sync()])
         .never(|o| o.r(1, 0) > 1)
         .maybe("put missing", |o| o.r(1, 0) == 0)
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn synced(who: Who) -> Test {
@@ -36,9 +34,8 @@ fn synced(who: Who) -> Test {
         .with(who)
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), quiet_all(), sync()])
         .on(1, [sync(), expect(D, 32, 1, 0)])
-        .on(2, [sync()])
         .never(|o| o.r(1, 0) != 0)
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn own_stores(who: Who) -> Test {
@@ -46,9 +43,8 @@ fn own_stores(who: Who) -> Test {
         .with(who)
         .on(1, [fill(S, 32, 1), sync()])
         .on(0, [sync(), get(T, S, 32).at(1), expect(T, 32, 1, 0)])
-        .on(2, [sync()])
         .never(|o| o.r(1, 0) != 0)
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }
 
 fn rounds() -> Test {
@@ -58,5 +54,5 @@ fn rounds() -> Test {
         .on(1, look(2, 0))
         .on(2, look(0, 1))
         .never(|o| (0..3).any(|pe| [o.r(pe, 0), o.r(pe, 1)] != [o.round + 1; 2]))
-        .needs(Needs::ThreePes)
+        .needs(Needs::Apart)
 }

@@ -8,3 +8,4 @@ mod harness;
 mod host;
 mod listed;
 mod paths;
+mod processes;

@@ -1,0 +1,75 @@
+//! Tests that are programs of their own: between kernels and the host, and of collective calls.
+
+mod collect;
+mod host;
+
+use rushmem::{Error, Grid, Pe};
+
+/// One of these tests, for a job of two PEs or more.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// The numbers of the litmus tests that it is.
+    pub ids: &'static [&'static str],
+    /// What it shows.
+    pub name: &'static str,
+    run: fn(&Pe) -> Result<Verdict, Error>,
+}
+
+/// What was wrong, if something was.
+type Verdict = Result<(), String>;
+
+impl Check {
+    const fn new(
+        ids: &'static [&'static str],
+        name: &'static str,
+        run: fn(&Pe) -> Result<Verdict, Error>,
+    ) -> Self {
+        Self { ids, name, run }
+    }
+
+    /// Runs it by all PEs of a job. What was wrong, by the PEs that saw it; every PE gets the same.
+    ///
+    /// # Errors
+    /// The job's.
+    pub fn run(&self, pe: &Pe) -> Result<Vec<String>, Error> {
+        let mine = (self.run)(pe)?.err().unwrap_or_default();
+        let all = pe.allgather(mine.as_bytes())?;
+        let told = |(pe, wrong): (usize, Vec<u8>)| {
+            let wrong = String::from_utf8_lossy(&wrong);
+            (!wrong.is_empty()).then(|| format!("{}: PE {pe}: {wrong}", self.name))
+        };
+        Ok(all.into_iter().enumerate().filter_map(told).collect())
+    }
+}
+
+/// All of them but [`leave_behind`].
+pub fn all() -> Vec<Check> {
+    [collect::CHECKS, host::CHECKS].concat()
+}
+
+/// The number of [`leave_behind`].
+pub const LEAVE_BEHIND: &str = "L78";
+
+/// The last thing that a job does: leaves a put behind that nobody has completed, for a PE that waits for it.
+///
+/// # Errors
+/// The job's.
+pub fn leave_behind(pe: &Pe) -> Result<(), Error> {
+    host::leave_behind(pe)
+}
+
+/// The one with this name.
+///
+/// # Panics
+/// If there is none.
+pub fn named(name: &str) -> Check {
+    all().into_iter().find(|check| check.name == name).expect("a check of this name")
+}
+
+const fn grid(blocks: u32, threads: u32) -> Grid {
+    Grid { blocks, threads, shared_bytes: 0 }
+}
+
+fn must(right: bool, seen: impl FnOnce() -> String) -> Verdict {
+    if right { Ok(()) } else { Err(seen()) }
+}

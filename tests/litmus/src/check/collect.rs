@@ -1,0 +1,52 @@
+//! Collective calls of teams.
+
+use rushmem::{Error, Pe, TeamConfig};
+use rushmem_device::Team;
+use rushmem_litmus_kernels::{CHECKS as KINDS, nothing_together, on_its_own, one_after_another, two_teams};
+
+use super::{Check, Verdict, grid, must};
+
+/// Rounds of each test.
+const ROUNDS: u64 = 40;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::new(&["L64", "L65", "L69", "L70"], "collective calls follow each other", follow),
+    Check::new(&["L67"], "two teams do not meet", apart),
+    Check::new(&["L71"], "nothing and nobody else are legal", nothing),
+];
+
+/// Distinct buffers need no synchronisation, the root gets its own broadcast, sums in place are sums, and a broadcast behind
+/// a sync is not overwritten by what was stored before it.
+fn follow(pe: &Pe) -> Result<Verdict, Error> {
+    let mut found = Vec::new();
+    for (len, threads) in [(1, 1), (33, 32)] {
+        let (buffers, bad) = (pe.alloc::<u64>(6 * len)?, pe.alloc::<u64>(KINDS)?);
+        pe.run(grid(1, threads), one_after_another(Team::WORLD, buffers, bad, ROUNDS))?;
+        pe.barrier()?;
+        found.extend(pe.read(bad)?);
+    }
+    Ok(must(found.iter().all(|bad| *bad == 0), || format!("wrong elements, by calls: {found:?}")))
+}
+
+/// Two blocks use two teams of the same PEs at the same time.
+fn apart(pe: &Pe) -> Result<Verdict, Error> {
+    let other = pe.team_split_strided(Team::WORLD, 0, 1, pe.n_pes(), TeamConfig::default())?;
+    let (source, sum, bad) = (pe.alloc::<u64>(1)?, pe.alloc::<u64>(1)?, pe.alloc_one::<u64>()?);
+    pe.run(grid(2, 32), two_teams(other, Team::WORLD, source, sum, bad, ROUNDS))?;
+    pe.barrier()?;
+    let bad = pe.read_one(bad)?;
+    Ok(must(bad == 0, || format!("{bad} wrong sums")))
+}
+
+/// Calls with nothing to move, and of a team of one.
+fn nothing(pe: &Pe) -> Result<Verdict, Error> {
+    let alone = pe.team_from_pes(&[pe.my_pe()], TeamConfig::default())?;
+    let (buffers, bad) = (pe.alloc::<u64>(6 * 5)?, pe.alloc::<u64>(KINDS)?);
+    for team in [Team::WORLD, alone] {
+        pe.run(grid(1, 32), nothing_together(team, buffers))?;
+    }
+    pe.run(grid(1, 32), on_its_own(alone, buffers, bad))?;
+    pe.barrier()?;
+    let found = pe.read(bad)?;
+    Ok(must(found.iter().all(|bad| *bad == 0), || format!("wrong elements: {found:?}")))
+}

@@ -1,0 +1,106 @@
+//! Tests between kernels and the host: allocation, launches, the end of a job.
+
+use rushmem::{Error, Grid, Pe};
+use rushmem_litmus_kernels::{await_word, meet_all, poke};
+
+use super::{Check, Verdict, grid, must};
+
+/// Rounds of each test.
+const ROUNDS: u64 = 30;
+
+const ONE: Grid = grid(1, 1);
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::new(&["L73"], "memory is ready on all PEs when alloc returns", ready),
+    Check::new(&["L74"], "an early put is not overwritten by zeros", zeroed),
+    Check::new(&["L75"], "memory that is given out again is zero", given_out_again),
+    Check::new(&["L23", "L90"], "the quiet of a kernel completes its puts", completed),
+    Check::new(&["L62"], "barriers of host and kernels mix", barriers),
+];
+
+/// Memory is ready on all PEs once one has it.
+fn ready(pe: &Pe) -> Result<Verdict, Error> {
+    let mut seen = Vec::new();
+    for round in 1..=ROUNDS {
+        let x = pe.alloc::<u64>(500)?;
+        if pe.my_pe() == 1 {
+            pe.run(ONE, poke(x.at(499), round, 0, 1))?;
+        }
+        pe.barrier()?;
+        seen.push(pe.read_one(x.at(499))?);
+    }
+    Ok(must(pe.my_pe() != 0 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
+}
+
+/// What is zeroed is not zeroed later.
+fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
+    let mut seen = Vec::new();
+    for round in 1..=ROUNDS {
+        let x = pe.alloc::<u64>(500)?;
+        match pe.my_pe() {
+            0 => pe.run(ONE, poke(x.at(250), round, 1, 0))?,
+            1 => pe.run(ONE, await_word(x.at(250), round))?,
+            _ => {}
+        }
+        pe.barrier()?;
+        seen.push(pe.read_one(x.at(250))?);
+    }
+    Ok(must(pe.my_pe() != 1 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
+}
+
+/// Memory that is given out again is zero, once the puts to it have been completed.
+fn given_out_again(pe: &Pe) -> Result<Verdict, Error> {
+    let mut dirty = 0;
+    for _ in 0..ROUNDS {
+        let x = pe.alloc::<u64>(100)?;
+        if pe.my_pe() == 0 {
+            pe.run(ONE, poke(x.at(50), u64::MAX, 1, 1))?;
+        }
+        pe.free(x)?;
+        let y = pe.alloc::<u64>(100)?;
+        dirty += u32::from(pe.read(y)?.iter().any(|word| *word != 0));
+        pe.free(y)?;
+    }
+    Ok(must(dirty == 0, || format!("{dirty} times it was not")))
+}
+
+/// A kernel's end completes nothing; its quiet does.
+fn completed(pe: &Pe) -> Result<Verdict, Error> {
+    let (x, y) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+    let mut seen = Vec::new();
+    for round in 1..=ROUNDS {
+        if pe.my_pe() == 0 {
+            pe.run(ONE, poke(x, round, 1, 1))?;
+            pe.run(ONE, poke(y, round, 1, 0))?;
+        }
+        pe.barrier()?;
+        seen.push((pe.read_one(x)?, pe.read_one(y)?));
+        pe.barrier()?;
+    }
+    let right = |(round, (x, y)): (u64, &(u64, u64))| *x == round && (*y == round || *y == round - 1);
+    Ok(must(pe.my_pe() != 1 || (1..).zip(&seen).all(right), || format!("{seen:?}")))
+}
+
+/// Barriers of the host and of kernels in one order.
+fn barriers(pe: &Pe) -> Result<Verdict, Error> {
+    let n = pe.n_pes() as usize;
+    let cells = pe.alloc::<u64>(n)?;
+    let mut early = 0;
+    for round in 1..=ROUNDS {
+        pe.run(ONE, meet_all(cells, round))?;
+        early += u32::from(pe.read(cells)? != vec![round; n]);
+        pe.barrier()?;
+    }
+    Ok(must(early == 0, || format!("{early} rounds were early")))
+}
+
+/// Leaves a put behind that nobody has completed, and returns at once on the PE that has posted it: the end of the job completes
+/// it. If it did not, PE 1 would wait in vain.
+pub(super) fn leave_behind(pe: &Pe) -> Result<(), Error> {
+    let x = pe.alloc_one::<u64>()?;
+    match pe.my_pe() {
+        0 => pe.run(ONE, poke(x, 1, 1, 0)),
+        1 => pe.run(ONE, await_word(x, 1)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,80 @@
+//! The program `litmus`, whose PEs are processes: their heaps are mapped into each other, or messages go through UDP.
+
+use std::process::Output;
+use std::sync::{Mutex, PoisonError};
+
+use rushmem_litmus::path::ADVERSARY;
+use rushmem_tests::launch::{all, clean, launcher, text};
+use rushmem_tests::skip;
+
+const LITMUS: &str = env!("CARGO_BIN_EXE_litmus");
+
+/// One job after another: the machine may be small.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Runs it by so many processes, with these arguments and settings: what it printed, or nothing where there is no launcher.
+fn play(test: &str, pes: u32, rounds: u32, args: &[&str], settings: &[impl AsRef<str>]) -> Option<Output> {
+    let Some(launcher) = launcher(LITMUS) else {
+        skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+        return None;
+    };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = clean(&launcher);
+    command.args(["run", "-n", &pes.to_string()]);
+    for setting in settings {
+        command.args(["--set", setting.as_ref()]);
+    }
+    command.arg(LITMUS).args(args).env("RUSHMEM_LITMUS_ROUNDS", rounds.to_string());
+    Some(command.output().unwrap())
+}
+
+fn nothing_forbidden(test: &str, pes: u32, rounds: u32, settings: &[impl AsRef<str>]) {
+    let Some(output) = play(test, pes, rounds, &[], settings) else { return };
+    assert!(output.status.success(), "{}", all(&output));
+    let last = format!("of {rounds} rounds and 8 checks by {pes} PEs");
+    let told = |line: &str| line.contains("PASS") && line.contains(&last);
+    assert!(text(&output.stdout).lines().any(told), "{}", all(&output));
+}
+
+/// Several queues, packets that are lost, come twice, or in another order, and a NIC that does its worst.
+fn adversary() -> [String; 4] {
+    let fault = format!("softnic_fault=seed=3 drop=0.01 duplicate=0.01 reorder=0.02 {ADVERSARY}");
+    ["peer_path=nic".into(), "qps_per_peer=3".into(), "sq_depth=8".into(), fault]
+}
+
+#[test]
+fn two_processes_direct() {
+    nothing_forbidden("two_processes_direct", 2, 48, &["peer_path=direct"]);
+}
+
+#[test]
+fn four_processes_direct() {
+    nothing_forbidden("four_processes_direct", 4, 48, &["peer_path=direct"]);
+}
+
+#[test]
+fn two_processes_by_packets() {
+    nothing_forbidden("two_processes_by_packets", 2, 48, &["peer_path=nic"]);
+}
+
+#[test]
+fn four_processes_two_of_them_direct() {
+    nothing_forbidden("four_processes_two_of_them_direct", 4, 48, &["peer_path=direct", "direct_group=2"]);
+}
+
+#[test]
+fn four_processes_by_packets_adversary() {
+    nothing_forbidden("four_processes_by_packets_adversary", 4, 16, &adversary());
+}
+
+/// Programs that lack something are found out between processes, too: those that need no faults within one adapter, often.
+#[test]
+fn what_is_forbidden_is_seen() {
+    let Some(output) = play("what_is_forbidden_is_seen", 2, 512, &["wrong"], &adversary()) else { return };
+    assert_eq!(output.status.code(), Some(1), "{}", all(&output));
+    for wrong in ["the source is written again before quiet", "no quiet after get_nbi"] {
+        let seen =
+            |line: &str| line.contains(&format!("WRONG: {wrong}")) && line.contains("of 512 rounds, first");
+        assert!(text(&output.stdout).lines().any(seen), "{wrong}: {}", all(&output));
+    }
+}
