@@ -112,6 +112,31 @@ missing() {
     row "$1" 'absent' '' '' '' ''
 }
 
+# Processes that share the first GPU: by MPS, whose daemon serves these alone, they run side by side.
+side_by_side() {
+    local daemon n
+    daemon=$(command -v nvidia-cuda-mps-control || true)
+    if [[ -z $daemon || $RUSHMEM_DEVICE != gpu ]]; then
+        missing 'MPS'
+        return
+    fi
+    export CUDA_MPS_PIPE_DIRECTORY=$log.mps CUDA_MPS_LOG_DIRECTORY=$log.mps RUSHMEM_GPUS=0
+    mkdir -p "$log.mps"
+    # It would hold on to the descriptors that are open here.
+    "$daemon" -d >/dev/null 2>&1 </dev/null
+    # The launcher divides the hardware queues.
+    for n in 2 4 8; do
+        check "litmus, $n PEs as processes on one GPU, MPS" 60 env -u CUDA_DEVICE_MAX_CONNECTIONS ./rushmem run -n "$n" ./litmus
+    done
+    check 'stencil, 4 PEs as processes on one GPU, MPS' 60 env -u CUDA_DEVICE_MAX_CONNECTIONS \
+        ./rushmem run -n 4 ./stencil "$dir/chelsea.png" --steps 200 -o "$log.png"
+    check 'doctor, a job of 4 PEs on one GPU, MPS' 60 env -u CUDA_DEVICE_MAX_CONNECTIONS \
+        ./rushmem run -n 4 ./rushmem doctor --job
+    echo quit | "$daemon" >/dev/null
+    rm -rf "$log.mps"
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY RUSHMEM_GPUS
+}
+
 run() {
     local dir pes=2 heap name sanitizer
     dir=$(cd "$1" && pwd)
@@ -150,6 +175,7 @@ run() {
         check "litmus, $pes PEs as processes, heap $heap" 120 ./rushmem run -n "$pes" ./litmus
     done
     unset RUSHMEM_HEAP
+    side_by_side
     rm -f "$log.png"
 
     sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)

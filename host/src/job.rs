@@ -300,6 +300,9 @@ impl Site {
         if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
+            if config.local_pes.is_some() && sharers > 1 && !device.attributes().mps {
+                self.tell_of_turns(gpu, sharers);
+            }
             let heap = self.nics.heap(config.heap, device.attributes())?;
             return Ok(Arc::new(Gpu::new(device, heap, sharers, self.job)?));
         }
@@ -309,6 +312,18 @@ impl Site {
             ..Default::default()
         };
         Ok(Arc::new(Native::new(options, self.on_node)))
+    }
+}
+
+impl Site {
+    /// The first of the processes that share a GPU says that they take turns on it.
+    fn tell_of_turns(&self, gpu: u32, sharers: u32) {
+        if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
+            tracing::warn!(
+                "{sharers} processes share GPU {gpu} and take turns of milliseconds, so that each waits long for what another \
+                 does: start MPS (`nvidia-cuda-mps-control -d`), and they run side by side; or run PEs as threads of one process"
+            );
+        }
     }
 }
 

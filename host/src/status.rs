@@ -177,7 +177,7 @@ fn of_cuda(error: &cuda::Error) -> Status {
         cuda::Error::NoDriver { .. } | cuda::Error::OldDriver { .. } | cuda::Error::NoDevice { .. } => {
             Status::NoGpu
         }
-        cuda::Error::NoPeer { .. } => Status::NotSupported,
+        cuda::Error::NoPeer { .. } | cuda::Error::MpsFull { .. } => Status::NotSupported,
         cuda::Error::Call(call) if call.code == CUDA_OUT_OF_MEMORY => Status::OutOfMemory,
         cuda::Error::ZeroByte { .. }
         | cuda::Error::NoFunction { .. }

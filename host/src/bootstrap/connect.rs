@@ -104,6 +104,11 @@ pub fn is_first_here(config: &Config) -> bool {
     discover::is_first_here(config, &|name| std::env::var(name).ok())
 }
 
+/// How many processes of this node a launcher has started, by its variables; 1 if it does not say.
+pub(crate) fn processes_here() -> u32 {
+    discover::processes_here(&|name| std::env::var(name).ok())
+}
+
 /// Joins the job of `id` as PE `pe` of `n_pes`, and has its server if it is due to this process.
 ///
 /// # Errors

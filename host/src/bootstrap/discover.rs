@@ -58,6 +58,21 @@ const LOCAL_RANKS: [&str; 5] = [
     "SLURM_LOCALID",
 ];
 
+/// The variables by which launchers, ours first, tell how many processes they have started on a node.
+const LOCAL_SIZES: [&str; 6] = [
+    "RUSHMEM_LOCAL_PES",
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_NTASKS_PER_NODE",
+];
+
+/// How many processes a launcher has started on this node, as far as it says so.
+pub(super) fn processes_here(variables: Variables) -> u32 {
+    LOCAL_SIZES.iter().find_map(|name| variables(name)?.parse().ok()).unwrap_or(1)
+}
+
 /// True unless a launcher has said that this process is not the first one that it started on this node.
 pub(super) fn is_first_here(config: &Config, variables: Variables) -> bool {
     if let Some(local_pe) = config.local_pe {
@@ -318,6 +333,16 @@ mod tests {
             // What `rushmem run` says counts.
             assert!(first(&[(name, "2"), ("RUSHMEM_LOCAL_PE", "0")]), "{name}");
         }
+    }
+
+    #[test]
+    fn launchers_say_how_many_are_here() {
+        let here = |variables: &[(&str, &str)]| with(variables, |_, look| processes_here(look));
+        assert_eq!((here(&[]), here(&TORCH)), (1, 2));
+        for name in LOCAL_SIZES {
+            assert_eq!(here(&[(name, "7")]), 7, "{name}");
+        }
+        assert_eq!(here(&[("OMPI_COMM_WORLD_LOCAL_SIZE", "4"), ("SLURM_NTASKS_PER_NODE", "1")]), 4);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use std::time::Duration;
 pub use self::auth::Token;
 pub(crate) use self::auth::{Role, nonce};
 pub use self::client::{Member, Tcp};
+pub(crate) use self::connect::processes_here;
 pub(crate) use self::connect::survey;
 pub use self::connect::{Found, Job, from_env, is_first_here, with_id};
 pub use self::error::{Error, Failure, PeerLost, Pes};

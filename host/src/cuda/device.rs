@@ -3,11 +3,12 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use serde::{Deserialize, Serialize};
 
 use super::error::{check, check_about, log_drop};
 use super::gate::{self, GATE};
+use super::load::{CONNECTIONS, DEFAULT_QUEUES};
 use super::reserve::Reserve;
 use super::{Cuda, Error};
 
@@ -50,6 +51,9 @@ pub struct Attributes {
     /// Who sees a NIC's writes to GPU memory in order without a flush: 0 nobody, 100 this GPU, 200 all GPUs
     /// (`CUGPUDirectRDMAWritesOrdering`).
     pub gpu_direct_rdma_writes_ordering: u32,
+    /// MPS serves this process: it runs beside others, and does not take turns with them.
+    #[serde(default)]
+    pub mps: bool,
     /// GPU memory can be exported as a dma-buf.
     pub dma_buf: bool,
     /// Virtual memory management, and allocations that can be exported as file descriptors.
@@ -71,7 +75,8 @@ impl Device {
         let attributes = Attributes::of(raw)?;
         // SAFETY: a device of this driver, and a live variable. Released in `drop`.
         let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, raw) };
-        check_about("cuDevicePrimaryCtxRetain", retained, || format!("of GPU {ordinal}"))?;
+        let retained = check_about("cuDevicePrimaryCtxRetain", retained, || format!("of GPU {ordinal}"));
+        retained.map_err(|error| explained(error, ordinal, attributes.mps))?;
         let streams = Reserve::default();
         Ok(Arc::new(Self { cuda, ordinal, raw, context, attributes, streams }))
     }
@@ -133,6 +138,25 @@ impl Device {
     }
 }
 
+/// An error of making a context, with its reason where MPS has run out of queues.
+fn explained(error: Error, ordinal: u32, mps: bool) -> Error {
+    use CUresult::{
+        CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, CUDA_ERROR_OUT_OF_MEMORY,
+    };
+    let full = [
+        CUDA_ERROR_OUT_OF_MEMORY,
+        CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
+        CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED,
+    ];
+    match error {
+        Error::Call(cause) if mps && full.iter().any(|&result| result as u32 == cause.code) => {
+            let asked = std::env::var(CONNECTIONS).ok().and_then(|queues| queues.parse().ok());
+            Error::MpsFull { ordinal, queues: asked.unwrap_or(DEFAULT_QUEUES), cause }
+        }
+        error => error,
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         // Those who were lent some held an Arc of this one.
@@ -187,6 +211,7 @@ impl Attributes {
             host_native_atomics: false,
             gpu_direct_rdma: true,
             gpu_direct_rdma_writes_ordering: 200,
+            mps: false,
             dma_buf: true,
             virtual_memory_fds: true,
         }
@@ -229,6 +254,8 @@ impl Attributes {
             host_native_atomics: get(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED)? != 0,
             gpu_direct_rdma: get(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)? != 0,
             gpu_direct_rdma_writes_ordering: get(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)?,
+            // Drivers before CUDA 12.3 do not know it.
+            mps: get(CU_DEVICE_ATTRIBUTE_MPS_ENABLED).is_ok_and(|mps| mps != 0),
             dma_buf: get(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? != 0,
             virtual_memory_fds: get(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)? != 0,
         })

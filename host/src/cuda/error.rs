@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUresult};
 
+use super::load::{CONNECTIONS, MPS_QUEUES};
+
 /// Why something about CUDA failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -37,6 +39,21 @@ pub enum Error {
         ordinal: u32,
         /// GPUs that there are.
         count: u32,
+    },
+    /// MPS serves no more processes on the GPU.
+    #[error(
+        "GPU {ordinal} takes no further process by MPS ({cause}): all on a GPU share {} hardware queues, of which this one asks \
+         for {queues}; set {CONNECTIONS} to {} divided by their number",
+        MPS_QUEUES,
+        MPS_QUEUES
+    )]
+    MpsFull {
+        /// The GPU.
+        ordinal: u32,
+        /// How many queues this process wants.
+        queues: u32,
+        /// The call's own error.
+        cause: CallError,
     },
     /// Two GPUs that do not reach each other's memory.
     #[error(

@@ -1,20 +1,51 @@
 use std::ffi::{CStr, c_int};
+use std::path::Path;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
 
 use super::error::check;
 use super::{Device, Error};
+use crate::bootstrap::processes_here;
+
+/// The variable that says how many hardware queues a process has on each GPU.
+pub(super) const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+/// Hardware queues of a process that has a GPU to itself, or takes turns on it.
+const QUEUES: u32 = 32;
+/// What the driver gives a process that does not ask.
+pub(super) const DEFAULT_QUEUES: u32 = 8;
+/// Those that all processes have together that MPS serves on one GPU (H100, driver 580: 3 x 32, 6 x 16, 12 x 8 or 48 x 2).
+pub(super) const MPS_QUEUES: u32 = 96;
 
 /// Environment variables that processes with waiting kernels need, read by the driver when it starts.
 ///
 /// - `CUDA_MODULE_LOADING=EAGER`: a kernel that is loaded when it is first launched waits for the kernels that run.
 /// - `CUDA_DEVICE_MAX_CONNECTIONS=32`: streams share 8 hardware queues by default, and work behind a waiting kernel in
-///   the same queue waits for it, though it be in another stream.
+///   the same queue waits for it, though it be in another stream. Where MPS runs, all processes on a GPU share 96 of them, and
+///   each gets its part, if `processes` of this node are spread evenly over its GPUs.
 ///
 /// [`Cuda::load`] sets those that are unset where that is safe; a launcher of processes sets them for its children.
-pub const ENVIRONMENT: [(&str, &str); 2] =
-    [("CUDA_MODULE_LOADING", "EAGER"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
+pub fn environment(processes: u32) -> [(&'static str, String); 2] {
+    let queues = if mps_runs() { share_of_mps(processes, gpus_of_node()) } else { QUEUES };
+    [("CUDA_MODULE_LOADING", "EAGER".into()), (CONNECTIONS, queues.to_string())]
+}
+
+fn share_of_mps(processes: u32, gpus: u32) -> u32 {
+    let of_one = processes.div_ceil(gpus.max(1)).max(1);
+    (MPS_QUEUES / of_one).clamp(1, QUEUES)
+}
+
+/// GPUs that the kernel's driver has, whichever of them this process is shown.
+fn gpus_of_node() -> u32 {
+    std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |gpus| gpus.count() as u32)
+}
+
+/// Whether the driver of this process will find the control daemon of MPS.
+fn mps_runs() -> bool {
+    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
+    Path::new(&folder).join("control").exists()
+}
 
 /// The library under the name that the driver installs it by.
 const LIBRARY: &CStr = c"libcuda.so.1";
@@ -101,7 +132,7 @@ pub struct Cuda {
 impl Cuda {
     /// Loads the driver (`cuInit`).
     ///
-    /// Before that it sets the variables of [`ENVIRONMENT`] that are unset, if this process has one thread: with
+    /// Before that it sets the variables of [`environment`] that are unset, if this process has one thread: with
     /// more, another might be reading the environment, and a warning is logged. So call it early in `main`.
     ///
     /// # Errors
@@ -112,7 +143,7 @@ impl Cuda {
             return Err(no_driver());
         }
         let alone = threads() == Some(1);
-        for (name, value) in ENVIRONMENT {
+        for (name, value) in environment(processes_here()) {
             if std::env::var_os(name).is_some() {
                 continue;
             }
@@ -220,6 +251,15 @@ mod tests {
     #[test]
     fn a_process_that_runs_tests_has_several_threads() {
         assert!(threads().is_some_and(|threads| threads > 1));
+    }
+
+    #[test]
+    fn processes_that_mps_serves_share_its_queues() {
+        let shares = [(1, 1), (3, 1), (4, 1), (8, 1), (48, 1), (200, 1), (8, 8), (9, 8), (4, 0)];
+        let queues = shares.map(|(processes, gpus)| share_of_mps(processes, gpus));
+        assert_eq!(queues, [32, 32, 24, 12, 2, 1, 32, 32, 24]);
+        let (_, queues) = environment(1).into_iter().find(|(name, _)| *name == CONNECTIONS).unwrap();
+        assert_eq!(queues, "32");
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod stream;
 pub use device::{Attributes, Device};
 pub use error::Error;
 pub use graph::{GraphExec, Node};
-pub use load::{Cuda, ENVIRONMENT};
+pub use load::{Cuda, environment};
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
 pub(crate) use module::kernels;
 pub use module::{Function, FunctionAttributes, Module};

@@ -38,6 +38,13 @@ pub(super) static DOORBELL: Kind = Kind {
     why: "A kernel stores to the NIC's doorbell register, if the driver lets the GPU map it.",
 };
 
+pub(super) static TURNS: Kind = Kind {
+    id: "G8",
+    about: "processes on one GPU",
+    why: "They take turns of milliseconds, and a kernel that waits for another process waits for its turn; where MPS serves \
+          them, they run side by side.",
+};
+
 /// Least compute capability of the committed PTX.
 const COMMITTED: (u32, u32) = (9, 0);
 
@@ -54,7 +61,22 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
     if needs.rdma && !gpus.is_empty() {
         checks.push(doorbell(host));
     }
+    checks.extend(processes(gpus, needs.processes));
     checks
+}
+
+/// Whether processes share a GPU, and how.
+fn processes(gpus: &[Gpu], processes: u32) -> Option<Check> {
+    let shared = processes as usize > gpus.len();
+    let found = format!("{processes} processes, and GPUs: {}", gpus.len());
+    match gpus.first()?.attributes.mps {
+        true => Some(TURNS.good("", "MPS serves them: they run side by side")),
+        false if shared => {
+            let advice = "start MPS: nvidia-cuda-mps-control -d; or run PEs as threads of one process (rushmem run --threads)";
+            Some(TURNS.bad("", Verdict::Slow, found, advice))
+        }
+        false => None,
+    }
 }
 
 fn driver(host: &Host, needs: &Needs) -> Check {

@@ -25,7 +25,7 @@ pub use self::explain::explain;
 pub use self::host::{Host, Saved};
 
 /// All that is looked at.
-pub static KINDS: [&Kind; 31] = [
+pub static KINDS: [&Kind; 32] = [
     &gpu::DRIVER,
     &gpu::FIT,
     &gpu::SHARED,
@@ -33,6 +33,7 @@ pub static KINDS: [&Kind; 31] = [
     &gpu::ORDER,
     &gpu::BAR,
     &gpu::DOORBELL,
+    &gpu::TURNS,
     &nic::DEVICE,
     &nic::BUILD,
     &nic::NODE,
@@ -65,6 +66,8 @@ struct Needs {
     gpu: bool,
     /// There is a ConnectX, and the settings do not turn it down.
     rdma: bool,
+    /// PEs of this node that are processes; 0 if they are threads of one.
+    processes: u32,
     /// Bytes of each heap.
     heap: u64,
     nics_per_pe: usize,
@@ -83,6 +86,7 @@ impl Needs {
         Needs {
             gpu: config.device == DeviceKind::Gpu,
             rdma: connectx && config.nic != Nic::Soft,
+            processes: config.local_pes.map_or(0, |pes| pes.get()),
             heap,
             nics_per_pe: config.nics_per_pe.get() as usize,
             host_memory: in_host.saturating_add(queue_memory(config)).saturating_mul(here),

@@ -179,6 +179,13 @@ fn a_machine_without_gpu_and_nic_lacks_nothing() {
     assert_eq!(said(&checks), [("G1", Verdict::Note), ("N1", Verdict::Note)], "{checks:#?}");
 }
 
+/// More processes than GPUs.
+fn crowded(mps: bool) -> Made {
+    let mut made = Made::server().attributes(|a| a.mps = mps);
+    made.config.local_pes = std::num::NonZeroU32::new(9);
+    made
+}
+
 /// What is wrong with a machine, what is said of it, and words of the advice.
 type Case = (&'static str, Made, &'static [(&'static str, Verdict)], &'static str);
 
@@ -240,6 +247,8 @@ fn cases() -> Vec<Case> {
             &[("G7", Lesser)],
             "modprobe.d",
         ),
+        ("processes that take turns", crowded(false), &[("G8", Slow)], "nvidia-cuda-mps-control -d"),
+        ("processes that do not", crowded(true), &[], ""),
         ("hidden parameters", Made::server().without("proc/driver/nvidia/params"), &[("G7", Unknown)], ""),
         (
             "no RDMA modules",

@@ -43,8 +43,8 @@ impl Pe {
     ) -> Result<Pe, Error> {
         let mut command = Command::new(&plan.program);
         // What CUDA needs in the environment is best there before the first thread.
-        let missing = |(name, _): &(&str, &str)| std::env::var_os(name).is_none();
-        command.envs(rushmem::cuda::ENVIRONMENT.into_iter().filter(missing));
+        let missing = |(name, _): &(&str, String)| std::env::var_os(name).is_none();
+        command.envs(rushmem::cuda::environment(share.count).into_iter().filter(missing));
         // What an outer launcher has said is not for these.
         for name in launch_variables() {
             command.env_remove(name);
