@@ -251,8 +251,8 @@ pub struct Connection {
     pub flags: u32,
     /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
-    /// A word for each block: where the reservation that starts there ends.
-    pub ends: DevAddr,
+    /// A word for each block: which reservation that starts there is published. See [`Note`](crate::sq::Note).
+    pub notes: DevAddr,
     /// A word for each block: 1 while its fetch slot is in use.
     pub fetch_busy: DevAddr,
     /// Heap offset of the 8-byte fetch slots, one for each block.

@@ -13,7 +13,7 @@ use crate::abi::{
 use crate::arch::{self, Cta, Gpu, Scope, Sys, SysWord};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
 use crate::sharing::{Exclusive, Sharing};
-use crate::sq::{self, Bell, Words};
+use crate::sq::{self, Bell, Note, Words};
 use crate::wait::Watch;
 
 /// A count of blocks: an operation has completed once the QP's `done` reaches it.
@@ -415,8 +415,8 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 
     #[inline(always)]
-    fn ends(&self) -> *mut u64 {
-        self.connected(offset_of!(Connection, ends)).ptr()
+    fn notes(&self) -> *mut u64 {
+        self.connected(offset_of!(Connection, notes)).ptr()
     }
 
     #[inline(always)]
@@ -493,15 +493,15 @@ impl<S: Sharing> Words for Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn end(&self, slot: u64) -> u64 {
-        // SAFETY: there is an end word for each slot.
-        unsafe { S::Scope::load_relaxed(self.ends().add(slot as usize)) }
+    fn note(&self, slot: u64) -> Note {
+        // SAFETY: there is a note for each slot.
+        Note(unsafe { S::Scope::load_relaxed(self.notes().add(slot as usize)) })
     }
 
     #[inline(always)]
-    fn set_end(&self, slot: u64, end: u64) {
-        // SAFETY: there is an end word for each slot.
-        unsafe { S::Scope::store_release(self.ends().add(slot as usize), end) }
+    fn set_note(&self, slot: u64, note: Note) {
+        // SAFETY: there is a note for each slot.
+        unsafe { S::Scope::store_release(self.notes().add(slot as usize), note.0) }
     }
 
     #[inline(always)]
@@ -517,11 +517,9 @@ impl<S: Sharing> Words for Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn hear(&self, held: Bell) {
+    fn hear(&self, held: Bell) -> Bell {
         // SAFETY: a word of the QP's state.
-        unsafe {
-            S::Scope::swap_acquire(self.bell(), held.0);
-        }
+        Bell(unsafe { S::Scope::swap_acquire(self.bell(), held.0) })
     }
 
     #[inline(always)]

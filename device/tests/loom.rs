@@ -13,14 +13,14 @@ use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::fence;
 use loom::thread;
-use rushmem_device::sq::{self, Bell, Words};
+use rushmem_device::sq::{self, Bell, Note, Words};
 
 /// A queue of `DEPTH` one-block slots.
 struct Queue<const DEPTH: usize> {
     reserved: AtomicU64,
     done: AtomicU64,
     bell: AtomicU64,
-    ends: [AtomicU64; DEPTH],
+    notes: [AtomicU64; DEPTH],
     slots: [UnsafeCell<u64>; DEPTH],
     /// The doorbell register: blocks announced.
     register: AtomicU64,
@@ -34,7 +34,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
             reserved: AtomicU64::new(0),
             done: AtomicU64::new(0),
             bell: AtomicU64::new(0),
-            ends: std::array::from_fn(|_| AtomicU64::new(0)),
+            notes: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: std::array::from_fn(|_| UnsafeCell::new(0)),
             register: AtomicU64::new(0),
             holder: UnsafeCell::new(0),
@@ -106,11 +106,11 @@ impl<const DEPTH: usize> Words for Queue<DEPTH> {
     fn reserve(&self, blocks: u64) -> u64 {
         self.reserved.fetch_add(blocks, Relaxed)
     }
-    fn end(&self, slot: u64) -> u64 {
-        self.ends[slot as usize].load(Relaxed)
+    fn note(&self, slot: u64) -> Note {
+        Note(self.notes[slot as usize].load(Relaxed))
     }
-    fn set_end(&self, slot: u64, end: u64) {
-        self.ends[slot as usize].store(end, Release);
+    fn set_note(&self, slot: u64, note: Note) {
+        self.notes[slot as usize].store(note.0, Release);
     }
     fn reserved(&self) -> u64 {
         self.reserved.load(Relaxed)
@@ -121,8 +121,8 @@ impl<const DEPTH: usize> Words for Queue<DEPTH> {
     fn knock(&self) -> Bell {
         Bell(self.bell.fetch_or(Bell::KNOCK, Release))
     }
-    fn hear(&self, held: Bell) {
-        self.bell.swap(held.0, Acquire);
+    fn hear(&self, held: Bell) -> Bell {
+        Bell(self.bell.swap(held.0, Acquire))
     }
     fn change(&self, from: Bell, to: Bell) -> Bell {
         match self.bell.compare_exchange(from.0, to.0, Release, Relaxed) {
@@ -228,6 +228,30 @@ fn a_full_queue_is_shared() {
         for poster in posters {
             poster.join().unwrap();
         }
+    });
+}
+
+/// Slots are given out again while who posted to them alone has yet to move the bell, and while others have yet to publish.
+#[test]
+fn slots_come_round_before_the_bell_has_moved() {
+    model(3, || {
+        let q = Queue::<2>::new();
+        let posters: Vec<_> = (0..2)
+            .map(|_| {
+                let q = Arc::clone(&q);
+                thread::spawn(move || q.post(1))
+            })
+            .collect();
+        let mut at = 0;
+        while at == 0 {
+            at = q.execute(0);
+            thread::yield_now();
+        }
+        q.post(1);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
     });
 }
 

@@ -92,7 +92,7 @@ struct Words {
     state: HostBuffer,
     segments: HostBuffer,
     /// End and busy words of each QP.
-    ends: HostBuffer,
+    notes: HostBuffer,
     /// A [`QpEntry`] for each PE, then how they are reached.
     table: HostBuffer,
 }
@@ -105,7 +105,7 @@ impl Words {
             control: HostBuffer::new(size_of::<ControlPage>()),
             state: HostBuffer::new(size_of::<DeviceState>()),
             segments: HostBuffer::new(size_of::<SegmentTable>()),
-            ends: HostBuffer::new(2 * 2 * 8 * depth),
+            notes: HostBuffer::new(2 * 2 * 8 * depth),
             table: HostBuffer::new(2 * size_of::<QpEntry>() + 2 * size_of::<PeerDesc>()),
         };
         let state = DeviceState {
@@ -127,7 +127,7 @@ impl Words {
     fn describe(&self, bed: &Bed, peer: u32) -> QpEntry {
         let (shape, from) = (bed.shape, &bed.initiator);
         let depth = shape.depth();
-        let ends = peer as usize * 2 * 8 * depth;
+        let notes = peer as usize * 2 * 8 * depth;
         let desc = QpDesc {
             pe_state: address(&self.state, 0),
             lkey: from.key,
@@ -142,8 +142,8 @@ impl Words {
             dbr: address(&from.queues, shape.sq_record_at()),
             uar: DevAddr(from.uar.reg_addr as u64),
             cq: address(&from.queues, shape.cq_at()),
-            ends: address(&self.ends, ends),
-            fetch_busy: address(&self.ends, ends + 8 * depth),
+            notes: address(&self.notes, notes),
+            fetch_busy: address(&self.notes, notes + 8 * depth),
             fetch: reserved::FETCH + u64::from(peer) * 8 * depth as u64,
             qpn: from.qpn,
             ..Zeroable::zeroed()

@@ -284,7 +284,7 @@ impl Rail {
             qpn: pair.qpn,
             flags: self.flags,
             cq: self.queues.addr.add(at.cq),
-            ends: state.ends(words),
+            notes: state.notes(words),
             fetch_busy: state.fetch_busy(words),
             fetch: reserved::FETCH + words * self.shape.depth * 8,
             reserved_2: [0; 8],

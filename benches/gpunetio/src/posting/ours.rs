@@ -54,7 +54,7 @@ struct Tables {
     peers: usize,
     entries: usize,
     /// Words of the queues.
-    ends: usize,
+    notes: usize,
     bytes: usize,
 }
 
@@ -64,14 +64,14 @@ impl Tables {
         let segments = state + size_of::<DeviceState>();
         let peers = segments + size_of::<SegmentTable>();
         let entries = (peers + PES * size_of::<PeerDesc>()).next_multiple_of(align_of::<QpEntry>());
-        let ends = entries + sets * PES * size_of::<QpEntry>();
+        let notes = entries + sets * PES * size_of::<QpEntry>();
         Self {
             state,
             segments,
             peers,
             entries,
-            ends,
-            bytes: ends + row.queues() as usize * 8 * row.depth() as usize,
+            notes,
+            bytes: notes + row.queues() as usize * 8 * row.depth() as usize,
         }
     }
 }
@@ -112,8 +112,8 @@ impl Poster for Ours {
         let state = DeviceState { control, deadline_ns: PATIENCE.as_nanos() as u64, ..Zeroable::zeroed() };
         memory.write(&self.stream, tables.state, bytemuck::bytes_of(&state))?;
         for i in 0..row.queues() as usize {
-            let ends = at(tables.ends + i * 8 * row.depth() as usize);
-            let entry = entry(row, queues, i, at(tables.state), ends);
+            let notes = at(tables.notes + i * 8 * row.depth() as usize);
+            let entry = entry(row, queues, i, at(tables.state), notes);
             let offset = tables.entries + ((first + i) * PES + 1) * size_of::<QpEntry>();
             memory.write(&self.stream, offset, bytemuck::bytes_of(&entry))?;
         }
@@ -147,7 +147,7 @@ impl Poster for Ours {
 }
 
 /// The QP to PE 1 that posts to queue `i`.
-fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ends: DevAddr) -> QpEntry {
+fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, notes: DevAddr) -> QpEntry {
     let place = queues.place(i);
     let flags = qp_flags::ON_GPU;
     let log_depth = row.depth().trailing_zeros();
@@ -157,7 +157,7 @@ fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ends: DevAddr)
         dbr: DevAddr(place.sq_record),
         uar: DevAddr(queues.doorbell()),
         cq: DevAddr(place.cq),
-        ends,
+        notes,
         qpn: QPN,
         flags,
         ..Zeroable::zeroed()
