@@ -155,8 +155,12 @@ else
     failed=1
 fi
 headers=$(first "${GPUNETIO_HEADERS:-}" "${sites[@]/%//nvidia/nccl/include/nccl_device/gin/gdaki/doca_gpunetio}" || true)
+# The calls of earlier ones take other arguments. Headers without NCCL around them do not say how old they are.
+nccl=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\) \([0-9]*\)$/\2/p' "${headers:-/}/../../../../nccl.h" 2>/dev/null | paste -sd. || true)
 if [[ -z $headers ]]; then
     printf '\nGPUNetIO: absent (set GPUNETIO_HEADERS; the headers are in the wheel nvidia-nccl-cu13)\n'
+elif [[ -n $nccl && $(printf '%s\n' "$nccl" 2.32 | sort -V | head -1) != 2.32 ]]; then
+    printf '\nGPUNetIO: absent: the headers of NCCL %s are older than 2.32 (set GPUNETIO_HEADERS)\n' "$nccl"
 elif [[ -z $nvcc ]]; then
     printf '\nGPUNetIO: not built, since there is no nvcc (set NVCC)\n'
 elif ! step 'GPUNetIO: build' 60 "${poster[@]}" --headers "$headers" --compile "$out/gpunetio.ptx"; then
