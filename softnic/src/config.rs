@@ -84,7 +84,7 @@ impl Default for Idle {
 /// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1.
 ///
 /// Packet faults (`drop` to `black_hole`) concern QPs of different adapters only: those of the same adapter exchange no
-/// packets. `stall`, `split` and `late` concern QPs of the same adapter only, and do nothing that a reliable connection
+/// packets. `stall`, `split` and `late` are the responder's, wherever that is, and do nothing that a reliable connection
 /// of a ConnectX may not do: the entries of a QP take effect at the responder in their order, the words of one message
 /// have none; READs and atomics are answered in order but maybe after later WRITEs, unless those ask for a fence.
 ///
@@ -118,7 +118,7 @@ pub struct Faults {
     /// Longest time that a QP stands still.
     pub stall_time: Duration,
     /// WRITEs and READs (of at most 1 MiB) that are moved in up to 8 pieces, in any order, with work of other QPs between
-    /// them. Aligned words of 8 bytes stay whole.
+    /// them; of what comes in packets each WRITE's without an immediate value. Aligned words of 8 bytes stay whole.
     pub split: f64,
     /// READs and atomics whose answer is late: a READ reads, and an atomic's old value arrives, up to `late_time` after
     /// the entry's turn.
@@ -131,7 +131,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether any fault concerns the execution of entries towards QPs of the same adapter.
+    /// Whether any fault concerns the execution of requests.
     pub(crate) fn meddle(&self) -> bool {
         [self.stall, self.split, self.late].iter().any(|rate| *rate > 0.0)
     }

@@ -29,6 +29,7 @@ mod copy;
 mod core;
 mod cq;
 mod datagram;
+mod dice;
 #[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 mod dma;
 mod doorbells;

@@ -13,12 +13,7 @@ use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::{Duration, Instant};
-
-/// Pieces of one message, at most.
-const PIECES: u64 = 8;
-/// Longest message that is moved in pieces, in bytes.
-const LONGEST: u64 = super::BURST_BYTES;
+use std::time::Instant;
 
 /// What faults do to one QP.
 #[derive(Default)]
@@ -63,39 +58,6 @@ impl Mischief {
     }
 }
 
-impl Output {
-    /// With this probability, a time of at most `longest` from now.
-    fn some_time(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
-        self.rng.chance(probability).then(|| {
-            self.stats.faults += 1;
-            self.now + Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))
-        })
-    }
-
-    /// Pieces of a message of `len` bytes to or from `addr` at the responder, in any order; none if it goes as a whole.
-    /// They are cut between aligned words.
-    fn cut(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {
-        let first = addr.next_multiple_of(8) - addr;
-        if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {
-            return Vec::new();
-        }
-        let words = (len - first).div_ceil(8);
-        let mut cuts: Vec<u64> = (1..PIECES).map(|_| first + 8 * self.rng.below(words)).collect();
-        cuts.extend([0, len]);
-        cuts.sort_unstable();
-        cuts.dedup();
-        let mut pieces: Vec<Range<u64>> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
-        if pieces.len() < 2 {
-            return Vec::new();
-        }
-        self.stats.faults += 1;
-        for left in (2..=pieces.len()).rev() {
-            pieces.swap(left - 1, self.rng.below(left as u64) as usize);
-        }
-        pieces
-    }
-}
-
 fn fetches(view: &View<'_>) -> bool {
     view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()
 }
@@ -104,11 +66,9 @@ fn fetches(view: &View<'_>) -> bool {
 pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<Instant> {
     let most = 1usize << qp.attrs.log_sra_max;
     let state = &mut qp.mischief;
-    let faults = (out.faults.stall, out.faults.stall_time, out.faults.late, out.faults.late_time);
-    let (stall, stall_time, late, late_time) = faults;
     if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
-        state.until = out.some_time(stall, stall_time);
-        state.due = if fetches(view) { out.some_time(late, late_time) } else { None };
+        state.until = out.stall();
+        state.due = if fetches(view) { out.lateness() } else { None };
         let moves = matches!(view.opcode(), Opcode::RDMA_READ | Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM);
         state.pieces = match view.remote() {
             Some(at) if moves && state.due.is_none() => out.cut(at.addr.get(), view.data_len()),
@@ -136,7 +96,7 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
 /// Notes that a part of the message at the head of the queue has been moved; the QP may stand still before the next.
 pub(super) fn moved(qp: &mut Qp, out: &mut Output) {
     if qp.mischief.pieces.pop().is_some() && !qp.mischief.pieces.is_empty() {
-        qp.mischief.until = out.some_time(out.faults.stall, out.faults.stall_time);
+        qp.mischief.until = out.stall();
     }
 }
 

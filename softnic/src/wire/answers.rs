@@ -5,6 +5,7 @@ use crate::qp::Qp;
 use crate::roce::{Aeth, Bth, Ext, Op, Psn, Reth, Service, Syndrome};
 use crate::route::Route;
 use crate::target::{self, Place, Refusal};
+use std::time::Instant;
 
 /// Packets sent in one visit.
 const BURST: usize = 64;
@@ -12,15 +13,17 @@ const BURST: usize = 64;
 /// An answer that waits its turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    /// Packets of a READ response, `sent` of them gone.
+    /// Packets of a READ response, `sent` of them gone. It reads when it goes.
     Read {
         psn: Psn,
         reth: Reth,
         sent: u32,
+        due: Option<Instant>,
     },
     Atomic {
         psn: Psn,
         old: u64,
+        due: Option<Instant>,
     },
     Ack {
         psn: Psn,
@@ -34,6 +37,21 @@ impl Answer {
             Answer::Read { psn, .. } | Answer::Atomic { psn, .. } | Answer::Ack { psn, .. } => psn,
         }
     }
+
+    /// It is not late any longer.
+    pub(super) fn hurry(&mut self) {
+        if let Answer::Read { due, .. } | Answer::Atomic { due, .. } = self {
+            *due = None;
+        }
+    }
+
+    /// When it is to go, if not at once.
+    fn due(&self) -> Option<Instant> {
+        match *self {
+            Answer::Read { due, .. } | Answer::Atomic { due, .. } => due,
+            Answer::Ack { .. } => None,
+        }
+    }
 }
 
 /// Sends answers of a QP. Returns whether there are more.
@@ -45,6 +63,10 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         let Some(answer) = qp.resp.answers.front().copied() else { return false };
         if fabric.room() == 0 {
             return true;
+        }
+        if let Some(due) = answer.due().filter(|due| *due > out.now) {
+            out.late.push((due, qpn));
+            return false;
         }
         // Data first, then the word that it is there.
         if let Err(error) = dma.flush() {
@@ -71,7 +93,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                 fabric.send_empty(peer, &bth, &Ext::AtomicAck(aeth(Syndrome::Ack), old));
                 qp.resp.answers.pop_front();
             }
-            Answer::Read { psn, reth, sent } => {
+            Answer::Read { psn, reth, sent, .. } => {
                 let packets = qp.attrs.packets(reth.len.into());
                 let (first, last) = (sent == 0, sent + 1 == packets);
                 bth.psn = psn.plus(sent);

@@ -7,15 +7,18 @@
 //! | `requester` | takes acknowledgements and responses, resends, completes |
 //! | `responder` | executes requests of the peer, and queues the answers |
 //! | `answers` | sends the queued answers |
+//! | `mischief` | faults: requests that wait, WRITEs in pieces |
 //!
 //! On an unreliable connection nothing is acknowledged: what has been sent is done, and what misses a packet is dropped.
 
 pub(crate) mod answers;
 pub(crate) mod message;
+mod mischief;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod sender;
 
+use mischief::Turn;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
@@ -28,7 +31,12 @@ use std::net::SocketAddrV4;
 
 /// Works on one QP. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
-    let mut more = answers::run(core, qpn);
+    let turn = if core.out.meddles { mischief::run(core, qpn) } else { Turn::Clear };
+    let mut more = match turn {
+        Turn::Clear => answers::run(core, qpn),
+        Turn::Waits => false,
+        Turn::More => true,
+    };
     if core.qps.get(qpn).is_some_and(|qp| qp.state == State::Rts) {
         more |= requester::timers(core, qpn);
         more |= sender::run(core, qpn);
@@ -68,6 +76,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         Service::Ud => datagram::receive(core, qpn, from, &packet),
         Service::Uc => responder::unreliable(core, qpn, &packet),
         Service::Rc if packet.bth.op.is_response() => requester::response(core, qpn, &packet),
+        Service::Rc if core.out.meddles => mischief::request(core, qpn, &packet, bytes),
         Service::Rc => responder::request(core, qpn, &packet),
     }
     core.enqueue(qpn);

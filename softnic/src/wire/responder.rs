@@ -1,6 +1,7 @@
 //! The responder: executes the peer's requests in order of their packet numbers.
 
 use super::answers::Answer;
+use super::mischief::{self, Mischief};
 use crate::core::{Core, Output};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
@@ -11,6 +12,7 @@ use crate::table::Table;
 use crate::target::{self, AtomicRequest, Origin, Place, Receive, Received, Refusal};
 use rushmem_mlx5::CqeOpcode;
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// Atomic results kept for requests that arrive again: at least as many as a peer may have in flight.
 const REPLAYS: usize = 256;
@@ -26,6 +28,8 @@ pub(crate) struct Responder {
     replays: VecDeque<(Psn, u64)>,
     /// A gap was reported; the reports of further packets behind it would only repeat it.
     gap: bool,
+    /// What faults do to it.
+    pub(super) mischief: Mischief,
     /// What ended the connection, repeated to whoever asks again.
     last_word: Option<(Psn, Syndrome)>,
 }
@@ -91,15 +95,21 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
             let syndrome = Syndrome::Rnr(qp.attrs.min_rnr_nak);
             qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
         }
-        Err(Stop::Refused(refusal) | Stop::Receive(refusal)) => {
-            let syndrome = Syndrome::Nak(refusal.nak());
-            tracing::debug!(qpn, ?refusal, "request refused");
-            qp.resp.last_word = Some((packet.bth.psn, syndrome));
-            qp.resp.message = None;
-            qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
-            out.broken(qp, refusal.syndrome().0);
-        }
+        Err(Stop::Refused(refusal) | Stop::Receive(refusal)) => refuse(qp, out, packet.bth.psn, refusal),
     }
+}
+
+/// Ends the connection with a negative acknowledgement of this request.
+pub(super) fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: Refusal) {
+    let syndrome = Syndrome::Nak(refusal.nak());
+    tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
+    qp.resp.last_word = Some((psn, syndrome));
+    qp.resp.message = None;
+    // It may have been acknowledged, if what it brings was still on its way.
+    qp.resp.answers.retain(|answer| answer.psn().since(psn) < 0);
+    qp.resp.answers.iter_mut().for_each(Answer::hurry);
+    qp.answer(Answer::Ack { psn, syndrome });
+    out.broken(qp, refusal.syndrome().0);
 }
 
 /// Takes a packet of an unreliable connection. Nothing is answered: a message that misses a packet, or that cannot be
@@ -142,12 +152,12 @@ fn repeat(qp: &mut Qp, packet: &Packet<'_>) {
                 qp.recv_psn = end;
             }
             qp.resp.answers.retain(|answer| answer.psn().since(psn) < 0);
-            qp.answer(Answer::Read { psn, reth, sent: 0 });
+            qp.answer(Answer::Read { psn, reth, sent: 0, due: None });
         }
         (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
             if let Some((_, old)) = qp.resp.replays.iter().find(|(at, _)| *at == psn) {
                 let old = *old;
-                qp.answer(Answer::Atomic { psn, old });
+                qp.answer(Answer::Atomic { psn, old, due: None });
             }
         }
         _ => {
@@ -188,7 +198,7 @@ fn execute(
             }
             numbers = qp.attrs.packets(reth.len.into());
             qp.msn = qp.msn.wrapping_add(1);
-            qp.answer(Answer::Read { psn, reth, sent: 0 });
+            qp.answer(Answer::Read { psn, reth, sent: 0, due: lateness(out) });
         }
         (_, ext) => {
             let request = atomic_request(packet.bth.op, ext).ok_or(Refusal::Invalid)?;
@@ -198,7 +208,7 @@ fn execute(
             }
             qp.resp.replays.push_back((psn, old));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.answer(Answer::Atomic { psn, old });
+            qp.answer(Answer::Atomic { psn, old, due: lateness(out) });
         }
     }
     qp.recv_psn = psn.plus(numbers);
@@ -208,6 +218,11 @@ fn execute(
         qp.answer(Answer::Ack { psn, syndrome: Syndrome::Ack });
     }
     Ok(())
+}
+
+/// When an answer is to go, if a fault delays it.
+fn lateness(out: &mut Output) -> Option<Instant> {
+    if out.meddles { out.lateness() } else { None }
 }
 
 /// Bytes of the longest message; longer ones would also leave too few packet numbers to tell old from new.
@@ -274,7 +289,11 @@ fn write(
         return Err(Refusal::Invalid.into());
     }
     // The whole message is checked, so that nothing is written where its end is out of range.
-    if let Some(span) = target::writable(qp, mkeys, Place { addr: reth.addr, rkey: reth.rkey, len })? {
+    let place = Place { addr: reth.addr, rkey: reth.rkey, len };
+    if let Some(span) = target::writable(qp, mkeys, place)?
+        // An immediate value tells of its data.
+        && !(out.meddles && imm.is_none() && mischief::splits(qp, out, packet, place, done))
+    {
         dma.write(&span.part(done, part), packet.payload).map_err(Refusal::Failed)?;
     }
     if !last {

@@ -90,6 +90,11 @@ fn everything_at_once() {
             reorder: 0.02,
             corrupt: 0.02,
             delay: 0.02,
+            stall: 0.1,
+            stall_time: Duration::from_micros(500),
+            split: 0.5,
+            late: 0.3,
+            late_time: Duration::from_micros(500),
             ..Faults::default()
         },
     );

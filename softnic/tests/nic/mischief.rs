@@ -1,6 +1,6 @@
 //! Faults of execution: all that a reliable connection allows happens, and nothing else.
 
-use crate::script::{Pe, Setup, call, pair};
+use crate::script::{Pe, Setup, call, pair, wire_nic};
 use rushmem_mlx5::prm::mkey::DestroyMkey;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Syndrome, Wqe};
@@ -26,6 +26,37 @@ fn nic(faults: Faults) -> Nic {
     Nic::start(Config { faults, ..Config::default() }).expect("an adapter without fabric needs nothing")
 }
 
+/// Where the two ends of a connection are.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// In one adapter.
+    Within,
+    /// In two, which exchange packets.
+    Wire,
+}
+
+const BOTH: [Way; 2] = [Way::Within, Way::Wire];
+
+impl Way {
+    /// The adapters of both ends, each with these faults.
+    fn nics(self, faults: &Faults) -> Vec<Nic> {
+        let config = || Config { faults: faults.clone(), ..Config::default() };
+        match self {
+            Way::Within => vec![nic(faults.clone())],
+            Way::Wire => vec![wire_nic(config()), wire_nic(config())],
+        }
+    }
+}
+
+/// A connection between the first adapter and the last.
+fn ends(nics: &[Nic], setup: Setup) -> (Pe, Pe) {
+    pair(&nics[0], nics.last().expect("an adapter"), setup)
+}
+
+fn faults_of(nics: &[Nic]) -> u64 {
+    nics.iter().map(|nic| nic.stats().faults).sum()
+}
+
 fn set(raddr: u64, b: &Pe, value: u64) -> Wqe {
     Wqe::WriteInline { raddr, rkey: b.key, data: Inline::from_u64(value) }
 }
@@ -35,10 +66,10 @@ fn micros(n: u64) -> Duration {
 }
 
 /// In how many of 40 rounds the second of two QPs' writes is seen before the first.
-fn overtaken(faults: Faults) -> usize {
-    let nic = nic(faults);
-    let (mut a, b) = pair(&nic, &nic, Setup::default());
-    let (mut c, d) = pair(&nic, &nic, Setup::default());
+fn overtaken(way: Way, faults: Faults) -> usize {
+    let nics = way.nics(&faults);
+    let (mut a, b) = ends(&nics, Setup::default());
+    let (mut c, d) = ends(&nics, Setup::default());
     let rounds = (1..=40).filter(|&round| {
         a.post(&set(0, &b, round));
         c.post(&set(0, &d, round));
@@ -54,17 +85,24 @@ fn overtaken(faults: Faults) -> usize {
 
 #[test]
 fn a_queue_that_stands_still_is_overtaken() {
-    // QPs have no order among them, so that it happens by itself, too: seldom.
-    let by_itself = overtaken(Faults::default());
-    let found = overtaken(Faults { stall: 1.0, stall_time: Duration::from_millis(10), ..Faults::default() });
-    assert!(found > 4 * by_itself && found > 4, "{found} {by_itself}");
+    for way in BOTH {
+        // QPs have no order among them, so that it happens by itself, too: seldom.
+        let by_itself = overtaken(way, Faults::default());
+        let faults = Faults { stall: 1.0, stall_time: Duration::from_millis(10), ..Faults::default() };
+        let found = overtaken(way, faults);
+        assert!(found > 4 * by_itself && found > 4, "{way:?}: {found} {by_itself}");
+    }
 }
 
 #[test]
 fn a_split_message_has_no_order_in_itself_and_is_whole_before_the_next() {
+    BOTH.into_iter().for_each(split_message);
+}
+
+fn split_message(way: Way) {
     let faults = Faults { split: 1.0, stall: 0.5, stall_time: micros(20), ..Faults::default() };
-    let nic = nic(faults);
-    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let nics = way.nics(&faults);
+    let (mut a, b) = ends(&nics, Setup::default());
     let (words, flag, rkey, lkey) = (16usize, 1000u64, b.key, a.key);
     let (mut last_first, mut first_first) = (0, 0);
     let both_ways = patient().any(|round| {
@@ -90,29 +128,53 @@ fn a_split_message_has_no_order_in_itself_and_is_whole_before_the_next() {
         assert!(a.cq.wait().as_error().is_none());
         round >= ROUNDS && last_first > 0 && first_first > 0
     });
-    assert!(both_ways, "{last_first} {first_first}");
+    assert!(both_ways, "{way:?}: {last_first} {first_first}");
 }
 
 #[test]
 fn split_reads_and_writes_move_every_byte() {
-    let nic = nic(Faults { split: 1.0, ..Faults::default() });
-    let (mut a, b) = pair(&nic, &nic, Setup::default());
-    let (rkey, lkey) = (b.key, a.key);
-    for len in (1..200).chain([4096, 70_001, 1 << 18]) {
-        let (raddr, data) = (300_000 + len % 11, crate::script::pattern(len as usize, len));
-        a.fill(3, &data);
-        a.run(&Wqe::Write { raddr, rkey, laddr: 3, lkey, len: len as u32 });
-        assert!(b.bytes(raddr, len as usize) == data, "WRITE of {len}");
-        a.run(&Wqe::Read { raddr, rkey, laddr: 700_001, lkey, len: len as u32 });
-        assert!(a.bytes(700_001, len as usize) == data, "READ of {len}");
+    for way in BOTH {
+        let nics = way.nics(&Faults { split: 1.0, ..Faults::default() });
+        let (mut a, b) = ends(&nics, Setup::default());
+        let (rkey, lkey) = (b.key, a.key);
+        for len in (1..200).chain([4096, 70_001, 1 << 18]) {
+            let (raddr, data) = (300_000 + len % 11, crate::script::pattern(len as usize, len));
+            a.fill(3, &data);
+            a.run(&Wqe::Write { raddr, rkey, laddr: 3, lkey, len: len as u32 });
+            assert!(b.bytes(raddr, len as usize) == data, "{way:?}: WRITE of {len}");
+            a.run(&Wqe::Read { raddr, rkey, laddr: 700_001, lkey, len: len as u32 });
+            assert!(a.bytes(700_001, len as usize) == data, "{way:?}: READ of {len}");
+        }
+        // Within an adapter READs are split, too.
+        assert!(faults_of(&nics) > 150, "{way:?}: {}", faults_of(&nics));
     }
-    assert!(nic.stats().faults > 300);
+}
+
+#[test]
+fn a_split_write_whose_key_goes_is_refused() {
+    let stall_time = Duration::from_millis(20);
+    let nics = Way::Wire.nics(&Faults { split: 1.0, stall: 1.0, stall_time, ..Faults::default() });
+    let (mut a, b) = ends(&nics, Setup { ack_timeout: 22, ..Setup::default() });
+    let words = 64usize;
+    for i in 0..words {
+        a.heap.store_u64(8 * i, 1);
+    }
+    let len = 8 * words as u32;
+    let write = a.write(&Wqe::Write { raddr: 0, rkey: b.key, laddr: 0, lkey: a.key, len }, Flags::SIGNALED);
+    a.ring();
+    // Some piece has been moved, and seven are to come, each 10 ms after the one before.
+    while (0..words).all(|i| b.heap.load_u64(8 * i) == 0) {
+        std::thread::yield_now();
+    }
+    call(&b.context, &DestroyMkey { mkey_index: b.key >> 8, ..DestroyMkey::default() }).unwrap();
+    assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, write));
+    assert!((0..words).any(|i| b.heap.load_u64(8 * i) == 0), "all had been moved before the key went");
 }
 
 /// Whether, in one of the rounds, a READ of a word sees the WRITE behind it, which has these flags.
-fn read_too_late(mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
-    let nic = nic(Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
-    let (mut a, b) = pair(&nic, &nic, Setup::default());
+fn read_too_late(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
+    let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
+    let (mut a, b) = ends(&nics, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
     rounds.any(|round| {
         let read = a.write(&Wqe::Read { raddr: 0, rkey, laddr: 64, lkey, len: 8 }, Flags::SIGNALED);
@@ -131,16 +193,19 @@ fn read_too_late(mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
 
 #[test]
 fn a_late_read_sees_later_writes_unless_they_are_fenced() {
-    assert!(read_too_late(patient(), Flags::SIGNALED));
-    assert!(!read_too_late(many(), Flags::SIGNALED.or(Flags::FENCE)));
-    assert!(!read_too_late(many(), Flags::SIGNALED.or(Flags::FENCE_AND_SMALL_FENCE)));
+    for way in BOTH {
+        assert!(read_too_late(way, patient(), Flags::SIGNALED), "{way:?}");
+        for fence in [Flags::FENCE, Flags::FENCE_AND_SMALL_FENCE] {
+            assert!(!read_too_late(way, many(), Flags::SIGNALED.or(fence)), "{way:?} {fence:?}");
+        }
+    }
 }
 
 /// Whether, in one of the rounds, a WRITE of an atomic's old value sends what lay there before; the atomic itself must have
 /// come first.
-fn stale_result(mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
-    let nic = nic(Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
-    let (mut a, b) = pair(&nic, &nic, Setup::default());
+fn stale_result(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
+    let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
+    let (mut a, b) = ends(&nics, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
     rounds.any(|round| {
         a.heap.store_u64(64, u64::MAX);
@@ -157,14 +222,20 @@ fn stale_result(mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
 
 #[test]
 fn a_late_result_is_not_sent_unless_fenced() {
-    assert!(stale_result(patient(), Flags::SIGNALED));
-    assert!(!stale_result(many(), Flags::SIGNALED.or(Flags::FENCE)));
+    for way in BOTH {
+        assert!(stale_result(way, patient(), Flags::SIGNALED), "{way:?}");
+        assert!(!stale_result(way, many(), Flags::SIGNALED.or(Flags::FENCE)), "{way:?}");
+    }
 }
 
 #[test]
 fn reads_and_atomics_are_answered_in_order() {
-    let nic = nic(Faults { late: 0.5, late_time: micros(50), split: 0.5, ..Faults::default() });
-    let (mut a, b) = pair(&nic, &nic, Setup { log_reads: 1, ..Setup::default() });
+    BOTH.into_iter().for_each(answered_in_order);
+}
+
+fn answered_in_order(way: Way) {
+    let nics = way.nics(&Faults { late: 0.5, late_time: micros(50), split: 0.5, ..Faults::default() });
+    let (mut a, b) = ends(&nics, Setup { log_reads: 1, ..Setup::default() });
     let (rkey, lkey) = (b.key, a.key);
     for round in 0..ROUNDS {
         for i in 0..4 {
@@ -179,7 +250,7 @@ fn reads_and_atomics_are_answered_in_order() {
             let (old, read) = (a.heap.load_u64(64 + 16 * i), a.heap.load_u64(72 + 16 * i));
             assert_eq!(old, 4 * round + i as u64);
             // A READ comes after the atomics before it; those behind it may be seen.
-            assert!(read > old && read >= last && read <= 4 * round + 4, "{round} {i}: {old} {read}");
+            assert!(read > old && read >= last && read <= 4 * round + 4, "{way:?} {round} {i}: {old} {read}");
             last = read;
         }
     }

@@ -67,14 +67,20 @@ fn four_processes_by_packets_adversary() {
     nothing_forbidden("four_processes_by_packets_adversary", 4, 16, &adversary());
 }
 
-/// Programs that lack something are found out between processes, too: those that need no faults within one adapter, often.
+/// Programs that lack something are found out between processes, too.
 #[test]
 fn what_is_forbidden_is_seen() {
     let Some(output) = play("what_is_forbidden_is_seen", 2, 512, &["wrong"], &adversary()) else { return };
     assert_eq!(output.status.code(), Some(1), "{}", all(&output));
-    for wrong in ["the source is written again before quiet", "no quiet after get_nbi"] {
+    for wrong in [
+        "no fence",
+        "no quiet",
+        "the last word as flag",
+        "the source is written again before quiet",
+        "no quiet after get_nbi",
+    ] {
         let seen =
-            |line: &str| line.contains(&format!("WRONG: {wrong}")) && line.contains("of 512 rounds, first");
+            |line: &str| line.contains(&format!("WRONG: {wrong}, ")) && line.contains("of 512 rounds, first");
         assert!(text(&output.stdout).lines().any(seen), "{wrong}: {}", all(&output));
     }
 }

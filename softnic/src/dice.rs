@@ -1,0 +1,53 @@
+//! What faults of execution have in common, whether entries are executed within the adapter or by packets.
+
+use crate::core::Output;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Pieces of one message, at most.
+const PIECES: u64 = 8;
+/// Longest message that is moved in pieces, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+impl Output {
+    /// With this probability, a time of at most `longest` from now.
+    pub(crate) fn some_time(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
+        self.rng.chance(probability).then(|| {
+            self.stats.faults += 1;
+            self.now + Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))
+        })
+    }
+
+    /// Until when a QP stands still, if it does.
+    pub(crate) fn stall(&mut self) -> Option<Instant> {
+        self.some_time(self.faults.stall, self.faults.stall_time)
+    }
+
+    /// When the answer to a READ or an atomic comes, if it is late.
+    pub(crate) fn lateness(&mut self) -> Option<Instant> {
+        self.some_time(self.faults.late, self.faults.late_time)
+    }
+
+    /// Pieces of a message of `len` bytes to or from `addr` at the responder, in any order; none if it goes as a whole.
+    /// They are cut between aligned words.
+    pub(crate) fn cut(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {
+        let first = addr.next_multiple_of(8) - addr;
+        if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {
+            return Vec::new();
+        }
+        let words = (len - first).div_ceil(8);
+        let mut cuts: Vec<u64> = (1..PIECES).map(|_| first + 8 * self.rng.below(words)).collect();
+        cuts.extend([0, len]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut pieces: Vec<Range<u64>> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        if pieces.len() < 2 {
+            return Vec::new();
+        }
+        self.stats.faults += 1;
+        for left in (2..=pieces.len()).rev() {
+            pieces.swap(left - 1, self.rng.below(left as u64) as usize);
+        }
+        pieces
+    }
+}
