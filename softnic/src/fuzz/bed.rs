@@ -1,7 +1,7 @@
 //! An adapter without a thread, one context, and two QPs of one service in RTS.
 
 use crate::cmd;
-use crate::config::{Config, Ip};
+use crate::config::{Config, Faults, Ip};
 use crate::core::Core;
 use crate::dma::Umem;
 use crate::link::Fabric;
@@ -21,6 +21,7 @@ use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Opcode, Segment, Wqe};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Another adapter, which is not there.
 pub(super) const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 77), 4791);
@@ -55,11 +56,22 @@ pub(super) fn opcodes() -> Vec<u16> {
 }
 
 impl Bed {
-    /// With `wire`, the first QP's peer is another adapter; else it is the second QP. `choice` is the service's.
+    /// With `wire`, the first QP's peer is another adapter; else it is the second QP. `choice` is the service's; its top bit lets
+    /// requests wait and come in pieces.
     pub(super) fn new(wire: bool, choice: u8) -> Bed {
-        let service = [ServiceType::RC, ServiceType::UC, ServiceType::UD][usize::from(choice) % 3];
-        let config =
-            Config { ip: if wire { Ip::AnyLoopback } else { Ip::LoopbackOnly }, ..Config::default() };
+        let service = [ServiceType::RC, ServiceType::UC, ServiceType::UD][usize::from(choice & 0x7f) % 3];
+        let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
+        let time = Duration::from_micros(1);
+        let faults = Faults {
+            stall: rate,
+            stall_time: time,
+            split: rate,
+            late: rate,
+            late_time: time,
+            ..Faults::default()
+        };
+        let ip = if wire { Ip::AnyLoopback } else { Ip::LoopbackOnly };
+        let config = Config { ip, faults, ..Config::default() };
         let fabric = Fabric::open(&config).expect("127/8 is always there");
         let address = fabric.as_ref().map_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Fabric::local);
         let mut core = Core::new(config, address, fabric);

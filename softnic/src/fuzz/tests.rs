@@ -67,8 +67,9 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
             framed.append(&mut packet);
             framed
         });
-    (0u8..3, proptest::collection::vec(packet, 1..24))
-        .prop_map(|(service, packets)| [vec![service], packets.concat()].concat())
+    (0u8..3, any::<bool>(), proptest::collection::vec(packet, 1..24)).prop_map(
+        |(service, faults, packets)| [vec![service | u8::from(faults) << 7], packets.concat()].concat(),
+    )
 }
 
 /// A few hundred cases, or as many as `PROPTEST_CASES` says.
