@@ -103,6 +103,8 @@ impl Note {
     }
 }
 
+const _: () = assert!(MAX_DEPTH < 1 << Note::LENGTH);
+
 /// The words of one send queue, and their orderings. The device has them in memory; the model has loom's.
 pub trait Words {
     /// Adds to the blocks handed out; returns the old value. Relaxed.

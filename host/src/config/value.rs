@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use rushmem_device::sq::MAX_DEPTH;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
 /// A type of setting: read from text, shown as text.
@@ -337,11 +338,11 @@ impl Value for NonZeroU32 {
 
 impl Value for SqDepth {
     fn accepts() -> String {
-        "a power of two from 2 to 16384".into()
+        format!("a power of two from 2 to {MAX_DEPTH}")
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let depth = whole(text, 2, 16384)? as u32;
+        let depth = whole(text, 2, MAX_DEPTH)? as u32;
         if depth.is_power_of_two() { Ok(SqDepth(depth)) } else { Err("not a power of two".into()) }
     }
 
