@@ -343,7 +343,9 @@ fn the_process_with_the_server_is_the_last_to_go() {
             return tcp.exit(9);
         }
         let lost = losses(tcp).recv_timeout(LONG).unwrap();
-        assert_eq!((lost.pe, lost.exit), (Some(0), Some(9)));
+        assert_eq!((lost.pe, lost.exit), (Some(0), Some(9)), "{lost:?}");
+        // The runtime does so, too, and any of these may have the server.
+        tcp.exit(9);
     });
 }
 

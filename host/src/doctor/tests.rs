@@ -174,6 +174,13 @@ fn a_machine_in_order_is_said_to_be() {
 }
 
 #[test]
+fn processes_that_mps_serves_may_share_a_gpu() {
+    let checks = crowded(true).checks();
+    assert_eq!(said(&checks), [], "{checks:#?}");
+    assert!(checks.iter().any(|check| check.kind.id == "G8"));
+}
+
+#[test]
 fn a_machine_without_gpu_and_nic_lacks_nothing() {
     let checks = Made::laptop().checks();
     assert_eq!(said(&checks), [("G1", Verdict::Note), ("N1", Verdict::Note)], "{checks:#?}");
@@ -248,7 +255,6 @@ fn cases() -> Vec<Case> {
             "modprobe.d",
         ),
         ("processes that take turns", crowded(false), &[("G8", Slow)], "nvidia-cuda-mps-control -d"),
-        ("processes that do not", crowded(true), &[], ""),
         ("hidden parameters", Made::server().without("proc/driver/nvidia/params"), &[("G7", Unknown)], ""),
         (
             "no RDMA modules",
