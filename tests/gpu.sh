@@ -125,13 +125,12 @@ side_by_side() {
     # It would hold on to the descriptors that are open here.
     "$daemon" -d >/dev/null 2>&1 </dev/null
     # The launcher divides the hardware queues.
+    local launch=(env -u CUDA_DEVICE_MAX_CONNECTIONS ./rushmem run)
     for n in 2 4 8; do
-        check "litmus, $n PEs as processes on one GPU, MPS" 60 env -u CUDA_DEVICE_MAX_CONNECTIONS ./rushmem run -n "$n" ./litmus
+        check "litmus, $n PEs as processes on one GPU, MPS" 60 "${launch[@]}" -n "$n" ./litmus
     done
-    check 'stencil, 4 PEs as processes on one GPU, MPS' 60 env -u CUDA_DEVICE_MAX_CONNECTIONS \
-        ./rushmem run -n 4 ./stencil "$dir/chelsea.png" --steps 200 -o "$log.png"
-    check 'doctor, a job of 4 PEs on one GPU, MPS' 60 env -u CUDA_DEVICE_MAX_CONNECTIONS \
-        ./rushmem run -n 4 ./rushmem doctor --job
+    check 'stencil, 4 PEs as processes on one GPU, MPS' 60 "${launch[@]}" -n 4 "./${stencil[0]}" "${stencil[@]:1}"
+    check 'doctor, a job of 4 PEs on one GPU, MPS' 60 "${launch[@]}" -n 4 ./rushmem doctor --job
     echo quit | "$daemon" >/dev/null
     rm -rf "$log.mps"
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY RUSHMEM_GPUS

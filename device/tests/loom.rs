@@ -131,6 +131,12 @@ impl<const DEPTH: usize> Words for Queue<DEPTH> {
     }
 }
 
+/// A thread that posts once.
+fn poster<const DEPTH: usize>(q: &Arc<Queue<DEPTH>>, blocks: u64) -> thread::JoinHandle<()> {
+    let q = Arc::clone(q);
+    thread::spawn(move || q.post(blocks))
+}
+
 fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -144,12 +150,7 @@ fn what_is_announced_is_written_and_all_is_announced() {
     static RUNS: Count = Count::new(0);
     model(3, || {
         let q = Queue::<4>::new();
-        let posters: Vec<_> = [1, 2]
-            .map(|blocks| {
-                let q = Arc::clone(&q);
-                thread::spawn(move || q.post(blocks))
-            })
-            .into();
+        let posters = [1, 2].map(|blocks| poster(&q, blocks));
         let seen = q.execute(0);
         for poster in posters {
             poster.join().unwrap();
@@ -166,12 +167,7 @@ fn what_is_announced_is_written_and_all_is_announced() {
 fn three_posters_leave_nothing_unannounced() {
     model(2, || {
         let q = Queue::<4>::new();
-        let posters: Vec<_> = (0..2)
-            .map(|_| {
-                let q = Arc::clone(&q);
-                thread::spawn(move || q.post(1))
-            })
-            .collect();
+        let posters = [1, 1].map(|blocks| poster(&q, blocks));
         q.post(1);
         for poster in posters {
             poster.join().unwrap();
@@ -186,10 +182,7 @@ fn three_posters_leave_nothing_unannounced() {
 fn what_is_held_is_announced_when_the_batch_ends() {
     model(3, || {
         let q = Queue::<4>::new();
-        let poster = {
-            let q = Arc::clone(&q);
-            thread::spawn(move || q.post(1))
-        };
+        let poster = poster(&q, 1);
         q.hold(1);
         q.hold(1);
         sq::ring(&*q, 4, |now| q.ring(now));
@@ -218,12 +211,7 @@ fn a_full_queue_never_overwrites() {
 fn a_full_queue_is_shared() {
     model(1, || {
         let q = Queue::<2>::new();
-        let posters: Vec<_> = [1, 2]
-            .map(|blocks| {
-                let q = Arc::clone(&q);
-                thread::spawn(move || q.post(blocks))
-            })
-            .into();
+        let posters = [1, 2].map(|blocks| poster(&q, blocks));
         serve(&q, 3);
         for poster in posters {
             poster.join().unwrap();
@@ -236,12 +224,7 @@ fn a_full_queue_is_shared() {
 fn slots_come_round_before_the_bell_has_moved() {
     model(3, || {
         let q = Queue::<2>::new();
-        let posters: Vec<_> = (0..2)
-            .map(|_| {
-                let q = Arc::clone(&q);
-                thread::spawn(move || q.post(1))
-            })
-            .collect();
+        let posters = [1, 1].map(|blocks| poster(&q, blocks));
         let mut at = 0;
         while at == 0 {
             at = q.execute(0);

@@ -313,9 +313,7 @@ impl Site {
         };
         Ok(Arc::new(Native::new(options, self.on_node)))
     }
-}
 
-impl Site {
     /// The first of the processes that share a GPU says that they take turns on it.
     fn tell_of_turns(&self, gpu: u32, sharers: u32) {
         if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
@@ -359,7 +357,7 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
 }
 
 /// The GPU of each PE of this node, in turn, where so many were found.
-fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Vec<u32>> {
+pub(crate) fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Vec<u32>> {
     if found == 0 {
         return Ok(Vec::new());
     }

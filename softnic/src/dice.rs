@@ -11,7 +11,7 @@ const LONGEST: u64 = 1 << 20;
 
 impl Output {
     /// With this probability, a time of at most `longest` from now.
-    pub(crate) fn some_time(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
+    fn some_time(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
         self.rng.chance(probability).then(|| {
             self.stats.faults += 1;
             self.now + Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))

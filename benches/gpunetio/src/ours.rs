@@ -91,7 +91,7 @@ struct Words {
     control: HostBuffer,
     state: HostBuffer,
     segments: HostBuffer,
-    /// End and busy words of each QP.
+    /// Notes and busy words of each QP.
     notes: HostBuffer,
     /// A [`QpEntry`] for each PE, then how they are reached.
     table: HostBuffer,

@@ -42,10 +42,8 @@ pub enum Error {
     },
     /// MPS serves no more processes on the GPU.
     #[error(
-        "GPU {ordinal} takes no further process by MPS ({cause}): all on a GPU share {} hardware queues, of which this one asks \
-         for {queues}; set {CONNECTIONS} to {} divided by their number",
-        MPS_QUEUES,
-        MPS_QUEUES
+        "GPU {ordinal} takes no further process by MPS ({cause}): all on a GPU share {MPS_QUEUES} hardware queues, of which this one asks \
+         for {queues}; set {CONNECTIONS} to {MPS_QUEUES} divided by their number"
     )]
     MpsFull {
         /// The GPU.

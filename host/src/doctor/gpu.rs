@@ -1,5 +1,7 @@
 //! GPUs: their driver, and what kernels and NICs may do with them.
 
+use std::collections::BTreeSet;
+
 use super::check::{Check, Kind, Verdict};
 use super::host::{Gpu, Host};
 use super::{Needs, mib, pci};
@@ -61,22 +63,23 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
     if needs.rdma && !gpus.is_empty() {
         checks.push(doorbell(host));
     }
-    checks.extend(processes(gpus, needs.processes));
+    checks.extend(processes(gpus, &needs.gpus_of_processes));
     checks
 }
 
-/// Whether processes share a GPU, and how.
-fn processes(gpus: &[Gpu], processes: u32) -> Option<Check> {
-    let shared = processes as usize > gpus.len();
-    let found = format!("{processes} processes, and GPUs: {}", gpus.len());
-    match gpus.first()?.attributes.mps {
-        true => Some(TURNS.good("", "MPS serves them: they run side by side")),
-        false if shared => {
-            let advice = "start MPS: nvidia-cuda-mps-control -d; or run PEs as threads of one process (rushmem run --threads)";
-            Some(TURNS.bad("", Verdict::Slow, found, advice))
-        }
-        false => None,
+/// Whether processes share a GPU, and how: each has the one at its place in the list.
+fn processes(gpus: &[Gpu], of_processes: &[u32]) -> Option<Check> {
+    if gpus.first()?.attributes.mps {
+        return Some(TURNS.good("", "MPS serves them: they run side by side"));
     }
+    let used = of_processes.iter().collect::<BTreeSet<_>>().len();
+    if of_processes.len() == used {
+        return None;
+    }
+    let found = format!("{} processes, and GPUs: {used}", of_processes.len());
+    let advice =
+        "start MPS: nvidia-cuda-mps-control -d; or run PEs as threads of one process (rushmem run --threads)";
+    Some(TURNS.bad("", Verdict::Slow, found, advice))
 }
 
 fn driver(host: &Host, needs: &Needs) -> Check {

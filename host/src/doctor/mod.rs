@@ -18,7 +18,7 @@ mod system;
 mod tests;
 
 use crate::config::{Config, DeviceKind, HeapKind, Nic};
-use crate::job::queue_memory;
+use crate::job::{queue_memory, share_gpus};
 
 pub use self::check::{Check, Kind, Verdict};
 pub use self::explain::explain;
@@ -66,8 +66,8 @@ struct Needs {
     gpu: bool,
     /// There is a ConnectX, and the settings do not turn it down.
     rdma: bool,
-    /// PEs of this node that are processes; 0 if they are threads of one.
-    processes: u32,
+    /// The GPU of each PE of this node, where those are processes and not threads of one.
+    gpus_of_processes: Vec<u32>,
     /// Bytes of each heap.
     heap: u64,
     nics_per_pe: usize,
@@ -82,11 +82,18 @@ impl Needs {
             && host.cuda.as_ref().is_ok_and(|driver| !driver.gpus.is_empty());
         let heap = config.heap_bytes.0;
         let in_host = if on_gpu && config.heap != HeapKind::Host { 0 } else { heap };
+        // A list of GPUs that there are not is the job's to refuse.
+        let gpus_of_processes = match (config.local_pes, &host.cuda) {
+            (Some(pes), Ok(driver)) if on_gpu => {
+                share_gpus(config, driver.gpus.len() as u32, pes.get()).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
         let here = u64::from(config.local_pes.unwrap_or(config.pes).get());
         Needs {
             gpu: config.device == DeviceKind::Gpu,
             rdma: connectx && config.nic != Nic::Soft,
-            processes: config.local_pes.map_or(0, |pes| pes.get()),
+            gpus_of_processes,
             heap,
             nics_per_pe: config.nics_per_pe.get() as usize,
             host_memory: in_host.saturating_add(queue_memory(config)).saturating_mul(here),

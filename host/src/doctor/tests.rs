@@ -181,6 +181,13 @@ fn processes_that_mps_serves_may_share_a_gpu() {
 }
 
 #[test]
+fn processes_whose_kernels_run_natively_share_no_gpu() {
+    let mut made = crowded(false);
+    made.config.device = crate::config::DeviceKind::Native;
+    assert!(!made.checks().iter().any(|check| check.kind.id == "G8"));
+}
+
+#[test]
 fn a_machine_without_gpu_and_nic_lacks_nothing() {
     let checks = Made::laptop().checks();
     assert_eq!(said(&checks), [("G1", Verdict::Note), ("N1", Verdict::Note)], "{checks:#?}");

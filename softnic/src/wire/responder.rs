@@ -12,7 +12,6 @@ use crate::table::Table;
 use crate::target::{self, AtomicRequest, Origin, Place, Receive, Received, Refusal};
 use rushmem_mlx5::CqeOpcode;
 use std::collections::VecDeque;
-use std::time::Instant;
 
 /// Atomic results kept for requests that arrive again: at least as many as a peer may have in flight.
 const REPLAYS: usize = 256;
@@ -198,7 +197,7 @@ fn execute(
             }
             numbers = qp.attrs.packets(reth.len.into());
             qp.msn = qp.msn.wrapping_add(1);
-            qp.answer(Answer::Read { psn, reth, sent: 0, due: lateness(out) });
+            qp.answer(Answer::Read { psn, reth, sent: 0, due: out.lateness() });
         }
         (_, ext) => {
             let request = atomic_request(packet.bth.op, ext).ok_or(Refusal::Invalid)?;
@@ -208,7 +207,7 @@ fn execute(
             }
             qp.resp.replays.push_back((psn, old));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.answer(Answer::Atomic { psn, old, due: lateness(out) });
+            qp.answer(Answer::Atomic { psn, old, due: out.lateness() });
         }
     }
     qp.recv_psn = psn.plus(numbers);
@@ -218,11 +217,6 @@ fn execute(
         qp.answer(Answer::Ack { psn, syndrome: Syndrome::Ack });
     }
     Ok(())
-}
-
-/// When an answer is to go, if a fault delays it.
-fn lateness(out: &mut Output) -> Option<Instant> {
-    if out.meddles { out.lateness() } else { None }
 }
 
 /// Bytes of the longest message; longer ones would also leave too few packet numbers to tell old from new.

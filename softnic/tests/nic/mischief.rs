@@ -53,10 +53,6 @@ fn ends(nics: &[Nic], setup: Setup) -> (Pe, Pe) {
     pair(&nics[0], nics.last().expect("an adapter"), setup)
 }
 
-fn faults_of(nics: &[Nic]) -> u64 {
-    nics.iter().map(|nic| nic.stats().faults).sum()
-}
-
 fn set(raddr: u64, b: &Pe, value: u64) -> Wqe {
     Wqe::WriteInline { raddr, rkey: b.key, data: Inline::from_u64(value) }
 }
@@ -133,7 +129,8 @@ fn split_message(way: Way) {
 
 #[test]
 fn split_reads_and_writes_move_every_byte() {
-    for way in BOTH {
+    // Packets bring WRITEs in pieces, and READs as they are.
+    for (way, least) in [(Way::Within, 300), (Way::Wire, 150)] {
         let nics = way.nics(&Faults { split: 1.0, ..Faults::default() });
         let (mut a, b) = ends(&nics, Setup::default());
         let (rkey, lkey) = (b.key, a.key);
@@ -145,8 +142,8 @@ fn split_reads_and_writes_move_every_byte() {
             a.run(&Wqe::Read { raddr, rkey, laddr: 700_001, lkey, len: len as u32 });
             assert!(a.bytes(700_001, len as usize) == data, "{way:?}: READ of {len}");
         }
-        // Within an adapter READs are split, too.
-        assert!(faults_of(&nics) > 150, "{way:?}: {}", faults_of(&nics));
+        let faults: u64 = nics.iter().map(|nic| nic.stats().faults).sum();
+        assert!(faults > least, "{way:?}: {faults}");
     }
 }
 

@@ -48,10 +48,16 @@ struct Play {
     title: String,
 }
 
-impl Play {
-    fn new(test: &Test, cast: Cast, n_pes: u32, path: &str) -> Self {
-        Self { test: test.clone().with_bystanders(n_pes), cast, title: path.to_owned() + &cast.label(n_pes) }
+/// Each test with each of its casts, in a job of `n_pes` PEs.
+fn plays(tests: &[Test], n_pes: u32, path: &str, casts: impl Fn(&Test) -> Vec<Cast>) -> Vec<Play> {
+    let mut plays = Vec::new();
+    for test in tests {
+        for cast in casts(test) {
+            let title = path.to_owned() + &cast.label(n_pes);
+            plays.push(Play { test: test.clone().with_bystanders(n_pes), cast, title });
+        }
     }
+    plays
 }
 
 /// What the interpreter works with.
@@ -141,11 +147,7 @@ impl Memory {
 /// The job's: a test that cannot go on, such as one with a wait that does not end.
 pub fn run(path: &Path, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let job = Job::with_config(path.config(1)).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
-    let play = |test| {
-        let casts = Cast::on_path(test, path);
-        casts.into_iter().map(move |cast| Play::new(test, cast, path.pes, &path.title()))
-    };
-    let plays: Vec<Play> = tests.iter().flat_map(play).collect();
+    let plays = plays(tests, path.pes, &path.title(), |test| Cast::on_path(test, path));
     // All PEs have seen the same.
     Ok(job.run(|pe| play_all(pe, &plays, rounds))?.swap_remove(0))
 }
@@ -160,13 +162,7 @@ pub fn run_in(pe: &Pe, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
         let what = format!("{n_pes} PEs, and the tests have room for {ACTORS}");
         return Err(Error::Misuse { call: "litmus", what });
     }
-    let path = format!("{n_pes} PEs");
-    let play = |test| {
-        let casts = Cast::in_job(test, n_pes);
-        let path = &path;
-        casts.into_iter().map(move |cast| Play::new(test, cast, n_pes, path))
-    };
-    let plays: Vec<Play> = tests.iter().flat_map(play).collect();
+    let plays = plays(tests, n_pes, &format!("{n_pes} PEs"), |test| Cast::in_job(test, n_pes));
     play_all(pe, &plays, rounds)
 }
 

@@ -53,7 +53,7 @@ struct Tables {
     segments: usize,
     peers: usize,
     entries: usize,
-    /// Words of the queues.
+    /// Those of the queues.
     notes: usize,
     bytes: usize,
 }
