@@ -100,15 +100,15 @@ pub struct CtxParts {
     pub status: DevAddr,
     /// What tells this launch from the others of its queue; not 0.
     pub mark: u64,
-    /// Where the heap of PE `near_from` is mapped; those of the PEs after it follow, `near_stride` bytes apart.
-    pub near_base: DevAddr,
+    /// Where the heap of PE `p2p_from` is mapped; those of the PEs after it follow, `p2p_stride` bytes apart.
+    pub p2p_base: DevAddr,
     /// Bytes from one to the next.
-    pub near_stride: u64,
+    pub p2p_stride: u64,
     /// First of the near PEs: neighbours in number, this PE among them, whose heaps are mapped so. The place of its own is
     /// empty, since its memory is at `heap` already.
-    pub near_from: u32,
+    pub p2p_from: u32,
     /// Near PEs; 0 if this PE reaches not even its own memory by loads and stores.
-    pub near_count: u32,
+    pub p2p_count: u32,
     /// Bits of [`ctx_flags`].
     pub flags: u32,
     /// Teams that there can be at once, the predefined ones included.
@@ -126,8 +126,8 @@ pub struct CtxParts {
 impl CtxParts {
     /// True if `pe` is one of the near PEs. Of its own memory too the place is not in the window.
     #[inline(always)]
-    pub const fn is_near(&self, pe: u32) -> bool {
-        pe.wrapping_sub(self.near_from) < self.near_count
+    pub const fn is_p2p(&self, pe: u32) -> bool {
+        pe.wrapping_sub(self.p2p_from) < self.p2p_count
     }
 
     /// True if the heap has all of the `bytes` bytes from `offset` on.
@@ -142,9 +142,9 @@ impl CtxParts {
 pub mod ctx_flags {
     /// Atomics on heaps that are mapped may be this processor's own: nobody reaches these words through a NIC. Equal for
     /// all PEs of a job.
-    pub const DIRECT_ATOMICS: u32 = 1;
+    pub const P2P_ATOMICS: u32 = 1;
     /// All PEs of the job are near, and atomics are direct: nothing of this PE's goes through a NIC.
-    pub const ALL_NEAR: u32 = 2;
+    pub const P2P_ALL: u32 = 2;
     /// There are queues [`ON_GPU`](super::qp_flags::ON_GPU), whose doorbells come after a fence at GPU scope only.
     pub const GPU_QUEUES: u32 = 4;
     /// The launch knows memory of the host, by a segment.
@@ -201,7 +201,7 @@ pub const LOCAL_OFFSETS: u64 = 1 << 63;
 /// Set in [`CtxParts::status`] by what follows the failed launch, which then does not run again in a replayed graph.
 pub const SEALED: u64 = 1 << 63;
 
-/// How a PE is reached that is not [near](CtxParts::near_from).
+/// How a PE is reached that is not [near](CtxParts::p2p_from).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PeerDesc {
@@ -322,31 +322,31 @@ pub mod qp_flags {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpState {
     /// Blocks handed out.
-    pub reserved: Line,
+    pub reserved: CacheLine,
     /// Blocks known to have completed; 0 while the QP is not connected.
-    pub done: Line,
+    pub done: CacheLine,
     /// Blocks announced to the NIC, and who announces more: see [`Bell`](crate::sq::Bell).
-    pub bell: Line,
+    pub bell: CacheLine,
     /// 1 while some thread polls the CQ for all that wait.
-    pub poller: Line,
+    pub poller: CacheLine,
     /// CQ entries consumed; belongs to the holder of `poller`, as `done` does.
-    pub cq_next: Line,
+    pub cq_next: CacheLine,
     /// The [`Error`](crate::Error) code that ended this QP; 0 while it lives.
-    pub poison: Line,
+    pub poison: CacheLine,
     /// 1 once a thread has asked the host for the connection.
-    pub asked: Line,
+    pub asked: CacheLine,
     /// 1 once a thread has begun to fetch it.
-    pub fetched: Line,
+    pub fetched: CacheLine,
     /// Not 0 while a context owns the set (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
-    pub owner: Line,
+    pub owner: CacheLine,
     /// Not 0 if WQEs may be written that no doorbell has announced, see [`Batch`](crate::Batch): where some of them end.
-    pub held: Line,
+    pub held: CacheLine,
 }
 
 /// A word with a 128-byte line of its own.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub struct Line {
+pub struct CacheLine {
     /// The word.
     pub word: u64,
     /// Reserved, zero.
@@ -366,11 +366,11 @@ pub struct DeviceState {
     /// Reserved, zero.
     pub reserved: [u32; 27],
     /// Error records claimed.
-    pub records: Line,
+    pub records: CacheLine,
     /// Blocks that wait in the grid barrier.
-    pub grid_arrived: Line,
+    pub grid_arrived: CacheLine,
     /// Grid barriers completed.
-    pub grid_generation: Line,
+    pub grid_generation: CacheLine,
 }
 
 /// What a PE knows of a team that it is in, and the words of it that kernels update.
@@ -396,7 +396,7 @@ pub struct TeamDesc {
     /// Reserved, zero.
     pub reserved_2: [u64; 11],
     /// Whether it may be used, and how far it is: see [`team_word`].
-    pub word: Line,
+    pub word: CacheLine,
     /// The counters of its calls.
     pub counters: TeamCounters,
 }
@@ -534,7 +534,7 @@ pub struct ErrorRecord {
     pub block: u32,
     /// Thread in the block.
     pub thread: u32,
-    /// Line of the call site.
+    /// CacheLine of the call site.
     pub line: u32,
     /// Bytes used in `file`.
     pub file_len: u32,
@@ -568,7 +568,7 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, status),
         offset_of!(CtxParts, mark),
         offset_of!(CtxParts, mixed_from),
-        offset_of!(CtxParts, near_base),
+        offset_of!(CtxParts, p2p_base),
         offset_of!(CtxParts, flags),
         offset_of!(CtxParts, teams),
         size_of::<PeerDesc>(),
@@ -622,7 +622,7 @@ const _: () = {
     assert!(size_of::<CtxParts>() == 192);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(offset_of!(Connection, uar) == 16 && offset_of!(Connection, qpn) == 24);
-    assert!(size_of::<Line>() == 128);
+    assert!(size_of::<CacheLine>() == 128);
     assert!(offset_of!(DeviceState, records) == 128);
     assert!(size_of::<TeamDesc>() == 3 * 128);
     assert!(size_of::<ErrorRecord>() == 112);

@@ -7,9 +7,9 @@ use bytemuck::Pod;
 
 use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, ctx_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
+use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site, bad_pe, out_of_range, record, write_record};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
-use crate::home::Home;
 use crate::qp::Qp;
 use crate::segment;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
@@ -196,10 +196,10 @@ impl<S> Ctx<S> {
     /// `shmem_ptr`.
     #[inline(always)]
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
-        let base = match self.quick(pe, object.offset(), object.bytes()) {
+        let base = match self.p2p_addr(pe, object.offset(), object.bytes()) {
             Some(base) => base,
             None => {
-                let found = ptr_otherwise(Home::of(self), object.offset(), object.bytes(), pe);
+                let found = ptr_slow(CtxRef::of(self), object.offset(), object.bytes(), pe);
                 if found.0 == 0 {
                     return None;
                 }
@@ -220,7 +220,7 @@ impl<S> Ctx<S> {
     /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
-        pe < self.parts.n_pes && (pe == self.parts.pe || self.mapped::<u8>(pe, 0).is_some())
+        pe < self.parts.n_pes && (pe == self.parts.pe || self.peer_addr::<u8>(pe, 0).is_some())
     }
 
     /// The block's dynamic shared memory: as many `T` as fit in what the launch gave. Its first content is
@@ -233,12 +233,12 @@ impl<S> Ctx<S> {
         unsafe { View::new(base.cast(), len, self.parts.state) }
     }
 
-    /// A context that [`Home`] has found.
+    /// A context that [`CtxRef`] has found.
     ///
     /// # Safety
     /// As [`Ctx::from_parts`]; the sets exist, and `S` says who else uses them.
     #[inline(always)]
-    pub(crate) const unsafe fn from_home(parts: CtxParts) -> Self {
+    pub(crate) const unsafe fn from_ctx_ref(parts: CtxParts) -> Self {
         Self { parts, _sharing: PhantomData }
     }
 
@@ -298,16 +298,16 @@ impl<S> Ctx<S> {
     /// Where an object that takes `bytes` bytes from `offset` on is on `pe`, if its heap is near and has all of it: the way of
     /// almost all that goes to mapped memory, with one branch. Whoever gets nothing has everything to check.
     #[inline(always)]
-    pub(crate) fn quick<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+    pub(crate) fn p2p_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
         let p = &self.parts;
-        if p.is_near(pe) & p.has(offset, bytes) { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
+        if p.is_p2p(pe) & p.has(offset, bytes) { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
     }
 
     /// Where what lies at a checked offset is on a PE below `n_pes`, if its memory is mapped here.
     #[inline(always)]
-    pub(crate) fn mapped<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
+    pub(crate) fn peer_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
         let p = &self.parts;
-        if p.is_near(pe) && offset < p.heap_bytes {
+        if p.is_p2p(pe) && offset < p.heap_bytes {
             return Some(heap_of(p, pe).add(offset).ptr());
         }
         // SAFETY: the host filled a descriptor for each PE, and does not change them while kernels run.
@@ -322,17 +322,17 @@ impl<S> Ctx<S> {
         if there.0 != 0 { Some(there.ptr()) } else { None }
     }
 
-    /// As [`Ctx::mapped`], for atomics: if those on the memory are the processors'.
+    /// As [`Ctx::peer_addr`], for atomics: if those on the memory are the processors'.
     #[inline(always)]
-    pub(crate) fn mapped_for_atomics<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
-        if self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0 { self.mapped(pe, offset) } else { None }
+    pub(crate) fn peer_atomic_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
+        if self.parts.flags & ctx_flags::P2P_ATOMICS != 0 { self.peer_addr(pe, offset) } else { None }
     }
 
-    /// As [`Ctx::quick`], for atomics.
+    /// As [`Ctx::p2p_addr`], for atomics.
     #[inline(always)]
-    pub(crate) fn quick_atomic<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
-        let direct = self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0;
-        match self.quick(pe, offset, bytes) {
+    pub(crate) fn p2p_atomic_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+        let direct = self.parts.flags & ctx_flags::P2P_ATOMICS != 0;
+        match self.p2p_addr(pe, offset, bytes) {
             Some(p) if direct => Some(p),
             _ => None,
         }
@@ -340,21 +340,21 @@ impl<S> Ctx<S> {
 
     /// True if nothing goes through a NIC: the heap of every PE is mapped, and atomics are the processors'.
     #[inline(always)]
-    pub(crate) fn all_near(&self) -> bool {
-        self.parts.flags & ctx_flags::ALL_NEAR != 0
+    pub(crate) fn p2p_all(&self) -> bool {
+        self.parts.flags & ctx_flags::P2P_ALL != 0
     }
 
-    /// True if the heap of every PE is mapped, and atomics on it are the processors'. As [`Ctx::all_near`], but for what is
+    /// True if the heap of every PE is mapped, and atomics on it are the processors'. As [`Ctx::p2p_all`], but for what is
     /// not in the heaps; the same for all PEs as long as the job runs.
     #[inline(always)]
-    pub(crate) fn heaps_near(&self) -> bool {
-        self.parts.near_count == self.parts.n_pes && self.parts.flags & ctx_flags::DIRECT_ATOMICS != 0
+    pub(crate) fn p2p_heaps(&self) -> bool {
+        self.parts.p2p_count == self.parts.n_pes && self.parts.flags & ctx_flags::P2P_ATOMICS != 0
     }
 
-    /// Where what lies at a checked offset of the heap, not of a segment, is on a near PE: of [`Ctx::heaps_near`] every
+    /// Where what lies at a checked offset of the heap, not of a segment, is on a near PE: of [`Ctx::p2p_heaps`] every
     /// one. Parameters of the kernel only; nothing is read from memory.
     #[inline(always)]
-    pub(crate) fn near<T>(&self, pe: u32, offset: u64) -> *mut T {
+    pub(crate) fn p2p_heap_addr<T>(&self, pe: u32, offset: u64) -> *mut T {
         heap_of(&self.parts, pe).add(offset).ptr()
     }
 
@@ -369,7 +369,7 @@ impl<S> Ctx<S> {
         if p.has(object.offset(), object.bytes()) {
             return Ok(p.heap.add(object.offset()).ptr());
         }
-        let found = own_otherwise(Home::of(self), object.offset(), object.bytes());
+        let found = own_slow(CtxRef::of(self), object.offset(), object.bytes());
         if found.0 != 0 { Ok(found.ptr()) } else { Err(Error::OutOfRange) }
     }
 
@@ -531,7 +531,7 @@ fn mark_failed(status: DevAddr, mark: u64) {
 /// Where the heap of a near PE is. No branch: what is read in one only is not kept in registers.
 #[inline(always)]
 fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
-    let window = parts.near_base.0.wrapping_add(pe.wrapping_sub(parts.near_from) as u64 * parts.near_stride);
+    let window = parts.p2p_base.0.wrapping_add(pe.wrapping_sub(parts.p2p_from) as u64 * parts.p2p_stride);
     let own = parts.heap.0;
     DevAddr(if pe == parts.pe { own } else { window })
 }
@@ -540,8 +540,8 @@ fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn own_otherwise(home: Home, offset: u64, bytes: u64) -> DevAddr {
-    let ctx = home.ctx::<PerGpu>();
+fn own_slow(ctx_ref: CtxRef, offset: u64, bytes: u64) -> DevAddr {
+    let ctx = ctx_ref.ctx::<PerGpu>();
     match ctx.check_bytes(offset, bytes) {
         Ok(()) => segment::address(ctx.parts.segments, offset),
         Err(_) => DevAddr(0),
@@ -550,13 +550,13 @@ fn own_otherwise(home: Home, offset: u64, bytes: u64) -> DevAddr {
 
 /// Where the copy of an object on `pe` is that is not near; 0 if it is not mapped, or there is no such PE or object.
 #[inline(never)]
-fn ptr_otherwise(home: Home, offset: u64, bytes: u64, pe: u32) -> DevAddr {
-    let ctx = home.ctx::<PerGpu>();
+fn ptr_slow(ctx_ref: CtxRef, offset: u64, bytes: u64, pe: u32) -> DevAddr {
+    let ctx = ctx_ref.ctx::<PerGpu>();
     if pe >= ctx.parts.n_pes || !ctx.has(offset, bytes) {
         return DevAddr(0);
     }
     if pe == ctx.parts.pe {
         return DevAddr(ctx.address::<u8>(offset).addr() as u64);
     }
-    DevAddr(ctx.mapped::<u8>(pe, offset).map_or(0, |p| p.addr() as u64))
+    DevAddr(ctx.peer_addr::<u8>(pe, offset).map_or(0, |p| p.addr() as u64))
 }

@@ -20,13 +20,13 @@ pub trait Group: Copy + sealed::Sealed {
     fn sync(self);
     /// What the leader gave, for all threads of the group, with an OR over all votes; a barrier. There has been another one
     /// since the last such call.
-    fn cast_any(self, vote: bool, value: u64) -> (bool, u64);
+    fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64);
     /// What the leader gave, for all threads of the group; two barriers.
     #[inline(always)]
     #[track_caller]
     fn cast(self, value: u64) -> u64 {
         self.sync();
-        self.cast_any(false, value).1
+        self.broadcast_any(false, value).1
     }
     /// True in exactly one thread of the group.
     fn leader(self) -> bool {
@@ -34,10 +34,10 @@ pub trait Group: Copy + sealed::Sealed {
     }
     /// True in exactly one thread of the group: of a warp of its own, if there is one, so that what it does goes on beside
     /// what the leader does.
-    fn aide(self) -> bool {
+    fn helper_warp(self) -> bool {
         self.leader()
     }
-    /// What the aide gave, and what the leader or the aide gave, for all threads of the group; as [`Group::cast_any`].
+    /// What the helper_warp gave, and what the leader or the helper_warp gave, for all threads of the group; as [`Group::broadcast_any`].
     fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
     /// The same threads, for calls that need no barrier.
     #[inline(always)]
@@ -166,14 +166,14 @@ pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// As [`agree`], on what the leader has found; as [`Group::cast_any`].
+/// As [`agree`], on what the leader has found; as [`Group::broadcast_any`].
 ///
 /// # Errors
 /// As there.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
-    match group.cast_any(mine.is_err(), mine.unwrap_or(0)) {
+    match group.broadcast_any(mine.is_err(), mine.unwrap_or(0)) {
         (false, value) => Ok(value),
         (true, _) => mine.and(Err(Error::InGroup)),
     }
@@ -217,7 +217,7 @@ impl Group for Thread {
     #[inline(always)]
     fn sync(self) {}
     #[inline(always)]
-    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
+    fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64) {
         (vote, value)
     }
     #[inline(always)]
@@ -269,7 +269,7 @@ impl Group for Warp {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
+    fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let value = arch::shuffle(self.mask(), value, 0);
         (self.any(vote), value)
     }
@@ -280,7 +280,7 @@ impl Group for Warp {
     }
 }
 
-/// [`Group::cast_both`] of lanes of `mask` with the leader `first`, which is the aide too.
+/// [`Group::cast_both`] of lanes of `mask` with the leader `first`, which is the helper_warp too.
 #[inline(always)]
 #[track_caller]
 fn shuffle_both(mask: u32, one: Option<u64>, other: Option<u64>, first: u32) -> (u64, u64) {
@@ -340,7 +340,7 @@ impl Group for Tile {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
+    fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let value = arch::shuffle(self.mask(), value, self.first());
         (self.any(vote), value)
     }
@@ -372,12 +372,12 @@ impl<G: Group> Group for Ready<G> {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
-        self.0.cast_any(vote, value)
+    fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64) {
+        self.0.broadcast_any(vote, value)
     }
     #[inline(always)]
-    fn aide(self) -> bool {
-        self.0.aide()
+    fn helper_warp(self) -> bool {
+        self.0.helper_warp()
     }
     #[inline(always)]
     #[track_caller]
@@ -435,13 +435,13 @@ impl Group for Block {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_any(self, vote: bool, value: u64) -> (bool, u64) {
+    fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let one = if self.leader() { Some(value) } else { None };
         let (any, _, value) = arch::block_cast(None, one, || self.any(vote));
         (any, value)
     }
     #[inline(always)]
-    fn aide(self) -> bool {
+    fn helper_warp(self) -> bool {
         self.rank() == if self.size() > 32 { 32 } else { 0 }
     }
     #[inline(always)]

@@ -54,16 +54,15 @@ mod coll;
 mod context;
 mod copy;
 mod ctx;
+mod ctx_ref;
 mod error;
 mod exit;
 mod group;
 mod heap;
-mod home;
 pub mod info;
 pub mod kernel;
 mod lock;
 mod order;
-mod p2p;
 mod pending;
 mod post;
 mod qp;
@@ -78,6 +77,7 @@ mod strided;
 mod team;
 mod view;
 mod wait;
+mod wait_until;
 
 pub use batch::{Batch, Rings};
 pub use coll::{Bf16, Element, ElementKind, F16, Located, Parts, Reduce, Scan};
@@ -88,7 +88,6 @@ pub use group::{Block, Group, Ready, Thread, Tile, Warp};
 pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
 pub use lock::Lock;
 pub use order::FenceScope;
-pub use p2p::{Cmp, Words};
 pub use pending::Pending;
 pub use rma::Scalar;
 pub use shadow::Shadowed;
@@ -96,6 +95,7 @@ pub use sharing::{Exclusive, Held, PerBlock, PerGpu, Sharing};
 pub use signal::SignalOp;
 pub use team::Team;
 pub use view::{RemoteView, View};
+pub use wait_until::{Cmp, Words};
 
 /// What a kernel file imports.
 pub mod prelude {

@@ -1,6 +1,6 @@
 //! Locks among PEs, granted in the order of request.
 //!
-//! A queue of PEs (Mellor-Crummey and Scott): the lock's home, one of the PEs, has a word that says who asked last. Who asks
+//! A queue of PEs (Mellor-Crummey and Scott): the lock's ctx_ref, one of the PEs, has a word that says who asked last. Who asks
 //! swaps itself in there and finds its predecessor, tells it so, and waits for a word of its own memory; so a lock that many
 //! want costs each of them two messages and no polling of the network.
 
@@ -11,15 +11,15 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::Thread;
 use crate::heap::Sym;
-use crate::p2p::Cmp;
 use crate::sharing::Sharing;
+use crate::wait_until::Cmp;
 
 /// A lock, as an element of symmetric memory; all zero is free. PEs hold it, one thread of each at a time asks for it.
 /// OpenSHMEM 1.6 section 9.12.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Lock {
-    /// At its home: the PE that asked last, plus one; 0 if it is free.
+    /// At its ctx_ref: the PE that asked last, plus one; 0 if it is free.
     last: u64,
     /// Who asked after this PE, plus one.
     next: u64,
@@ -30,7 +30,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The PE that asked last and has not been served, or holds it: of the copy at the lock's home, which a host may read to
+    /// The PE that asked last and has not been served, or holds it: of the copy at the lock's ctx_ref, which a host may read to
     /// see who waits for whom. `None` in all other copies, and while the lock is free.
     pub fn last_to_ask(self) -> Option<u32> {
         self.last.checked_sub(1).map(|pe| pe as u32)
@@ -60,8 +60,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn set_lock(&self, lock: Sym<Lock>) -> Result {
-        let (me, home) = self.before_asking(lock)?;
-        let before = self.atomic_swap(lock.word(LAST), me, home)?;
+        let (me, ctx_ref) = self.before_asking(lock)?;
+        let before = self.atomic_swap(lock.word(LAST), me, ctx_ref)?;
         if before != 0 {
             // Only a PE asks, so its number fits.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
@@ -79,8 +79,8 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn test_lock(&self, lock: Sym<Lock>) -> Result<bool> {
-        let (me, home) = self.before_asking(lock)?;
-        let free = self.atomic_compare_swap(lock.word(LAST), 0, me, home)? == 0;
+        let (me, ctx_ref) = self.before_asking(lock)?;
+        let free = self.atomic_compare_swap(lock.word(LAST), 0, me, ctx_ref)? == 0;
         if free {
             self.taken(lock);
         }
@@ -116,7 +116,7 @@ impl<S: Sharing> Ctx<S> {
         (lock.offset() / 128).checked_rem(self.n_pes() as u64).unwrap_or(0) as u32
     }
 
-    /// Makes this PE's words those of one who begins to ask; its number plus one, and the home.
+    /// Makes this PE's words those of one who begins to ask; its number plus one, and the ctx_ref.
     #[inline(always)]
     #[track_caller]
     fn before_asking(&self, lock: Sym<Lock>) -> Result<(u64, u32)> {

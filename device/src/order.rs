@@ -18,9 +18,9 @@ use core::panic::Location;
 
 use crate::arch::{Cta, Gpu, Scope, Sys};
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::Result;
 use crate::group::{Group, Thread, agree};
-use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::view::View;
 
@@ -45,11 +45,11 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Result {
-        if self.all_near() {
+        if self.p2p_all() {
             Sys::fence();
             return Ok(());
         }
-        fence_otherwise::<S>(Home::of(self))
+        fence_slow::<S>(CtxRef::of(self))
     }
 
     /// Completes: everything posted through this context before, by whatever thread, is delivered and visible at
@@ -64,7 +64,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
-        if self.all_near() {
+        if self.p2p_all() {
             // The barrier before it makes it speak for all threads of the group, and the one after it tells them.
             if group.leader() {
                 Sys::release();
@@ -73,7 +73,7 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         Sys::fence();
-        flush_otherwise::<G, S>(group, Home::of(self))
+        flush_slow::<G, S>(group, CtxRef::of(self))
     }
 
     /// [`Ctx::fence`] for a group: covers what each of its threads issued before, and orders it before what any of them
@@ -98,7 +98,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn fence_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        if !self.all_near() && (self.parts_ref().n_sets > 1 || self.mapped::<u8>(pe, 0).is_some()) {
+        if !self.p2p_all() && (self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some()) {
             return self.quiet_pe(pe);
         }
         Sys::fence();
@@ -145,10 +145,10 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn flush<G: Group>(&self, group: G) -> Result {
         group.sync();
-        if self.all_near() {
+        if self.p2p_all() {
             return Ok(());
         }
-        flush_otherwise::<G, S>(group, Home::of(self))
+        flush_slow::<G, S>(group, CtxRef::of(self))
     }
 
     /// [`Ctx::flush`] towards one PE only, for one thread.
@@ -210,7 +210,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn in_one_queue(&self, pe: u32) -> Result {
-        let several = self.parts_ref().n_sets > 1 && !self.all_near();
+        let several = self.parts_ref().n_sets > 1 && !self.p2p_all();
         if several { self.quiet_pe(pe) } else { self.check_pe(pe) }
     }
 
@@ -218,7 +218,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn flushed(&self, pe: u32) -> Result {
-        if self.all_near() { Ok(()) } else { flush_pe_otherwise::<S>(Home::of(self), pe) }
+        if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
     /// Waits until all QPs of this context to `pe` have completed what was posted.
@@ -240,15 +240,15 @@ impl<S: Sharing> Ctx<S> {
 /// A [`Ctx::fence`] where not all goes to near PEs.
 #[inline(never)]
 #[track_caller]
-fn fence_otherwise<S: Sharing>(home: Home) -> Result {
-    let ctx = home.ctx::<S>();
+fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     let p = ctx.parts_ref();
     if p.n_sets > 1 {
         return ctx.quiet(Thread);
     }
     let mut pe = p.mixed_from;
     while pe < p.mixed_to {
-        if ctx.mapped::<u8>(pe, 0).is_some() {
+        if ctx.peer_addr::<u8>(pe, 0).is_some() {
             let qp = ctx.qp(pe);
             qp.wait(qp.last(), Location::caller())?;
         }
@@ -261,8 +261,8 @@ fn fence_otherwise<S: Sharing>(home: Home) -> Result {
 /// Waits until all QPs have completed what was posted; the threads of the group share them.
 #[inline(never)]
 #[track_caller]
-fn flush_otherwise<G: Group, S: Sharing>(group: G, home: Home) -> Result {
-    let ctx = home.ctx::<S>();
+fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     let mut mine = Ok(());
     let mut pe = group.rank();
     while pe < ctx.n_pes() {
@@ -275,6 +275,6 @@ fn flush_otherwise<G: Group, S: Sharing>(group: G, home: Home) -> Result {
 /// Waits until those to one PE have.
 #[inline(never)]
 #[track_caller]
-fn flush_pe_otherwise<S: Sharing>(home: Home, pe: u32) -> Result {
-    home.ctx::<S>().await_queues(pe)
+fn flush_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
+    ctx_ref.ctx::<S>().await_queues(pe)
 }

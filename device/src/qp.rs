@@ -257,7 +257,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Announces all before `end`, which this thread has written, and the lanes that have met it since.
     #[inline(always)]
     fn bell_alone(&self, link: Link, end: u64) {
-        if link.is_plain() { link.bell_alone(end) } else { bell_otherwise::<S>(self.entry, end) }
+        if link.is_plain() { link.bell_alone(end) } else { ring_doorbell_slow::<S>(self.entry, end) }
     }
 
     /// Rings for what a batch has held back, if anything. Who waits for WQEs does this first.
@@ -550,7 +550,7 @@ fn knocked<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
 
 /// As [`Qp::bell_alone`], wherever the queue is.
 #[inline(never)]
-fn bell_otherwise<S: Sharing>(entry: *mut QpEntry, end: u64) {
+fn ring_doorbell_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     qp.link(qp.depth()).bell_alone(end);

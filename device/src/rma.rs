@@ -22,10 +22,10 @@ use crate::abi::{DevAddr, QpEntry, ctx_flags};
 use crate::arch::{self, SysWord};
 use crate::copy::{copy_one, copy_part};
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
-use crate::home::Home;
 use crate::post::{Lanes, begin, post};
 use crate::qp::{Qp, Ticket};
 use crate::sharing::Sharing;
@@ -176,12 +176,12 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
-        if let Some(to) = self.quick(pe, dst.offset(), size_of::<T>() as u64) {
+        if let Some(to) = self.p2p_addr(pe, dst.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
             unsafe { arch::write(to, value) };
             return Ok(());
         }
-        p_otherwise::<S>(Home::of(self), dst.offset(), sealed::Sealed::word(value), size_of::<T>() as u32, pe)
+        p_slow::<S>(CtxRef::of(self), dst.offset(), sealed::Sealed::word(value), size_of::<T>() as u32, pe)
     }
 
     /// Reads one value of `pe`.
@@ -193,11 +193,11 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
-        if let Some(from) = self.quick(pe, src.offset(), size_of::<T>() as u64) {
+        if let Some(from) = self.p2p_addr(pe, src.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
             return Ok(unsafe { arch::read(from) });
         }
-        let (error, word) = g_otherwise::<S>(Home::of(self), src.offset(), size_of::<T>() as u32, pe);
+        let (error, word) = g_slow::<S>(CtxRef::of(self), src.offset(), size_of::<T>() as u32, pe);
         match Error::from_code(error) {
             Some(error) => Err(error),
             None => Ok(sealed::Sealed::from_word(word)),
@@ -219,7 +219,7 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        if let Some((there, here)) = self.quick_places(remote, local, pe) {
+        if let Some((there, here)) = self.p2p_operands(remote, local, pe) {
             let goes_on = G::READY && !complete;
             // SAFETY: both are inside of their heaps.
             unsafe {
@@ -233,10 +233,10 @@ impl<S: Sharing> Ctx<S> {
             }
             return Ok(None);
         }
-        if !self.is_far(remote, local, pe) {
-            let (home, there, here) = (Home::of(self), end_of(remote), end_of(local));
+        if !self.is_nic_peer(remote, local, pe) {
+            let (ctx_ref, there, here) = (CtxRef::of(self), end_of(remote), end_of(local));
             let (code, end) =
-                transfer_otherwise::<G, S>(group, home, direction, there, here, unit_of::<T>(), pe, complete);
+                transfer_slow::<G, S>(group, ctx_ref, direction, there, here, unit_of::<T>(), pe, complete);
             outcome(code)?;
             return Ok(if end != 0 { Some(Ticket(end)) } else { None });
         }
@@ -262,9 +262,9 @@ impl<S: Sharing> Ctx<S> {
     }
 
     /// Where the ends of a transfer are, `remote` first, if both lie in heaps, and that of `pe` is near: with one branch, as
-    /// [`Ctx::quick`].
+    /// [`Ctx::p2p_addr`].
     #[inline(always)]
-    pub(crate) fn quick_places<T: Pod>(
+    pub(crate) fn p2p_operands<T: Pod>(
         &self,
         remote: SymSlice<T>,
         local: SymSlice<T>,
@@ -274,24 +274,24 @@ impl<S: Sharing> Ctx<S> {
         let same = remote.len() == local.len();
         // Where the last byte may be: past the end of the heap, if the lengths differ.
         let bytes = if same { local.bytes() } else { u64::MAX };
-        let _: *mut T = self.quick(pe, last, bytes)?;
+        let _: *mut T = self.p2p_addr(pe, last, bytes)?;
         let p = self.parts_ref();
-        Some((self.near(pe, remote.offset()), p.heap.add(local.offset()).ptr()))
+        Some((self.p2p_heap_addr(pe, remote.offset()), p.heap.add(local.offset()).ptr()))
     }
 
     /// True if a transfer between heaps, whose arguments are right, goes through a NIC: the way of almost all that does, with
     /// one branch.
     #[inline(always)]
-    fn is_far<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
+    fn is_nic_peer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
         let (p, last) = (self.parts_ref(), remote.offset().max(local.offset()));
-        let far = !p.is_near(pe) && p.flags & ctx_flags::OTHERS_FAR != 0;
+        let far = !p.is_p2p(pe) && p.flags & ctx_flags::OTHERS_FAR != 0;
         pe < p.n_pes && far && p.has(last, local.bytes()) && remote.len() == local.len()
     }
 
     /// Where the ends of a transfer are whose arguments are right, if the memory of `pe` is mapped.
     #[inline(always)]
     pub(crate) fn places(&self, remote: End, local: End, pe: u32) -> Option<(*mut u8, *mut u8)> {
-        let there = self.mapped(pe, remote.0)?;
+        let there = self.peer_addr(pe, remote.0)?;
         Some((there, self.address(local.0)))
     }
 
@@ -325,9 +325,9 @@ impl<S: Sharing> Ctx<S> {
 #[inline(never)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
-fn transfer_otherwise<G: Group, S: Sharing>(
+fn transfer_slow<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     direction: Direction,
     remote: End,
     local: End,
@@ -335,7 +335,7 @@ fn transfer_otherwise<G: Group, S: Sharing>(
     pe: u32,
     complete: bool,
 ) -> (u32, u64) {
-    let ctx = home.ctx::<S>();
+    let ctx = ctx_ref.ctx::<S>();
     if !ctx.may_transfer(remote, local, size, pe) {
         let why = if group.leader() { ctx.check_transfer(remote, local, size, pe) } else { Ok(()) };
         return (refused(why) as u32, 0);
@@ -372,10 +372,10 @@ fn transfer_otherwise<G: Group, S: Sharing>(
 /// A [`Ctx::p`] of `bytes` bytes, which are in `word`, to what is not in the heap of a near PE.
 #[inline(never)]
 #[track_caller]
-fn p_otherwise<S: Sharing>(home: Home, offset: u64, word: u64, bytes: u32, pe: u32) -> Result {
-    let ctx = home.ctx::<S>();
+fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u32) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     ctx.check_word(offset, bytes as u64, pe)?;
-    if let Some(to) = ctx.mapped::<u8>(pe, offset) {
+    if let Some(to) = ctx.peer_addr::<u8>(pe, offset) {
         // SAFETY: inside of the peer's memory, which is mapped; whoever named an element there has aligned it.
         unsafe {
             match bytes {
@@ -401,13 +401,13 @@ fn p_otherwise<S: Sharing>(home: Home, offset: u64, word: u64, bytes: u32, pe: u
 /// A [`Ctx::g`] of `bytes` bytes of what is not in the heap of a near PE: an error's code, or 0 and the bytes.
 #[inline(never)]
 #[track_caller]
-fn g_otherwise<S: Sharing>(home: Home, offset: u64, bytes: u32, pe: u32) -> (u32, u64) {
-    let ctx = home.ctx::<S>();
+fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32, u64) {
+    let ctx = ctx_ref.ctx::<S>();
     if let Err(error) = ctx.check_word(offset, bytes as u64, pe) {
         return (error as u32, 0);
     }
-    if let Some(from) = ctx.mapped::<u8>(pe, offset) {
-        // SAFETY: as in `p_otherwise`.
+    if let Some(from) = ctx.peer_addr::<u8>(pe, offset) {
+        // SAFETY: as in `p_slow`.
         let word = unsafe {
             match bytes {
                 1 => arch::read(from) as u64,

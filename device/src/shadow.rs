@@ -10,8 +10,8 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym};
-use crate::p2p::Cmp;
 use crate::sharing::Sharing;
+use crate::wait_until::Cmp;
 
 /// A signal word and its shadow, as an element of symmetric memory.
 #[repr(C)]

@@ -10,10 +10,10 @@ use crate::amo::{Kind, Op, post_atomic, unwanted};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
-use crate::home::Home;
 use crate::post::{Lanes, begin, post};
 use crate::qp::Qp;
 use crate::rma::{Direction, End, MAX_MESSAGE, Unit, end_of, send, unit_of};
@@ -193,8 +193,8 @@ impl<S: Sharing> Ctx<S> {
         if !G::READY {
             group.sync();
         }
-        if self.all_near()
-            && let Some((there, here)) = self.quick_places(dst, src, pe)
+        if self.p2p_all()
+            && let Some((there, here)) = self.p2p_operands(dst, src, pe)
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
         {
             // SAFETY: both are inside of their heaps.
@@ -202,16 +202,16 @@ impl<S: Sharing> Ctx<S> {
             // It cannot fail, and the source has been read: nobody waits for the leader.
             return self.signalled(group, signal, op, value, pe);
         }
-        let (home, there, here) = (Home::of(self), end_of(dst), end_of(src));
+        let (ctx_ref, there, here) = (CtxRef::of(self), end_of(dst), end_of(src));
         let unit = unit_of::<T>();
-        announce_otherwise::<G, S>(group, home, there, here, unit, signal.offset(), op, value, pe, complete)
+        announce_slow::<G, S>(group, ctx_ref, there, here, unit, signal.offset(), op, value, pe, complete)
     }
 
     /// Changes a signal word. As a rule one thread of a warp does.
     #[inline(always)]
     #[track_caller]
     fn announce(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
-        let value = if op == SignalOp::Add { arch::lone(value) } else { value };
+        let value = if op == SignalOp::Add { arch::opaque(value) } else { value };
         self.posting(signal, op.kind(), value, pe)
     }
 
@@ -239,9 +239,9 @@ impl<S: Sharing> Ctx<S> {
 #[inline(never)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
-fn announce_otherwise<G: Group, S: Sharing>(
+fn announce_slow<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     dst: End,
     src: End,
     (size, align): Unit,
@@ -251,7 +251,7 @@ fn announce_otherwise<G: Group, S: Sharing>(
     pe: u32,
     complete: bool,
 ) -> Result {
-    let (ctx, word) = (home.ctx::<S>(), size_of::<Signal>() as u64);
+    let (ctx, word) = (ctx_ref.ctx::<S>(), size_of::<Signal>() as u64);
     if !(ctx.has(signal, word) && ctx.may_transfer(dst, src, size, pe)) {
         let mut why = Ok(());
         if group.leader() {
@@ -272,7 +272,7 @@ fn announce_otherwise<G: Group, S: Sharing>(
         let qp = ctx.atomic_qp(pe);
         let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
         let (entry, site) = (qp.entry(), Location::caller());
-        if ctx.mapped_for_atomics::<u64>(pe, signal).is_some() {
+        if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
             // The word's other atomics are the processors', and so is this one: once the data is there.
             let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
             if code != 0 { outcome(code) } else { ctx.announce(to, op, value, pe) }

@@ -89,7 +89,7 @@ impl<S: Sharing> Ctx<S> {
         let checked = if group.leader() { self.check_blocks(remote, local, pe) } else { Ok(()) };
         agree(group, checked)?;
         self.check_pe(pe)?;
-        if let Some(there) = self.mapped::<T>(pe, remote.whole.offset()) {
+        if let Some(there) = self.peer_addr::<T>(pe, remote.whole.offset()) {
             let here = self.address::<T>(local.whole.offset());
             // SAFETY: both were checked to be inside of their heaps.
             unsafe {

@@ -8,9 +8,9 @@ use super::{Amo, in_order};
 use crate::abi::qp_flags;
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Error, Result};
 use crate::heap::Sym;
-use crate::home::Home;
 use crate::rma::fetch;
 use crate::sharing::Sharing;
 
@@ -91,11 +91,12 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
-        let (home, at, Operands { value, mask, compare, compare_mask }) = (Home::of(self), word.offset(), o);
+        let (ctx_ref, at, Operands { value, mask, compare, compare_mask }) =
+            (CtxRef::of(self), word.offset(), o);
         let (error, found) = if size_of::<T>() == 8 {
-            masked::<S, 8>(home, at, kind, value, mask, compare, compare_mask, pe)
+            masked::<S, 8>(ctx_ref, at, kind, value, mask, compare, compare_mask, pe)
         } else {
-            masked::<S, 4>(home, at, kind, value, mask, compare, compare_mask, pe)
+            masked::<S, 4>(ctx_ref, at, kind, value, mask, compare, compare_mask, pe)
         };
         match Error::from_code(error) {
             Some(error) => Err(error),
@@ -110,7 +111,7 @@ impl<S: Sharing> Ctx<S> {
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 fn masked<S: Sharing, const WIDTH: usize>(
-    home: Home,
+    ctx_ref: CtxRef,
     offset: u64,
     kind: Masked,
     value: u64,
@@ -119,11 +120,11 @@ fn masked<S: Sharing, const WIDTH: usize>(
     compare_mask: u64,
     pe: u32,
 ) -> (u32, u64) {
-    let ctx = home.ctx::<S>();
+    let ctx = ctx_ref.ctx::<S>();
     if let Err(error) = ctx.check_word(offset, WIDTH as u64, pe) {
         return (error as u32, 0);
     }
-    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
+    if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
         let o = Operands { value, mask, compare, compare_mask };
         // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
         let old = unsafe {

@@ -20,10 +20,10 @@ use rushmem_mlx5::Wqe;
 use crate::abi::{qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
-use crate::home::Home;
 use crate::post::post;
 use crate::qp::{Qp, Ticket};
 use crate::rma::fetch;
@@ -468,15 +468,15 @@ impl<S: Sharing> Ctx<S> {
     fn fetching<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
         let (value, compare) = (value.bits(), compare.bits());
         let op = Op::<8> { kind, value, compare };
-        if let Some(p) = self.quick_atomic(pe, word.offset(), size_of::<T>() as u64) {
+        if let Some(p) = self.p2p_atomic_addr(pe, word.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             return Ok(unsafe { op.here(p) });
         }
-        let (home, at) = (Home::of(self), word.offset());
+        let (ctx_ref, at) = (CtxRef::of(self), word.offset());
         let (error, found) = if size_of::<T>() == 8 {
-            fetch_otherwise::<S, 8>(home, at, kind, value, compare, pe)
+            fetch_slow::<S, 8>(ctx_ref, at, kind, value, compare, pe)
         } else {
-            fetch_otherwise::<S, 4>(home, at, kind, value, compare, pe)
+            fetch_slow::<S, 4>(ctx_ref, at, kind, value, compare, pe)
         };
         match Error::from_code(error) {
             Some(error) => Err(error),
@@ -488,16 +488,16 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let value = value.bits();
-        if let Some(p) = self.quick_atomic::<T>(pe, word.offset(), size_of::<T>() as u64) {
+        if let Some(p) = self.p2p_atomic_addr::<T>(pe, word.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
             unsafe { Op::<8>::new(kind, value).apply(p) };
             return Ok(());
         }
-        let (home, at) = (Home::of(self), word.offset());
+        let (ctx_ref, at) = (CtxRef::of(self), word.offset());
         if size_of::<T>() == 8 {
-            post_otherwise::<S, 8>(home, at, kind, value, pe)
+            post_slow::<S, 8>(ctx_ref, at, kind, value, pe)
         } else {
-            post_otherwise::<S, 4>(home, at, kind, value, pe)
+            post_slow::<S, 4>(ctx_ref, at, kind, value, pe)
         }
     }
 }
@@ -505,16 +505,16 @@ impl<S: Sharing> Ctx<S> {
 /// An atomic whose result nobody wants, on a word that is not in the heap of a near PE.
 #[inline(never)]
 #[track_caller]
-fn post_otherwise<S: Sharing, const WIDTH: usize>(
-    home: Home,
+fn post_slow<S: Sharing, const WIDTH: usize>(
+    ctx_ref: CtxRef,
     offset: u64,
     kind: Kind,
     value: u64,
     pe: u32,
 ) -> Result {
-    let (ctx, op) = (home.ctx::<S>(), Op::<WIDTH>::new(kind, value));
+    let (ctx, op) = (ctx_ref.ctx::<S>(), Op::<WIDTH>::new(kind, value));
     ctx.check_word(offset, WIDTH as u64, pe)?;
-    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
+    if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
         // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
         unsafe { op.apply_bits(p) };
         return Ok(());
@@ -527,20 +527,20 @@ fn post_otherwise<S: Sharing, const WIDTH: usize>(
 /// the old value: plain words, or every kernel would get a stack.
 #[inline(never)]
 #[track_caller]
-fn fetch_otherwise<S: Sharing, const WIDTH: usize>(
-    home: Home,
+fn fetch_slow<S: Sharing, const WIDTH: usize>(
+    ctx_ref: CtxRef,
     offset: u64,
     kind: Kind,
     value: u64,
     compare: u64,
     pe: u32,
 ) -> (u32, u64) {
-    let (ctx, op) = (home.ctx::<S>(), Op::<WIDTH> { kind, value, compare });
+    let (ctx, op) = (ctx_ref.ctx::<S>(), Op::<WIDTH> { kind, value, compare });
     if let Err(error) = ctx.check_word(offset, WIDTH as u64, pe) {
         return (error as u32, 0);
     }
-    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
-        // SAFETY: as in `post_otherwise`.
+    if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
+        // SAFETY: as in `post_slow`.
         return (0, unsafe { op.here_bits(p) });
     }
     let qp = ctx.atomic_qp(pe);

@@ -10,10 +10,10 @@ use super::{Amo, AmoWord, Kind, Op, in_order};
 use crate::abi::qp_flags;
 use crate::arch;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::Result;
 use crate::group::Thread;
 use crate::heap::{Sym, SymSlice};
-use crate::home::Home;
 use crate::post::post;
 use crate::sharing::Sharing;
 
@@ -181,12 +181,12 @@ impl<S: Sharing> Ctx<S> {
         compare: T,
         pe: u32,
     ) -> Result {
-        let (home, to, at) = (Home::of(self), result.offset(), word.offset());
+        let (ctx_ref, to, at) = (CtxRef::of(self), result.offset(), word.offset());
         let (value, compare) = (value.bits(), compare.bits());
         if size_of::<T>() == 8 {
-            start::<S, 8>(home, to, at, kind, value, compare, pe)
+            start::<S, 8>(ctx_ref, to, at, kind, value, compare, pe)
         } else {
-            start::<S, 4>(home, to, at, kind, value, compare, pe)
+            start::<S, 4>(ctx_ref, to, at, kind, value, compare, pe)
         }
     }
 }
@@ -196,7 +196,7 @@ impl<S: Sharing> Ctx<S> {
 #[inline(never)]
 #[track_caller]
 fn start<S: Sharing, const WIDTH: usize>(
-    home: Home,
+    ctx_ref: CtxRef,
     result: u64,
     offset: u64,
     kind: Kind,
@@ -204,13 +204,13 @@ fn start<S: Sharing, const WIDTH: usize>(
     compare: u64,
     pe: u32,
 ) -> Result {
-    let (ctx, op) = (home.ctx::<S>(), Op::<WIDTH> { kind, value, compare });
+    let (ctx, op) = (ctx_ref.ctx::<S>(), Op::<WIDTH> { kind, value, compare });
     ctx.check_word(offset, WIDTH as u64, pe)?;
     // SAFETY: a result that the caller named, whatever it is of; it is checked as any.
     let at = ctx.own(unsafe { SymSlice::<Fetched<u64>>::from_raw(result, 1) })?;
     // SAFETY: of this PE's memory; the allocator aligned it.
     let (to, order) = unsafe { (&raw mut (*at).raw, &raw mut (*at).order) };
-    if let Some(p) = ctx.mapped_for_atomics::<u8>(pe, offset) {
+    if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
         // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics. The result as above.
         unsafe {
             arch::write(to, op.here_bits(p));

@@ -148,12 +148,12 @@ fn gather(mask: u32, value: u64) -> [u64; 32] {
 }
 
 /// The same value: see the GPU's.
-pub fn lone(value: u64) -> u64 {
+pub fn opaque(value: u64) -> u64 {
     value
 }
 
 /// The same value: see the GPU's.
-pub fn meanwhile(value: u64) -> u64 {
+pub fn overlap(value: u64) -> u64 {
     value
 }
 

@@ -125,7 +125,7 @@ pub fn block_cast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -
 /// The same value, of which the assembler does not know that it is the same for all lanes. An addend that is would be added up
 /// over the warp first, by a dozen instructions that wait for each other: too many where one thread adds.
 #[inline(always)]
-pub fn lone(value: u64) -> u64 {
+pub fn opaque(value: u64) -> u64 {
     let v;
     // SAFETY: arithmetic with a special register: a block has 1024 threads at most.
     unsafe {
@@ -137,7 +137,7 @@ pub fn lone(value: u64) -> u64 {
 
 /// The same value, which is there before what follows: it is made while what was asked for before is on its way.
 #[inline(always)]
-pub fn meanwhile(value: u64) -> u64 {
+pub fn overlap(value: u64) -> u64 {
     let v;
     // SAFETY: a copy of a register.
     unsafe {

@@ -23,17 +23,17 @@ use crate::abi::{TeamDesc, team_word, team_words};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
-use crate::home::Home;
-use crate::p2p::Cmp;
 use crate::sharing::Sharing;
 use crate::signal::SignalOp;
 use crate::team::Team;
 use crate::wait::Watch;
+use crate::wait_until::Cmp;
 
-use super::hold::{ask, give, granted};
+use super::team_lock::{check_locked, try_lock, unlock};
 
 /// What a member says in a meeting when its own arguments are wrong.
 pub(super) const WRONG: u32 = u32::MAX >> 1;
@@ -46,7 +46,7 @@ const DIFFER: u32 = 1 << 31;
 #[derive(Clone, Copy)]
 pub(crate) struct Call<G, S> {
     pub(crate) group: G,
-    pub(crate) home: Home,
+    pub(crate) ctx_ref: CtxRef,
     desc: *mut TeamDesc,
     /// Heap offset of the team's words.
     words: u64,
@@ -61,17 +61,17 @@ impl<G: Group, S: Sharing> Call<G, S> {
     /// Takes the team for this group. [`Call::end`] gives it back.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn begin(group: G, home: Home, team: Team) -> Result<Self> {
+    pub(crate) fn begin(group: G, ctx_ref: CtxRef, team: Team) -> Result<Self> {
         group.sync();
-        let taken = if group.leader() { take_team::<S>(home, team) } else { Ok(()) };
+        let taken = if group.leader() { take_team::<S>(ctx_ref, team) } else { Ok(()) };
         agree(group, taken)?;
-        let ctx = home.ctx::<S>();
+        let ctx = ctx_ref.ctx::<S>();
         let Some(desc) = ctx.team_desc(team) else { return Err(Error::InGroup) };
         let p = ctx.parts_ref();
         let words = p.team_words + p.team_bytes * team.slot() as u64;
         // SAFETY: the host made it; it does not change while the team is one.
         let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
-        Ok(Self { group, home, desc, words, n, me, _sharing: PhantomData })
+        Ok(Self { group, ctx_ref, desc, words, n, me, _sharing: PhantomData })
     }
 
     /// Ends the call.
@@ -89,10 +89,10 @@ impl<G: Group, S: Sharing> Call<G, S> {
     /// leader found wrong with its own arguments: then no member proceeds.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn meet(self, said: u32, mine: Result) -> Result {
+    pub(crate) fn meet(self, call_hash: u32, mine: Result) -> Result {
         self.group.sync();
         let met = if self.group.leader() {
-            meet::<S>(self.home, self.desc, self.words, said, mine)
+            meet::<S>(self.ctx_ref, self.desc, self.words, call_hash, mine)
         } else {
             Ok(())
         };
@@ -116,21 +116,21 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[track_caller]
     pub(crate) fn deliver(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
         let signal = self.words + team_words::MESSAGES;
-        deliver::<G, S>(self.group, self.home, self.pe(member), dst, src, bytes, signal)
+        deliver::<G, S>(self.group, self.ctx_ref, self.pe(member), dst, src, bytes, signal)
     }
 
     /// Starts to copy `bytes` from `src` of a member to `dst` of this PE.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fetch(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
-        fetch::<G, S>(self.group, self.home, self.pe(member), dst, src, bytes)
+        fetch::<G, S>(self.group, self.ctx_ref, self.pe(member), dst, src, bytes)
     }
 
     /// Waits until what this PE has delivered and fetched is complete.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn settle(self) -> Result {
-        settle::<G, S>(self.group, self.home, self.desc)
+        settle::<G, S>(self.group, self.ctx_ref, self.desc)
     }
 
     /// Waits for this many messages.
@@ -138,7 +138,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[track_caller]
     pub(crate) fn take(self, messages: u64) -> Result {
         let took = if self.group.leader() {
-            take_messages::<S>(self.home, self.desc, self.words, messages)
+            take_messages::<S>(self.ctx_ref, self.desc, self.words, messages)
         } else {
             Ok(())
         };
@@ -149,7 +149,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn copy(self, dst: u64, src: u64, bytes: u64) {
-        let ctx = self.home.ctx::<S>();
+        let ctx = self.ctx_ref.ctx::<S>();
         // SAFETY: the call has checked its arguments.
         unsafe { copy_bytes(self.group, ctx.address(dst), ctx.address(src), bytes) };
         self.group.sync();
@@ -158,10 +158,10 @@ impl<G: Group, S: Sharing> Call<G, S> {
     /// Heap offset of the part of the team's scratch that these calls have, and its bytes.
     #[inline(always)]
     pub(crate) fn scratch(self) -> (u64, u64) {
-        let ctx = self.home.ctx::<S>();
+        let ctx = self.ctx_ref.ctx::<S>();
         let (offset, bytes) = scratch_of(&ctx);
         // The first half is what others write to.
-        let theirs = if ctx.heaps_near() { bytes / 2 } else { 0 };
+        let theirs = if ctx.p2p_heaps() { bytes / 2 } else { 0 };
         (self.words + offset + theirs, bytes - theirs)
     }
 
@@ -176,11 +176,11 @@ impl<G: Group, S: Sharing> Call<G, S> {
                 let to = self.after(k);
                 let at = self.words + value_at(self.n_pes(), self.me);
                 if told.is_ok() {
-                    told = tell::<S>(self.home, self.pe(to), at, mine(to));
+                    told = tell::<S>(self.ctx_ref, self.pe(to), at, mine(to));
                 }
                 k += 1;
             }
-            if told.is_ok() { await_values::<S>(self.home, self.words, self.n, self.me) } else { told }
+            if told.is_ok() { await_values::<S>(self.ctx_ref, self.words, self.n, self.me) } else { told }
         } else {
             Ok(())
         };
@@ -189,13 +189,13 @@ impl<G: Group, S: Sharing> Call<G, S> {
 
     #[inline(always)]
     fn n_pes(self) -> u32 {
-        self.home.ctx::<S>().n_pes()
+        self.ctx_ref.ctx::<S>().n_pes()
     }
 
     /// What another member has told this one.
     #[inline(always)]
     pub(crate) fn heard(self, member: u32) -> (u64, u64) {
-        let ctx = self.home.ctx::<S>();
+        let ctx = self.ctx_ref.ctx::<S>();
         let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), member));
         // SAFETY: words of the runtime's own in this PE's heap, aligned; nobody writes them until the next call.
         unsafe { (u64::load_acquire(at) - 1, u64::load_acquire(at.add(1)) - 1) }
@@ -206,7 +206,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[track_caller]
     pub(crate) fn forget(self) {
         self.group.sync();
-        let ctx = self.home.ctx::<S>();
+        let ctx = self.ctx_ref.ctx::<S>();
         let mut i = self.group.rank();
         while i < self.n {
             let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), i));
@@ -225,7 +225,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[track_caller]
     pub(crate) fn arrive(self) -> Result {
         let arrived =
-            if self.group.leader() { arrive::<S>(self.home, self.desc, self.words) } else { Ok(()) };
+            if self.group.leader() { arrive::<S>(self.ctx_ref, self.desc, self.words) } else { Ok(()) };
         agree(self.group, arrived)
     }
 
@@ -233,22 +233,25 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_arrivals(self) -> Result {
-        let came =
-            if self.group.leader() { await_arrivals::<S>(self.home, self.desc, self.words) } else { Ok(()) };
+        let came = if self.group.leader() {
+            await_arrivals::<S>(self.ctx_ref, self.desc, self.words)
+        } else {
+            Ok(())
+        };
         agree(self.group, came)
     }
 
     /// What a member says about the step `kind` with these arguments.
     #[inline(always)]
-    pub(crate) fn says(self, kind: u32, arguments: [u64; 4]) -> u32 {
+    pub(crate) fn call_hash(self, kind: u32, arguments: [u64; 4]) -> u32 {
         // SAFETY: the host made it; it does not change while the team is one.
-        says(unsafe { (*self.desc).generation }, kind, arguments)
+        call_hash(unsafe { (*self.desc).generation }, kind, arguments)
     }
 }
 
 /// What a member of the team with this generation says about the step `kind` with these arguments.
 #[inline(always)]
-pub(super) fn says(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
+pub(super) fn call_hash(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
     let [a, b, c, d] = arguments;
     // The upper bits of a sum of products: none of them waits for another.
     let sum = ((generation as u64) << 32 | kind as u64)
@@ -316,17 +319,17 @@ fn span(offset: u64, bytes: u64) -> SymSlice<u8> {
 
 #[inline(never)]
 #[track_caller]
-fn take_team<S: Sharing>(home: Home, team: Team) -> Result {
-    let ctx = home.ctx::<S>();
+fn take_team<S: Sharing>(ctx_ref: CtxRef, team: Team) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     let Some(desc) = ctx.team_entry(team) else {
         let d = Detail { found: team.slot() as u64, wanted: team.generation() as u64, ..Detail::NONE };
         return Err(ctx.fail(Error::BadTeam, d));
     };
     // SAFETY: the host made the entry. The fence: the counters are as the last group left them.
     unsafe {
-        let word = ask(desc);
+        let word = try_lock(desc);
         let generation = arch::read(&raw const (*desc).generation);
-        granted(ctx.parts_ref().state, desc, generation, word, team)?;
+        check_locked(ctx.parts_ref().state, desc, generation, word, team)?;
     }
     Gpu::fence();
     Ok(())
@@ -338,7 +341,7 @@ fn give_team(desc: *mut TeamDesc, result: Result) {
     unsafe {
         let number = Gpu::load_relaxed(&raw const (*desc).word.word) >> team_word::SHIFT;
         Gpu::fence();
-        give(desc, number, result);
+        unlock(desc, number, result);
     }
 }
 
@@ -371,17 +374,23 @@ fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
 
 #[inline(never)]
 #[track_caller]
-fn meet<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, said: u32, mine: Result) -> Result {
-    let (ctx, site) = (home.ctx::<S>(), Location::caller());
+fn meet<S: Sharing>(
+    ctx_ref: CtxRef,
+    desc: *mut TeamDesc,
+    words: u64,
+    call_hash: u32,
+    mine: Result,
+) -> Result {
+    let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
     // SAFETY: the group has the team, and this is its leader.
     let (number, n, me) = unsafe { (next_meeting(desc), (*desc).n_pes, (*desc).my_pe) };
     // What the group stored before is there for who gets it afterwards.
     Sys::fence();
-    let said = if mine.is_err() { WRONG } else { said };
-    let known = if n <= MOST || ctx.heaps_near() {
-        tell_all(&ctx, desc, words, number, said, site)?
+    let call_hash = if mine.is_err() { WRONG } else { call_hash };
+    let known = if n <= MOST || ctx.p2p_heaps() {
+        tell_all(&ctx, desc, words, number, call_hash, site)?
     } else {
-        in_rounds(&ctx, desc, words, number, said, site)?
+        in_rounds(&ctx, desc, words, number, call_hash, site)?
     };
     mine?;
     if known & DIFFER == 0 {
@@ -402,7 +411,7 @@ fn tell_all<S: Sharing>(
     desc: *mut TeamDesc,
     words: u64,
     number: u64,
-    said: u32,
+    call_hash: u32,
     site: Site,
 ) -> Result<u32> {
     // SAFETY: the host made it.
@@ -411,10 +420,10 @@ fn tell_all<S: Sharing>(
     let mut k = 1;
     while k < n {
         let to = pe_of(desc, wrapped(me + k, n));
-        ctx.signal_op(word(at(me)), SignalOp::Set, number << 32 | said as u64, to)?;
+        ctx.signal_op(word(at(me)), SignalOp::Set, number << 32 | call_hash as u64, to)?;
         k += 1;
     }
-    let (mut known, mut member) = (said, 0);
+    let (mut known, mut member) = (call_hash, 0);
     while member < n {
         if member != me {
             let theirs = await_number(ctx, at(member), number as u32, pe_of(desc, member), site)?;
@@ -439,13 +448,13 @@ fn in_rounds<S: Sharing>(
     desc: *mut TeamDesc,
     words: u64,
     number: u64,
-    said: u32,
+    call_hash: u32,
     site: Site,
 ) -> Result<u32> {
     // SAFETY: the host made it.
     let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
     let set = words + team_words::IN_ROUNDS + (number & 1) * (team_words::ROUNDS as u64 * 8);
-    let (mut known, mut round) = (said, 0);
+    let (mut known, mut round) = (call_hash, 0);
     while round < team_words::ROUNDS && 1u64 << round < n as u64 {
         let step = 1u32 << round;
         let (to, from) = (wrapped(me + step, n), wrapped(me + n - step, n));
@@ -487,7 +496,7 @@ fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, sit
 #[track_caller]
 fn deliver<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     pe: u32,
     dst: u64,
     src: u64,
@@ -495,13 +504,13 @@ fn deliver<G: Group, S: Sharing>(
     signal: u64,
 ) -> Result {
     let (dst, src) = (span(dst, bytes), span(src, bytes));
-    home.ctx::<S>().put_signal_nbi(group, dst, src, word(signal), SignalOp::Add, 1, pe)
+    ctx_ref.ctx::<S>().put_signal_nbi(group, dst, src, word(signal), SignalOp::Add, 1, pe)
 }
 
 #[inline(never)]
 #[track_caller]
-fn fetch<G: Group, S: Sharing>(group: G, home: Home, pe: u32, dst: u64, src: u64, bytes: u64) -> Result {
-    home.ctx::<S>().get_nbi(group, span(dst, bytes), span(src, bytes), pe)
+fn fetch<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, pe: u32, dst: u64, src: u64, bytes: u64) -> Result {
+    ctx_ref.ctx::<S>().get_nbi(group, span(dst, bytes), span(src, bytes), pe)
 }
 
 /// Starts to copy `bytes` from `src` of this PE to `dst` of another, without a message.
@@ -509,19 +518,19 @@ fn fetch<G: Group, S: Sharing>(group: G, home: Home, pe: u32, dst: u64, src: u64
 #[track_caller]
 pub(crate) fn place<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     pe: u32,
     dst: u64,
     src: u64,
     bytes: u64,
 ) -> Result {
-    home.ctx::<S>().put_nbi(group, span(dst, bytes), span(src, bytes), pe)
+    ctx_ref.ctx::<S>().put_nbi(group, span(dst, bytes), span(src, bytes), pe)
 }
 
 #[inline(never)]
 #[track_caller]
-fn settle<G: Group, S: Sharing>(group: G, home: Home, desc: *mut TeamDesc) -> Result {
-    let (ctx, site) = (home.ctx::<S>(), Location::caller());
+fn settle<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, desc: *mut TeamDesc) -> Result {
+    let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
     // SAFETY: the group has the team.
     let n = unsafe { (*desc).n_pes };
     let mut mine = Ok(());
@@ -540,7 +549,7 @@ fn settle<G: Group, S: Sharing>(group: G, home: Home, desc: *mut TeamDesc) -> Re
 
 #[inline(never)]
 #[track_caller]
-fn take_messages<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, messages: u64) -> Result {
+fn take_messages<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64, messages: u64) -> Result {
     // SAFETY: the group has the team, so that its leader alone touches the counter.
     let wanted = unsafe {
         let counter = &raw mut (*desc).counters.taken;
@@ -548,7 +557,7 @@ fn take_messages<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, messag
         Gpu::store_relaxed(counter, wanted);
         wanted
     };
-    let ctx = home.ctx::<S>();
+    let ctx = ctx_ref.ctx::<S>();
     // What others wait for must not be held back, even if nothing is waited for here.
     ctx.submit_held();
     ctx.await_word(word(words + team_words::MESSAGES), Cmp::Ge, wanted).map(|_| ())
@@ -557,16 +566,16 @@ fn take_messages<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64, messag
 /// Two numbers for another member: at its end each is one more, since 0 says that none has come.
 #[inline(never)]
 #[track_caller]
-fn tell<S: Sharing>(home: Home, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {
-    let ctx = home.ctx::<S>();
+fn tell<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     ctx.signal_op(word(at), SignalOp::Set, a + 1, pe)?;
     ctx.signal_op(word(at + 8), SignalOp::Set, b + 1, pe)
 }
 
 #[inline(never)]
 #[track_caller]
-fn await_values<S: Sharing>(home: Home, words: u64, n: u32, me: u32) -> Result {
-    let ctx = home.ctx::<S>();
+fn await_values<S: Sharing>(ctx_ref: CtxRef, words: u64, n: u32, me: u32) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     ctx.submit_held();
     let mut member = 0;
     while member < n {
@@ -582,8 +591,8 @@ fn await_values<S: Sharing>(home: Home, words: u64, n: u32, me: u32) -> Result {
 
 #[inline(never)]
 #[track_caller]
-fn arrive<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64) -> Result {
-    let ctx = home.ctx::<S>();
+fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     // SAFETY: the group has the team, so that its leader alone touches the counters.
     let (n, me) = unsafe {
         let arrivals = &raw mut (*desc).counters.arrivals;
@@ -606,8 +615,8 @@ fn arrive<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64) -> Result {
 
 #[inline(never)]
 #[track_caller]
-fn await_arrivals<S: Sharing>(home: Home, desc: *mut TeamDesc, words: u64) -> Result {
-    let ctx = home.ctx::<S>();
+fn await_arrivals<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
     // SAFETY: as above.
     let wanted = unsafe {
         let waits = &raw mut (*desc).counters.waits;

@@ -30,10 +30,16 @@ fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
 /// said what was `said`; the lanes stay together. An error's code, or 0, and what was there.
 #[inline(always)]
 #[track_caller]
-pub(super) fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (u32, u64) {
+pub(super) fn await_word(
+    state: DevAddr,
+    comes: bool,
+    at: *const u64,
+    number: u64,
+    call_hash: u32,
+) -> (u32, u64) {
     let is_it = |found| has_number(found, number);
-    let found = glance(|| word_at(at, comes, number, said), is_it);
-    let met = if is_it(found) { (0, found) } else { await_longer(state, comes, at, number, said) };
+    let found = glance(|| word_at(at, comes, number, call_hash), is_it);
+    let met = if is_it(found) { (0, found) } else { await_longer(state, comes, at, number, call_hash) };
     Sys::acquire();
     met
 }
@@ -42,15 +48,15 @@ pub(super) fn await_word(state: DevAddr, comes: bool, at: *const u64, number: u6
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn await_longer(state: DevAddr, comes: bool, at: *const u64, number: u64, said: u32) -> (u32, u64) {
-    until(state, None, || word_at(at, comes, number, said), |found| has_number(found, number))
+fn await_longer(state: DevAddr, comes: bool, at: *const u64, number: u64, call_hash: u32) -> (u32, u64) {
+    until(state, None, || word_at(at, comes, number, call_hash), |found| has_number(found, number))
 }
 
 #[inline(always)]
-fn word_at(at: *const u64, comes: bool, number: u64, said: u32) -> u64 {
+fn word_at(at: *const u64, comes: bool, number: u64, call_hash: u32) -> u64 {
     // SAFETY: a word of the runtime's own in this PE's heap, aligned.
     let found = unsafe { Sys::load_relaxed(at) };
-    if comes { found } else { number << 32 | said as u64 }
+    if comes { found } else { number << 32 | call_hash as u64 }
 }
 
 #[inline(always)]

@@ -5,7 +5,7 @@
 //! again at once. All of them call with the same arguments, but for sources that only they read.
 //!
 //! Every call has a meeting, in which the members prove to each other that they mean the same call (see
-//! [`call`], and [`near`] where nothing goes through a NIC). So nobody writes to a destination of another's before that one has
+//! [`call`], and [`p2p`] where nothing goes through a NIC). So nobody writes to a destination of another's before that one has
 //! come, and a member that differs is an error of all of them, which leaves the team as usable as before; the destinations hold
 //! anything then. The result is complete, and sources and destinations may be reused, when a call returns. Zero elements are
 //! legal, and so is a team of one. [`Ctx::alltoall_ll`](crate::Ctx::alltoall_ll) alone does without meetings.
@@ -18,21 +18,21 @@
 //! | `reduce`, `sum_scan` | every member's destination | the same memory |
 //! | `reduce_scatter` | every member's destination | the destination may be this member's part of the source |
 
+mod alltoall_ll;
 mod call;
 mod element;
-mod flight;
 mod fold;
 mod grid;
 mod half;
-mod hold;
 mod ll;
 mod meeting;
-mod near;
+mod p2p;
+mod p2p_team;
 mod reduce;
 mod spread;
 mod strided;
 mod sync;
-mod ways;
+mod team_lock;
 
 pub use element::{Element, ElementKind, Located, Reduce, Scan};
 pub use half::{Bf16, F16};

@@ -6,15 +6,15 @@ use super::call::Call;
 use super::element::{Element, Reduce, Scan, is_defined, log_size};
 use super::fold::{Members, Row, fold};
 use super::kind;
-use super::near;
+use super::p2p;
+use super::p2p_team::P2pTeam;
 use super::spread::{Span, check_equal, check_spans, span_of};
-use super::ways::Ways;
 use crate::abi::DevAddr;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::Group;
 use crate::heap::SymSlice;
-use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -56,9 +56,9 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
-        match Ways::to(self, team, both(dst, src)) {
-            Some(w) => near::reduce(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src),
-            None => reduce::<G, S>(group, Home::of(self), team, what, dst, src),
+        match P2pTeam::to(self, team, both(dst, src)) {
+            Some(w) => p2p::reduce(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src),
+            None => reduce::<G, S>(group, CtxRef::of(self), team, what, dst, src),
         }
     }
 
@@ -98,11 +98,11 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (what, dst, src) = (What { op, kind }, span_of(dst), span_of(src));
-        match Ways::to(self, team, both(dst, src)) {
+        match P2pTeam::to(self, team, both(dst, src)) {
             Some(w) => {
-                near::reduce_scatter(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src)
+                p2p::reduce_scatter(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, what, dst, src)
             }
-            None => reduce_scatter::<G, S>(group, Home::of(self), team, what, dst, src),
+            None => reduce_scatter::<G, S>(group, CtxRef::of(self), team, what, dst, src),
         }
     }
 
@@ -124,7 +124,7 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let kind = T::KIND as u32;
-        scan::<G, S>(group, Home::of(self), team, which as u32, kind, span_of(dst), span_of(src))
+        scan::<G, S>(group, CtxRef::of(self), team, which as u32, kind, span_of(dst), span_of(src))
     }
 
     /// [`Ctx::sum_scan`] with its kind ([`Scan`]) and type as numbers, as [`Ctx::reduce_bytes`].
@@ -142,7 +142,7 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<u8>,
         src: SymSlice<u8>,
     ) -> Result {
-        scan::<G, S>(group, Home::of(self), team, which, kind, span_of(dst), span_of(src))
+        scan::<G, S>(group, CtxRef::of(self), team, which, kind, span_of(dst), span_of(src))
     }
 }
 
@@ -223,7 +223,7 @@ fn combine<G: Group, S: Sharing>(
         k += 1;
     }
     call.settle()?;
-    let ctx = call.home.ctx::<S>();
+    let ctx = call.ctx_ref.ctx::<S>();
     let at = |offset: u64| ctx.address::<u8>(offset).addr() as u64;
     let from = Row { own: at(own), first: at(scratch), step: piece };
     let to = Row { own: at(out.unwrap_or(scratch)), first: 0, step: 0 };
@@ -238,13 +238,13 @@ fn combine<G: Group, S: Sharing>(
 #[track_caller]
 fn reduce<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     team: Team,
     what: What,
     dst: Span,
     src: Span,
 ) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = reduce_in(call, what, dst, src);
     call.end(done)
 }
@@ -256,14 +256,14 @@ fn reduce<G: Group, S: Sharing>(
 fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Span, src: Span) -> Result {
     let site = Location::caller();
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
+        let ctx = call.ctx_ref.ctx::<S>();
         check_spans(site, &ctx, dst, src, dst.0)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
             .and_then(|()| what.check(site, &ctx, dst, src))
     } else {
         Ok(())
     };
-    call.meet(call.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]), mine)?;
+    call.meet(call.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]), mine)?;
     let (bytes, n) = (dst.1, call.n as u64);
     if n == 1 {
         if dst.0 != src.0 {
@@ -299,13 +299,13 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Span, src:
 #[track_caller]
 fn reduce_scatter<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     team: Team,
     what: What,
     dst: Span,
     src: Span,
 ) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = reduce_scatter_in(call, what, dst, src);
     call.end(done)
 }
@@ -316,7 +316,7 @@ fn reduce_scatter_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Sp
     let site = Location::caller();
     let own = src.0.wrapping_add(call.me as u64 * dst.1);
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
+        let ctx = call.ctx_ref.ctx::<S>();
         let may = if dst.0 == own { src.0 } else { u64::MAX };
         check_spans(site, &ctx, dst, src, may)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * call.n as u64))
@@ -326,7 +326,7 @@ fn reduce_scatter_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Sp
     };
     // Where the destination is a block of the source, it is another one on each member.
     let place = if dst.0 == own { u64::MAX } else { dst.0 };
-    call.meet(call.says(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]), mine)?;
+    call.meet(call.call_hash(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]), mine)?;
     if call.n == 1 {
         if dst.0 != src.0 {
             call.copy(dst.0, src.0, dst.1);
@@ -341,21 +341,21 @@ fn reduce_scatter_in<G: Group, S: Sharing>(call: Call<G, S>, what: What, dst: Sp
         at += len;
     }
     // The source may be reused once all have read it.
-    call.meet(call.says(kind::STEP, [0; 4]), Ok(()))
+    call.meet(call.call_hash(kind::STEP, [0; 4]), Ok(()))
 }
 
 #[inline(never)]
 #[track_caller]
 fn scan<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     team: Team,
     which: u32,
     kind: u32,
     dst: Span,
     src: Span,
 ) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = scan_in(call, which, kind, dst, src);
     call.end(done)
 }
@@ -368,7 +368,7 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
     let what = What { op: Reduce::Sum as u32, kind };
     let exclusive = (which == Scan::Exclusive as u32) as u32;
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
+        let ctx = call.ctx_ref.ctx::<S>();
         if which > Scan::Exclusive as u32 {
             let d = Detail { found: which as u64, wanted: kind as u64, ..Detail::NONE };
             Err(ctx.fail(Error::BadReduction, d))
@@ -380,8 +380,8 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
     } else {
         Ok(())
     };
-    let says = call.says(kind::SCAN, [dst.1, src.0, which as u64, what.word()]);
-    call.meet(says, mine)?;
+    let call_hash = call.call_hash(kind::SCAN, [dst.1, src.0, which as u64, what.word()]);
+    call.meet(call_hash, mine)?;
     let (piece, (scratch, _)) = (piece_bytes(call), call.scratch());
     let mut at = 0;
     while at < dst.1 {
@@ -390,7 +390,7 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
         if call.me > 0 {
             combine(call, what, None, src.0 + at, src.0 + at, len, until)?;
         }
-        call.meet(call.says(kind::STEP, [at, 0, 0, 0]), Ok(()))?;
+        call.meet(call.call_hash(kind::STEP, [at, 0, 0, 0]), Ok(()))?;
         if call.me > 0 {
             call.copy(dst.0 + at, scratch, len);
         } else if exclusive == 1 {
@@ -407,7 +407,7 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
 #[inline(always)]
 #[track_caller]
 fn zero<G: Group, S: Sharing>(call: Call<G, S>, at: u64, bytes: u64) {
-    let to = call.home.ctx::<S>().address::<u8>(at);
+    let to = call.ctx_ref.ctx::<S>().address::<u8>(at);
     let mut i = call.group.rank() as usize;
     while (i as u64) < bytes {
         // SAFETY: a part of an object that has been checked.

@@ -6,13 +6,13 @@ use bytemuck::Pod;
 
 use super::call::Call;
 use super::kind;
-use super::near;
-use super::ways::Ways;
+use super::p2p;
+use super::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site, length_mismatch, record};
 use crate::group::Group;
 use crate::heap::SymSlice;
-use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -45,10 +45,10 @@ impl<S: Sharing> Ctx<S> {
         root: u32,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = Ways::to(self, team, dst) {
-            return near::broadcast(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, root);
+        if let Some(w) = P2pTeam::to(self, team, dst) {
+            return p2p::broadcast(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, root);
         }
-        broadcast::<G, S>(group, Home::of(self), team, dst, src, root)
+        broadcast::<G, S>(group, CtxRef::of(self), team, dst, src, root)
     }
 
     /// Copies every member's `src` to every member's `dst`, one after another in the order of the team: `dst` is as many
@@ -68,10 +68,10 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = Ways::to(self, team, dst) {
-            return near::fcollect(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src);
+        if let Some(w) = P2pTeam::to(self, team, dst) {
+            return p2p::fcollect(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src);
         }
-        fcollect::<G, S>(group, Home::of(self), team, dst, src)
+        fcollect::<G, S>(group, CtxRef::of(self), team, dst, src)
     }
 
     /// As [`Ctx::fcollect`], of sources with different lengths, which may be 0. `dst` is long enough for all; what lies
@@ -88,7 +88,7 @@ impl<S: Sharing> Ctx<S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        collect::<G, S>(group, Home::of(self), team, span_of(dst), span_of(src))
+        collect::<G, S>(group, CtxRef::of(self), team, span_of(dst), span_of(src))
     }
 
     /// Copies block `j` of every member's `src` to member `j`, into the block of `dst` that has the sender's number.
@@ -106,10 +106,10 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
-        if let Some(w) = Ways::to(self, team, dst) {
-            return near::alltoall(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, size);
+        if let Some(w) = P2pTeam::to(self, team, dst) {
+            return p2p::alltoall(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, size);
         }
-        alltoall::<G, S>(group, Home::of(self), team, dst, src, size)
+        alltoall::<G, S>(group, CtxRef::of(self), team, dst, src, size)
     }
 }
 
@@ -140,13 +140,13 @@ pub(super) fn check_equal<S>(site: Site, ctx: &Ctx<S>, found: u64, wanted: u64) 
 #[track_caller]
 fn broadcast<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     team: Team,
     dst: Span,
     src: Span,
     root: u32,
 ) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = broadcast_in(call, dst, src, root);
     call.end(done)
 }
@@ -156,7 +156,7 @@ fn broadcast<G: Group, S: Sharing>(
 fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, root: u32) -> Result {
     let site = Location::caller();
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
+        let ctx = call.ctx_ref.ctx::<S>();
         if root >= call.n {
             let d = Detail { found: root as u64, wanted: call.n as u64, ..Detail::NONE };
             Err(ctx.fail(Error::BadPe, d))
@@ -166,7 +166,7 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
     } else {
         Ok(())
     };
-    call.meet(call.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]), mine)?;
+    call.meet(call.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]), mine)?;
     if dst.1 == 0 {
         return Ok(());
     }
@@ -202,8 +202,8 @@ fn share<G: Group, S: Sharing>(call: Call<G, S>, at: u64, src: Span) -> Result {
 
 #[inline(never)]
 #[track_caller]
-fn fcollect<G: Group, S: Sharing>(group: G, home: Home, team: Team, dst: Span, src: Span) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+fn fcollect<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team, dst: Span, src: Span) -> Result {
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = fcollect_in(call, dst, src);
     call.end(done)
 }
@@ -214,20 +214,20 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
     let site = Location::caller();
     let at = dst.0.wrapping_add(call.me as u64 * src.1);
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
+        let ctx = call.ctx_ref.ctx::<S>();
         check_spans(site, &ctx, dst, src, at)
             .and_then(|()| check_equal(site, &ctx, dst.1, src.1 * call.n as u64))
     } else {
         Ok(())
     };
-    call.meet(call.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]), mine)?;
+    call.meet(call.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]), mine)?;
     if src.1 == 0 { Ok(()) } else { share(call, at, src) }
 }
 
 #[inline(never)]
 #[track_caller]
-fn collect<G: Group, S: Sharing>(group: G, home: Home, team: Team, dst: Span, src: Span) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+fn collect<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team, dst: Span, src: Span) -> Result {
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = collect_in(call, dst, src);
     call.end(done)
 }
@@ -237,9 +237,12 @@ fn collect<G: Group, S: Sharing>(group: G, home: Home, team: Team, dst: Span, sr
 fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> Result {
     let site = Location::caller();
     // The place in `dst` is not known yet: `src` is compared with that afterwards.
-    let mine =
-        if call.group.leader() { check_spans(site, &call.home.ctx::<S>(), dst, src, src.0) } else { Ok(()) };
-    call.meet(call.says(kind::COLLECT, [dst.0, dst.1, 0, 0]), mine)?;
+    let mine = if call.group.leader() {
+        check_spans(site, &call.ctx_ref.ctx::<S>(), dst, src, src.0)
+    } else {
+        Ok(())
+    };
+    call.meet(call.call_hash(kind::COLLECT, [dst.0, dst.1, 0, 0]), mine)?;
     call.tell(|_| (src.1, 0))?;
     let (mut before, mut total, mut member) = (0, 0u64, 0);
     while member < call.n {
@@ -253,7 +256,7 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
     call.forget();
     let at = dst.0 + before;
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
+        let ctx = call.ctx_ref.ctx::<S>();
         if total > dst.1 {
             check_equal(site, &ctx, dst.1, total)
         } else {
@@ -262,7 +265,7 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
     } else {
         Ok(())
     };
-    call.meet(call.says(kind::STEP, [total, 0, 0, 0]), mine)?;
+    call.meet(call.call_hash(kind::STEP, [total, 0, 0, 0]), mine)?;
     share(call, at, src)
 }
 
@@ -270,13 +273,13 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
 #[track_caller]
 fn alltoall<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     team: Team,
     dst: Span,
     src: Span,
     size: u64,
 ) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = alltoall_in(call, dst, src, size);
     call.end(done)
 }
@@ -289,14 +292,14 @@ fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, siz
     // Whole elements.
     let block = src.1.checked_div(n * size).unwrap_or(0) * size;
     let mine = if call.group.leader() {
-        let ctx = call.home.ctx::<S>();
+        let ctx = call.ctx_ref.ctx::<S>();
         check_spans(site, &ctx, dst, src, u64::MAX)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
             .and_then(|()| check_equal(site, &ctx, src.1, n * block))
     } else {
         Ok(())
     };
-    call.meet(call.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]), mine)?;
+    call.meet(call.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]), mine)?;
     if block == 0 {
         return Ok(());
     }

@@ -6,15 +6,15 @@ use bytemuck::Pod;
 
 use super::call::{Call, place};
 use super::kind;
-use super::near;
+use super::p2p;
+use super::p2p_team::P2pTeam;
 use super::spread::{Span, check_equal, check_spans, span_of};
-use super::ways::Ways;
 use crate::arch;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::{Group, Thread};
 use crate::heap::SymSlice;
-use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -52,13 +52,11 @@ impl<S: Sharing> Ctx<S> {
     ) -> Result {
         let (dst, src, strides) = (span_of(dst), span_of(src), (dst_stride as u64, src_stride as u64));
         let (len, size) = (len as u64, size_of::<T>() as u64);
-        if let Some(w) = Ways::to(self, team, dst) {
+        if let Some(w) = P2pTeam::to(self, team, dst) {
             let (heap, near, rest, teams, sizes) = (w.heap, w.near, w.rest, w.teams, w.sizes);
-            return near::alltoalls(
-                group, heap, near, rest, teams, sizes, team, dst, src, strides, len, size,
-            );
+            return p2p::alltoalls(group, heap, near, rest, teams, sizes, team, dst, src, strides, len, size);
         }
-        alltoalls::<G, S>(group, Home::of(self), team, dst, src, strides, len, size)
+        alltoalls::<G, S>(group, CtxRef::of(self), team, dst, src, strides, len, size)
     }
 
     /// As [`Ctx::alltoall`] of blocks with different lengths: member `j` gets what `src_parts` says of `j`, at the place
@@ -79,7 +77,16 @@ impl<S: Sharing> Ctx<S> {
         src_parts: Parts,
     ) -> Result {
         let size = size_of::<T>() as u64;
-        alltoallv::<G, S>(group, Home::of(self), team, span_of(dst), dst_parts, span_of(src), src_parts, size)
+        alltoallv::<G, S>(
+            group,
+            CtxRef::of(self),
+            team,
+            span_of(dst),
+            dst_parts,
+            span_of(src),
+            src_parts,
+            size,
+        )
     }
 }
 
@@ -88,7 +95,7 @@ impl<S: Sharing> Ctx<S> {
 #[allow(clippy::too_many_arguments)] // plain words
 fn alltoalls<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     team: Team,
     dst: Span,
     src: Span,
@@ -96,7 +103,7 @@ fn alltoalls<G: Group, S: Sharing>(
     len: u64,
     size: u64,
 ) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = alltoalls_in(call, dst, src, strides, len, size);
     call.end(done)
 }
@@ -147,11 +154,11 @@ fn alltoalls_in<G: Group, S: Sharing>(
     let all = (call.n as u64).saturating_mul(len);
     let strides = (dst_stride, src_stride);
     let mine = if call.group.leader() {
-        check_strided(site, &call.home.ctx::<S>(), all, dst, src, strides, size)
+        check_strided(site, &call.ctx_ref.ctx::<S>(), all, dst, src, strides, size)
     } else {
         Ok(())
     };
-    call.meet(call.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]), mine)?;
+    call.meet(call.call_hash(kind::ALLTOALLS, [dst.0, len, folded(strides), size]), mine)?;
     if all == 0 {
         return Ok(());
     }
@@ -165,7 +172,7 @@ fn alltoalls_in<G: Group, S: Sharing>(
             let at = dst.0 + (call.me as u64 * len + i) * dst_stride * size;
             let from = src.0 + (to as u64 * len + i) * src_stride * size;
             if placed.is_ok() {
-                placed = place::<Thread, S>(Thread, call.home, call.pe(to), at, from, size);
+                placed = place::<Thread, S>(Thread, call.ctx_ref, call.pe(to), at, from, size);
             }
             i += threads;
         }
@@ -193,7 +200,7 @@ fn announce<G: Group, S: Sharing>(call: Call<G, S>) -> Result {
 #[allow(clippy::too_many_arguments)] // plain words
 fn alltoallv<G: Group, S: Sharing>(
     group: G,
-    home: Home,
+    ctx_ref: CtxRef,
     team: Team,
     dst: Span,
     dst_parts: Parts,
@@ -201,7 +208,7 @@ fn alltoallv<G: Group, S: Sharing>(
     src_parts: Parts,
     size: u64,
 ) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = alltoallv_in(call, dst, dst_parts, src, src_parts, size);
     call.end(done)
 }
@@ -245,7 +252,7 @@ fn alltoallv_in<G: Group, S: Sharing>(
     size: u64,
 ) -> Result {
     let site = Location::caller();
-    let ctx = call.home.ctx::<S>();
+    let ctx = call.ctx_ref.ctx::<S>();
     let mine = if call.group.leader() {
         check_spans(site, &ctx, dst, src, u64::MAX)
             .and_then(|()| check_parts(site, &ctx, call.n, dst, dst_parts, size))
@@ -253,7 +260,7 @@ fn alltoallv_in<G: Group, S: Sharing>(
     } else {
         Ok(())
     };
-    call.meet(call.says(kind::ALLTOALLV, [dst.0, dst.1, size, 0]), mine)?;
+    call.meet(call.call_hash(kind::ALLTOALLV, [dst.0, dst.1, size, 0]), mine)?;
     // Each tells the others where it wants what, and how much of it.
     call.tell(|j| part(&ctx, dst_parts, j))?;
     let wants = |j: u32| if j == call.me { part(&ctx, dst_parts, j) } else { call.heard(j) };
@@ -267,7 +274,7 @@ fn alltoallv_in<G: Group, S: Sharing>(
     } else {
         Ok(())
     };
-    let met = call.meet(call.says(kind::STEP, [0; 4]), mine);
+    let met = call.meet(call.call_hash(kind::STEP, [0; 4]), mine);
     if met.is_ok() {
         let (mut placed, mut k) = (Ok(()), 1);
         while k < call.n {

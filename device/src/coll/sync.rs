@@ -2,12 +2,12 @@
 
 use crate::coll::call::Call;
 use crate::coll::kind;
-use crate::coll::near;
-use crate::coll::ways::Ways;
+use crate::coll::p2p;
+use crate::coll::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
 use crate::error::Result;
 use crate::group::Group;
-use crate::home::Home;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -25,10 +25,10 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn team_sync<G: Group>(&self, group: G, team: Team) -> Result {
-        if let Some(w) = Ways::of(self, team) {
-            return near::sync(group, w.heap, w.near, w.rest, w.teams, w.sizes, team);
+        if let Some(w) = P2pTeam::of(self, team) {
+            return p2p::sync(group, w.heap, w.near, w.rest, w.teams, w.sizes, team);
         }
-        sync::<G, S>(group, Home::of(self), team)
+        sync::<G, S>(group, CtxRef::of(self), team)
     }
 
     /// [`Ctx::quiet`] and then [`Ctx::team_sync`]: after it, everything that any member posted before it is complete.
@@ -40,7 +40,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn barrier<G: Group>(&self, group: G, team: Team) -> Result {
         // A meeting begins with a fence, and that is all there is to complete where nothing goes through a NIC.
-        if !self.all_near() {
+        if !self.p2p_all() {
             self.quiet(group)?;
         }
         self.team_sync(group, team)
@@ -76,7 +76,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn sync_arrive<G: Group>(&self, group: G, team: Team) -> Result {
-        let call = Call::<G, S>::begin(group, Home::of(self), team)?;
+        let call = Call::<G, S>::begin(group, CtxRef::of(self), team)?;
         let arrived = call.arrive();
         call.end(arrived)
     }
@@ -90,7 +90,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn sync_wait<G: Group>(&self, group: G, team: Team) -> Result {
-        let call = Call::<G, S>::begin(group, Home::of(self), team)?;
+        let call = Call::<G, S>::begin(group, CtxRef::of(self), team)?;
         let came = call.await_arrivals();
         call.end(came)
     }
@@ -98,8 +98,8 @@ impl<S: Sharing> Ctx<S> {
 
 #[inline(never)]
 #[track_caller]
-fn sync<G: Group, S: Sharing>(group: G, home: Home, team: Team) -> Result {
-    let call = Call::<G, S>::begin(group, home, team)?;
-    let met = call.meet(call.says(kind::SYNC, [0; 4]), Ok(()));
+fn sync<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team) -> Result {
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
+    let met = call.meet(call.call_hash(kind::SYNC, [0; 4]), Ok(()));
     call.end(met)
 }

@@ -294,21 +294,21 @@ impl Reach {
         if reached(&peers[me]) {
             let below = peers[..me].iter().rev().take_while(|peer| reached(peer)).count();
             let above = peers[me + 1..].iter().take_while(|peer| reached(peer)).count();
-            (parts.near_from, parts.near_count) = ((me - below) as u32, (below + 1 + above) as u32);
+            (parts.p2p_from, parts.p2p_count) = ((me - below) as u32, (below + 1 + above) as u32);
             if let Some(places) = &self.places {
                 // Of a place that may be outside of the window, as that of a PE which is the first one.
-                let before = u64::from(places.first).wrapping_sub(parts.near_from.into());
+                let before = u64::from(places.first).wrapping_sub(parts.p2p_from.into());
                 let stride = places.window.stride();
                 let base = places.window.base().0.wrapping_sub(before.wrapping_mul(stride));
-                (parts.near_base, parts.near_stride) = (DevAddr(base), stride);
+                (parts.p2p_base, parts.p2p_stride) = (DevAddr(base), stride);
             }
         }
-        if (0..).zip(peers).all(|(pe, peer)| parts.is_near(pe) || !reached(peer)) {
+        if (0..).zip(peers).all(|(pe, peer)| parts.is_p2p(pe) || !reached(peer)) {
             parts.flags |= ctx_flags::OTHERS_FAR;
         }
         if self.atomics {
-            let all = if parts.near_count == parts.n_pes { ctx_flags::ALL_NEAR } else { 0 };
-            parts.flags |= ctx_flags::DIRECT_ATOMICS | all;
+            let all = if parts.p2p_count == parts.n_pes { ctx_flags::P2P_ALL } else { 0 };
+            parts.flags |= ctx_flags::P2P_ATOMICS | all;
         } else if let Some(first) = peers.iter().position(reached) {
             parts.mixed_from = first as u32;
             parts.mixed_to = 1 + peers.iter().rposition(reached).unwrap_or(first) as u32;
@@ -495,7 +495,7 @@ mod tests {
             let peers = mapped.map(|mapped| PeerDesc { direct: DevAddr(if mapped { 4096 } else { 0 }) });
             let mut parts = CtxParts { pe: 1, n_pes: 4, ..CtxParts::zeroed() };
             reach.describe(&mut parts, &peers);
-            ((parts.near_from, parts.near_count), parts.flags & ctx_flags::OTHERS_FAR != 0)
+            ((parts.p2p_from, parts.p2p_count), parts.flags & ctx_flags::OTHERS_FAR != 0)
         };
         assert_eq!(told([true, true, false, false]), ((0, 2), true));
         assert_eq!(told([false; 4]), ((0, 0), true));

@@ -175,8 +175,8 @@ fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
         parts.flags |= ctx_flags::HOST_MEMORY;
     }
     let nic = segments.iter().any(|segment| segment.goes_through_nic());
-    if nic && parts.flags & ctx_flags::ALL_NEAR != 0 {
-        parts.flags &= !ctx_flags::ALL_NEAR;
+    if nic && parts.flags & ctx_flags::P2P_ALL != 0 {
+        parts.flags &= !ctx_flags::P2P_ALL;
         (parts.mixed_from, parts.mixed_to) = (0, parts.n_pes);
     }
     parts

@@ -12,22 +12,22 @@
 //!
 //! **Others** meet, write straight to the destinations, or read from the sources, and meet again.
 //!
-//! A fence takes longer than all else that a member does by itself, so that another warp asks for the team meanwhile.
+//! A fence takes longer than all else that a member does by itself, so that another warp asks for the team overlap.
 //!
-//! Kernels pass their context as pairs of words ([`Ways`]), and nothing of it is read from memory.
+//! Kernels pass their context as pairs of words ([`P2pTeam`]), and nothing of it is read from memory.
 
 mod progress;
 
 use core::panic::Location;
 
 use self::progress::{Near, Sends, Takes};
-use super::flight;
 use super::fold::Row;
 use super::kind;
+use super::ll;
+use super::p2p_team::{P2pTeam, Pair};
 use super::reduce::{What, cut};
 use super::spread::{Span, check_equal, check_spans};
 use super::strided::{check_strided, folded};
-use super::ways::{Pair, Ways};
 use crate::abi::{DevAddr, team_words};
 use crate::error::{Detail, Error, Result, record};
 use crate::group::Group;
@@ -51,7 +51,7 @@ fn share_of(bytes: u64, n: u32) -> u64 {
 /// True if a call that brings so many bytes to a member is none of the small ones in any team.
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
-    flight::bytes(bytes) > team_words::MOST_SLOTS
+    ll::bytes(bytes) > team_words::MOST_SLOTS
 }
 
 /// [`Ctx::team_sync`].
@@ -66,9 +66,9 @@ pub(super) fn sync<G: Group>(
     sizes: Pair,
     team: Team,
 ) -> Result {
-    let ways = Ways { heap, near, rest, teams, sizes, team };
-    let says = || ways.says(kind::SYNC, [0; 4]);
-    let (mut call, _) = Near::begin(group, ways, true, says, || true, |_, _, _| Ok(()))?;
+    let ways = P2pTeam { heap, near, rest, teams, sizes, team };
+    let call_hash = || ways.call_hash(kind::SYNC, [0; 4]);
+    let (mut call, _) = Near::begin(group, ways, true, call_hash, || true, |_, _, _| Ok(()))?;
     let met = call.meet_once();
     call.end(met)
 }
@@ -89,7 +89,7 @@ pub(super) fn broadcast<G: Group>(
     src: Span,
     root: u32,
 ) -> Result {
-    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
+    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
     let plain = || src.1 == dst.1 && ways.are_plain(dst, src, dst.0);
     let check = |n: u32, _, plain| {
         let ctx = ways.ctx();
@@ -102,8 +102,8 @@ pub(super) fn broadcast<G: Group>(
         }
         check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
     };
-    let says = || ways.says(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), says, plain, check)?;
+    let call_hash = || ways.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
+    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), call_hash, plain, check)?;
     let done = broadcast_in(&mut call, mine, dst, src, root);
     call.end(done)
 }
@@ -145,7 +145,7 @@ pub(super) fn fcollect<G: Group>(
     dst: Span,
     src: Span,
 ) -> Result {
-    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
+    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
     let plain = || ways.are_plain(dst, src, u64::MAX);
     let check = |n: u32, me: u32, plain| {
         if plain && dst.1 == src.1 * n as u64 {
@@ -155,8 +155,8 @@ pub(super) fn fcollect<G: Group>(
         let at = dst.0.wrapping_add(me as u64 * src.1);
         check_spans(site, &ctx, dst, src, at).and_then(|()| check_equal(site, &ctx, dst.1, src.1 * n as u64))
     };
-    let says = || ways.says(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), says, plain, check)?;
+    let call_hash = || ways.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
+    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), call_hash, plain, check)?;
     let done = spread(&mut call, mine, dst, src.0, 0, src.1);
     call.end(done)
 }
@@ -177,7 +177,7 @@ pub(super) fn alltoall<G: Group>(
     src: Span,
     size: u64,
 ) -> Result {
-    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
+    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
     let plain = || src.1 == dst.1 && ways.are_plain(dst, src, u64::MAX);
     // Whole elements.
     let block_of = |n: u32| share_of(share_of(src.1, n), size as u32) * size;
@@ -191,8 +191,8 @@ pub(super) fn alltoall<G: Group>(
             .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block))
             .map(|()| block)
     };
-    let says = || ways.says(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
-    let (mut call, checked) = Near::begin_with(group, ways, is_large(dst.1), says, plain, check)?;
+    let call_hash = || ways.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
+    let (mut call, checked) = Near::begin_with(group, ways, is_large(dst.1), call_hash, plain, check)?;
     // Wrong arguments have no blocks.
     let (block, mine) = (checked.unwrap_or(0), checked.map(|_| ()));
     let done = spread(&mut call, mine, dst, src.0, block, block);
@@ -241,12 +241,12 @@ pub(super) fn alltoalls<G: Group>(
     len: u64,
     size: u64,
 ) -> Result {
-    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
+    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
     let check = |n: u32, _, _| {
         check_strided(site, &ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size)
     };
-    let says = || ways.says(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
-    let (mut call, mine) = Near::begin(group, ways, true, says, || false, check)?;
+    let call_hash = || ways.call_hash(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
+    let (mut call, mine) = Near::begin(group, ways, true, call_hash, || false, check)?;
     let done = call.meet(mine).and_then(|()| {
         let mut k = 0;
         while k < call.n {
@@ -274,7 +274,7 @@ pub(super) fn reduce<G: Group>(
     dst: Span,
     src: Span,
 ) -> Result {
-    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
+    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
     let plain = || src.1 == dst.1 && ways.are_plain(dst, src, dst.0);
     let check = |_, _, plain: bool| {
         let ctx = ways.ctx();
@@ -284,8 +284,8 @@ pub(super) fn reduce<G: Group>(
         }
         what.check(site, &ctx, dst, src)
     };
-    let says = || ways.says(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(src.1), says, plain, check)?;
+    let call_hash = || ways.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
+    let (mut call, mine) = Near::begin(group, ways, is_large(src.1), call_hash, plain, check)?;
     let done = reduce_in(&mut call, mine, what, dst, src);
     call.end(done)
 }
@@ -330,7 +330,7 @@ pub(super) fn reduce_scatter<G: Group>(
     dst: Span,
     src: Span,
 ) -> Result {
-    let (ways, site) = (Ways { heap, near, rest, teams, sizes, team }, Location::caller());
+    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
     let own = |me: u32| src.0.wrapping_add(me as u64 * dst.1);
     let check = |n: u32, me: u32, _| {
         let ctx = ways.ctx();
@@ -343,7 +343,7 @@ pub(super) fn reduce_scatter<G: Group>(
     let own = own(call.me);
     // Where the destination is a block of the source, it is another one on each member.
     let place = if dst.0 == own { u64::MAX } else { dst.0 };
-    call.said = ways.says(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]);
+    call.call_hash = ways.call_hash(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]);
     let done = call.meet(mine).and_then(|()| {
         call.fold(what, call.row(own), call.only(dst.0), call.list(), false, dst.1);
         // The source may be reused once all have read it.

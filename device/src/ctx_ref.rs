@@ -9,14 +9,14 @@ use crate::ctx::Ctx;
 
 /// Where a context is, in words that are passed in registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Home {
+pub(crate) struct CtxRef {
     /// The table of the launch, with the context that it has from the host.
     table: DevAddr,
     /// The first set of QPs of this one, and in the upper half how many it has.
     sets: u64,
 }
 
-impl Home {
+impl CtxRef {
     #[inline(always)]
     pub(crate) fn of<S>(ctx: &Ctx<S>) -> Self {
         let p = ctx.parts_ref();
@@ -30,7 +30,7 @@ impl Home {
         // SAFETY: `of` had the table and the sets from a context, and the host keeps the table while the kernel runs.
         unsafe {
             let parts = (*self.table.ptr::<SegmentTable>()).parts;
-            Ctx::from_home(CtxParts { first_set, n_sets, ..parts })
+            Ctx::from_ctx_ref(CtxParts { first_set, n_sets, ..parts })
         }
     }
 }

@@ -5,13 +5,13 @@ use core::panic::Location;
 use crate::abi::DevAddr;
 use crate::arch::{self, Scope, Sys};
 use crate::coll::call::{WRONG, meeting_at, wrapped};
-use crate::coll::flight::{self, Senders, Words};
 use crate::coll::fold::{Members, Row, fold};
-use crate::coll::hold::{ask, give, granted};
 use crate::coll::kind;
+use crate::coll::ll::{self, Senders, Words};
 use crate::coll::meeting::{await_word, pe_of, verdict};
+use crate::coll::p2p_team::{P2pTeam, Pair};
 use crate::coll::reduce::What;
-use crate::coll::ways::{Pair, Ways};
+use crate::coll::team_lock::{check_locked, try_lock, unlock};
 use crate::copy::{copy, copy_part};
 use crate::error::{Detail, Error, Result, outcome, record};
 use crate::group::{Group, Thread, agree};
@@ -39,9 +39,9 @@ pub(super) struct Takes {
 #[derive(Clone, Copy)]
 pub(super) struct Near<G> {
     group: G,
-    ways: Ways,
+    ways: P2pTeam,
     /// What this member means by the call.
-    pub(super) said: u32,
+    pub(super) call_hash: u32,
     /// The heap offset of the slots, two sets of them, and the bytes of one: of a call that may be a small one.
     pub(super) slots: Pair,
     pub(super) n: u32,
@@ -64,14 +64,14 @@ impl<G: Group> Near<G> {
     #[track_caller]
     pub(super) fn begin(
         group: G,
-        ways: Ways,
+        ways: P2pTeam,
         fences: bool,
-        says: impl FnOnce() -> u32,
+        call_hash: impl FnOnce() -> u32,
         plain: impl FnOnce() -> bool,
         check: impl FnOnce(u32, u32, bool) -> Result,
     ) -> Result<(Self, Result)> {
         let check = |n, me, plain| check(n, me, plain).map(|()| 0);
-        let (call, mine) = Self::begin_with(group, ways, fences, says, plain, check)?;
+        let (call, mine) = Self::begin_with(group, ways, fences, call_hash, plain, check)?;
         Ok((call, mine.map(|_| ())))
     }
 
@@ -81,9 +81,9 @@ impl<G: Group> Near<G> {
     #[track_caller]
     pub(super) fn begin_with(
         group: G,
-        ways: Ways,
+        ways: P2pTeam,
         fences: bool,
-        says: impl FnOnce() -> u32,
+        call_hash: impl FnOnce() -> u32,
         plain: impl FnOnce() -> bool,
         check: impl FnOnce(u32, u32, bool) -> Result<u64>,
     ) -> Result<(Self, Result<u64>)> {
@@ -91,7 +91,7 @@ impl<G: Group> Near<G> {
         let ([me, n, start, stride], generation) = ways.entry();
         group.sync();
         // SAFETY: the host made the entry, of whichever team.
-        let asks = || if group.aide() { unsafe { ask(desc) } } else { 0 };
+        let asks = || if group.helper_warp() { unsafe { try_lock(desc) } } else { 0 };
         // Not asked in one place: where a thread may have to make a fence, it waits for loads even if it has not.
         let word = if fences {
             if group.front().is_some() {
@@ -102,28 +102,28 @@ impl<G: Group> Near<G> {
             asks()
         };
         // All that needs no answer, while it is on its way.
-        let said = arch::meanwhile(says() as u64) as u32;
+        let call_hash = arch::overlap(call_hash() as u64) as u32;
         let mut slots = (0, 0);
         if !fences {
             slots = ways.scratch();
-            slots = (arch::meanwhile(slots.0), arch::meanwhile(slots.1));
+            slots = (arch::overlap(slots.0), arch::overlap(slots.1));
         }
         // Where the leader's warp does not fence, it checks the arguments. Of another team, they mean nothing.
-        let checks = if fences { group.aide() } else { group.leader() };
+        let checks = if fences { group.helper_warp() } else { group.leader() };
         let mut mine = None;
         if checks {
-            let plain = arch::meanwhile(plain() as u64) != 0;
+            let plain = arch::overlap(plain() as u64) != 0;
             let right = generation == ways.team.generation();
             mine = Some(coded(if right { check(n, me, plain) } else { Ok(0) }));
         }
         let mut told = None;
-        if group.aide() {
+        if group.helper_warp() {
             // SAFETY: the host made the entry, and this thread has asked.
-            told = Some(coded(unsafe { granted(ways.state(), desc, generation, word, ways.team) }));
+            told = Some(coded(unsafe { check_locked(ways.state(), desc, generation, word, ways.team) }));
         }
         let (told, mine) = group.cast_both(told, mine);
         let (number, pes) = (told >> 8, (start, stride));
-        let call = Self { group, ways, said, slots, n, me, pes, number, fenced: fences, given: false };
+        let call = Self { group, ways, call_hash, slots, n, me, pes, number, fenced: fences, given: false };
         // As a rule neither is an error: one branch for both.
         if (told | mine) & 0xff == 0 {
             return Ok((call, Ok(mine >> 8)));
@@ -139,11 +139,11 @@ impl<G: Group> Near<G> {
             // What went wrong, its leader knows.
             if self.group.leader() {
                 // SAFETY: the group has the team.
-                unsafe { give(self.ways.desc(), self.number, result) }
+                unsafe { unlock(self.ways.desc(), self.number, result) }
             }
             self.group.sync();
         } else if !self.given {
-            self.give();
+            self.unlock();
             self.group.sync();
         }
         result
@@ -151,10 +151,10 @@ impl<G: Group> Near<G> {
 
     /// Gives the team back after a call that has not failed. There is a barrier between this and the call's end.
     #[inline(always)]
-    fn give(self) {
-        if self.group.aide() {
+    fn unlock(self) {
+        if self.group.helper_warp() {
             // SAFETY: the group has the team.
-            unsafe { give(self.ways.desc(), self.number, Ok(())) }
+            unsafe { unlock(self.ways.desc(), self.number, Ok(())) }
         }
     }
 
@@ -179,29 +179,29 @@ impl<G: Group> Near<G> {
             None => Ok(()),
         };
         self.given = true;
-        self.give();
+        self.unlock();
         agree(self.group, met)
     }
 
-    /// The last meeting, when all has been done but what the threads that have nothing to do with it do `meanwhile`, given
+    /// The last meeting, when all has been done but what the threads that have nothing to do with it do `overlap`, given
     /// their numbers and how many they are: something that other members do not hear of. If there are no such threads, all
     /// do it first.
     #[inline(always)]
     #[track_caller]
-    pub(super) fn meet_last(&mut self, meanwhile: impl Fn(Self, u32, u32)) -> Result {
+    pub(super) fn meet_last(&mut self, overlap: impl Fn(Self, u32, u32)) -> Result {
         let call = *self;
-        self.said = self.ways.says(kind::STEP, [0; 4]);
-        self.meeting(Ok(()), |rank, of| meanwhile(call, rank, of), true)
+        self.call_hash = self.ways.call_hash(kind::STEP, [0; 4]);
+        self.meeting(Ok(()), |rank, of| overlap(call, rank, of), true)
     }
 
     /// What both of them are made of. The barrier of the `last` one gives the team back.
     #[inline(always)]
     #[track_caller]
-    fn meeting(&mut self, mine: Result, meanwhile: impl Fn(u32, u32), last: bool) -> Result {
+    fn meeting(&mut self, mine: Result, overlap: impl Fn(u32, u32), last: bool) -> Result {
         self.number += 1;
         let (rank, of) = self.spare();
         if of == 0 {
-            meanwhile(self.group.rank(), self.group.size());
+            overlap(self.group.rank(), self.group.size());
         }
         self.group.sync();
         let met = match self.group.front() {
@@ -213,14 +213,14 @@ impl<G: Group> Near<G> {
                 self.hear(front, mine)
             }
             None => {
-                meanwhile(rank, of);
+                overlap(rank, of);
                 Ok(())
             }
         };
         self.fenced = false;
         self.given = last;
         if last {
-            self.give();
+            self.unlock();
         }
         agree(self.group, met)
     }
@@ -230,13 +230,13 @@ impl<G: Group> Near<G> {
     #[inline(always)]
     fn tell<F: Group>(self, front: F, mine: Result) {
         let (base, stride) = self.ways.near;
-        let said = if mine.is_err() { WRONG } else { self.said };
+        let call_hash = if mine.is_err() { WRONG } else { self.call_hash };
         let at = self.word_of(self.me);
         let mut member = front.rank();
         loop {
             let there = DevAddr(base.wrapping_add(stride.wrapping_mul(self.pe(member) as u64))).add(at).ptr();
             // SAFETY: if there is such a member, this one's word in its heap.
-            unsafe { arch::store_if(self.is_other(member), there, self.number << 32 | said as u64) };
+            unsafe { arch::store_if(self.is_other(member), there, self.number << 32 | call_hash as u64) };
             member += front.size();
             if member >= self.n {
                 return;
@@ -265,8 +265,8 @@ impl<G: Group> Near<G> {
         let (how, heard) = loop {
             let here = DevAddr(self.here(self.word_of(member.min(self.n - 1)))).ptr();
             let (how, heard) =
-                await_word(self.ways.state(), self.is_other(member), here, self.number, self.said);
-            if how != 0 || heard as u32 != self.said {
+                await_word(self.ways.state(), self.is_other(member), here, self.number, self.call_hash);
+            if how != 0 || heard as u32 != self.call_hash {
                 odd = member;
             }
             member += front.size();
@@ -308,7 +308,7 @@ impl<G: Group> Near<G> {
     /// Where another member's heap is at an offset.
     #[inline(always)]
     fn theirs(self, member: u32, offset: u64) -> *mut u8 {
-        self.ways.ctx().near(self.pe(member), offset)
+        self.ways.ctx().p2p_heap_addr(self.pe(member), offset)
     }
 
     /// Copies from `src` of this PE to `dst` of a member.
@@ -346,7 +346,7 @@ impl<G: Group> Near<G> {
     /// True if a call is a small one that brings a member `blocks` blocks of so many bytes.
     #[inline(always)]
     pub(super) fn is_small(self, blocks: u32, bytes: u64) -> bool {
-        flight::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
+        ll::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
     }
 
     /// The meeting of a small call, with its data. If it fails, this member may have taken some of the data.
@@ -361,14 +361,14 @@ impl<G: Group> Near<G> {
             let words = self.words(sends.bytes);
             let (rank, of, each_one) = self.workers(words.pairs() * (self.n - 1));
             if rank < of {
-                let to = self.others(self.slots() + flight::bytes(sends.bytes) * sends.block as u64);
+                let to = self.others(self.slots() + ll::bytes(sends.bytes) * sends.block as u64);
                 let (who, src) = ((self.me, self.n), (self.own(sends.src).addr() as u64, sends.step));
                 // SAFETY: checked objects of this PE, and slots of the others that are this member's until the next meeting but one.
                 unsafe {
                     if each_one {
-                        flight::send_one(rank, who, to, self.list(), src, words);
+                        ll::send_one(rank, who, to, self.list(), src, words);
                     } else {
-                        flight::send((rank, of), who, to, self.list(), src, words);
+                        ll::send((rank, of), who, to, self.list(), src, words);
                     }
                 }
             }
@@ -381,17 +381,16 @@ impl<G: Group> Near<G> {
         let (rank, of, each_one) = self.workers(words.pairs() * senders.others().max(1));
         let mut missed = 0;
         if rank < of && takes.bytes != 0 && mine.is_ok() && met.is_ok() {
-            let (from, told) = (self.here(self.slots()), (self.here(self.word_of(0)), self.said as u64));
+            let (from, told) = (self.here(self.slots()), (self.here(self.word_of(0)), self.call_hash as u64));
             // What others write lies in the heap itself.
             let to = (self.here(takes.dst), takes.step);
             let own = || takes.own.map_or(0, |own| self.own(own).addr() as u64);
             // SAFETY: this member's slots of this meeting and the words of the members, and checked objects, or scratch.
             unsafe {
-                if !(each_one && flight::take_one(rank, senders, from, own, to, words)) {
+                if !(each_one && ll::take_one(rank, senders, from, own, to, words)) {
                     let threads = (rank, of);
                     let state = self.ways.state();
-                    missed =
-                        flight::take(threads, takes.members, self.me, from, own(), to, words, told, state);
+                    missed = ll::take(threads, takes.members, self.me, from, own(), to, words, told, state);
                 }
             }
         }

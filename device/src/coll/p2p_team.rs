@@ -2,7 +2,7 @@
 
 use bytemuck::Zeroable;
 
-use super::call::{says, scratch_of};
+use super::call::{call_hash, scratch_of};
 use super::spread::Span;
 use crate::abi::{CtxParts, DevAddr, TeamDesc, team_words};
 use crate::arch;
@@ -18,7 +18,7 @@ pub(super) type Pair = (u64, u64);
 
 /// What these calls need of the context and the handle.
 #[derive(Clone, Copy)]
-pub(super) struct Ways {
+pub(super) struct P2pTeam {
     /// This PE's heap, and its bytes.
     pub(super) heap: Pair,
     /// Those of all PEs: the first, and the bytes from one to the next.
@@ -32,23 +32,23 @@ pub(super) struct Ways {
     pub(super) team: Team,
 }
 
-impl Ways {
+impl P2pTeam {
     /// Those of a team; none if not all heaps are near, or the handle is that of no team at all. The same for all members,
     /// whatever they have registered when they were launched.
     #[inline(always)]
     pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let p = ctx.parts_ref();
-        if !ctx.heaps_near() || team.slot() >= p.team_slots || p.n_pes > MOST_PES {
+        if !ctx.p2p_heaps() || team.slot() >= p.team_slots || p.n_pes > MOST_PES {
             return None;
         }
-        if !ctx.all_near() {
+        if !ctx.p2p_all() {
             // What others wait for must not be held back.
             ctx.submit_held();
         }
         // Parameters of the kernel as they are: what is made of them would take registers of it.
         Some(Self {
             heap: (p.heap.0, p.heap_bytes),
-            near: (p.near_base.0, p.near_stride),
+            near: (p.p2p_base.0, p.p2p_stride),
             rest: (p.segments.0, p.state.0),
             teams: (p.teams.0, p.team_words),
             sizes: (p.team_bytes, (p.n_pes as u64) << 32 | p.pe as u64),
@@ -56,7 +56,7 @@ impl Ways {
         })
     }
 
-    /// As [`Ways::of`]; none also if what others access, which is the same for all members, does not lie in the heap itself.
+    /// As [`P2pTeam::of`]; none also if what others access, which is the same for all members, does not lie in the heap itself.
     #[inline(always)]
     pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, (offset, bytes): Span) -> Option<Self> {
         if offset.saturating_add(bytes) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
@@ -70,8 +70,8 @@ impl Ways {
             heap: DevAddr(self.heap.0),
             heap_bytes: self.heap.1,
             segments: DevAddr(self.rest.0),
-            near_base: DevAddr(self.near.0),
-            near_stride: self.near.1,
+            p2p_base: DevAddr(self.near.0),
+            p2p_stride: self.near.1,
             pe: self.sizes.1 as u32,
             n_pes: (self.sizes.1 >> 32) as u32,
             team_bytes: self.sizes.0,
@@ -88,8 +88,8 @@ impl Ways {
 
     /// What the members say of a step.
     #[inline(always)]
-    pub(super) fn says(self, kind: u32, arguments: [u64; 4]) -> u32 {
-        says(self.team.generation(), kind, arguments)
+    pub(super) fn call_hash(self, kind: u32, arguments: [u64; 4]) -> u32 {
+        call_hash(self.team.generation(), kind, arguments)
     }
 
     /// True if both lie in the heap itself, and `src` is apart from `dst` or begins where it `may`: what `check_spans` would allow,

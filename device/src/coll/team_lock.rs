@@ -11,12 +11,12 @@ use crate::arch::{Gpu, Scope};
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::team::Team;
 
-/// Asks for the team: what its word was. [`granted`] says what that means. Two steps, since an answer takes its time.
+/// Asks for the team: what its word was. [`check_locked`] says what that means. Two steps, since an answer takes its time.
 ///
 /// # Safety
 /// The host made the entry, whichever team it is of.
 #[inline(always)]
-pub(super) unsafe fn ask(desc: *mut TeamDesc) -> u64 {
+pub(super) unsafe fn try_lock(desc: *mut TeamDesc) -> u64 {
     // SAFETY: the caller's promise; only atomics touch the word.
     unsafe { Gpu::fetch_or_relaxed(&raw mut (*desc).word.word, team_word::BUSY) }
 }
@@ -25,10 +25,10 @@ pub(super) unsafe fn ask(desc: *mut TeamDesc) -> u64 {
 /// `generation`.
 ///
 /// # Safety
-/// As [`ask`], which this thread has called.
+/// As [`try_lock`], which this thread has called.
 #[inline(always)]
 #[track_caller]
-pub(super) unsafe fn granted(
+pub(super) unsafe fn check_locked(
     state: DevAddr,
     desc: *mut TeamDesc,
     generation: u32,
@@ -40,16 +40,16 @@ pub(super) unsafe fn granted(
         return Ok(word >> team_word::SHIFT);
     }
     // SAFETY: the caller's promise.
-    Err(unsafe { not_granted(state, desc, (right, free), word, team, core::panic::Location::caller()) })
+    Err(unsafe { not_locked(state, desc, (right, free), word, team, core::panic::Location::caller()) })
 }
 
 /// Why the group that found `word` does not have the team, if the entry is the `right` one, and the team was `free`.
 ///
 /// # Safety
-/// As [`granted`].
+/// As [`check_locked`].
 #[cold]
 #[inline(never)]
-unsafe fn not_granted(
+unsafe fn not_locked(
     state: DevAddr,
     desc: *mut TeamDesc,
     (right, free): (bool, bool),
@@ -80,7 +80,7 @@ unsafe fn not_granted(
 /// # Safety
 /// The group of this thread has the team, and has come here.
 #[inline(always)]
-pub(super) unsafe fn give(desc: *mut TeamDesc, number: u64, result: Result) {
+pub(super) unsafe fn unlock(desc: *mut TeamDesc, number: u64, result: Result) {
     let failed = match result {
         Ok(()) => 0,
         // SAFETY: the caller's promise.
@@ -93,7 +93,7 @@ pub(super) unsafe fn give(desc: *mut TeamDesc, number: u64, result: Result) {
 /// What the team's word says after a call that ended so.
 ///
 /// # Safety
-/// As [`give`].
+/// As [`unlock`].
 #[cold]
 #[inline(never)]
 unsafe fn failed(desc: *mut TeamDesc, error: Error) -> u64 {

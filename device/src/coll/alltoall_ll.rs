@@ -1,0 +1,143 @@
+//! An all-to-all for the smallest data: every word travels in one store with its flag.
+
+use core::panic::Location;
+
+use super::call::Call;
+use super::spread::{check_equal, check_spans, span_of};
+use crate::arch::SysWord;
+use crate::ctx::Ctx;
+use crate::ctx_ref::CtxRef;
+use crate::error::{Detail, Error, Result};
+use crate::group::{Group, agree};
+use crate::heap::SymSlice;
+use crate::sharing::Sharing;
+use crate::team::Team;
+use crate::wait::Watch;
+
+impl<S: Sharing> Ctx<S> {
+    /// As [`Ctx::alltoall`] of words of 4 bytes, in half of a round trip: there is no meeting, no signal and no fence. Each
+    /// word is stored together with its epoch, as 8 bytes at once, and the receiver looks until the epoch is there.
+    /// NCCL's LL protocol.
+    ///
+    /// `slots` has two words for each of `src`; it holds zeros at first, and belongs to these calls of this team alone.
+    /// Calls with the same `slots` have epochs that follow each other, on all members: 0, 1, 2, and so on. A member
+    /// can be one epoch ahead of another, not two, and even and odd ones have slots of their own.
+    ///
+    /// # Errors
+    /// [`Error::WaitTimeout`] with the member whose words did not come; [`Error::LengthMismatch`],
+    /// [`Error::OutOfRange`], [`Error::Overlap`], [`Error::BadTeam`], [`Error::TeamBusy`], and those of [`Ctx::p`]. The
+    /// members do not compare their calls.
+    #[inline(always)]
+    #[track_caller]
+    pub fn alltoall_ll<G: Group>(
+        &self,
+        group: G,
+        team: Team,
+        epoch: u32,
+        slots: SymSlice<u64>,
+        dst: SymSlice<u32>,
+        src: SymSlice<u32>,
+    ) -> Result {
+        alltoall::<G, S>(group, CtxRef::of(self), team, epoch, slots, dst, src)
+    }
+}
+
+#[inline(never)]
+#[track_caller]
+fn alltoall<G: Group, S: Sharing>(
+    group: G,
+    ctx_ref: CtxRef,
+    team: Team,
+    epoch: u32,
+    slots: SymSlice<u64>,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+) -> Result {
+    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
+    let done = alltoall_in(call, epoch, slots, dst, src);
+    call.end(done)
+}
+
+#[inline(always)]
+#[track_caller]
+fn alltoall_in<G: Group, S: Sharing>(
+    call: Call<G, S>,
+    epoch: u32,
+    slots: SymSlice<u64>,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+) -> Result {
+    let site = Location::caller();
+    let (ctx, n) = (call.ctx_ref.ctx::<S>(), call.n as usize);
+    let len = src.len().checked_div(n).unwrap_or(0);
+    let checked = if call.group.leader() {
+        check_spans(site, &ctx, span_of(dst), span_of(src), u64::MAX)
+            .and_then(|()| ctx.check_bytes_at(slots.offset(), slots.bytes(), site))
+            .and_then(|()| check_equal(site, &ctx, src.bytes(), dst.bytes()))
+            .and_then(|()| check_equal(site, &ctx, src.len() as u64, (n * len) as u64))
+            .and_then(|()| check_equal(site, &ctx, slots.len() as u64, 2 * src.len() as u64))
+    } else {
+        Ok(())
+    };
+    agree(call.group, checked)?;
+    // Not what the slots hold at first, for epoch 0; nor what they hold since the last epoch but one.
+    let flag = epoch.wrapping_add(1);
+    let set = (epoch & 1) as usize * src.len();
+    let slot = |member: u32, i: usize| slots.at(set + member as usize * len + i);
+    let (mine, there) = (ctx.local(src), ctx.local(dst));
+    let (rank, size) = (call.group.rank() as usize, call.group.size() as usize);
+    let mut done = Ok(());
+    let mut k = 0;
+    while k < call.n {
+        let to = call.after(k);
+        let mut i = rank;
+        while i < len && done.is_ok() {
+            let word = mine.load(to as usize * len + i);
+            if k == 0 {
+                there.store(call.me as usize * len + i, word);
+            } else {
+                done = ctx.p(slot(call.me, i), (flag as u64) << 32 | word as u64, call.pe(to));
+            }
+            i += size;
+        }
+        k += 1;
+    }
+    ctx.submit_held();
+    let mut k = 1;
+    while k < call.n {
+        let from = call.after(k);
+        let mut i = rank;
+        while i < len && done.is_ok() {
+            match await_flag(&ctx, slot(from, i).offset(), flag, call.pe(from)) {
+                Ok(word) => there.store(from as usize * len + i, word),
+                Err(error) => done = Err(error),
+            }
+            i += size;
+        }
+        k += 1;
+    }
+    agree(call.group, done)
+}
+
+/// Looks at a slot of this PE until it has the flag; its word.
+#[inline(always)]
+#[track_caller]
+fn await_flag<S: Sharing>(ctx: &Ctx<S>, offset: u64, flag: u32, pe: u32) -> Result<u32> {
+    let at = ctx.address::<u64>(offset);
+    let mut watch = Watch::new(ctx.parts_ref().state);
+    loop {
+        // SAFETY: a word of a part of the heap that has been checked, aligned by the allocator.
+        let found = unsafe { u64::load_acquire(at) };
+        if (found >> 32) as u32 == flag {
+            return Ok(found as u32);
+        }
+        match watch.turn() {
+            Ok(()) => {}
+            Err(Error::Timeout) => {
+                let d = Detail { peer: pe, found: found >> 32, wanted: flag as u64, offset, ..Detail::NONE };
+                return Err(ctx.fail(Error::WaitTimeout, d));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+}
