@@ -116,7 +116,7 @@ impl Job {
     ///     } else {
     ///         UniqueId::from_hex(&told())?
     ///     };
-    ///     Job::new()?.with_id(id, pe, n_pes).run(|pe| pe.barrier())?;
+    ///     Job::new()?.with_id(id, pe, n_pes).run(|pe| pe.host_sync())?;
     ///     Ok(())
     /// }
     /// ```

@@ -227,8 +227,8 @@ impl Pe {
             return Err(Error::Misuse { call: "reset_queues", what });
         }
         let reset = self.service.reset();
-        // Nobody connects before all have done it.
-        self.barrier()?;
+        // No PE may connect before all have reset.
+        self.host_sync()?;
         reset?;
         match self.config.connect {
             ConnectKind::Eager => self.service.connect_all(self.config.bootstrap_timeout),
@@ -236,19 +236,22 @@ impl Pe {
         }
     }
 
-    /// Waits for all PEs, on the host. Collective.
+    /// Waits on the host until all PEs have called it. Collective.
+    ///
+    /// It goes through the bootstrap and neither completes nor orders communication: [`Pe::barrier_all`] does both.
     ///
     /// # Errors
-    /// [`Error::Bootstrap`], [`Error::PeerLost`].
-    pub fn barrier(&self) -> Result<()> {
+    /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
+    pub fn host_sync(&self) -> Result<()> {
         Ok(self.bootstrap.barrier("rushmem.barrier")?)
     }
 
-    /// Gives `mine` to every PE and returns what each one gave, in the order of their numbers. Collective; through
-    /// the host's bootstrap connections, for small things.
+    /// Sends `mine` to every PE and returns the bytes of each PE, in the order of their numbers. Collective.
+    ///
+    /// It goes through the bootstrap and is meant for small data.
     ///
     /// # Errors
-    /// As [`Pe::barrier`].
+    /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         Ok(self.bootstrap.allgather("rushmem.allgather", mine)?)
     }

@@ -60,7 +60,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "stalled" => stalled(pe),
         "wait" | "exit" | "global_exit" | "kernel_exit" => {
             let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
-            pe.barrier()?;
+            pe.host_sync()?;
             println!("ready {} {}", pe.my_pe(), std::process::id());
             match what {
                 "exit" if who == Some(pe.my_pe()) => std::process::exit(3),
@@ -70,7 +70,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
                     pe.run(grid(2, 32), end_the_job(signal, 7))?;
                     Err(Error::Misuse { call: "suite_pe", what: "the job did not end".into() })
                 }
-                "global_exit" => pe.barrier(),
+                "global_exit" => pe.host_sync(),
                 _ => pe.run(grid(2, 32), wait_for_ever(signal, 1, seen)),
             }
         }
@@ -117,7 +117,7 @@ fn direct(pe: &Pe) -> Result<(), Error> {
     let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
     let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
     pe.run(grid(2, 32), add_everywhere(wide, narrow, signal, data, ROUNDS))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let all = u64::from(64 * ROUNDS * n);
     let exact = [pe.read_one(wide)?, pe.read_one(narrow)?.into(), pe.read_one(signal)?] == [all; 3];
     let sums = if exact { "right" } else { "wrong" };
@@ -172,7 +172,7 @@ fn stalled(pe: &Pe) -> Result<(), Error> {
         [1, 2].into_iter().try_for_each(|peer| pe.put(dst, src, peer))?;
         pe.quiet()?;
     }
-    pe.barrier()?;
+    pe.host_sync()?;
     println!("ready {} {}", pe.my_pe(), std::process::id());
     if pe.my_pe() == 0 {
         while state(1) != 'T' {
@@ -185,7 +185,7 @@ fn stalled(pe: &Pe) -> Result<(), Error> {
         pe.quiet()?;
         println!("all are quiet: PE 1 is {}", state(1));
     }
-    pe.barrier()
+    pe.host_sync()
 }
 
 /// Threads, open files, and KiB of memory of this process. The fewest of a second: threads that have ended, and
@@ -221,14 +221,14 @@ fn round(pe: &Pe) -> Result<[bool; 2], Error> {
     // Wireshark guesses what is in a payload: a word with a zero half looks like Ethernet in InfiniBand to it.
     let array = |pe: u32| (0..THREADS as u32).map(|i| 0x5a5a_0101 + i * 1009 + pe).collect::<Vec<_>>();
     pe.write(src, &array(me))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     pe.run(grid(2, THREADS as u32 / 2), small_puts(dst, src, 20, 1))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let before = (me + n - 1) % n;
     let one = pe.read(dst)? == array(before);
     pe.write(src, &array(7))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     pe.run(grid(2, THREADS as u32 / 2), send_to_all(dst, src))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     Ok([one, pe.read(dst)? == array(7)])
 }

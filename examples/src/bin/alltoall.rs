@@ -59,7 +59,7 @@ fn app(pe: &Pe, n: usize) -> Result<()> {
     let values: Vec<u32> = rows().flat_map(|row| (0..n).map(move |column| element(row, column))).collect();
     pe.write(matrix.slice(0..own), &values)?;
 
-    pe.barrier()?;
+    pe.host_sync()?;
     let start = Instant::now();
     let grid = Grid { shared_bytes: TILE_BYTES, ..pe.grid() };
     pe.run(grid, transpose(result, matrix, outbox, inbox, arrived, n as u64))?;
@@ -75,7 +75,7 @@ fn app(pe: &Pe, n: usize) -> Result<()> {
     }
 
     // All PEs have verified theirs.
-    pe.barrier()?;
+    pe.host_sync()?;
     if me == 0 {
         println!(
             "PASS alltoall: {n} x {n} matrix of u32 transposed by {n_pes} PEs ({}) in {:.2} ms, {:.2} GB/s, every \

@@ -46,7 +46,7 @@ fn app(pe: &Pe, count: usize) -> Result<()> {
     let mut took = Duration::ZERO;
     for step in 0..n_pes as usize {
         let (src, dst) = (arrays[step % 2], arrays[(step + 1) % 2]);
-        pe.barrier()?;
+        pe.host_sync()?;
         let start = Instant::now();
         pe.run(pe.grid(), ring(dst, src, arrived.at(step)))?;
         took += start.elapsed();
@@ -63,7 +63,7 @@ fn app(pe: &Pe, count: usize) -> Result<()> {
     }
 
     // All PEs have verified theirs.
-    pe.barrier()?;
+    pe.host_sync()?;
     if me == 0 {
         println!(
             "PASS ring: {count} elements went round {n_pes} PEs ({}), {:.2} ms a step, every element verified after each",

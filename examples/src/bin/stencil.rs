@@ -131,7 +131,7 @@ impl<'a> Plate<'a> {
     /// Runs the steps; returns the time they took.
     fn spread(&self, steps: u64) -> Result<Duration> {
         let pe = self.pe;
-        pe.barrier()?;
+        pe.host_sync()?;
         let cells = self.image.values.len() as u64;
         let mut progress = (pe.my_pe() == 0).then(|| Progress::new(pe.config().progress, steps, cells));
         let (row, height, channels) = self.shape();
@@ -145,7 +145,7 @@ impl<'a> Plate<'a> {
                 progress.at(done);
             }
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         Ok(progress.map_or(Duration::ZERO, |progress| progress.end()))
     }
 

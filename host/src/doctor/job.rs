@@ -205,14 +205,14 @@ fn everybody(pe: &Pe) -> Result<Vec<u64>> {
         pe.write(sent, &of(me, far))?;
         // The first put to a peer connects.
         pe.put(there, sent, to)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let begin = Instant::now();
         pe.put_signal(there, sent, bell, SignalOp::Add, 1, to)?;
         pe.quiet()?;
         times.push(begin.elapsed().as_nanos() as u64);
         pe.signal_wait_until(bell, Cmp::Ge, turn as u64 + 1)?;
         agree("put", &of(from, far), &pe.read(there)?)?;
-        pe.barrier()?;
+        pe.host_sync()?;
     }
     Ok(times)
 }

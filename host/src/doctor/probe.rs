@@ -108,7 +108,7 @@ fn talk(pe: &Pe) -> Result<String> {
         (0..WORDS as u64).map(|i| i << 32 | u64::from(pe) << 16 | round as u64).collect()
     };
     let (mut put, mut got, mut added) = (Duration::MAX, Duration::MAX, Duration::MAX);
-    pe.barrier()?;
+    pe.host_sync()?;
     for round in 1..=ROUNDS {
         pe.write(sent, &of(pe.my_pe(), round))?;
         let begin = Instant::now();
@@ -125,7 +125,7 @@ fn talk(pe: &Pe) -> Result<String> {
         let old = pe.atomic_fetch_add(count, 1u64, right)?;
         added = added.min(begin.elapsed());
         agree("fetch_add", &[round as u64 - 1], &[old])?;
-        pe.barrier()?;
+        pe.host_sync()?;
     }
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let way = pe.paths().into_iter().find(|path| path.pe == right).map_or(String::new(), |path| path.via);

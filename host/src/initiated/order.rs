@@ -36,7 +36,7 @@ impl Pe {
     /// others' kernels and streams: hosts, streams and kernels of a PE call it one at a time. OpenSHMEM 1.6 section 9.9,
     /// `shmem_barrier_all`.
     ///
-    /// [`Pe::barrier`] is another one, for hosts alone: it goes through the bootstrap and completes nothing.
+    /// [`Pe::host_sync`] only synchronizes the hosts and does not complete communication.
     ///
     /// # Errors
     /// As [`Pe::put`]; after the deadline if a PE does not come.

@@ -110,7 +110,7 @@ impl Memory {
         pe.write(self.plan, &[rounds, actors as u64, test.who as u64, EVERY, seed, JITTER])?;
         let programs = test.encode(|role| cast.pe_of(role));
         pe.write(self.programs.slice(0..programs.len()), &programs)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let threads = match test.who {
             Who::Thread => 1,
             Who::Warp => 32,

@@ -32,13 +32,13 @@ fn run() -> Result<(), ExchangeError> {
         assert_eq!((pe.my_pe(), pe.n_pes()), (half.pe(), half.n_pes()));
         for turn in 0..TURNS {
             assert_eq!(half.sum(me + turn)?, n * turn + n * (n - 1) / 2);
-            pe.barrier()?;
+            pe.host_sync()?;
         }
         let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
         pe.write(src, &[pe.my_pe() + 100; 64])?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.run(grid(1, 64), small_puts(dst, src, 1, 1))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
         assert_eq!(pe.read(dst)?, [before + 100; 64]);
         // Which rank each PE is.

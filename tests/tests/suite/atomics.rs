@@ -70,9 +70,9 @@ fn check<T: Word>(
     let (a, b) = (T::of(a), T::of(b));
     let (words, olds) = (pe.alloc::<T>(ATOMICS)?, pe.alloc::<T>(ATOMICS)?);
     pe.write(words, &before(pe.my_pe(), a))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     pe.run(grid(2, 32), call(words, olds, a, b))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let (after, _) = model(&before(pe.my_pe(), a), a, b);
     let (_, old) = model(&before((pe.my_pe() + 1) % pe.n_pes(), a), a, b);
     let (found, fetched) = (pe.read(words)?, pe.read(olds)?);
@@ -127,7 +127,7 @@ fn contended_words_lose_nothing() {
             let bits = pe.alloc::<u64>(all.div_ceil(64) as usize)?;
             let swapped = pe.alloc_one::<u32>()?;
             pe.run(grid(blocks, threads), contend(tickets, drawn, wide, narrow, bits, swapped, ROUNDS))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let rounds = u64::from(ROUNDS);
             assert_eq!(pe.read_one(wide)?, rounds * (all * (1 << 33) + all * (all - 1) / 2), "{setup}");
             assert_eq!(u64::from(pe.read_one(narrow)?), rounds * all, "{setup}");
@@ -190,7 +190,7 @@ fn floats_pass_bit_for_bit_and_add_up() {
                 let (found, drawn) = (pe.alloc::<u64>(4)?, pe.alloc::<u32>(all)?);
                 let call = float_atomics(narrow, wide, bits, found, drawn, rounds);
                 pe.run(grid(blocks, threads), call)?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 if pe.my_pe() == 0 {
                     assert_eq!((pe.read(narrow)?[1], pe.read(wide)?[1]), (all as f32, all as f64), "{setup}");
                     // Each sum was found once.
@@ -233,9 +233,9 @@ fn masked_atomics_keep_to_their_fields() {
             pe.write(wide, &words)?;
             pe.write(narrow, &words.map(|w| w as u32))?;
             pe.write(operands, &[compare, compare_mask, value, mask])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 32), masked(narrow, wide, olds, operands))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert_eq!(pe.read(wide)?, [swapped(words[0]), words[1], added(words[2], mask, 64)], "{setup}");
             let low = |w: u64| w as u32;
             let sum = added(words[2] & 0xffff_ffff, mask & 0xffff_ffff, 32);

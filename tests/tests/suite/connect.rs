@@ -24,13 +24,13 @@ fn only_qps_that_kernels_use_are_made() {
             let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
             assert_eq!(pe.connected_qps(), 0);
             // Nobody begins before all have looked.
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 32), small_puts(dst, src, 1, 1))?;
             // One block uses one QP towards its right neighbour, and the left neighbour has one towards this PE.
             await_qps(pe, 2);
             pe.run(grid(1, 32), small_puts(dst, src, 1, 1))?;
             await_qps(pe, 2);
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -51,7 +51,7 @@ fn the_nic_tells_what_each_qp_is_and_what_it_did() {
             assert_eq!((qp.traffic_class, qp.service_level, qp.retries), (0, 0, 7));
             // Eight tries end in half of a kernel's deadline.
             assert!(qp.ack_timeout * 8 <= pe.config().timeout / 2, "{qp:?}");
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -63,10 +63,10 @@ fn the_deepest_queue_takes_a_flood() {
         let (dst, src) = (pe.alloc::<u32>(128)?, pe.alloc::<u32>(128)?);
         let mine: Vec<u32> = (0..128).map(|i| i * 3 + pe.my_pe()).collect();
         pe.write(src, &mine)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         // More than the queue holds, of every thread its own.
         pe.run(grid(1, 128), small_puts(dst, src, TIMES, 1))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         assert_eq!(pe.read(dst)?, (0..128).map(|i| i * 3 + 1 - pe.my_pe()).collect::<Vec<_>>());
         Ok(())
     });

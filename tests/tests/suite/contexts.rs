@@ -19,9 +19,9 @@ fn every_block_has_queues_of_its_own() {
         let found = setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u16>(len * pes as usize)?, pe.alloc::<u16>(len)?);
             pe.write(src, &source(pe.my_pe()).collect::<Vec<_>>())?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(5, 33), private_puts(dst, src))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read(dst)
         });
         let wanted: Vec<u16> = (0..pes).flat_map(source).collect();
@@ -36,7 +36,7 @@ fn exclusive_queues_are_taken_and_given_back() {
         let found = setup.run(|pe| {
             let (words, wrong) = (pe.alloc::<u64>(8)?, pe.alloc::<u32>(8)?);
             pe.run(grid(2, 4), exclusive_turns(words, wrong, 10))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             Ok((pe.read(words)?, pe.read(wrong)?))
         });
         assert_eq!(found, vec![(vec![10; 8], vec![0; 8]); pes as usize], "{setup}");
@@ -89,9 +89,9 @@ fn the_names_of_the_field() {
             let mut own = vec![0; 16];
             own[..4].copy_from_slice(&[1, 2, 3, 4].map(|i| i * 10 + me as i32));
             pe.write(data, &own)?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 32), names(data, words, signal, results))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let of = |pe: u32| [1, 2, 3, 4].map(|i| i * 10 + pe as i32);
             let (before, after) = (of((me + n - 1) % n), of((me + 1) % n));
             assert_eq!(pe.read(data)?, [of(me), before, after, before].concat(), "{setup}");
@@ -118,10 +118,10 @@ fn the_names_of_what_came_later() {
             pe.write(wanted, &[0, 6, 0, 2000])?;
             pe.write(status, &[0, 0, 0, 1])?;
             pe.write(pes, &[(me + 1) % n])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let call = more_names(data, words, wanted, status, sum, fetched, pes, lock, results);
             pe.run(grid(1, 32), call)?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let (from, next) = (of((me + n - 1) % n), of((me + 1) % n));
             let put = [0, 2, 4, 6, 0, 1, 4, 5].map(|i| from[i]);
             let got = [0, 4, 1, 5, 2, 6, 3].map(|i| next[i]);
@@ -147,12 +147,12 @@ fn contexts_of_the_host_are_ordered_and_completed_by_themselves() {
             // Twice, with a context made anew: it goes on where the first one stopped.
             for more in [30, 5] {
                 pe.write(dst, &[0; 100])?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let slow = pe.context::<Exclusive>()?;
                 pe.run(grid(2, 40), three_contexts(slow, quick, together, dst, src, seen, more))?;
                 // Completes what the kernel has left.
                 pe.destroy_context(slow)?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 assert_eq!(pe.read(seen)?, [0, 8], "{setup}");
                 let wanted: Vec<u64> = [7, 8, 2, 9].into_iter().chain(4..100).collect();
                 assert_eq!(pe.read(dst)?, wanted, "{setup}");
@@ -186,7 +186,7 @@ fn round(pe: &Pe, comm: &Comm<PerGpu>, to: u32, from: u32, round: u64) -> Result
     let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
     let of = |pe: u32| (0..64).map(|i| u64::from(pe) << 32 | round << 16 | i).collect::<Vec<_>>();
     pe.write(src, &of(pe.my_pe()))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let (context, teams) = (comm.contexts()[0], comm.barriers());
     pe.run(grid(2, 32), exchange_by(context, teams[0], teams[1], comm.signals(), dst, src, to, round))?;
     assert_eq!(pe.read(dst)?, of(from));
@@ -238,9 +238,9 @@ fn a_context_of_some_pes_has_queues_to_these_and_refuses_others() {
         let mut wanted = [before, next, next];
         wanted.sort_unstable();
         assert_eq!(peers, wanted);
-        pe.barrier()?;
+        pe.host_sync()?;
         let error = round(pe, &comm, before, next, 2).unwrap_err();
-        pe.barrier()?;
+        pe.host_sync()?;
         Ok(error.to_string())
     });
     for (me, told) in told.into_iter().enumerate() {

@@ -33,7 +33,7 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
             let (object, before) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
             let reached = pe.alloc::<u32>(n)?;
             pe.write(object, &vec![u64::from(me) + 100; n])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(2, 32), store_marks(object, reached, before))?;
             let pes = || 0..n as u32;
             let wanted: Vec<u32> = pes().map(|other| if direct(other) { 2 } else { 0 }).collect();
@@ -82,7 +82,7 @@ fn the_team_of_those_who_share_memory_has_pointers_to_all_its_members() {
             assert_eq!(pe.team_ptr(Team::INVALID, shared, 0), None);
             pe.run(grid(1, 32), store_to_members(Team::SHARED, shared))?;
             pe.run(grid(1, 32), store_to_members(Team::WORLD, world))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let mut wanted: Vec<u32> = members.iter().map(|other| 100 + other).collect();
             wanted.resize(pes as usize, 0);
             assert_eq!(pe.read(shared)?, wanted);
@@ -108,7 +108,7 @@ fn atomics_from_everywhere_exclude_each_other() {
             let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
             let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
             pe.run(grid(2, 40), add_everywhere(wide, narrow, signal, data, ROUNDS))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let all = u64::from(2 * 40 * ROUNDS * pe.n_pes());
             let found = (pe.read_one(wide)?, u64::from(pe.read_one(narrow)?), pe.read_one(signal)?);
             assert_eq!(found, (all, all, all), "{setup}");
@@ -127,7 +127,7 @@ fn tickets_of_a_mixed_job_are_drawn_once() {
             let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
             let (bits, swapped) = (pe.alloc::<u64>(all.div_ceil(64) as usize)?, pe.alloc_one::<u32>()?);
             pe.run(grid(2, 40), contend(tickets, drawn, wide, narrow, bits, swapped, ROUNDS))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             if pe.my_pe() == 0 {
                 assert_eq!(pe.read_one(tickets)?, u64::from(ROUNDS * all), "{setup}");
                 assert!(pe.read(drawn)?.iter().all(|&n| n == 1), "a ticket was drawn twice: {setup}");
@@ -147,7 +147,7 @@ fn a_fence_orders_an_atomic_before_a_store() {
             let [counter, flag, ack, bad] =
                 [pe.alloc_one::<u64>()?, pe.alloc_one()?, pe.alloc_one()?, pe.alloc_one()?];
             pe.run(grid(1, 32), atomic_then_flag(counter, flag, ack, bad, 30))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert_eq!(pe.read_one(counter)?, 30);
             pe.read_one(bad)
         });
@@ -161,7 +161,7 @@ fn direct_peers_need_no_queues() {
         let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
         let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
         pe.run(grid(1, 32), add_everywhere(wide, narrow, signal, data, 2))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         Ok(pe.connected_qps())
     };
     for connect in ["lazy", "eager"] {

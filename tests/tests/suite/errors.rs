@@ -40,7 +40,7 @@ fn code(error: &Error) -> Option<Code> {
 fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
     let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
     let told = pe.run(grid(1, 32), misuse(which as u32, data, pe.alloc_one()?, seen));
-    pe.barrier()?;
+    pe.host_sync()?;
     assert_eq!(pe.read(data)?, [0; 8], "{which:?} wrote something");
     let error = told.expect_err("a misuse is no success");
     let seen_there = pe.read_one(seen)?;
@@ -198,7 +198,7 @@ fn a_pe_that_stays_away_from_a_barrier_is_missed() {
             0 => line(&pe.run(grid(1, 32), barriers(Together::Block as u32, cells, bad, 1)).unwrap_err()),
             _ => String::new(),
         };
-        pe.barrier()?;
+        pe.host_sync()?;
         Ok(told)
     });
     let wanted = "PE 0: PE 1 did not come to a collective call of its team before the deadline, at order.rs:N (block 0, \
@@ -220,12 +220,12 @@ fn after_an_error_queues_are_made_anew() {
             for round in 1..4 {
                 pe.write(dst, &vec![0; 4 * n as usize])?;
                 pe.write(src, &[100 * round + u64::from(me); 4])?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.run(grid(n, 32), report_puts(dst, src, codes))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let wanted: Vec<u64> = (0..n).flat_map(|from| [100 * round + u64::from(from); 4]).collect();
                 assert_eq!((pe.read(codes)?, pe.read(dst)?), (vec![1000; 3 * n as usize], wanted), "{setup}");
-                pe.barrier()?;
+                pe.host_sync()?;
 
                 // Each round ends the QPs between two others.
                 let (one, other) = (round as u32 % n, (round as u32 + 1) % n);
@@ -234,7 +234,7 @@ fn after_an_error_queues_are_made_anew() {
                 }
                 let told = pe.run(grid(n, 32), report_puts(dst, src, codes));
                 assert!(me != one || matches!(told, Err(Error::Device { .. })), "{setup}: {told:?}");
-                pe.barrier()?;
+                pe.host_sync()?;
                 if me == one {
                     // By the other NIC it may be the first to meet the wrong key.
                     let still = pe.put(dst.slice(0..4), src, other).unwrap_err().to_string();
@@ -242,7 +242,7 @@ fn after_an_error_queues_are_made_anew() {
                     let named = still.contains(&ended) && still.contains("Pe::reset_queues");
                     assert!(named || nics == 2 && still.contains("REMOTE_ACCESS_ERR"), "{setup}: {still}");
                 }
-                pe.barrier()?;
+                pe.host_sync()?;
                 let stream = pe.stream()?;
                 if me == other {
                     stream.fence()?;
@@ -267,12 +267,12 @@ fn a_wrong_key_ends_one_queue_pair_and_nothing_else() {
             let (dst, src) = (pe.alloc::<u64>(4 * n as usize)?, pe.alloc::<u64>(4)?);
             let codes = pe.alloc::<u32>(3 * n as usize)?;
             pe.write(src, &[u64::from(me) + 1; 4])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             if me == 0 {
                 pe.corrupt_rkey(2)?;
             }
             let told = pe.run(grid(n, 32), report_puts(dst, src, codes));
-            pe.barrier()?;
+            pe.host_sync()?;
             let (codes, dst) = (pe.read(codes)?, pe.read(dst)?);
             // All that was sent with the right key came; nothing else did. The NIC ends both ends of the pair: what PE 2
             // sends to PE 0 may have come before that, or not.
@@ -317,9 +317,9 @@ fn works(pes: u32) {
     let found = Setup::new(pes).run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
         pe.write(src, &[7; 64])?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.run(grid(2, 32), send_to_all(dst, src))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.read(dst)
     });
     assert_eq!(found, vec![vec![7; 64]; pes as usize]);

@@ -100,7 +100,7 @@ fn reduces<T: Element + PartialEq + std::fmt::Debug>(
     assert_eq!(pe.read(src)?, all);
     let mine = pe.my_pe() as usize * LEN;
     assert_eq!(pe.read(part)?, all[mine..mine + LEN]);
-    pe.barrier()?;
+    pe.host_sync()?;
     pe.free(part)?;
     pe.free(dst)?;
     pe.free(src)
@@ -147,7 +147,7 @@ fn collective_calls_of_two_teams_go_on_beside_each_other() {
                 streams.push((which, team, pe.stream()?));
             }
             pe.write(src, &vec![3; 2 * n])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             if pe.my_pe() & 1 == 1 {
                 streams.reverse();
             }
@@ -172,7 +172,7 @@ fn collective_calls_of_two_teams_go_on_beside_each_other() {
                 stream.quiet()?;
                 stream.wait()?;
             }
-            pe.barrier()?;
+            pe.host_sync()?;
             for team in teams {
                 pe.team_destroy(team)?;
             }
@@ -196,11 +196,11 @@ fn hosts_that_call_differently_are_told() {
             let error = error.expect_err("sum and product");
             assert!(matches!(&error, Error::Operation { what: "reduce", .. }), "{error}");
             // They have not begun: the team is as good as before.
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.reduce(Team::WORLD, Reduce::Sum, other, data)?;
             let none = pe.team_sync(Team::INVALID).expect_err("no team");
             assert!(matches!(&none, Error::Operation { what: "team_sync", .. }), "{none}");
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }

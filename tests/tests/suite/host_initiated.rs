@@ -27,7 +27,7 @@ fn the_host_puts_and_gets_every_length() {
                 let guarded = |pe: u32| [vec![0], data(pe), vec![0]].concat();
                 let inner = dst.slice(1..len + 1);
                 pe.write(src, &data(pe.my_pe()))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.put(inner, src, next(pe))?;
                 pe.barrier_all()?;
                 assert!(pe.read(dst)? == guarded(before(pe)), "{setup}: put of {len}");
@@ -36,15 +36,15 @@ fn the_host_puts_and_gets_every_length() {
                 let mut mine = vec![0; len];
                 pe.get_into(&mut mine, src, next(pe))?;
                 assert!(mine == data(next(pe)), "{setup}: get_into of {len}");
-                pe.barrier()?;
+                pe.host_sync()?;
 
                 pe.put_from(inner, &data(pe.my_pe() + 9), next(pe))?;
                 pe.barrier_all()?;
                 assert!(pe.read(dst)? == guarded(before(pe) + 9), "{setup}: put_from of {len}");
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.put_nbi(inner, src, next(pe))?;
                 pe.quiet()?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 assert!(pe.read(dst)? == guarded(before(pe)), "{setup}: put_nbi of {len}");
                 pe.write(back, &vec![0; len])?;
                 pe.get_nbi(back, inner, next(pe))?;
@@ -76,24 +76,24 @@ fn a_transfer_longer_than_a_message_comes_whole() {
         for part in &parts {
             pe.write(src.slice(part.clone()), &data(part, me))?;
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         if me == 0 {
             pe.put(dst, src, 1)?;
             pe.quiet()?;
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         for part in parts.iter().filter(|_| me == n - 1) {
             assert!(pe.read(dst.slice(part.clone()))? == data(part, 0), "put: {part:?}");
         }
         // And back: each has the other's.
-        pe.barrier()?;
+        pe.host_sync()?;
         if me == 0 {
             pe.get(dst, src, 1)?;
             for part in &parts {
                 assert!(pe.read(dst.slice(part.clone()))? == data(part, 1), "get: {part:?}");
             }
         }
-        pe.barrier()
+        pe.host_sync()
     });
 }
 
@@ -105,7 +105,7 @@ fn single_values_of_the_host_leave_their_neighbours_alone() {
         pe.barrier_all()?;
         assert_eq!(pe.read(cells)?, [T::zeroed(), value, T::zeroed()]);
         assert_eq!(pe.g(cells.at(1), next(pe))?, value);
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.free(cells)
     }
     for setup in setups::all() {
@@ -136,9 +136,9 @@ fn a_kernel_reads_what_another_host_has_put() {
                 // The source may be written again at once.
                 pe.write(src, &[99; 500])?;
                 pe.quiet()?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.run(grid(2, 32), expect(dst, round, bad))?;
-                pe.barrier()?;
+                pe.host_sync()?;
             }
             pe.quiet()?;
             pe.read_one(bad)
@@ -175,12 +175,12 @@ fn a_quiet_of_the_host_covers_kernels_that_have_ended() {
     for setup in setups::all() {
         setup.run(|pe| {
             let cells = pe.alloc::<u64>(4)?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(4, 32), put_cells(cells, 7))?;
             pe.quiet()?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert_eq!(pe.read(cells)?, [7; 4], "{setup}");
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -262,20 +262,20 @@ fn the_host_moves_blocks_apart() {
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u16>(40)?, pe.alloc::<u16>(40)?);
             pe.write(src, &(0..40).collect::<Vec<_>>())?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.iput(dst.every(3).first(10), src.every(1).first(10), next(pe))?;
             pe.barrier_all()?;
             let spread = |i: u16| if i.is_multiple_of(3) && i < 30 { i / 3 } else { 0 };
             assert_eq!(pe.read(dst)?, (0..40).map(spread).collect::<Vec<_>>(), "{setup}");
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.write(dst, &[0; 40])?;
             pe.iget(dst.blocks(2, 4).first(5), src.blocks(2, 7).first(5), next(pe))?;
             let taken = |i: u16| if i % 4 < 2 && i < 20 { i / 4 * 7 + i % 4 } else { 0 };
             assert_eq!(pe.read(dst)?, (0..40).map(taken).collect::<Vec<_>>(), "{setup}");
-            pe.barrier()?;
+            pe.host_sync()?;
             let stream = pe.stream()?;
             pe.write(dst, &[0; 40])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             stream.iput(dst.every(3).first(10), src.every(1).first(10), next(pe))?;
             stream.barrier_all()?;
             stream.iget(dst.blocks(1, 39), src.blocks(1, 39), next(pe))?;
@@ -285,7 +285,7 @@ fn the_host_moves_blocks_apart() {
 
             let error = pe.iput(dst.every(3), src.every(1), next(pe)).expect_err("13 for 40");
             assert!(matches!(error, Error::Misuse { call: "iput", .. }), "{error}");
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -298,12 +298,12 @@ fn the_host_waits_for_sets_of_words() {
             let status = pe.alloc::<i32>(6)?;
             pe.write(values, &[1, 2, 3, 4, 5, 6])?;
             pe.write(status, &[0, 0, 0, 1, 0, 0])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let mut nonzero = Words::new(words, Cmp::Ne, 0);
             assert!(!pe.test_all(&nonzero)?);
             assert_eq!(pe.test_any(&mut nonzero)?, None);
             assert!(pe.test_some(&mut nonzero)?.is_empty());
-            pe.barrier()?;
+            pe.host_sync()?;
 
             for i in [4, 1] {
                 pe.p(words.at(i), 9, next(pe))?;
@@ -318,7 +318,7 @@ fn the_host_waits_for_sets_of_words() {
             found.sort_unstable();
             assert_eq!(found, [1, 4]);
             assert_eq!(pe.test_some(&mut nonzero)?.len(), 2);
-            pe.barrier()?;
+            pe.host_sync()?;
 
             for i in [0, 1, 2, 4, 5] {
                 pe.p(words.at(i), i as i32 + 1, next(pe))?;
@@ -334,7 +334,7 @@ fn the_host_waits_for_sets_of_words() {
             let mut none = Words::new(words.slice(0..0), Cmp::Eq, 1);
             assert!(pe.test_all(&none)? && pe.wait_until_any(&mut none)?.is_none());
             assert!(pe.wait_until_some(&mut none)?.is_empty());
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -346,7 +346,7 @@ fn adds_of_hosts_and_kernels_are_exact_together() {
         let totals = setup.run(|pe| {
             let word = pe.alloc_one::<u64>()?;
             let seen = Mutex::new(Vec::new());
-            pe.barrier()?;
+            pe.host_sync()?;
             let kernel = pe.launch(grid(2, 32), add_often(word, TIMES, 0))?;
             std::thread::scope(|scope| {
                 let add = || {
@@ -377,7 +377,7 @@ fn eight_threads_of_a_host_put_at_once() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (data, count) = (pe.alloc::<u32>(8 * LEN)?, pe.alloc_one::<u64>()?);
-            pe.barrier()?;
+            pe.host_sync()?;
             std::thread::scope(|scope| {
                 let put = |thread: usize| {
                     let part = data.slice(thread * LEN..(thread + 1) * LEN);
@@ -396,7 +396,7 @@ fn eight_threads_of_a_host_put_at_once() {
             for (thread, part) in pe.read(data)?.chunks(LEN).enumerate() {
                 assert_eq!(part, [(thread * 10 + 4) as u32; LEN], "{setup}");
             }
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -412,7 +412,7 @@ fn a_host_waits_for_what_another_announces() {
             assert_eq!(pe.signal_fetch(signal)?, 0);
             assert!(!pe.test(signal, Cmp::Ne, 0)?);
             pe.write(values, &[-1, 5, -9])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             if pe.my_pe() & 1 == 0 {
                 for round in 1..10 {
                     pe.write(source, &[round; 400])?;
@@ -503,13 +503,13 @@ fn an_error_of_the_host_names_its_operation() {
         // The next operation knows nothing of it.
         pe.put(data, data, pe.my_pe() ^ 1)?;
         pe.barrier_all()?;
-        pe.barrier()?;
+        pe.host_sync()?;
         if pe.my_pe() == 0 {
             pe.corrupt_rkey(1)?;
             let error = pe.put(data, data, 1).expect_err("a wrong key");
             assert!(matches!(&error, Error::Operation { what: "put", .. }), "{error}");
         }
-        pe.barrier()
+        pe.host_sync()
     });
 }
 
@@ -529,6 +529,6 @@ fn a_kernel_that_fails_beside_the_host_is_not_its_error() {
         assert!(matches!(&error, Error::Operation { what, .. } if *what == name), "{error}");
         pe.barrier_all()?;
         assert_eq!(pe.read_one(word)?, 50);
-        pe.barrier()
+        pe.host_sync()
     });
 }

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// Waits in a kernel for what never comes.
 fn wait(pe: &Pe) -> Result<(), Error> {
     let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
-    pe.barrier()?;
+    pe.host_sync()?;
     pe.run(grid(2, 32), wait_for_ever(signal, 1, seen))
 }
 
@@ -27,7 +27,7 @@ fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
             if pe.my_pe() == 1 {
                 pe.alloc_one::<Signal>()?;
                 pe.alloc_one::<u32>()?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 // The others wait by now, or soon.
                 std::thread::sleep(Duration::from_millis(50));
                 return Err(leave());

@@ -13,9 +13,9 @@ fn blocks_of_a_collective_launch_wait_for_each_other() {
         setup.run(|pe| {
             let signals = pe.alloc::<Signal>(8)?;
             pe.launch_collective(grid(8, 33), chain(signals))?.wait()?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert_eq!(pe.read(signals)?, [1; 8], "{setup}");
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -31,7 +31,7 @@ fn the_largest_grid_is_launched_and_no_larger_one() {
         assert!(largest.blocks > 0 && largest == shape(largest.blocks));
         let signals = pe.alloc::<Signal>(largest.blocks as usize)?;
         pe.launch_collective(largest, chain(signals))?.wait()?;
-        pe.barrier()?;
+        pe.host_sync()?;
         assert_eq!(pe.read(signals)?, vec![1; signals.len()]);
 
         // Too large on one PE only, and refused on both alike.
@@ -39,7 +39,7 @@ fn the_largest_grid_is_launched_and_no_larger_one() {
         let error = pe.launch_collective(mine, chain(none)).err().expect("it does not fit");
         let Error::GridTooLarge { kernel: "chain", pe: 1, blocks, room } = error else { panic!("{error}") };
         assert_eq!((blocks, room), (largest.blocks + 1, largest.blocks));
-        pe.barrier()?;
+        pe.host_sync()?;
         assert_eq!(pe.read(none)?, [0], "a kernel that was refused has run");
         Ok(largest.blocks)
     });
@@ -66,7 +66,7 @@ fn a_block_has_no_more_threads_than_its_kernel_says() {
         let stream = pe.stream()?;
         refused(stream.launch(grid(1, 97), call()).err());
         refused(stream.capture(|stream| stream.launch(grid(1, 97), call())).err());
-        pe.barrier()?;
+        pe.host_sync()?;
         assert_eq!(pe.read_one(count)?, 96, "a kernel that was refused has run");
         Ok(())
     });
@@ -89,16 +89,16 @@ fn a_kernel_that_only_puts_runs_alone() {
     for setup in setups::all() {
         setup.run(|pe| {
             let cells = pe.alloc::<u64>(300)?;
-            pe.barrier()?;
+            pe.host_sync()?;
             // More blocks than run at once; nobody else launches anything.
             if pe.my_pe() == 0 {
                 pe.run(grid(300, 32), put_cells(cells, 5))?;
                 pe.quiet()?;
             }
-            pe.barrier()?;
+            pe.host_sync()?;
             let wanted = if pe.my_pe() == 1 % pe.n_pes() { 5 } else { 0 };
             assert_eq!(pe.read(cells)?, vec![wanted; 300], "{setup}");
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -111,7 +111,7 @@ fn a_grid_barrier_and_a_barrier_of_pes_go_together() {
             let bad = pe.alloc_one::<u64>()?;
             pe.launch_collective(grid(4, 40), meet_with_all_blocks(cells, bad, 5))?.wait()?;
             pe.quiet()?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");
@@ -129,7 +129,7 @@ fn what_a_launch_has_recorded_is_not_for_the_one_before_it() {
             let error = failed.wait().expect_err("there is no such PE");
             assert!(matches!(error, Error::Device { .. }), "{error}");
         }
-        pe.barrier()
+        pe.host_sync()
     });
 }
 
@@ -155,6 +155,6 @@ fn launches_of_a_pe_follow_each_other() {
         assert_eq!(pe.read(data)?, [3; 100]);
         pe.run(grid(2, 32), fill_with(data, 5))?;
         assert_eq!(pe.read(data)?, [5; 100]);
-        pe.barrier()
+        pe.host_sync()
     });
 }

@@ -34,13 +34,13 @@ fn any_threads_may_call_a_pe_at_the_same_time() {
     assert!(levels.is_sorted_by(|a, b| a < b));
     let sums = Setup::new(2).run(|pe| {
         let word = pe.alloc_one::<u64>()?;
-        pe.barrier()?;
+        pe.host_sync()?;
         std::thread::scope(|scope| {
             let launch = || (0..LAUNCHES).try_for_each(|_| pe.run(grid(1, 4), count_up(word, 3)));
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(launch)).collect();
             threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
         })?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.read_one(word)
     });
     assert_eq!(sums, [THREADS * LAUNCHES * 4 * 3; 2]);
@@ -52,7 +52,7 @@ fn a_put_that_nobody_waited_for_is_delivered_before_the_end() {
     Setup::new(2).run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(wanted.len())?, pe.alloc::<u32>(wanted.len())?);
         pe.write(src, &wanted)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         if pe.my_pe() == 0 {
             // It leaves at once.
             return pe.run(grid(1, 32), put_and_leave(dst, src));
@@ -104,7 +104,7 @@ fn every_failure_has_a_number() {
     });
     assert_eq!(status(waiting), Status::Kernel);
     let alone = Setup::new(2).with("bootstrap_timeout", "300ms").try_run(|pe| match pe.my_pe() {
-        0 => pe.barrier(),
+        0 => pe.host_sync(),
         _ => {
             std::thread::sleep(Duration::from_secs(2));
             Ok(())

@@ -17,9 +17,9 @@ fn a_lock_protects_plain_gets_and_puts() {
             let (locks, counter) = (pe.alloc::<Lock>(5)?, pe.alloc_one::<u64>()?);
             let tried = pe.alloc_one::<u64>()?;
             pe.run(grid(1, 32), locked_sum(locks.at(0), counter, tried, rounds))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 32), locked_sum(locks.at(4), counter, tried, rounds))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert!(pe.read_one(tried)? <= 2 * u64::from(rounds).div_ceil(3));
             Ok((pe.read_one(counter)?, pe.read_one(tried)?))
         });
@@ -60,7 +60,7 @@ fn a_lock_is_granted_in_the_order_of_request() {
         if let Some(launch) = launch {
             launch.wait()?;
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.read(list)
     });
     assert_eq!(lists[0], order.map(|pe| pe + 1));

@@ -35,9 +35,9 @@ impl Reached {
             pe.write(object, &vec![0; object.len()])?;
         }
         pe.write(src, &pattern(me, len))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.run(grid(BLOCKS, 33), reach(dst, src, back, word, arrived, seen))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let (left, right) = ((me + n - 1) % n, (me + 1) % n);
         let mut put = pattern(left, len);
         put.push(77);
@@ -46,7 +46,7 @@ impl Reached {
         assert_eq!(pe.read_one(word)?, 2 * u64::from(BLOCKS));
         assert_eq!(pe.read_one(arrived)?, len as u64);
         assert_eq!(pe.read_one(seen)?, pattern(right, 1)[0]);
-        pe.barrier()
+        pe.host_sync()
     }
 
     /// Everything in one array of `2 * LEN` and some elements, each part in lines of its own.
@@ -77,9 +77,9 @@ fn an_object_is_zero_on_every_pe_when_it_is_there() {
                 // No barrier: all PEs' copies are zero already.
                 pe.run(grid(1, 32), gather(into, object))?;
                 assert!(pe.read(into)?.iter().all(|&word| word == 0), "PE {}", pe.my_pe());
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.run(grid(2, 32), fill(object, 7))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 assert_eq!(pe.read(object)?, [7; 500]);
                 pe.free(object)?;
             }
@@ -128,7 +128,7 @@ fn addresses_are_aligned_as_asked_on_every_pe() {
             let object = pe.alloc_aligned::<u64>(20, align)?;
             assert_eq!(pe.address(object)? % align, 0, "{align} on PE {}", pe.my_pe());
             pe.run(grid(1, 32), fill(object, align))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert_eq!(pe.read(object)?, [align; 20]);
             pe.free(object)?;
             align *= 2;
@@ -184,7 +184,7 @@ fn a_resized_object_keeps_what_it_had() {
             assert!(error.ends_with("is not an object, or has been freed"), "{error}");
         }
         pe.run(grid(1, 32), fill(shorter, 3))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let free = pe.heap_free();
         // There is no room: it stays as it was.
         assert!(matches!(pe.realloc(shorter, 1 << 20).unwrap_err(), Error::HeapFull { .. }));
@@ -236,7 +236,7 @@ fn no_memory_goes_before_all_pes_have_freed_it() {
     let late = AtomicBool::new(false);
     Setup::new(2).run(|pe| {
         let object = pe.alloc::<u64>(100)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         if pe.my_pe() == 1 {
             std::thread::sleep(Duration::from_millis(50));
             pe.run(grid(1, 32), fill(object, 5))?;
@@ -474,7 +474,7 @@ fn a_place_in_a_window_has_an_address_and_the_way_back() {
         assert_eq!(first.code(), Some(Code::OutOfRange));
         assert!(error.to_string().contains("where nothing is registered"), "{error}");
         pe.unregister_symmetric(window).map(drop)?;
-        pe.barrier()
+        pe.host_sync()
     });
 }
 
@@ -572,9 +572,9 @@ fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
     pe.write(mine, &pattern(me, len))?;
     pe.write(back, &vec![0; len])?;
     pe.write(theirs, &pattern(100 + me, len))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     pe.run(grid(3, 33), reach_from_own(dst, mine, theirs, back, arrived))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let (left, right) = ((me + n - 1) % n, (me + 1) % n);
     assert_eq!(pe.read(dst)?, pattern(left, len).repeat(2), "PE {me} of {n}");
     assert_eq!(pe.read(back)?, pattern(100 + right, len), "PE {me} of {n}");
@@ -664,7 +664,7 @@ fn a_buffer_of_one_pe_is_not_that_of_another() {
     Setup::new(2).run(|pe| {
         let mine = pe.register(vec![u64::from(pe.my_pe()); 50])?;
         others.lock().unwrap().push((pe.my_pe(), mine.handle()));
-        pe.barrier()?;
+        pe.host_sync()?;
         for &(whose, handle) in others.lock().unwrap().iter() {
             match pe.read(handle) {
                 Ok(found) => assert_eq!((whose, found), (pe.my_pe(), vec![u64::from(whose); 50])),
@@ -673,7 +673,7 @@ fn a_buffer_of_one_pe_is_not_that_of_another() {
                 }
             }
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.unregister(mine).map(drop)?;
         Ok(())
     });

@@ -39,7 +39,7 @@ impl Ring {
     fn new(pe: &Pe, rounds: usize) -> Result<Self, Error> {
         let ring = Self { dst: pe.alloc(100)?, src: pe.alloc(100)?, arrived: pe.alloc(rounds)? };
         pe.write(ring.src, &[pe.my_pe() + 7; 100])?;
-        pe.barrier()?;
+        pe.host_sync()?;
         Ok(ring)
     }
 
@@ -50,11 +50,11 @@ impl Ring {
 
     /// Checks a round that all PEs have been through, and forgets it.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
-        pe.barrier()?;
+        pe.host_sync()?;
         let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
         assert_eq!(pe.read(self.dst)?, [before + 7; 100]);
         pe.write(self.dst, &[0; 100])?;
-        pe.barrier()
+        pe.host_sync()
     }
 }
 
@@ -90,7 +90,7 @@ fn kernels_come_and_go_while_a_job_runs() {
         }
         for round in 0..4 {
             let loaded = pe.load(examples())?;
-            pe.barrier()?;
+            pe.host_sync()?;
             if round % 2 == 0 {
                 pe.launch_collective(grid(2, 32), ring.call(round))?.wait()?;
             } else {
@@ -120,7 +120,7 @@ fn what_was_launched_or_recorded_outlives_its_module() {
         let loaded = pe.load(examples())?;
         let stream = pe.stream()?;
         let graph = stream.capture(|stream| stream.launch(grid(1, 32), ring.call(1)))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         if pe.my_pe() == 0 {
             // It waits for PE 1, which has not begun.
             let waits = pe.launch(grid(1, 32), ring.call(0))?;
@@ -128,10 +128,10 @@ fn what_was_launched_or_recorded_outlives_its_module() {
             if named {
                 refused(pe, &ring, "its module has been unloaded")?;
             }
-            pe.barrier()?;
+            pe.host_sync()?;
             waits.wait()?;
         } else {
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 32), ring.call(0))?;
             loaded.unload();
         }
@@ -143,7 +143,7 @@ fn what_was_launched_or_recorded_outlives_its_module() {
         drop(graph);
 
         let _again = pe.load(examples())?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.run(grid(1, 32), ring.call(2))?;
         ring.check(pe)
     });
@@ -206,18 +206,18 @@ fn a_kernel_that_waits_does_not_hold_up_loading_for_ever() {
         if pe.my_pe() == 0 {
             let _loaded = pe.load(examples())?;
             let waits = pe.launch(grid(1, 32), ring.call(0))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let error = waits.wait().expect_err("PE 1 does not launch it");
             let Error::Device { first, .. } = &error else { panic!("{error}") };
             assert_eq!(first.code(), Some(Code::WaitTimeout));
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 32), other.call(0))?;
         } else {
-            pe.barrier()?;
+            pe.host_sync()?;
             let begin = Instant::now();
             let _loaded = pe.load(examples())?;
             assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 32), other.call(0))?;
         }
         other.check(pe)

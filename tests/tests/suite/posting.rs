@@ -16,9 +16,9 @@ fn a_source_is_free_when_a_handle_or_a_flush_says_so() {
                 let (dst, src, back) = (pe.alloc::<u32>(len)?, pe.alloc::<u32>(len)?, pe.alloc::<u32>(len)?);
                 let source = |pe: u32| (0..len as u32).map(|i| i * 7 + pe + 1).collect::<Vec<_>>();
                 pe.write(src, &source(pe.my_pe()))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.run(grid(blocks, 40), reuse_sources(how as u32, dst, src, back, row as u32))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
                 assert_eq!(pe.read(dst)?, source(before), "{setup}, {how:?}");
                 assert_eq!(pe.read(back)?, source(pe.my_pe()), "{setup}, {how:?}");
@@ -41,7 +41,7 @@ fn a_batch_changes_nothing_but_the_doorbells() {
                 let (dst, sums) = (pe.alloc::<u32>(len)?, pe.alloc::<u64>(2)?);
                 let (arrived, wrong) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
                 pe.run(grid(blocks, threads), batched(with as u32, dst, sums, arrived, wrong, times))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 assert_eq!(pe.read(dst)?, (1..=len as u32).collect::<Vec<_>>(), "{setup}, {with:?}");
                 let each = u64::from(pe.n_pes()) * all as u64;
                 assert_eq!(pe.read(sums)?, [3 * each + all as u64, 2 * each], "{setup}, {with:?}");
@@ -72,9 +72,9 @@ fn a_queue_is_completed_by_itself() {
             let (arrived, bad) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
             let source = |pe: u32| (0..len as u32).map(move |i| i * 5 + pe + 1);
             pe.write(src, &source(pe.my_pe()).collect::<Vec<_>>())?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(4, 33), queue_handles(dst, src, arrived, bad))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert_eq!(pe.read(dst)?, (0..n as u32).flat_map(source).collect::<Vec<_>>(), "{setup}");
             pe.read_one(bad)
         });
@@ -94,9 +94,9 @@ fn lanes_may_part_and_meet_again() {
                     (pe.alloc::<u32>(4 * n)?, pe.alloc::<u32>(n)?, pe.alloc_one::<Signal>()?);
                 let of = |pe: u32, i: usize| i as u32 * 11 + pe + 1;
                 pe.write(src, &(0..n).map(|i| of(me, i)).collect::<Vec<_>>())?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.run(grid(2, 64), part_ways(dst, src, arrived, lanes))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let odd_tile = |i: usize| (i % 64 / lanes as usize) % 2 == 1;
                 let mut wanted: Vec<u32> =
                     (0..n).map(|i| of(if i % 2 == 1 { before } else { me }, i)).collect();

@@ -277,9 +277,9 @@ fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
         }
     }
     pe.write(program, &text)?;
-    pe.barrier()?;
+    pe.host_sync()?;
     pe.run(grid(BLOCKS, THREADS), interpret(program, bytes, words, signals, results))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     Ok(Memory {
         bytes: pe.read(bytes)?,
         words: pe.read(words)?,

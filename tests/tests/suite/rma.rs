@@ -65,7 +65,7 @@ impl Moved {
         let source = whole_source.slice(self.off.0..whole_source.len());
         let landing = whole_landing.slice(self.off.1..whole_landing.len());
         pe.write(source, &pattern(me, self.len))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let expected = match self.call {
             Call::PutSignal | Call::PutSignalNbi => (0..n).map(|from| self.pieces(n, from, me).count()).sum(),
             _ => 0,
@@ -81,7 +81,7 @@ impl Moved {
             expected as u64,
         );
         pe.run(self.grid, call)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let found = pe.read(landing)?;
         let wanted = self.expected(n, me);
         if let Some(at) = (0..wanted.len()).find(|&i| found[i] != wanted[i]) {
@@ -180,7 +180,7 @@ fn transfers_of_nothing_signal_all_the_same() {
         let seen = setup.run(|pe| {
             let (data, arrived) = (pe.alloc::<u32>(8)?, pe.alloc_one::<Signal>()?);
             pe.run(grid(1, 32), no_elements(data, arrived))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             assert_eq!(pe.read(data)?, [0; 8]);
             pe.read_one(arrived)
         });
@@ -197,10 +197,10 @@ fn the_index_wraps_at_16_bits() {
             let n = 256;
             let (dst, src) = (pe.alloc::<u32>(n)?, pe.alloc::<u32>(n)?);
             pe.write(src, &(0..n as u32).map(|i| i * 3 + pe.my_pe()).collect::<Vec<_>>())?;
-            pe.barrier()?;
+            pe.host_sync()?;
             // More than 70 000 WQEs on the one QP to the peer.
             pe.run(grid(2, 128), small_puts(dst, src, 280, 1))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read(dst)
         });
         for (pe, found) in found.iter().enumerate() {
@@ -225,12 +225,12 @@ fn groups_that_are_ready_need_no_barriers() {
                 for piece in [1000, 129, 40, 2] {
                     pe.write(dst, &vec![0; n])?;
                     pe.write(back, &vec![0; n])?;
-                    pe.barrier()?;
+                    pe.host_sync()?;
                     pe.run(grid, ready_pieces(together as u32, dst, back, src, piece))?;
-                    pe.barrier()?;
+                    pe.host_sync()?;
                     assert_eq!(pe.read(dst)?, data(from), "{setup}, {together:?}, {piece}");
                     assert_eq!(pe.read(back)?, data(pe.my_pe()), "{setup}, {together:?}, {piece}");
-                    pe.barrier()?;
+                    pe.host_sync()?;
                 }
             }
             Ok(())
@@ -256,7 +256,7 @@ fn single_values_of_every_type() {
         setup.run(|pe| {
             let all = Scalars::new(pe, n)?;
             pe.run(grid(1, n as u32), all.call())?;
-            pe.barrier()?;
+            pe.host_sync()?;
             all.check(pe, n)
         });
     }

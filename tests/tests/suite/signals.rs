@@ -19,7 +19,7 @@ fn a_source_is_handed_from_block_to_block_by_fences_of_the_gpus_scope() {
                 let rounds = 40;
                 let call = hand_over(dst, src, back, asked, written, stale, fences, rounds, 10_000_000);
                 pe.run(grid(2, 32), call)?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let last: Vec<u64> = (0..48).map(|i| u64::from(rounds) << 32 | i).collect();
                 assert!(fences == 0 || pe.read(dst)? == last, "{setup}");
                 pe.read_one(stale)
@@ -40,7 +40,7 @@ fn a_signal_comes_after_its_data() {
                 let (inbox, outbox) = (pe.alloc::<u64>(len)?, pe.alloc::<u64>(len)?);
                 let (signal, bad) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
                 pe.run(grid(1, threads), ping_pong(inbox, outbox, signal, bad, 20, set, nbi))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 Ok((pe.read_one(signal)?, pe.read_one(bad)?))
             });
             assert_eq!(bad, vec![(20, 0); bad.len()], "{setup}, set {set}, nbi {nbi}");
@@ -55,7 +55,7 @@ fn a_fence_orders_a_put_before_a_flag() {
             let (inbox, outbox) = (pe.alloc::<u64>(500)?, pe.alloc::<u64>(500)?);
             let (flag, ack, bad) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
             pe.run(grid(1, 64), fence_then_flag(inbox, outbox, flag, ack, bad, 30))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");
@@ -110,9 +110,9 @@ fn nobody_leaves_a_barrier_early() {
                 pe.run(grid(1, threads), barriers(together as u32, cells, bad, 12))?;
                 // A second launch goes on where the first one stopped.
                 pe.write(cells, &vec![0; cells.len()])?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.run(grid(1, threads), barriers(together as u32, cells, bad, 3))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.read_one(bad)
             });
             assert_eq!(bad, vec![0; bad.len()], "{setup}, {together:?}");
@@ -144,7 +144,7 @@ fn a_strong_signal_covers_the_puts_of_all_blocks() {
                 let bad = pe.alloc_one::<u64>()?;
                 let call = announce_all(how as u32, inbox, outbox, last, pes, signal, ack, bad, 12);
                 pe.run(grid(4, 33), call)?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.read_one(bad)
             });
             assert_eq!(bad, vec![0; bad.len()], "{setup}, {how:?}");
@@ -161,7 +161,7 @@ fn a_shadow_follows_its_signal() {
             // The second signal wraps on its way.
             let start = Shadowed { signal: u64::MAX - 40, shadow: u64::MAX - 40 };
             pe.write(words.slice(1..2), &[start])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(blocks, threads), shadows(words, seen, rounds))?;
             pe.read(seen)
         });

@@ -28,9 +28,9 @@ fn a_put_takes_its_source_in_stream_order() {
                 stream.launch(grid(2, 32), fill_with(src, round + 1))?;
                 stream.quiet()?;
                 stream.wait()?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 assert_eq!(pe.read(dst)?, vec![round; 3000], "{setup}");
-                pe.barrier()?;
+                pe.host_sync()?;
             }
             Ok(())
         });
@@ -64,7 +64,7 @@ fn what_all_pes_launch_at_the_same_moment_begins_on_all() {
         let streams = (0..STREAMS).map(|_| pe.stream()).collect::<Result<Vec<_>, _>>()?;
         for round in 0..4 * STREAMS {
             let stream = &streams[(7 * round + pe.my_pe() as usize) % STREAMS];
-            pe.barrier()?;
+            pe.host_sync()?;
             for _ in 0..20 {
                 stream.team_sync(Team::WORLD)?;
             }
@@ -79,7 +79,7 @@ fn what_all_pes_launch_at_the_same_moment_begins_on_all() {
 fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
     Setup::new(2).run(|pe| {
         let (word, stream) = (pe.alloc_one::<u64>()?, pe.stream()?);
-        pe.barrier()?;
+        pe.host_sync()?;
         if pe.my_pe() == 0 {
             stream.wait_until(word, Cmp::Eq, 1)?;
             for _ in 0..1500 {
@@ -92,7 +92,7 @@ fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
             stream.quiet()?;
         }
         stream.wait()?;
-        pe.barrier()
+        pe.host_sync()
     });
 }
 
@@ -134,7 +134,7 @@ fn what_a_stream_gets_is_there_for_its_next_kernel() {
             let (theirs, mine) = (pe.alloc::<u64>(3000)?, pe.alloc::<u64>(3000)?);
             let (one, bad) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
             pe.write(theirs, &vec![7 + u64::from(pe.my_pe()); 3000])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let (stream, wanted) = (pe.stream()?, 7 + u64::from(next(pe)));
             stream.get(mine, theirs, next(pe))?;
             stream.launch(grid(2, 32), expect(mine, wanted, bad))?;
@@ -147,7 +147,7 @@ fn what_a_stream_gets_is_there_for_its_next_kernel() {
             stream.quiet()?;
             stream.wait()?;
             assert_eq!(pe.read_one(one)?, wanted);
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");
@@ -166,14 +166,14 @@ fn a_wait_holds_up_its_own_stream_only() {
             free.launch(grid(1, 32), fill_with(src, 9))?;
             free.wait()?;
             // All others are held up, and all free ones are through.
-            pe.barrier()?;
+            pe.host_sync()?;
             free.put_signal(data, src, signal, SignalOp::Set, 4, pe.my_pe() ^ 1)?;
             // The source may be written again behind it.
             free.launch(grid(1, 32), fill_with(src, 0))?;
             free.wait()?;
             held.quiet()?;
             held.wait()?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");
@@ -187,7 +187,7 @@ fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
     let (flags, wanted) = (pe.alloc::<i64>(3)?, pe.alloc::<i64>(3)?);
     let to = next(pe);
     pe.write(wanted, &[-1, -2, -3])?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let word = words.at(0);
     stream.atomic_set(word, 12, to)?;
     stream.atomic_add(word, 1, to)?;
@@ -221,7 +221,7 @@ fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
     assert_eq!(pe.read(old)?, [10, 10, 100, 0x69, 0x69, 0x79, 0x78, 0x78]);
     assert_eq!(pe.read(words.slice(0..1))?, [1]);
     assert_eq!(pe.read(data)?, [77, 0]);
-    pe.barrier()
+    pe.host_sync()
 }
 
 #[test]
@@ -262,15 +262,15 @@ fn a_context_of_the_hosts_has_queues_of_its_own() {
         own.put_nbi(dst, src, next(pe))?;
         own.quiet()?;
         own.wait()?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let [first] = executed()?[..] else { panic!("{:?}", pe.qps()) };
         // Who is faster connects its own queues next.
-        pe.barrier()?;
+        pe.host_sync()?;
 
         plain.put_nbi(dst, src, next(pe))?;
         plain.quiet()?;
         plain.wait()?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let [default, still] = executed()?[..] else { panic!("{:?}", pe.qps()) };
         assert!(default > 0 && still == first, "{default} {still} {first}");
 
@@ -282,7 +282,7 @@ fn a_context_of_the_hosts_has_queues_of_its_own() {
         plain.wait()?;
         let [unused, more] = executed()?[..] else { panic!("{:?}", pe.qps()) };
         assert!(unused == default && more > first, "{unused} {default} {more} {first}");
-        pe.barrier()
+        pe.host_sync()
     });
 }
 
@@ -292,7 +292,7 @@ fn a_barrier_on_a_stream_lets_the_peers_next_kernel_see() {
         let bad = setup.run(|pe| {
             let (cells, bad) = (pe.alloc::<u64>(4)?, pe.alloc_one::<u64>()?);
             let stream = pe.stream()?;
-            pe.barrier()?;
+            pe.host_sync()?;
             for round in 1..15 {
                 stream.launch(grid(4, 32), put_cells(cells, round))?;
                 stream.barrier_all()?;
@@ -317,7 +317,7 @@ fn a_stream_follows_the_mark_of_another() {
         let filled = first.record()?;
         second.follow(&filled)?;
         second.launch(grid(2, 32), expect(data, 3, bad))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.signal_op(signal, SignalOp::Add, 1, next(pe))?;
         second.wait()?;
         first.wait()?;
@@ -354,7 +354,7 @@ fn two_streams_work_independently() {
                 stream.wait()?;
             }
             assert_eq!(pe.read(data)?, [[60; 50], [61; 50]].concat(), "{setup}");
-            pe.barrier()
+            pe.host_sync()
         });
     }
 }
@@ -385,7 +385,7 @@ fn an_error_ends_a_stream_until_it_is_told() {
         assert_eq!(pe.read(data)?, [3; 40]);
         let error = failing.put(data, data, 2).expect_err("there is no PE 2");
         assert!(matches!(error, Error::Misuse { .. }), "{error}");
-        pe.barrier()
+        pe.host_sync()
     });
 }
 
@@ -405,7 +405,7 @@ fn a_graph_is_right_at_each_of_a_thousand_launches() {
         })?;
         assert_eq!(graph.len(), 4);
         assert_eq!(pe.read_one(signal)?, 0, "a recording does nothing");
-        pe.barrier()?;
+        pe.host_sync()?;
         for launch in 0..LAUNCHES {
             graph.launch(&stream)?;
             if launch % 100 == 0 {

@@ -34,7 +34,7 @@ impl Blocks {
         };
         pe.write(src, &source(me))?;
         pe.write(dst, &vec![GUARD; dst.len()])?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let call_of = move_strided(
             call as u32,
             together as u32,
@@ -46,7 +46,7 @@ impl Blocks {
             self.n as u32,
         );
         pe.run(grid(2, 70), call_of)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let from = match call {
             Strides::Put | Strides::PutNbi => (me + n_pes - 1) % n_pes,
             Strides::Get | Strides::GetNbi => (me + 1) % n_pes,
@@ -104,9 +104,9 @@ fn every_thread_has_strides_of_its_own() {
             let source =
                 |pe: u32| (0..threads * each * 3).map(move |i| (i as u64) << 8 | u64::from(pe) | 1 << 60);
             pe.write(src, &source(pe.my_pe()).collect::<Vec<_>>())?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(2, 40), thread_strides(dst, src, each as u32))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             let from = source((pe.my_pe() + pe.n_pes() - 1) % pe.n_pes());
             let wanted: Vec<u64> = from.step_by(3).flat_map(|value| [value, 0]).collect();
             assert_eq!(pe.read(dst)?, wanted, "{setup}");

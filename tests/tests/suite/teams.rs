@@ -167,7 +167,7 @@ fn only_the_members_of_a_list_make_its_team() {
                 seen.push(numbers_of(pe, team)?);
             }
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         Ok(seen)
     });
     for (me, seen) in seen.into_iter().enumerate() {
@@ -222,7 +222,7 @@ fn a_pe_with_other_arguments_is_named() {
         let size = if pe.my_pe() == 2 { 3 } else { 2 };
         let error = pe.team_split_strided(Team::WORLD, 0, 1, size, PLAIN).unwrap_err();
         told.lock().unwrap()[pe.my_pe() as usize] = error.to_string();
-        pe.barrier()?;
+        pe.host_sync()?;
         // The next call is made by all, with the same arguments: a good one.
         numbers(pe, pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?, Team::WORLD)
     });

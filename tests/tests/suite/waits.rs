@@ -141,7 +141,7 @@ fn every_word_of_a_set_is_told_once() {
                 let call =
                     collect(how as u32, vector, words, payload, values, status, indices, told, bad, rounds);
                 pe.run(grid(1, 40), call)?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 Ok((pe.read(told)?, pe.read_one(bad)?))
             });
             for (told, bad) in told {
@@ -194,7 +194,7 @@ fn a_wait_returns_the_value_that_ended_it() {
             let (signal, stop, bad) =
                 (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
             pe.run(grid(1, 40), flicker(signal, stop, bad, 30))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");
@@ -207,7 +207,7 @@ fn a_counter_may_wrap_while_it_is_waited_for() {
         let bad = setup.run(|pe| {
             let (counter, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u64>()?);
             pe.run(grid(1, 1), wrap_around(counter, bad, 9))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");

@@ -53,9 +53,9 @@ fn start(config: &Config, ptx: Ptx, pes: u32) -> Result<Start, rushmem::Error> {
     let (before, begin) = (resident(), Instant::now());
     let seen = Job::with_config(config).kernels(ptx).run(|pe| {
         let took = begin.elapsed();
-        pe.barrier()?;
+        pe.host_sync()?;
         let bytes = resident();
-        pe.barrier()?;
+        pe.host_sync()?;
         Ok::<_, rushmem::Error>((took, bytes, pe.my_pe(), pe.machine()))
     })?;
     let ms = seen.iter().map(|(took, ..)| took.as_secs_f64() * 1e3).fold(0.0, f64::max);

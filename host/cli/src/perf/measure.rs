@@ -292,7 +292,7 @@ impl<'a> Bed<'a> {
     /// Runs a kernel on all PEs. Nanoseconds from the first block's begin to the last one's end, on this PE.
     fn timed(&self, shape: &Shape, call: Call) -> Result<f64, AnyError> {
         self.together(shape, call)?;
-        self.pe.barrier()?;
+        self.pe.host_sync()?;
         let spans = self.pe.read(self.spans.slice(0..2 * shape.blocks as usize))?;
         let (begin, end) = (spans.iter().step_by(2).min(), spans.iter().skip(1).step_by(2).max());
         let ns = end.zip(begin).map_or(0, |(end, begin)| end.saturating_sub(*begin));
@@ -302,7 +302,7 @@ impl<'a> Bed<'a> {
 
     /// Runs a kernel once all PEs are here.
     fn together(&self, shape: &Shape, call: Call) -> Result<(), AnyError> {
-        self.pe.barrier()?;
+        self.pe.host_sync()?;
         Ok(self.pe.run(Grid { blocks: shape.blocks, threads: shape.threads, shared_bytes: 0 }, call)?)
     }
 

@@ -22,7 +22,7 @@ fn follow(pe: &Pe) -> Result<Verdict, Error> {
     for (len, threads) in [(1, 1), (33, 32)] {
         let (buffers, bad) = (pe.alloc::<u64>(6 * len)?, pe.alloc::<u64>(KINDS)?);
         pe.run(grid(1, threads), one_after_another(Team::WORLD, buffers, bad, ROUNDS))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         found.extend(pe.read(bad)?);
     }
     Ok(must(found.iter().all(|bad| *bad == 0), || format!("wrong elements, by calls: {found:?}")))
@@ -33,7 +33,7 @@ fn apart(pe: &Pe) -> Result<Verdict, Error> {
     let other = pe.team_split_strided(Team::WORLD, 0, 1, pe.n_pes(), TeamConfig::default())?;
     let (source, sum, bad) = (pe.alloc::<u64>(1)?, pe.alloc::<u64>(1)?, pe.alloc_one::<u64>()?);
     pe.run(grid(2, 32), two_teams(other, Team::WORLD, source, sum, bad, ROUNDS))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let bad = pe.read_one(bad)?;
     Ok(must(bad == 0, || format!("{bad} wrong sums")))
 }
@@ -46,7 +46,7 @@ fn nothing(pe: &Pe) -> Result<Verdict, Error> {
         pe.run(grid(1, 32), nothing_together(team, buffers))?;
     }
     pe.run(grid(1, 32), on_its_own(alone, buffers, bad))?;
-    pe.barrier()?;
+    pe.host_sync()?;
     let found = pe.read(bad)?;
     Ok(must(found.iter().all(|bad| *bad == 0), || format!("wrong elements: {found:?}")))
 }

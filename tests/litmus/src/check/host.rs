@@ -26,7 +26,7 @@ fn ready(pe: &Pe) -> Result<Verdict, Error> {
         if pe.my_pe() == 1 {
             pe.run(ONE, poke(x.at(499), round, 0, 1))?;
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         seen.push(pe.read_one(x.at(499))?);
     }
     Ok(must(pe.my_pe() != 0 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
@@ -42,7 +42,7 @@ fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
             1 => pe.run(ONE, await_word(x.at(250), round))?,
             _ => {}
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         seen.push(pe.read_one(x.at(250))?);
     }
     Ok(must(pe.my_pe() != 1 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
@@ -73,9 +73,9 @@ fn completed(pe: &Pe) -> Result<Verdict, Error> {
             pe.run(ONE, poke(x, round, 1, 1))?;
             pe.run(ONE, poke(y, round, 1, 0))?;
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         seen.push((pe.read_one(x)?, pe.read_one(y)?));
-        pe.barrier()?;
+        pe.host_sync()?;
     }
     let right = |(round, (x, y)): (u64, &(u64, u64))| *x == round && (*y == round || *y == round - 1);
     Ok(must(pe.my_pe() != 1 || (1..).zip(&seen).all(right), || format!("{seen:?}")))
@@ -89,7 +89,7 @@ fn barriers(pe: &Pe) -> Result<Verdict, Error> {
     for round in 1..=ROUNDS {
         pe.run(ONE, meet_all(cells, round))?;
         early += u32::from(pe.read(cells)? != vec![round; n]);
-        pe.barrier()?;
+        pe.host_sync()?;
     }
     Ok(must(early == 0, || format!("{early} rounds were early")))
 }

@@ -43,7 +43,7 @@ fn a_member_that_differs_is_named_and_the_team_goes_on() {
                 let (wide, codes) = (pe.alloc::<u32>(4 * n)?, pe.alloc::<u32>(2)?);
                 let floats = pe.alloc::<f32>(4)?;
                 pe.write(src, &[me + 1; 4])?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let mut all = Vec::new();
                 for (common, other) in cases {
                     let which = if me == odd { other } else { common };
@@ -57,7 +57,7 @@ fn a_member_that_differs_is_named_and_the_team_goes_on() {
                     let good: Vec<u32> = (0..pes).flat_map(|pe| [pe + 1; 4]).collect();
                     assert_eq!(pe.read(dst)?, good);
                     pe.write(dst, &vec![0; 4 * n])?;
-                    pe.barrier()?;
+                    pe.host_sync()?;
                     all.push((peer, found as u32, text));
                 }
                 Ok(all)
@@ -95,7 +95,7 @@ fn wrong_arguments_are_named_where_they_are_and_nobody_waits() {
                 let (wide, codes) = (pe.alloc::<u32>(12)?, pe.alloc::<u32>(2)?);
                 let floats = pe.alloc::<f32>(4)?;
                 pe.write(src, &[pe.my_pe() + 1; 4])?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let is_wrong = odd.is_none_or(|odd| odd == pe.my_pe());
                 let which = if is_wrong { wrong } else { Fcollect };
                 let call = disagree(which as u32, 2, Team::WORLD, dst, src, wide, floats, codes);
@@ -138,7 +138,7 @@ fn team_that_failed(path: &str) {
             assert_eq!(code, Some(Code::TeamFailed));
             told.push(text);
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         // The world is another team.
         pe.run(grid(1, 32), sync(Team::WORLD))?;
         // And the slot of the failed one is as new when it is made again.
@@ -190,7 +190,7 @@ fn team_of_two_groups(path: &str) {
         } else {
             told?;
         }
-        pe.barrier()?;
+        pe.host_sync()?;
         let mut codes = pe.read(codes)?;
         codes.sort_unstable();
         Ok(codes)

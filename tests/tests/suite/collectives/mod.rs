@@ -242,7 +242,7 @@ fn words_with_flags_are_of_their_epoch() {
                 // That all have come is of the last epoch.
                 assert_ne!(pe.read(dst)?, vec![0; all]);
             }
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");
@@ -266,7 +266,7 @@ fn strided_blocks_leave_their_gaps_alone() {
                 let (dst, src) = (pe.alloc::<u32>(size(dst_stride))?, pe.alloc::<u32>(size(src_stride))?);
                 let parts = pe.alloc::<u64>(1)?;
                 pe.write(src, &elements(pe.my_pe(), src.len()))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 let call = scattered(
                     together as u32,
                     Team::WORLD,
@@ -305,7 +305,7 @@ fn blocks_of_any_length_come_to_their_places() {
                 let (dst, src) = (pe.alloc::<u32>(7 * n)?, pe.alloc::<u32>(7 * n)?);
                 let parts = pe.alloc::<u64>(4 * n)?;
                 let Some(me) = members.iter().position(|&member| member == pe.my_pe()) else {
-                    pe.barrier()?;
+                    pe.host_sync()?;
                     return Ok(Vec::new());
                 };
                 let comes: Vec<u64> = (0..n).map(|i| count(i, me) as u64).collect();
@@ -316,7 +316,7 @@ fn blocks_of_any_length_come_to_their_places() {
                 pe.write(src, &elements(me as u32, 7 * n))?;
                 let team = pe.team_from_pes(&members, TeamConfig::new())?;
                 pe.run(grid(1, threads), scattered(together as u32, team, dst, src, 0, 0, 0, parts))?;
-                pe.barrier()?;
+                pe.host_sync()?;
                 pe.read(dst)
             });
             for (me, &pe) in members.iter().enumerate() {
@@ -339,7 +339,7 @@ fn nobody_gets_two_barriers_ahead() {
             let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
             // Two in each round.
             pe.run(grid(1, 1), barriers(Together::Thread as u32, cells, bad, 25_000))?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.read_one(bad)
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");

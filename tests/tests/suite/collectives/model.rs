@@ -209,11 +209,11 @@ impl Plan {
         let signals = pe.alloc::<Signal>(self.signals.max(1))?;
         pe.write(steps, &text)?;
         pe.write(bytes, &self.memory(me))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let [one, two, three] = teams;
         let call = collectives(self.together as u32, one, two, three, steps, bytes, signals);
         pe.run(grid(self.blocks.len() as u32, self.threads), call)?;
-        pe.barrier()?;
+        pe.host_sync()?;
         let found = pe.read(bytes)?;
         for team in teams {
             pe.team_destroy(team)?;

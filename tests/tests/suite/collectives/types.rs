@@ -95,7 +95,7 @@ fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
         Setup::new(3).with("peer_path", path).run(|pe| {
             let (dst, src) = (pe.alloc::<f32>(32)?, pe.alloc::<f32>(8)?);
             pe.write(src, &sources[pe.my_pe() as usize])?;
-            pe.barrier()?;
+            pe.host_sync()?;
             pe.run(grid(1, 64), reduce_floats(dst, src))?;
             Ok(pe.read(dst)?.into_iter().map(f32::to_bits).collect::<Vec<_>>())
         })
@@ -152,7 +152,7 @@ fn the_names_of_the_field() {
     let found = Setup::new(n as u32).run(|pe| {
         let (dst, src) = (pe.alloc::<i64>(21 * n)?, pe.alloc::<i64>(n)?);
         pe.write(src, &source(pe.my_pe().into()))?;
-        pe.barrier()?;
+        pe.host_sync()?;
         pe.run(grid(1, 32), collective_names(Team::WORLD, dst, src))?;
         pe.read(dst)
     });
