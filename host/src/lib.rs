@@ -3,12 +3,9 @@
 //! An application is a function of a [`Pe`]; a [`Job`] runs it on every PE. Kernels are written with
 //! [`rushmem_device`] and launched with [`Pe::launch`].
 
-pub mod bootstrap;
 mod build;
 mod comm;
-pub mod config;
 mod contexts;
-pub mod cuda;
 mod direct;
 pub mod doctor;
 mod error;
@@ -21,7 +18,6 @@ mod log;
 mod machine;
 mod memory;
 mod modules;
-pub mod native;
 mod nics;
 mod pe;
 mod provider;
@@ -32,6 +28,11 @@ mod stream;
 mod survey;
 mod teams;
 mod work;
+
+pub use rushmem_bootstrap as bootstrap;
+pub use rushmem_config as config;
+pub use rushmem_cuda as cuda;
+pub use rushmem_native as native;
 
 pub use comm::{Comm, Requirements};
 pub use direct::Path;

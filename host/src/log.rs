@@ -4,15 +4,16 @@ use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use rushmem_base::host_name;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Error};
 
 /// Has the log written as the settings `log` and `log_file` say, for the rest of this process's life.
 ///
-/// The filter is a list of levels and parts: `info`, or `warn,rushmem::bootstrap=debug` for one part alone. Parts are
-/// the modules of this crate, such as `rushmem::bootstrap` (start), `rushmem::queues` (connections), `rushmem::nics`
-/// and `rushmem::provider` (NICs), `rushmem::cuda`, and other crates, such as `rushmem_softnic`.
+/// The filter is a list of levels and parts: `info`, or `warn,rushmem_bootstrap=debug` for one part alone. Parts are
+/// crates, such as `rushmem_bootstrap` (start), or modules of this one, such as `rushmem::queues` (connections), `rushmem::nics`
+/// and `rushmem::provider` (NICs).
 ///
 /// # Errors
 /// A filter or a file that cannot be used, or a log that the program has set up before.
@@ -57,7 +58,7 @@ fn expand(pattern: &str) -> Result<PathBuf, String> {
     let mut rest = pattern.chars();
     while let Some(c) = rest.next() {
         match (c, if c == '%' { rest.next() } else { None }) {
-            ('%', Some('h')) => path += &host(),
+            ('%', Some('h')) => path += &host_name(),
             ('%', Some('p')) => path += &std::process::id().to_string(),
             ('%', Some('%')) => path.push('%'),
             ('%', Some(other)) => return Err(format!("%{other} stands for nothing")),
@@ -68,19 +69,13 @@ fn expand(pattern: &str) -> Result<PathBuf, String> {
     Ok(path.into())
 }
 
-/// This machine's name.
-pub(crate) fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "an-unnamed-host".into() } else { name.trim().into() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn patterns_become_paths() {
-        let wanted = format!("/tmp/a-{}.{}.100%.log", host(), std::process::id());
+        let wanted = format!("/tmp/a-{}.{}.100%.log", host_name(), std::process::id());
         assert_eq!(expand("/tmp/a-%h.%p.100%%.log").unwrap(), PathBuf::from(wanted));
         assert_eq!(expand("plain").unwrap(), PathBuf::from("plain"));
         assert!(expand("a%x").unwrap_err().contains("%x"));

@@ -128,7 +128,7 @@ fn the_named_interface_is_used_and_a_wrong_one_is_an_error() {
         together(["0", "1"].map(|i| {
             let mut command = pe(&["files", path, i, "2"]);
             command.env("RUSHMEM_BOOTSTRAP_INTERFACE", interface);
-            command.env("RUSHMEM_BOOTSTRAP_FAMILY", family).env("RUSHMEM_LOG", "rushmem::bootstrap=info");
+            command.env("RUSHMEM_BOOTSTRAP_FAMILY", family).env("RUSHMEM_LOG", "rushmem_bootstrap=info");
             command
         }))
     };
@@ -172,7 +172,7 @@ fn open_mpi(test: &str, n: &str, program: &str) -> Option<Command> {
 /// The ring under a launcher, which it must know by itself.
 fn rings(command: Option<Command>, n: u32, why: &str) {
     let Some(mut command) = command else { return };
-    let output = command.arg("ring").env("RUSHMEM_LOG", "rushmem::bootstrap=info").output().unwrap();
+    let output = command.arg("ring").env("RUSHMEM_LOG", "rushmem_bootstrap=info").output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
     assert_eq!(sorted(&output.stdout), ring_lines(n), "{}", all(&output));
     assert!(text(&output.stderr).contains(why), "{}", all(&output));
@@ -415,7 +415,7 @@ fn logs_are_filtered_by_part_and_go_to_files_by_pattern() {
     let folder = tempfile::tempdir().unwrap();
     let pattern = folder.path().join("%h-%p.log");
     let mut command = pe(&["ring"]);
-    command.env("RUSHMEM_LOG", "rushmem::bootstrap=info").env("RUSHMEM_LOG_FILE", &pattern);
+    command.env("RUSHMEM_LOG", "rushmem_bootstrap=info").env("RUSHMEM_LOG_FILE", &pattern);
     let child = command.spawn().unwrap();
     let pid = child.id();
     let output = child.wait_with_output().unwrap();
@@ -423,11 +423,11 @@ fn logs_are_filtered_by_part_and_go_to_files_by_pattern() {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let log = std::fs::read_to_string(folder.path().join(format!("{}-{pid}.log", host.trim()))).unwrap();
     assert!(log.contains("PEs are threads of this process"), "{log}");
-    assert!(log.lines().all(|line| line.contains("rushmem::bootstrap")), "{log}");
+    assert!(log.lines().all(|line| line.contains("rushmem_bootstrap")), "{log}");
 
     let output = pe(&["ring"]).env("RUSHMEM_LOG", "info").output().unwrap();
     let told = text(&output.stderr);
-    assert!(told.contains("rushmem::bootstrap") && told.contains("rushmem::pe"), "{told}");
+    assert!(told.contains("rushmem_bootstrap") && told.contains("rushmem::pe"), "{told}");
     for (name, value, why) in [
         ("RUSHMEM_LOG", "=,=", "no log filter"),
         ("RUSHMEM_LOG_FILE", "/tmp/%x", "%x stands for nothing"),

@@ -14,7 +14,7 @@ use rushmem_device::Error as Code;
 const HEAD: &str = "\
 # Settings
 
-This page is made from the table in `host/src/config/table.rs`; a test compares.
+This page is made from the table in `host/config/src/table.rs`; a test compares.
 
 Each layer overrides the one before: the default, a TOML file named by `RUSHMEM_CONFIG` (keys as below), the environment,
 and a program or its command line. A name that no setting has, in any layer, is an error that names the nearest one.

@@ -95,7 +95,7 @@ impl Made {
     }
 
     fn with_driver(mut self) -> Made {
-        let gpus = vec![Gpu { ordinal: 0, address: GPU.into(), attributes: Attributes::made_up() }];
+        let gpus = vec![Gpu { ordinal: 0, address: GPU.into(), attributes: Attributes::sample() }];
         self.cuda = Ok(Driver { version: (13, 0), gpus });
         self
     }

@@ -169,7 +169,7 @@ mod tests {
         let gpu = |gpu_direct_rdma, gpu_direct_rdma_writes_ordering| Attributes {
             gpu_direct_rdma,
             gpu_direct_rdma_writes_ordering,
-            ..Attributes::made_up()
+            ..Attributes::sample()
         };
         for kind in [HeapKind::Auto, HeapKind::Device, HeapKind::Host] {
             assert_eq!(heap(kind, &gpu(true, 100)).unwrap(), kind);

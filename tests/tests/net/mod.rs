@@ -202,7 +202,7 @@ fn two_hosts_meet_without_a_launcher() {
         by_hand(&hosts, |pe, i| {
             pe.args(["files", folder.path().to_str().unwrap(), &i.to_string(), "4"]);
             pe.env("RUSHMEM_BOOTSTRAP_INTERFACE", interface).env("RUSHMEM_BOOTSTRAP_TIMEOUT", "3s");
-            pe.env("RUSHMEM_LOG", "rushmem::bootstrap=info");
+            pe.env("RUSHMEM_LOG", "rushmem_bootstrap=info");
         })
     };
     let outputs = files("cable");

@@ -1,0 +1,41 @@
+/// Variables in which launchers tell how many processes they started on a node; `rushmem run` comes first.
+const LOCAL_SIZES: [&str; 6] = [
+    "RUSHMEM_LOCAL_PES",
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_NTASKS_PER_NODE",
+];
+
+/// Returns how many processes a launcher started on this node according to its variables; 1 if it set none.
+pub fn local_processes() -> u32 {
+    first_size(|name| std::env::var(name).ok())
+}
+
+fn first_size(variable: impl Fn(&str) -> Option<String>) -> u32 {
+    LOCAL_SIZES.iter().find_map(|name| variable(name)?.parse().ok()).unwrap_or(1)
+}
+
+/// Returns the name of this machine.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "an-unnamed-host".into() } else { name.trim().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_number_of_local_processes_of_each_launcher() {
+        let size = |variables: &[(&str, &str)]| {
+            first_size(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert_eq!(size(&[]), 1);
+        for name in LOCAL_SIZES {
+            assert_eq!(size(&[(name, "7")]), 7, "{name}");
+        }
+        assert_eq!(size(&[("OMPI_COMM_WORLD_LOCAL_SIZE", "4"), ("SLURM_NTASKS_PER_NODE", "1")]), 4);
+    }
+}

@@ -1,0 +1,14 @@
+//! Items that every host crate shares: the [shape of a launch](Grid), [locks](lock) that ignore poisoning, and facts
+//! about the [machine and the launcher](host_name).
+//!
+//! This crate depends on nothing, so every other crate of the host may use it. Code that belongs to one subsystem
+//! has its place in the crate of that subsystem.
+#![deny(unsafe_code)]
+
+mod environment;
+mod grid;
+mod sync;
+
+pub use environment::{host_name, local_processes};
+pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use sync::{into_inner, lock, wait, wait_timeout};

@@ -1,0 +1,156 @@
+//! The job's token, and the proof of knowing it.
+//!
+//! Both sides send a fresh challenge, and each proves that it knows the token by an HMAC-SHA-256 (RFC 2104) over both
+//! challenges and its own role. The token itself never crosses the wire, a recorded proof is worth nothing later, and
+//! proofs are compared in constant time. What follows on the connection is neither encrypted nor signed: use a
+//! network that you trust.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::error::Error;
+use crate::wire::PROOF_BYTES;
+
+/// A job's secret: 32 random bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token([u8; PROOF_BYTES]);
+
+/// Which side proves.
+#[derive(Clone, Copy)]
+pub enum Role {
+    /// The launcher.
+    Launcher,
+    /// A PE that joins.
+    Pe,
+    /// A PE that hands out its heap, in the place of the launcher.
+    HeapOwner,
+    /// A PE that asks for one.
+    HeapUser,
+}
+
+impl Token {
+    /// A new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Random`] if the system has no random bytes.
+    pub fn generate() -> Result<Token, Error> {
+        nonce().map(Token)
+    }
+
+    /// Reads 64 hexadecimal digits; white space around them is left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Token`] for anything else.
+    pub fn from_hex(text: &str) -> Result<Token, Error> {
+        let text = text.trim().as_bytes();
+        let mut token = [0; PROOF_BYTES];
+        if text.len() != 2 * PROOF_BYTES {
+            return Err(Error::Token);
+        }
+        for (byte, digits) in token.iter_mut().zip(text.chunks_exact(2)) {
+            let digit = |d: u8| char::from(d).to_digit(16).ok_or(Error::Token);
+            *byte = (digit(digits[0])? << 4 | digit(digits[1])?) as u8;
+        }
+        Ok(Token(token))
+    }
+
+    /// As [`Token::from_hex`] reads it. For the environment of a PE, and for no log.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; PROOF_BYTES] {
+        &self.0
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; PROOF_BYTES]) -> Token {
+        Token(bytes)
+    }
+
+    /// What `role` sends to prove that it knows the token.
+    pub fn proof(
+        &self,
+        role: Role,
+        launcher: &[u8; PROOF_BYTES],
+        pe: &[u8; PROOF_BYTES],
+    ) -> [u8; PROOF_BYTES] {
+        self.mac(role, launcher, pe).finalize().into_bytes().into()
+    }
+
+    /// Whether `proof` is what `role` must send; in constant time.
+    pub fn verify(
+        &self,
+        role: Role,
+        launcher: &[u8; PROOF_BYTES],
+        pe: &[u8; PROOF_BYTES],
+        proof: &[u8; PROOF_BYTES],
+    ) -> bool {
+        self.mac(role, launcher, pe).verify_slice(proof).is_ok()
+    }
+
+    fn mac(&self, role: Role, launcher: &[u8; PROOF_BYTES], pe: &[u8; PROOF_BYTES]) -> Hmac<Sha256> {
+        let role: &[u8] = match role {
+            Role::Launcher => b"rushmem bootstrap: launcher",
+            Role::Pe => b"rushmem bootstrap: PE",
+            Role::HeapOwner => b"rushmem heap: owner",
+            Role::HeapUser => b"rushmem heap: user",
+        };
+        let mac = match Hmac::<Sha256>::new_from_slice(&self.0) {
+            Ok(mac) => mac,
+            Err(_) => unreachable!("HMAC takes a key of any length"),
+        };
+        mac.chain_update(role).chain_update(launcher).chain_update(pe)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Fresh random bytes.
+pub fn nonce() -> Result<[u8; PROOF_BYTES], Error> {
+    let mut bytes = [0; PROOF_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.to_string()))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_comes_back() {
+        let token = Token::generate().unwrap();
+        assert_eq!(Token::from_hex(&format!(" {}\n", token.to_hex())).unwrap(), token);
+        assert_ne!(Token::generate().unwrap(), token);
+        for text in ["", "ab", &"x".repeat(64), &"é".repeat(32), &"a".repeat(65)] {
+            assert!(Token::from_hex(text).is_err(), "{text}");
+        }
+        assert!(!format!("{token:?}").contains(&token.to_hex()[..8]));
+    }
+
+    #[test]
+    fn a_proof_is_good_for_one_token_role_and_challenge() {
+        let (ours, other) = (Token([1; 32]), Token([2; 32]));
+        let (a, b) = ([3; 32], [4; 32]);
+        let proof = ours.proof(Role::Pe, &a, &b);
+        assert!(ours.verify(Role::Pe, &a, &b, &proof));
+        assert!(!other.verify(Role::Pe, &a, &b, &proof));
+        assert!(!ours.verify(Role::Launcher, &a, &b, &proof));
+        assert!(!ours.verify(Role::Pe, &b, &a, &proof));
+    }
+
+    /// Computed with Python's `hmac` module.
+    #[test]
+    fn the_proof_is_hmac_sha256() {
+        let proof = Token([0x0b; 32]).proof(Role::Pe, &[1; 32], &[2; 32]);
+        let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "68bcf9918ceda83dea290c7547f3b8a7d912f7b7be36d765770dfc8cbfd6b066");
+    }
+}

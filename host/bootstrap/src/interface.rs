@@ -1,0 +1,143 @@
+//! The network interfaces of this machine, and which address a user means by one.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::error::Error;
+use rushmem_config::{AddressFamily, Config};
+
+/// An interface's name and one of its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) ip: IpAddr,
+}
+
+/// Where PE 0 listens by these settings: on the interface that the user names, or for this machine alone.
+///
+/// # Errors
+///
+/// [`Error::Interface`] with those that there are.
+pub(crate) fn listen_ip(config: &Config) -> Result<IpAddr, Error> {
+    if config.bootstrap_interface.is_empty() {
+        return Ok(match config.bootstrap_family {
+            AddressFamily::Ipv6 => Ipv6Addr::LOCALHOST.into(),
+            AddressFamily::Auto | AddressFamily::Ipv4 => Ipv4Addr::LOCALHOST.into(),
+        });
+    }
+    let all = interfaces().map_err(Error::Interfaces)?;
+    choose(&all, &config.bootstrap_interface, config.bootstrap_family)
+}
+
+/// The address that `wanted` means: it is a name, or one of the addresses.
+fn choose(all: &[Interface], wanted: &str, family: AddressFamily) -> Result<IpAddr, Error> {
+    let fits = |ip: &IpAddr| match family {
+        AddressFamily::Auto => true,
+        AddressFamily::Ipv4 => ip.is_ipv4(),
+        AddressFamily::Ipv6 => ip.is_ipv6(),
+    };
+    let address = wanted.parse::<IpAddr>().ok();
+    let named = |interface: &&Interface| interface.name == wanted || Some(interface.ip) == address;
+    let mut ips: Vec<IpAddr> = all.iter().filter(named).map(|interface| interface.ip).filter(fits).collect();
+    ips.sort_by_key(|ip| ip.is_ipv6());
+    ips.first().copied().ok_or_else(|| {
+        let there = all.iter().map(|it| format!("{} ({})", it.name, it.ip)).collect::<Vec<_>>().join(", ");
+        Error::Interface { wanted: wanted.into(), family: family_name(family), there }
+    })
+}
+
+fn family_name(family: AddressFamily) -> &'static str {
+    match family {
+        AddressFamily::Auto => "",
+        AddressFamily::Ipv4 => " with an IPv4 address",
+        AddressFamily::Ipv6 => " with an IPv6 address",
+    }
+}
+
+/// Every address of every interface that is up. Link-local ones of IPv6 are left out: they mean nothing to others
+/// without a scope.
+fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut first = std::ptr::null_mut();
+    // SAFETY: the list is written to a live variable.
+    if unsafe { libc::getifaddrs(&mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = first.cast_const();
+    // SAFETY: the list is whole until it is freed below; its last entry has no next.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
+            continue;
+        }
+        // SAFETY: the entry is one of the list, which is not freed yet.
+        let Some(ip) = (unsafe { address_of(entry) }) else { continue };
+        // SAFETY: the name is a C string of the list.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        found.push(Interface { name, ip });
+    }
+    // SAFETY: it came from `getifaddrs`, and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// The IP address of an entry, if that is what it has.
+///
+/// # Safety
+/// The entry must be one of a list that is not freed.
+unsafe fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    // SAFETY: an address is null or valid, by the caller.
+    let family = unsafe { entry.ifa_addr.as_ref() }?.sa_family;
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: an address of this family is so long; it may lie anywhere.
+            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+            (!ip.is_unicast_link_local()).then_some(ip.into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there() -> Vec<Interface> {
+        let of = |name: &str, ip: &str| Interface { name: name.into(), ip: ip.parse().unwrap() };
+        vec![of("lo", "127.0.0.1"), of("eth0", "fd00::7"), of("eth0", "10.0.0.7"), of("ib0", "fd00::8")]
+    }
+
+    #[test]
+    fn an_interface_is_known_by_name_and_by_address() {
+        let choose = |wanted, family| choose(&there(), wanted, family).map(|ip| ip.to_string());
+        assert_eq!(choose("eth0", AddressFamily::Auto).unwrap(), "10.0.0.7");
+        assert_eq!(choose("eth0", AddressFamily::Ipv6).unwrap(), "fd00::7");
+        assert_eq!(choose("ib0", AddressFamily::Auto).unwrap(), "fd00::8");
+        assert_eq!(choose("fd00::8", AddressFamily::Auto).unwrap(), "fd00::8");
+        let error = choose("eth1", AddressFamily::Auto).unwrap_err().to_string();
+        assert!(error.contains("`eth1`") && error.contains("eth0 (10.0.0.7), ib0 (fd00::8)"), "{error}");
+        let error = choose("ib0", AddressFamily::Ipv4).unwrap_err().to_string();
+        assert!(error.contains("`ib0` with an IPv4 address"), "{error}");
+        assert!(choose("10.0.0.8", AddressFamily::Auto).is_err());
+    }
+
+    #[test]
+    fn this_machine_has_a_loopback_and_others_need_not_see_more() {
+        let all = interfaces().unwrap();
+        let lo = Interface { name: "lo".into(), ip: Ipv4Addr::LOCALHOST.into() };
+        assert!(all.contains(&lo), "{all:?}");
+        let mut config = Config::default();
+        assert_eq!(listen_ip(&config).unwrap(), lo.ip);
+        config.bootstrap_interface = "lo".into();
+        assert_eq!(listen_ip(&config).unwrap(), lo.ip);
+        config.bootstrap_interface = "no such thing".into();
+        assert!(matches!(listen_ip(&config), Err(Error::Interface { .. })));
+    }
+}

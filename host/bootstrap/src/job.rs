@@ -1,0 +1,324 @@
+//! The state of a job: who has joined, who is in which collective call, who is gone. No clock and no I/O, so that
+//! PEs as threads and PEs as processes cannot differ.
+
+use std::time::Duration;
+
+use crate::error::{Failure, PeerLost, Pes};
+
+/// What one PE has done so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Member {
+    Absent,
+    Joined { build: String, whence: String },
+    Finished,
+    Lost,
+}
+
+/// What one PE brought to the collective call that it is in.
+struct Part {
+    call: String,
+    bytes: Vec<u8>,
+}
+
+/// The outcome of a contribution.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Others have yet to come.
+    Waiting,
+    /// This was the last one: here is what every PE gave.
+    Done(Vec<Vec<u8>>),
+    /// The job has failed, now or earlier.
+    Failed(Failure),
+}
+
+/// Why a process may not join.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It alone is wrong.
+    Reason(String),
+    /// With it, the job has failed.
+    Failed(Failure),
+}
+
+pub(crate) struct Job {
+    members: Vec<Member>,
+    round: Vec<Option<Part>>,
+    failure: Option<Failure>,
+}
+
+impl Job {
+    pub(crate) fn new(n_pes: u32) -> Job {
+        Job {
+            members: vec![Member::Absent; n_pes as usize],
+            round: (0..n_pes).map(|_| None).collect(),
+            failure: None,
+        }
+    }
+
+    pub(crate) fn n_pes(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// A PE comes: it believes in `n_pes` PEs, is of this `build`, and runs at `whence`.
+    pub(crate) fn join(&mut self, pe: u32, n_pes: u32, build: &str, whence: &str) -> Result<(), Refusal> {
+        if n_pes != self.n_pes() {
+            let ours = self.n_pes();
+            return Err(Refusal::Reason(format!(
+                "this job has {ours} PEs, and the process that wants to be PE {pe} was told {n_pes}; \
+                 it belongs to another job"
+            )));
+        }
+        match self.members.get(pe as usize) {
+            None => {
+                let reason =
+                    format!("this job has {n_pes} PEs, numbered from 0, so that there is no PE {pe}");
+                return Err(Refusal::Reason(reason));
+            }
+            Some(Member::Joined { whence: other, .. }) => {
+                let reason = format!("two processes want to be PE {pe}: {other} came first, then {whence}");
+                return Err(Refusal::Reason(reason));
+            }
+            Some(Member::Finished) if self.failure.is_none() => {
+                let others = self.pes_where(|member| *member != Member::Finished);
+                return Err(Refusal::Reason(format!(
+                    "PE {pe} wants to join the next job of these processes, and {others} did not finish the last one"
+                )));
+            }
+            Some(Member::Absent | Member::Lost | Member::Finished) => {}
+        }
+        if let Some(failure) = &self.failure {
+            return Err(Refusal::Failed(failure.clone()));
+        }
+        let other = self.members.iter().zip(0..).find_map(|(member, other)| match member {
+            Member::Joined { build: theirs, .. } if theirs != build => Some((other, theirs.clone())),
+            _ => None,
+        });
+        if let Some((first_pe, first_build)) = other {
+            let failure = Failure::Builds { first_pe, first_build, pe, build: build.into() };
+            return Err(Refusal::Failed(self.fail(failure)));
+        }
+        self.members[pe as usize] = Member::Joined { build: build.into(), whence: whence.into() };
+        Ok(())
+    }
+
+    /// Whether this PE is in a collective call.
+    pub(crate) fn is_waiting(&self, pe: u32) -> bool {
+        self.round[pe as usize].is_some()
+    }
+
+    /// Whether this PE has joined and is neither finished nor lost.
+    pub(crate) fn is_joined(&self, pe: u32) -> bool {
+        matches!(self.members[pe as usize], Member::Joined { .. })
+    }
+
+    /// Whether this PE has not joined yet, nor been lost.
+    pub(crate) fn is_absent(&self, pe: u32) -> bool {
+        self.members[pe as usize] == Member::Absent
+    }
+
+    /// Whether this PE would join the next job of these processes while others have not finished the last one.
+    pub(crate) fn is_early(&self, pe: u32) -> bool {
+        let finished = self.members.get(pe as usize) == Some(&Member::Finished);
+        finished && self.failure.is_none() && !self.is_over()
+    }
+
+    /// Whether all PEs have finished. Then the same processes may begin another job.
+    pub(crate) fn is_over(&self) -> bool {
+        self.members.iter().all(|member| *member == Member::Finished)
+    }
+
+    /// PEs that have joined and are neither finished nor lost; those that have not joined, too, unless the job failed.
+    pub(crate) fn present(&self) -> Pes {
+        let expected = self.failure.is_none();
+        self.pes_where(|member| match member {
+            Member::Joined { .. } => true,
+            Member::Absent => expected,
+            Member::Finished | Member::Lost => false,
+        })
+    }
+
+    /// A PE enters a collective call. It must not be in one.
+    pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Step {
+        if let Some(failure) = &self.failure {
+            return Step::Failed(failure.clone());
+        }
+        self.round[pe as usize] = Some(Part { call: call.into(), bytes });
+
+        let left = self.pes_where(|member| *member == Member::Finished);
+        if !left.0.is_empty() {
+            return Step::Failed(self.fail(Failure::Left { call: call.into(), pes: left }));
+        }
+        if self.round.iter().flatten().any(|part| part.call != call) {
+            let calls = self.calls();
+            return Step::Failed(self.fail(Failure::Mismatch { calls }));
+        }
+        if self.round.iter().all(Option::is_some) {
+            return Step::Done(
+                self.round.iter_mut().filter_map(Option::take).map(|part| part.bytes).collect(),
+            );
+        }
+        Step::Waiting
+    }
+
+    /// A PE's deadline has passed. `None` if it is in no call any more.
+    pub(crate) fn give_up(&mut self, pe: u32, waited: Duration) -> Option<Failure> {
+        if self.failure.is_some() {
+            return self.failure.clone();
+        }
+        let call = self.round[pe as usize].as_ref()?.call.clone();
+        let missing = self.round.iter().zip(0..).filter(|(part, _)| part.is_none()).map(|(_, pe)| pe);
+        let failure = Failure::Missing { call, waited, missing: Pes(missing.collect()), n_pes: self.n_pes() };
+        Some(self.fail(failure))
+    }
+
+    /// A PE is gone. `None` if that is no news, or no loss.
+    pub(crate) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<PeerLost> {
+        let member = &mut self.members[pe as usize];
+        if matches!(member, Member::Finished | Member::Lost) {
+            return None;
+        }
+        *member = Member::Lost;
+        let lost = PeerLost { pe: Some(pe), reason: reason.into(), exit };
+        self.fail(Failure::Lost(lost.clone()));
+        Some(lost)
+    }
+
+    /// A PE leaves in good order. The failure, if that leaves others waiting for ever.
+    pub(crate) fn finish(&mut self, pe: u32) -> Option<Failure> {
+        let member = &mut self.members[pe as usize];
+        if !matches!(member, Member::Joined { .. }) {
+            return None;
+        }
+        *member = Member::Finished;
+        let call = self.round.iter().flatten().next()?.call.clone();
+        Some(self.fail(Failure::Left { call, pes: Pes(vec![pe]) }))
+    }
+
+    /// Keeps the first failure, and returns it.
+    fn fail(&mut self, failure: Failure) -> Failure {
+        self.failure.get_or_insert(failure).clone()
+    }
+
+    fn pes_where(&self, test: impl Fn(&Member) -> bool) -> Pes {
+        Pes(self.members.iter().zip(0..).filter(|(member, _)| test(member)).map(|(_, pe)| pe).collect())
+    }
+
+    fn calls(&self) -> Vec<(String, Pes)> {
+        let mut calls: Vec<(String, Pes)> = Vec::new();
+        for (part, pe) in self.round.iter().zip(0..) {
+            let Some(part) = part else { continue };
+            match calls.iter_mut().find(|(call, _)| *call == part.call) {
+                Some((_, pes)) => pes.0.push(pe),
+                None => calls.push((part.call.clone(), Pes(vec![pe]))),
+            }
+        }
+        calls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(n: u32) -> Job {
+        let mut job = Job::new(n);
+        for pe in 0..n {
+            job.join(pe, n, "b", "here").unwrap();
+        }
+        job
+    }
+
+    #[test]
+    fn the_last_one_completes_a_call() {
+        let mut job = joined(3);
+        assert_eq!(job.contribute(2, "a", vec![2]), Step::Waiting);
+        assert_eq!(job.contribute(0, "a", vec![0]), Step::Waiting);
+        assert_eq!(job.contribute(1, "a", vec![1]), Step::Done(vec![vec![0], vec![1], vec![2]]));
+        assert!(!job.is_waiting(0));
+        assert_eq!(job.contribute(0, "b", vec![]), Step::Waiting);
+    }
+
+    #[test]
+    fn different_calls_name_their_pes() {
+        let mut job = joined(4);
+        job.contribute(0, "a", vec![]);
+        job.contribute(3, "a", vec![]);
+        let Step::Failed(failure) = job.contribute(1, "b", vec![]) else { panic!("no failure") };
+        assert!(failure.to_string().contains("PEs 0, 3 in a, PE 1 in b"), "{failure}");
+        assert_eq!(job.contribute(2, "a", vec![]), Step::Failed(failure));
+    }
+
+    #[test]
+    fn a_passed_deadline_names_who_is_missing() {
+        let mut job = joined(4);
+        job.contribute(1, "a", vec![]);
+        let failure = job.give_up(1, Duration::from_secs(2)).unwrap();
+        assert!(failure.to_string().contains("PEs 0, 2-3 of 4 did not arrive at a within 2s"), "{failure}");
+        let mut job = joined(1);
+        job.contribute(0, "a", vec![]);
+        assert_eq!(job.give_up(0, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn the_first_loss_is_the_failure() {
+        let mut job = joined(3);
+        job.contribute(0, "a", vec![]);
+        assert!(job.lose(1, "killed", None).is_some());
+        assert!(job.lose(1, "again", None).is_none());
+        assert!(job.lose(2, "later", None).is_some());
+        let first = Failure::Lost(PeerLost { pe: Some(1), reason: "killed".into(), exit: None });
+        assert_eq!(job.failure(), Some(&first));
+    }
+
+    #[test]
+    fn a_finished_pe_cannot_be_lost_nor_waited_for() {
+        let mut job = joined(2);
+        assert_eq!(job.finish(1), None);
+        assert_eq!(job.lose(1, "closed", None), None);
+        let Step::Failed(failure) = job.contribute(0, "a", vec![]) else { panic!("no failure") };
+        assert!(failure.to_string().contains("PE 1 called finish() before a"), "{failure}");
+
+        let mut job = joined(2);
+        job.contribute(0, "a", vec![]);
+        assert!(matches!(job.finish(1), Some(Failure::Left { .. })));
+    }
+
+    #[test]
+    fn the_same_processes_may_begin_another_job_when_all_have_finished() {
+        let mut job = joined(2);
+        assert_eq!(job.present(), Pes(vec![0, 1]));
+        job.finish(1);
+        assert!(job.is_early(1) && !job.is_early(0) && !job.is_over());
+        let Err(Refusal::Reason(reason)) = job.join(1, 2, "b", "here") else { panic!("joined") };
+        assert!(reason.contains("PE 0 did not finish the last one"), "{reason}");
+        job.finish(0);
+        assert!(job.is_over() && !job.is_early(1));
+        assert_eq!(job.present(), Pes(vec![]));
+
+        // After a failure there is nothing to wait for.
+        let mut job = joined(2);
+        job.finish(1);
+        job.lose(0, "killed", None);
+        assert!(!job.is_early(1));
+        assert!(matches!(job.join(1, 2, "b", "here"), Err(Refusal::Failed(_))));
+    }
+
+    #[test]
+    fn who_may_not_join() {
+        let mut job = Job::new(2);
+        job.join(0, 2, "b1", "here").unwrap();
+        let reason = |refusal| match refusal {
+            Err(Refusal::Reason(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(reason(job.join(0, 2, "b1", "there")).contains("here came first, then there"));
+        assert!(reason(job.join(1, 4, "b1", "there")).contains("was told 4"));
+        assert!(reason(job.join(2, 2, "b1", "there")).contains("no PE 2"));
+        let Err(Refusal::Failed(failure)) = job.join(1, 2, "b2", "there") else { panic!("joined") };
+        assert!(failure.to_string().contains("PE 0 is build b1, PE 1 is build b2"), "{failure}");
+    }
+}

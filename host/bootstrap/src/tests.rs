@@ -1,0 +1,587 @@
+//! The same jobs as threads and over TCP; and what only TCP can meet.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::wire::{Message, PROTOCOL, read_frame, write_frame};
+use rushmem_config::Config;
+
+const LONG: Duration = Duration::from_secs(20);
+
+type Pe = Box<dyn Bootstrap>;
+
+/// Runs `body` as each PE of a job of `n`: first as threads, then over TCP.
+fn both_ways(n: u32, timeout: Duration, body: impl Fn(Pe) + Sync) {
+    let pes = Threads::job(n, timeout).into_iter().map(|pe| Box::new(pe) as Pe).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        for pe in pes {
+            scope.spawn(|| body(pe));
+        }
+    });
+    let (server, token) = server(n, Duration::ZERO);
+    thread::scope(|scope| {
+        for pe in 0..n {
+            let member = member(&server, &token, pe, n, timeout);
+            let body = &body;
+            scope.spawn(move || body(Box::new(Tcp::join(member).unwrap())));
+        }
+    });
+}
+
+fn server(n_pes: u32, exit_wait: Duration) -> (Server, Token) {
+    let token = Token::generate().unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    (Server::start(ServerOptions { n_pes, token: token.clone(), listen, exit_wait }).unwrap(), token)
+}
+
+fn member(server: &Server, token: &Token, pe: u32, n_pes: u32, timeout: Duration) -> Member {
+    let server = server.addr().to_string();
+    Member { server, token: token.clone(), pe, n_pes, build_id: "b".into(), timeout, retry: false }
+}
+
+fn losses(pe: &dyn Bootstrap) -> Receiver<PeerLost> {
+    let (tell, losses) = channel();
+    pe.on_peer_lost(Box::new(move |lost| drop(tell.send(lost)))).unwrap();
+    losses
+}
+
+fn failure(result: Result<(), Error>) -> Failure {
+    match result {
+        Err(Error::Failed(failure)) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn letters_arrive_in_order_also_before_somebody_reads_them() {
+    both_ways(3, LONG, |pe| {
+        let (me, n) = (pe.pe(), pe.n_pes());
+        for to in 0..n {
+            pe.send(to, &[me as u8, 1]).unwrap();
+        }
+        pe.barrier("sent").unwrap();
+        let (tell, letters) = channel();
+        pe.on_mail(Box::new(move |mail| drop(tell.send(mail)))).unwrap();
+        assert!(matches!(pe.on_mail(Box::new(|_| ())), Err(Error::Watched)));
+        for to in 0..n {
+            pe.send(to, &[me as u8, 2]).unwrap();
+        }
+        let mut got: Vec<Mail> = (0..2 * n).map(|_| letters.recv_timeout(LONG).unwrap()).collect();
+        // Sorted by sender alone, which keeps the order of each one's letters.
+        got.sort_by_key(|mail| mail.from);
+        let wanted = (0..n).flat_map(|from| [1, 2].map(|i| Mail { from, bytes: vec![from as u8, i] }));
+        assert_eq!(got, wanted.collect::<Vec<_>>());
+        pe.barrier("read").unwrap();
+        pe.finish().unwrap();
+        assert!(matches!(pe.send(0, &[]), Err(Error::Left { .. })));
+    });
+}
+
+#[test]
+fn a_letter_to_nobody_or_too_long_is_refused() {
+    both_ways(2, LONG, |pe| {
+        let error = pe.send(2, &[]).unwrap_err();
+        assert!(matches!(error, Error::NoPe { pe: 2, n_pes: 2 }), "{error}");
+        let error = pe.send(0, &vec![0; wire::MAIL_LIMIT + 1]).unwrap_err();
+        assert!(error.to_string().contains("letter to PE 0"), "{error}");
+        pe.barrier("done").unwrap();
+        pe.finish().unwrap();
+    });
+}
+
+#[test]
+fn allgather_keeps_order_and_content() {
+    both_ways(4, LONG, |pe| {
+        let me = pe.pe();
+        for round in 0..50u32 {
+            let mine = vec![me as u8; (me * round) as usize];
+            let all = pe.allgather("round", &mine).unwrap();
+            let expected: Vec<Vec<u8>> = (0..4).map(|pe| vec![pe as u8; (pe * round) as usize]).collect();
+            assert_eq!(all, expected);
+            pe.barrier("round").unwrap();
+        }
+        pe.finish().unwrap();
+    });
+}
+
+#[test]
+fn one_pe_is_a_job() {
+    both_ways(1, LONG, |pe| {
+        assert_eq!(pe.allgather("a", b"x").unwrap(), vec![b"x".to_vec()]);
+        pe.barrier("b").unwrap();
+        pe.finish().unwrap();
+        assert!(matches!(pe.barrier("c"), Err(Error::Left { .. })));
+    });
+}
+
+#[test]
+fn who_waits_for_the_end_of_a_job_is_not_held_up_by_a_pe_that_comes_for_the_next() {
+    let (server, token) = server(2, Duration::ZERO);
+    let join = |pe| Tcp::join(member(&server, &token, pe, 2, LONG)).unwrap();
+    let (mut first, mut second) = thread::scope(|scope| {
+        let second = scope.spawn(|| join(1));
+        (join(0), second.join().unwrap())
+    });
+    for job in 0..100 {
+        (first, second) = thread::scope(|scope| {
+            second.finish().unwrap();
+            let next = scope.spawn(|| join(1));
+            let waited = scope.spawn(|| {
+                let begin = Instant::now();
+                assert!(server.wait_for_pes(job, LONG).0.is_empty());
+                begin.elapsed()
+            });
+            // Both are likely to wait by now; that they do is not needed.
+            thread::sleep(Duration::from_millis(5));
+            first.finish().unwrap();
+            let waited = waited.join().unwrap();
+            assert!(waited < LONG / 2, "waited {waited:?} for nobody, at job {job}");
+            (join(0), next.join().unwrap())
+        });
+    }
+}
+
+#[test]
+fn who_waits_in_vain_for_the_end_of_the_last_job_is_told_who_is_in_it() {
+    let (server, token) = server(2, Duration::ZERO);
+    let join = |pe, timeout| Tcp::join(member(&server, &token, pe, 2, timeout));
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| join(0, LONG).unwrap());
+        join(1, LONG).unwrap().finish().unwrap();
+        let slow = slow.join().unwrap();
+
+        let error = join(1, Duration::from_millis(300)).err().unwrap().to_string();
+        assert!(error.contains("next job of these processes, and PE 0 did not finish"), "{error}");
+        // Nobody is hurt by that.
+        let next = scope.spawn(|| join(1, LONG).unwrap());
+        thread::sleep(Duration::from_millis(300));
+        slow.finish().unwrap();
+        let first = join(0, LONG).unwrap();
+        first.finish().unwrap();
+        next.join().unwrap().finish().unwrap();
+    });
+}
+
+#[test]
+fn different_tags_are_an_error_for_all() {
+    both_ways(3, LONG, |pe| {
+        let tag = if pe.pe() == 1 { "qps" } else { "heap" };
+        let message = failure(pe.barrier(tag)).to_string();
+        assert!(message.contains("barrier `qps`") && message.contains("PE 1"), "{message}");
+        let again = failure(pe.barrier("heap")).to_string();
+        assert_eq!(again, message);
+    });
+}
+
+#[test]
+fn different_kinds_with_one_tag_are_an_error() {
+    both_ways(2, LONG, |pe| {
+        let result = if pe.pe() == 0 { pe.barrier("x") } else { pe.allgather("x", &[]).map(drop) };
+        assert!(matches!(failure(result), Failure::Mismatch { .. }));
+    });
+}
+
+#[test]
+fn who_does_not_come_is_named() {
+    let (done, wait) = (std::sync::Barrier::new(3), Duration::from_millis(100));
+    both_ways(3, LONG, |pe| {
+        if pe.pe() != 2 {
+            let begin = Instant::now();
+            let failure = failure(pe.barrier_within("start", wait));
+            assert!(begin.elapsed() < LONG / 2);
+            assert!(failure.to_string().contains("of 3 did not arrive at barrier `start`"), "{failure}");
+            let Failure::Missing { missing, .. } = failure else { panic!("{failure}") };
+            assert_eq!(missing.0.last(), Some(&2));
+        }
+        done.wait();
+    });
+}
+
+#[test]
+fn an_abort_reaches_calls_and_callbacks() {
+    both_ways(3, LONG, |pe| {
+        if pe.pe() == 1 {
+            pe.barrier("begin").unwrap();
+            pe.abort("out of cheese");
+            assert!(matches!(pe.barrier("x"), Err(Error::Left { .. })));
+            return;
+        }
+        let losses = losses(&*pe);
+        pe.barrier("begin").unwrap();
+        let lost = PeerLost { pe: Some(1), reason: "aborted: out of cheese".into(), exit: None };
+        assert_eq!(failure(pe.barrier("end")), Failure::Lost(lost.clone()));
+        assert_eq!(losses.recv_timeout(LONG).unwrap(), lost);
+    });
+}
+
+#[test]
+fn an_exit_reaches_all_with_its_code() {
+    both_ways(3, LONG, |pe| {
+        if pe.pe() == 1 {
+            return pe.exit(7);
+        }
+        let lost = losses(&*pe).recv_timeout(LONG).unwrap();
+        assert_eq!(
+            (lost.pe, lost.exit, lost.reason.as_str()),
+            (Some(1), Some(7), "ended the job with code 7")
+        );
+        assert_eq!(failure(pe.barrier("x")), Failure::Lost(lost));
+    });
+}
+
+#[test]
+fn the_same_processes_make_several_jobs() {
+    let (server, token) = server(3, Duration::ZERO);
+    thread::scope(|scope| {
+        for pe in 0..3 {
+            let member = member(&server, &token, pe, 3, LONG);
+            scope.spawn(move || {
+                for round in 0..20u8 {
+                    let job = Tcp::join(member.clone()).unwrap();
+                    // A fast one meets another that has not left the last job.
+                    thread::sleep(Duration::from_millis(u64::from(pe * 3)));
+                    let all = job.allgather("round", &[round, pe as u8]).unwrap();
+                    assert_eq!(all, (0..3).map(|pe| vec![round, pe]).collect::<Vec<_>>());
+                    job.finish().unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Joins the job of `id` as each PE, and runs `body` there.
+fn with_an_id(id: UniqueId, n: u32, config: &Config, body: impl Fn(&Tcp) + Sync) {
+    thread::scope(|scope| {
+        // The maker is any of them, and need not come first.
+        for pe in (0..n).rev() {
+            let body = &body;
+            scope.spawn(move || {
+                let Job::Process(tcp) = with_id(id, pe, n, config, "b".into()).unwrap().job else {
+                    panic!("not a process")
+                };
+                body(&tcp);
+            });
+        }
+    });
+}
+
+#[test]
+fn an_id_makes_a_job_and_two_do_not_mix() {
+    let config = Config::default();
+    let ids = [UniqueId::with_config(&config).unwrap(), UniqueId::with_config(&config).unwrap()];
+    thread::scope(|scope| {
+        for (i, id) in ids.into_iter().enumerate() {
+            let config = &config;
+            scope.spawn(move || {
+                with_an_id(id, 3, config, |tcp| {
+                    let all = tcp.allgather("who", &[i as u8, tcp.pe() as u8]).unwrap();
+                    assert_eq!(all, (0..3).map(|pe| vec![i as u8, pe]).collect::<Vec<_>>());
+                    tcp.barrier("end").unwrap();
+                    tcp.finish().unwrap();
+                });
+            });
+        }
+    });
+    // Each was for one job.
+    assert!(with_id(ids[0], 1, 3, &config, "b".into()).is_err());
+}
+
+#[test]
+fn ids_work_over_ipv6_too() {
+    let mut config = Config::default();
+    config.set("bootstrap_family", "ipv6").unwrap();
+    let id = match UniqueId::with_config(&config) {
+        Ok(id) => id,
+        Err(error) => return eprintln!("SKIPPED ids_work_over_ipv6_too: {error}"),
+    };
+    assert!(id.addr().is_ipv6());
+    with_an_id(id, 2, &config, |tcp| {
+        tcp.barrier("here").unwrap();
+        tcp.finish().unwrap();
+    });
+}
+
+#[test]
+fn a_pe_that_never_comes_to_an_id_is_named_in_time() {
+    let mut config = Config::default();
+    config.set("bootstrap_timeout", "500ms").unwrap();
+    let id = UniqueId::with_config(&config).unwrap();
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for pe in [0, 2] {
+            let config = &config;
+            scope.spawn(move || {
+                let told = with_id(id, pe, 3, config, "b".into()).err().unwrap().to_string();
+                assert!(told.contains("PE 1 of 3 did not arrive at joining the job within"), "{told}");
+            });
+        }
+    });
+    assert!(begin.elapsed() < LONG);
+    let told = with_id(id, 3, 3, &config, "b".into()).err().unwrap().to_string();
+    assert_eq!(told, "there is no PE 3: the job has 3, numbered from 0");
+}
+
+#[test]
+fn the_process_with_the_server_is_the_last_to_go() {
+    let config = Config::default();
+    let id = UniqueId::with_config(&config).unwrap();
+    with_an_id(id, 3, &config, |tcp| {
+        tcp.barrier("end").unwrap();
+        if tcp.pe() != 0 {
+            thread::sleep(Duration::from_millis(300));
+        }
+        tcp.finish().unwrap();
+    });
+    let id = UniqueId::with_config(&config).unwrap();
+    with_an_id(id, 3, &config, |tcp| {
+        // Whoever has the server, the others hear of the exit and not of its end.
+        if tcp.pe() == 0 {
+            return tcp.exit(9);
+        }
+        let lost = losses(tcp).recv_timeout(LONG).unwrap();
+        assert_eq!((lost.pe, lost.exit), (Some(0), Some(9)), "{lost:?}");
+        // The runtime does so, too, and any of these may have the server.
+        tcp.exit(9);
+    });
+}
+
+#[test]
+fn leaving_without_finish_is_a_loss_and_callbacks_may_come_late() {
+    both_ways(2, LONG, |pe| {
+        pe.barrier("begin").unwrap();
+        if pe.pe() == 1 {
+            return;
+        }
+        let Failure::Lost(lost) = failure(pe.barrier("end")) else { panic!("no loss") };
+        assert_eq!(lost.pe, Some(1));
+        assert!(lost.reason.contains("without finish()"), "{lost}");
+        assert_eq!(losses(&*pe).recv_timeout(LONG).unwrap(), lost);
+        assert!(matches!(pe.on_peer_lost(Box::new(|_| ())), Err(Error::Watched)));
+    });
+}
+
+#[test]
+fn a_panic_is_a_loss() {
+    let panics = |pe: Pe| {
+        let _pe = pe;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    };
+    both_ways(2, LONG, |pe| {
+        if pe.pe() == 1 {
+            assert!(thread::scope(|scope| scope.spawn(|| panics(pe)).join()).is_err());
+            return;
+        }
+        let Failure::Lost(lost) = failure(pe.barrier("end")) else { panic!("no loss") };
+        assert!(lost.reason.contains("panicked"), "{lost}");
+    });
+}
+
+#[test]
+fn after_finish_nobody_is_lost() {
+    both_ways(2, LONG, |pe| {
+        let losses = losses(&*pe);
+        pe.barrier("end").unwrap();
+        pe.finish().unwrap();
+        drop(pe);
+        assert!(losses.recv_timeout(LONG).is_err());
+    });
+}
+
+#[test]
+fn a_call_after_anothers_finish_is_an_error() {
+    both_ways(2, LONG, |pe| {
+        if pe.pe() == 1 {
+            return pe.finish().unwrap();
+        }
+        let failure = failure(pe.barrier("more"));
+        assert_eq!(failure, Failure::Left { call: "barrier `more`".into(), pes: Pes(vec![1]) });
+        pe.finish().unwrap();
+    });
+}
+
+#[test]
+fn too_much_at_once_is_an_error() {
+    both_ways(1, LONG, |pe| {
+        let most = wire::part_limit(1);
+        assert_eq!(pe.allgather("a", &vec![1; most]).unwrap()[0].len(), most);
+        assert!(matches!(pe.allgather("a", &vec![1; most + 1]), Err(Error::TooLarge { .. })));
+        pe.finish().unwrap();
+    });
+}
+
+#[test]
+fn a_wrong_token_is_refused_and_harms_nobody() {
+    let (server, token) = server(1, Duration::ZERO);
+    let wrong = member(&server, &Token::generate().unwrap(), 0, 1, LONG);
+    let message = Tcp::join(wrong).err().unwrap().to_string();
+    assert!(message.contains("its token is not this job's"), "{message}");
+    Tcp::join(member(&server, &token, 0, 1, LONG)).unwrap().finish().unwrap();
+}
+
+#[test]
+fn a_false_launcher_is_found_out() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let fake = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        write_frame(&mut stream, &Message::Hello { protocol: PROTOCOL, nonce: [0; 32] }).unwrap();
+        read_frame(&mut stream, 256).unwrap();
+        write_frame(&mut stream, &Message::Proof { proof: [0; 32] }).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        write_frame(&mut stream, &Message::Hello { protocol: PROTOCOL + 1, nonce: [0; 32] }).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let join = || {
+        let token = Token::generate().unwrap();
+        let (server, build_id) = (server.clone(), "b".to_string());
+        let member = Member { server, token, pe: 0, n_pes: 1, build_id, timeout: LONG, retry: false };
+        Tcp::join(member).err().unwrap().to_string()
+    };
+    assert!(join().contains("does not know this job's token"));
+    assert!(join().contains(&format!("protocol {}", PROTOCOL + 1)));
+    assert!(join().contains("is not this job's launcher"));
+    fake.join().unwrap();
+}
+
+#[test]
+fn two_builds_in_one_job_are_refused() {
+    let (server, token) = server(3, Duration::ZERO);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|pe| {
+                let mut member = member(&server, &token, pe, 3, LONG);
+                member.build_id = if pe == 1 { "new".into() } else { "old".into() };
+                scope.spawn(|| Tcp::join(member).err().unwrap().to_string())
+            })
+            .collect();
+        for thread in threads {
+            let message = thread.join().unwrap();
+            assert!(
+                message.contains("two different builds") && message.contains("PE 1 is build new"),
+                "{message}"
+            );
+        }
+    });
+}
+
+#[test]
+fn wrong_numbers_are_refused() {
+    let (server, token) = server(2, Duration::ZERO);
+    let join = |pe, n_pes| Tcp::join(member(&server, &token, pe, n_pes, LONG)).err().unwrap().to_string();
+    assert!(join(0, 3).contains("this job has 2 PEs, and the process that wants to be PE 0 was told 3"));
+    assert!(join(2, 2).contains("there is no PE 2"));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| Tcp::join(member(&server, &token, 0, 2, LONG)).map(drop));
+        // Until the first one is in, a second PE 0 would be the first.
+        thread::sleep(Duration::from_millis(300));
+        assert!(join(0, 2).contains("two processes want to be PE 0"));
+        Tcp::join(member(&server, &token, 1, 2, LONG)).unwrap().finish().unwrap();
+        first.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn joining_has_a_deadline_and_names_the_missing() {
+    let (server, token) = server(4, Duration::ZERO);
+    let error = Tcp::join(member(&server, &token, 1, 4, Duration::from_secs(1))).err().unwrap();
+    assert!(error.to_string().contains("PEs 0, 2-3 of 4 did not arrive at joining the job"), "{error}");
+}
+
+#[test]
+fn no_launcher_is_an_error_soon() {
+    let (server, token) = server(1, Duration::ZERO);
+    let mut member = member(&server, &token, 0, 1, LONG);
+    drop(server);
+    let begin = Instant::now();
+    let message = Tcp::join(member.clone()).err().unwrap().to_string();
+    assert!(message.contains("cannot reach the job's launcher at 127.0.0.1:"), "{message}");
+    assert!(begin.elapsed() < LONG / 2);
+    (member.retry, member.timeout) = (true, Duration::from_secs(1));
+    let begin = Instant::now();
+    assert!(matches!(Tcp::join(member), Err(Error::Connect { .. })));
+    assert!(begin.elapsed() > Duration::from_millis(800));
+}
+
+#[test]
+fn a_lost_launcher_is_a_loss() {
+    let (server, token) = server(1, Duration::ZERO);
+    let pe = Tcp::join(member(&server, &token, 0, 1, LONG)).unwrap();
+    let losses = losses(&pe);
+    drop(server);
+    assert_eq!(losses.recv_timeout(LONG).unwrap().pe, None);
+    assert!(failure(pe.barrier("x")).to_string().contains("the job's launcher was lost"));
+    assert!(pe.finish().is_err());
+}
+
+#[test]
+fn an_observer_tells_how_a_process_ended_and_hears_of_losses() {
+    let (server, token) = server(2, LONG);
+    let (tell, events) = channel();
+    let observer = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, move |event| {
+        tell.send(event).unwrap();
+    })
+    .unwrap();
+    thread::scope(|scope| {
+        let lost = scope.spawn(|| Tcp::join(member(&server, &token, 1, 2, LONG)).map(drop));
+        let pe = Tcp::join(member(&server, &token, 0, 2, LONG)).unwrap();
+        lost.join().unwrap().unwrap();
+        observer.exited(1, "was killed by SIGKILL");
+        let Failure::Lost(lost) = failure(pe.barrier("x")) else { panic!("no loss") };
+        assert_eq!(lost.reason, "was killed by SIGKILL, before it had finished the job");
+        assert_eq!(events.recv_timeout(LONG).unwrap(), Event::Lost(lost));
+        assert_eq!(events.recv_timeout(LONG).unwrap(), Event::Noted(1));
+        pe.finish().unwrap();
+    });
+    observer.exited(0, "exited with code 0");
+    observer.finish(LONG).unwrap();
+    assert_eq!(events.try_iter().collect::<Vec<_>>(), [Event::Noted(0)]);
+    assert!(server.wait_for_observers(1, Some(LONG)).is_empty());
+    assert_eq!(server.wait_for_observers(2, Some(Duration::from_millis(10))), vec![1]);
+
+    let (tell, events) = channel();
+    let again = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, move |event| {
+        tell.send(event).unwrap();
+    });
+    let Event::Refused(reason) = events.recv_timeout(LONG).unwrap() else { panic!("not refused") };
+    assert!(reason.contains("two launchers want to be node 0"), "{reason}");
+    drop(again);
+}
+
+#[test]
+fn a_process_that_ends_before_joining_is_a_loss_for_those_who_wait() {
+    let (server, token) = server(2, LONG);
+    let observer = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, |_| ()).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| Tcp::join(member(&server, &token, 0, 2, LONG)).map(drop));
+        observer.exited(1, "exited with code 3");
+        let message = waiting.join().unwrap().unwrap_err().to_string();
+        assert_eq!(message, "PE 1 was lost: exited with code 3, before it joined the job");
+    });
+}
+
+#[test]
+fn noise_from_strangers_harms_nobody() {
+    let (server, token) = server(1, Duration::ZERO);
+    let mut strangers = Vec::new();
+    for noise in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 64], &[1, 0, 0, 0, 99], &[0; 4096]] {
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.write_all(noise).unwrap();
+        strangers.push(stream);
+    }
+    Tcp::join(member(&server, &token, 0, 1, LONG)).unwrap().finish().unwrap();
+    drop(server);
+    for mut stream in strangers {
+        // Closed or reset, but not left open.
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut rest = Vec::new();
+        match stream.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) => assert!(!dial::is_timeout(&error), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! PEs as threads of one process.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::client::exit_reason;
+use crate::error::{Error, PeerLost};
+use crate::job::{Job, Step};
+use crate::mail::{Mail, Mailbox, OnMail};
+use crate::watch::{Watch, lock};
+use crate::wire::{MAIL_LIMIT, part_limit};
+use crate::{Bootstrap, OnPeerLost};
+
+/// One PE of a job whose PEs are threads of this process.
+///
+/// Dropped without [`Bootstrap::finish`], its PE counts as lost; so a thread that panics is noticed by the others.
+pub struct Threads {
+    pe: u32,
+    n_pes: u32,
+    timeout: Duration,
+    shared: Arc<Shared>,
+    watch: Watch,
+    /// One collective call at a time.
+    calls: Mutex<()>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    mailboxes: Vec<Mailbox>,
+}
+
+struct State {
+    job: Job,
+    /// Calls completed so far. No PE can be more than one behind: the next one needs all of them.
+    completed: u64,
+    /// What the PEs gave to the last completed call.
+    gathered: Arc<Vec<Vec<u8>>>,
+    /// For each PE that has not left.
+    watchers: Vec<Option<Sender<PeerLost>>>,
+}
+
+impl Threads {
+    /// The connections of all PEs of a new job, in the order of their numbers: one for each thread.
+    ///
+    /// `timeout` is the deadline of calls that do not give their own.
+    pub fn job(n_pes: u32, timeout: Duration) -> Vec<Threads> {
+        let mut job = Job::new(n_pes);
+        for pe in 0..n_pes {
+            let joined = job.join(pe, n_pes, "", "a thread");
+            debug_assert_eq!(joined, Ok(()));
+        }
+        let watches: Vec<Watch> = (0..n_pes).map(|_| Watch::new()).collect();
+        let state = State {
+            job,
+            completed: 0,
+            gathered: Arc::default(),
+            watchers: watches.iter().map(|watch| Some(watch.sender())).collect(),
+        };
+        let mailboxes = (0..n_pes).map(|_| Mailbox::new()).collect();
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), mailboxes });
+        let pe = |(pe, watch)| Threads {
+            pe,
+            n_pes,
+            timeout,
+            shared: shared.clone(),
+            watch,
+            calls: Mutex::new(()),
+        };
+        (0..n_pes).zip(watches).map(pe).collect()
+    }
+
+    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+        let limit = part_limit(self.n_pes);
+        if mine.len() > limit {
+            return Err(Error::TooLarge { call, bytes: mine.len(), limit });
+        }
+        let _one_at_a_time = lock(&self.calls);
+        let mut state = lock(&self.shared.state);
+        if state.watchers[self.pe as usize].is_none() {
+            return Err(Error::Left { call });
+        }
+        match state.job.contribute(self.pe, &call, mine.to_vec()) {
+            Step::Waiting => {}
+            Step::Done(parts) => {
+                state.gathered = Arc::new(parts);
+                state.completed += 1;
+                self.shared.changed.notify_all();
+                return Ok(state.gathered.to_vec());
+            }
+            Step::Failed(failure) => {
+                self.shared.changed.notify_all();
+                return Err(failure.into());
+            }
+        }
+        let (mine, begin) = (state.completed, Instant::now());
+        loop {
+            if state.completed != mine {
+                return Ok(state.gathered.to_vec());
+            }
+            if let Some(failure) = state.job.failure() {
+                return Err(failure.clone().into());
+            }
+            let left = within.saturating_sub(begin.elapsed());
+            if left.is_zero()
+                && let Some(failure) = state.job.give_up(self.pe, within)
+            {
+                self.shared.changed.notify_all();
+                return Err(failure.into());
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Leaves the job; with a reason, as one that is lost.
+    fn leave(&self, reason: Option<&str>, exit: Option<u8>) {
+        self.watch.close();
+        self.shared.mailboxes[self.pe as usize].close();
+        let mut state = lock(&self.shared.state);
+        if state.watchers[self.pe as usize].take().is_none() {
+            return;
+        }
+        match reason {
+            None => drop(state.job.finish(self.pe)),
+            Some(reason) => {
+                if let Some(lost) = state.job.lose(self.pe, reason, exit) {
+                    for watcher in state.watchers.iter().flatten() {
+                        // A PE that never asked for news has dropped its receiver by now, or will.
+                        let _ = watcher.send(lost.clone());
+                    }
+                }
+            }
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Bootstrap for Threads {
+    fn pe(&self) -> u32 {
+        self.pe
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.n_pes
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+        self.gather(format!("allgather `{tag}`"), mine, within).inspect_err(|error| self.watch.hold(error))
+    }
+
+    fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
+        let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
+        gathered.map(drop).inspect_err(|error| self.watch.hold(error))
+    }
+
+    fn abort(&self, reason: &str) {
+        self.leave(Some(&format!("aborted: {reason}")), None);
+    }
+
+    fn exit(&self, code: u8) {
+        self.leave(Some(&exit_reason(code)), Some(code));
+    }
+
+    fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error> {
+        self.watch.on_peer_lost(callback)
+    }
+
+    fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
+        let call = || format!("letter to PE {to}");
+        if bytes.len() > MAIL_LIMIT {
+            return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MAIL_LIMIT });
+        }
+        let mailbox =
+            self.shared.mailboxes.get(to as usize).ok_or(Error::NoPe { pe: to, n_pes: self.n_pes })?;
+        if lock(&self.shared.state).watchers[self.pe as usize].is_none() {
+            return Err(Error::Left { call: call() });
+        }
+        mailbox.deliver(Mail { from: self.pe, bytes: bytes.to_vec() });
+        Ok(())
+    }
+
+    fn on_mail(&self, callback: OnMail) -> Result<(), Error> {
+        self.shared.mailboxes[self.pe as usize].on_mail(callback)
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.leave(None, None);
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let reason =
+            if std::thread::panicking() { "its thread panicked" } else { "it left without finish()" };
+        self.leave(Some(reason), None);
+    }
+}

@@ -1,0 +1,441 @@
+//! What a launcher and its PEs say to each other over TCP.
+//!
+//! A frame is a length (4 bytes) and so many bytes of message; a message is a kind (1 byte) and its fields in order.
+//! Numbers are little-endian; text and bytes carry their length (4 bytes). What comes from outside is never trusted:
+//! [`Message::decode`] accepts any bytes, and [`read_frame`] never holds more memory than bytes have arrived.
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+use crate::error::{Failure, PeerLost, Pes};
+use crate::mail::Mail;
+
+/// Version of this protocol. Different versions do not talk to each other.
+pub const PROTOCOL: u32 = 3;
+
+/// Bytes of a nonce and of a proof.
+pub const PROOF_BYTES: usize = 32;
+
+/// The longest frame that is read from one who has not proved that it knows the job's token.
+pub const STRANGER_LIMIT: usize = 256;
+
+/// Bytes of text (names of calls, builds, reasons) in a message; longer text is cut.
+const TEXT_LIMIT: usize = 4096;
+
+/// Bytes of one letter from a PE to another.
+pub const MAIL_LIMIT: usize = 64 << 10;
+
+/// Bytes that all PEs together may give to one allgather.
+const GATHER_LIMIT: usize = 256 << 20;
+
+/// Bytes that one of `n_pes` PEs may give to one allgather.
+pub const fn part_limit(n_pes: u32) -> usize {
+    let share = GATHER_LIMIT / if n_pes == 0 { 1 } else { n_pes as usize };
+    if share < 16 << 20 { share } else { 16 << 20 }
+}
+
+/// The longest frame that a launcher reads from a PE.
+pub const fn server_limit(n_pes: u32) -> usize {
+    part_limit(n_pes) + TEXT_LIMIT + 64
+}
+
+/// The longest frame that a PE reads from its launcher.
+pub const fn client_limit(n_pes: u32) -> usize {
+    GATHER_LIMIT + 64 + 8 * n_pes as usize + 64 * TEXT_LIMIT
+}
+
+/// Everything that is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Launcher, at once: its protocol, and a challenge.
+    Hello {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// Fresh random bytes.
+        nonce: [u8; PROOF_BYTES],
+    },
+    /// PE: a challenge of its own, and the proof that it knows the token.
+    Auth {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// Fresh random bytes.
+        nonce: [u8; PROOF_BYTES],
+        /// HMAC over both challenges.
+        proof: [u8; PROOF_BYTES],
+    },
+    /// Launcher: the proof that it knows the token too.
+    Proof {
+        /// HMAC over both challenges.
+        proof: [u8; PROOF_BYTES],
+    },
+    /// Launcher: the connection ends here.
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// PE: who it is. Answered by `Gathered` when all have joined.
+    Join {
+        /// Its number.
+        pe: u32,
+        /// The PEs it believes in.
+        n_pes: u32,
+        /// What it was built from.
+        build: String,
+        /// Process and host.
+        whence: String,
+    },
+    /// The launcher of a node: wants to hear of lost PEs, and reports how its own ended.
+    Observe {
+        /// Its number.
+        node: u32,
+    },
+    /// PE: enters a collective call. Answered by `Gathered` or `Failed`.
+    Gather {
+        /// Kind and tag of the call.
+        call: String,
+        /// What it gives.
+        bytes: Vec<u8>,
+    },
+    /// PE: its deadline has passed. Answered by `Failed`, unless the call has just completed.
+    GiveUp {
+        /// How long it waited, milliseconds.
+        waited_ms: u64,
+    },
+    /// PE: gives up the job. Answered by `Left`.
+    Abort {
+        /// Why.
+        reason: String,
+        /// The code with which all others are to end, if that is what it wants.
+        exit: Option<u8>,
+    },
+    /// PE or observer: leaves in good order. Answered by `Left`.
+    Finish,
+    /// Observer: the process of a PE has ended. Answered by `Noted`, after all that happened before.
+    Exited {
+        /// The PE.
+        pe: u32,
+        /// How, as part of a sentence.
+        how: String,
+    },
+    /// PE: a letter to another PE, in whatever state both are. Not answered.
+    Send {
+        /// To whom.
+        to: u32,
+        /// What it says, at most [`MAIL_LIMIT`] bytes.
+        bytes: Vec<u8>,
+    },
+    /// Launcher: a letter from another PE.
+    Mail(Mail),
+    /// Launcher: all have come, and gave this.
+    Gathered {
+        /// In the order of the PEs.
+        parts: Vec<Vec<u8>>,
+    },
+    /// Launcher: the job's collective calls have failed for good.
+    Failed(Failure),
+    /// Launcher: a PE was lost.
+    Lost(PeerLost),
+    /// Launcher: has taken note that one leaves.
+    Left,
+    /// Launcher: has taken note that the process of a PE has ended.
+    Noted {
+        /// The PE.
+        pe: u32,
+    },
+}
+
+/// Bytes that are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// A field goes past the end.
+    #[error("the message ends too early")]
+    Short,
+    /// Bytes are left after the last field.
+    #[error("the message is too long for its kind")]
+    Long,
+    /// An unknown kind.
+    #[error("unknown kind {0} of message")]
+    Kind(u8),
+    /// Text that is not UTF-8, or too long.
+    #[error("text that is not valid")]
+    Text,
+}
+
+impl Message {
+    /// The bytes of this message, without the length of its frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Writer(Vec::new());
+        match self {
+            Message::Hello { protocol, nonce } => to.kind(1).u32(*protocol).raw(nonce),
+            Message::Auth { protocol, nonce, proof } => to.kind(2).u32(*protocol).raw(nonce).raw(proof),
+            Message::Proof { proof } => to.kind(3).raw(proof),
+            Message::Refused { reason } => to.kind(4).text(reason),
+            Message::Join { pe, n_pes, build, whence } => {
+                to.kind(5).u32(*pe).u32(*n_pes).text(build).text(whence)
+            }
+            Message::Observe { node } => to.kind(6).u32(*node),
+            Message::Gather { call, bytes } => to.kind(7).text(call).bytes(bytes),
+            Message::GiveUp { waited_ms } => to.kind(8).u64(*waited_ms),
+            Message::Abort { reason, exit } => to.kind(9).text(reason).exit(*exit),
+            Message::Finish => to.kind(10),
+            Message::Exited { pe, how } => to.kind(11).u32(*pe).text(how),
+            Message::Gathered { parts } => {
+                to.kind(12).u32(parts.len() as u32);
+                parts.iter().fold(&mut to, |to, part| to.bytes(part))
+            }
+            Message::Failed(Failure::Lost(lost)) => to.kind(13).lost(lost),
+            Message::Failed(Failure::Mismatch { calls }) => {
+                to.kind(14).u32(calls.len() as u32);
+                calls.iter().fold(&mut to, |to, (call, pes)| to.text(call).pes(pes))
+            }
+            Message::Failed(Failure::Missing { call, waited, missing, n_pes }) => {
+                to.kind(15).text(call).u64(waited.as_millis() as u64).pes(missing).u32(*n_pes)
+            }
+            Message::Failed(Failure::Left { call, pes }) => to.kind(16).text(call).pes(pes),
+            Message::Failed(Failure::Builds { first_pe, first_build, pe, build }) => {
+                to.kind(17).u32(*first_pe).text(first_build).u32(*pe).text(build)
+            }
+            Message::Lost(lost) => to.kind(18).lost(lost),
+            Message::Left => to.kind(19),
+            Message::Noted { pe } => to.kind(20).u32(*pe),
+            Message::Send { to: pe, bytes } => to.kind(21).u32(*pe).bytes(bytes),
+            Message::Mail(Mail { from, bytes }) => to.kind(22).u32(*from).bytes(bytes),
+        };
+        to.0
+    }
+
+    /// Reads what [`Message::encode`] wrote; any other bytes are an error.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+        let mut from = Reader(bytes);
+        let message = match from.u8()? {
+            1 => Message::Hello { protocol: from.u32()?, nonce: from.raw()? },
+            2 => Message::Auth { protocol: from.u32()?, nonce: from.raw()?, proof: from.raw()? },
+            3 => Message::Proof { proof: from.raw()? },
+            4 => Message::Refused { reason: from.text()? },
+            5 => Message::Join {
+                pe: from.u32()?,
+                n_pes: from.u32()?,
+                build: from.text()?,
+                whence: from.text()?,
+            },
+            6 => Message::Observe { node: from.u32()? },
+            7 => Message::Gather { call: from.text()?, bytes: from.bytes()?.to_vec() },
+            8 => Message::GiveUp { waited_ms: from.u64()? },
+            9 => Message::Abort { reason: from.text()?, exit: from.exit()? },
+            10 => Message::Finish,
+            11 => Message::Exited { pe: from.u32()?, how: from.text()? },
+            12 => Message::Gathered { parts: from.list(|from| from.bytes().map(<[u8]>::to_vec))? },
+            13 => Message::Failed(Failure::Lost(from.lost()?)),
+            14 => {
+                let calls = from.list(|from| Ok((from.text()?, from.pes()?)))?;
+                Message::Failed(Failure::Mismatch { calls })
+            }
+            15 => Message::Failed(Failure::Missing {
+                call: from.text()?,
+                waited: Duration::from_millis(from.u64()?),
+                missing: from.pes()?,
+                n_pes: from.u32()?,
+            }),
+            16 => Message::Failed(Failure::Left { call: from.text()?, pes: from.pes()? }),
+            17 => Message::Failed(Failure::Builds {
+                first_pe: from.u32()?,
+                first_build: from.text()?,
+                pe: from.u32()?,
+                build: from.text()?,
+            }),
+            18 => Message::Lost(from.lost()?),
+            19 => Message::Left,
+            20 => Message::Noted { pe: from.u32()? },
+            21 => Message::Send { to: from.u32()?, bytes: from.bytes()?.to_vec() },
+            22 => Message::Mail(Mail { from: from.u32()?, bytes: from.bytes()?.to_vec() }),
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        if from.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn kind(&mut self, kind: u8) -> &mut Self {
+        self.0.push(kind);
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.u32(bytes.len() as u32).raw(bytes)
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        let mut end = text.len().min(TEXT_LIMIT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.bytes(&text.as_bytes()[..end])
+    }
+
+    fn pes(&mut self, pes: &Pes) -> &mut Self {
+        self.u32(pes.0.len() as u32);
+        pes.0.iter().fold(self, |to, pe| to.u32(*pe))
+    }
+
+    fn lost(&mut self, lost: &PeerLost) -> &mut Self {
+        match lost.pe {
+            Some(pe) => self.kind(1).u32(pe),
+            None => self.kind(0),
+        };
+        self.text(&lost.reason).exit(lost.exit)
+    }
+
+    fn exit(&mut self, code: Option<u8>) -> &mut Self {
+        match code {
+            Some(code) => self.kind(1).kind(code),
+            None => self.kind(0),
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        let (head, tail) = self.0.split_at_checked(n).ok_or(Malformed::Short)?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn raw<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        self.take(N)?.try_into().map_err(|_| Malformed::Short)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.raw::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.raw().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.raw().map(u64::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let n = self.u32()?;
+        self.take(n as usize)
+    }
+
+    fn text(&mut self) -> Result<String, Malformed> {
+        let bytes = self.bytes()?;
+        if bytes.len() > TEXT_LIMIT {
+            return Err(Malformed::Text);
+        }
+        std::str::from_utf8(bytes).map(String::from).map_err(|_| Malformed::Text)
+    }
+
+    /// A list with its length. Memory grows with the bytes that are really there, not with what the length claims.
+    fn list<T>(
+        &mut self,
+        mut one: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let n = self.u32()?;
+        let mut list = Vec::new();
+        for _ in 0..n {
+            list.push(one(self)?);
+        }
+        Ok(list)
+    }
+
+    fn pes(&mut self) -> Result<Pes, Malformed> {
+        self.list(Reader::u32).map(Pes)
+    }
+
+    fn lost(&mut self) -> Result<PeerLost, Malformed> {
+        let pe = match self.u8()? {
+            0 => None,
+            1 => Some(self.u32()?),
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        Ok(PeerLost { pe, reason: self.text()?, exit: self.exit()? })
+    }
+
+    fn exit(&mut self) -> Result<Option<u8>, Malformed> {
+        match self.u8()? {
+            0 => Ok(None),
+            1 => self.u8().map(Some),
+            kind => Err(Malformed::Kind(kind)),
+        }
+    }
+}
+
+/// Writes one message as one frame, in one write.
+pub fn write_frame(to: &mut impl Write, message: &Message) -> io::Result<()> {
+    to.write_all(&frame(message))
+}
+
+/// The frame of a message.
+pub(crate) fn frame(message: &Message) -> Vec<u8> {
+    let body = message.encode();
+    let mut frame = Vec::with_capacity(4 + body.len());
+    frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&body);
+    frame
+}
+
+/// Reads one frame of at most `limit` bytes. `None` at the end of the stream, if that lies between two frames.
+///
+/// # Errors
+///
+/// `InvalidData` for a frame that is too long or no message; what the stream says otherwise.
+pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Message>> {
+    let mut length = [0; 4];
+    match from.read(&mut length[..1]) {
+        Ok(0) => return Ok(None),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return read_frame(from, limit),
+        Err(error) => return Err(error),
+    }
+    from.read_exact(&mut length[1..])?;
+    let length = u32::from_le_bytes(length);
+    if length as usize > limit {
+        let message = format!("a frame of {length} bytes, where {limit} are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let mut body = Vec::new();
+    if from.by_ref().take(length.into()).read_to_end(&mut body)? < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Message::decode(&body).map(Some).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+/// What must hold for any bytes: they are a message that encodes to them again, or an error; as a stream of frames,
+/// too. The body of the fuzz target `wire` and of a test.
+///
+/// # Panics
+///
+/// If it does not hold.
+pub fn survive(bytes: &[u8]) {
+    if let Ok(message) = Message::decode(bytes) {
+        assert_eq!(message.encode(), bytes, "{message:?}");
+    }
+    let mut from = bytes;
+    while let Ok(Some(message)) = read_frame(&mut from, STRANGER_LIMIT) {
+        assert!(message.encode().len() <= STRANGER_LIMIT, "{message:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

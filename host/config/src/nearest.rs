@@ -1,0 +1,48 @@
+//! The known name that a misspelt one most likely meant.
+
+/// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().collect();
+    let b: Vec<char> = b.chars().collect();
+    let mut before = vec![0; b.len() + 1];
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let differs = usize::from(a[i - 1] != b[j - 1]);
+            row[j] = (above[j] + 1).min(row[j - 1] + 1).min(above[j - 1] + differs);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+/// The name among `known` nearest to `name`; the first of several equally near ones.
+///
+/// `known` must not be empty.
+pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> &'static str {
+    known.min_by_key(|candidate| distance(name, candidate)).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("heap", "heap"), 0);
+        assert_eq!(distance("haep", "heap"), 1);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn picks_the_nearest() {
+        let known = ["RUSHMEM_HEAP", "RUSHMEM_HEAP_BYTES", "RUSHMEM_PES"];
+        assert_eq!(nearest("RUSHMEM_HEAPBYTES", known.into_iter()), "RUSHMEM_HEAP_BYTES");
+        assert_eq!(nearest("RUSHMEM_PSE", known.into_iter()), "RUSHMEM_PES");
+    }
+}

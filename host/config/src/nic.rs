@@ -1,0 +1,90 @@
+//! Which NIC a job uses.
+
+use std::fmt;
+
+use crate::value::Value;
+
+/// Which NIC carries what does not go directly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nic {
+    /// ConnectX NICs if there are any and this build can drive them, the software ConnectX otherwise.
+    Auto,
+    /// The software ConnectX.
+    Soft,
+    /// These RDMA devices, of which each PE takes the nearest.
+    Named(Vec<NicPort>),
+}
+
+/// An RDMA device, and perhaps one of its ports: `mlx5_0`, `mlx5_0:2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicPort {
+    /// The device's name in the system.
+    pub device: String,
+    /// The port's number, from 1; none for the first that is active.
+    pub port: Option<u8>,
+}
+
+impl fmt::Display for NicPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.device),
+            None => f.write_str(&self.device),
+        }
+    }
+}
+
+fn parse_port(text: &str) -> Result<NicPort, String> {
+    let (device, port) = match text.trim().split_once(':') {
+        None => (text.trim(), None),
+        Some((device, port)) => match port.parse() {
+            Ok(port @ 1..) => (device, Some(port)),
+            _ => return Err(format!("`{port}` is no port; ports are numbered from 1")),
+        },
+    };
+    // A udev rule may have renamed it, to mlx5_bond_0 or rocep59s0 for example.
+    let named = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let has_digit = device.contains(|c: char| c.is_ascii_digit());
+    match !device.is_empty() && has_digit && device.chars().all(named) {
+        true => Ok(NicPort { device: device.into(), port }),
+        false => Err(format!("`{device}` is neither auto nor soft nor an RDMA device's name")),
+    }
+}
+
+impl Value for Nic {
+    fn accepts() -> String {
+        "auto, soft, or names of RDMA devices separated by commas, such as mlx5_0 or mlx5_0:1,mlx5_1:1".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Nic::Auto),
+            "soft" => Ok(Nic::Soft),
+            list => list.split(',').map(parse_port).collect::<Result<_, _>>().map(Nic::Named),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Nic::Auto => "auto".into(),
+            Nic::Soft => "soft".into(),
+            Nic::Named(list) => list.iter().map(NicPort::to_string).collect::<Vec<_>>().join(","),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_devices_and_ports() {
+        let port = |device: &str, port| NicPort { device: device.into(), port };
+        assert_eq!(Nic::parse("mlx5_0"), Ok(Nic::Named(vec![port("mlx5_0", None)])));
+        let two = Nic::Named(vec![port("mlx5_bond_0", Some(2)), port("rocep59s0", None)]);
+        assert_eq!(Nic::parse("mlx5_bond_0:2,rocep59s0"), Ok(two.clone()));
+        assert_eq!(two.show(), "mlx5_bond_0:2,rocep59s0");
+        for wrong in ["", "hard", "mlx5_0:0", "mlx5_0:x", "mlx5_0,,mlx5_1", "../mlx5_0", "mlx5 0"] {
+            assert!(Nic::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

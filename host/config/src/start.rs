@@ -1,0 +1,61 @@
+//! How the PEs of a job find each other.
+
+use std::fmt;
+
+use crate::value::{Choice, Value};
+
+/// What brings the PEs of a job together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BootstrapKind {
+    /// What the environment shows; more than one, or half of one, is an error.
+    Auto,
+    /// PEs are threads of this process, whatever launcher started it.
+    Threads,
+    /// `rushmem run`.
+    Rushmem,
+    /// A unique id: `RUSHMEM_ID`, with `RUSHMEM_PE` and `RUSHMEM_N_PES`.
+    Id,
+    /// A launcher that speaks PMI-1, such as MPICH's `mpiexec`.
+    Pmi1,
+    /// A launcher that speaks PMI-2, such as `srun --mpi=pmi2`.
+    Pmi2,
+    /// A launcher that speaks PMIx, such as Open MPI's `mpirun` or `srun --mpi=pmix`.
+    Pmix,
+    /// `torchrun`.
+    Torchrun,
+}
+
+impl Choice for BootstrapKind {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("auto", BootstrapKind::Auto),
+        ("threads", BootstrapKind::Threads),
+        ("rushmem", BootstrapKind::Rushmem),
+        ("id", BootstrapKind::Id),
+        ("pmi1", BootstrapKind::Pmi1),
+        ("pmi2", BootstrapKind::Pmi2),
+        ("pmix", BootstrapKind::Pmix),
+        ("torchrun", BootstrapKind::Torchrun),
+    ];
+}
+
+impl fmt::Display for BootstrapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+/// Which addresses of a network interface are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressFamily {
+    /// An IPv4 address if there is one, else one of IPv6.
+    Auto,
+    /// IPv4 only.
+    Ipv4,
+    /// IPv6 only.
+    Ipv6,
+}
+
+impl Choice for AddressFamily {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", AddressFamily::Auto), ("ipv4", AddressFamily::Ipv4), ("ipv6", AddressFamily::Ipv6)];
+}

@@ -1,0 +1,278 @@
+//! One block as a state machine: what each lane waits for, and when that has come.
+//!
+//! It knows nothing of coroutines. The worker tells it what a lane asked for; it answers by putting lanes into the
+//! worker's queue, each with the answer that it resumes with.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::Error;
+use crate::lane::{Answer, Request};
+use crate::report::{BlockReport, Doing};
+
+/// A lane in its worker's queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn {
+    /// Which of the worker's blocks.
+    pub(crate) slot: u32,
+    /// Which lane of the block.
+    pub(crate) thread: u32,
+}
+
+pub(crate) type Queue = VecDeque<Turn>;
+
+type Site = &'static Location<'static>;
+
+struct LaneState {
+    doing: Doing,
+    /// What it gave to the exchange that it waits for.
+    value: u64,
+    answer: Answer,
+}
+
+/// Sets of lanes of one warp, as masks.
+#[derive(Default)]
+struct Warp {
+    live: u32,
+    /// At a block barrier or in an exchange.
+    blocked: u32,
+    converging: u32,
+    /// Have spun since the first of `converging` arrived.
+    spun: u32,
+    /// Exchanges that some lanes have entered and others not yet.
+    exchanges: Vec<Exchange>,
+}
+
+struct Exchange {
+    mask: u32,
+    arrived: u32,
+    site: Site,
+}
+
+pub(crate) struct Block {
+    index: u32,
+    slot: u32,
+    lanes: Vec<LaneState>,
+    warps: Vec<Warp>,
+    /// Lanes at the block barrier, and the OR of their votes.
+    arrived: u32,
+    vote: bool,
+    /// Lanes that are in the queue or run.
+    runnable: u32,
+    exited: u32,
+    hopeless: bool,
+}
+
+impl Block {
+    /// A block whose lanes all stand at the start, in the queue.
+    pub(crate) fn new(index: u32, slot: u32, threads: u32, queue: &mut Queue) -> Self {
+        let lane = |thread| {
+            queue.push_back(Turn { slot, thread });
+            LaneState { doing: Doing::Running, value: 0, answer: Answer::Turn }
+        };
+        let lanes = (0..threads).map(lane).collect();
+        let live = |first: u32| u32::MAX >> (32 - (threads - first).min(32));
+        let warps = (0..threads).step_by(32).map(|first| Warp { live: live(first), ..Warp::default() });
+        Self {
+            index,
+            slot,
+            lanes,
+            warps: warps.collect(),
+            arrived: 0,
+            vote: false,
+            runnable: threads,
+            exited: 0,
+            hopeless: false,
+        }
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Takes what `thread` is to resume with.
+    pub(crate) fn answer(&mut self, thread: u32) -> Answer {
+        mem::take(&mut self.lanes[thread as usize].answer)
+    }
+
+    /// `thread` has suspended with this request. Tells whether it has got on since its last one: all but a lane that
+    /// spins on in the same place.
+    pub(crate) fn arrive(
+        &mut self,
+        thread: u32,
+        (request, site): (Request, Site),
+        queue: &mut Queue,
+    ) -> Result<bool, Error> {
+        let warp = thread as usize / 32;
+        match request {
+            Request::Spin => return Ok(self.spin(thread, site, queue)),
+            Request::Barrier { vote } => self.barrier(thread, vote, site, queue),
+            Request::Exchange { mask, value } => self.exchange(thread, mask, value, site, queue)?,
+            Request::Converge => self.converge(thread, site),
+        }
+        self.settle(warp, queue);
+        Ok(true)
+    }
+
+    fn spin(&mut self, thread: u32, site: Site, queue: &mut Queue) -> bool {
+        let index = thread as usize;
+        let doing = mem::replace(&mut self.lanes[index].doing, Doing::Spinning(site));
+        queue.push_back(Turn { slot: self.slot, thread });
+        let warp = index / 32;
+        if self.warps[warp].converging != 0 {
+            self.warps[warp].spun |= 1 << (thread % 32);
+            self.settle(warp, queue);
+        }
+        !matches!(doing, Doing::Spinning(before) if std::ptr::eq(before, site))
+    }
+
+    fn barrier(&mut self, thread: u32, vote: bool, site: Site, queue: &mut Queue) {
+        self.lanes[thread as usize].doing = Doing::Barrier(site);
+        self.warps[thread as usize / 32].blocked |= 1 << (thread % 32);
+        self.runnable -= 1;
+        self.arrived += 1;
+        self.vote |= vote;
+        self.hopeless |= self.exited > 0;
+        if self.arrived as usize == self.lanes.len() {
+            let any = mem::take(&mut self.vote);
+            self.arrived = 0;
+            for warp in &mut self.warps {
+                warp.blocked = 0;
+            }
+            for thread in 0..self.lanes.len() as u32 {
+                self.wake(thread, Answer::Vote(any), queue);
+            }
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        thread: u32,
+        mask: u32,
+        value: u64,
+        site: Site,
+        queue: &mut Queue,
+    ) -> Result<(), Error> {
+        let (block, bit) = (self.index, 1 << (thread % 32));
+        if mask & bit == 0 {
+            return Err(Error::WarpMask { block, thread, mask, site });
+        }
+        let lane = &mut self.lanes[thread as usize];
+        lane.doing = Doing::Exchange(site, mask);
+        lane.value = value;
+        self.runnable -= 1;
+        let warp = &mut self.warps[thread as usize / 32];
+        warp.blocked |= bit;
+        self.hopeless |= mask & !warp.live != 0;
+        let open = match warp.exchanges.iter().position(|open| open.mask == mask) {
+            Some(open) => open,
+            None => {
+                warp.exchanges.push(Exchange { mask, arrived: 0, site });
+                warp.exchanges.len() - 1
+            }
+        };
+        let exchange = &mut warp.exchanges[open];
+        if !same_site(exchange.site, site) {
+            return Err(Error::Divergence { block, thread, mask, here: site, there: exchange.site });
+        }
+        exchange.arrived |= bit;
+        if exchange.arrived == mask {
+            warp.exchanges.swap_remove(open);
+            warp.blocked &= !mask;
+            let first = thread & !31;
+            let mut values = [0; 32];
+            for lane in bits(mask) {
+                values[lane as usize] = self.lanes[(first + lane) as usize].value;
+            }
+            let values = Rc::new(values);
+            for lane in bits(mask) {
+                self.wake(first + lane, Answer::Values(Rc::clone(&values)), queue);
+            }
+        }
+        Ok(())
+    }
+
+    fn converge(&mut self, thread: u32, site: Site) {
+        self.lanes[thread as usize].doing = Doing::Converging(site);
+        self.runnable -= 1;
+        let warp = &mut self.warps[thread as usize / 32];
+        if warp.converging == 0 {
+            warp.spun = 0;
+        }
+        warp.converging |= 1 << (thread % 32);
+    }
+
+    /// Lets the converging lanes of a warp go on once no other lane of it can be expected to join them: each lane is
+    /// among them, blocked, or has had its turn and spins on.
+    fn settle(&mut self, warp: usize, queue: &mut Queue) {
+        let sets = &mut self.warps[warp];
+        if sets.converging == 0 || sets.live & !(sets.converging | sets.blocked | sets.spun) != 0 {
+            return;
+        }
+        let mut left = mem::take(&mut sets.converging);
+        let first = warp as u32 * 32;
+        while left != 0 {
+            let at = |lane: u32| match self.lanes[(first + lane) as usize].doing {
+                Doing::Converging(site) => site,
+                _ => unreachable!("a lane in the set of converging lanes is converging"),
+            };
+            let site = at(left.trailing_zeros());
+            let group =
+                bits(left).filter(|&lane| same_site(at(lane), site)).fold(0, |set, lane| set | 1 << lane);
+            left &= !group;
+            for lane in bits(group) {
+                self.wake(first + lane, Answer::Mask(group), queue);
+            }
+        }
+    }
+
+    /// `thread` has returned from the kernel.
+    pub(crate) fn exit(&mut self, thread: u32, queue: &mut Queue) {
+        self.lanes[thread as usize].doing = Doing::Exited;
+        self.runnable -= 1;
+        self.exited += 1;
+        let bit = 1 << (thread % 32);
+        let warp = &mut self.warps[thread as usize / 32];
+        warp.live &= !bit;
+        self.hopeless |= self.arrived > 0 || warp.exchanges.iter().any(|open| open.mask & bit != 0);
+        self.settle(thread as usize / 32, queue);
+    }
+
+    fn wake(&mut self, thread: u32, answer: Answer, queue: &mut Queue) {
+        let lane = &mut self.lanes[thread as usize];
+        lane.doing = Doing::Running;
+        lane.answer = answer;
+        self.runnable += 1;
+        queue.push_back(Turn { slot: self.slot, thread });
+    }
+
+    /// Whether all lanes have returned.
+    pub(crate) fn ended(&self) -> bool {
+        self.exited as usize == self.lanes.len()
+    }
+
+    /// Whether some lane waits for what cannot happen: for one that has returned (others may still run), or all that
+    /// are left for each other.
+    pub(crate) fn deadlocked(&self) -> bool {
+        self.hopeless || (self.runnable == 0 && !self.ended())
+    }
+
+    pub(crate) fn report(&self) -> BlockReport {
+        BlockReport::new(self.index, self.deadlocked(), self.lanes.iter().map(|lane| lane.doing))
+    }
+}
+
+/// The compiler may keep several copies of one location, so addresses alone do not tell.
+fn same_site(a: Site, b: Site) -> bool {
+    std::ptr::eq(a, b) || a == b
+}
+
+fn bits(mut mask: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lane = (mask != 0).then(|| mask.trailing_zeros())?;
+        mask &= mask - 1;
+        Some(lane)
+    })
+}

@@ -1,0 +1,189 @@
+//! One GPU thread as a coroutine: what it asks for when it suspends, and what it is told when it goes on.
+
+use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::thread;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use rushmem_device::arch::{self, Lane};
+
+use crate::Grid;
+
+/// Why a lane suspends.
+pub(crate) enum Request {
+    Spin,
+    Barrier { vote: bool },
+    Exchange { mask: u32, value: u64 },
+    Converge,
+}
+
+/// What a lane resumes with.
+#[derive(Default)]
+pub(crate) enum Answer {
+    /// Its turn has come: the answer to a spin, and to nothing at the start.
+    #[default]
+    Turn,
+    Vote(bool),
+    Values(Rc<[u64; 32]>),
+    Mask(u32),
+}
+
+/// The kernel of a launch, called once for each lane.
+pub(crate) type Kernel<'a> = &'a (dyn Fn(&dyn Lane) + Sync);
+
+type Site = &'static Location<'static>;
+type LaneYielder = Yielder<Answer, (Request, Site)>;
+
+/// What the code of one lane sees of its executor.
+pub(crate) struct Handle {
+    thread: u32,
+    block: u32,
+    grid: Grid,
+    shared: Rc<Shared>,
+    /// Set by the coroutine itself when it starts.
+    yielder: Cell<Option<NonNull<LaneYielder>>>,
+    /// A new wait has begun since the last suspension.
+    got_on: Cell<bool>,
+}
+
+impl Handle {
+    pub(crate) fn new(grid: Grid, block: u32, thread: u32, shared: Rc<Shared>) -> Self {
+        Self { thread, block, grid, shared, yielder: Cell::new(None), got_on: Cell::new(false) }
+    }
+
+    /// None if the lane must not wait, because it is being unwound.
+    fn suspend(&self, request: Request, site: Site) -> Option<Answer> {
+        if thread::panicking() {
+            return None;
+        }
+        let yielder = self.yielder.get()?;
+        // SAFETY: the yielder lives as long as the coroutine's body runs, and only code called from that body
+        // reaches this handle: the worker shows it as the current lane while it resumes this coroutine, no longer.
+        Some(unsafe { yielder.as_ref() }.suspend((request, site)))
+    }
+}
+
+impl Lane for Handle {
+    fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    fn threads(&self) -> u32 {
+        self.grid.threads
+    }
+
+    fn block(&self) -> u32 {
+        self.block
+    }
+
+    fn blocks(&self) -> u32 {
+        self.grid.blocks
+    }
+
+    fn spin(&self, site: Site) {
+        self.suspend(Request::Spin, site);
+    }
+
+    fn block_any(&self, vote: bool, site: Site) -> bool {
+        match self.suspend(Request::Barrier { vote }, site) {
+            Some(Answer::Vote(any)) => any,
+            _ => vote,
+        }
+    }
+
+    fn warp_gather(&self, mask: u32, value: u64, site: Site) -> [u64; 32] {
+        match self.suspend(Request::Exchange { mask, value }, site) {
+            Some(Answer::Values(values)) => *values,
+            _ => {
+                let mut values = [0; 32];
+                values[self.thread as usize % 32] = value;
+                values
+            }
+        }
+    }
+
+    fn converged(&self, site: Site) -> u32 {
+        match self.suspend(Request::Converge, site) {
+            Some(Answer::Mask(mask)) => mask,
+            _ => 1 << (self.thread % 32),
+        }
+    }
+
+    fn shared(&self) -> (*mut u8, usize) {
+        self.shared.parts()
+    }
+
+    fn cast_words(&self) -> &Cell<(u64, u64)> {
+        &self.shared.cast
+    }
+
+    fn wait_begins(&self) {
+        self.got_on.set(true);
+    }
+}
+
+/// A lane that has begun to run.
+pub(crate) struct Routine<'a> {
+    coroutine: Coroutine<Answer, (Request, Site), (), DefaultStack>,
+    handle: Rc<Handle>,
+    borrows: PhantomData<&'a ()>,
+}
+
+impl<'a> Routine<'a> {
+    pub(crate) fn new(stack: DefaultStack, handle: Handle, kernel: Kernel<'a>) -> Self {
+        let handle = Rc::new(handle);
+        let lane = Rc::clone(&handle);
+        let body = move |yielder: &LaneYielder, _: Answer| {
+            lane.yielder.set(Some(NonNull::from(yielder)));
+            kernel(&*lane);
+        };
+        // SAFETY: the body borrows for 'a, which `borrows` keeps this routine within.
+        let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
+        Self { coroutine, handle, borrows: PhantomData }
+    }
+
+    /// Runs the lane until it suspends, or to its end (None). A panic of the lane comes out of here.
+    pub(crate) fn resume(&mut self, answer: Answer) -> Option<(Request, Site)> {
+        match arch::enter(&*self.handle, || self.coroutine.resume(answer)) {
+            CoroutineResult::Yield(request) => Some(request),
+            CoroutineResult::Return(()) => None,
+        }
+    }
+
+    /// Whether the lane has told since the last call that it got on.
+    pub(crate) fn got_on(&self) -> bool {
+        self.handle.got_on.take()
+    }
+
+    /// Unwinds the lane if it has not ended, and frees its stack.
+    pub(crate) fn end(mut self) -> DefaultStack {
+        arch::enter(&*self.handle, || self.coroutine.force_unwind());
+        self.coroutine.into_stack()
+    }
+}
+
+/// The shared memory of a block.
+pub(crate) struct Shared {
+    lines: Box<[UnsafeCell<Line>]>,
+    bytes: usize,
+    /// What threads of the block give to all.
+    cast: Cell<(u64, u64)>,
+}
+
+#[repr(C, align(128))]
+struct Line([u8; 128]);
+
+impl Shared {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let lines = (0..bytes.div_ceil(128)).map(|_| UnsafeCell::new(Line([0; 128])));
+        Self { lines: lines.collect(), bytes, cast: Cell::new((0, 0)) }
+    }
+
+    fn parts(&self) -> (*mut u8, usize) {
+        (self.lines.as_ptr().cast_mut().cast(), self.bytes)
+    }
+}

@@ -1,0 +1,115 @@
+use std::fmt;
+use std::panic::Location;
+
+use crate::error::place;
+
+/// Blocks that are listed in full; the rest is counted.
+const LISTED: usize = 16;
+
+/// Where the lanes of a launch were when it was ended.
+///
+/// As text, one line a block, those that can never go on first:
+/// `block 3: lanes 0-31 at kernels/ring.rs:40 (block barrier), lanes 32-63 exited`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// One entry for each block that had not ended, the deadlocked ones first, then by index.
+    pub blocks: Vec<BlockReport>,
+}
+
+/// One block of a [`Report`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockReport {
+    /// Index of the block.
+    pub block: u32,
+    /// Whether some of its lanes wait for something that can no longer happen.
+    pub deadlocked: bool,
+    /// Lanes (as ranges of thread indices, both ends included) and what they were doing.
+    pub groups: Vec<(Vec<(u32, u32)>, String)>,
+}
+
+/// What one lane was doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Running,
+    Exited,
+    Spinning(&'static Location<'static>),
+    Barrier(&'static Location<'static>),
+    Exchange(&'static Location<'static>, u32),
+    Converging(&'static Location<'static>),
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doing::Running => write!(f, "running"),
+            Doing::Exited => write!(f, "exited"),
+            Doing::Spinning(site) => write!(f, "at {} (spin)", place(site)),
+            Doing::Barrier(site) => write!(f, "at {} (block barrier)", place(site)),
+            Doing::Exchange(site, mask) => {
+                write!(f, "at {} (warp exchange of mask {mask:#010x})", place(site))
+            }
+            Doing::Converging(site) => write!(f, "at {} (warp convergence)", place(site)),
+        }
+    }
+}
+
+impl BlockReport {
+    pub(crate) fn new(block: u32, deadlocked: bool, lanes: impl Iterator<Item = Doing>) -> Self {
+        let mut groups: Vec<(Doing, Vec<(u32, u32)>)> = Vec::new();
+        for (thread, doing) in (0..).zip(lanes) {
+            let group = match groups.iter().position(|(other, _)| *other == doing) {
+                Some(known) => known,
+                None => {
+                    groups.push((doing, Vec::new()));
+                    groups.len() - 1
+                }
+            };
+            match groups[group].1.last_mut() {
+                Some((_, last)) if *last + 1 == thread => *last = thread,
+                _ => groups[group].1.push((thread, thread)),
+            }
+        }
+        let groups = groups.into_iter().map(|(doing, ranges)| (ranges, doing.to_string())).collect();
+        Self { block, deadlocked, groups }
+    }
+}
+
+impl Report {
+    pub(crate) fn sort(&mut self) {
+        self.blocks.sort_by_key(|block| (!block.deadlocked, block.block));
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, block) in self.blocks.iter().take(LISTED).enumerate() {
+            let newline = if i == 0 { "" } else { "\n" };
+            write!(f, "{newline}  {block}")?;
+        }
+        match self.blocks.len().saturating_sub(LISTED) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more blocks"),
+        }
+    }
+}
+
+impl fmt::Display for BlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}:", self.block)?;
+        for (i, (ranges, doing)) in self.groups.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma} {} {doing}", lanes(ranges))?;
+        }
+        Ok(())
+    }
+}
+
+fn lanes(ranges: &[(u32, u32)]) -> String {
+    let one = matches!(ranges, [(first, last)] if first == last);
+    let range = |&(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let ranges: Vec<String> = ranges.iter().map(range).collect();
+    format!("{} {}", if one { "lane" } else { "lanes" }, ranges.join(","))
+}

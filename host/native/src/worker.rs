@@ -1,0 +1,229 @@
+//! A worker: one thread of the operating system that takes the lanes of its blocks in turns.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::block::{Block, Queue, Turn};
+use crate::lane::{Handle, Kernel, Routine, Shared};
+use crate::stack::{STORE, Stacks};
+use crate::{Error, Grid, Report};
+
+/// A worker whose lanes all spin gives its core away at once, and sleeps between rounds after this long.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// A sleep between rounds. Linux adds about 50 us of timer slack to it, which is the length meant.
+const NAP: Duration = Duration::from_micros(1);
+
+/// A worker whose lanes all spin takes on the blocks that others have not come to after this long.
+const TAKE_OVER: Duration = Duration::from_micros(200);
+
+/// Rounds between two looks at the clock while lanes get on.
+const CLOCK_EVERY: u32 = 256;
+
+/// What the workers of one launch share.
+pub(crate) struct Launch<'a> {
+    grid: Grid,
+    stack_bytes: usize,
+    deadline: Option<(Duration, Instant)>,
+    kernel: Kernel<'a>,
+    /// The blocks from here on have not begun.
+    next: AtomicU32,
+    /// Blocks that each worker takes on. One that is through with its own takes on more, so that a kernel which does
+    /// not wait is over before the other workers have woken up.
+    share: u32,
+    stop: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+impl<'a> Launch<'a> {
+    pub(crate) fn new(
+        grid: Grid,
+        workers: u32,
+        stack_bytes: usize,
+        deadline: Option<(Duration, Instant)>,
+        kernel: Kernel<'a>,
+    ) -> Self {
+        let share = grid.blocks.div_ceil(workers);
+        let (next, stop, failure) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
+        Self { grid, stack_bytes, deadline, kernel, next, share, stop, failure }
+    }
+
+    /// The work of one worker: blocks until there are no more.
+    pub(crate) fn run(&self) {
+        let mut worker = Worker {
+            launch: self,
+            blocks: Vec::new(),
+            queue: Queue::new(),
+            stacks: Stacks::new(&STORE, self.stack_bytes),
+        };
+        if let Err(error) = worker.work() {
+            self.failure().get_or_insert(error);
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        worker.end();
+    }
+
+    pub(crate) fn into_result(self) -> Result<(), Error> {
+        let mut failure = self.failure().take();
+        if let Some(report) = failure.as_mut().and_then(Error::report_mut) {
+            report.sort();
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The error that ended the launch: the first, if there were several.
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Worker<'a> {
+    launch: &'a Launch<'a>,
+    blocks: Vec<Running<'a>>,
+    queue: Queue,
+    stacks: Stacks<'a>,
+}
+
+/// A block that this worker has taken on.
+struct Running<'a> {
+    block: Block,
+    shared: Rc<Shared>,
+    /// None before a lane's first turn and after its last.
+    routines: Vec<Option<Routine<'a>>>,
+}
+
+impl Worker<'_> {
+    /// Takes the lanes in turns until all have ended, one fails, or another worker has failed.
+    fn work(&mut self) -> Result<(), Error> {
+        let mut idle = Idle::default();
+        let mut rounds = 0u32;
+        let mut doomed = false;
+        loop {
+            let wants = self.blocks.len() < self.launch.share as usize || idle.time() > TAKE_OVER;
+            if self.queue.is_empty() || wants {
+                self.take_on();
+            }
+            if self.queue.is_empty() || self.launch.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            // Whole rounds: then each lane has come to where it waits, and a report is complete.
+            let mut progress = false;
+            for _ in 0..self.queue.len() {
+                let Some(turn) = self.queue.pop_front() else { break };
+                progress |= self.turn(turn)?;
+            }
+            if self.blocks.iter().any(|running| running.block.deadlocked()) {
+                if doomed || self.queue.is_empty() {
+                    return Err(Error::Deadlock(Report::default()));
+                }
+                // Lanes that had their turn before the last one went wrong get another to come to their places.
+                doomed = true;
+            }
+            rounds = rounds.wrapping_add(1);
+            if !progress || rounds.is_multiple_of(CLOCK_EVERY) {
+                self.check_time()?;
+            }
+            match progress {
+                true => idle = Idle::default(),
+                false => idle.rest(),
+            }
+        }
+    }
+
+    /// Begins one more block, if there is one.
+    fn take_on(&mut self) {
+        let Launch { grid, next, .. } = self.launch;
+        if next.load(Ordering::Relaxed) >= grid.blocks {
+            return;
+        }
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index < grid.blocks {
+            let slot = self.blocks.len() as u32;
+            self.blocks.push(Running {
+                block: Block::new(index, slot, grid.threads, &mut self.queue),
+                shared: Rc::new(Shared::new(grid.shared_bytes as usize)),
+                routines: (0..grid.threads).map(|_| None).collect(),
+            });
+        }
+    }
+
+    /// One lane's turn. Tells whether it got on.
+    fn turn(&mut self, Turn { slot, thread }: Turn) -> Result<bool, Error> {
+        let Running { block, shared, routines } = &mut self.blocks[slot as usize];
+        let entry = &mut routines[thread as usize];
+        let routine = match entry {
+            Some(routine) => routine,
+            None => {
+                let stack = self.stacks.take()?;
+                let handle = Handle::new(self.launch.grid, block.index(), thread, Rc::clone(shared));
+                entry.insert(Routine::new(stack, handle, self.launch.kernel))
+            }
+        };
+        let answer = block.answer(thread);
+        match catch_unwind(AssertUnwindSafe(|| routine.resume(answer))) {
+            Ok(Some(request)) => Ok(block.arrive(thread, request, &mut self.queue)? | routine.got_on()),
+            Ok(None) => {
+                self.stacks.put(entry.take().map(Routine::end).expect("it has just run"));
+                block.exit(thread, &mut self.queue);
+                if block.ended() {
+                    // Its memory is free for the blocks that have not begun; the slot stays.
+                    *routines = Vec::new();
+                }
+                Ok(true)
+            }
+            Err(payload) => {
+                let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+                let message = text.unwrap_or_else(|| "(a payload that is no text)".to_owned());
+                Err(Error::Panicked { block: block.index(), thread, message })
+            }
+        }
+    }
+
+    fn check_time(&self) -> Result<(), Error> {
+        match self.launch.deadline {
+            Some((limit, end)) if Instant::now() >= end => {
+                Err(Error::TimeLimit { limit, report: Report::default() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Unwinds the lanes that are left, and says where they were if the error of the launch asks for it.
+    fn end(mut self) {
+        let left = self.blocks.iter().map(|running| &running.block).filter(|block| !block.ended());
+        let mut failure = self.launch.failure();
+        if let Some(report) = failure.as_mut().and_then(Error::report_mut) {
+            report.blocks.extend(left.map(Block::report));
+        }
+        drop(failure);
+        for routine in self.blocks.iter_mut().flat_map(|running| running.routines.drain(..)).flatten() {
+            // The kernel may catch the unwinding and panic in its own way; the launch has failed already.
+            if let Ok(stack) = catch_unwind(AssertUnwindSafe(|| routine.end())) {
+                self.stacks.put(stack);
+            }
+        }
+    }
+}
+
+/// How long all lanes of a worker have been spinning.
+#[derive(Default)]
+struct Idle {
+    since: Option<Instant>,
+}
+
+impl Idle {
+    fn time(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Gives the core to others, after a round in which no lane got on.
+    fn rest(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+        if self.time() < PATIENCE { thread::yield_now() } else { thread::sleep(NAP) }
+    }
+}
