@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::auth::Token;
@@ -10,9 +10,10 @@ use crate::dial::Dial;
 use crate::error::{Error, Failure, PeerLost};
 use crate::mail::{Mailbox, OnMail};
 use crate::server::Server;
-use crate::watch::{Watch, lock};
+use crate::watch::Watch;
 use crate::wire::{MAIL_LIMIT, Message, client_limit, frame, part_limit, read_frame};
 use crate::{Bootstrap, OnPeerLost};
+use rushmem_base::{lock, wait_timeout};
 
 /// How much longer than a PE's own deadline the launcher may take to say who is missing.
 const GRACE: Duration = Duration::from_secs(5);
@@ -230,7 +231,7 @@ impl Shared {
             if left.is_zero() {
                 return None;
             }
-            inbox = self.arrived.wait_timeout(inbox, left).unwrap_or_else(PoisonError::into_inner).0;
+            inbox = wait_timeout(&self.arrived, inbox, left);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::id::{Side, UniqueId};
 use crate::launcher::{Place, pmix};
 use crate::server::{Server, ServerOptions};
 use crate::threads::Threads;
-use crate::watch::lock;
+use rushmem_base::lock;
 use rushmem_config::Config;
 
 /// The PEs of a job that live in this process.

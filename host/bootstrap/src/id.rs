@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::auth::Token;
 use crate::error::Error;
 use crate::interface::listen_ip;
-use crate::watch::lock;
+use rushmem_base::lock;
 use rushmem_config::{Config, EncodedId, IdFields, Listener};
 
 /// A job's unique id: where its PEs meet, and the secret by which they know each other.

@@ -1,4 +1,5 @@
 //! The network interfaces of this machine, and which address a user means by one.
+#![allow(unsafe_code, reason = "calls getifaddrs")]
 
 use std::ffi::CStr;
 use std::io;

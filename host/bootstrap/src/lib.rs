@@ -6,6 +6,7 @@
 //! All are used through [`Bootstrap`], and all follow one state machine, so that a job behaves and fails alike.
 //!
 //! Nothing here waits for ever: each call has a deadline, and an error names the PEs that did not come.
+#![deny(unsafe_code)]
 
 mod auth;
 mod client;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::error::Error;
-use crate::watch::lock;
+use rushmem_base::lock;
 
 /// A letter.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::auth::Token;
 use crate::dial::Dial;
 use crate::error::{Error, PeerLost};
-use crate::watch::lock;
 use crate::wire::{Message, client_limit, frame, read_frame};
+use rushmem_base::lock;
 
 /// What an observer hears.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use crate::dial::tune;
 use crate::error::{Error, Failure, PeerLost, Pes};
 use crate::job::{Job, Refusal, Step};
 use crate::mail::Mail;
-use crate::watch::lock;
 use crate::wire::{
     MAIL_LIMIT, Message, PROTOCOL, STRANGER_LIMIT, frame, read_frame, server_limit, write_frame,
 };
+use rushmem_base::{lock, wait_timeout};
 
 /// How long a stranger may take to prove itself.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -196,7 +196,7 @@ fn spawn(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<Joi
 
 impl Shared {
     fn wait<'a>(&self, state: MutexGuard<'a, State>, within: Duration) -> MutexGuard<'a, State> {
-        self.changed.wait_timeout(state, within).unwrap_or_else(PoisonError::into_inner).0
+        wait_timeout(&self.changed, state, within)
     }
 
     fn accept(self: &Arc<Self>, listener: &TcpListener) {

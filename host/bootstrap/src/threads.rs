@@ -1,16 +1,17 @@
 //! PEs as threads of one process.
 
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::client::exit_reason;
 use crate::error::{Error, PeerLost};
 use crate::job::{Job, Step};
 use crate::mail::{Mail, Mailbox, OnMail};
-use crate::watch::{Watch, lock};
+use crate::watch::Watch;
 use crate::wire::{MAIL_LIMIT, part_limit};
 use crate::{Bootstrap, OnPeerLost};
+use rushmem_base::{lock, wait_timeout};
 
 /// One PE of a job whose PEs are threads of this process.
 ///
@@ -109,8 +110,7 @@ impl Threads {
                 self.shared.changed.notify_all();
                 return Err(failure.into());
             }
-            let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = wait_timeout(&self.shared.changed, state, left);
         }
     }
 

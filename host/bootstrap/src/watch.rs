@@ -2,16 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::OnPeerLost;
 use crate::error::{Error, Failure, PeerLost};
-
-/// Locks also what a panicking thread left: all our states are whole between statements.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use rushmem_base::lock;
 
 /// How long a call is held back for a process that is about to end.
 const HOLD: Duration = Duration::from_secs(10);

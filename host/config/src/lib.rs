@@ -3,6 +3,7 @@
 //! Each layer overrides the one before: built-in default, file (`RUSHMEM_CONFIG=path.toml`, keys as in the table),
 //! environment (`RUSHMEM_` and the key in capitals), program or command-line option. A name that no setting has, in
 //! any layer, is an error that names the nearest one: a misspelt setting is never ignored.
+#![deny(unsafe_code)]
 
 mod error;
 mod id;

@@ -1,3 +1,5 @@
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
+
 use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::ptr;

@@ -1,4 +1,5 @@
 //! GPU memory for other devices of the machine.
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -11,8 +11,9 @@
 //! Whether kernels run is asked of the queues that they were launched into. A queue is asked only after the launch has
 //! returned: before that it may say that it is idle, and be forgotten while its kernel begins.
 
+use rushmem_base::{lock, wait, wait_timeout};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a call waits for kernels, which have deadlines. Then it is made all the same: kernels may follow each other
@@ -109,7 +110,7 @@ impl Gate {
         let mut state = self.lock();
         let turn = state.come(Wants::Launch);
         while state.calls > 0 || state.earlier(Wants::Call, turn) && !state.runs(job) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.changed, state);
         }
         state.leave(turn);
         state.launching.push(job);
@@ -126,7 +127,7 @@ impl Gate {
                 tracing::debug!("a call that may wait for kernels is made while {} run", state.queues.len());
                 break;
             }
-            state = self.changed.wait_timeout(state, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
+            state = wait_timeout(&self.changed, state, PAUSE);
         }
         state.leave(turn);
         state.calls += 1;
@@ -140,7 +141,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn tell(&self, state: &State) {

@@ -1,3 +1,5 @@
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
+
 use std::ptr;
 use std::sync::Arc;
 

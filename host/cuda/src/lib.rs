@@ -14,6 +14,7 @@
 //! - All blocks of a launch must be resident at once: see [`Function::check_resident`].
 //! - Streams whose kernels wait for each other must not share a queue of the hardware. Launches go in turn
 //!   (`Stream::in_turn`), so that of 32 streams no two do.
+#![deny(unsafe_code)]
 
 mod device;
 mod error;

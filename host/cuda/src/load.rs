@@ -1,3 +1,5 @@
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
+
 use std::ffi::{CStr, c_int};
 use std::path::Path;
 use std::sync::Arc;

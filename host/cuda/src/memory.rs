@@ -1,3 +1,5 @@
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
+
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;

@@ -1,8 +1,10 @@
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
+
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{
     self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUlimit, CUmodule,
@@ -13,6 +15,7 @@ use crate::device::Alone;
 use crate::error::{call_error, check, check_about, log_drop};
 use crate::{Device, Error, Stream};
 use rushmem_base::Grid;
+use rushmem_base::lock;
 
 /// Bytes for what the compiler in the driver has to say.
 const LOG_BYTES: usize = 64 * 1024;
@@ -122,7 +125,7 @@ impl Module {
 fn reserve_local(_: &Alone, bytes: u32, kernel: &str) -> Result<(), Error> {
     // Another thread that loads at the same time must not set it back.
     static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&TURN);
     let limit = CUlimit::CU_LIMIT_STACK_SIZE;
     let mut kept = 0;
     // SAFETY: a live variable.

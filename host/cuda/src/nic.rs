@@ -1,11 +1,13 @@
 //! GPU memory as the software NIC sees it: bytes that it moves with the GPU's copy engines.
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
 use crate::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
+use rushmem_base::lock;
 
 /// Bytes that small copies pass through, page-locked.
 const STAGING_BYTES: usize = 1 << 20;
@@ -64,7 +66,7 @@ impl CopyEngine {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn finish(&self, state: &mut State) -> Result<(), Error> {

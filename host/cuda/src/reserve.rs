@@ -1,9 +1,12 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
+
+use std::sync::{Mutex, MutexGuard};
 
 use cudarc::driver::sys::{self, CUresult, CUstream};
 
 use crate::error::{check, log_drop};
 use crate::{Device, Error};
+use rushmem_base::lock;
 
 /// The streams of a [`Device`] that nobody uses.
 ///
@@ -57,6 +60,6 @@ impl Reserve {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<CUstream>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
     }
 }

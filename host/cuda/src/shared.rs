@@ -2,6 +2,7 @@
 //!
 //! An allocation is a handle; an address is reserved, the handle mapped there, and each GPU let in by itself. A file
 //! descriptor carries a handle to another process.
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,6 +1,8 @@
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
+
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use cudarc::driver::sys::{
 
 use crate::error::{call_error, check, log_drop};
 use crate::{Device, DeviceBuffer, Error, gate};
+use rushmem_base::lock;
 
 /// Streams are made so many at a time.
 const BATCH: usize = 32;
@@ -122,7 +125,7 @@ impl Stream {
             true => None,
             false => {
                 let turn = &TURNS[self.device.ordinal() as usize % TURNS.len()];
-                Some(turn.lock().unwrap_or_else(PoisonError::into_inner))
+                Some(lock(turn))
             }
         };
         Ok(launch())

@@ -1,4 +1,5 @@
 //! One GPU thread as a coroutine: what it asks for when it suspends, and what it is told when it goes on.
+#![allow(unsafe_code, reason = "shares the yielder of a coroutine with the device primitives")]
 
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;

@@ -10,6 +10,7 @@
 //! reported lane by lane ([`Report`]).
 //!
 //! One thing is beyond it: a lane that loops without ever calling a primitive keeps its worker for itself.
+#![deny(unsafe_code)]
 
 mod block;
 mod error;

@@ -1,8 +1,10 @@
 //! Further threads for a launch, kept between launches: starting one costs more than a short kernel.
+#![allow(unsafe_code, reason = "lends a borrowed task to threads that live longer")]
 
+use rushmem_base::{lock, wait};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +33,7 @@ enum State {
 
 impl Order {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// What the spare thread does.
@@ -62,7 +64,7 @@ impl Order {
                     thread::yield_now();
                 }
                 State::Begun => {
-                    drop(self.done.wait(state).unwrap_or_else(PoisonError::into_inner));
+                    drop(wait(&self.done, state));
                 }
             }
         }
@@ -98,7 +100,7 @@ pub(crate) fn share_out(others: usize, work: &(dyn Fn() + Sync)) {
 }
 
 fn idle() -> MutexGuard<'static, Vec<Spare>> {
-    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&IDLE)
 }
 
 fn start() -> Option<Spare> {

@@ -1,11 +1,12 @@
 //! Stacks of lanes, kept between launches: making one costs two system calls and its first page faults.
 
 use std::collections::BTreeMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use corosensei::stack::DefaultStack;
 
 use crate::Error;
+use rushmem_base::lock;
 
 /// Stacks that stay behind for later launches, at most.
 const KEPT: usize = 4096;
@@ -48,7 +49,7 @@ impl Store {
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shelf)
     }
 }
 

@@ -1,4 +1,5 @@
 //! What kernels may rely on, seen through [`Lane`] as the device crate sees it.
+#![allow(unsafe_code, reason = "looks at the shared memory of a block")]
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Mutex;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use crate::block::{Block, Queue, Turn};
 use crate::lane::{Handle, Kernel, Routine, Shared};
 use crate::stack::{STORE, Stacks};
 use crate::{Error, Grid, Report};
+use rushmem_base::lock;
 
 /// A worker whose lanes all spin gives its core away at once, and sleeps between rounds after this long.
 const PATIENCE: Duration = Duration::from_millis(1);
@@ -77,7 +78,7 @@ impl<'a> Launch<'a> {
 
     /// The error that ended the launch: the first, if there were several.
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failure)
     }
 }
 

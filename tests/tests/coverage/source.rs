@@ -16,6 +16,12 @@ const CRATES: &[(&str, &str)] = &[
     ("rushmem_softnic", "softnic/src"),
     ("rushmem_uverbs", "softnic/uverbs/src"),
     ("rushmem", "host/src"),
+    // Re-exported by `rushmem`.
+    ("rushmem", "host/base/src"),
+    ("rushmem", "host/bootstrap/src"),
+    ("rushmem", "host/config/src"),
+    ("rushmem", "host/cuda/src"),
+    ("rushmem", "host/native/src"),
     ("rushmem_cli", "host/cli/src"),
     ("rushmem_ptx", "ptx/src"),
 ];

@@ -4,6 +4,7 @@
 //! then on a message is a line of `key=value` words in version 1, and in version 2 six characters of length with so
 //! many bytes of `key=value;`. Each process learns its place, PE 0 puts the id into the launcher's key-value space,
 //! and after a barrier the others get it. Then the conversation ends: PMI has room for one in the life of a process.
+#![allow(unsafe_code, reason = "borrows a file descriptor of the launcher")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{BorrowedFd, RawFd};

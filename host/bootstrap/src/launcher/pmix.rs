@@ -3,6 +3,7 @@
 //! The library is loaded when it is needed, and the few declarations that are needed of its stable interface stand
 //! here (PMIx standard 4.1, sections 3.2, 6.1, 6.2 and 7.1). Its calls have no deadline of their own, so they are made
 //! by a thread that is left behind if they take too long.
+#![allow(unsafe_code, reason = "calls libpmix")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::offset_of;

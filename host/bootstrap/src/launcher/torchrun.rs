@@ -2,6 +2,7 @@
 //!
 //! On one machine, PE 0 hands the id to the others over a Unix socket, whose both ends the kernel vouches for: only
 //! processes of the same user meet. On several, all must have the same token, and PE 0 listens at `MASTER_ADDR`.
+#![allow(unsafe_code, reason = "asks the system for the user of a socket")]
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs;
