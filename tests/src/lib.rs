@@ -4,6 +4,8 @@ pub mod app;
 pub mod files;
 pub mod launch;
 pub mod mpi;
+pub mod repository;
+pub mod rust_source;
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ pub(super) fn all() -> Vec<Test> {
         all.extend([reused(who, n), reused_after_quiet(who, n), fresh(who, n)]);
     }
     all.extend([
-        told_otherwise(),
+        told_late(),
         flushed(),
         one_of_two(),
         many_gets(),
@@ -47,7 +47,7 @@ fn reused(who: Who, n: u64) -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-fn told_otherwise() -> Test {
+fn told_late() -> Test {
     Test::new("L16", "put, and a message that the context does not know")
         .on(0, [fill(S, 1, 1), put(X, S, 1).at(1), private_p(0, Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), load(X, 0)])
