@@ -25,7 +25,7 @@ impl QpState {
     /// The state of a QP without connection.
     pub fn unconnected() -> Self {
         let mut state: Self = Zeroable::zeroed();
-        (state.reserved.word, state.bell.word) = (FIRST, FIRST);
+        (state.reserved.word, state.doorbell.word) = (FIRST_BLOCK, FIRST_BLOCK);
         state
     }
 }
@@ -234,7 +234,7 @@ pub struct QpDesc {
 }
 
 /// The queues of a QP. The thread that fetches it from the [`Handshake`] writes it before it raises [`QpState::done`] to
-/// [`FIRST`], others read it after they have seen that: it has a line of its own, so that no cache holds an earlier
+/// [`FIRST_BLOCK`], others read it after they have seen that: it has a line of its own, so that no cache holds an earlier
 /// content. What every posting needs comes first: two loads of 16 bytes.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -251,12 +251,12 @@ pub struct Connection {
     pub flags: u32,
     /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
-    /// A word for each block: which reservation that starts there is published. See [`Note`](crate::sq::Note).
-    pub notes: DevAddr,
+    /// A word for each block: which reservation that starts there is published. See [`ReadyEntry`](crate::sq::ReadyEntry).
+    pub ready: DevAddr,
     /// A word for each block: 1 while its fetch slot is in use.
     pub fetch_busy: DevAddr,
     /// Heap offset of the 8-byte fetch slots, one for each block.
-    pub fetch: u64,
+    pub fetch_slots: u64,
     /// Reserved, zero.
     pub reserved_2: [u64; 8],
 }
@@ -301,7 +301,7 @@ pub mod answer {
 
 /// Number of a QP's first basic block. A multiple of 2^16, so that WQE indices begin at 0; larger than any depth, so
 /// that a queue without connection, where [`QpState::done`] is 0, looks full to those who post.
-pub const FIRST: u64 = 1 << 16;
+pub const FIRST_BLOCK: u64 = 1 << 16;
 
 /// [`QpDesc::flags`].
 pub mod qp_flags {
@@ -316,7 +316,7 @@ pub mod qp_flags {
     pub const ON_GPU: u32 = 8;
 }
 
-/// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from [`FIRST`], never wrap and
+/// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from [`FIRST_BLOCK`], never wrap and
 /// always mean "one past the last".
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -325,8 +325,8 @@ pub struct QpState {
     pub reserved: CacheLine,
     /// Blocks known to have completed; 0 while the QP is not connected.
     pub done: CacheLine,
-    /// Blocks announced to the NIC, and who announces more: see [`Bell`](crate::sq::Bell).
-    pub bell: CacheLine,
+    /// Blocks announced to the NIC, and who announces more: see [`DoorbellState`](crate::sq::DoorbellState).
+    pub doorbell: CacheLine,
     /// 1 while some thread polls the CQ for all that wait.
     pub poller: CacheLine,
     /// CQ entries consumed; belongs to the holder of `poller`, as `done` does.
@@ -334,13 +334,13 @@ pub struct QpState {
     /// The [`Error`](crate::Error) code that ended this QP; 0 while it lives.
     pub poison: CacheLine,
     /// 1 once a thread has asked the host for the connection.
-    pub asked: CacheLine,
+    pub connect_requested: CacheLine,
     /// 1 once a thread has begun to fetch it.
-    pub fetched: CacheLine,
+    pub connect_fetched: CacheLine,
     /// Not 0 while a context owns the set (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
     pub owner: CacheLine,
     /// Not 0 if WQEs may be written that no doorbell has announced, see [`Batch`](crate::Batch): where some of them end.
-    pub held: CacheLine,
+    pub batch_end: CacheLine,
 }
 
 /// A word with a 128-byte line of its own.
@@ -580,14 +580,14 @@ const fn layout_hash() -> u64 {
         offset_of!(QpDesc, rail),
         offset_of!(QpEntry, connection),
         offset_of!(QpEntry, state),
-        offset_of!(Connection, fetch),
+        offset_of!(Connection, fetch_slots),
         offset_of!(Connection, qpn),
         size_of::<QpState>(),
-        offset_of!(QpState, bell),
+        offset_of!(QpState, doorbell),
         offset_of!(QpState, poller),
         offset_of!(QpState, owner),
-        offset_of!(QpState, held),
-        FIRST as usize,
+        offset_of!(QpState, batch_end),
+        FIRST_BLOCK as usize,
         offset_of!(ControlPage, requested),
         offset_of!(ControlPage, exit),
         size_of::<DeviceState>(),

@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use crate::ctx::Ctx;
-use crate::sharing::{Exclusive, Held, PerBlock, PerGpu, Sharing};
+use crate::sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
 
 /// A context whose doorbells are held back until it ends, or somebody needs what was posted.
 ///
@@ -22,15 +22,15 @@ use crate::sharing::{Exclusive, Held, PerBlock, PerGpu, Sharing};
 /// }
 /// batch.end(); // one doorbell for each queue
 /// ```
-pub struct Batch<S: Sharing>(Ctx<Held<S>>);
+pub struct Batch<S: Sharing>(Ctx<Batched<S>>);
 
 /// A sharing that is not held already.
-pub trait Rings: Sharing {}
-impl Rings for Exclusive {}
-impl Rings for PerBlock {}
-impl Rings for PerGpu {}
+pub trait Batchable: Sharing {}
+impl Batchable for Exclusive {}
+impl Batchable for PerBlock {}
+impl Batchable for PerGpu {}
 
-impl<S: Rings> Ctx<S> {
+impl<S: Batchable> Ctx<S> {
     /// Begins a batch.
     #[inline(always)]
     pub fn batch(&self) -> Batch<S> {
@@ -43,15 +43,15 @@ impl<S: Sharing> Batch<S> {
     #[inline(always)]
     pub fn end(self) {}
 
-    /// Rings for what it holds back, and goes on.
+    /// Batchable for what it holds back, and goes on.
     #[inline(always)]
-    pub fn submit(&self) {
-        self.0.submit_held();
+    pub fn announce(&self) {
+        self.0.announce_batches();
     }
 }
 
 impl<S: Sharing> Deref for Batch<S> {
-    type Target = Ctx<Held<S>>;
+    type Target = Ctx<Batched<S>>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {
@@ -62,21 +62,21 @@ impl<S: Sharing> Deref for Batch<S> {
 impl<S: Sharing> Drop for Batch<S> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.submit_held();
+        self.0.announce_batches();
     }
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// Rings for what this block's queues hold back, if this context belongs to a batch.
+    /// Batchable for what this block's queues hold back, if this context belongs to a batch.
     #[inline(always)]
-    pub(crate) fn submit_held(&self) {
-        if !S::HELD {
+    pub(crate) fn announce_batches(&self) {
+        if !S::BATCHED {
             return;
         }
         let mut pe = 0;
         while pe < self.n_pes() {
-            self.qp(pe).submit();
-            self.atomic_qp(pe).submit();
+            self.qp(pe).announce_batch();
+            self.atomic_qp(pe).announce_batch();
             pe += 1;
         }
     }

@@ -6,8 +6,8 @@ use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::kernel::KernelArg;
-use crate::qp::Qp;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
+use crate::sq::Qp;
 
 /// A context that the host has made, as a kernel argument: [`Ctx::context`] makes it usable.
 ///
@@ -99,7 +99,7 @@ impl Ctx {
         let set = p.n_sets + (p.block_sets + p.exclusive_sets + context.index) * p.rails;
         let own: Ctx<S> = self.narrowed(set);
         match S::claimant() {
-            Some(who) if !own.owner_qp().take(who) => Err(self.fail(Error::Busy, Detail::NONE)),
+            Some(who) if !own.owner_qp().take_set(who) => Err(self.fail(Error::Busy, Detail::NONE)),
             _ => Ok(own),
         }
     }
@@ -110,7 +110,7 @@ impl Ctx<PerBlock> {
     /// the block. What was posted goes on.
     #[inline(always)]
     pub fn release(self) {
-        self.owner_qp().give_back()
+        self.owner_qp().release_set()
     }
 }
 

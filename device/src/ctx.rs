@@ -10,9 +10,9 @@ use crate::arch::{self, Scope, Sys, SysWord};
 use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site, bad_pe, out_of_range, record, write_record};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
-use crate::qp::Qp;
 use crate::segment;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
+use crate::sq::Qp;
 use crate::team::Team;
 use crate::view::{RemoteView, View};
 
@@ -82,7 +82,7 @@ impl Ctx {
         }
         let set = p.n_sets + (p.block_sets + index) * p.rails;
         let mine = self.narrowed(set);
-        if mine.owner_qp().take(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
+        if mine.owner_qp().take_set(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
     /// Says that they do not agree. Only the header can be believed then, and of it only what never changes.
@@ -145,7 +145,7 @@ impl Ctx<Exclusive> {
     /// matters.
     #[inline(always)]
     pub fn release(self) {
-        self.owner_qp().give_back()
+        self.owner_qp().release_set()
     }
 }
 

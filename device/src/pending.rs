@@ -9,9 +9,9 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{LocalBuffer, SymSlice, near};
-use crate::qp::{Qp, Ticket};
 use crate::rma::Direction;
 use crate::sharing::Sharing;
+use crate::sq::{EndIndex, Qp};
 
 /// Something that was started, up to a point in the queues that it went through.
 ///
@@ -22,7 +22,7 @@ use crate::sharing::Sharing;
 pub struct Pending<'a, S> {
     /// The queue, and how far it must come; `None` where nothing is outstanding. Two, since puts and signals of a block
     /// may go through different ones.
-    parts: [Option<(Qp<'a, S>, Ticket)>; 2],
+    parts: [Option<(Qp<'a, S>, EndIndex)>; 2],
 }
 
 impl<S: Sharing> Pending<'_, S> {
@@ -119,9 +119,9 @@ impl<S: Sharing> Ctx<S> {
     }
 
     #[inline(always)]
-    fn pending<G: Group>(&self, group: G, ticket: Option<Ticket>, pe: u32) -> Pending<'_, S> {
+    fn pending<G: Group>(&self, group: G, ticket: Option<EndIndex>, pe: u32) -> Pending<'_, S> {
         let end = group.cast(ticket.map_or(0, |t| t.0));
-        let part = if end == 0 { None } else { Some((self.qp(pe), Ticket(end))) };
+        let part = if end == 0 { None } else { Some((self.qp(pe), EndIndex(end))) };
         Pending { parts: [part, None] }
     }
 }

@@ -5,8 +5,8 @@ use rushmem_mlx5::{Flags, Wqe};
 use crate::arch;
 use crate::error::{Error, Result, Site};
 use crate::group::Group;
-use crate::qp::{Qp, Reservation, Ticket};
 use crate::sharing::Sharing;
+use crate::sq::{EndIndex, Qp, Reservation};
 
 /// The lanes of a warp that post to one QP together.
 #[derive(Clone, Copy)]
@@ -90,10 +90,10 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
     let all = lanes.count as u64 * blocks;
 
     let mut why = Ok(());
-    let (mut first, mut alone) = (FAILED, false);
+    let (mut first, mut uncontended) = (FAILED, false);
     if lanes.rank == 0 {
         match qp.reserve(all, depth, site) {
-            Ok(r) => (first, alone) = (r.first, r.alone),
+            Ok(r) => (first, uncontended) = (r.first, r.uncontended),
             Err(e) => why = Err(e),
         }
     }
@@ -104,7 +104,7 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
     }
     Ok(Posting {
         lanes,
-        all: Reservation { first, end: first + all, alone },
+        all: Reservation { first, end: first + all, uncontended },
         first: first + lanes.rank as u64 * blocks,
         last: if lanes.rank + 1 == lanes.count { Flags::SIGNALED } else { Flags::NONE },
     })
@@ -114,23 +114,23 @@ impl Posting {
     /// Writes one WQE at block `index`; returns the block after it.
     #[inline(always)]
     pub(crate) fn write<S: Sharing>(&self, qp: &Qp<'_, S>, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
-        qp.link(qp.depth()).write(index, wqe, flags)
+        qp.send_queue(qp.depth()).write(index, wqe, flags)
     }
 
     /// Makes the blocks, which are written, the NIC's. The ticket covers the WQEs of all the lanes.
     #[inline(always)]
-    pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> Ticket {
+    pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> EndIndex {
         self.lanes.sync();
         if self.lanes.rank == 0 {
-            qp.publish(self.all, || qp.link(qp.depth()));
+            qp.publish(self.all, || qp.send_queue(qp.depth()));
         }
-        self.all.ticket()
+        self.all.end_index()
     }
 
     /// The same where writing can fail. `written` says whether the calling lane could write its own; if one could not, it
     /// has poisoned the QP, and nothing is posted.
     #[inline(always)]
-    pub(crate) fn commit_if<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<Ticket> {
+    pub(crate) fn commit_if<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<EndIndex> {
         if self.lanes.any(written.is_err()) {
             written?;
             return Err(Error::Poisoned);
@@ -156,7 +156,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     count: u64,
     wqe: impl Fn(u64) -> Wqe,
     site: Site,
-) -> Result<Option<Ticket>> {
+) -> Result<Option<EndIndex>> {
     const FAILED: u64 = u64::MAX;
     let depth = qp.depth();
     let room = (depth / 2).clamp(1, MANY);
@@ -165,10 +165,10 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     while at < count {
         let n = room.min(count - at);
         let mut why = Error::InGroup;
-        let (mut first, mut alone) = (FAILED, false);
+        let (mut first, mut uncontended) = (FAILED, false);
         if group.leader() {
             match qp.reserve(n, depth, site) {
-                Ok(r) => (first, alone) = (r.first, r.alone),
+                Ok(r) => (first, uncontended) = (r.first, r.uncontended),
                 Err(e) => why = e,
             }
         }
@@ -176,18 +176,18 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         if first == FAILED {
             return Err(why);
         }
-        let link = qp.link(depth);
+        let link = qp.send_queue(depth);
         let mut k = group.rank() as u64;
         while k < n {
             link.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
             k += group.size() as u64;
         }
         group.sync();
-        let all = Reservation { first, end: first + n, alone };
+        let all = Reservation { first, end: first + n, uncontended };
         if group.leader() {
-            qp.publish(all, || qp.link(depth));
+            qp.publish(all, || qp.send_queue(depth));
         }
-        last = Some(all.ticket());
+        last = Some(all.end_index());
         at += n;
     }
     Ok(last)
@@ -204,16 +204,16 @@ pub(crate) fn post<G: Group, S: Sharing>(
     blocks: u64,
     wqe: &Wqe,
     site: Site,
-) -> Result<Ticket> {
+) -> Result<EndIndex> {
     let lanes = Lanes::of(group, qp, blocks, site);
     if lanes.count == 1 {
         let depth = qp.depth();
         let all = qp.reserve(blocks, depth, site)?;
-        let link = qp.link(depth);
+        let link = qp.send_queue(depth);
         link.write(all.first, wqe, Flags::SIGNALED);
         // Kernels of blocks that share queues are large: kept until here, the link would make them spill registers.
-        qp.publish(all, || if S::SHARED && !G::TOGETHER { qp.link(depth) } else { link });
-        return Ok(all.ticket());
+        qp.publish(all, || if S::SHARED && !G::TOGETHER { qp.send_queue(depth) } else { link });
+        return Ok(all.end_index());
     }
     let posting = begin(qp, lanes, blocks, site)?;
     posting.write(qp, posting.first, wqe, posting.last);

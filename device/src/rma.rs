@@ -27,8 +27,8 @@ use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
 use crate::heap::{LocalBuffer, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
-use crate::qp::{Qp, Ticket};
 use crate::sharing::Sharing;
+use crate::sq::{EndIndex, Qp};
 
 /// Longest message of one WQE: 2^30 bytes, the QP's `log_msg_max`.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
@@ -215,7 +215,7 @@ impl<S: Sharing> Ctx<S> {
         local: SymSlice<T>,
         pe: u32,
         complete: bool,
-    ) -> Result<Option<Ticket>> {
+    ) -> Result<Option<EndIndex>> {
         if !G::READY {
             group.sync();
         }
@@ -238,7 +238,7 @@ impl<S: Sharing> Ctx<S> {
             let (code, end) =
                 transfer_slow::<G, S>(group, ctx_ref, direction, there, here, unit_of::<T>(), pe, complete);
             outcome(code)?;
-            return Ok(if end != 0 { Some(Ticket(end)) } else { None });
+            return Ok(if end != 0 { Some(EndIndex(end)) } else { None });
         }
         let mut ticket = None;
         let mine = if group.leader() {
@@ -253,7 +253,7 @@ impl<S: Sharing> Ctx<S> {
             } else {
                 send_here::<G, S>(group, entry, direction, there, here, bytes, complete, site)
             };
-            sent.map(|end| ticket = if end != 0 { Some(Ticket(end)) } else { None })
+            sent.map(|end| ticket = if end != 0 { Some(EndIndex(end)) } else { None })
         } else {
             Ok(())
         };
@@ -462,7 +462,7 @@ fn send_here<G: Group, S: Sharing>(
 ) -> Result<u64> {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let mut ticket = Ticket(0);
+    let mut ticket = EndIndex(0);
     while left > 0 {
         let len = left.min(MAX_MESSAGE) as u32;
         let wqe = match direction {

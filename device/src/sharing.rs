@@ -9,7 +9,7 @@ pub trait Sharing: Copy + sealed::Sealed + 'static {
     /// True if more than one thread may.
     const SHARED: bool;
     /// True if doorbells are held back: see [`Batch`](crate::Batch).
-    const HELD: bool = false;
+    const BATCHED: bool = false;
     /// The scope at which posters meet.
     type Scope: Scope;
 }
@@ -41,11 +41,11 @@ impl Sharing for PerGpu {
 
 /// Those of `S`, in a [`Batch`](crate::Batch): what they post is held back until somebody needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<S>(PhantomData<S>);
+pub struct Batched<S>(PhantomData<S>);
 
-impl<S: Sharing> Sharing for Held<S> {
+impl<S: Sharing> Sharing for Batched<S> {
     const SHARED: bool = S::SHARED;
-    const HELD: bool = true;
+    const BATCHED: bool = true;
     type Scope = S::Scope;
 }
 
@@ -54,5 +54,5 @@ mod sealed {
     impl Sealed for super::Exclusive {}
     impl Sealed for super::PerBlock {}
     impl Sealed for super::PerGpu {}
-    impl<S: super::Sharing> Sealed for super::Held<S> {}
+    impl<S: super::Sharing> Sealed for super::Batched<S> {}
 }

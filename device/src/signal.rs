@@ -15,9 +15,9 @@ use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
 use crate::post::{Lanes, begin, post};
-use crate::qp::Qp;
 use crate::rma::{Direction, End, MAX_MESSAGE, Unit, end_of, send, unit_of};
 use crate::sharing::Sharing;
+use crate::sq::Qp;
 
 /// How a signal changes its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,9 +18,9 @@ use crate::error::{Detail, Error, Result, Site, length_mismatch};
 use crate::group::{Group, agree};
 use crate::heap::Strided;
 use crate::post::post_many;
-use crate::qp::Qp;
 use crate::rma::{Direction, MAX_MESSAGE};
 use crate::sharing::Sharing;
+use crate::sq::Qp;
 
 impl<S: Sharing> Ctx<S> {
     /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`; returns once `src` may be reused. What lies

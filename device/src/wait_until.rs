@@ -179,7 +179,7 @@ impl<S: Sharing> Ctx<S> {
         value: T,
         timeout_ns: u64,
     ) -> Result<Option<T>> {
-        self.submit_held();
+        self.announce_batches();
         let (mut in_time, mut found) = (0, 0);
         let mine = if group.leader() {
             self.own(word.as_slice()).and_then(|at| {
@@ -213,7 +213,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
         let at = self.own(word.as_slice())?;
-        self.submit_held();
+        self.announce_batches();
         // SAFETY: a word of this PE's memory; the allocator aligned it.
         Ok(cmp.holds(T::from_word(unsafe { T::Word::load_acquire(at.cast()) }), value))
     }
@@ -381,7 +381,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn check_words<G: Group, T: Amo>(&self, group: G, words: &Words<T>, out: Option<View<u64>>) -> Result {
-        self.submit_held();
+        self.announce_batches();
         let mine = if group.leader() { self.check_set(words, out) } else { Ok(()) };
         agree(group, mine)
     }
@@ -418,7 +418,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<T> {
         let (at, offset) = (self.own(word.as_slice())?.cast::<T::Word>(), word.offset());
-        self.submit_held();
+        self.announce_batches();
         let (state, site) = (self.parts_ref().state, Location::caller());
         // SAFETY: a word of this PE's memory; the allocator aligned it.
         unsafe { await_address(state, at, offset, cmp, value, None, site) }

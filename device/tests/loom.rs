@@ -1,8 +1,8 @@
-//! The send-queue protocol under loom: every interleaving, and every value that a weak memory lets a load see.
+//! The send-queue protocol under loom: every interleaving, and every value that weak memory ordering lets a load return.
 //!
-//! A poster writes a slot without synchronisation of its own (loom's `UnsafeCell` panics on a race), publishes, and
-//! goes. The NIC believes the doorbell alone: what the bell has announced must be written, in order, and once
-//! everybody is done everything must have been announced.
+//! A poster writes a slot without synchronisation of its own, publishes it, and leaves. Loom's `UnsafeCell` panics on a race.
+//! The NIC trusts the doorbell alone: announced blocks must be written, in order. Once all posters are done, all blocks must
+//! be announced.
 #![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
 
 use std::sync::atomic::AtomicUsize as Count;
@@ -13,76 +13,78 @@ use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::fence;
 use loom::thread;
-use rushmem_device::sq::{self, Bell, Note, Words};
+use rushmem_device::abi::FIRST_BLOCK;
+use rushmem_device::sq::{self, DoorbellState, ReadyEntry, SendQueueState};
 
 /// A queue of `DEPTH` one-block slots.
 struct Queue<const DEPTH: usize> {
     reserved: AtomicU64,
     done: AtomicU64,
-    bell: AtomicU64,
-    notes: [AtomicU64; DEPTH],
+    doorbell: AtomicU64,
+    ready: [AtomicU64; DEPTH],
     slots: [UnsafeCell<u64>; DEPTH],
     /// The doorbell register: blocks announced.
     register: AtomicU64,
-    /// What only who rings touches: loom panics if two do at once, or one without having seen the other.
+    /// Touched only while ringing. Loom panics if two threads ring at once, or one without having seen the other.
     holder: UnsafeCell<u64>,
 }
 
 impl<const DEPTH: usize> Queue<DEPTH> {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            reserved: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            bell: AtomicU64::new(0),
-            notes: std::array::from_fn(|_| AtomicU64::new(0)),
+            reserved: AtomicU64::new(FIRST_BLOCK),
+            done: AtomicU64::new(FIRST_BLOCK),
+            doorbell: AtomicU64::new(FIRST_BLOCK),
+            ready: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: std::array::from_fn(|_| UnsafeCell::new(0)),
-            register: AtomicU64::new(0),
-            holder: UnsafeCell::new(0),
+            register: AtomicU64::new(FIRST_BLOCK),
+            holder: UnsafeCell::new(FIRST_BLOCK),
         })
     }
 
     /// Posts `blocks` blocks, each with its index plus one as its content.
     fn post(&self, blocks: u64) {
-        let seen = self.look();
-        let first = self.reserve(blocks);
-        let end = first + blocks;
-        while end > self.done.load(Acquire) + DEPTH as u64 {
+        let seen = self.doorbell();
+        let (first, end) = sq::reserve(self, blocks);
+        while self.done.load(Acquire) < sq::writable_at(end, DEPTH as u64) {
             thread::yield_now();
         }
+        self.write(first, end);
+        if !seen.is_idle_at(first) {
+            sq::publish_and_announce(self, DEPTH as u64, first, end, |now| self.ring(now));
+        } else if !sq::ring_uncontended(self, first, end, |now| self.ring(now)) {
+            sq::ring_contended(self, DEPTH as u64, first, end, |now| self.ring(now));
+        }
+    }
+
+    /// Publishes `blocks` blocks as part of a batch that ends later. The queue is never full here.
+    fn post_in_batch(&self, blocks: u64) {
+        let (first, end) = sq::reserve(self, blocks);
+        self.write(first, end);
+        sq::publish(self, DEPTH as u64, first, end);
+    }
+
+    /// Writes the blocks from `first` to `end`, which the caller has reserved.
+    fn write(&self, first: u64, end: u64) {
         for block in first..end {
             let slot = &self.slots[block as usize % DEPTH];
-            // SAFETY: `reserve` and the wait above made the slot this thread's alone; loom checks it.
+            // SAFETY: the reservation makes the slot this thread's alone; loom checks it.
             slot.with_mut(|p| unsafe { *p = block + 1 });
         }
-        if !seen.waits_for(first) {
-            sq::publish(self, DEPTH as u64, first, end, |now| self.ring(now));
-        } else if !sq::alone(self, first, end, |now| self.ring(now)) {
-            sq::knocked(self, DEPTH as u64, first, end, |now| self.ring(now));
-        }
     }
 
-    /// As [`Queue::post`], in a batch that ends later.
-    fn hold(&self, blocks: u64) {
-        let first = self.reserve(blocks);
-        for block in first..first + blocks {
-            // SAFETY: as in `post`; nobody makes the queue full.
-            self.slots[block as usize % DEPTH].with_mut(|p| unsafe { *p = block + 1 });
-        }
-        sq::hold(self, DEPTH as u64, first, first + blocks);
-    }
-
-    /// What who rings does to announce all before `now`.
+    /// Rings the doorbell: announces all blocks before `now`.
     fn ring(&self, now: u64) {
         fence(AcqRel);
         // SAFETY: one thread is here at a time; loom checks it.
         let before = self.holder.with_mut(|p| unsafe { std::mem::replace(&mut *p, now) });
         assert!(now >= before, "the doorbell went back");
         self.read(before, now);
-        fence(Release); // for the reading, which is the model's own
+        fence(Release); // for the read, which only the model makes
         self.register.store(now, Relaxed);
     }
 
-    /// Reads the WQEs from `from` to `to`, as a NIC may at once when they are announced.
+    /// Reads the WQEs from `from` to `to`, as a NIC may do as soon as they are announced.
     fn read(&self, from: u64, to: u64) {
         for block in from..to {
             let slot = &self.slots[block as usize % DEPTH];
@@ -91,7 +93,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
     }
 
-    /// What a NIC does: executes what is announced, and completes it.
+    /// Executes and completes the announced blocks, as a NIC does; returns their end.
     fn execute(&self, from: u64) -> u64 {
         let announced = self.register.load(Acquire);
         self.read(from, announced);
@@ -102,36 +104,36 @@ impl<const DEPTH: usize> Queue<DEPTH> {
     }
 }
 
-impl<const DEPTH: usize> Words for Queue<DEPTH> {
-    fn reserve(&self, blocks: u64) -> u64 {
+impl<const DEPTH: usize> SendQueueState for Queue<DEPTH> {
+    fn fetch_add_reserved(&self, blocks: u64) -> u64 {
         self.reserved.fetch_add(blocks, Relaxed)
-    }
-    fn note(&self, slot: u64) -> Note {
-        Note(self.notes[slot as usize].load(Relaxed))
-    }
-    fn set_note(&self, slot: u64, note: Note) {
-        self.notes[slot as usize].store(note.0, Release);
     }
     fn reserved(&self) -> u64 {
         self.reserved.load(Relaxed)
     }
-    fn look(&self) -> Bell {
-        Bell(self.bell.load(Relaxed))
+    fn ready_entry(&self, slot: u64) -> ReadyEntry {
+        ReadyEntry(self.ready[slot as usize].load(Relaxed))
     }
-    fn knock(&self) -> Bell {
-        Bell(self.bell.fetch_or(Bell::KNOCK, Release))
+    fn set_ready_entry(&self, slot: u64, entry: ReadyEntry) {
+        self.ready[slot as usize].store(entry.0, Release);
     }
-    fn hear(&self, held: Bell) -> Bell {
-        Bell(self.bell.swap(held.0, Acquire))
+    fn doorbell(&self) -> DoorbellState {
+        DoorbellState(self.doorbell.load(Relaxed))
     }
-    fn change(&self, from: Bell, to: Bell) -> Bell {
-        match self.bell.compare_exchange(from.0, to.0, Release, Relaxed) {
-            Ok(found) | Err(found) => Bell(found),
+    fn set_pending(&self) -> DoorbellState {
+        DoorbellState(self.doorbell.fetch_or(DoorbellState::HELD_PENDING, Release))
+    }
+    fn take_pending(&self, held: DoorbellState) -> DoorbellState {
+        DoorbellState(self.doorbell.swap(held.0, Acquire))
+    }
+    fn compare_swap_doorbell(&self, from: DoorbellState, to: DoorbellState) -> DoorbellState {
+        match self.doorbell.compare_exchange(from.0, to.0, Release, Relaxed) {
+            Ok(found) | Err(found) => DoorbellState(found),
         }
     }
 }
 
-/// A thread that posts once.
+/// Starts a thread that posts once.
 fn poster<const DEPTH: usize>(q: &Arc<Queue<DEPTH>>, blocks: u64) -> thread::JoinHandle<()> {
     let q = Arc::clone(q);
     thread::spawn(move || q.post(blocks))
@@ -144,18 +146,18 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// Posters without a full queue: all interleavings of two threads, and the NIC looks at any moment.
+/// Two posters, a queue that is never full, and a NIC that reads the doorbell at any moment.
 #[test]
-fn what_is_announced_is_written_and_all_is_announced() {
+fn announced_blocks_are_written_and_all_are_announced() {
     static RUNS: Count = Count::new(0);
     model(3, || {
         let q = Queue::<4>::new();
         let posters = [1, 2].map(|blocks| poster(&q, blocks));
-        let seen = q.execute(0);
+        let seen = q.execute(FIRST_BLOCK);
         for poster in posters {
             poster.join().unwrap();
         }
-        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
+        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
         q.execute(seen);
         RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     });
@@ -172,23 +174,23 @@ fn three_posters_leave_nothing_unannounced() {
         for poster in posters {
             poster.join().unwrap();
         }
-        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
-        q.execute(0);
+        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
+        q.execute(FIRST_BLOCK);
     });
 }
 
-/// A batch that is held back, and another poster behind or before it.
+/// A batch, and another poster behind or before it.
 #[test]
-fn what_is_held_is_announced_when_the_batch_ends() {
+fn a_batch_is_announced_when_it_ends() {
     model(3, || {
         let q = Queue::<4>::new();
         let poster = poster(&q, 1);
-        q.hold(1);
-        q.hold(1);
-        sq::ring(&*q, 4, |now| q.ring(now));
+        q.post_in_batch(1);
+        q.post_in_batch(1);
+        sq::announce(&*q, 4, |now| q.ring(now));
         poster.join().unwrap();
-        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
-        q.execute(0);
+        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
+        q.execute(FIRST_BLOCK);
     });
 }
 
@@ -206,7 +208,7 @@ fn a_full_queue_never_overwrites() {
     });
 }
 
-/// The same with two posters, one of which takes the whole queue at once.
+/// A full queue with two posters. One reserves the whole queue at once.
 #[test]
 fn a_full_queue_is_shared() {
     model(1, || {
@@ -219,31 +221,31 @@ fn a_full_queue_is_shared() {
     });
 }
 
-/// Slots are given out again while who posted to them alone has yet to move the bell, and while others have yet to publish.
+/// Slots are reused before their uncontended poster has moved the doorbell word, and before other posters have published.
 #[test]
-fn slots_come_round_before_the_bell_has_moved() {
+fn slots_may_be_reused_before_the_doorbell_word_moves() {
     model(3, || {
         let q = Queue::<2>::new();
         let posters = [1, 1].map(|blocks| poster(&q, blocks));
-        let mut at = 0;
-        while at == 0 {
-            at = q.execute(0);
+        let mut at = FIRST_BLOCK;
+        while at == FIRST_BLOCK {
+            at = q.execute(FIRST_BLOCK);
             thread::yield_now();
         }
         q.post(1);
         for poster in posters {
             poster.join().unwrap();
         }
-        assert_eq!(q.register.load(Acquire), 3, "a published WQE was never announced");
+        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
     });
 }
 
-/// Is the NIC until `blocks` blocks have completed.
+/// Acts as the NIC until `blocks` blocks are complete.
 fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
-    let mut at = 0;
-    while at < blocks {
+    let mut at = FIRST_BLOCK;
+    while at < FIRST_BLOCK + blocks {
         at = q.execute(at);
         thread::yield_now();
     }
-    assert_eq!(q.done.load(Acquire), blocks);
+    assert_eq!(q.done.load(Acquire), FIRST_BLOCK + blocks);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use rushmem::native::{self, Grid, Options};
 use rushmem_device::abi::{
-    self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST, Header, PeerDesc, QpDesc, QpEntry,
-    QpState, SegmentTable, qp_flags, reserved,
+    self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST_BLOCK, Header, PeerDesc, QpDesc,
+    QpEntry, QpState, SegmentTable, qp_flags, reserved,
 };
 use rushmem_device::{Ctx, Result as DeviceResult, Signal, SignalOp, Sym, SymSlice, Thread};
 use rushmem_mlx5::seg::WQEBB_BYTES;
@@ -91,8 +91,8 @@ struct Words {
     control: HostBuffer,
     state: HostBuffer,
     segments: HostBuffer,
-    /// Notes and busy words of each QP.
-    notes: HostBuffer,
+    /// Ready entries and busy words of each QP.
+    ready: HostBuffer,
     /// A [`QpEntry`] for each PE, then how they are reached.
     table: HostBuffer,
 }
@@ -105,7 +105,7 @@ impl Words {
             control: HostBuffer::new(size_of::<ControlPage>()),
             state: HostBuffer::new(size_of::<DeviceState>()),
             segments: HostBuffer::new(size_of::<SegmentTable>()),
-            notes: HostBuffer::new(2 * 2 * 8 * depth),
+            ready: HostBuffer::new(2 * 2 * 8 * depth),
             table: HostBuffer::new(2 * size_of::<QpEntry>() + 2 * size_of::<PeerDesc>()),
         };
         let state = DeviceState {
@@ -127,7 +127,7 @@ impl Words {
     fn describe(&self, bed: &Bed, peer: u32) -> QpEntry {
         let (shape, from) = (bed.shape, &bed.initiator);
         let depth = shape.depth();
-        let notes = peer as usize * 2 * 8 * depth;
+        let ready = peer as usize * 2 * 8 * depth;
         let desc = QpDesc {
             pe_state: address(&self.state, 0),
             lkey: from.key,
@@ -142,14 +142,14 @@ impl Words {
             dbr: address(&from.queues, shape.sq_record_at()),
             uar: DevAddr(from.uar.reg_addr as u64),
             cq: address(&from.queues, shape.cq_at()),
-            notes: address(&self.notes, notes),
-            fetch_busy: address(&self.notes, notes + 8 * depth),
-            fetch: reserved::FETCH + u64::from(peer) * 8 * depth as u64,
+            ready: address(&self.ready, ready),
+            fetch_busy: address(&self.ready, ready + 8 * depth),
+            fetch_slots: reserved::FETCH + u64::from(peer) * 8 * depth as u64,
             qpn: from.qpn,
             ..Zeroable::zeroed()
         };
         let mut state = QpState::unconnected();
-        state.done.word = FIRST;
+        state.done.word = FIRST_BLOCK;
         QpEntry { desc, connection, state }
     }
 

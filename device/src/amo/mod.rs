@@ -25,9 +25,9 @@ use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
 use crate::post::post;
-use crate::qp::{Qp, Ticket};
 use crate::rma::fetch;
 use crate::sharing::Sharing;
+use crate::sq::{EndIndex, Qp};
 use crate::wait::Watch;
 
 mod masked;
@@ -571,7 +571,7 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     word: (u64, u32),
     op: Op<WIDTH>,
     site: Site,
-) -> Result<Ticket> {
+) -> Result<EndIndex> {
     post(group, qp, op.blocks(), &unwanted(qp, word, op), site)
 }
 

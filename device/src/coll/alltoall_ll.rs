@@ -102,7 +102,7 @@ fn alltoall_in<G: Group, S: Sharing>(
         }
         k += 1;
     }
-    ctx.submit_held();
+    ctx.announce_batches();
     let mut k = 1;
     while k < call.n {
         let from = call.after(k);

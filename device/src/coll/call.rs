@@ -471,7 +471,7 @@ fn in_rounds<S: Sharing>(
 #[inline(always)]
 fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, site: Site) -> Result<u32> {
     let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
-    ctx.submit_held();
+    ctx.announce_batches();
     let mut watch = Watch::new(state);
     loop {
         // SAFETY: a word of the runtime's own in this PE's heap, aligned, which remote atomics write.
@@ -559,7 +559,7 @@ fn take_messages<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64, m
     };
     let ctx = ctx_ref.ctx::<S>();
     // What others wait for must not be held back, even if nothing is waited for here.
-    ctx.submit_held();
+    ctx.announce_batches();
     ctx.await_word(word(words + team_words::MESSAGES), Cmp::Ge, wanted).map(|_| ())
 }
 
@@ -576,7 +576,7 @@ fn tell<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Re
 #[track_caller]
 fn await_values<S: Sharing>(ctx_ref: CtxRef, words: u64, n: u32, me: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
-    ctx.submit_held();
+    ctx.announce_batches();
     let mut member = 0;
     while member < n {
         if member != me {
@@ -609,7 +609,7 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
         ctx.signal_op(word(words + team_words::ARRIVALS), SignalOp::Add, 1, pe_of(desc, wrapped(me + k, n)))?;
         k += 1;
     }
-    ctx.submit_held();
+    ctx.announce_batches();
     Ok(())
 }
 

@@ -29,7 +29,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     fn await_blocks(&self, block: Block) -> Result {
-        self.submit_held();
+        self.announce_batches();
         let state = self.parts_ref().state.ptr::<DeviceState>();
         // SAFETY: the host made the state, and only atomics touch its words.
         let (arrived, generation) =

@@ -43,7 +43,7 @@ impl P2pTeam {
         }
         if !ctx.p2p_all() {
             // What others wait for must not be held back.
-            ctx.submit_held();
+            ctx.announce_batches();
         }
         // Parameters of the kernel as they are: what is made of them would take registers of it.
         Some(Self {

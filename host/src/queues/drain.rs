@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rushmem_device::abi::{FIRST, QpState};
+use rushmem_device::abi::{FIRST_BLOCK, QpState};
 use rushmem_device::sq;
 use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
 
@@ -19,7 +19,7 @@ pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Pair, until: I
     let mut words = state.read_qp(i)?;
     let (depth, collapsed) = (rail.shape().depth, rail.shape().collapsed);
     let posted = words.reserved.word;
-    while posted != FIRST && words.poison.word == 0 && words.done.word < posted {
+    while posted != FIRST_BLOCK && words.poison.word == 0 && words.done.word < posted {
         let index = if collapsed { 0 } else { words.cq_next.word & (depth - 1) };
         let word = CqeWord(rail.completion(pair, index)?);
         let kind = word.op_own();

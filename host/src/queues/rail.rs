@@ -284,9 +284,9 @@ impl Rail {
             qpn: pair.qpn,
             flags: self.flags,
             cq: self.queues.addr.add(at.cq),
-            notes: state.notes(words),
+            ready: state.ready(words),
             fetch_busy: state.fetch_busy(words),
-            fetch: reserved::FETCH + words * self.shape.depth * 8,
+            fetch_slots: reserved::FETCH + words * self.shape.depth * 8,
             reserved_2: [0; 8],
         }
     }

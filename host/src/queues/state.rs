@@ -107,14 +107,14 @@ impl StateMap {
         Self::entry_at(i) + offset_of!(QpEntry, state) as u64
     }
 
-    /// The notes of slot `slot`.
-    pub(super) fn notes(&self, slot: u64) -> DevAddr {
+    /// The ready entries of slot `slot`.
+    pub(super) fn ready(&self, slot: u64) -> DevAddr {
         self.region.addr.add(Self::entry_at(self.shape.qps()) + 2 * slot * self.shape.depth * 8)
     }
 
     /// The busy words of slot `slot`.
     pub(super) fn fetch_busy(&self, slot: u64) -> DevAddr {
-        self.notes(slot).add(self.shape.depth * 8)
+        self.ready(slot).add(self.shape.depth * 8)
     }
 
     fn peers_at(shape: &Shape) -> u64 {

@@ -107,7 +107,7 @@ pub fn batched(
 }
 
 #[inline(always)]
-fn in_batch<S: rushmem_device::Rings>(
+fn in_batch<S: rushmem_device::Batchable>(
     ctx: &Ctx<S>,
     dst: SymSlice<u32>,
     sums: SymSlice<u64>,

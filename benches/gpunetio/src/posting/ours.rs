@@ -10,8 +10,8 @@ use rushmem::native::Grid;
 use rushmem_bench_kernels as kernels;
 use rushmem_device::SymSlice;
 use rushmem_device::abi::{
-    self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST, Header, PeerDesc, QpDesc, QpEntry,
-    QpState, SegmentTable, ctx_flags, qp_flags,
+    self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST_BLOCK, Header, PeerDesc, QpDesc,
+    QpEntry, QpState, SegmentTable, ctx_flags, qp_flags,
 };
 use rushmem_device::kernel::Call;
 
@@ -54,7 +54,7 @@ struct Tables {
     peers: usize,
     entries: usize,
     /// Those of the queues.
-    notes: usize,
+    ready: usize,
     bytes: usize,
 }
 
@@ -64,14 +64,14 @@ impl Tables {
         let segments = state + size_of::<DeviceState>();
         let peers = segments + size_of::<SegmentTable>();
         let entries = (peers + PES * size_of::<PeerDesc>()).next_multiple_of(align_of::<QpEntry>());
-        let notes = entries + sets * PES * size_of::<QpEntry>();
+        let ready = entries + sets * PES * size_of::<QpEntry>();
         Self {
             state,
             segments,
             peers,
             entries,
-            notes,
-            bytes: notes + row.queues() as usize * 8 * row.depth() as usize,
+            ready,
+            bytes: ready + row.queues() as usize * 8 * row.depth() as usize,
         }
     }
 }
@@ -112,8 +112,8 @@ impl Poster for Ours {
         let state = DeviceState { control, deadline_ns: PATIENCE.as_nanos() as u64, ..Zeroable::zeroed() };
         memory.write(&self.stream, tables.state, bytemuck::bytes_of(&state))?;
         for i in 0..row.queues() as usize {
-            let notes = at(tables.notes + i * 8 * row.depth() as usize);
-            let entry = entry(row, queues, i, at(tables.state), notes);
+            let ready = at(tables.ready + i * 8 * row.depth() as usize);
+            let entry = entry(row, queues, i, at(tables.state), ready);
             let offset = tables.entries + ((first + i) * PES + 1) * size_of::<QpEntry>();
             memory.write(&self.stream, offset, bytemuck::bytes_of(&entry))?;
         }
@@ -147,7 +147,7 @@ impl Poster for Ours {
 }
 
 /// The QP to PE 1 that posts to queue `i`.
-fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, notes: DevAddr) -> QpEntry {
+fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ready: DevAddr) -> QpEntry {
     let place = queues.place(i);
     let flags = qp_flags::ON_GPU;
     let log_depth = row.depth().trailing_zeros();
@@ -157,12 +157,12 @@ fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, notes: DevAddr
         dbr: DevAddr(place.sq_record),
         uar: DevAddr(queues.doorbell()),
         cq: DevAddr(place.cq),
-        notes,
+        ready,
         qpn: QPN,
         flags,
         ..Zeroable::zeroed()
     };
     let mut state = QpState::unconnected();
-    state.done.word = FIRST;
+    state.done.word = FIRST_BLOCK;
     QpEntry { desc, connection, state }
 }

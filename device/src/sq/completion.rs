@@ -1,0 +1,243 @@
+//! Completion: polling the CQ, waiting and testing for complete blocks, error CQEs, and poisoning a QP.
+//!
+//! Many threads may wait for one QP. One of them, the poller, reads the CQ, which may lie in host memory. The others read
+//! `done`, which the poller advances. An error poisons the QP: the first thread records it, all others learn that it is over.
+#![allow(unsafe_code, reason = "reads CQEs and updates the state words of a QP, at addresses from the host")]
+
+use core::mem::offset_of;
+
+use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
+
+use super::connect::connect;
+use super::reserve::completed;
+use super::{EndIndex, Qp};
+use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
+use crate::arch::{self, Scope, Sys};
+use crate::error::{Completion, Detail, Error, Result, Site, record};
+use crate::sharing::Sharing;
+use crate::wait::Watch;
+
+impl<S: Sharing> Qp<'_, S> {
+    /// Waits until all blocks before `end` are complete.
+    ///
+    /// # Errors
+    /// - [`Error::Completion`]: this thread found the error CQE that ended the QP.
+    /// - [`Error::Poisoned`]: the QP had ended before.
+    /// - [`Error::Timeout`], [`Error::Aborted`], [`Error::Unconnected`].
+    #[inline(always)]
+    pub(crate) fn wait(&self, end: EndIndex, site: Site) -> Result {
+        if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, site) }
+    }
+
+    /// Returns whether all blocks before `end` are complete, without waiting.
+    ///
+    /// # Errors
+    /// - [`Error::Completion`]: this thread found the error CQE that ended the QP.
+    /// - [`Error::Poisoned`]: the QP had ended before.
+    #[inline(always)]
+    pub(crate) fn test(&self, end: EndIndex, site: Site) -> Result<bool> {
+        if self.done() >= end.0 { Ok(true) } else { test_slow::<S>(self.entry(), end.0, site) }
+    }
+
+    #[inline(always)]
+    fn done(&self) -> u64 {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::load_acquire(self.word(offset_of!(QpState, done))) }
+    }
+
+    /// Polls the completion queue once; returns whether it held a new CQE. Only the poller calls it.
+    #[inline(always)]
+    fn poll(&self, done: u64, site: Site) -> Result<bool> {
+        let collapsed = self.desc().flags & qp_flags::COLLAPSED != 0;
+        // SAFETY: a word of the QP's state.
+        let next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(self.cq_next()) } };
+        let entry = self.connected(offset_of!(Connection, cq)).add((next & (self.depth() - 1)) * 64);
+        // SAFETY: an entry of the CQ. The NIC writes its last 8 bytes at once, after the rest.
+        let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
+        let kind = word.op_own();
+        let fresh = if collapsed {
+            kind.opcode() != CqeOpcode::INVALID
+        } else {
+            kind.is_ready(next as u32, self.depth() as u32)
+        };
+        if !fresh {
+            return Ok(false);
+        }
+        if kind.opcode() != CqeOpcode::REQ {
+            return Err(self.failed(entry, word, site));
+        }
+        let advanced = completed(done, word.wqe_counter().wrapping_add(self.blocks_of(word)), self.depth());
+        // SAFETY: words of the QP's state that only the poller writes.
+        unsafe {
+            if !collapsed {
+                S::Scope::store_relaxed(self.cq_next(), next + 1);
+            }
+            if let Some(now) = advanced {
+                S::Scope::store_release(self.word(offset_of!(QpState, done)), now);
+            }
+        }
+        Ok(advanced.is_some() || !collapsed)
+    }
+
+    /// Becomes the poller unless another thread is; returns whether it did.
+    #[inline(always)]
+    fn take_poller(&self) -> bool {
+        let word = self.word(offset_of!(QpState, poller));
+        // SAFETY: a word of the QP's state.
+        !S::SHARED || unsafe { S::Scope::load_relaxed(word) == 0 && S::Scope::swap_acq_rel(word, 1) == 0 }
+    }
+
+    #[inline(always)]
+    fn free_poller(&self) {
+        if S::SHARED {
+            // SAFETY: a word of the QP's state, taken by this thread.
+            unsafe { S::Scope::store_release(self.word(offset_of!(QpState, poller)), 0) }
+        }
+    }
+
+    /// Returns the blocks of the WQE that a CQE completes: 1, except for the 64-bit masked compare and swap.
+    ///
+    /// The queue itself tells which masked ones are 64 bits wide. The CQE of a collapsed CQ may be an old one, so its slot may
+    /// have been reused and hold anything, the second half of another WQE included. A slot counts only if it names this index
+    /// and this opcode. If it does not, `done` has passed the WQE, and any small answer is right. (A second half begins with
+    /// a byte count of 8, which is not an atomic's opcode.)
+    #[inline(always)]
+    fn blocks_of(&self, word: CqeWord) -> u16 {
+        if word.opcode() != Opcode::ATOMIC_MASKED_CS {
+            return 1;
+        }
+        let slot = word.wqe_counter() as u64 & (self.depth() - 1);
+        // SAFETY: a slot of the queue.
+        let ctrl: u64 =
+            unsafe { Sys::load_relaxed(self.connected(offset_of!(Connection, sq)).add(slot * 64).ptr()) };
+        let [_, high, low, opcode, _, _, _, ds] = ctrl.to_le_bytes();
+        let still_there =
+            opcode == Opcode::ATOMIC_MASKED_CS.0 && u16::from_be_bytes([high, low]) == word.wqe_counter();
+        if still_there && ds & 0x3f > 4 { 2 } else { 1 }
+    }
+
+    /// Records the error CQE at `entry`, once, and poisons the QP.
+    #[cold]
+    #[inline(always)]
+    fn failed(&self, entry: DevAddr, word: CqeWord, site: Site) -> Error {
+        // SAFETY: the entry is written, and stays while the QP is in error.
+        let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
+        let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
+        let completion = Completion { wqe: word.wqe_counter(), opcode: word.opcode().0, syndrome, vendor };
+        let detail = Detail { completion: completion.packed(), ..self.detail(FIRST_BLOCK, FIRST_BLOCK) };
+        self.poison(Error::Completion, detail, site)
+    }
+
+    /// Returns the details of an error of a connected QP; `found` and `wanted` are block counts.
+    #[inline(always)]
+    pub(super) fn detail(&self, found: u64, wanted: u64) -> Detail {
+        let (peer, qpn) = (self.desc().peer, self.send_queue(self.depth()).qpn);
+        Detail { peer, qpn, found: found - FIRST_BLOCK, wanted: wanted - FIRST_BLOCK, ..Detail::NONE }
+    }
+
+    /// Poisons the QP. The first thread to do so writes the record and returns `error`; others return [`Error::Poisoned`].
+    #[cold]
+    #[inline(always)]
+    pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
+        // SAFETY: a word of the QP's state.
+        match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
+            0 => record(self.desc().pe_state, error, detail, site),
+            _ => Error::Poisoned,
+        }
+    }
+
+    #[inline(always)]
+    fn is_poisoned(&self) -> bool {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::load_relaxed(self.poison_word()) != 0 }
+    }
+
+    #[inline(always)]
+    fn cq_next(&self) -> *mut u64 {
+        self.word(offset_of!(QpState, cq_next))
+    }
+
+    #[inline(always)]
+    pub(super) fn poison_word(&self) -> *mut u64 {
+        self.word(offset_of!(QpState, poison))
+    }
+}
+
+/// Waits until `done` has reached `target`. Outlined, because inlined it would cost every kernel registers.
+#[inline(never)]
+pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    if qp.done() < FIRST_BLOCK {
+        connect::<S>(entry, site)?;
+    }
+    qp.announce_batch();
+    let mut watch = Watch::new(qp.desc().pe_state);
+    let mut poller = false;
+    let mut turns = 0u32;
+    let outcome = loop {
+        let done = qp.done();
+        if done >= target {
+            break Ok(());
+        }
+        if qp.is_poisoned() {
+            break Err(Error::Poisoned);
+        }
+        if !poller && qp.take_poller() {
+            poller = true;
+            continue; // the last poller may have advanced `done`
+        }
+        if poller {
+            match qp.poll(done, site) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
+        }
+        turns = turns.wrapping_add(1);
+        if turns & 63 == 0 {
+            qp.announce_batch(); // another thread's unannounced batch may be what fills the queue
+        }
+        match watch.turn() {
+            Ok(()) => {}
+            Err(Error::Timeout) => break Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
+            Err(other) => break Err(other),
+        }
+    };
+    if poller {
+        qp.free_poller();
+    }
+    outcome
+}
+
+/// Polls the completion queue while it holds new CQEs; returns whether `done` has reached `target`. Outlined, like
+/// [`wait_slow`].
+#[inline(never)]
+fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result<bool> {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    qp.announce_batch();
+    if qp.is_poisoned() {
+        return Err(Error::Poisoned);
+    }
+    if !qp.take_poller() {
+        arch::spin();
+        return Ok(false);
+    }
+    let outcome = loop {
+        let done = qp.done();
+        if done >= target {
+            break Ok(true);
+        }
+        match qp.poll(done, site) {
+            Ok(true) => {}
+            Ok(false) => break Ok(false),
+            Err(error) => break Err(error),
+        }
+    };
+    qp.free_poller();
+    if outcome == Ok(false) {
+        arch::spin(); // lets others run while the caller tests in a loop
+    }
+    outcome
+}

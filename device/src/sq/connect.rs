@@ -1,0 +1,94 @@
+//! Connecting a QP on demand: the handshake of a kernel with the host.
+//!
+//! A QP without connection looks full, so its first poster arrives in `wait_slow` and from there in [`connect`].
+//!
+//! ```text
+//! kernel                                    host
+//!   wanted = 1, requested = 1  ---------->  connects the QP with the peer
+//!   connection, done           <----------  connection, answer
+//! ```
+//!
+//! The answer comes in host memory, because the host may not be able to write GPU memory while a kernel waits. One thread
+//! copies the connection into the QP's entry and then advances `done` to [`FIRST_BLOCK`], for which the others wait.
+#![allow(
+    unsafe_code,
+    reason = "accesses the handshake and the state words of a QP, at addresses from the host"
+)]
+
+use core::mem::offset_of;
+
+use super::Qp;
+use crate::abi::{ControlPage, DeviceState, FIRST_BLOCK, Handshake, QpEntry, QpState, answer};
+use crate::arch::{Gpu, Scope, SysWord};
+use crate::error::{Detail, Error, Result, Site};
+use crate::sharing::Sharing;
+use crate::wait::Watch;
+
+/// Turns of waiting between two looks at the answer in host memory, by threads that have not asked for the connection.
+const SELDOM: u32 = 1 << 10;
+
+/// Asks the host to connect the QP, and waits until it has. Outlined, like `wait_slow`.
+///
+/// # Errors
+/// - [`Error::Unconnected`]: the host did not answer before the deadline.
+/// - [`Error::Poisoned`]: the host could not connect the QP; the launch reports the reason.
+/// - [`Error::Aborted`].
+#[cold]
+#[inline(never)]
+pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let desc = qp.desc();
+    let handshake = desc.handshake.ptr::<Handshake>();
+    let done = qp.word(offset_of!(QpState, done));
+    let is_first = |field| {
+        // SAFETY: a word of the QP's state.
+        unsafe { Gpu::swap_acq_rel(qp.word(field), 1) == 0 }
+    };
+    let asks = is_first(offset_of!(QpState, connect_requested));
+    if asks {
+        // SAFETY: the host made handshake and control page.
+        unsafe {
+            <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, 1);
+            let control = (*desc.pe_state.ptr::<DeviceState>()).control.ptr::<ControlPage>();
+            <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
+        }
+    }
+    let mut watch = Watch::new(qp.desc().pe_state);
+    let mut turns = 0u32;
+    // The thread that fetches the connection may be any thread of the GPU, so the scope is the GPU's, not that of `S`.
+    // SAFETY: a word of the QP's state.
+    while unsafe { Gpu::load_acquire(done) } == 0 {
+        // If all threads of a GPU polled host memory, they would slow down the host's answer.
+        turns = turns.wrapping_add(1);
+        let looks = asks || turns.is_multiple_of(SELDOM);
+        // SAFETY: a word of the handshake.
+        let answer = unsafe {
+            if looks { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } else { answer::NONE }
+        };
+        match answer {
+            answer::CONNECTED if is_first(offset_of!(QpState, connect_fetched)) => {
+                // SAFETY: the host has written the connection before the answer. This thread alone copies it, before `done`.
+                unsafe {
+                    (&raw const (*handshake).connection)
+                        .copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
+                    Gpu::store_release(done, FIRST_BLOCK);
+                }
+            }
+            answer::FAILED => {
+                // SAFETY: a word of the QP's state.
+                unsafe { Gpu::store_release(qp.poison_word(), Error::Unconnected as u64) };
+                return Err(Error::Poisoned);
+            }
+            _ => match watch.turn() {
+                Ok(()) => {}
+                Err(Error::Timeout) => {
+                    let detail = Detail { peer: desc.peer, ..Detail::NONE };
+                    return Err(qp.poison(Error::Unconnected, detail, site));
+                }
+                Err(other) => return Err(other),
+            },
+        }
+    }
+    Ok(())
+}

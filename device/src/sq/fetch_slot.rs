@@ -1,0 +1,64 @@
+//! Fetch slots: 8 bytes of the heap for each block, where the NIC writes the result of a blocking `g` or atomic.
+#![allow(unsafe_code, reason = "accesses the busy words of the fetch slots, at addresses from the host")]
+
+use core::mem::offset_of;
+
+use super::Qp;
+use crate::abi::{Connection, QpEntry};
+use crate::arch::Scope;
+use crate::error::{Result, Site};
+use crate::sharing::Sharing;
+use crate::wait::Watch;
+
+impl<S: Sharing> Qp<'_, S> {
+    /// Returns the fetch slot of block `index`, as a heap offset in bytes.
+    #[inline(always)]
+    pub(crate) fn fetch_slot(&self, index: u64) -> u64 {
+        self.connected(offset_of!(Connection, fetch_slots)).0 + (index & (self.depth() - 1)) * 8
+    }
+
+    #[inline(always)]
+    fn fetch_busy(&self, index: u64) -> *mut u64 {
+        let words = self.connected(offset_of!(Connection, fetch_busy)).ptr::<u64>();
+        words.wrapping_add((index & (self.depth() - 1)) as usize)
+    }
+
+    /// Takes the fetch slot of block `index`, which this thread has reserved. Waits until the thread that used the slot for
+    /// an earlier WQE has read its result.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`](crate::Error::Timeout) or [`Error::Aborted`](crate::Error::Aborted): the QP is poisoned, since
+    ///   the block cannot be posted.
+    #[inline(always)]
+    pub(crate) fn take_fetch_slot(&self, index: u64, site: Site) -> Result {
+        // SAFETY: a busy word of this QP.
+        if unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } == 0 {
+            Ok(())
+        } else {
+            take_fetch_slot_slow::<S>(self.entry(), index, site)
+        }
+    }
+
+    /// Releases the fetch slot of block `index`, after its result has been read.
+    #[inline(always)]
+    pub(crate) fn free_fetch_slot(&self, index: u64) {
+        // SAFETY: a busy word of this QP, taken by this thread.
+        unsafe { S::Scope::store_release(self.fetch_busy(index), 0) }
+    }
+}
+
+/// Waits for a fetch slot whose last result has not been read yet. Outlined, like `wait_slow`.
+#[cold]
+#[inline(never)]
+fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site) -> Result {
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    let mut watch = Watch::new(qp.desc().pe_state);
+    // SAFETY: a busy word of this QP.
+    while unsafe { S::Scope::swap_acq_rel(qp.fetch_busy(index), 1) } != 0 {
+        if let Err(why) = watch.turn() {
+            return Err(qp.poison(why, qp.detail(index, index + 1), site));
+        }
+    }
+    Ok(())
+}

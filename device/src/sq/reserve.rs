@@ -1,0 +1,76 @@
+//! The state words of a send queue, and the first stage of a posting: reserving blocks.
+
+use super::doorbell::{DoorbellState, ReadyEntry};
+
+/// Blocks of the deepest send queue.
+pub const MAX_DEPTH: u64 = 1 << 14;
+
+/// The state words of one send queue, with the memory ordering of each access.
+///
+/// The device implements it on memory that the host lays out, the loom model on loom's atomics.
+pub trait SendQueueState {
+    /// Adds `blocks` to the reserved blocks and returns the old count. Relaxed.
+    fn fetch_add_reserved(&self, blocks: u64) -> u64;
+    /// Returns the reserved blocks. Relaxed.
+    fn reserved(&self) -> u64;
+    /// Returns the ready entry of `slot`. Relaxed: the fence before the doorbell makes it an acquire.
+    fn ready_entry(&self, slot: u64) -> ReadyEntry;
+    /// Sets the ready entry of `slot`. Release: a thread that reads the entry sees the WQEs.
+    fn set_ready_entry(&self, slot: u64, entry: ReadyEntry);
+    /// Returns the doorbell state. Relaxed.
+    fn doorbell(&self) -> DoorbellState;
+    /// Sets [`DoorbellState::HELD_PENDING`] and returns the old state. Release.
+    fn set_pending(&self) -> DoorbellState;
+    /// Replaces the doorbell state, which the caller holds, with `held` and returns the old state. Acquire: everything done
+    /// before the pending bit was set is visible.
+    fn take_pending(&self, held: DoorbellState) -> DoorbellState;
+    /// Replaces the doorbell state `from` with `to` and returns the state found. Release.
+    fn compare_swap_doorbell(&self, from: DoorbellState, to: DoorbellState) -> DoorbellState;
+}
+
+/// Reserves `blocks` blocks; returns the first one and the end.
+///
+/// The caller keeps `blocks` at or below the depth. It waits for [`writable_at`] before it writes.
+#[inline(always)]
+pub fn reserve<Q: SendQueueState>(queue: &Q, blocks: u64) -> (u64, u64) {
+    let first = queue.fetch_add_reserved(blocks);
+    (first, first + blocks)
+}
+
+/// Returns the count of complete blocks from which on a reservation before `end` may be written, in a queue of `depth`
+/// blocks.
+#[inline(always)]
+pub const fn writable_at(end: u64, depth: u64) -> u64 {
+    end - depth
+}
+
+/// Returns the 64-bit count of complete blocks after a CQE, or `None` if the CQE is an old one.
+///
+/// `end16` is the low half of the index one past the last block that the CQE completes. `done` is the count before it. An old
+/// CQE lies at or behind `done`, by less than a lap. A new one lies ahead of it, by at most `depth`, a power of two of at
+/// most [`MAX_DEPTH`].
+#[inline(always)]
+pub fn completed(done: u64, end16: u16, depth: u64) -> Option<u64> {
+    let ahead = end16.wrapping_sub(done as u16) as u64;
+    if ahead != 0 && ahead <= depth { Some(done + ahead) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::completed;
+
+    #[test]
+    fn completion_arithmetic_holds_across_the_16_bit_wrap() {
+        for depth in [2u64, 8, 1024, 1 << 14] {
+            for done in [0u64, 1, 0xfffe, 0xffff, 0x1_0000, 0x1_2345, 0xffff_ffff, 0x7_0000_0001] {
+                for ahead in [1, 2, depth / 2, depth - 1, depth] {
+                    let ahead = ahead.max(1);
+                    assert_eq!(completed(done, (done + ahead) as u16, depth), Some(done + ahead));
+                }
+                for behind in 0..depth.min(done + 1) {
+                    assert_eq!(completed(done, (done - behind) as u16, depth), None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! One connected send queue in memory: writing WQEs, and ringing the doorbell.
+#![allow(
+    unsafe_code,
+    reason = "writes WQEs, the doorbell record and the doorbell register at addresses from the host"
+)]
+
+use rushmem_mlx5::doorbell::{Doorbell, record_word};
+use rushmem_mlx5::{Flags, Wqe, Wqebb};
+
+use crate::abi::{DevAddr, qp_flags};
+use crate::arch::{self, Gpu, Scope, Sys, SysWord};
+
+/// The part of a [`Connection`](crate::abi::Connection) that posting needs, with the depth of the queue.
+///
+/// A thread makes one only after it has seen the connection established.
+#[derive(Clone, Copy)]
+pub(crate) struct SendQueueView {
+    sq: DevAddr,
+    dbr: DevAddr,
+    uar: DevAddr,
+    pub(super) qpn: u32,
+    flags: u32,
+    pub(super) depth: u64,
+}
+
+impl SendQueueView {
+    /// Returns the view of the connection whose first 32 bytes are `head` and `tail`.
+    #[inline(always)]
+    pub(super) fn new([a, b, c, d]: [u32; 4], [e, f, qpn, flags]: [u32; 4], depth: u64) -> Self {
+        let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
+        Self { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags, depth }
+    }
+
+    /// Writes one WQE at block `index` of a reservation; returns the block after it.
+    #[inline(always)]
+    pub(crate) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        let entry = wqe.emit(index as u16, self.qpn, flags);
+        let [head, tail] = entry.blocks;
+        self.write_block(index, head);
+        if entry.n_blocks() == 1 {
+            return index + 1;
+        }
+        self.write_block(index + 1, tail);
+        index + 2
+    }
+
+    #[inline(always)]
+    fn write_block(self, index: u64, block: Wqebb) {
+        let slot = self.sq.add((index & (self.depth - 1)) * 64).ptr::<[u32; 4]>();
+        let [a, b, c, d] = block.0;
+        // SAFETY: this thread has reserved the slot, and the WQE that was in it is complete.
+        unsafe {
+            arch::store16(slot, a.0);
+            arch::store16(slot.add(1), b.0);
+            arch::store16(slot.add(2), c.0);
+            arch::store16(slot.add(3), d.0);
+        }
+    }
+
+    /// Returns whether queue and doorbell record lie in this GPU's memory. Then a fence at GPU scope suffices before a
+    /// doorbell; it does not wait for stores to host memory. `Ctx::qp` orders stores to other memory.
+    #[inline(always)]
+    fn is_on_gpu(self) -> bool {
+        self.flags & qp_flags::ON_GPU != 0
+    }
+
+    /// Returns whether this is the common fast configuration: the queue lies in GPU memory, and the NIC needs the doorbell
+    /// record before the doorbell.
+    #[inline(always)]
+    pub(super) fn is_plain(self) -> bool {
+        self.flags & (qp_flags::ON_GPU | qp_flags::LATE_RECORD) == qp_flags::ON_GPU
+    }
+
+    /// Rings the doorbell for all blocks before `end`, which other threads may have written.
+    #[inline(always)]
+    pub(super) fn ring_doorbell(self, end: u64) {
+        if self.is_on_gpu() {
+            self.ring(end, Gpu::fence, Gpu::release)
+        } else {
+            self.ring(end, Sys::fence, Sys::release)
+        }
+    }
+
+    /// Rings the doorbell for all blocks before `end`, which this thread, or lanes synchronised with it, have written.
+    ///
+    /// A release suffices, and unlike a fence it does not empty the L1 cache. An acquire would matter for loads only, and
+    /// none follow. The stores below still come after those of the earlier doorbell holder. That thread released the doorbell
+    /// word before this thread read it, and these stores depend on that value and follow the release.
+    #[inline(always)]
+    pub(super) fn ring_own_doorbell(self, end: u64) {
+        if self.is_on_gpu() {
+            self.ring(end, Gpu::release, Gpu::release)
+        } else {
+            self.ring(end, Sys::release, Sys::release)
+        }
+    }
+
+    /// Stores the doorbell record and then the doorbell register: `fence` precedes both, `between` separates them.
+    ///
+    /// WQEs, record and register become visible in this order, to the NIC and to every other observer. Both stores are strong
+    /// at system scope, and each follows a release at the scope that reaches queue and record. The second release is needed
+    /// wherever the two lie: a GPU's stores to different memories travel on different paths, even if PCIe keeps their order.
+    /// It usually waits for one store to GPU memory. A NIC with [`qp_flags::LATE_RECORD`] accepts a record that arrives after
+    /// the doorbell, so the second release is left out.
+    ///
+    /// The callers choose the fences with one branch around all of this. With a condition at each fence, ptxas would
+    /// predicate them, and a fence costs 60 cycles even where its predicate is false.
+    #[inline(always)]
+    fn ring(self, end: u64, fence: impl FnOnce(), between: impl FnOnce()) {
+        fence();
+        // SAFETY: the host mapped both, and one thread at a time writes them.
+        unsafe {
+            <u32 as SysWord>::store_relaxed(self.dbr.ptr(), record_word(end as u16));
+            if self.flags & qp_flags::LATE_RECORD == 0 {
+                between();
+            }
+            arch::store_mmio(self.uar.ptr(), Doorbell::producer(self.qpn, end as u16).raw());
+        }
+    }
+}
