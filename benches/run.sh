@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Rushmem beside NVSHMEM and DOCA GPUNetIO, and beside what a GPU does without any library: measures, verifies, and prints the
-# tables with ratios and marks.
+# tables with ratios and targets.
 #
 #     benches/run.sh [--out DIR]    builds and runs here
 #     benches/run.sh --pack DIR     builds here, and puts all that a machine without cargo needs into DIR;
@@ -45,7 +45,7 @@ if [[ -n $pack ]]; then
     done
     cp "$here"/nvshmem/perf.cu "$here"/nvshmem/kernels.cuh "$pack/nvshmem/"
     cp "$here"/bounds/bounds.cu "$pack/bounds/"
-    cp "$here"/marks*.json "$here/run.sh" "$pack/"
+    cp "$here"/targets*.json "$here/run.sh" "$pack/"
     du -sh "$pack"
     exit
 fi
@@ -134,7 +134,7 @@ else
     else
         for pes in "${plans[@]}"; do
             if step "NVSHMEM, $pes PEs" 150 "$out/nvshmem-perf" "$out/plan-$pes" "$out/nvshmem-$pes.json"; then
-                beside+=(--beside "$out/nvshmem-$pes.json")
+                beside+=(--compare "$out/nvshmem-$pes.json")
             else
                 failed=1
             fi
@@ -168,7 +168,7 @@ elif ! step 'GPUNetIO: build' 60 "${poster[@]}" --headers "$headers" --compile "
 elif ((gpus == 0)); then
     printf 'GPUNetIO: built, but there is no GPU\n'
 elif step 'GPUNetIO' 60 "${poster[@]}" --ptx "$out/gpunetio.ptx" --theirs "$out/gpunetio.json"; then
-    beside_posting=(--beside "$out/gpunetio.json")
+    beside_posting=(--compare "$out/gpunetio.json")
 else
     failed=1
 fi
@@ -185,14 +185,14 @@ elif ! step 'bounds' 60 "$out/bounds"; then
 fi
 
 printf '\n== results (in %s)\n\n' "$out"
-marks=()
-((${#beside[@]} == 0)) || marks=(--marks "$here/marks.json")
-"$bin/rushmem" perf "${ours[@]}" "${beside[@]}" "${marks[@]}" --json "$out/rushmem.json" --plot "$out/perf.svg"
+targets=()
+((${#beside[@]} == 0)) || targets=(--targets "$here/targets.json")
+"$bin/rushmem" perf "${ours[@]}" "${beside[@]}" "${targets[@]}" --json "$out/rushmem.json" --plot "$out/perf.svg"
 if ((${#posting[@]} > 0)); then
     printf '\n== posting into queues in GPU memory that nobody executes\n\n'
-    marks=()
-    ((${#beside_posting[@]} == 0)) || marks=(--marks "$here/marks-posting.json")
-    "$bin/rushmem" perf "${posting[@]}" "${beside_posting[@]}" "${marks[@]}"
+    targets=()
+    ((${#beside_posting[@]} == 0)) || targets=(--targets "$here/targets-posting.json")
+    "$bin/rushmem" perf "${posting[@]}" "${beside_posting[@]}" "${targets[@]}"
 fi
 printf '\n%d s in all\n' "$SECONDS"
 exit "$failed"

@@ -1,5 +1,5 @@
 // The rows of `rushmem perf --list`, measured with NVSHMEM: PEs are processes with a GPU each. PE 0 writes the results
-// in the form that `rushmem perf --beside` reads.
+// in the form that `rushmem perf --compare` reads.
 //
 //     perf PLAN RESULTS.json
 //

@@ -1,4 +1,4 @@
-//! Makes the PTX of the benchmarks' kernels, or takes the committed one if it was made from the same source.
+//! Builds the PTX of the benchmark kernels, or uses the committed PTX if it comes from the same source.
 
 fn main() {
     rushmem_ptx::Builder::new("../../benches/kernels")

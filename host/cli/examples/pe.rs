@@ -1,6 +1,6 @@
-//! A PE that does nothing but meet the others, well or badly: what the launcher's tests run.
+//! A test program for the launcher: its PEs join the job, call one collective and leave. One PE can misbehave.
 //!
-//! `pe WHAT [PE]`: the given PE (1 if none is) does WHAT, the others wait for it.
+//! `pe ACTION [PE]`: the given PE (default 1) performs ACTION, and the others wait for it.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -11,9 +11,9 @@ use rushmem::config::Config;
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
-    let what = args.next().unwrap_or_else(|| "meet".into());
-    let who = args.next().and_then(|pe| pe.parse().ok()).unwrap_or(1);
-    match start(&what, who) {
+    let action = args.next().unwrap_or_else(|| "join".into());
+    let actor = args.next().and_then(|pe| pe.parse().ok()).unwrap_or(1);
+    match start(&action, actor) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
@@ -22,26 +22,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(what: &str, who: u32) -> Result<ExitCode, Box<dyn Error>> {
+fn start(action: &str, actor: u32) -> Result<ExitCode, Box<dyn Error>> {
     let config = Config::load()?;
-    let special = config.pe == Some(who);
-    if special && what == "absent" {
+    let special = config.pe == Some(actor);
+    if special && action == "absent" {
         std::thread::sleep(Duration::from_secs(60));
     }
-    if special && what == "early" {
+    if special && action == "early" {
         return Ok(ExitCode::from(7));
     }
-    let build = if special && what == "build" { "new" } else { "old" };
+    let build = if special && action == "build" { "new" } else { "old" };
     let found = bootstrap::from_env(&config, build.into())?;
     if let Some(warning) = found.warning {
         eprintln!("{warning}");
     }
     match found.job {
-        Job::Process(pe) => act(&pe, what, special),
+        Job::Process(pe) => act(&pe, action, special),
         Job::Threads(pes) => {
             let threads = pes.into_iter().map(|pe| {
-                let what = what.to_string();
-                std::thread::spawn(move || act(&pe, &what, pe.pe() == who).map_err(|error| error.to_string()))
+                let action = action.to_string();
+                std::thread::spawn(move || {
+                    act(&pe, &action, pe.pe() == actor).map_err(|error| error.to_string())
+                })
             });
             let mut code = ExitCode::SUCCESS;
             for thread in threads.collect::<Vec<_>>() {
@@ -52,19 +54,19 @@ fn start(what: &str, who: u32) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-fn act(pe: &dyn Bootstrap, what: &str, special: bool) -> Result<ExitCode, Box<dyn Error>> {
-    let (tell, heard) = std::sync::mpsc::channel();
+fn act(pe: &dyn Bootstrap, action: &str, special: bool) -> Result<ExitCode, Box<dyn Error>> {
+    let (sender, lost_peers) = std::sync::mpsc::channel();
     pe.on_peer_lost(Box::new(move |lost| {
-        println!("heard: {lost}");
-        // Once this PE is done, it needs no news.
-        let _ = tell.send(());
+        println!("notified: {lost}");
+        // Sending fails only after this PE is done.
+        let _ = sender.send(());
     }))?;
     let all = pe.allgather("numbers", format!("{}", pe.pe()).as_bytes())?;
     let all: Vec<_> = all.iter().map(|number| String::from_utf8_lossy(number)).collect();
     println!("PE {} of {}, with {}", pe.pe(), pe.n_pes(), all.join(" "));
     println!("ready {}", std::process::id());
     if special {
-        match what {
+        match action {
             "exit" => {
                 eprintln!("something went wrong");
                 return Ok(ExitCode::from(3));
@@ -80,7 +82,7 @@ fn act(pe: &dyn Bootstrap, what: &str, special: bool) -> Result<ExitCode, Box<dy
         }
     }
     if let Err(error) = pe.barrier("end") {
-        heard.recv_timeout(Duration::from_secs(5))?;
+        lost_peers.recv_timeout(Duration::from_secs(5))?;
         return Err(error.into());
     }
     pe.finish()?;

@@ -12,17 +12,17 @@ use serde_json::json;
 use crate::error::Error;
 use crate::print;
 
-/// Look for what keeps this machine from running jobs, or slows them down, and tell what to do
+/// Check whether this machine can run jobs at full speed, and print remedies
 ///
-/// Looks at GPUs, NICs, what lies between them and the system, and then runs a job of two PEs through the NIC and one of direct
-/// peers, and compares every byte. Changes nothing, and needs no privileges. Exit code 3 if something is blocked.
+/// Checks GPUs, NICs, the PCIe paths between them and the system. Then runs two jobs of two PEs, one through the NIC and one
+/// over P2P, and compares every byte. Changes nothing and needs no privileges. Exit code 3 if a check fails.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only look; run no job
+    /// Check the machine only; run no jobs
     #[arg(long)]
     no_probe: bool,
 
-    /// Look at all nodes of a job, and let each PE put to each other: rushmem run -n 8 rushmem doctor --job
+    /// Check all nodes of a job, and put from each PE to each other PE: rushmem run -n 8 rushmem doctor --job
     #[arg(long, conflicts_with_all = ["no_probe", "save", "saved"])]
     job: bool,
 
@@ -30,18 +30,18 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Write all that was seen into a file, to be looked at elsewhere
+    /// Write everything that was read to a file, to be checked on another machine
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// Look at a machine of which somebody saved this file
+    /// Check the machine that a file of --save describes
     #[arg(long, value_name = "FILE", conflicts_with = "save")]
     saved: Option<PathBuf>,
 }
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
     if !args.job && !is_first_here(config) {
-        // The first one tells.
+        // The first PE of the node reports.
         return Ok(ExitCode::SUCCESS);
     }
     let host = match &args.saved {
@@ -54,7 +54,7 @@ pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
         (false, false) => [examine(&host, config), probe(&host, config)].concat(),
     };
     if checks.is_empty() {
-        // PE 0 tells.
+        // PE 0 reports.
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(file) = &args.save {
@@ -65,10 +65,10 @@ pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
 }
 
 fn open(file: &Path) -> Result<Host, Error> {
-    let wrong = |why: String| Error::Environment(format!("{}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let invalid = |why: String| Error::Environment(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| invalid(error.to_string()))?;
     let saved = serde_json::from_str(&text)
-        .map_err(|error| wrong(format!("not written by `rushmem doctor --save`: {error}")))?;
+        .map_err(|error| invalid(format!("not written by `rushmem doctor --save`: {error}")))?;
     Ok(Host::of(saved))
 }
 
@@ -79,7 +79,7 @@ fn save(host: &Host, file: &Path) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
 }
 
-/// The first that failed: what is found later may follow from it.
+/// Returns the first check that failed. Later failures may follow from it.
 fn blocked(checks: &[Check]) -> Option<&Check> {
     checks.iter().find(|check| check.verdict == Verdict::Blocks)
 }
@@ -104,7 +104,7 @@ fn as_json(checks: &[Check]) -> String {
     format!("{all:#}\n")
 }
 
-/// A line for each check, and below those that are not good what to do; the worst again at the end.
+/// Formats one line per check, with reason and remedy below each problem, and a summary at the end.
 fn as_text(checks: &[Check]) -> String {
     let mut text = format!("rushmem {} doctor\n", env!("CARGO_PKG_VERSION"));
     let mut section = "";
@@ -116,8 +116,8 @@ fn as_text(checks: &[Check]) -> String {
         }
         let of = if check.of.is_empty() { String::new() } else { format!("{}: ", check.of) };
         let about = format!("{of}{}", check.kind.about);
-        let found = match before(checks, i) {
-            Some(cause) => format!("as {}", cause.kind.id),
+        let found = match cause(checks, i) {
+            Some(cause) => format!("see {}", cause.kind.id),
             None => check.found.clone(),
         };
         let _ = writeln!(text, "  {:<6} {:<3} {about}: {found}", mark(check.verdict), check.kind.id);
@@ -131,23 +131,23 @@ fn as_text(checks: &[Check]) -> String {
     text + &summary(checks)
 }
 
-/// An earlier check that failed for the same reason.
-fn before(checks: &[Check], i: usize) -> Option<&Check> {
+/// Returns an earlier check that failed for the same reason.
+fn cause(checks: &[Check], i: usize) -> Option<&Check> {
     let is_same = |cause: &&Check| cause.verdict == Verdict::Blocks && cause.found == checks[i].found;
     checks[..i].iter().find(is_same).filter(|_| checks[i].verdict == Verdict::Blocks)
 }
 
 fn summary(checks: &[Check]) -> String {
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
-    let said: Vec<_> = [Verdict::Blocks, Verdict::Risk, Verdict::Lesser, Verdict::Slow, Verdict::Unknown]
+    let counts: Vec<_> = [Verdict::Blocks, Verdict::Risk, Verdict::Lesser, Verdict::Slow, Verdict::Unknown]
         .into_iter()
         .filter(|&verdict| count(verdict) > 0)
         .map(|verdict| format!("{} {}", count(verdict), mark(verdict)))
         .collect();
-    let first = blocked(checks).map_or(String::new(), |check| format!("; begin with {}", check.kind.id));
-    match said.is_empty() {
-        true => "\nNothing is wrong.\n".into(),
-        false => format!("\n{}{first}\n", said.join(", ")),
+    let first = blocked(checks).map_or(String::new(), |check| format!("; start with {}", check.kind.id));
+    match counts.is_empty() {
+        true => "\nNo problems found.\n".into(),
+        false => format!("\n{}{first}\n", counts.join(", ")),
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_come_first_and_are_not_repeated() {
+    fn repeated_failures_refer_to_the_first() {
         let checks = [
             check(&PORT, Verdict::Blocks, "down"),
             check(&PORT, Verdict::Slow, "down"),
@@ -205,15 +205,15 @@ NICs
              -> be patient
 
 Probes
-  FAIL   P3  mlx5_0: a job through the NIC: as N4
+  FAIL   P3  mlx5_0: a job through the NIC: see N4
              It proves.
   FAIL   P3  mlx5_0: a job through the NIC: late
              It proves.
 
-3 FAIL, 1 slow; begin with N4
+3 FAIL, 1 slow; start with N4
 ";
         let text = as_text(&checks);
         assert_eq!(text.split_once('\n').unwrap().1, wanted);
-        assert!(as_text(&[check(&PORT, Verdict::Good, "up")]).ends_with("Nothing is wrong.\n"));
+        assert!(as_text(&[check(&PORT, Verdict::Good, "up")]).ends_with("No problems found.\n"));
     }
 }

@@ -1,32 +1,32 @@
-//! What ends the command early, and with which exit code.
+//! Errors that end the command, with their exit codes.
 
 use rushmem::{bootstrap, config};
 
-/// An error of the command itself; what the programs that it runs do is no error here.
+/// An error of the command itself. A failing program that the command runs is not an error here.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The command line makes no sense.
+    /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
-    /// A setting is wrong.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// This machine lacks something.
+    /// A requirement is missing on this machine.
     #[error("{0}")]
     Environment(String),
     /// The job's server or its connection failed.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
-    /// A job of the command's own failed.
+    /// A job that the command itself started failed.
     #[error(transparent)]
     Job(#[from] rushmem::Error),
-    /// A promise of our own code was broken.
+    /// A defect of this program.
     #[error("internal error: {0}; please report it")]
     Internal(String),
 }
 
 impl Error {
-    /// The exit code: 2 usage and configuration, 3 environment, 4 internal.
+    /// Returns the exit code: 2 for usage and configuration, 3 for the environment, 4 for internal errors.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Error::Usage(_)

@@ -7,13 +7,13 @@ use rushmem::doctor::explain;
 use crate::error::Error;
 use crate::print;
 
-/// Tell what a number or a name in an error message means
+/// Explain a number or name from an error message
 ///
-/// A syndrome as in `0x15`, a status of libibverbs, of this library or of a kernel's call by its number or name, or a check of
-/// `rushmem doctor`. A number that stands for several things has a line for each.
+/// Accepts a syndrome such as `0x15`, the number or name of a status (libibverbs, this library or a kernel's call), or a check
+/// of `rushmem doctor`. Prints one line for each meaning.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to explain, such as 0x15, 12, IBV_WC_RETRY_EXC_ERR, peer_lost, WaitTimeout or N4
+    /// Number or name, such as 0x15, 12, IBV_WC_RETRY_EXC_ERR, peer_lost, WaitTimeout or N4
     #[arg(value_name = "WORD")]
     word: String,
 }
@@ -23,7 +23,7 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     if lines.is_empty() {
         let word = &args.word;
         return Err(Error::Usage(format!(
-            "no error, syndrome or check is called {word}; docs/errors.md lists all"
+            "no error, syndrome or check has the number or name `{word}`; docs/errors.md lists all"
         )));
     }
     print(&(lines.join("\n") + "\n"))?;

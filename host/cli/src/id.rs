@@ -7,20 +7,21 @@ use rushmem::bootstrap::UniqueId;
 
 use crate::error::Error;
 
-/// Make the unique id of a job whose PEs are started by hand
+/// Print a new unique id for a job that is started by hand
 ///
-/// Start each PE with the id in RUSHMEM_ID, its number in RUSHMEM_PE and the count in RUSHMEM_N_PES; it is for one run
-/// of the job. The id holds the job's secret: whoever has it can join.
+/// Start each PE with the id in RUSHMEM_ID, its number in RUSHMEM_PE and the number of PEs in RUSHMEM_N_PES. An id is valid for
+/// one run of the job. Keep it secret: every process that has the id can join the job.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Address on which PE 0 will listen, for PEs on several machines; by default a free port for this machine only
+    /// Address on which PE 0 listens, for PEs on several machines [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "HOST:PORT")]
     at: Option<String>,
 }
 
 pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     let addr = match &args.at {
-        None => free_port().map_err(|error| Error::Environment(format!("there is no free port: {error}")))?,
+        None => free_port()
+            .map_err(|error| Error::Environment(format!("cannot find a free port on 127.0.0.1: {error}")))?,
         Some(at) => {
             let bad = |why: String| {
                 Error::Usage(format!(
@@ -35,7 +36,7 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One that is free now.
+/// Returns an address with a port that is free now.
 fn free_port() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::error::Error;
 use crate::print;
 
-/// Print what was found on this machine, what a job would use and why, and every setting
+/// Print the devices of this machine, the choices that a job would make and why, and every setting
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON

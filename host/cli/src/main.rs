@@ -17,11 +17,11 @@ use rushmem::config::Config;
 
 use self::error::Error;
 
-/// GPU-initiated networking: start jobs, and see what they would use
+/// GPU-initiated networking: start jobs, measure them and check machines
 ///
-/// Settings come from a file named by RUSHMEM_CONFIG, and from RUSHMEM_* variables, which override it; `rushmem info`
-/// lists them. Exit codes: that of the program that was run, or 2 for wrong usage or configuration, 3 for something
-/// missing on this machine, 4 for an internal error.
+/// Settings come from the file that RUSHMEM_CONFIG names and from RUSHMEM_* variables. Variables take precedence. `rushmem info`
+/// lists all settings. The exit code is 2 for invalid usage or configuration, 3 if this machine lacks something, and 4 for
+/// an internal error. Otherwise it is the exit code of the program that was run.
 #[derive(Parser)]
 #[command(name = "rushmem", version)]
 struct Cli {
@@ -63,7 +63,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
     }
 }
 
-/// Writes to standard output. A reader who has seen enough is no error.
+/// Writes to standard output. A closed pipe is not an error.
 fn print(text: &str) -> Result<(), Error> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

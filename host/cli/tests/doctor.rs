@@ -9,12 +9,12 @@ use serde_json::Value;
 
 const RUSHMEM: &str = env!("CARGO_BIN_EXE_rushmem");
 
-/// The command, with native kernels.
+/// Runs the command with native kernels.
 fn rushmem(args: &[&str]) -> Output {
     with(&[], args)
 }
 
-/// The same with these settings.
+/// Runs the command with native kernels and these settings.
 fn with(settings: &[(&str, &str)], args: &[&str]) -> Output {
     let settings = settings.iter().copied();
     common::rushmem().env("RUSHMEM_DEVICE", "native").envs(settings).args(args).output().unwrap()
@@ -47,7 +47,7 @@ fn this_machine_runs_jobs() {
 }
 
 #[test]
-fn the_pes_of_a_node_tell_once() {
+fn one_pe_of_a_node_reports() {
     let output = rushmem(&["run", "-n", "3", RUSHMEM, "doctor", "--no-probe"]);
     assert!(output.status.success(), "{}", err(&output));
     assert_eq!(out(&output).matches("doctor\n").count(), 1, "{}", out(&output));
@@ -59,17 +59,17 @@ fn the_pes_of_a_node_tell_once() {
 }
 
 #[test]
-fn what_is_blocked_is_said_in_the_exit_code() {
+fn a_failed_check_sets_the_exit_code() {
     let output = with(&[("RUSHMEM_HEAP_BYTES", "900000GiB")], &["doctor", "--no-probe"]);
     assert_eq!(output.status.code(), Some(3), "{}", out(&output));
     let told = out(&output);
     assert!(told.contains("FAIL   H2  host memory: "), "{told}");
     assert!(told.contains("-> set a smaller RUSHMEM_HEAP_BYTES"), "{told}");
-    assert!(told.trim_end().ends_with("1 FAIL; begin with H2"), "{told}");
+    assert!(told.trim_end().ends_with("1 FAIL; start with H2"), "{told}");
 }
 
 #[test]
-fn a_saved_machine_is_looked_at_elsewhere() {
+fn checks_a_saved_machine() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("machine.json");
     let file = file.to_str().unwrap();
@@ -86,11 +86,11 @@ fn a_saved_machine_is_looked_at_elsewhere() {
 }
 
 #[test]
-fn a_job_is_looked_at_by_all_of_its_pes() {
+fn checks_all_pes_of_a_job() {
     let output = rushmem(&["run", "-n", "3", RUSHMEM, "doctor", "--job"]);
     assert!(output.status.success(), "{}{}", out(&output), err(&output));
     let lines: BTreeSet<_> = out(&output).lines().collect();
-    assert!(lines.iter().all(|line| line.starts_with("[0]")), "only PE 0 tells: {}", out(&output));
+    assert!(lines.iter().all(|line| line.starts_with("[0]")), "only PE 0 reports: {}", out(&output));
     let told = out(&output);
     assert!(told.contains("note   J1  PEs: 3 on "), "{told}");
     assert!(told.contains("ok     J2  Linux: on all PEs: "), "{told}");
@@ -101,8 +101,8 @@ fn a_job_is_looked_at_by_all_of_its_pes() {
 }
 
 #[test]
-fn a_job_that_does_not_come_about_is_told_of() {
-    // PEs with different queues are refused when they meet.
+fn reports_a_job_that_cannot_start() {
+    // PEs with different queue depths are refused when they join.
     let script = format!("RUSHMEM_SQ_DEPTH=$((64 << RUSHMEM_PE)) exec {RUSHMEM} doctor --job");
     let output = rushmem(&["run", "-n", "2", "sh", "-c", &script]);
     assert!(!output.status.success());
@@ -115,7 +115,7 @@ fn a_job_that_does_not_come_about_is_told_of() {
 }
 
 #[test]
-fn words_of_errors_are_explained() {
+fn explains_numbers_of_errors() {
     let output = rushmem(&["explain", "0x13"]);
     assert!(output.status.success());
     assert!(

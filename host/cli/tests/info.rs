@@ -10,7 +10,7 @@ fn info(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn settings_with_their_sources() {
+fn prints_settings_with_their_sources() {
     let (code, text) = info(&[], &[("RUSHMEM_SQ_DEPTH", "64")]);
     assert_eq!(code, Some(0));
     let row = text.lines().find(|line| line.contains("RUSHMEM_SQ_DEPTH")).unwrap();
@@ -20,7 +20,7 @@ fn settings_with_their_sources() {
 }
 
 #[test]
-fn json_for_programs() {
+fn prints_json() {
     let token = "5a".repeat(32);
     let (code, text) = info(&["--json"], &[("RUSHMEM_TOKEN", &token)]);
     assert_eq!(code, Some(0));
@@ -43,7 +43,7 @@ fn a_wrong_setting_is_a_usage_error() {
 }
 
 #[test]
-fn the_paths_of_a_job_and_why() {
+fn prints_the_path_to_each_pe_with_the_reason() {
     let path = |variables: &[(&str, &str)]| {
         let variables = [&[("RUSHMEM_PES", "3"), ("RUSHMEM_DEVICE", "native")], variables].concat();
         let (code, text) = info(&[], &variables);
@@ -59,7 +59,7 @@ fn the_paths_of_a_job_and_why() {
 }
 
 #[test]
-fn how_pes_would_meet_is_told_with_the_reason() {
+fn prints_the_kind_of_pes_with_the_reason() {
     let row = |variables: &[(&str, &str)]| {
         let (code, text) = info(&[], variables);
         assert_eq!(code, Some(0), "{text}");

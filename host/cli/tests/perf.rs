@@ -1,4 +1,4 @@
-//! `rushmem perf`, natively and with little work: what it prints and writes, never how fast it was.
+//! Output and files of `rushmem perf`, with native kernels and little work. No test checks a speed.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn ok(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The error of a command that makes no sense.
+/// Returns the error text of a usage error.
 fn refused(output: Output) -> String {
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stderr).unwrap()
@@ -35,7 +35,7 @@ fn rows(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn every_row_of_the_list_is_measured_and_written() {
+fn measures_and_writes_every_row_of_the_list() {
     let folder = tempfile::tempdir().unwrap();
     let (json, svg) = (folder.path().join("out.json"), folder.path().join("out.svg"));
     let args = ["--sizes", "8,4K", "--json", json.to_str().unwrap(), "--plot", svg.to_str().unwrap()];
@@ -60,7 +60,7 @@ fn every_row_of_the_list_is_measured_and_written() {
         assert!(0.0 <= low && low <= value && value <= high && high.is_finite(), "{row}");
     }
 
-    // A picture with a panel for put, get and put_signal, whose tags close.
+    // The plot has a panel for put, get and put_signal, and closes all tags.
     let svg = fs::read_to_string(svg).unwrap();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     for name in ["svg", "text"] {
@@ -87,7 +87,7 @@ fn pes_may_be_processes() {
 }
 
 #[test]
-fn results_of_another_program_beside_ours() {
+fn compares_results_with_another_program() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -110,35 +110,43 @@ fn results_of_another_program_beside_ours() {
     };
     let ours = file("ours.json", &results("ours", 120.0, 1.0, 10));
     let theirs = file("theirs.json", &results("theirs", 100.0, 2.0, 10));
-    let marks = file(
-        "marks.json",
-        r#"[{"what": "put", "bench": "put_bw", "bytes": 65536, "ratio": 1.1},
-            {"what": "put more", "bench": "put_bw", "ratio": 1.3},
-            {"what": "sync", "bench": "sync_all", "pes": 2, "ratio": 0.6},
-            {"what": "sync of four", "bench": "sync_all", "pes": 4, "ratio": 0.6}]"#,
+    let targets = file(
+        "targets.json",
+        r#"[{"name": "put", "bench": "put_bw", "bytes": 65536, "ratio": 1.1},
+            {"name": "put more", "bench": "put_bw", "ratio": 1.3},
+            {"name": "sync", "bench": "sync_all", "pes": 2, "ratio": 0.6},
+            {"name": "sync of four", "bench": "sync_all", "pes": 4, "ratio": 0.6}]"#,
     );
     let svg = folder.path().join("both.svg");
-    let text =
-        ok(perf(&["--from", &ours, "--beside", &theirs, "--marks", &marks, "--plot", svg.to_str().unwrap()]));
-    assert!(text.contains("beside theirs on native paper") && text.contains("1.20"), "{text}");
-    let verdict = |mark: &str| {
-        let line = text.lines().find(|line| line.starts_with(&format!("{mark}  "))).unwrap();
+    let text = ok(perf(&[
+        "--from",
+        &ours,
+        "--compare",
+        &theirs,
+        "--targets",
+        &targets,
+        "--plot",
+        svg.to_str().unwrap(),
+    ]));
+    assert!(text.contains("compared with theirs on native paper") && text.contains("1.20"), "{text}");
+    let verdict = |target: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{target}  "))).unwrap();
         line.rsplit("  ").next().unwrap().rsplit(' ').next().unwrap().to_owned()
     };
     assert_eq!(
         ["put", "put more", "sync", "sync of four"].map(verdict),
         ["met", "MISSED", "met", "measured"]
     );
-    assert!(text.contains("marks: 2 met, 1 missed, 1 not measured"), "{text}");
+    assert!(text.contains("targets: 2 met, 1 missed, 1 not measured"), "{text}");
     assert_eq!(fs::read_to_string(svg).unwrap().matches("<polyline ").count(), 2);
 
     let other_work = file("other.json", &results("theirs", 100.0, 2.0, 11));
-    let why = refused(perf(&["--from", &ours, "--beside", &other_work]));
-    assert!(why.contains("must do the same"), "{why}");
+    let why = refused(perf(&["--from", &ours, "--compare", &other_work]));
+    assert!(why.contains("must do the same work"), "{why}");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn rejects_invalid_command_lines() {
     for (args, why) in [
         (&["putt_bw"][..], "no benchmark begins with `putt_bw`"),
         (&["--sizes", "7"], "a multiple of 8 bytes"),
@@ -146,7 +154,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--pes", "1"], "2.."),
         (&["--blocks", "0"], "1..=1024"),
         (&["--from", "absent.json"], "absent.json"),
-        (&["--marks", "absent.json"], "--beside"),
+        (&["--targets", "absent.json"], "--compare"),
         (&["put_bw", "--max-bytes", "8", "--blocks", "4"], "nothing is left"),
         (&["--frobnicate"], "--frobnicate"),
     ] {

@@ -13,18 +13,17 @@ use std::time::{Duration, Instant};
 
 use common::{rushmem, without_settings};
 
-/// Long enough on a busy machine; nothing waits so long unless it fails.
+/// Longest wait on a busy machine. Only failing tests wait this long.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The same, with signals that do what they do by default, whoever has these tests ignore them: a shell cannot trap what was
-/// ignored when it began.
+/// Returns the command with default signal actions. A shell cannot trap a signal that was ignored when the shell started.
 fn with_default_signals() -> Command {
     let mut command = without_settings(Command::new("env"));
     command.args(["--default-signal", env!("CARGO_BIN_EXE_rushmem")]);
     command
 }
 
-/// The example `pe`, which `cargo test` builds beside the launcher.
+/// Returns the path of the example `pe`, which `cargo test` builds.
 fn pe() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_rushmem")).with_file_name("examples").join("pe");
     assert!(path.exists(), "{} is missing: cargo build -p rushmem-cli --examples", path.display());
@@ -57,7 +56,7 @@ fn code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
-/// Whether a process is there and no zombie.
+/// Returns whether a process exists and is not a zombie.
 fn lives(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim().starts_with('Z'))
@@ -79,7 +78,7 @@ fn kill(pid: &str, signal: &str) {
     assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
 }
 
-/// A launcher whose PEs have all written a line with `ready`; and what it wrote until then.
+/// A launcher after all PEs wrote a line with `ready`, and its output until then.
 struct Ready {
     launcher: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -99,7 +98,7 @@ fn start(n: usize, command: &mut Command) -> Ready {
 }
 
 impl Ready {
-    /// The numbers of processes that PEs wrote after `ready`.
+    /// Returns the process ids that PEs wrote after `ready`.
     fn pids(&self) -> Vec<String> {
         self.lines.iter().filter_map(|line| line.split("ready ").nth(1)).map(String::from).collect()
     }
@@ -114,7 +113,7 @@ impl Ready {
 }
 
 #[test]
-fn pes_meet_and_lines_are_labelled() {
+fn pes_join_and_lines_are_labelled() {
     let output = run(&["-n", "4", "pe"]);
     assert_eq!(code(&output), Some(0), "{}", err(&output));
     let mut expected: Vec<_> = (0..4).map(|pe| format!("[{pe}] PE {pe} of 4, with 0 1 2 3")).collect();
@@ -129,7 +128,7 @@ fn pes_meet_and_lines_are_labelled() {
 }
 
 #[test]
-fn streams_stay_apart_and_labels_can_be_left_out() {
+fn streams_stay_separate_and_labels_are_optional() {
     let script = "echo out $RUSHMEM_PE; echo err $RUSHMEM_PE >&2; printf 'no end'";
     let output = sh("2", script);
     assert_eq!(sorted(&out(&output)), ["[0] no end", "[0] out 0", "[1] no end", "[1] out 1"]);
@@ -152,7 +151,7 @@ fn lines_never_mix() {
 }
 
 #[test]
-fn every_pe_is_told_its_place() {
+fn every_pe_gets_its_variables() {
     let script = "echo $RUSHMEM_N_PES $RUSHMEM_LOCAL_PE $RUSHMEM_LOCAL_PES $RUSHMEM_NODE $RUSHMEM_NODES \
                   $RUSHMEM_HEAP_BYTES $RUSHMEM_GPUS";
     let output = run(&["-n", "2", "--gpus", "1,0", "--set", "heap_bytes=1g", "sh", "-c", script]);
@@ -160,11 +159,11 @@ fn every_pe_is_told_its_place() {
 }
 
 #[test]
-fn what_an_outer_launcher_says_is_not_passed_on() {
+fn variables_of_an_outer_launcher_are_removed() {
     let mut command = rushmem();
     command.env("RUSHMEM_ID", "5a".repeat(64)).env("RUSHMEM_PE", "7");
     let refused = command.args(["run", "-n", "1", "true"]).output().unwrap();
-    assert_eq!(code(&refused), Some(2), "that is no id: {}", err(&refused));
+    assert_eq!(code(&refused), Some(2), "the id is invalid: {}", err(&refused));
     let id = out(&rushmem().args(["id", "--at", "127.0.0.1:4711"]).output().unwrap());
     let mut command = rushmem();
     command.env("RUSHMEM_ID", id.trim()).env("RUSHMEM_PE", "1").env("RUSHMEM_N_PES", "2");
@@ -188,21 +187,21 @@ fn only_pe_0_reads_standard_input() {
 }
 
 #[test]
-fn the_first_failure_is_named_and_its_code_returned() {
+fn reports_the_first_failure_and_returns_its_code() {
     let output = run(&["-n", "3", "pe", "exit"]);
     assert_eq!(code(&output), Some(3));
     let text = err(&output);
     assert!(
-        text.contains("rushmem: PE 1 exited with code 3; its last words: something went wrong"),
+        text.contains("rushmem: PE 1 exited with code 3; last line on standard error: something went wrong"),
         "{text}"
     );
     assert!(text.contains("[0] error: PE 1 was lost: exited with code 3"), "{text}");
     assert!(text.contains("[2] error: PE 1 was lost"), "{text}");
-    assert!(out(&output).contains("[0] heard: PE 1 was lost"), "{}", out(&output));
+    assert!(out(&output).contains("[0] notified: PE 1 was lost"), "{}", out(&output));
 }
 
 #[test]
-fn a_killed_pe_is_named_within_a_second() {
+fn reports_a_killed_pe_within_a_second() {
     let begin = Instant::now();
     let output = sh("3", "[ $RUSHMEM_PE = 2 ] && kill -9 $$; exec sleep 60");
     assert_eq!(code(&output), Some(128 + 9));
@@ -225,7 +224,7 @@ fn a_killed_pe_is_named_within_a_second() {
 }
 
 #[test]
-fn pes_that_do_not_listen_are_killed_with_all_they_started() {
+fn pes_that_ignore_sigterm_are_killed_with_their_children() {
     let script = "trap '' TERM; sleep 60 & echo ready $!; echo ready $$; \
                   if [ $RUSHMEM_PE = 0 ]; then exit 4; fi; while :; do sleep 60; done";
     let ready = start(4, rushmem().args(["run", "-n", "2", "sh", "-c", script]));
@@ -233,7 +232,7 @@ fn pes_that_do_not_listen_are_killed_with_all_they_started() {
     let begin = Instant::now();
     let output = ready.end();
     assert_eq!(code(&output), Some(4));
-    assert!(err(&output).contains("PE 1 did not end when asked to (SIGTERM): killed"), "{}", err(&output));
+    assert!(err(&output).contains("PE 1 did not end after SIGTERM; killed"), "{}", err(&output));
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
     for pid in pids {
         assert!(!lives(&pid), "process {pid} was left behind");
@@ -269,7 +268,7 @@ fn signals_are_passed_on_and_the_second_kills() {
 }
 
 #[test]
-fn a_launcher_that_dies_leaves_nobody_behind() {
+fn pes_die_with_their_launcher() {
     let ready = start(3, rushmem().args(["run", "-n", "3", "pe", "hang"]));
     let pids = ready.pids();
     assert!(pids.len() == 3 && pids.iter().all(|pid| lives(pid)));
@@ -279,7 +278,7 @@ fn a_launcher_that_dies_leaves_nobody_behind() {
 }
 
 #[test]
-fn an_abort_ends_the_job_with_the_code_of_who_aborted() {
+fn abort_ends_the_job_with_the_exit_code_of_the_pe() {
     let output = run(&["-n", "3", "pe", "abort"]);
     assert_eq!(code(&output), Some(6));
     assert!(err(&output).contains("rushmem: PE 1 was lost: aborted: out of cheese"), "{}", err(&output));
@@ -294,7 +293,7 @@ fn leaving_without_finish_is_a_failure() {
 }
 
 #[test]
-fn ending_before_joining_ends_the_wait_of_the_others() {
+fn a_pe_that_exits_before_joining_ends_the_others() {
     let begin = Instant::now();
     let output = run(&["-n", "2", "pe", "early"]);
     assert_eq!(code(&output), Some(7));
@@ -307,7 +306,7 @@ fn ending_before_joining_ends_the_wait_of_the_others() {
 }
 
 #[test]
-fn a_pe_that_never_comes_is_named() {
+fn reports_a_pe_that_never_joins() {
     let output = run(&["-n", "3", "--set", "bootstrap_timeout=2s", "pe", "absent"]);
     assert_eq!(code(&output), Some(5));
     let words = "PE 1 of 3 did not arrive at joining the job within";
@@ -315,12 +314,12 @@ fn a_pe_that_never_comes_is_named() {
 }
 
 #[test]
-fn two_builds_and_wrong_tokens_are_refused() {
+fn rejects_two_builds_and_wrong_tokens() {
     let output = run(&["-n", "2", "pe", "build"]);
     assert_eq!(code(&output), Some(5));
     assert!(err(&output).contains("two different builds in one job"), "{}", err(&output));
 
-    let script = "[ $RUSHMEM_PE = 1 ] && export RUSHMEM_TOKEN=$(printf %064d 0); exec \"$0\" meet";
+    let script = "[ $RUSHMEM_PE = 1 ] && export RUSHMEM_TOKEN=$(printf %064d 0); exec \"$0\" join";
     let output = run(&["-n", "2", "sh", "-c", script, pe().to_str().unwrap()]);
     assert_eq!(code(&output), Some(5));
     assert!(err(&output).contains("[1] error: the job's launcher at 127.0.0.1:"), "{}", err(&output));
@@ -337,7 +336,7 @@ fn threads_are_one_process() {
 }
 
 #[test]
-fn a_job_that_takes_too_long_is_ended() {
+fn timeout_ends_the_job() {
     let begin = Instant::now();
     let output = run(&["-n", "2", "--timeout", "200ms", "sleep", "60"]);
     assert_eq!(code(&output), Some(124));
@@ -346,7 +345,7 @@ fn a_job_that_takes_too_long_is_ended() {
 }
 
 #[test]
-fn a_reader_that_goes_ends_the_job() {
+fn closed_output_ends_the_job() {
     let mut launcher = rushmem()
         .args(["run", "-n", "2", "yes"])
         .stdout(Stdio::piped())
@@ -359,7 +358,7 @@ fn a_reader_that_goes_ends_the_job() {
     assert_eq!(launcher.wait().unwrap().code(), Some(128 + 13));
 }
 
-/// Both ends of a new terminal: ours, and the one for a program.
+/// Returns both ends of a new terminal: the controlling end, and the end for a program.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let null = std::ptr::null_mut();
@@ -389,7 +388,7 @@ fn pe_0_draws_its_progress_bar_on_a_terminal() {
 }
 
 #[test]
-fn what_cannot_be_run_is_a_usage_error() {
+fn unusable_programs_are_usage_errors() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tool");
     fs::write(&file, "#!/bin/sh\n").unwrap();
@@ -405,7 +404,7 @@ fn what_cannot_be_run_is_a_usage_error() {
         assert_eq!(code(&output), Some(2), "{args:?}: {}", err(&output));
         assert!(err(&output).contains(words), "{args:?}: {}", err(&output));
     }
-    // Executable, but no program.
+    // Executable, but with a missing interpreter.
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(file, "#!/no/such/interpreter\n").unwrap();
     let output = run(&["-n", "2", file]);
@@ -425,9 +424,9 @@ fn unknown_variables_are_errors_before_anything_starts() {
     assert!(err(&output).contains("--threads"), "{}", err(&output));
 }
 
-/// The launchers of a job of several nodes, all on this machine.
+/// Runs the launchers of a job of several nodes, all on this machine.
 fn nodes(n: &str, nodes: u32, rest: &[&str]) -> Vec<Output> {
-    // Nobody else on this machine uses such an address, so that no port needs to be looked for.
+    // No other program uses such an address, so the port is free.
     let rendezvous = format!("127.77.{}.{n}:7000", std::process::id() % 250);
     let launchers: Vec<_> = (0..nodes)
         .rev()
@@ -443,7 +442,7 @@ fn nodes(n: &str, nodes: u32, rest: &[&str]) -> Vec<Output> {
 }
 
 #[test]
-fn nodes_make_one_job() {
+fn nodes_form_one_job() {
     let outputs = nodes("5", 2, &["pe"]);
     for (output, pes) in outputs.iter().zip([0..2, 2..5]) {
         assert_eq!(code(output), Some(0), "{}", err(output));
@@ -462,7 +461,7 @@ fn nodes_make_one_job() {
 #[test]
 fn a_death_on_one_node_ends_the_others() {
     let begin = Instant::now();
-    // PE 3, on node 1, fails without a word to the bootstrap; node 0 would sleep on.
+    // PE 3, on node 1, fails without notifying the bootstrap. Node 0 would sleep on.
     let script = "if [ $RUSHMEM_PE = 3 ]; then exec \"$0\" exit 3; elif [ $RUSHMEM_PE = 0 ]; then exec \"$0\"; fi; \
                   exec \"$0\" hang $RUSHMEM_PE";
     let outputs = nodes("4", 2, &["sh", "-c", script, pe().to_str().unwrap()]);
@@ -475,7 +474,7 @@ fn a_death_on_one_node_ends_the_others() {
 }
 
 #[test]
-fn nodes_that_do_not_fit_are_refused() {
+fn rejects_nodes_without_token_or_free_address() {
     let output = run(&["-n", "4", "--nodes", "2", "--node", "0", "--rendezvous", "127.0.0.1:1", "sh"]);
     assert_eq!(code(&output), Some(2));
     assert!(err(&output).contains("RUSHMEM_TOKEN or a --token-file"), "{}", err(&output));

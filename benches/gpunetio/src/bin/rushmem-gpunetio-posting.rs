@@ -3,7 +3,7 @@
 //! ```sh
 //! rushmem perf --list post > plan
 //! rushmem-gpunetio-posting --plan plan --ours ours.json --headers FOLDER --theirs gpunetio.json
-//! rushmem perf --from ours.json --beside gpunetio.json
+//! rushmem perf --from ours.json --compare gpunetio.json
 //! ```
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! The benchmarks: what each is called, and the unit of its results.
+//! The benchmarks: name, unit, description and kind of job of each.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub(super) enum Bench {
     InitMemory,
 }
 
-/// Of what a result is.
+/// The unit of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Unit {
     #[serde(rename = "GB/s")]
@@ -59,12 +59,12 @@ impl Unit {
         }
     }
 
-    /// True if more is better.
+    /// Returns whether larger results are better.
     pub(super) fn more_is_better(self) -> bool {
         matches!(self, Unit::Bandwidth | Unit::Rate)
     }
 
-    /// The better of two.
+    /// Returns the better of two results.
     pub(super) fn better(self, a: f64, b: f64) -> f64 {
         if self.more_is_better() { a.max(b) } else { a.min(b) }
     }
@@ -100,13 +100,13 @@ impl Bench {
         Self::InitMemory,
     ];
 
-    /// Its name in files and on the command line.
+    /// Returns the name in files and on the command line.
     pub(super) fn name(self) -> &'static str {
         self.about().0
     }
 
-    /// What is measured, for people.
-    pub(super) fn what(self) -> &'static str {
+    /// Returns the description for tables and plots.
+    pub(super) fn description(self) -> &'static str {
         self.about().2
     }
 
@@ -152,30 +152,30 @@ impl Bench {
         }
     }
 
-    /// Which kind of job it runs in.
-    pub(super) fn stage(self) -> Stage {
+    /// Returns the kind of job that runs the benchmark.
+    pub(super) fn job_kind(self) -> JobKind {
         match self {
-            Self::PostExclusive | Self::PostShared | Self::PostWarp => Stage::Shared,
-            Self::PostPerBlock | Self::PostWarpPerBlock => Stage::PerBlock,
-            Self::Init | Self::InitMemory => Stage::Init,
-            _ => Stage::Main,
+            Self::PostExclusive | Self::PostShared | Self::PostWarp => JobKind::Shared,
+            Self::PostPerBlock | Self::PostWarpPerBlock => JobKind::PerBlock,
+            Self::Init | Self::InitMemory => JobKind::Init,
+            _ => JobKind::Main,
         }
     }
 }
 
-/// The jobs of a run: they differ in settings.
+/// A kind of job. The kinds differ in their settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// With the user's settings.
+pub(super) enum JobKind {
+    /// Job with the user's settings.
     Main,
-    /// Posting to a deep queue that all threads share, or that one thread has.
+    /// Posting to a deep queue that all threads share or one thread owns.
     Shared,
     /// Posting to a queue of each block.
     PerBlock,
-    /// Jobs that only start.
+    /// Start and end of a job, without benchmarks in it.
     Init,
 }
 
-impl Stage {
+impl JobKind {
     pub(super) const ALL: [Self; 4] = [Self::Main, Self::Shared, Self::PerBlock, Self::Init];
 }

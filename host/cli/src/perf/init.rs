@@ -1,4 +1,4 @@
-//! What starting a job costs, by number of PEs.
+//! Cost of starting a job, by number of PEs.
 
 use std::time::Instant;
 
@@ -7,42 +7,42 @@ use rushmem::{Job, Ptx};
 
 use super::bench::Bench;
 use super::measure::Measured;
-use super::plan::Shape;
+use super::plan::Case;
 use super::results::Row;
 
-/// Starts jobs, again and again. None if PE 0 lives in another process.
+/// Starts jobs repeatedly. Returns `None` if PE 0 is in another process.
 pub(super) fn measure(
     config: &Config,
     ptx: Ptx,
-    shapes: &[Shape],
+    cases: &[Case],
     runs: usize,
 ) -> Result<Option<Measured>, rushmem::Error> {
-    let mut numbers: Vec<u32> = shapes.iter().map(|shape| shape.pes).collect();
+    let mut numbers: Vec<u32> = cases.iter().map(|case| case.pes).collect();
     numbers.sort_unstable();
     numbers.dedup();
     let mut all: Vec<(u32, Vec<Start>)> = Vec::new();
     for pes in numbers {
-        // One that does not count.
+        // The first start is not counted.
         start(config, ptx, pes)?;
         let starts = (0..runs).map(|_| start(config, ptx, pes)).collect::<Result<_, _>>()?;
         all.push((pes, starts));
     }
-    let starts_of = |shape: &Shape| all.iter().find(|(pes, _)| *pes == shape.pes).map_or(&[][..], |(_, s)| s);
-    let row = |shape: &Shape| {
-        let value = |start: &Start| if shape.bench == Bench::Init { start.ms } else { start.mib };
-        Row::new(shape, starts_of(shape).iter().map(value).collect())
+    let starts_of = |case: &Case| all.iter().find(|(pes, _)| *pes == case.pes).map_or(&[][..], |(_, s)| s);
+    let row = |case: &Case| {
+        let value = |start: &Start| if case.bench == Bench::Init { start.ms } else { start.mib };
+        Row::new(case, starts_of(case).iter().map(value).collect())
     };
     let first = all.iter().flat_map(|(_, starts)| starts).find(|start| start.first);
-    Ok(first.map(|start| Measured { machine: start.machine.clone(), rows: shapes.iter().map(row).collect() }))
+    Ok(first.map(|start| Measured { machine: start.machine.clone(), rows: cases.iter().map(row).collect() }))
 }
 
-/// What one start took.
+/// The cost of one start.
 struct Start {
-    /// Milliseconds until the last PE of this process had begun its work.
+    /// Milliseconds until the last PE of this process began its work.
     ms: f64,
-    /// MiB that the process had grown by then, for each of its PEs.
+    /// Growth of the process by then, in MiB for each of its PEs.
     mib: f64,
-    /// PE 0 is one of them.
+    /// Whether PE 0 is in this process.
     first: bool,
     machine: String,
 }
@@ -66,7 +66,7 @@ fn start(config: &Config, ptx: Ptx, pes: u32) -> Result<Start, rushmem::Error> {
     Ok(Start { ms, mib, first, machine })
 }
 
-/// Bytes of this process that are in memory; 0 where the system does not say.
+/// Returns the resident bytes of this process, or 0 if the system does not report them.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

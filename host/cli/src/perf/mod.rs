@@ -2,12 +2,12 @@
 
 mod bench;
 mod init;
-mod marks;
 mod measure;
 mod plan;
 mod plot;
 mod results;
 mod table;
+mod targets;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,37 +15,37 @@ use std::process::ExitCode;
 use rushmem::config::{Config, ConnectKind, DeviceKind, Origin, PeerPath};
 use rushmem::{Job, Ptx};
 
-use self::bench::{Bench, Stage};
-use self::marks::Marks;
-use self::plan::{Choice, Shape};
+use self::bench::{Bench, JobKind};
+use self::plan::{Case, Selection};
 use self::results::Results;
+use self::targets::Targets;
 use crate::error::Error;
 
-/// Measure bandwidth, latency, rates and start-up, and verify what was moved
+/// Measure bandwidth, latency, rates and start-up time, and verify the data
 ///
-/// Medians of several runs, after one that does not count. PE 0 acts on PE 1; barriers are of all PEs. PEs are threads of
-/// this process, or, under `rushmem run`, processes. Where there is no GPU, kernels run natively and the software
-/// ConnectX carries everything: that measures this CPU, not a network.
+/// Prints the median of several runs; a first run is not counted. PE 0 acts on PE 1, and all PEs take part in barriers. PEs are
+/// threads of this process or, under `rushmem run`, processes. Without a GPU, kernels run natively and use the software
+/// ConnectX. Such results measure this CPU, not a network.
 #[derive(clap::Args)]
 #[command(after_help = names())]
 pub(crate) struct Args {
-    /// Measure only these: names from the list below, or beginnings of them
+    /// Benchmarks to measure: names from the list below, or prefixes of names [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// PEs, as threads of this process [default: 2]
+    /// Number of PEs, as threads of this process [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pes: Option<u32>,
 
-    /// Sizes of messages, such as 8,64K,1M; by default from 8 bytes to the largest
+    /// Message sizes, such as 8,64K,1M [default: from 8 bytes to --max-bytes]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = message)]
     sizes: Vec<u64>,
 
-    /// The largest size, if --sizes does not say [default: 256M on GPUs, 1M natively; less if the heap is small]
+    /// Largest message size, without --sizes [default: 256M on GPUs, 1M natively; less if the heap is small]
     #[arg(long, value_name = "BYTES", value_parser = message)]
     max_bytes: Option<u64>,
 
-    /// Blocks of the grids [default: 1,8,32,64 on GPUs, 1,2 natively]
+    /// Blocks of each grid [default: 1,8,32,64 on GPUs, 1,2 natively]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     blocks: Vec<u32>,
 
@@ -53,20 +53,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
 
-    /// The most rounds of a run
+    /// Maximum number of rounds of a run [default: no limit]
     #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true,
           value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Runs that the median is of
+    /// Number of runs of each row
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(7..))]
     runs: u64,
 
-    /// Print the rows, for programs that do the same work, and measure nothing
+    /// Print the rows for other programs that measure the same work; measure nothing
     #[arg(long)]
     list: bool,
 
-    /// Measure nothing: take the results from this file; several add up
+    /// Read the results from this file and measure nothing; the rows of several files are joined
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "list"])]
     from: Vec<PathBuf>,
 
@@ -74,27 +74,29 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Show results of another program, which did the same, beside ours, with ratios
+    /// Print the results of another program for the same work, and the ratios
     #[arg(long, value_name = "FILE")]
-    beside: Vec<PathBuf>,
+    compare: Vec<PathBuf>,
 
-    /// Draw a picture of what was measured with several sizes
+    /// Plot the benchmarks that were measured with several sizes
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
-    /// Say which of the ratios in this file are reached
-    #[arg(long, value_name = "FILE", requires = "beside")]
-    marks: Option<PathBuf>,
+    /// Print whether the ratios reach the targets of this file
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    targets: Option<PathBuf>,
 }
 
-/// The list of benchmarks, for the help.
+/// Returns the list of benchmarks for the help text.
 fn names() -> String {
-    let lines: Vec<_> =
-        Bench::ALL.iter().map(|b| format!("  {:20} {:5} {}", b.name(), b.unit().name(), b.what())).collect();
+    let lines: Vec<_> = Bench::ALL
+        .iter()
+        .map(|b| format!("  {:20} {:5} {}", b.name(), b.unit().name(), b.description()))
+        .collect();
     format!("Benchmarks:\n{}", lines.join("\n"))
 }
 
-/// Bytes of a message: a multiple of 8.
+/// Parses a message size: a multiple of 8 bytes.
 fn message(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.to_ascii_uppercase().trim_end_matches("IB") {
         t if t.ends_with('K') => (t[..t.len() - 1].to_owned(), 10),
@@ -102,18 +104,19 @@ fn message(text: &str) -> Result<u64, String> {
         t if t.ends_with('G') => (t[..t.len() - 1].to_owned(), 30),
         t => (t.to_owned(), 0),
     };
-    let number: u64 = digits.parse().map_err(|_| "a number of bytes, such as 8, 64K or 256M".to_owned())?;
+    let number: u64 =
+        digits.parse().map_err(|_| "write a number of bytes, such as 8, 64K or 256M".to_owned())?;
     match number.checked_mul(1 << shift) {
         Some(bytes) if bytes >= 8 && bytes.is_multiple_of(8) && bytes <= 64 << 30 => Ok(bytes),
-        _ => Err("a multiple of 8 bytes, at most 64G".into()),
+        _ => Err("the size must be a multiple of 8 bytes, at most 64G".into()),
     }
 }
 
 pub(crate) fn execute(args: &Args, config: Config) -> Result<ExitCode, Error> {
-    // Before anything is measured: what is wrong with the command is said at once.
+    // Read all input files first, to report errors before measuring.
     let others: Vec<Results> =
-        args.beside.iter().map(|path| Results::read(path)).collect::<Result<_, _>>()?;
-    let marks = args.marks.as_deref().map(Marks::read).transpose()?;
+        args.compare.iter().map(|path| Results::read(path)).collect::<Result<_, _>>()?;
+    let targets = args.targets.as_deref().map(Targets::read).transpose()?;
     let results = match args.from.split_first() {
         Some((first, more)) => {
             let mut results = Results::read(first)?;
@@ -126,8 +129,8 @@ pub(crate) fn execute(args: &Args, config: Config) -> Result<ExitCode, Error> {
     };
     let Some(results) = results else { return Ok(ExitCode::SUCCESS) };
     print!("{}", table::table(&results, &others)?);
-    if let Some(marks) = marks {
-        print!("{}", marks.judge(&results, &others));
+    if let Some(targets) = targets {
+        print!("{}", targets.judge(&results, &others));
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&results).map_err(|e| Error::Internal(e.to_string()))?;
@@ -139,15 +142,17 @@ pub(crate) fn execute(args: &Args, config: Config) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures. None if PE 0, which has the results, is another process, or if there was only something to print.
+/// Measures. Returns `None` if PE 0, which has the results, is another process, or after `--list`.
 fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
     let ptx = rushmem::ptx!("rushmem_bench_kernels");
     let launched = config.n_pes;
     if let (Some(pes), Some(n)) = (args.pes, launched) {
-        return Err(Error::Usage(format!("--pes {pes}: the launcher has started {n} already; leave it out")));
+        return Err(Error::Usage(format!(
+            "--pes {pes}: the launcher has already started {n} PEs; remove the option"
+        )));
     }
     if launched.is_some_and(|n| n.get() < 2) {
-        return Err(Error::Usage("there must be two PEs at least".into()));
+        return Err(Error::Usage("measuring needs at least two PEs; start two or more".into()));
     }
     let pes = launched.map_or(args.pes.unwrap_or(2), std::num::NonZeroU32::get);
     if launched.is_none() {
@@ -160,7 +165,7 @@ fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
         ([], false) => native.to_vec(),
         _ => given.to_vec(),
     };
-    let choice = Choice {
+    let selection = Selection {
         gpu,
         names: args.names.clone(),
         sizes: (!args.sizes.is_empty()).then(|| args.sizes.clone()),
@@ -171,17 +176,17 @@ fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
         pes,
         launched: launched.is_some(),
     };
-    let shapes = choice.shapes().map_err(Error::Usage)?;
+    let cases = selection.cases().map_err(Error::Usage)?;
     if args.list {
-        print!("{}", plan::list(&shapes, args.runs as usize));
+        print!("{}", plan::list(&cases, args.runs as usize));
         return Ok(None);
     }
-    measure(&choice, &shapes, args.runs as usize, (window, heap_bytes), &config, ptx)
+    measure(&selection, &cases, args.runs as usize, (window, heap_bytes), &config, ptx)
 }
 
 fn measure(
-    choice: &Choice,
-    shapes: &[Shape],
+    selection: &Selection,
+    cases: &[Case],
     runs: usize,
     (window, heap_bytes): (u64, u64),
     config: &Config,
@@ -190,21 +195,21 @@ fn measure(
     let program = format!("rushmem {}", env!("CARGO_PKG_VERSION"));
     let mut results = Results { program, machine: String::new(), rows: Vec::new() };
     let mut first = false;
-    for stage in Stage::ALL {
-        let shapes: Vec<Shape> = shapes.iter().filter(|s| s.bench.stage() == stage).copied().collect();
-        if shapes.is_empty() {
+    for kind in JobKind::ALL {
+        let cases: Vec<Case> = cases.iter().filter(|s| s.bench.job_kind() == kind).copied().collect();
+        if cases.is_empty() {
             continue;
         }
-        let measured = match stage {
-            Stage::Init => init::measure(config, ptx, &shapes, runs)?,
+        let measured = match kind {
+            JobKind::Init => init::measure(config, ptx, &cases, runs)?,
             _ => {
-                let mut config = settings(choice, stage, config)?;
+                let mut config = settings(selection, kind, config)?;
                 let mut spread = 4096;
-                if stage == Stage::Main {
+                if kind == JobKind::Main {
                     config.heap_bytes.0 = heap_bytes;
                     spread = window;
                 }
-                measure::measure(Job::with_config(config).kernels(ptx), &shapes, runs, spread)?
+                measure::measure(Job::with_config(config).kernels(ptx), &cases, runs, spread)?
             }
         };
         if let Some(measured) = measured {
@@ -218,30 +223,30 @@ fn measure(
     Ok(first.then_some(results))
 }
 
-/// The settings of a stage's job. Postings are to queues, whatever the path of transfers is.
-fn settings(choice: &Choice, stage: Stage, config: &Config) -> Result<Config, Error> {
+/// Returns the settings for a kind of job. Posting is always measured on queues, also where transfers use P2P.
+fn settings(selection: &Selection, kind: JobKind, config: &Config) -> Result<Config, Error> {
     let mut config = config.clone();
-    if stage != Stage::Main {
+    if kind != JobKind::Main {
         config.peer_path = PeerPath::Nic;
         config.connect = ConnectKind::Eager;
-        config.set("sq_depth", &choice.depth(stage).to_string())?;
+        config.set("sq_depth", &selection.depth(kind).to_string())?;
         config.exclusive_qps = 1;
-        config.block_qps = if stage == Stage::PerBlock { choice.many() } else { 0 };
+        config.block_qps = if kind == JobKind::PerBlock { selection.many() } else { 0 };
     }
     Ok(config)
 }
 
-/// True if the job will run on GPUs.
+/// Returns whether the job will run on GPUs.
 fn has_gpu(config: &Config, ptx: Ptx) -> bool {
     config.device != DeviceKind::Native && !ptx.image.is_empty() && !rushmem::survey(config).gpus.is_empty()
 }
 
-/// What the largest message needs.
+/// The sizes that follow from the largest message.
 struct Bounds {
     max_bytes: u64,
-    /// Bytes that data is spread over: on GPUs more than their caches hold.
+    /// Bytes over which data is spread. On GPUs this exceeds the caches.
     window: u64,
-    /// The heap of transfers: large enough, or as the user has chosen.
+    /// Heap bytes: large enough, or the user's setting.
     heap_bytes: u64,
 }
 
@@ -260,7 +265,7 @@ fn bounds(args: &Args, gpu: bool, config: &Config) -> Result<Bounds, Error> {
     let least = asked.unwrap_or(64 << 10);
     if room < least {
         return Err(Error::Usage(format!(
-            "RUSHMEM_HEAP_BYTES={heap_bytes} has no room for messages of {least} bytes: {} are needed",
+            "RUSHMEM_HEAP_BYTES={heap_bytes} is too small for messages of {least} bytes; set at least {}",
             2 * least.next_multiple_of(4096) + measure::OTHER_BYTES
         )));
     }
@@ -272,7 +277,7 @@ mod tests {
     use super::message;
 
     #[test]
-    fn sizes_of_messages() {
+    fn parses_message_sizes() {
         assert_eq!(
             [message("8"), message("64K"), message("1MiB"), message("1g")].map(Result::unwrap),
             [8, 64 << 10, 1 << 20, 1 << 30]

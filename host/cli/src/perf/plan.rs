@@ -1,28 +1,28 @@
-//! Which rows are measured: operation, bytes, grid, rounds.
+//! The cases to measure: operation, bytes, grid and rounds.
 
 use std::fmt::Write;
 
-use super::bench::{Bench, Stage};
+use super::bench::{Bench, JobKind};
 
-/// What is done in one row, apart from the number of PEs. Another program that does the same work gets it from `--list`.
+/// The work of one row. Other programs that do the same work read it from `--list`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct Case {
     pub(super) bench: Bench,
     /// Bytes of each message, at least 8.
     pub(super) bytes: u64,
     pub(super) blocks: u32,
     pub(super) threads: u32,
-    /// How often it is done in one run.
+    /// Number of repetitions in one run.
     pub(super) rounds: u32,
-    /// PEs of the job.
+    /// Number of PEs of the job.
     pub(super) pes: u32,
 }
 
-/// What the command line and the machine say of the rows.
+/// The selection of cases, from the command line and the machine.
 #[derive(Clone, Debug)]
-pub(super) struct Choice {
+pub(super) struct Selection {
     pub(super) gpu: bool,
-    /// Beginnings of names; none for all.
+    /// Prefixes of names. Empty selects all.
     pub(super) names: Vec<String>,
     pub(super) sizes: Option<Vec<u64>>,
     pub(super) max_bytes: u64,
@@ -30,36 +30,38 @@ pub(super) struct Choice {
     pub(super) threads: Vec<u32>,
     pub(super) max_rounds: u32,
     pub(super) pes: u32,
-    /// True where a launcher has decided how many PEs there are.
+    /// Whether a launcher has fixed the number of PEs.
     pub(super) launched: bool,
 }
 
-/// Words that one thread each has: no grid is larger.
-pub(super) const MOST_THREADS: u32 = 1 << 18;
+/// Maximum number of threads of a grid. Each thread has a word.
+pub(super) const MAX_THREADS: u32 = 1 << 18;
 
-impl Choice {
-    /// The rows, in the order of the benchmarks.
-    pub(super) fn shapes(&self) -> Result<Vec<Shape>, String> {
+impl Selection {
+    /// Returns the cases, in the order of the benchmarks.
+    pub(super) fn cases(&self) -> Result<Vec<Case>, String> {
         if let Some(name) =
             self.names.iter().find(|name| !Bench::ALL.iter().any(|b| b.name().starts_with(*name)))
         {
             let all: Vec<_> = Bench::ALL.iter().map(|bench| bench.name()).collect();
-            return Err(format!("no benchmark begins with `{name}`; there are {}", all.join(", ")));
+            return Err(format!("no benchmark name begins with `{name}`; the names are {}", all.join(", ")));
         }
-        let mut shapes = Vec::new();
+        let mut cases = Vec::new();
         for bench in Bench::ALL.into_iter().filter(|bench| self.takes(bench.name())) {
-            self.rows(bench, &mut shapes);
+            self.rows(bench, &mut cases);
         }
-        for shape in &mut shapes {
-            shape.rounds = shape.rounds.min(self.max_rounds);
-            if u64::from(shape.blocks) * u64::from(shape.threads) > u64::from(MOST_THREADS) {
-                let Shape { blocks, threads, .. } = shape;
-                return Err(format!("{blocks} x {threads} threads are more than {MOST_THREADS}"));
+        for case in &mut cases {
+            case.rounds = case.rounds.min(self.max_rounds);
+            if u64::from(case.blocks) * u64::from(case.threads) > u64::from(MAX_THREADS) {
+                let Case { blocks, threads, .. } = case;
+                return Err(format!(
+                    "{blocks} x {threads} threads exceed {MAX_THREADS}; lower --blocks or --threads"
+                ));
             }
         }
-        match shapes.is_empty() {
-            true => Err("nothing is left to measure: raise --max-bytes, or choose other rows".into()),
-            false => Ok(shapes),
+        match cases.is_empty() {
+            true => Err("no row is left to measure; raise --max-bytes, or select other benchmarks".into()),
+            false => Ok(cases),
         }
     }
 
@@ -67,9 +69,9 @@ impl Choice {
         self.names.is_empty() || self.names.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    fn rows(&self, bench: Bench, to: &mut Vec<Shape>) {
+    fn rows(&self, bench: Bench, to: &mut Vec<Case>) {
         let mut row = |bytes: u64, blocks: u32, threads: u32, rounds: u32| {
-            to.push(Shape { bench, bytes, blocks, threads, rounds, pes: self.pes });
+            to.push(Case { bench, bytes, blocks, threads, rounds, pes: self.pes });
         };
         let pick = |gpu: u32, native: u32| if self.gpu { gpu } else { native };
         let threads = self.threads.first().copied().unwrap_or(1);
@@ -78,7 +80,7 @@ impl Choice {
             Bench::PutBandwidth | Bench::GetBandwidth => {
                 for bytes in self.sizes() {
                     for &blocks in &self.blocks {
-                        // Less for a block than its smallest useful part is no question that anybody has.
+                        // Several blocks are measured only if each moves at least 128 bytes.
                         for &threads in
                             self.threads.iter().filter(|_| blocks == 1 || bytes >= 128 * u64::from(blocks))
                         {
@@ -116,31 +118,31 @@ impl Choice {
                     row(bytes, 1, threads, pick(100, 10));
                 }
             }
-            Bench::PostExclusive => row(8, 1, 1, self.depth(Stage::Shared).min(8192)),
+            Bench::PostExclusive => row(8, 1, 1, self.depth(JobKind::Shared).min(8192)),
             Bench::PostShared => {
                 for threads in [1, 32, 256] {
-                    row(8, 1, threads, (self.depth(Stage::Shared) / threads).min(8192));
+                    row(8, 1, threads, (self.depth(JobKind::Shared) / threads).min(8192));
                 }
             }
             Bench::PostWarp => {
                 for (blocks, threads) in [(1, 32), (1, 256), (self.many(), 32)] {
-                    row(8, blocks, threads, self.depth(Stage::Shared) / (blocks * threads));
+                    row(8, blocks, threads, self.depth(JobKind::Shared) / (blocks * threads));
                 }
             }
             Bench::PostPerBlock => {
                 for threads in [1, 256] {
-                    row(8, 1, threads, self.depth(Stage::PerBlock) / threads);
+                    row(8, 1, threads, self.depth(JobKind::PerBlock) / threads);
                 }
             }
-            // Few rounds: what is posted is executed afterwards, which takes far longer.
-            Bench::PostWarpPerBlock => row(8, self.many(), 256, (self.depth(Stage::PerBlock) / 256).min(4)),
+            // Few rounds, because executing the posted WQEs takes far longer than posting them.
+            Bench::PostWarpPerBlock => row(8, self.many(), 256, (self.depth(JobKind::PerBlock) / 256).min(4)),
             Bench::Init | Bench::InitMemory => {
                 let numbers: &[u32] = match (self.launched, self.gpu) {
                     (true, _) => &[self.pes],
                     (false, true) => &[1, 2, 4, 8],
                     (false, false) => &[1, 2, 4],
                 };
-                to.extend(numbers.iter().map(|&pes| Shape {
+                to.extend(numbers.iter().map(|&pes| Case {
                     bench,
                     bytes: 0,
                     blocks: 0,
@@ -152,16 +154,16 @@ impl Choice {
         }
     }
 
-    /// Entries of the queues that postings go to. All that a row posts has room.
-    pub(super) fn depth(&self, stage: Stage) -> u32 {
-        match (self.gpu, stage) {
-            (true, Stage::Shared) => 16384,
+    /// Returns the depth of the send queues for posting. The queue has room for all postings of a run.
+    pub(super) fn depth(&self, kind: JobKind) -> u32 {
+        match (self.gpu, kind) {
+            (true, JobKind::Shared) => 16384,
             (true, _) => 4096,
             (false, _) => 1024,
         }
     }
 
-    /// Blocks that fill the machine.
+    /// Returns a number of blocks that fills the GPU.
     pub(super) fn many(&self) -> u32 {
         if self.gpu { 132 } else { 4 }
     }
@@ -177,17 +179,17 @@ impl Choice {
         sizes.into_iter().filter(|&bytes| bytes <= self.max_bytes).collect()
     }
 
-    /// Messages of a bandwidth row: enough bytes that the clock does not matter.
+    /// Returns the messages of a bandwidth case: enough bytes to hide the resolution of the clock.
     fn rounds_of(&self, bytes: u64) -> u32 {
         let (all, least, most) = if self.gpu { (4 << 30, 8, 2000) } else { (8 << 20, 4, 64) };
         (all / bytes).clamp(least, most) as u32
     }
 }
 
-/// What other programs read: a row a line, fields separated by tabs.
-pub(super) fn list(shapes: &[Shape], runs: usize) -> String {
+/// Formats the cases for other programs: one line per case, fields separated by tabs.
+pub(super) fn list(cases: &[Case], runs: usize) -> String {
     let mut text = String::from("#bench\tbytes\tblocks\tthreads\trounds\tpes\truns\n");
-    for Shape { bench, bytes, blocks, threads, rounds, pes } in shapes {
+    for Case { bench, bytes, blocks, threads, rounds, pes } in cases {
         let _ = writeln!(text, "{}\t{bytes}\t{blocks}\t{threads}\t{rounds}\t{pes}\t{runs}", bench.name());
     }
     text
@@ -197,8 +199,8 @@ pub(super) fn list(shapes: &[Shape], runs: usize) -> String {
 mod tests {
     use super::*;
 
-    fn choice(gpu: bool) -> Choice {
-        Choice {
+    fn selection(gpu: bool) -> Selection {
+        Selection {
             gpu,
             names: Vec::new(),
             sizes: None,
@@ -212,24 +214,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_posted_has_room_in_the_queue() {
-        for choice in [choice(true), choice(false)] {
-            for shape in choice.shapes().unwrap() {
-                let stage = shape.bench.stage();
-                let posters = match stage {
-                    Stage::Shared => shape.blocks * shape.threads,
-                    Stage::PerBlock => shape.threads,
+    fn postings_fit_into_the_queue() {
+        for selection in [selection(true), selection(false)] {
+            for case in selection.cases().unwrap() {
+                let kind = case.bench.job_kind();
+                let posters = match kind {
+                    JobKind::Shared => case.blocks * case.threads,
+                    JobKind::PerBlock => case.threads,
                     _ => continue,
                 };
-                let posted = posters * shape.rounds;
-                assert!(posted > 0 && posted <= choice.depth(stage), "{shape:?}");
+                let posted = posters * case.rounds;
+                assert!(posted > 0 && posted <= selection.depth(kind), "{case:?}");
             }
         }
     }
 
     #[test]
-    fn sizes_go_from_eight_bytes_to_the_bound() {
-        let sizes = choice(true).sizes();
+    fn sizes_range_from_8_bytes_to_the_maximum() {
+        let sizes = selection(true).sizes();
         assert_eq!(sizes.first(), Some(&8));
         assert_eq!(sizes.last(), Some(&(256 << 20)));
         assert!(sizes.contains(&(64 << 10)) && sizes.contains(&(1 << 20)), "{sizes:?}");
@@ -237,15 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_launched_pes_is_what_it_is() {
-        let choice = Choice { launched: true, pes: 3, ..choice(false) };
-        assert!(choice.shapes().unwrap().iter().all(|shape| shape.pes == 3));
+    fn launched_pes_are_kept() {
+        let selection = Selection { launched: true, pes: 3, ..selection(false) };
+        assert!(selection.cases().unwrap().iter().all(|case| case.pes == 3));
     }
 
     #[test]
-    fn names_are_beginnings() {
-        let named = |name: &str| Choice { names: vec![name.into()], ..choice(false) }.shapes();
-        assert!(named("post_").unwrap().iter().all(|shape| shape.bench.name().starts_with("post_")));
+    fn names_are_prefixes() {
+        let named = |name: &str| Selection { names: vec![name.into()], ..selection(false) }.cases();
+        assert!(named("post_").unwrap().iter().all(|case| case.bench.name().starts_with("post_")));
         assert!(named("pots").unwrap_err().contains("put_bw"));
     }
 }

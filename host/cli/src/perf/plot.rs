@@ -1,4 +1,4 @@
-//! Plots as SVG: a panel for each benchmark that was measured with several sizes, the best grid at each size.
+//! SVG plots: one panel for each benchmark with several sizes. A point is the best grid at its size.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,10 +11,10 @@ const PANEL: (f64, f64) = (460.0, 300.0);
 const MARGIN: f64 = 56.0;
 const COLOURS: [&str; 4] = ["#0b6e4f", "#c8553d", "#33658a", "#7a4e9b"];
 
-/// The best value at each size.
+/// The best value for each size.
 type Curve = BTreeMap<u64, f64>;
 
-/// A picture of the results, with those of other programs beside them.
+/// Plots the results, together with the results of other programs.
 pub(super) fn svg(ours: &Results, others: &[Results]) -> String {
     let programs: Vec<&Results> = std::iter::once(ours).chain(others).collect();
     let panels: Vec<(Bench, Vec<Curve>)> = Bench::ALL
@@ -51,7 +51,7 @@ fn curve(bench: Bench, rows: &[Row]) -> Curve {
     curve
 }
 
-/// A panel with logarithmic axes.
+/// Draws a panel with logarithmic axes.
 fn panel(text: &mut String, (left, top): (f64, f64), bench: Bench, curves: &[Curve]) {
     let points = || curves.iter().flatten();
     let bounds = |value: fn((&u64, &f64)) -> f64| {
@@ -70,7 +70,7 @@ fn panel(text: &mut String, (left, top): (f64, f64), bench: Bench, curves: &[Cur
         "<text x=\"{}\" y=\"{}\" font-weight=\"bold\">{} ({})</text>",
         left + MARGIN,
         top + MARGIN - 14.0,
-        escape(bench.what()),
+        escape(bench.description()),
         bench.unit().name()
     );
     let (bottom, right) = (top + PANEL.1 - MARGIN, left + PANEL.0 - MARGIN);

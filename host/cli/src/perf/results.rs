@@ -1,24 +1,24 @@
-//! Results, and the files that they are kept in.
+//! Results and their files.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, Unit};
-use super::plan::Shape;
+use super::plan::Case;
 use crate::error::Error;
 
-/// What a program has measured. Programs of others write the same.
+/// The measurements of a program. Other programs write the same format.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Results {
-    /// Its name and version.
+    /// Name and version of the program.
     pub(super) program: String,
-    /// What it ran on.
+    /// Description of the machine.
     pub(super) machine: String,
     pub(super) rows: Vec<Row>,
 }
 
-/// One measurement. The first fields say what was done.
+/// One measurement. The first fields are the case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) bench: String,
@@ -27,45 +27,45 @@ pub(super) struct Row {
     pub(super) threads: u32,
     pub(super) pes: u32,
     pub(super) rounds: u32,
-    /// Of what the following are.
+    /// Unit of the values that follow.
     pub(super) unit: Unit,
-    /// The median of the runs.
+    /// Median of the runs.
     pub(super) value: f64,
-    /// The worst and the best.
+    /// Smallest value.
     pub(super) low: f64,
-    /// As `low`.
+    /// Largest value.
     pub(super) high: f64,
 }
 
 impl Row {
-    /// A row of these measurements, of which there is at least one.
-    pub(super) fn new(shape: &Shape, mut values: Vec<f64>) -> Self {
+    /// Creates a row from at least one measurement.
+    pub(super) fn new(case: &Case, mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
         Self {
-            bench: shape.bench.name().into(),
-            bytes: shape.bytes,
-            blocks: shape.blocks,
-            threads: shape.threads,
-            pes: shape.pes,
-            rounds: shape.rounds,
-            unit: shape.bench.unit(),
+            bench: case.bench.name().into(),
+            bytes: case.bytes,
+            blocks: case.blocks,
+            threads: case.threads,
+            pes: case.pes,
+            rounds: case.rounds,
+            unit: case.bench.unit(),
             value: at(values.len() / 2),
             low: at(0),
             high: at(values.len().saturating_sub(1)),
         }
     }
 
-    /// True if both did the same, apart from rounds.
-    pub(super) fn like(&self, other: &Self) -> bool {
+    /// Returns whether both rows measure the same case, apart from rounds.
+    pub(super) fn is_same_case(&self, other: &Self) -> bool {
         let key = |row: &Self| (row.bytes, row.blocks, row.threads, row.pes);
         self.bench == other.bench && key(self) == key(other)
     }
 
-    /// What was measured, for people.
-    pub(super) fn what(&self) -> &str {
+    /// Returns the description of the benchmark.
+    pub(super) fn description(&self) -> &str {
         match Bench::named(&self.bench) {
-            Some(bench) => bench.what(),
+            Some(bench) => bench.description(),
             None => &self.bench,
         }
     }
@@ -74,9 +74,9 @@ impl Row {
 impl Results {
     /// Reads a file of results.
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let wrong = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-        let read: Self = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+        let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
+        let read: Self = serde_json::from_str(&text).map_err(|error| invalid(&error))?;
         match read
             .rows
             .iter()
@@ -84,25 +84,25 @@ impl Results {
         {
             None => Ok(read),
             Some(row) => {
-                Err(wrong(&format!("`{}` in {} is no benchmark of this version", row.bench, row.unit.name())))
+                Err(invalid(&format!("this version has no benchmark `{}` in {}", row.bench, row.unit.name())))
             }
         }
     }
 
-    /// Takes over the rows of another file of the same program.
+    /// Appends the rows of another file of the same program.
     pub(super) fn add(&mut self, other: Self) {
         self.rows.extend(other.rows);
     }
 
-    /// The row that did what `row` did.
+    /// Returns the row that measures the same case as `row`.
     ///
     /// # Errors
-    /// If it did so more or less often: that is not the same work.
-    pub(super) fn beside(&self, row: &Row) -> Result<Option<&Row>, Error> {
-        match self.rows.iter().find(|other| other.like(row)) {
+    /// [`Error::Usage`] if the number of rounds differs, because that is not the same work.
+    pub(super) fn same_work(&self, row: &Row) -> Result<Option<&Row>, Error> {
+        match self.rows.iter().find(|other| other.is_same_case(row)) {
             Some(other) if other.rounds != row.rounds => Err(Error::Usage(format!(
-                "{} did {} {} times, {} {} times: rows beside each other must do the same",
-                self.program, row.bench, other.rounds, "this program", row.rounds
+                "{} ran {} for {} rounds, this program for {}; compared rows must do the same work",
+                self.program, row.bench, other.rounds, row.rounds
             ))),
             found => Ok(found),
         }

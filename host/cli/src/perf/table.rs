@@ -1,20 +1,20 @@
-//! The table for people.
+//! The table of results.
 
 use std::fmt::Write;
 
 use super::results::{Results, Row};
 use crate::error::Error;
 
-/// Rows, with those of other programs that did the same.
+/// Formats the rows, together with rows of other programs for the same cases.
 pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error> {
     let mut text = format!("{} on {}\n", ours.program, ours.machine);
     for other in others {
-        let _ = writeln!(text, "beside {} on {}", other.program, other.machine);
+        let _ = writeln!(text, "compared with {} on {}", other.program, other.machine);
     }
     let _ = write!(
         text,
         "\n{:<44} {:>8} {:>10} {:>4} {:>10} {:<5} {:>21}",
-        "what", "bytes", "grid", "PEs", "median", "", "lowest .. highest"
+        "benchmark", "bytes", "grid", "PEs", "median", "", "lowest .. highest"
     );
     text += if others.is_empty() { "\n" } else { "     theirs   ratio\n" };
     for row in &ours.rows {
@@ -23,14 +23,14 @@ pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error>
         let _ = write!(
             text,
             "{:<44} {bytes:>8} {grid:>10} {:>4} {:>10} {:<5} {:>9} .. {:>8}",
-            row.what(),
+            row.description(),
             row.pes,
             number(row.value),
             row.unit.name(),
             number(row.low),
             number(row.high)
         );
-        match find(row, others)? {
+        match counterpart(row, others)? {
             Some(other) => {
                 let _ = write!(text, " {:>10} {:>7.2}", number(other.value), row.value / other.value);
             }
@@ -42,17 +42,17 @@ pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error>
     Ok(text)
 }
 
-/// The first row among the others' that did the same.
-pub(super) fn find<'a>(row: &Row, others: &'a [Results]) -> Result<Option<&'a Row>, Error> {
+/// Returns the first row of another program for the same case.
+pub(super) fn counterpart<'a>(row: &Row, others: &'a [Results]) -> Result<Option<&'a Row>, Error> {
     for other in others {
-        if let Some(found) = other.beside(row)? {
+        if let Some(found) = other.same_work(row)? {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-/// Bytes, in the largest unit that divides them.
+/// Formats bytes in the largest unit that divides them.
 pub(super) fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|(shift, _)| bytes >> shift > 0 && bytes.trailing_zeros() >= *shift) {
@@ -61,7 +61,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// Three digits that count, at least.
+/// Formats a value with at least three significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_numbers_are_short() {
+    fn formats_sizes_and_numbers() {
         assert_eq!(
             [size(8), size(1 << 10), size(1536), size(256 << 20)],
             ["8 B", "1 KiB", "1536 B", "256 MiB"]

@@ -1,4 +1,4 @@
-//! Where the program is.
+//! Search for the program to start.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// The program's path: as given if it has a slash, else from the directories of `path` (the variable), else from
-/// `beside`, the directory of this command, and its `examples`.
+/// Finds the path of the program.
+///
+/// A name with a slash is used as given. Other names are looked up in the directories of `path` (the variable PATH). Last come
+/// `beside`, the directory of this command, and its subdirectory `examples`.
 pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path>) -> Result<PathBuf, Error> {
     let name = program.display();
     if program.is_empty() {
@@ -16,7 +18,7 @@ pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path
     if program.as_encoded_bytes().contains(&b'/') {
         return match look(Path::new(program)) {
             Found::Program => Ok(program.into()),
-            Found::Other(what) => Err(Error::Usage(format!("cannot run `{name}`: {what}"))),
+            Found::Unusable(why) => Err(Error::Usage(format!("cannot run `{name}`: {why}"))),
             Found::Nothing => Err(Error::Usage(format!("cannot run `{name}`: no such file"))),
         };
     }
@@ -28,7 +30,7 @@ pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path
         let candidate = directory.join(program);
         match look(&candidate) {
             Found::Program => return Ok(candidate),
-            Found::Other(what) => others.push(format!("; {} is there, but {what}", candidate.display())),
+            Found::Unusable(why) => others.push(format!("; {} exists, but {why}", candidate.display())),
             Found::Nothing => {}
         }
         tried.push(directory.display().to_string());
@@ -45,15 +47,15 @@ pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path
 
 enum Found {
     Program,
-    Other(&'static str),
+    Unusable(&'static str),
     Nothing,
 }
 
 fn look(path: &Path) -> Found {
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => Found::Other("it is a directory"),
+        Ok(meta) if meta.is_dir() => Found::Unusable("it is a directory"),
         Ok(meta) if meta.permissions().mode() & 0o111 == 0 => {
-            Found::Other("it is not executable (chmod +x makes it so)")
+            Found::Unusable("it is not executable; run chmod +x on it")
         }
         Ok(_) => Found::Program,
         Err(_) => Found::Nothing,
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_messages() {
+    fn searches_path_then_own_directory() {
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let look_for = |name: &str| find(name.as_ref(), Some(first.path().into()), Some(second.path()));
         program(&second.path().join("a"), 0o755);

@@ -1,4 +1,4 @@
-//! A job from its first process to its last.
+//! Supervisor of the PEs of one node: starts them, forwards signals, reports the first failure and returns the exit code.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,88 +10,90 @@ use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
 
 use super::output::Printer;
 use super::pe::Pe;
-use super::plan::{Plan, Shape, Share};
+use super::plan::{LaunchMode, NodeShare, Plan};
 use super::sys::{self, Exit};
 use crate::error::Error;
 
-/// How long the others may take to report for themselves that one has died.
-const MOMENT: Duration = Duration::from_secs(1);
+/// Time for the other PEs to report a failed PE before they are asked to end.
+const REPORT_TIME: Duration = Duration::from_secs(1);
 
-/// How long they may take to end when asked to, before they are killed.
-const GRACE: Duration = Duration::from_secs(2);
+/// Time between SIGTERM and SIGKILL.
+const TERM_TIME: Duration = Duration::from_secs(2);
 
-/// How long the server waits for a launcher's report when a connection closes.
+/// Time that the server waits for a launcher's report when a connection closes.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
 
-/// The exit code of a job that took too long, as `timeout` has it.
+/// Exit code of a job that exceeded `--timeout`, like the command `timeout`.
 const TIMED_OUT: u8 = 124;
 
-/// The exit code of a job that failed without a code of its own.
+/// Exit code of a failed job without another code.
 const FAILED: u8 = 1;
 
-/// What can happen to a job.
+/// An event of a job.
 pub(super) enum Event {
-    /// The process of a PE of this node has ended.
+    /// The process of PE `.0` of this node has ended.
     Exited(u32, io::Result<Exit>),
-    /// This launcher was sent a signal.
+    /// This launcher received a signal.
     Signal(i32),
-    /// The job's server has news.
-    News(bootstrap::Event),
-    /// Nobody reads our output any more.
+    /// The job's server sent an event.
+    Server(bootstrap::Event),
+    /// The reader of the launcher's output is gone.
     OutputClosed,
 }
 
-/// Why a job fails; only the first reason counts.
-struct Verdict {
-    /// The PE that failed first, if it was one.
+/// The failure of a job. Only the first failure is kept.
+struct Failure {
+    /// PE that failed, if the failure is one of a PE.
     pe: Option<u32>,
-    /// The job's exit code, if it is known; else it is that of the PE, once it has one.
+    /// Exit code of the job, if it is known. If not, the job gets the exit code of the PE.
     code: Option<u8>,
 }
 
-/// How far the end of the PEs has come.
+/// Progress of ending the PEs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum Shutdown {
+    /// No PE is being ended.
     Running,
-    /// They may report for themselves.
-    Moment(Instant),
-    /// They were asked to end.
-    Asked(Instant),
+    /// A PE failed. The others may report this until the given time.
+    Reporting(Instant),
+    /// The PEs got SIGTERM, and get SIGKILL at the given time.
+    Terminating(Instant),
+    /// The PEs got SIGKILL.
     Killed,
 }
 
 struct Supervisor<'a> {
     plan: &'a Plan,
-    share: &'a Share,
+    share: &'a NodeShare,
     printer: Arc<Printer>,
     events: Receiver<Event>,
     observer: Observer,
     pes: Vec<Pe>,
-    verdict: Option<Verdict>,
-    stage: Stage,
-    /// Signals passed on so far.
+    failure: Option<Failure>,
+    shutdown: Shutdown,
+    /// Number of signals passed on so far.
     signals: u32,
-    /// When the job has taken too long.
+    /// End of `--timeout`.
     limit: Option<Instant>,
 }
 
-/// Runs the job and returns its exit code.
+/// Runs this node's part of the job and returns the exit code.
 pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
-    let Shape::Processes(share) = &plan.shape else {
-        return Err(Error::Internal("a job of threads has nothing to supervise".into()));
+    let LaunchMode::Processes(share) = &plan.mode else {
+        return Err(Error::Internal("the supervisor needs PEs that are processes".into()));
     };
     let printer = Arc::new(Printer::new(plan.label));
-    let (tell, events) = channel();
-    sys::hold_signals().map_err(|error| Error::Internal(format!("cannot hold signals: {error}")))?;
-    listen_for_signals(tell.clone())?;
+    let (sender, events) = channel();
+    sys::block_signals().map_err(|error| Error::Internal(format!("cannot block signals: {error}")))?;
+    listen_for_signals(sender.clone())?;
 
     let server = if share.node == 0 { Some(start_server(share)?) } else { None };
     let address = match (&share.rendezvous, &server) {
         (Some(rendezvous), _) => rendezvous.clone(),
         (None, Some(server)) => server.addr().to_string(),
-        (None, None) => return Err(Error::Internal("a node without a place to meet".into())),
+        (None, None) => return Err(Error::Internal("this node has no address of the job's server".into())),
     };
-    let news = tell.clone();
+    let server_events = sender.clone();
     let observer = Observer::connect(
         &address,
         &share.token,
@@ -99,8 +101,8 @@ pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
         share.n_pes,
         plan.bootstrap_timeout,
         share.node != 0,
-        // Nobody listens once the job is over.
-        move |event| drop(news.send(Event::News(event))),
+        // Sending fails only after the job has ended.
+        move |event| drop(server_events.send(Event::Server(event))),
     )?;
     let mut supervisor = Supervisor {
         plan,
@@ -109,13 +111,13 @@ pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
         events,
         observer,
         pes: Vec::new(),
-        verdict: None,
-        stage: Stage::Running,
+        failure: None,
+        shutdown: Shutdown::Running,
         signals: 0,
         limit: plan.timeout.map(|timeout| Instant::now() + timeout),
     };
     for local in 0..share.count {
-        match Pe::start(plan, share, local, &address, &supervisor.printer, &tell) {
+        match Pe::start(plan, share, local, &address, &supervisor.printer, &sender) {
             Ok(pe) => supervisor.pes.push(pe),
             Err(error) => {
                 supervisor.abandon();
@@ -138,7 +140,7 @@ fn listen_for_signals(events: Sender<Event>) -> Result<(), Error> {
     thread.map(drop).map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))
 }
 
-fn start_server(share: &Share) -> Result<Server, Error> {
+fn start_server(share: &NodeShare) -> Result<Server, Error> {
     let listen = match &share.rendezvous {
         None => SocketAddr::from(([127, 0, 0, 1], 0)),
         Some(rendezvous) => {
@@ -163,22 +165,23 @@ impl Supervisor<'_> {
         }
         let drained_by = Instant::now() + Duration::from_secs(1);
         for pe in &mut self.pes {
-            // What it left behind would keep its output open.
-            pe.bury();
+            // Remaining processes of its group would keep its output open.
+            pe.reap();
         }
-        let drained = self.pes.iter().filter(|pe| pe.drained(drained_by)).count();
+        let drained = self.pes.iter().filter(|pe| pe.drain(drained_by)).count();
         if drained < self.pes.len() {
-            tracing::warn!("a process that left its PE's process group keeps its output open");
+            tracing::warn!("a process outside of its PE's process group keeps the PE's output open");
         }
-        // The server may know of failures that no exit code tells.
-        self.observer.finish(GRACE)?;
+        // The server may know of failures without an exit code.
+        self.observer.finish(TERM_TIME)?;
         self.wait(Some(Instant::now()))?;
         self.wait_for_other_nodes(server)?;
         Ok(self.code())
     }
 
-    /// Takes in events until `deadline`, or only one if there is none; with a deadline that has passed, all that have
-    /// happened already.
+    /// Waits for one event, at most until `deadline`, and handles it and all other pending events.
+    ///
+    /// A deadline in the past handles only pending events.
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let first = match deadline {
             None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -188,7 +191,7 @@ impl Supervisor<'_> {
             Ok(event) => self.take(event)?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::Internal("nothing can happen to the job any more".into()));
+                return Err(Error::Internal("all senders of events are gone".into()));
             }
         }
         while let Ok(event) = self.events.try_recv() {
@@ -205,17 +208,17 @@ impl Supervisor<'_> {
                 self.exited(local as usize, exit);
             }
             Event::Signal(signal) => self.signalled(signal),
-            Event::News(bootstrap::Event::Lost(lost)) => self.lost(&lost),
-            Event::News(bootstrap::Event::Noted(pe)) => self.noted(pe),
-            Event::News(bootstrap::Event::Refused(reason)) => {
+            Event::Server(bootstrap::Event::Lost(lost)) => self.lost(&lost),
+            Event::Server(bootstrap::Event::Noted(pe)) => self.noted(pe),
+            Event::Server(bootstrap::Event::Refused(reason)) => {
                 self.fail(
-                    Verdict { pe: None, code: Some(3) },
+                    Failure { pe: None, code: Some(3) },
                     &format!("the job's server refused this node: {reason}"),
                 );
             }
             Event::OutputClosed => {
-                if self.verdict.is_none() {
-                    self.verdict = Some(Verdict { pe: None, code: Some(128 + libc::SIGPIPE as u8) });
+                if self.failure.is_none() {
+                    self.failure = Some(Failure { pe: None, code: Some(128 + libc::SIGPIPE as u8) });
                 }
                 self.ask_to_end();
             }
@@ -226,62 +229,64 @@ impl Supervisor<'_> {
     fn exited(&mut self, local: usize, exit: Exit) {
         let Some(pe) = self.pes.get_mut(local) else { return };
         pe.exit = Some(exit);
-        // Whether another PE failed first, the server knows: what follows waits for its answer.
+        // Another PE may have failed first. The server knows the order, so the next step waits for its answer.
         self.observer.exited(pe.pe, &exit.to_string());
     }
 
-    /// The server has heard how a PE of this node ended, and has told all that happened before.
+    /// Handles the server's confirmation of a PE's exit status. The server has already sent all earlier events.
     fn noted(&mut self, number: u32) {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
         let Some(exit) = pe.exit.filter(|exit| *exit != Exit::Code(0)) else { return };
-        if self.signals > 0 || self.verdict.is_some() {
+        if self.signals > 0 || self.failure.is_some() {
             tracing::debug!(pe = number, "{exit}");
             return;
         }
-        // Its last words are most likely in the pipe already.
-        pe.drained(Instant::now() + Duration::from_millis(100));
-        let last = pe.last_line();
-        let words = if last.is_empty() { String::new() } else { format!("; its last words: {last}") };
+        // The last line is most likely in the pipe already.
+        pe.drain(Instant::now() + Duration::from_millis(100));
+        let last = match pe.last_line() {
+            last if last.is_empty() => last,
+            last => format!("; last line on standard error: {last}"),
+        };
         self.fail(
-            Verdict { pe: Some(number), code: Some(exit.code()) },
-            &format!("PE {number} {exit}{words}"),
+            Failure { pe: Some(number), code: Some(exit.code()) },
+            &format!("PE {number} {exit}{last}"),
         );
     }
 
-    /// The server says that a PE, or the server itself, was lost.
+    /// Handles the loss of a PE or of the job's server.
     fn lost(&mut self, lost: &PeerLost) {
         let exit = self.pes.iter().find(|pe| Some(pe.pe) == lost.pe).and_then(|pe| pe.exit);
         if let (Some(pe), Some(exit)) = (lost.pe, exit)
             && lost.reason.starts_with(&exit.to_string())
         {
-            // The server has it from us, and we know its last words, too.
+            // This launcher reported the exit status to the server, and also knows the last line.
             self.noted(pe);
         }
         if self.signals == 0 {
-            // One that ends the whole job is no loss to be told of.
+            // A PE that called `global_exit` was not lost.
             let what = match (lost.pe, lost.exit) {
                 (Some(pe), Some(_)) => format!("PE {pe} {}", lost.reason),
                 _ => lost.to_string(),
             };
-            self.fail(Verdict { pe: lost.pe, code: lost.exit }, &what);
+            self.fail(Failure { pe: lost.pe, code: lost.exit }, &what);
         }
     }
 
-    /// The first failure is reported, and ends the job.
-    fn fail(&mut self, verdict: Verdict, what: &str) {
-        if self.verdict.is_some() {
+    /// Reports the first failure and starts ending the job. Ignores later failures.
+    fn fail(&mut self, failure: Failure, what: &str) {
+        if self.failure.is_some() {
             return;
         }
-        let others = self.living().filter(|pe| verdict.pe != Some(pe.pe)).count();
-        self.verdict = Some(verdict);
+        let others = self.living().filter(|pe| failure.pe != Some(pe.pe)).count();
+        self.failure = Some(failure);
         let ending = match others {
             0 => String::new(),
             1 => "; ending the other PE".into(),
             others => format!("; ending the other {others} PEs"),
         };
         self.printer.note(&format!("{what}{ending}"));
-        if self.stage == Stage::Running {
-            self.stage = Stage::Moment(Instant::now() + MOMENT);
+        if self.shutdown == Shutdown::Running {
+            self.shutdown = Shutdown::Reporting(Instant::now() + REPORT_TIME);
         }
     }
 
@@ -289,77 +294,77 @@ impl Supervisor<'_> {
         self.signals += 1;
         let name = sys::signal_name(signal);
         if self.signals == 1 {
-            self.printer.note(&format!("{name}: passed on to all PEs; once more kills them"));
+            self.printer.note(&format!("{name} passed on to all PEs; a second signal kills them"));
             self.signal_all(signal);
         } else {
             self.printer.note(&format!("{name} again: killing all PEs"));
-            self.stage = Stage::Killed;
+            self.shutdown = Shutdown::Killed;
             self.signal_all(libc::SIGKILL);
         }
     }
 
-    /// Does what is due by now.
+    /// Performs the steps of ending the job that are due.
     fn advance(&mut self) {
         let now = Instant::now();
         if self.limit.is_some_and(|limit| now >= limit) {
             self.limit = None;
             self.time_out();
         }
-        match self.stage {
-            Stage::Moment(end) if now >= end => self.ask_to_end(),
-            Stage::Asked(end) if now >= end => {
+        match self.shutdown {
+            Shutdown::Reporting(end) if now >= end => self.ask_to_end(),
+            Shutdown::Terminating(end) if now >= end => {
                 let living = self.living_pes();
                 if !living.0.is_empty() {
-                    self.printer.note(&format!("{living} did not end when asked to (SIGTERM): killed"));
+                    self.printer.note(&format!("{living} did not end after SIGTERM; killed"));
                 }
                 self.signal_all(libc::SIGKILL);
-                self.stage = Stage::Killed;
+                self.shutdown = Shutdown::Killed;
             }
             _ => {}
         }
     }
 
     fn time_out(&mut self) {
-        if self.verdict.is_none() {
-            self.verdict = Some(Verdict { pe: None, code: Some(TIMED_OUT) });
+        if self.failure.is_none() {
+            self.failure = Some(Failure { pe: None, code: Some(TIMED_OUT) });
             let timeout = self.plan.timeout.unwrap_or_default();
             let living = self.living_pes();
-            let who = if living.0.is_empty() {
+            let action = if living.0.is_empty() {
                 "waiting for other nodes".into()
             } else {
                 format!("ending {living}")
             };
-            self.printer.note(&format!("the job took longer than its --timeout of {timeout:?}; {who}"));
+            self.printer.note(&format!("the job exceeded its --timeout of {timeout:?}; {action}"));
         }
         self.ask_to_end();
     }
 
     fn ask_to_end(&mut self) {
-        if matches!(self.stage, Stage::Running | Stage::Moment(_)) {
+        if matches!(self.shutdown, Shutdown::Running | Shutdown::Reporting(_)) {
             self.signal_all(libc::SIGTERM);
-            self.stage = Stage::Asked(Instant::now() + GRACE);
+            self.shutdown = Shutdown::Terminating(Instant::now() + TERM_TIME);
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let stage = match self.stage {
-            Stage::Moment(end) | Stage::Asked(end) => Some(end),
-            Stage::Running | Stage::Killed => None,
+        let step = match self.shutdown {
+            Shutdown::Reporting(end) | Shutdown::Terminating(end) => Some(end),
+            Shutdown::Running | Shutdown::Killed => None,
         };
-        stage.into_iter().chain(self.limit).min()
+        step.into_iter().chain(self.limit).min()
     }
 
-    /// Node 0 serves the others until they are done.
+    /// Keeps the server on node 0 running until the other nodes are done.
     fn wait_for_other_nodes(&mut self, server: Option<&Server>) -> Result<(), Error> {
         let Some(server) = server else { return Ok(()) };
         let slice = Duration::from_millis(100);
         let mut left = server.wait_for_observers(self.share.nodes, Some(slice));
-        if !left.is_empty() && self.verdict.is_none() {
+        if !left.is_empty() && self.failure.is_none() {
             tracing::info!("all PEs of this node are done; waiting for nodes {left:?}");
         }
-        let patience = Instant::now() + MOMENT + 2 * GRACE;
+        let patience = Instant::now() + REPORT_TIME + 2 * TERM_TIME;
         while !left.is_empty() {
-            let hopeless = self.verdict.is_some() || self.signals > 0;
+            let hopeless = self.failure.is_some() || self.signals > 0;
             if hopeless && Instant::now() >= patience {
                 self.printer.note(&format!("nodes {left:?} did not end in time"));
                 break;
@@ -376,9 +381,9 @@ impl Supervisor<'_> {
             let exit = self.pes.iter().find(|pe| pe.pe == number).and_then(|pe| pe.exit);
             exit.map(Exit::code).filter(|code| *code != 0)
         };
-        match &self.verdict {
-            Some(verdict) => verdict.code.or_else(|| verdict.pe.and_then(own)).unwrap_or(FAILED),
-            // After a signal, whatever the PEs made of it.
+        match &self.failure {
+            Some(failure) => failure.code.or_else(|| failure.pe.and_then(own)).unwrap_or(FAILED),
+            // After a signal, the PEs decide the exit code.
             None => {
                 self.pes.iter().filter_map(|pe| pe.exit).map(Exit::code).find(|code| *code != 0).unwrap_or(0)
             }
@@ -399,11 +404,11 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Not all PEs could be started: none may stay.
+    /// Kills all PEs, because one could not be started.
     fn abandon(&mut self) {
         for pe in &mut self.pes {
             pe.signal(libc::SIGKILL);
-            pe.bury();
+            pe.reap();
         }
     }
 }

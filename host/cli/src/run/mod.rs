@@ -16,13 +16,13 @@ use rushmem::config::{Config, parse_duration};
 
 use crate::error::Error;
 
-use self::plan::{Plan, Shape};
+use self::plan::{LaunchMode, Plan};
 
 /// Start a program as the PEs of one job
 ///
-/// The program is looked up as a path, on PATH, and beside this command. Each line that a PE writes is labelled with
-/// its number. When a PE dies, it is named, the others are ended, and its exit code is returned (128 + the signal's
-/// number if a signal killed it). SIGINT, SIGTERM and SIGHUP are passed on to all PEs; the second one kills them.
+/// Looks up the program as a path, on PATH and in the directory of this command. Labels each output line with the number of its
+/// PE. When a PE fails, reports it, ends the other PEs and returns the exit code of the failed PE. That code is 128 plus the
+/// signal number if a signal killed the PE. Passes SIGINT, SIGTERM and SIGHUP on to all PEs; a second signal kills them.
 /// Standard input goes to PE 0, unless it is a terminal.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,22 +30,22 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "pes", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pes: u32,
 
-    /// Make the PEs threads of one process, instead of one process each
+    /// Run the PEs as threads of one process, instead of one process each
     #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "timeout", "no_label"])]
     threads: bool,
 
-    /// GPUs that the PEs of this node take in turn: `auto`, ordinals such as `0,1`, or `none`
+    /// GPUs for the PEs of this node, in turn: `auto`, ordinals such as `0,1`, or `none` [default: auto]
     #[arg(long, value_name = "LIST")]
     gpus: Option<String>,
 
-    /// NICs that carry the traffic: `auto`, `soft`, or RDMA devices such as `mlx5_0` or `mlx5_0:1,mlx5_1:1`
+    /// NICs to use: `auto`, `soft`, or RDMA devices such as `mlx5_0` or `mlx5_0:1,mlx5_1:1` [default: auto]
     #[arg(long, value_name = "LIST")]
     nic: Option<String>,
 
-    /// Number of nodes; start this command once on each of them
+    /// Number of nodes; start this command once on each node
     ///
-    /// Node K starts its share of the N PEs, in order. All nodes need the same token, 64 hexadecimal digits, in
-    /// RUSHMEM_TOKEN or a file.
+    /// Node K starts its share of the N PEs, in order. All nodes need the same token of 64 hexadecimal digits, in RUSHMEM_TOKEN
+    /// or in the file of --token-file.
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
           requires_all = ["node", "rendezvous"])]
     nodes: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K")]
     node: Option<u32>,
 
-    /// Address on node 0 where the PEs of all nodes meet
+    /// Address of the job's server, on node 0
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
 
@@ -62,15 +62,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     token_file: Option<PathBuf>,
 
-    /// End the job after this time, such as `90s` or `10m`, with exit code 124
+    /// End the job after this time, such as `90s` or `10m`, with exit code 124 [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
 
-    /// Change a setting for all PEs; `rushmem info` lists them
+    /// Set a setting for all PEs; `rushmem info` lists the keys
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Do not label lines with the number of the PE that wrote them
+    /// Omit the PE number before each output line
     #[arg(long)]
     no_label: bool,
 
@@ -81,8 +81,8 @@ pub(crate) struct Args {
 
 pub(crate) fn execute(args: Args, config: Config) -> Result<ExitCode, Error> {
     let plan = Plan::new(args, config)?;
-    match plan.shape {
-        Shape::Threads => Err(pe::become_program(&plan)),
-        Shape::Processes(_) => job::supervise(&plan).map(ExitCode::from),
+    match plan.mode {
+        LaunchMode::Threads => Err(pe::exec_program(&plan)),
+        LaunchMode::Processes(_) => job::supervise(&plan).map(ExitCode::from),
     }
 }

@@ -1,18 +1,18 @@
-//! What PEs write, line by line, labelled, never mixed within a line.
+//! Output of the PEs: whole lines, labelled with the PE number.
 //!
-//! A line that is redrawn with carriage returns (a progress bar) is shown live if it comes from PE 0 and goes to a
-//! terminal, below everything else; elsewhere only its last state remains.
+//! A progress bar redraws its line with carriage returns. On a terminal, the bar of PE 0 is shown live below the other lines.
+//! In all other cases only the last state of such a line is printed.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A line longer than this is broken into several, so that no PE can fill the launcher's memory.
-const LONGEST: usize = 64 << 10;
+/// Maximum bytes of a line. Longer lines are split, so that no PE can fill the launcher's memory.
+const MAX_LINE: usize = 64 << 10;
 
-/// Clears the current line of a terminal.
+/// Sequence that clears the current line of a terminal.
 const CLEAR: &[u8] = b"\r\x1b[K";
 
-/// Which of a PE's two streams.
+/// One of the two output streams of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Out,
@@ -24,11 +24,11 @@ pub(super) enum Stream {
 enum Piece {
     /// A line, without its end.
     Line(Vec<u8>),
-    /// The present state of a line that is being redrawn.
+    /// The current state of a line that is being redrawn.
     Live(Vec<u8>),
 }
 
-/// Cuts a stream of bytes into pieces.
+/// A splitter of a byte stream into pieces.
 #[derive(Default)]
 struct Splitter {
     /// The line that has not ended.
@@ -43,7 +43,7 @@ impl Splitter {
         let last = parts.next_back().unwrap_or_default();
         for part in parts {
             self.rest.extend_from_slice(part);
-            emit(Piece::Line(present(&self.rest).to_vec()));
+            emit(Piece::Line(visible(&self.rest).to_vec()));
             self.rest.clear();
             self.live = false;
         }
@@ -53,34 +53,34 @@ impl Splitter {
         self.rest.extend_from_slice(last);
         self.live |= self.rest.contains(&b'\r');
         if self.live {
-            // Only the present state counts; an open carriage return must stay open.
+            // Only the current state is kept, and a trailing carriage return.
             let open = self.rest.ends_with(b"\r");
-            self.rest = present(&self.rest).to_vec();
+            self.rest = visible(&self.rest).to_vec();
             emit(Piece::Live(self.rest.clone()));
             if open {
                 self.rest.push(b'\r');
             }
         }
-        if self.rest.len() > LONGEST {
+        if self.rest.len() > MAX_LINE {
             emit(Piece::Line(std::mem::take(&mut self.rest)));
         }
     }
 
-    /// The stream is over; what is left is a line.
+    /// Ends the stream and emits the remaining bytes as a line.
     fn end(&mut self, mut emit: impl FnMut(Piece)) {
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty() {
-            emit(Piece::Line(present(&rest).to_vec()));
+            emit(Piece::Line(visible(&rest).to_vec()));
         }
     }
 }
 
-/// What a terminal would show of a line with carriage returns: the last part that is not empty.
-fn present(line: &[u8]) -> &[u8] {
+/// Returns the part of a line with carriage returns that a terminal would show: the last part that is not empty.
+fn visible(line: &[u8]) -> &[u8] {
     line.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default()
 }
 
-/// Where all output goes.
+/// The printer of all output.
 pub(super) struct Printer {
     label: bool,
     /// Whether live lines are shown.
@@ -108,7 +108,7 @@ impl Printer {
         Printer { label, terminal, state: Mutex::new(State { out, err, live: None, closed: false }) }
     }
 
-    /// Whether PE 0's progress bars are shown.
+    /// Returns whether progress bars of PE 0 are shown.
     pub(super) fn shows_progress(&self) -> bool {
         self.terminal
     }
@@ -116,14 +116,14 @@ impl Printer {
     /// Prints a message of the launcher itself, on standard error.
     pub(super) fn note(&self, text: &str) {
         let line = format!("rushmem: {text}\n");
-        // There is no other place to say that nobody reads standard error.
+        // If standard error is closed, the failure cannot be reported anywhere.
         let _ = self.lock().line(Stream::Err, line.as_bytes());
     }
 
-    /// Copies what a PE writes, until it closes the stream. `on_line` sees each line.
+    /// Copies the output of a PE until the PE closes the stream. Calls `on_line` with each line.
     ///
-    /// `on_closed` is called if this is the one who notices that nobody reads our output any more; what PEs write is
-    /// then read and dropped, so that they can end.
+    /// Calls `on_closed` if this call finds that the launcher's own output is closed. Further output of PEs is then read and
+    /// dropped, so that the PEs can end.
     pub(super) fn copy(
         &self,
         pe: u32,
@@ -204,11 +204,11 @@ impl State {
         Ok(())
     }
 
-    /// The live line of this stream has become an ordinary one, or is replaced by one.
+    /// Removes the live line of this stream. The caller prints an ordinary line in its place.
     fn drop_live(&mut self, stream: Stream) {
         if self.live.as_ref().is_some_and(|(live, _)| *live == stream) {
             self.live = None;
-            // A terminal that is gone is noticed by the write that follows.
+            // If the terminal is gone, the next write fails.
             let _ = self.write(stream, CLEAR);
         }
     }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_however_they_come() {
+    fn joins_chunks_into_whole_lines() {
         assert_eq!(pieces(&["one\ntwo\n"]), ["one$", "two$"]);
         assert_eq!(pieces(&["o", "ne\nt", "wo"]), ["one$", "two$"]);
         assert_eq!(pieces(&["\n\n"]), ["$", "$"]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn redrawn_lines_show_their_present_state() {
+    fn redrawn_lines_show_their_current_state() {
         assert_eq!(pieces(&["\r10%", "\r20%", "\r30%\n"]), ["10%~", "20%~", "30%$"]);
         assert_eq!(pieces(&["10%\r", "20%\r", "30%\r\n"]), ["10%~", "20%~", "30%$"]);
         assert_eq!(pieces(&["\r1", "0%", "\r2"]), ["1~", "10%~", "2~", "2$"]);
@@ -265,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn endless_lines_are_broken() {
-        let long = "x".repeat(LONGEST);
+    fn splits_long_lines() {
+        let long = "x".repeat(MAX_LINE);
         assert_eq!(pieces(&[&long, "y", "z\n"]), [format!("{long}y$"), "z$".into()]);
     }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_line_stays_below_the_others() {
+    fn live_line_stays_below_other_lines() {
         let act = |printer: &Printer| {
             let copy =
                 |pe, text: &str| printer.copy(pe, Stream::Out, text.as_bytes(), |_| (), || ()).unwrap();
@@ -305,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn others_bars_show_only_their_end() {
+    fn progress_bars_of_other_pes_show_only_their_last_state() {
         let act = |printer: &Printer| printer.copy(1, Stream::Err, &b"\r1\r2\r3"[..], |_| (), || ()).unwrap();
         assert_eq!(printed(true, act), "[1] 3\n");
     }
 
     #[test]
-    fn a_reader_that_goes_is_reported_once() {
+    fn closed_output_is_reported_once() {
         struct Gone;
         impl Write for Gone {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

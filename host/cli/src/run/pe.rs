@@ -1,4 +1,4 @@
-//! One PE's process.
+//! The process of one PE.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
@@ -10,42 +10,42 @@ use std::time::{Duration, Instant};
 
 use super::job::Event;
 use super::output::{Printer, Stream};
-use super::plan::{Plan, Share, launch_variables};
+use super::plan::{NodeShare, Plan, launch_variables};
 use super::sys::{self, Exit};
 use crate::error::Error;
 
-/// Stack of the threads that watch a PE, which do little.
+/// Stack bytes of the threads that watch a PE.
 const STACK: usize = 128 << 10;
 
-/// Bytes of a PE's last line that are repeated when it dies.
+/// Maximum bytes of a PE's last line that the launcher repeats when the PE fails.
 const LAST_LINE: usize = 400;
 
-/// A PE's process, and what is known of it.
+/// The process of a PE, with its exit status and last line.
 pub(super) struct Pe {
     pub(super) pe: u32,
     child: Child,
-    /// How it ended, once it has.
+    /// Exit status, once the process has ended.
     pub(super) exit: Option<Exit>,
     last_line: Arc<Mutex<String>>,
-    /// Streams that are still open.
+    /// Flags of the output streams: true while the stream is open.
     open: Vec<Arc<AtomicBool>>,
 }
 
 impl Pe {
-    /// Starts the PE with number `local` on this node. Must be called from the main thread.
+    /// Starts PE `local` of this node. Must be called from the main thread.
     pub(super) fn start(
         plan: &Plan,
-        share: &Share,
+        share: &NodeShare,
         local: u32,
         server: &str,
         printer: &Arc<Printer>,
         events: &Sender<Event>,
     ) -> Result<Pe, Error> {
         let mut command = Command::new(&plan.program);
-        // What CUDA needs in the environment is best there before the first thread.
+        // CUDA reads these variables once, so they are set before the PE starts.
         let missing = |(name, _): &(&str, String)| std::env::var_os(name).is_none();
         command.envs(rushmem::cuda::environment(share.count).into_iter().filter(missing));
-        // What an outer launcher has said is not for these.
+        // Variables of an outer launcher do not describe this job.
         for name in launch_variables() {
             command.env_remove(name);
         }
@@ -57,7 +57,7 @@ impl Pe {
         let reads = pe == 0 && !io::stdin().is_terminal();
         command.stdin(if reads { Stdio::inherit() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        sys::as_pe(&mut command);
+        sys::prepare_pe(&mut command);
         let cannot = |error| Error::Environment(format!("cannot start {}: {error}", plan.program.display()));
         let child = command.spawn().map_err(cannot)?;
 
@@ -70,7 +70,7 @@ impl Pe {
         }
         let (id, events) = (pe.child.id(), events.clone());
         thread("rushmem-wait", move || {
-            // The job outlives this thread unless it has given up already.
+            // Sending fails only after the supervisor has given up.
             let _ = events.send(Event::Exited(local, sys::wait_for_exit(id)));
         })?;
         Ok(pe)
@@ -93,22 +93,22 @@ impl Pe {
                     *last.lock().unwrap_or_else(PoisonError::into_inner) = text.trim().into();
                 }
             };
-            // As in `start`.
+            // Sending fails only after the supervisor has given up.
             let closed = || drop(events.send(Event::OutputClosed));
             if let Err(error) = printer.copy(pe, stream, from, keep, closed) {
-                tracing::warn!(%error, pe, "cannot read what a PE writes");
+                tracing::warn!(%error, pe, "cannot read the output of a PE");
             }
             open.store(false, Ordering::SeqCst);
         })
     }
 
-    /// Sends a signal to the PE and all processes that it started; one that has ended does not hear it.
+    /// Sends a signal to the process group of the PE. Processes that have ended are skipped.
     pub(super) fn signal(&self, signal: i32) {
         sys::signal_group(self.child.id(), signal);
     }
 
-    /// Waits until its output has been read to the end, at most until `deadline`; whether it has.
-    pub(super) fn drained(&self, deadline: Instant) -> bool {
+    /// Waits until all output has been read, or until `deadline`. Returns whether all output has been read.
+    pub(super) fn drain(&self, deadline: Instant) -> bool {
         while self.open.iter().any(|open| open.load(Ordering::SeqCst)) {
             if Instant::now() >= deadline {
                 return false;
@@ -118,13 +118,13 @@ impl Pe {
         true
     }
 
-    /// Its last line on standard error; empty if there was none.
+    /// Returns the last line on standard error, or an empty string.
     pub(super) fn last_line(&self) -> String {
         self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Kills what it left behind, and reaps it. Only for one that has ended.
-    pub(super) fn bury(&mut self) {
+    /// Kills remaining processes of the group, and reaps the PE. The PE must have ended or been killed.
+    pub(super) fn reap(&mut self) {
         self.signal(libc::SIGKILL);
         if let Err(error) = self.child.wait() {
             tracing::warn!(%error, pe = self.pe, "cannot reap a process");
@@ -137,8 +137,8 @@ fn thread(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<()
     thread.map(drop).map_err(|error| Error::Environment(format!("cannot start the thread `{name}`: {error}")))
 }
 
-/// Replaces this process by the program, whose threads will be the PEs. Returns only if that fails.
-pub(super) fn become_program(plan: &Plan) -> Error {
+/// Replaces this process by the program, which runs the PEs as threads. Returns only if that fails.
+pub(super) fn exec_program(plan: &Plan) -> Error {
     let mut command = Command::new(&plan.program);
     command.args(&plan.args).envs(&plan.variables);
     for name in launch_variables() {

@@ -1,4 +1,4 @@
-//! From the command line to what is to be done: which PEs, with which variables, of which program.
+//! Launch plan: the program, the PEs of this node and their variables, from the command line and the settings.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,41 +11,41 @@ use rushmem::config::{self, Config, SETTINGS};
 use super::{Args, find};
 use crate::error::Error;
 
-/// Everything that is to be done.
+/// The plan of a launch.
 pub(super) struct Plan {
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,
     /// Settings for all PEs, as variables.
     pub(super) variables: BTreeMap<&'static str, String>,
-    /// How the PEs live.
-    pub(super) shape: Shape,
+    /// Threads or processes.
+    pub(super) mode: LaunchMode,
     pub(super) label: bool,
-    /// Whether the user has decided about progress bars.
+    /// Whether the user has set `progress`.
     pub(super) progress_is_set: bool,
     pub(super) timeout: Option<Duration>,
-    /// How long to wait for other nodes.
+    /// Maximum wait for other nodes.
     pub(super) bootstrap_timeout: Duration,
 }
 
-/// How the PEs live.
-pub(super) enum Shape {
-    /// As threads of one process.
+/// The kind of PEs: threads or processes.
+pub(super) enum LaunchMode {
+    /// PEs are threads of one process.
     Threads,
-    /// As one process each.
-    Processes(Share),
+    /// Each PE is a process.
+    Processes(NodeShare),
 }
 
 /// This node's part of a job.
 #[derive(Clone)]
-pub(super) struct Share {
+pub(super) struct NodeShare {
     pub(super) n_pes: u32,
     /// The first PE of this node.
     pub(super) first: u32,
-    /// PEs on this node.
+    /// Number of PEs on this node.
     pub(super) count: u32,
     pub(super) node: u32,
     pub(super) nodes: u32,
-    /// Where the PEs meet, if other nodes take part.
+    /// Address of the job's server, if there are several nodes.
     pub(super) rendezvous: Option<String>,
     pub(super) token: Token,
 }
@@ -53,10 +53,11 @@ pub(super) struct Share {
 impl Plan {
     pub(super) fn new(args: Args, mut config: Config) -> Result<Plan, Error> {
         let variables = variables(&args, &mut config)?;
-        let shape = if args.threads { Shape::Threads } else { Shape::Processes(share(&args, &config)?) };
+        let mode =
+            if args.threads { LaunchMode::Threads } else { LaunchMode::Processes(share(&args, &config)?) };
         if !args.threads && config.pes.get() != 1 {
             return Err(Error::Usage(format!(
-                "pes = {} asks for PEs as threads of one process; leave that setting out, or add --threads",
+                "the setting pes = {} needs PEs that are threads; remove the setting, or add --threads",
                 config.pes
             )));
         }
@@ -68,7 +69,7 @@ impl Plan {
             args: command.collect(),
             progress_is_set: is_set(&config, "progress"),
             variables,
-            shape,
+            mode,
             label: !args.no_label,
             timeout: args.timeout,
             bootstrap_timeout: config.bootstrap_timeout,
@@ -80,7 +81,7 @@ fn is_set(config: &Config, key: &str) -> bool {
     config.describe().iter().any(|row| row.key == key && row.origin != config::Origin::Default)
 }
 
-/// The settings that the command line makes.
+/// Applies the settings of the command line to `config`, and returns them as variables.
 fn variables(args: &Args, config: &mut Config) -> Result<BTreeMap<&'static str, String>, Error> {
     let mut settings: Vec<(&str, &str, &str)> = Vec::new();
     let pes = args.pes.to_string();
@@ -114,7 +115,7 @@ fn variables(args: &Args, config: &mut Config) -> Result<BTreeMap<&'static str, 
     Ok(variables)
 }
 
-fn share(args: &Args, config: &Config) -> Result<Share, Error> {
+fn share(args: &Args, config: &Config) -> Result<NodeShare, Error> {
     let (n_pes, nodes, node) = (args.pes, args.nodes, args.node.unwrap_or(0));
     if node >= nodes {
         return Err(Error::Usage(format!(
@@ -136,18 +137,18 @@ fn share(args: &Args, config: &Config) -> Result<Share, Error> {
         (None, Some(token)) if nodes > 1 => Token::from_hex(token.reveal())?,
         (None, None) if nodes > 1 => {
             return Err(Error::Usage(
-                "a job with several nodes needs one token for all of them: put 64 hexadecimal digits \
-                 (openssl rand -hex 32) into RUSHMEM_TOKEN or a --token-file on each node"
+                "a job with several nodes needs the same token on each node; put 64 hexadecimal digits \
+                 (openssl rand -hex 32) into RUSHMEM_TOKEN or a --token-file"
                     .into(),
             ));
         }
         (None, _) => Token::generate()?,
     };
-    Ok(Share { n_pes, first, count: next - first, node, nodes, rendezvous, token })
+    Ok(NodeShare { n_pes, first, count: next - first, node, nodes, rendezvous, token })
 }
 
-impl Share {
-    /// The variables that tell a PE its place; `local` is its number on this node.
+impl NodeShare {
+    /// Returns the launcher's variables for a PE. `local` is its number on this node.
     pub(super) fn variables_of(&self, local: u32, server: &str) -> [(&'static str, String); 8] {
         [
             ("RUSHMEM_PE", (self.first + local).to_string()),
@@ -162,7 +163,7 @@ impl Share {
     }
 }
 
-/// The variables by which a launcher, or who starts PEs by hand, tells a PE its place.
+/// Returns the names of the variables that a launcher sets for each PE.
 pub(super) fn launch_variables() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().filter(|setting| setting.launch).map(|setting| setting.env)
 }
@@ -174,26 +175,26 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCli {
         #[command(flatten)]
         args: Args,
     }
 
     fn plan(line: &str) -> Result<Plan, String> {
-        let line = Line::try_parse_from(std::iter::once("run").chain(line.split(' ')));
+        let line = TestCli::try_parse_from(std::iter::once("run").chain(line.split(' ')));
         let args = line.map_err(|error| error.to_string())?.args;
         Plan::new(args, Config::default()).map_err(|error| error.to_string())
     }
 
-    fn share_of(line: &str) -> Share {
-        match plan(line).unwrap().shape {
-            Shape::Processes(share) => share,
-            Shape::Threads => panic!("threads"),
+    fn share_of(line: &str) -> NodeShare {
+        match plan(line).unwrap().mode {
+            LaunchMode::Processes(share) => share,
+            LaunchMode::Threads => panic!("threads"),
         }
     }
 
     #[test]
-    fn nodes_share_all_pes_in_order() {
+    fn nodes_split_all_pes_in_order() {
         let token = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(token.path(), "ab".repeat(32)).unwrap();
         for (n, nodes) in [(4, 2), (5, 2), (7, 3), (3, 3), (1, 1)] {
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn rejects_invalid_command_lines() {
         for (line, words) in [
             ("-n 0 sh", "0 is not in 1.."),
             ("-n 2", "required"),
@@ -254,15 +255,15 @@ mod tests {
             ]
         );
         assert_eq!(plan.args, ["-c", "true"]);
-        assert!(matches!(plan.shape, Shape::Threads));
+        assert!(matches!(plan.mode, LaunchMode::Threads));
     }
 
     #[test]
-    fn a_pe_is_told_all_that_launchers_tell() {
-        let told: Vec<_> =
+    fn sets_every_launcher_variable() {
+        let names: Vec<_> =
             share_of("-n 2 sh").variables_of(1, "h:1").into_iter().map(|(name, _)| name).collect();
-        // Only who has no launcher needs an id.
+        // An id is for PEs without a launcher.
         let all = launch_variables().filter(|name| *name != "RUSHMEM_ID");
-        assert_eq!(told, all.collect::<Vec<_>>());
+        assert_eq!(names, all.collect::<Vec<_>>());
     }
 }

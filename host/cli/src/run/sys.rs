@@ -1,4 +1,4 @@
-//! The few system calls that std does not offer. The only `unsafe` of this crate.
+//! System calls that std does not offer. The only `unsafe` code of this crate.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,17 +10,17 @@ use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, c_int, pid_t};
 /// Signals that a launcher passes on to its PEs.
 pub(super) const PASSED_ON: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// How a process ended.
+/// The exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// It returned this code.
+    /// The process returned this code.
     Code(c_int),
-    /// This signal killed it.
+    /// This signal killed the process.
     Signal(c_int),
 }
 
 impl Exit {
-    /// The code that a shell would return for it.
+    /// Returns the exit code that a shell would report.
     pub(super) fn code(self) -> u8 {
         match self {
             Exit::Code(code) => code as u8,
@@ -38,7 +38,7 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// The name of a signal, such as `SIGKILL`.
+/// Returns the name of a signal, such as `SIGKILL`.
 pub(super) fn signal_name(signal: c_int) -> String {
     let name = match signal {
         libc::SIGABRT => "SIGABRT",
@@ -64,8 +64,8 @@ pub(super) fn signal_name(signal: c_int) -> String {
     name.into()
 }
 
-/// Blocks the signals that [`wait_for_signal`] waits for, in this thread and all that it starts from now on.
-pub(super) fn hold_signals() -> io::Result<()> {
+/// Masks the signals of [`wait_for_signal`] in this thread and in all threads that it starts later.
+pub(super) fn block_signals() -> io::Result<()> {
     let set = signal_set(&PASSED_ON);
     // SAFETY: `set` was initialised by `signal_set`; a null old set is allowed.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
@@ -74,7 +74,7 @@ pub(super) fn hold_signals() -> io::Result<()> {
     }
 }
 
-/// Waits for one of the signals of [`hold_signals`], which must have been called before this thread began.
+/// Waits for a signal. [`block_signals`] must have been called before this thread started.
 pub(super) fn wait_for_signal() -> io::Result<c_int> {
     let set = signal_set(&PASSED_ON);
     let mut signal = 0;
@@ -97,10 +97,10 @@ fn signal_set(signals: &[c_int]) -> libc::sigset_t {
     }
 }
 
-/// Has the program of `command` lead a process group of its own, hear all signals, and die with this launcher.
+/// Prepares `command` for a PE: own process group, no blocked signals, killed when this launcher dies.
 ///
-/// The kernel ties its life to the thread that spawns it: spawn from the main thread.
-pub(super) fn as_pe(command: &mut Command) {
+/// Linux kills the process when the spawning thread ends, so it must be spawned by the main thread.
+pub(super) fn prepare_pe(command: &mut Command) {
     let launcher = std::process::id() as pid_t;
     let set = signal_set(&[]);
     let prepare = move || {
@@ -125,14 +125,15 @@ fn die_with(parent: pid_t) -> io::Result<()> {
     if now == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-/// Elsewhere a PE notices by its bootstrap connection that its launcher is gone.
+/// Does nothing. On other systems a PE detects a dead launcher by its bootstrap connection.
 #[cfg(not(target_os = "linux"))]
 fn die_with(_parent: pid_t) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the child process `pid` has ended, and leaves it to be reaped: until then its number, and that of its
-/// process group, belong to nobody else.
+/// Waits until the child process `pid` has ended, without reaping it.
+///
+/// Until the process is reaped, the system does not reuse its process id and group id.
 pub(super) fn wait_for_exit(pid: u32) -> io::Result<Exit> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {
@@ -154,9 +155,9 @@ pub(super) fn wait_for_exit(pid: u32) -> io::Result<Exit> {
     Ok(if code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) })
 }
 
-/// Sends a signal to the process group that the child `leader` leads. The child must not have been reaped.
+/// Sends a signal to the process group of the child `leader`. The child must not have been reaped.
 ///
-/// A group that has ended meanwhile is no error.
+/// A group that has already ended is not an error.
 pub(super) fn signal_group(leader: u32, signal: c_int) {
     // SAFETY: touches no memory; the group is the child's own, as it is not reaped (see `wait_for_exit`).
     unsafe { libc::kill(-(leader as pid_t), signal) };

@@ -1,8 +1,8 @@
-//! What the tests of the command share.
+//! Helpers of the command's tests.
 
 use std::process::{Command, Stdio};
 
-/// The command, without settings of whoever runs these tests.
+/// Returns the command without the RUSHMEM_* variables of this process.
 pub(crate) fn rushmem() -> Command {
     without_settings(Command::new(env!("CARGO_BIN_EXE_rushmem")))
 }

@@ -1,4 +1,4 @@
-//! Marks: what the ratio to another program must be.
+//! Targets: required ratios to the results of another program.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,48 +10,48 @@ use super::results::{Results, Row};
 use super::table::number;
 use crate::error::Error;
 
-/// One mark. Of the rows that have what it names, the best of each program counts.
+/// One target. It selects rows, and compares the best selected row of each program.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Mark {
-    /// For people.
-    what: String,
+struct Target {
+    /// Name for the report.
+    name: String,
     bench: String,
     bytes: Option<u64>,
     blocks: Option<u32>,
     threads: Option<u32>,
     pes: Option<u32>,
-    /// Ours divided by theirs must be at least this where more is better, at most this where less is.
+    /// Required ratio of our value to the other: a minimum if larger values are better, else a maximum.
     ratio: f64,
 }
 
-/// The marks of a file.
+/// The targets of a file.
 #[derive(Debug)]
-pub(super) struct Marks(Vec<(Mark, Bench)>);
+pub(super) struct Targets(Vec<(Target, Bench)>);
 
-impl Marks {
+impl Targets {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let wrong = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-        let marks: Vec<Mark> = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
-        let known = |mark: Mark| match Bench::named(&mark.bench) {
-            Some(bench) => Ok((mark, bench)),
-            None => Err(wrong(&format!("`{}`: there is no benchmark `{}`", mark.what, mark.bench))),
+        let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
+        let targets: Vec<Target> = serde_json::from_str(&text).map_err(|error| invalid(&error))?;
+        let known = |target: Target| match Bench::named(&target.bench) {
+            Some(bench) => Ok((target, bench)),
+            None => Err(invalid(&format!("`{}`: unknown benchmark `{}`", target.name, target.bench))),
         };
-        Ok(Self(marks.into_iter().map(known).collect::<Result<_, _>>()?))
+        Ok(Self(targets.into_iter().map(known).collect::<Result<_, _>>()?))
     }
 
-    /// A line for each, and how many are met, missed and not measured.
+    /// Formats one line for each target, and the numbers of met, missed and unmeasured targets.
     pub(super) fn judge(&self, ours: &Results, others: &[Results]) -> String {
         let mut text = format!(
             "\n{:<52} {:>10} {:>10} {:<5} {:>7} {:>8}\n",
-            "mark", "ours", "theirs", "", "ratio", "wanted"
+            "target", "ours", "theirs", "", "ratio", "wanted"
         );
         let (mut met, mut missed, mut unknown) = (0, 0, 0);
-        for (mark, bench) in &self.0 {
+        for (target, bench) in &self.0 {
             let unit = bench.unit();
             let best = |rows: &mut dyn Iterator<Item = &Row>| {
-                rows.filter(|row| mark.fits(row)).map(|row| row.value).reduce(|a, b| unit.better(a, b))
+                rows.filter(|row| target.fits(row)).map(|row| row.value).reduce(|a, b| unit.better(a, b))
             };
             let sign = if unit.more_is_better() { ">=" } else { "<=" };
             let ours = best(&mut ours.rows.iter());
@@ -63,7 +63,7 @@ impl Marks {
                     unknown += 1;
                     "not measured"
                 }
-                Some(ratio) if unit.better(ratio, mark.ratio) == ratio => {
+                Some(ratio) if unit.better(ratio, target.ratio) == ratio => {
                     met += 1;
                     "met"
                 }
@@ -75,20 +75,20 @@ impl Marks {
             let _ = writeln!(
                 text,
                 "{:<52} {:>10} {:>10} {:<5} {:>7} {:>8} {verdict}",
-                mark.what,
+                target.name,
                 show(ours),
                 show(theirs),
                 unit.name(),
                 ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
-                format!("{sign} {}", mark.ratio)
+                format!("{sign} {}", target.ratio)
             );
         }
-        let _ = writeln!(text, "marks: {met} met, {missed} missed, {unknown} not measured");
+        let _ = writeln!(text, "targets: {met} met, {missed} missed, {unknown} not measured");
         text
     }
 }
 
-impl Mark {
+impl Target {
     fn fits(&self, row: &Row) -> bool {
         let same = |wanted: Option<u64>, found: u64| wanted.is_none_or(|wanted| wanted == found);
         row.bench == self.bench
