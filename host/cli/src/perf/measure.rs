@@ -374,7 +374,7 @@ mod tests {
     use rushmem::config::Config;
 
     /// Runs `f` on each of two PEs and returns the error texts.
-    fn errors(f: impl Fn(&TestBed<'_>) -> Result<(), AnyError> + Sync + Send) -> Vec<Option<String>> {
+    fn errors_of(f: impl Fn(&TestBed<'_>) -> Result<(), AnyError> + Sync + Send) -> Vec<Option<String>> {
         let mut config = Config::load().unwrap();
         for (key, value) in [("pes", "2"), ("device", "native"), ("heap_bytes", "16MiB"), ("timeout", "60s")]
         {
@@ -389,12 +389,12 @@ mod tests {
 
     #[test]
     fn missing_data_is_an_error() {
-        let errors = errors(|bed| {
+        let errors = errors_of(|bed| {
             bed.fill(bed.dst, 1)?;
             bed.check(bed.dst, 1)
         });
         assert_eq!(errors, [None, None]);
-        let errors = errors(|bed| {
+        let errors = errors_of(|bed| {
             bed.fill(bed.dst, 1)?;
             bed.zero(bed.dst.slice(3..5), 2)?;
             bed.check(bed.dst, 1)
@@ -403,7 +403,7 @@ mod tests {
             errors.iter().all(|error| error.as_deref() == Some("2 of 512 words are wrong")),
             "{errors:?}"
         );
-        let errors = errors(|bed| {
+        let errors = errors_of(|bed| {
             bed.fill(bed.dst, 1)?;
             bed.check(bed.dst, 2)
         });
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_wrong_word_is_reported_with_its_index() {
-        let errors = errors(|bed| {
+        let errors = errors_of(|bed| {
             bed.pe.write(bed.words.slice(0..2), &[5, 6])?;
             bed.expect(bed.words, 2, |_| 5)
         });
