@@ -1,4 +1,5 @@
 //! Contexts that the host makes: queues of their own, given to kernels as arguments.
+#![allow(unsafe_code, reason = "implements `KernelArg`, and takes the table of QPs from the host")]
 
 use core::marker::PhantomData;
 

@@ -1,4 +1,5 @@
 //! Moving bytes with loads and stores, by all threads of a group.
+#![allow(unsafe_code, reason = "copies bytes between checked addresses")]
 
 use bytemuck::Pod;
 

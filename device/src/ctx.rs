@@ -1,4 +1,5 @@
 //! The context of a kernel: its place in the job, and the way to its queues.
+#![allow(unsafe_code, reason = "a context trusts the addresses that the host gave it")]
 
 use core::marker::PhantomData;
 use core::panic::Location;

@@ -3,6 +3,7 @@
 //! A kernel has its context in parameters, where it costs nothing to look. What is rarely needed, or takes long anyway, is
 //! in functions of its own: calls in kernels stay short, and a kernel with many of them stays small. These functions get
 //! two words, and find the context in memory.
+#![allow(unsafe_code, reason = "finds the context in the table of the launch")]
 
 use crate::abi::{CtxParts, DevAddr, SegmentTable};
 use crate::ctx::Ctx;

@@ -2,6 +2,7 @@
 //!
 //! A call that fails writes one [`ErrorRecord`] to the control page and returns an [`Error`]; the host prints
 //! the record. Nothing here ends a kernel: the GPU context survives, and so does the traffic to other peers.
+#![allow(unsafe_code, reason = "writes error records to the control page")]
 
 use core::panic::Location;
 

@@ -1,4 +1,5 @@
 //! The end of the whole job, asked for by a kernel.
+#![allow(unsafe_code, reason = "writes the exit words of the control page")]
 
 use crate::Ctx;
 use crate::abi::{ControlPage, DeviceState, EXIT_ASKED};

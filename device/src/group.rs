@@ -24,7 +24,7 @@ pub trait Group: Copy + sealed::Sealed {
     /// What the leader gave, for all threads of the group; two barriers.
     #[inline(always)]
     #[track_caller]
-    fn cast(self, value: u64) -> u64 {
+    fn broadcast(self, value: u64) -> u64 {
         self.sync();
         self.broadcast_any(false, value).1
     }
@@ -38,7 +38,7 @@ pub trait Group: Copy + sealed::Sealed {
         self.leader()
     }
     /// What the helper_warp gave, and what the leader or the helper_warp gave, for all threads of the group; as [`Group::broadcast_any`].
-    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
+    fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
     /// The same threads, for calls that need no barrier.
     #[inline(always)]
     fn ready(self) -> Ready<Self> {
@@ -95,12 +95,12 @@ mod sealed {
         /// True if lanes that call at once post together: each is a group of its own.
         const TOGETHER: bool = false;
         /// Lanes of one warp.
-        type Front: super::Group;
+        type LeaderWarp: super::Group;
         /// The lanes of the leader's warp, as a group with the same leader; none for threads that are not among them.
-        fn front(self) -> Option<Self::Front>;
+        fn leader_warp(self) -> Option<Self::LeaderWarp>;
         /// How many lanes that are, of this group; known to all its threads.
         #[inline(always)]
-        fn front_size(self) -> u32
+        fn leader_warp_size(self) -> u32
         where
             Self: super::Group,
         {
@@ -109,47 +109,47 @@ mod sealed {
     }
     impl Sealed for super::Thread {
         const TOGETHER: bool = true;
-        type Front = Self;
+        type LeaderWarp = Self;
         #[inline(always)]
-        fn front(self) -> Option<Self> {
+        fn leader_warp(self) -> Option<Self> {
             Some(self)
         }
     }
     impl Sealed for super::Warp {
-        type Front = Self;
+        type LeaderWarp = Self;
         #[inline(always)]
-        fn front(self) -> Option<Self> {
+        fn leader_warp(self) -> Option<Self> {
             Some(self)
         }
     }
     impl Sealed for super::Tile {
-        type Front = Self;
+        type LeaderWarp = Self;
         #[inline(always)]
-        fn front(self) -> Option<Self> {
+        fn leader_warp(self) -> Option<Self> {
             Some(self)
         }
     }
     impl<G: super::Group> Sealed for super::Ready<G> {
         const READY: bool = true;
         const TOGETHER: bool = G::TOGETHER;
-        type Front = G::Front;
+        type LeaderWarp = G::LeaderWarp;
         #[inline(always)]
-        fn front(self) -> Option<G::Front> {
-            self.0.front()
+        fn leader_warp(self) -> Option<G::LeaderWarp> {
+            self.0.leader_warp()
         }
         #[inline(always)]
-        fn front_size(self) -> u32 {
-            self.0.front_size()
+        fn leader_warp_size(self) -> u32 {
+            self.0.leader_warp_size()
         }
     }
     impl Sealed for super::Block {
-        type Front = super::Warp;
+        type LeaderWarp = super::Warp;
         #[inline(always)]
-        fn front(self) -> Option<super::Warp> {
+        fn leader_warp(self) -> Option<super::Warp> {
             if crate::arch::thread() < 32 { Some(super::Warp::current()) } else { None }
         }
         #[inline(always)]
-        fn front_size(self) -> u32 {
+        fn leader_warp_size(self) -> u32 {
             crate::arch::threads().min(32)
         }
     }
@@ -221,7 +221,7 @@ impl Group for Thread {
         (vote, value)
     }
     #[inline(always)]
-    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+    fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
         (one.unwrap_or(0), other.unwrap_or(0))
     }
 }
@@ -275,12 +275,12 @@ impl Group for Warp {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+    fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
         shuffle_both(self.mask(), one, other, 0)
     }
 }
 
-/// [`Group::cast_both`] of lanes of `mask` with the leader `first`, which is the helper_warp too.
+/// [`Group::broadcast_both`] of lanes of `mask` with the leader `first`, which is the helper_warp too.
 #[inline(always)]
 #[track_caller]
 fn shuffle_both(mask: u32, one: Option<u64>, other: Option<u64>, first: u32) -> (u64, u64) {
@@ -346,7 +346,7 @@ impl Group for Tile {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+    fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
         shuffle_both(self.mask(), one, other, self.first())
     }
 }
@@ -381,8 +381,8 @@ impl<G: Group> Group for Ready<G> {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
-        self.0.cast_both(one, other)
+    fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        self.0.broadcast_both(one, other)
     }
 }
 
@@ -437,7 +437,7 @@ impl Group for Block {
     #[track_caller]
     fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64) {
         let one = if self.leader() { Some(value) } else { None };
-        let (any, _, value) = arch::block_cast(None, one, || self.any(vote));
+        let (any, _, value) = arch::block_broadcast(None, one, || self.any(vote));
         (any, value)
     }
     #[inline(always)]
@@ -446,8 +446,8 @@ impl Group for Block {
     }
     #[inline(always)]
     #[track_caller]
-    fn cast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
-        let ((), one, other) = arch::block_cast(one, other, || self.sync());
+    fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        let ((), one, other) = arch::block_broadcast(one, other, || self.sync());
         (one, other)
     }
 }

@@ -1,4 +1,5 @@
 //! Symmetric addresses: the same object on every PE, told by its offset in the symmetric heap; and buffers of one PE's.
+#![allow(unsafe_code, reason = "makes handles of raw offsets")]
 
 use core::marker::PhantomData;
 use core::ops::Range;

@@ -3,6 +3,7 @@
 //! On the GPU the attribute writes a PTX entry that takes the context and the arguments by value. On the host it
 //! writes a function without the context that returns a [`Call`]: the runtime makes the context, so that a kernel
 //! cannot run before there is one.
+#![allow(unsafe_code, reason = "implements `KernelArg`, and defines the panic handler")]
 
 use crate::Ctx;
 use crate::group::Thread;

@@ -3,6 +3,7 @@
 //! A queue of PEs (Mellor-Crummey and Scott): the lock's ctx_ref, one of the PEs, has a word that says who asked last. Who asks
 //! swaps itself in there and finds its predecessor, tells it so, and waits for a word of its own memory; so a lock that many
 //! want costs each of them two messages and no polling of the network.
+#![allow(unsafe_code, reason = "names the words of a lock by their offsets")]
 
 use bytemuck::{Pod, Zeroable};
 

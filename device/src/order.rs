@@ -209,7 +209,7 @@ impl<S: Sharing> Ctx<S> {
     /// Sees to it that what is posted to `pe` from now on by any QP comes after what was posted before by any.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn in_one_queue(&self, pe: u32) -> Result {
+    pub(crate) fn order_queues(&self, pe: u32) -> Result {
         let several = self.parts_ref().n_sets > 1 && !self.p2p_all();
         if several { self.quiet_pe(pe) } else { self.check_pe(pe) }
     }

@@ -120,7 +120,7 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     fn pending<G: Group>(&self, group: G, ticket: Option<EndIndex>, pe: u32) -> Pending<'_, S> {
-        let end = group.cast(ticket.map_or(0, |t| t.0));
+        let end = group.broadcast(ticket.map_or(0, |t| t.0));
         let part = if end == 0 { None } else { Some((self.qp(pe), EndIndex(end))) };
         Pending { parts: [part, None] }
     }

@@ -172,7 +172,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
                 Err(e) => why = e,
             }
         }
-        let first = group.cast(first);
+        let first = group.broadcast(first);
         if first == FAILED {
             return Err(why);
         }

@@ -12,6 +12,7 @@
 //! [`LocalBuffer`] for what it cannot be.
 //!
 //! Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
+#![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps, and QPs by entry")]
 
 use core::panic::Location;
 

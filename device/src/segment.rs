@@ -2,6 +2,7 @@
 //!
 //! Offsets below the heap's length never come here. The table is searched from its beginning, one entry after the
 //! other: there is one for each registered buffer, and few for a heap that doubles each time it grows.
+#![allow(unsafe_code, reason = "reads the segment table of the launch")]
 
 use crate::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
 

@@ -3,6 +3,7 @@
 //! A signal that is reset between rounds must be quiet while it is. One that only grows needs no reset, but somebody must
 //! remember what value the next round waits for: the shadow, a word beside the signal that this PE alone uses. GIN's signal
 //! shadows. Comparisons are on a circle ([`Cmp::Reached`]), so that neither word's wrapping does harm.
+#![allow(unsafe_code, reason = "names the words of a shadowed signal by their offsets")]
 
 use bytemuck::{Pod, Zeroable};
 
@@ -63,7 +64,7 @@ impl<S: Sharing> Ctx<S> {
         let mut met = 0;
         let mine = if group.leader() { self.meet(word, 0).map(|(shadow, _)| met = shadow) } else { Ok(()) };
         agree(group, mine)?;
-        Ok(group.cast(met))
+        Ok(group.broadcast(met))
     }
 
     /// Waits until the signal is at least `least` beyond its shadow, and lets the shadow follow to where the signal is;
@@ -85,7 +86,7 @@ impl<S: Sharing> Ctx<S> {
             Ok(())
         };
         agree(group, mine)?;
-        Ok(group.cast(moved))
+        Ok(group.broadcast(moved))
     }
 
     /// Waits, for one thread: the shadow, and the signal's value that was `least` beyond it.

@@ -4,6 +4,7 @@
 //! own, which the threads of the group write together; as many as half of the send queue holds go with one doorbell and
 //! one completion. Blocks of one element make the work requests that carry least: where a copy into a contiguous buffer
 //! is cheap, `put` of that buffer is faster.
+#![allow(unsafe_code, reason = "copies blocks between checked addresses")]
 
 use core::panic::Location;
 

@@ -2,6 +2,7 @@
 //!
 //! The host makes a team and gets a [`Team`], which a kernel takes as an argument. Members are numbered from 0 in the
 //! order that the call which made the team says. What kernels know of a team lies in a table of the PE.
+#![allow(unsafe_code, reason = "reads the team table of the launch")]
 
 use crate::abi::TeamDesc;
 use crate::arch;

@@ -1,4 +1,5 @@
 //! Elements of memory that other threads, PEs and NICs use at the same time.
+#![allow(unsafe_code, reason = "reads and writes elements of shared memory in bounds")]
 
 use core::panic::Location;
 

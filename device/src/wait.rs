@@ -1,4 +1,5 @@
 //! Waiting that ends: every spin of the device crate goes through [`Watch`].
+#![allow(unsafe_code, reason = "reads the control page")]
 
 use crate::abi::{ControlPage, DevAddr, DeviceState};
 use crate::arch::{self, SysWord};

@@ -3,6 +3,7 @@
 //! Every call here acquires at system scope: once it says that a word is as wanted, what was ordered before that word's
 //! update may be read by all threads of the group. The words are integers of 4 or 8 bytes; puts, `p`, atomics and signals
 //! of any PE may write them.
+#![allow(unsafe_code, reason = "reads checked words of this PE's heap")]
 
 use core::panic::Location;
 
@@ -201,8 +202,8 @@ impl<S: Sharing> Ctx<S> {
             Ok(())
         };
         agree(group, mine)?;
-        let in_time = group.cast(in_time);
-        Ok(if in_time != 0 { Some(T::from_bits(group.cast(found))) } else { None })
+        let in_time = group.broadcast(in_time);
+        Ok(if in_time != 0 { Some(T::from_bits(group.broadcast(found))) } else { None })
     }
 
     /// True if a word of this PE compares so with `value` now. Acquires. OpenSHMEM 1.6 section 9.10, `shmem_test`.

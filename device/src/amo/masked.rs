@@ -1,4 +1,5 @@
 //! Atomics on fields of a word: what a NIC's extended atomics do, and the others are made of.
+#![allow(unsafe_code, reason = "performs atomics on checked addresses of mapped heaps")]
 
 use core::panic::Location;
 

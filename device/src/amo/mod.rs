@@ -11,6 +11,7 @@
 //! | inc, compare_swap, and, or, xor | [`Amo`]: integers | FETCH_ADD, CMP_SWAP, masked atomics |
 //! | the fetching ones, not waiting | as above; [`Ctx::atomic_fetch_add_nbi`] and its kin | the same, the result goes to a [`Fetched`] |
 //! | fields of a word | integers: [`Ctx::atomic_masked_compare_swap`], [`Ctx::atomic_masked_fetch_add`] | the masked atomics |
+#![allow(unsafe_code, reason = "performs atomics on checked addresses of mapped heaps")]
 
 use core::panic::Location;
 

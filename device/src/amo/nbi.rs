@@ -1,4 +1,5 @@
 //! Fetching atomics that do not wait: the old value lands in symmetric memory, and is there after `quiet`.
+#![allow(unsafe_code, reason = "implements `Pod` for results, and writes them at checked addresses")]
 
 use core::marker::PhantomData;
 use core::mem::offset_of;

@@ -2,6 +2,7 @@
 //!
 //! This file knows nothing of how lanes are scheduled. An executor (the host runtime has one) installs itself
 //! with [`enter`] before it resumes a lane; every primitive asks the installed lane.
+#![allow(unsafe_code, reason = "implements the primitives on raw addresses with atomics")]
 #![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
 #![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing)] // and so is a panic
 
@@ -40,7 +41,7 @@ pub trait Lane {
     /// The block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
     /// Words of the block: all its lanes get the same ones.
-    fn cast_words(&self) -> &Cell<(u64, u64)>;
+    fn broadcast_words(&self) -> &Cell<(u64, u64)>;
     /// A waiting loop begins. An executor that gives the CPU away while nothing gets on learns here that this lane did.
     fn wait_begins(&self) {}
 }
@@ -131,13 +132,13 @@ pub fn sync_block() {
 
 /// What one thread of the block gave, and what another did: `meet` is a barrier, whose result comes with them.
 /// There is another one between any two calls: nobody gives values before all have the last ones.
-pub fn block_cast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
+pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     lane(|l| {
-        let (a, b) = l.cast_words().get();
-        l.cast_words().set((one.unwrap_or(a), other.unwrap_or(b)));
+        let (a, b) = l.broadcast_words().get();
+        l.broadcast_words().set((one.unwrap_or(a), other.unwrap_or(b)));
     });
     let met = meet();
-    let (a, b) = lane(|l| l.cast_words().get());
+    let (a, b) = lane(|l| l.broadcast_words().get());
     (met, a, b)
 }
 

@@ -5,6 +5,7 @@
 //! an atomic on a generic address waits for the answer, whether anybody wants it or not. Every barrier and warp operation is an LLVM intrinsic and
 //! not inline assembly, which the optimiser does not know to be convergent; and it is the unaligned form (sm_70 and
 //! later), which stays right when it is duplicated all the same.
+#![allow(unsafe_code, reason = "implements the primitives on raw addresses in PTX")]
 
 use core::arch::{asm, nvptx};
 use core::panic::Location;
@@ -103,7 +104,7 @@ core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[2];");
 /// What one thread of the block gave, and what another did: `meet` is a barrier, whose result comes with them.
 /// There is another one between any two calls: nobody gives values before all have the last ones.
 #[inline(always)]
-pub fn block_cast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
+pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     if let Some(a) = one {
         // SAFETY: a word of the block's own; nobody reads it before the barrier below.
         unsafe { asm!("st.shared.b64 [rushmem_cast], {a};", a = in(reg64) a) };

@@ -1,4 +1,5 @@
 //! Words that several observers share: the scope is a type, the ordering is in the name.
+#![allow(unsafe_code, reason = "declares accesses to raw addresses")]
 
 /// Who must see a store, and the accesses to 64-bit words at that scope that the send-queue protocol needs.
 ///

@@ -15,6 +15,7 @@
 //!
 //! The functions that are not inlined take plain words, and find the context in memory: a kernel with collective calls
 //! needs no stack, and all its calls share them.
+#![allow(unsafe_code, reason = "updates the words and counters of a team")]
 
 use core::marker::PhantomData;
 use core::panic::Location;

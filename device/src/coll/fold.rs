@@ -1,6 +1,7 @@
 //! The loops of reductions: what lies on all members is read, combined in their order, and written.
 //!
 //! Where everything is aligned they go 16 bytes at a time, with several loads on their way: a peer's memory is far away.
+#![allow(unsafe_code, reason = "reads sources and writes results at checked addresses")]
 
 use super::element::{ElementKind, Reduce, log_size};
 use super::half::{Bf16, F16};

@@ -1,4 +1,5 @@
 //! The barrier of the blocks of one kernel.
+#![allow(unsafe_code, reason = "updates the grid barrier's words")]
 
 use crate::abi::DeviceState;
 use crate::arch::{Gpu, Scope};

@@ -7,6 +7,7 @@
 //! came there with call `k - 2` behind them, whose slots these were: they have the data of every word that they waited for.
 //! Each sender writes to blocks of its own; if members mean different calls, blocks may overlap, and the meeting fails, whatever
 //! was read. Nothing else is ever stored in slots, so that a flag is one, and a set never holds that of a meeting to come.
+#![allow(unsafe_code, reason = "exchanges flagged words in scratch memory")]
 
 use crate::abi::DevAddr;
 use crate::arch::{self, Scope, Sys};

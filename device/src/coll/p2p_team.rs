@@ -1,4 +1,5 @@
 //! What collective calls need of a context where all heaps are near, in words that kernels pass in registers.
+#![allow(unsafe_code, reason = "reads the team table of the launch")]
 
 use bytemuck::Zeroable;
 

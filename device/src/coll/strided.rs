@@ -1,4 +1,5 @@
 //! All-to-all of elements with gaps between them, and of blocks with different lengths.
+#![allow(unsafe_code, reason = "copies blocks between checked addresses")]
 
 use core::panic::Location;
 

@@ -5,6 +5,7 @@
 //! has the team changes its number. Neither orders anything: a group that has the team begins and ends
 //! with a barrier, what it tells other members has an order of its own, and the calls that count more than meetings see to
 //! the rest themselves.
+#![allow(unsafe_code, reason = "updates the words of a team")]
 
 use crate::abi::{DevAddr, TeamDesc, team_word};
 use crate::arch::{Gpu, Scope};

@@ -118,7 +118,7 @@ impl Lane for Handle {
         self.shared.parts()
     }
 
-    fn cast_words(&self) -> &Cell<(u64, u64)> {
+    fn broadcast_words(&self) -> &Cell<(u64, u64)> {
         &self.shared.cast
     }
 

@@ -1,4 +1,5 @@
 //! A collective call in progress, where the heaps of all PEs are near: taking the team, meeting, sending and taking.
+#![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps")]
 
 use core::panic::Location;
 
@@ -94,7 +95,7 @@ impl<G: Group> Near<G> {
         let asks = || if group.helper_warp() { unsafe { try_lock(desc) } } else { 0 };
         // Not asked in one place: where a thread may have to make a fence, it waits for loads even if it has not.
         let word = if fences {
-            if group.front().is_some() {
+            if group.leader_warp().is_some() {
                 Sys::release();
             }
             asks()
@@ -121,7 +122,7 @@ impl<G: Group> Near<G> {
             // SAFETY: the host made the entry, and this thread has asked.
             told = Some(coded(unsafe { check_locked(ways.state(), desc, generation, word, ways.team) }));
         }
-        let (told, mine) = group.cast_both(told, mine);
+        let (told, mine) = group.broadcast_both(told, mine);
         let (number, pes) = (told >> 8, (start, stride));
         let call = Self { group, ways, call_hash, slots, n, me, pes, number, fenced: fences, given: false };
         // As a rule neither is an error: one branch for both.
@@ -171,7 +172,7 @@ impl<G: Group> Near<G> {
     #[track_caller]
     pub(super) fn meet_once(&mut self) -> Result {
         self.number += 1;
-        let met = match self.group.front() {
+        let met = match self.group.leader_warp() {
             Some(front) => {
                 self.tell(front, Ok(()));
                 self.hear(front, Ok(()))
@@ -204,7 +205,7 @@ impl<G: Group> Near<G> {
             overlap(self.group.rank(), self.group.size());
         }
         self.group.sync();
-        let met = match self.group.front() {
+        let met = match self.group.leader_warp() {
             Some(front) => {
                 if !self.fenced {
                     Sys::release();
@@ -354,7 +355,7 @@ impl<G: Group> Near<G> {
     #[track_caller]
     pub(super) fn exchange(&mut self, mine: Result, sends: Sends, takes: Takes) -> Result {
         self.number += 1;
-        if let Some(front) = self.group.front() {
+        if let Some(front) = self.group.leader_warp() {
             self.tell(front, mine);
         }
         if mine.is_ok() && sends.bytes != 0 {
@@ -373,7 +374,7 @@ impl<G: Group> Near<G> {
                 }
             }
         }
-        let met = match self.group.front() {
+        let met = match self.group.leader_warp() {
             Some(front) => self.hear(front, mine),
             None => Ok(()),
         };
@@ -413,7 +414,7 @@ impl<G: Group> Near<G> {
     #[inline(always)]
     fn spare(self) -> (u32, u32) {
         let size = self.group.size();
-        let spare = size.saturating_sub(self.group.front_size());
+        let spare = size.saturating_sub(self.group.leader_warp_size());
         (self.group.rank().wrapping_sub(size - spare), spare)
     }
 
