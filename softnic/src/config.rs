@@ -132,7 +132,7 @@ pub struct Faults {
 
 impl Faults {
     /// Whether any fault concerns the execution of requests.
-    pub(crate) fn meddle(&self) -> bool {
+    pub(crate) fn affect_execution(&self) -> bool {
         [self.stall, self.split, self.late].iter().any(|rate| *rate > 0.0)
     }
 }

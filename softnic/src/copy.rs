@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// # Safety
 ///
 /// `dst` and `src` are valid for `len` bytes; concurrent accesses by others are atomic or come from outside Rust.
-pub(crate) unsafe fn bytes(dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
     let mut at = 0;
     while at < len {
         let left = len - at;
-        // SAFETY: `at < len`; each arm stays within `left` bytes, and `piece` made the destination aligned for it.
+        // SAFETY: `at < len`; each arm stays within `left` bytes, and `store_width` made the destination aligned for it.
         unsafe {
             let (d, s) = (dst.add(at), src.add(at).cast_mut());
-            at += match piece(d as usize, left) {
+            at += match store_width(d as usize, left) {
                 8 => copy_bulk(d.cast(), s, left / 8) * 8,
                 4 => {
                     AtomicU32::from_ptr(d.cast()).store(u32::from_ne_bytes(load(s)), Ordering::Relaxed);
@@ -38,7 +38,7 @@ pub(crate) unsafe fn bytes(dst: *mut u8, src: *const u8, len: usize) {
 }
 
 /// The widest store that the destination's alignment and the rest allow.
-fn piece(dst: usize, left: usize) -> usize {
+fn store_width(dst: usize, left: usize) -> usize {
     let aligned = 1 << dst.trailing_zeros().min(3);
     aligned.min(1 << left.ilog2().min(3))
 }
@@ -153,7 +153,7 @@ pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
 /// # Safety
 ///
 /// As [`atomic`].
-pub(crate) unsafe fn atomic_of_nic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
+pub(crate) unsafe fn non_atomic_rmw(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
     match width {
         Width::Eight => {
             // SAFETY: valid and aligned by the caller.
@@ -218,7 +218,7 @@ mod tests {
                 for len in 0..70usize {
                     let to = HostBuffer::new(128);
                     // SAFETY: both buffers are larger than offset plus length.
-                    unsafe { bytes(to.as_ptr().add(dst), from.as_ptr().add(src), len) };
+                    unsafe { copy_bytes(to.as_ptr().add(dst), from.as_ptr().add(src), len) };
                     let mut got = [0; 128];
                     to.read(0, &mut got).unwrap();
                     let mut want = [0; 128];

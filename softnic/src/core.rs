@@ -7,12 +7,12 @@ use crate::engine::Wake;
 use crate::event::Event;
 use crate::link::Fabric;
 use crate::qp::{Qp, State};
-use crate::record::Record;
 use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::uar::UarPage;
-use crate::violation::{Clause, Violations};
+use crate::violation::{Rule, Violations};
+use crate::wqe_log::WqeLog;
 use crate::{sq, wire};
 use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
@@ -46,9 +46,9 @@ pub(crate) struct Core {
     pub(crate) now: Instant,
     /// Entries of the QP at work whose completions wait for their data.
     pub(crate) finished: Vec<Done>,
-    pub(crate) rung: Vec<u64>,
+    pub(crate) rung_doorbells: Vec<u64>,
     /// Times that the doorbell pages were looked at.
-    pub(crate) looks: u32,
+    pub(crate) doorbell_scans: u32,
     /// The payload of a datagram on its way.
     pub(crate) payload: Vec<u8>,
     /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
@@ -63,14 +63,14 @@ pub(crate) struct Output {
     pub(crate) now: Instant,
     pub(crate) faults: Faults,
     /// Whether `faults` concern the execution of entries.
-    pub(crate) meddles: bool,
+    pub(crate) injects_faults: bool,
     pub(crate) rng: Rng,
     /// QPs that wait for a time, and when to look.
-    pub(crate) late: Vec<(Instant, u32)>,
+    pub(crate) wakeups: Vec<(Instant, u32)>,
     /// What has happened since the sink was last told.
     pub(crate) events: Vec<Event>,
     /// Where executed entries are written down.
-    pub(crate) record: Option<Record>,
+    pub(crate) record: Option<WqeLog>,
 }
 
 /// A protection domain.
@@ -92,10 +92,10 @@ impl Core {
             violations: Violations::default(),
             start: now,
             now,
-            meddles: faults.meddle(),
+            injects_faults: faults.affect_execution(),
             faults,
             rng,
-            late: Vec::new(),
+            wakeups: Vec::new(),
             events: Vec::new(),
             record: None,
         };
@@ -117,8 +117,8 @@ impl Core {
             scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
             now,
             finished: Vec::new(),
-            rung: Vec::new(),
-            looks: 0,
+            rung_doorbells: Vec::new(),
+            doorbell_scans: 0,
             payload: Vec::new(),
             retired: Vec::new(),
         }
@@ -137,14 +137,14 @@ impl Core {
                 qp.queued = false;
             }
             busy = true;
-            if self.out.skips() || sq::run(self, qpn) {
+            if self.out.draw_skip() || sq::run(self, qpn) {
                 self.enqueue(qpn);
             }
             if wanted() {
                 break;
             }
         }
-        for (due, qpn) in std::mem::take(&mut self.out.late) {
+        for (due, qpn) in std::mem::take(&mut self.out.wakeups) {
             self.arm(qpn, due);
         }
         self.dma.settle();
@@ -160,12 +160,12 @@ impl Core {
     fn packets(&mut self) -> bool {
         // The fabric steps aside, so that a packet may touch everything else; answers are sent later.
         let Some(mut fabric) = self.fabric.take() else { return false };
-        let mut received = Stats::default();
-        let busy = fabric.receive(&mut received, |from, bytes| wire::packet(self, from, bytes));
+        let mut complete_receive = Stats::default();
+        let busy = fabric.receive(&mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
         self.fabric = Some(fabric);
-        self.out.stats.packets_received += received.packets_received;
-        self.out.stats.dropped += received.dropped;
-        self.out.stats.faults += received.faults;
+        self.out.stats.packets_received += complete_receive.packets_received;
+        self.out.stats.dropped += complete_receive.dropped;
+        self.out.stats.faults += complete_receive.faults;
         busy
     }
 
@@ -190,14 +190,14 @@ impl Core {
     }
 
     /// Ends every connection: the engine has failed, and nobody shall wait for it in vain.
-    pub(crate) fn give_up(&mut self, why: &str) {
-        self.out.violations.record(Clause::Engine, 0, why.to_owned());
+    pub(crate) fn end_all_connections(&mut self, why: &str) {
+        self.out.violations.record(Rule::Engine, 0, why.to_owned());
         self.finished.clear();
-        self.rung.clear();
+        self.rung_doorbells.clear();
         let numbers: Vec<u32> = self.qps.iter().map(|(qpn, _)| qpn).collect();
         for qpn in numbers {
             if let Some(qp) = self.qps.get_mut(qpn) {
-                self.out.broken(qp, Syndrome::LOCAL_QP_OP_ERR);
+                self.out.fail_qp(qp, Syndrome::LOCAL_QP_OP_ERR);
                 qp.queued = false;
             }
             self.enqueue(qpn);
@@ -264,14 +264,14 @@ fn hold(qp: &mut Qp, out: &mut Output, completion: Completion) {
     }
     let due = qp.held.back().map_or(due, |(before, _)| due.max(*before));
     qp.held.push_back((due, completion));
-    out.late.push((due, qp.qpn));
+    out.wakeups.push((due, qp.qpn));
 }
 
 /// Writes held completions that are due, or all of them.
 pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, all: bool) {
     while let Some((due, completion)) = qp.held.front().copied() {
         if !all && due > out.now {
-            out.late.push((due, qp.qpn));
+            out.wakeups.push((due, qp.qpn));
             break;
         }
         qp.held.pop_front();
@@ -323,10 +323,10 @@ pub(crate) fn push(
             out.events.extend(raised.then_some(Event::Completion { cqn: cqn.unwrap_or(0) }));
         }
         Err(_) => {
-            out.broken(qp, Syndrome::LOCAL_QP_OP_ERR);
+            out.fail_qp(qp, Syndrome::LOCAL_QP_OP_ERR);
             if first {
                 let detail = format!("CQ {:#x} of {} entries is full", cqn.unwrap_or(0), 1u32 << cq.log_size);
-                out.violations.record(Clause::CqOverrun, qp.qpn, detail);
+                out.violations.record(Rule::CqOverrun, qp.qpn, detail);
                 out.events.push(Event::CqError { cqn: cqn.unwrap_or(0) });
             }
         }
@@ -335,18 +335,18 @@ pub(crate) fn push(
 
 impl Output {
     /// Whether a QP is to be passed over this time.
-    fn skips(&mut self) -> bool {
+    fn draw_skip(&mut self) -> bool {
         let skips = self.rng.chance(self.faults.skip_qp);
         self.stats.faults += u64::from(skips);
         skips
     }
 
     /// Puts a QP into error for a reason that no completion of its send queue tells.
-    pub(crate) fn broken(&mut self, qp: &mut Qp, syndrome: Syndrome) {
+    pub(crate) fn fail_qp(&mut self, qp: &mut Qp, syndrome: Syndrome) {
         if std::mem::replace(&mut qp.state, State::Error) != State::Error {
             self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
             // Its queues have to be flushed, whoever works on it now.
-            self.late.push((self.now, qp.qpn));
+            self.wakeups.push((self.now, qp.qpn));
         }
     }
 

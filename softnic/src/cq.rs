@@ -1,6 +1,6 @@
 //! Completion queues.
 
-use crate::window::Window;
+use crate::queue_memory::QueueMemory;
 use rushmem_mlx5::be::Be32;
 use rushmem_mlx5::cqe::{CQE_BYTES, Cqe, owner_bit};
 use rushmem_mlx5::doorbell::{ArmWord, CqRecord};
@@ -8,8 +8,8 @@ use rushmem_mlx5::doorbell::{ArmWord, CqRecord};
 /// A completion queue.
 pub(crate) struct Cq {
     pub(crate) owner: u32,
-    pub(crate) ring: Window,
-    pub(crate) record: Window,
+    pub(crate) ring: QueueMemory,
+    pub(crate) record: QueueMemory,
     /// Bytes of one slot, of which the last 64 are the entry.
     pub(crate) entry: usize,
     pub(crate) log_size: u8,
@@ -23,7 +23,7 @@ pub(crate) struct Cq {
     pub(crate) overrun: bool,
     /// Entries written, ever.
     pub(crate) produced: u64,
-    pub(crate) notice: Notice,
+    pub(crate) arm_state: ArmState,
     /// QPs that complete here, once per queue.
     pub(crate) users: u32,
     /// The umems of ring and record.
@@ -32,7 +32,7 @@ pub(crate) struct Cq {
 
 /// What a CQ is armed for, and what it has told. Counters are the CQ's, modulo 2^32.
 #[derive(Debug, Default)]
-pub(crate) struct Notice {
+pub(crate) struct ArmState {
     armed: Option<ArmWord>,
     /// The last request that was taken.
     seen: Option<ArmWord>,
@@ -69,9 +69,9 @@ impl Cq {
         self.produced += 1;
         let kind = cqe.op_own();
         if kind.is_solicited() || kind.opcode().is_error() {
-            self.notice.solicited = self.produced as u32;
+            self.arm_state.solicited = self.produced as u32;
         }
-        Ok(self.notice.armed.is_some() && self.raise())
+        Ok(self.arm_state.armed.is_some() && self.raise())
     }
 
     /// The consumer counter that the driver last wrote, 24 bits.
@@ -83,27 +83,27 @@ impl Cq {
     /// one, and is taken for one: an event too many does no harm, one too few would.
     pub(crate) fn unseen_request(&self) -> Option<ArmWord> {
         let request = ArmWord(Be32::from_raw(self.record.load_u32(CqRecord::ARM_OFFSET)));
-        (self.notice.seen != Some(request)).then_some(request)
+        (self.arm_state.seen != Some(request)).then_some(request)
     }
 
     /// Asks for an event at the next entry, or the next solicited one, beyond the consumer counter in `request` and beyond
     /// what an event has told of. Returns whether that entry is there already. (Programs arm when they have heard of an
     /// entry, before they take it: that entry is no news.)
     pub(crate) fn arm(&mut self, request: ArmWord) -> bool {
-        (self.notice.armed, self.notice.seen) = (Some(request), Some(request));
+        (self.arm_state.armed, self.arm_state.seen) = (Some(request), Some(request));
         self.raise()
     }
 
     /// Disarms the CQ if what it waits for is there.
     fn raise(&mut self) -> bool {
-        let Some(request) = self.notice.armed else { return false };
-        let there = if request.solicited_only() { self.notice.solicited } else { self.produced as u32 };
+        let Some(request) = self.arm_state.armed else { return false };
+        let there = if request.solicited_only() { self.arm_state.solicited } else { self.produced as u32 };
         // 24 bits of the consumer counter travel; an older solicited entry is behind it.
         let ahead = (there.wrapping_sub(request.consumer()) << 8) as i32;
         let beyond = if request.solicited_only() { ahead > 0 } else { ahead != 0 };
-        let raised = beyond && there.wrapping_sub(self.notice.last) as i32 > 0;
+        let raised = beyond && there.wrapping_sub(self.arm_state.last) as i32 > 0;
         if raised {
-            (self.notice.armed, self.notice.last) = (None, self.produced as u32);
+            (self.arm_state.armed, self.arm_state.last) = (None, self.produced as u32);
         }
         raised
     }

@@ -15,8 +15,8 @@ use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Service};
 use crate::route::{Address, Route};
 use crate::sq;
 use crate::table::Table;
-use crate::target::{self, Origin, Received};
-use crate::work::{Piece, Refused, pieces};
+use crate::target::{self, Origin, ReceivedMessage};
+use crate::wqe::{LocalError, Piece, for_each_piece};
 use rushmem_mlx5::CqeOpcode;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::wqe::View;
@@ -91,7 +91,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let deth = Deth { qkey, source_qpn: qpn };
     let (imm, solicited) = (view.imm(), view.flags().is_solicited());
     match (address_of(&av).route(*address), fabric) {
-        (Ok(Route::Own), _) => {
+        (Ok(Route::Loopback), _) => {
             let arrived = Arrived { from: *address, deth, pkey, imm, solicited, payload };
             deliver(qps, av.qpn(), arrived, Parts { cqs, mkeys, dma, out, own: *address });
         }
@@ -120,19 +120,19 @@ fn gather(
     user: User,
     mtu: u32,
     payload: &mut Vec<u8>,
-) -> Result<(), Refused> {
+) -> Result<(), LocalError> {
     let len = view.data_len();
     if len > u64::from(mtu) {
-        return Err(Refused::Length);
+        return Err(LocalError::Length);
     }
     payload.clear();
     payload.resize(len as usize, 0);
-    pieces(view, mkeys, user, Rights::LOCAL_READ, 0, len, |piece, at| {
+    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, 0, len, |piece, at| {
         let to = &mut payload[at as usize..];
         match piece {
             Piece::Inline(bytes) => to[..bytes.len()].copy_from_slice(bytes),
             Piece::Memory(from) => {
-                dma.read(&from, &mut to[..from.len as usize]).map_err(|_| Refused::Memory)?;
+                dma.read(&from, &mut to[..from.len as usize]).map_err(|_| LocalError::Memory)?;
             }
         }
         Ok(())
@@ -179,7 +179,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
     let Parts { cqs, mkeys, dma, out, own } = parts;
     let Arrived { from, deth, pkey, imm, solicited, payload } = arrived;
     let open = |qp: &&mut Box<Qp>| {
-        let keys_fit = qp.attrs.qkey == deth.qkey && roce::may_talk(qp.attrs.pkey, pkey);
+        let keys_fit = qp.attrs.qkey == deth.qkey && roce::pkeys_match(qp.attrs.pkey, pkey);
         qp.service == Service::Ud && qp.state.receives() && keys_fit
     };
     let qp = qps.get_mut(qpn).filter(open);
@@ -201,11 +201,11 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
     });
     let placed = placed.and_then(|()| dma.flush().map_err(target::BadReceive::Memory));
     if let Err(bad) = placed {
-        target::receive_failed(qp, cqs, out, receive.index, bad);
-        out.broken(qp, bad.refusal().syndrome().0);
+        target::fail_receive(qp, cqs, out, receive.index, bad);
+        out.fail_qp(qp, bad.refusal().syndrome().0);
         return;
     }
-    let message = Received {
+    let message = ReceivedMessage {
         kind: if imm.is_some() { CqeOpcode::RESP_SEND_IMM } else { CqeOpcode::RESP_SEND },
         index: receive.index,
         byte_cnt: len as u32,
@@ -213,7 +213,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
         solicited,
         origin: Origin { qpn: deth.source_qpn, lid: lid_of(*from.ip()).unwrap_or(0), grh: true },
     };
-    target::received(qp, cqs, out, message);
+    target::complete_receive(qp, cqs, out, message);
 }
 
 /// What lies in front of the payload: the IPv4 header of a packet of `len` bytes within UDP, at the end of its 40 bytes.

@@ -229,7 +229,7 @@ impl Dma {
                 self.flush()?;
                 publish();
                 // SAFETY: both spans were checked against their keys, whose memory outlives this borrow.
-                unsafe { copy::bytes(to, from, len as usize) };
+                unsafe { copy::copy_bytes(to, from, len as usize) };
                 Ok(())
             }
             _ => self.copy_slow(dst, src, len),
@@ -278,7 +278,7 @@ impl Dma {
             Some(from) => {
                 self.flush()?;
                 // SAFETY: the span was checked against its key; `buf` has `len` bytes.
-                unsafe { copy::bytes(buf.as_mut_ptr(), from, len) };
+                unsafe { copy::copy_bytes(buf.as_mut_ptr(), from, len) };
                 Ok(())
             }
             None => {
@@ -297,7 +297,7 @@ impl Dma {
                 self.flush()?;
                 publish();
                 // SAFETY: the span was checked against its key; `data` has `len` bytes.
-                unsafe { copy::bytes(to, data.as_ptr(), len) };
+                unsafe { copy::copy_bytes(to, data.as_ptr(), len) };
                 Ok(())
             }
             None => {
@@ -315,7 +315,11 @@ impl Dma {
                 let loosely = self.loose.as_mut().is_some_and(|(rate, rng)| rng.chance(*rate));
                 // SAFETY: checked against its key, long enough and aligned.
                 Ok(unsafe {
-                    if loosely { copy::atomic_of_nic(word, width, op) } else { copy::atomic(word, width, op) }
+                    if loosely {
+                        copy::non_atomic_rmw(word, width, op)
+                    } else {
+                        copy::atomic(word, width, op)
+                    }
                 })
             }
             Some(_) => Err(MemoryError::Misaligned { offset: at.offset }),

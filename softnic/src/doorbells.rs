@@ -9,7 +9,7 @@ use crate::cq::Cq;
 use crate::event::Event;
 use crate::qp::{Qp, State};
 use crate::table::Table;
-use crate::violation::Clause;
+use crate::violation::Rule;
 use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
 
@@ -19,11 +19,11 @@ const PATIENCE: u32 = 64;
 impl Core {
     /// Looks at every doorbell page in use. Returns whether any was rung.
     pub(crate) fn doorbells(&mut self) -> bool {
-        let mut rung = std::mem::take(&mut self.rung);
+        let mut rung = std::mem::take(&mut self.rung_doorbells);
         let mut busy = false;
         let mut shared = Vec::new();
-        self.looks = self.looks.wrapping_add(1);
-        let late = self.looks.is_multiple_of(PATIENCE);
+        self.doorbell_scans = self.doorbell_scans.wrapping_add(1);
+        let late = self.doorbell_scans.is_multiple_of(PATIENCE);
         for (page, uar) in self.uars.iter() {
             if !uar.cqs.is_empty()
                 && let Some(value) = uar.take_arm()
@@ -62,7 +62,7 @@ impl Core {
                 }
             }
         }
-        self.rung = rung;
+        self.rung_doorbells = rung;
         busy
     }
 }
@@ -73,7 +73,7 @@ fn arm_cqs(cqs: &mut Table<Cq>, out: &mut Output, page: u32, of_page: &[u32], re
     if !of_page.contains(&named) {
         let detail =
             format!("arm request for CQ {named:#x} through UAR page {page:#x}, which is not its own");
-        out.violations.record(Clause::CqArm, 0, detail);
+        out.violations.record(Rule::CqArm, 0, detail);
     }
     for cqn in of_page {
         let Some(cq) = cqs.get_mut(*cqn) else { continue };
@@ -88,16 +88,16 @@ fn arm_cqs(cqs: &mut Table<Cq>, out: &mut Output, page: u32, of_page: &[u32], re
 fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doorbell) -> Option<u32> {
     let qpn = doorbell.qpn();
     let Some(qp) = qps.get_mut(qpn) else {
-        out.violations.record(Clause::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
+        out.violations.record(Rule::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
         return None;
     };
     if qp.uar != page {
         let detail = format!("doorbell through UAR page {page:#x}, the QP's is {:#x}", qp.uar);
-        out.violations.record(Clause::DoorbellPage, qpn, detail);
+        out.violations.record(Rule::DoorbellPage, qpn, detail);
         return None;
     }
     if qp.state == State::Reset {
-        out.violations.record(Clause::DoorbellQp, qpn, "doorbell in state RST".into());
+        out.violations.record(Rule::DoorbellQp, qpn, "doorbell in state RST".into());
         return None;
     }
     let producer = doorbell.producer_index();
@@ -105,7 +105,7 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doo
         Some(()) => {
             if let Some(record) = record_behind(qp, producer) {
                 let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
-                out.violations.record(Clause::DoorbellRecord, qpn, detail);
+                out.violations.record(Rule::DoorbellRecord, qpn, detail);
             }
             Some(qpn)
         }
@@ -118,7 +118,7 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doo
                     sq.depth(),
                     sq.consumer
                 );
-                out.violations.record(Clause::DoorbellRange, qpn, detail);
+                out.violations.record(Rule::DoorbellRange, qpn, detail);
             }
             None
         }

@@ -52,26 +52,26 @@ const PANICS: usize = 3;
 /// Runs until told to stop. A panic, which may come from memory that others implement, ends all connections with
 /// error completions instead of silence.
 pub(crate) fn run(shared: &Arc<Shared>) {
-    fine_timers();
+    set_timer_slack();
     for _ in 0..PANICS {
         // What a panic can leave half done is the state of QPs, which all go into error.
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) else { return };
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        shared.core().give_up(&format!("the engine panicked: {text}"));
+        shared.core().end_all_connections(&format!("the engine panicked: {text}"));
     }
 }
 
 fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
-    let mut pause = Pause { idle, since: None };
+    let mut pause = IdleTimer { idle, since: None };
     while !shared.stop.load(Ordering::Relaxed) {
         let (busy, wake, events) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
             (core.pass(|| shared.wanted()), core.wake(), std::mem::take(&mut core.out.events))
         };
         if !events.is_empty() {
-            shared.sink.tell(&events);
+            shared.sink.deliver(&events);
         }
         while shared.wanted() && !shared.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
@@ -94,12 +94,12 @@ pub(crate) struct Wake {
 }
 
 /// How long the engine has been idle, and what it does about it.
-struct Pause {
+struct IdleTimer {
     idle: Idle,
     since: Option<Instant>,
 }
 
-impl Pause {
+impl IdleTimer {
     fn rest(&mut self, wake: &Wake) {
         let since = *self.since.get_or_insert(wake.now);
         self.idle.rest(wake.now.saturating_duration_since(since), |sleep| {
@@ -114,7 +114,7 @@ impl Pause {
 }
 
 /// Lets this thread sleep for microseconds: the default slack of 50 us would double a short sleep.
-fn fine_timers() {
+fn set_timer_slack() {
     // SAFETY: sets one property of the calling thread; a failure leaves the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
 }

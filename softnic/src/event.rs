@@ -40,7 +40,7 @@ impl Sink {
     }
 
     /// Passes events on, without a lock held.
-    pub(crate) fn tell(&self, events: &[Event]) {
+    pub(crate) fn deliver(&self, events: &[Event]) {
         let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for event in events {
             tracing::trace!(?event, heard = call.is_some(), "event");

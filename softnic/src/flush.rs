@@ -16,7 +16,7 @@ const BURST: usize = 64;
 pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
     qp.progress = 0;
     qp.stall = None;
-    for done in qp.mischief.take() {
+    for done in qp.faults.take() {
         fail(qp, cqs, out, done, Syndrome::WR_FLUSH_ERR, 0);
     }
     for _ in 0..BURST {

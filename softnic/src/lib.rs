@@ -29,13 +29,13 @@ mod copy;
 mod core;
 mod cq;
 mod datagram;
-mod dice;
 #[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 mod dma;
 mod doorbells;
 #[allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 mod engine;
 mod event;
+mod fault_injection;
 mod fault_text;
 mod flush;
 #[cfg(any(test, feature = "fuzz"))]
@@ -49,7 +49,8 @@ mod memory;
 mod nic;
 mod objects;
 mod qp;
-mod record;
+#[allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
+mod queue_memory;
 mod rng;
 mod roce;
 mod route;
@@ -59,10 +60,9 @@ mod table;
 mod target;
 mod uar;
 mod violation;
-#[allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
-mod window;
 mod wire;
-mod work;
+mod wqe;
+mod wqe_log;
 
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Ip};
@@ -72,4 +72,4 @@ pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Wi
 pub use nic::{Context, Error, Nic, Uar};
 pub use route::ip_of_gid;
 pub use stats::Stats;
-pub use violation::{Clause, Violation};
+pub use violation::{Rule, Violation};

@@ -205,14 +205,14 @@ unsafe impl Memory for HostMemory {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         let src = self.at(offset, buf.len() as u64)?;
         // SAFETY: `at` checked the range, `new` promises that it is mapped; `buf` is exclusive.
-        unsafe { copy::bytes(buf.as_mut_ptr(), src, buf.len()) };
+        unsafe { copy::copy_bytes(buf.as_mut_ptr(), src, buf.len()) };
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
         let dst = self.at(offset, data.len() as u64)?;
         // SAFETY: `at` checked the range, `new` promises that it is mapped.
-        unsafe { copy::bytes(dst, data.as_ptr(), data.len()) };
+        unsafe { copy::copy_bytes(dst, data.as_ptr(), data.len()) };
         Ok(())
     }
 

@@ -7,11 +7,11 @@ use crate::event::Event;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::memory::{HostBuffer, Memory, PAGE};
-use crate::record::Record;
+use crate::queue_memory::BadQueueMemory;
 use crate::stats::Stats;
 use crate::uar::UarPage;
 use crate::violation::Violation;
-use crate::window::BadWindow;
+use crate::wqe_log::WqeLog;
 use crate::{cmd, dma::Umem};
 use rushmem_mlx5::doorbell::uar;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -121,7 +121,7 @@ impl Nic {
     pub fn start(config: Config) -> Result<Nic, Error> {
         config.check()?;
         let fabric = Fabric::open(&config)?;
-        let record = config.record.as_deref().map(Record::open).transpose()?;
+        let record = config.record.as_deref().map(WqeLog::open).transpose()?;
         let address = match &fabric {
             Some(fabric) => fabric.local(),
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
@@ -335,9 +335,9 @@ impl Context {
     pub fn alloc_uar_in(&self, memory: Arc<dyn Memory>, offset: u64) -> Result<u32, Error> {
         let uar = UarPage::new(self.id, &memory, offset).map_err(|bad| {
             let why = match bad {
-                BadWindow::NotHostMemory => "it is no host memory",
-                BadWindow::Range => "its 4096 bytes leave the memory",
-                BadWindow::Alignment => "it is not aligned to 4096 bytes",
+                BadQueueMemory::NotHostMemory => "it is no host memory",
+                BadQueueMemory::Range => "its 4096 bytes leave the memory",
+                BadQueueMemory::Alignment => "it is not aligned to 4096 bytes",
             };
             Error::UarMemory { offset, why }
         })?;

@@ -1,9 +1,9 @@
 //! Queue pairs: their attributes, their state machine and their queues.
 
-use crate::loopback::Mischief;
+use crate::loopback::LoopbackFaults;
+use crate::queue_memory::QueueMemory;
 use crate::roce::{Psn, Service};
 use crate::route::Route;
-use crate::window::Window;
 use crate::wire::{Requester, Responder};
 use rushmem_mlx5::cqe::Completion;
 use rushmem_mlx5::doorbell::{Record, record_counter};
@@ -74,7 +74,7 @@ impl Attrs {
     }
 
     /// How long a QP waits for its peer before it fails; `None` where it waits for ever.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn retry_timeout(&self) -> Option<Duration> {
         let once = self.ack_wait()?;
         Some(once * (u32::from(self.retry_count) + 1))
     }
@@ -97,7 +97,7 @@ pub(crate) fn rnr_time(code: u8) -> Duration {
 
 /// A send queue.
 pub(crate) struct Sq {
-    pub(crate) ring: Window,
+    pub(crate) ring: QueueMemory,
     pub(crate) log_size: u8,
     /// One past the last block announced by a doorbell.
     pub(crate) producer: u16,
@@ -118,7 +118,7 @@ impl Sq {
 
 /// A receive queue.
 pub(crate) struct Rq {
-    pub(crate) ring: Window,
+    pub(crate) ring: QueueMemory,
     pub(crate) log_size: u8,
     /// Bytes of one entry.
     pub(crate) stride: usize,
@@ -152,7 +152,7 @@ pub(crate) struct Qp {
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
-    pub(crate) record: Window,
+    pub(crate) record: QueueMemory,
     /// Waits in the list of QPs with work.
     pub(crate) queued: bool,
     /// Next packet sequence number to send.
@@ -170,7 +170,7 @@ pub(crate) struct Qp {
     /// Completions that a fault holds back.
     pub(crate) held: VecDeque<(Instant, Completion)>,
     /// What faults do to its entries.
-    pub(crate) mischief: Mischief,
+    pub(crate) faults: LoopbackFaults,
     pub(crate) req: Requester,
     pub(crate) resp: Responder,
 }
@@ -202,7 +202,7 @@ impl Qp {
         (self.send_psn, self.recv_psn, self.msn) = (Psn::default(), Psn::default(), 0);
         (self.progress, self.stall, self.rnr_tries) = (0, None, 0);
         self.held.clear();
-        self.mischief = Mischief::default();
+        self.faults = LoopbackFaults::default();
         self.req = Requester::default();
         self.resp = Responder::default();
     }

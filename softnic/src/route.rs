@@ -8,14 +8,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// To a QP of this adapter.
-    Own,
+    Loopback,
     /// Through the fabric.
     Peer(SocketAddrV4),
 }
 
 /// An address that leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nowhere {
+pub(crate) enum BadAddress {
     /// The GID has no IPv4 address in it, and there is no LID.
     Gid,
     /// The GID has no IPv4 address in it, and the LID is none of one machine.
@@ -44,7 +44,7 @@ pub(crate) struct Address {
 impl Address {
     /// Where the address leads from the adapter at `own`. GID and MAC address of a peer give its IPv4 address and UDP port;
     /// without a GID that is an IP address, its LID gives the address of an adapter of this machine with the same port.
-    pub(crate) fn route(&self, own: SocketAddrV4) -> Result<Route, Nowhere> {
+    pub(crate) fn route(&self, own: SocketAddrV4) -> Result<Route, BadAddress> {
         let peer = match ip_of_gid(self.gid) {
             Some(ip) if ip == *own.ip() && self.mac == mac_of(own.port()) => own,
             Some(ip) => {
@@ -54,10 +54,12 @@ impl Address {
                 let ours = [a, b, c, d] == [oa, ob, oc, od];
                 SocketAddrV4::new(ip, if ours { u16::from_be_bytes([high, low]) } else { roce::PORT })
             }
-            None if self.lid != 0 => SocketAddrV4::new(ip_of_lid(self.lid).ok_or(Nowhere::Lid)?, own.port()),
-            None => return Err(Nowhere::Gid),
+            None if self.lid != 0 => {
+                SocketAddrV4::new(ip_of_lid(self.lid).ok_or(BadAddress::Lid)?, own.port())
+            }
+            None => return Err(BadAddress::Gid),
         };
-        Ok(if peer == own { Route::Own } else { Route::Peer(peer) })
+        Ok(if peer == own { Route::Loopback } else { Route::Peer(peer) })
     }
 }
 
@@ -73,8 +75,8 @@ mod tests {
         let to = |gid, mac, lid| Address { gid, mac, lid }.route(own);
         let peer = |ip, port| Ok(Route::Peer(SocketAddrV4::new(ip, port)));
         let other = ip(127, 64, 2, 3);
-        assert_eq!(to(gid_of(*own.ip()), mac_of(4791), 0), Ok(Route::Own));
-        assert_eq!(to(gid_of(*own.ip()), [0; 6], 0), Ok(Route::Own), "the standard port is its own");
+        assert_eq!(to(gid_of(*own.ip()), mac_of(4791), 0), Ok(Route::Loopback));
+        assert_eq!(to(gid_of(*own.ip()), [0; 6], 0), Ok(Route::Loopback), "the standard port is its own");
         assert_eq!(to(gid_of(*own.ip()), mac_of(5000), 0), peer(*own.ip(), 5000));
         assert_eq!(to(gid_of(other), mac_of(5000), 0xc001), peer(other, 5000));
         assert_eq!(to(gid_of(other), [1; 6], 0), peer(other, 4791));
@@ -84,9 +86,9 @@ mod tests {
         let guid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         for gid in [[0; 16], guid] {
             assert_eq!(to(gid, [0; 6], 0x203), peer(other, 4791));
-            assert_eq!(to(gid, [0; 6], 9), Ok(Route::Own));
-            assert_eq!(to(gid, [0; 6], 0xc000), Err(Nowhere::Lid));
-            assert_eq!(to(gid, [0; 6], 0), Err(Nowhere::Gid));
+            assert_eq!(to(gid, [0; 6], 9), Ok(Route::Loopback));
+            assert_eq!(to(gid, [0; 6], 0xc000), Err(BadAddress::Lid));
+            assert_eq!(to(gid, [0; 6], 0), Err(BadAddress::Gid));
         }
     }
 }

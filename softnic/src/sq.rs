@@ -21,7 +21,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     match (qp.service, qp.route, qp.state) {
         (Service::Ud, _, State::Rts) => datagram::run(core, qpn),
         (Service::Rc | Service::Uc, Route::Peer(_), _) => wire::run(core, qpn),
-        (Service::Rc | Service::Uc, Route::Own, State::Rts) => loopback::run(core, qpn),
+        (Service::Rc | Service::Uc, Route::Loopback, State::Rts) => loopback::run(core, qpn),
         (_, _, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
         _ => false,
     }

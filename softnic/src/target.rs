@@ -15,7 +15,7 @@ use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 
 /// Why a responder refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum RemoteError {
     /// The QP does not serve this operation, or it is malformed.
     Invalid,
     /// The key does not allow it.
@@ -24,29 +24,29 @@ pub(crate) enum Refusal {
     Failed(MemoryError),
 }
 
-impl Refusal {
+impl RemoteError {
     /// How the requester completes.
     pub(crate) fn syndrome(self) -> (Syndrome, u8) {
         match self {
-            Refusal::Invalid => (Syndrome::REMOTE_INVAL_REQ_ERR, 0),
-            Refusal::Access(fault) => (Syndrome::REMOTE_ACCESS_ERR, fault.vendor()),
-            Refusal::Failed(_) => (Syndrome::REMOTE_OP_ERR, 0),
+            RemoteError::Invalid => (Syndrome::REMOTE_INVAL_REQ_ERR, 0),
+            RemoteError::Access(fault) => (Syndrome::REMOTE_ACCESS_ERR, fault.vendor()),
+            RemoteError::Failed(_) => (Syndrome::REMOTE_OP_ERR, 0),
         }
     }
 
     /// What the wire says.
     pub(crate) fn nak(self) -> Nak {
         match self {
-            Refusal::Invalid => Nak::InvalidRequest,
-            Refusal::Access(_) => Nak::RemoteAccess,
-            Refusal::Failed(_) => Nak::RemoteOperational,
+            RemoteError::Invalid => Nak::InvalidRequest,
+            RemoteError::Access(_) => Nak::RemoteAccess,
+            RemoteError::Failed(_) => Nak::RemoteOperational,
         }
     }
 }
 
 /// A place at the responder, as a request names it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RemoteRange {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) len: u64,
@@ -58,13 +58,21 @@ fn user(qp: &Qp) -> User {
 
 /// The memory that an RDMA WRITE writes; `None` where it has no bytes, for which no key is checked.
 #[inline]
-pub(crate) fn writable<'a>(qp: &Qp, mkeys: &'a Mkeys, at: Place) -> Result<Option<Span<'a>>, Refusal> {
+pub(crate) fn writable<'a>(
+    qp: &Qp,
+    mkeys: &'a Mkeys,
+    at: RemoteRange,
+) -> Result<Option<Span<'a>>, RemoteError> {
     remote(qp, mkeys, at, qp.attrs.remote_write, Rights::REMOTE_WRITE)
 }
 
 /// The memory that an RDMA READ reads; `None` where it has no bytes.
 #[inline]
-pub(crate) fn readable<'a>(qp: &Qp, mkeys: &'a Mkeys, at: Place) -> Result<Option<Span<'a>>, Refusal> {
+pub(crate) fn readable<'a>(
+    qp: &Qp,
+    mkeys: &'a Mkeys,
+    at: RemoteRange,
+) -> Result<Option<Span<'a>>, RemoteError> {
     remote(qp, mkeys, at, qp.attrs.remote_read, Rights::REMOTE_READ)
 }
 
@@ -72,17 +80,17 @@ pub(crate) fn readable<'a>(qp: &Qp, mkeys: &'a Mkeys, at: Place) -> Result<Optio
 fn remote<'a>(
     qp: &Qp,
     mkeys: &'a Mkeys,
-    at: Place,
+    at: RemoteRange,
     enabled: bool,
     need: Rights,
-) -> Result<Option<Span<'a>>, Refusal> {
+) -> Result<Option<Span<'a>>, RemoteError> {
     if !enabled {
-        return Err(Refusal::Invalid);
+        return Err(RemoteError::Invalid);
     }
     if at.len == 0 {
         return Ok(None);
     }
-    resolve(mkeys, user(qp), at.rkey, at.addr, at.len, need).map(Some).map_err(Refusal::Access)
+    resolve(mkeys, user(qp), at.rkey, at.addr, at.len, need).map(Some).map_err(RemoteError::Access)
 }
 
 /// An atomic request.
@@ -97,16 +105,21 @@ pub(crate) struct AtomicRequest {
 }
 
 /// Executes an atomic and gives the old value.
-pub(crate) fn atomic(qp: &Qp, mkeys: &Mkeys, dma: &mut Dma, request: &AtomicRequest) -> Result<u64, Refusal> {
+pub(crate) fn atomic(
+    qp: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    request: &AtomicRequest,
+) -> Result<u64, RemoteError> {
     let bytes = request.width.bytes();
     if !qp.attrs.allows_atomic(bytes, request.extended) || !request.addr.is_multiple_of(bytes) {
-        return Err(Refusal::Invalid);
+        return Err(RemoteError::Invalid);
     }
     let span = resolve(mkeys, user(qp), request.rkey, request.addr, bytes, Rights::REMOTE_ATOMIC)
-        .map_err(Refusal::Access)?;
+        .map_err(RemoteError::Access)?;
     dma.atomic(&span, request.width, request.op).map_err(|error| match error {
-        MemoryError::Misaligned { .. } => Refusal::Invalid,
-        error => Refusal::Failed(error),
+        MemoryError::Misaligned { .. } => RemoteError::Invalid,
+        error => RemoteError::Failed(error),
     })
 }
 
@@ -137,11 +150,11 @@ impl BadReceive {
     }
 
     /// What the sender hears.
-    pub(crate) fn refusal(self) -> Refusal {
+    pub(crate) fn refusal(self) -> RemoteError {
         match self {
-            BadReceive::TooShort => Refusal::Invalid,
-            BadReceive::Key(_) => Refusal::Failed(MemoryError::Device(0)),
-            BadReceive::Memory(error) => Refusal::Failed(error),
+            BadReceive::TooShort => RemoteError::Invalid,
+            BadReceive::Key(_) => RemoteError::Failed(MemoryError::Device(0)),
+            BadReceive::Memory(error) => RemoteError::Failed(error),
         }
     }
 }
@@ -202,7 +215,7 @@ pub(crate) struct Origin {
 
 /// A message that used up a receive entry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedMessage {
     pub(crate) kind: CqeOpcode,
     pub(crate) index: u16,
     pub(crate) byte_cnt: u32,
@@ -212,7 +225,7 @@ pub(crate) struct Received {
 }
 
 /// Completes a receive entry.
-pub(crate) fn received(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, message: Received) {
+pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, message: ReceivedMessage) {
     let reception = Reception {
         kind: message.kind,
         qpn: qp.qpn,
@@ -230,13 +243,7 @@ pub(crate) fn received(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, messa
 }
 
 /// Completes a receive entry in error. The caller puts the QP into error.
-pub(crate) fn receive_failed(
-    qp: &mut Qp,
-    cqs: &mut Table<Cq>,
-    out: &mut Output,
-    index: u16,
-    bad: BadReceive,
-) {
+pub(crate) fn fail_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadReceive) {
     let (syndrome, vendor_syndrome) = bad.syndrome();
     let failure = Failure {
         kind: CqeOpcode::RESP_ERR,

@@ -1,7 +1,7 @@
 //! Doorbell pages.
 
 use crate::memory::Memory;
-use crate::window::{BadWindow, Window};
+use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use rushmem_mlx5::doorbell::uar as layout;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const REGISTERS: [usize; 5] = [
 /// A doorbell page, and who uses it.
 pub(crate) struct UarPage {
     pub(crate) owner: u32,
-    pub(crate) page: Window,
+    pub(crate) page: QueueMemory,
     /// QPs whose doorbells are rung here.
     pub(crate) qps: Vec<u32>,
     /// CQs that are armed here.
@@ -30,8 +30,8 @@ pub(crate) struct UarPage {
 
 impl UarPage {
     /// A page that nobody uses yet: 4096 bytes of `memory` from `offset`.
-    pub(crate) fn new(owner: u32, memory: &Arc<dyn Memory>, offset: u64) -> Result<UarPage, BadWindow> {
-        let page = Window::new(memory, offset, layout::PAGE_BYTES, layout::PAGE_BYTES)?;
+    pub(crate) fn new(owner: u32, memory: &Arc<dyn Memory>, offset: u64) -> Result<UarPage, BadQueueMemory> {
+        let page = QueueMemory::new(memory, offset, layout::PAGE_BYTES, layout::PAGE_BYTES)?;
         Ok(UarPage { owner, page, qps: Vec::new(), cqs: Vec::new(), users: 0 })
     }
 

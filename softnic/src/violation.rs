@@ -5,7 +5,7 @@ use std::fmt;
 /// A rule that a driver or kernel broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Clause {
+pub enum Rule {
     /// A doorbell was rung through a UAR page that is not the QP's.
     DoorbellPage,
     /// A doorbell named a QP that does not exist, or whose state does not allow posting.
@@ -28,7 +28,7 @@ pub enum Clause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
-    pub clause: Clause,
+    pub rule: Rule,
     /// The QP concerned, 0 where none is known.
     pub qpn: u32,
     /// What was found.
@@ -37,7 +37,7 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at QP {:#x}: {}", self.clause, self.qpn, self.detail)
+        write!(f, "{:?} at QP {:#x}: {}", self.rule, self.qpn, self.detail)
     }
 }
 
@@ -51,10 +51,10 @@ const KEPT: usize = 256;
 
 impl Violations {
     #[cold]
-    pub(crate) fn record(&mut self, clause: Clause, qpn: u32, detail: String) {
-        tracing::debug!(?clause, qpn, detail, "violation");
+    pub(crate) fn record(&mut self, rule: Rule, qpn: u32, detail: String) {
+        tracing::debug!(?rule, qpn, detail, "violation");
         if self.list.len() < KEPT {
-            self.list.push(Violation { clause, qpn, detail });
+            self.list.push(Violation { rule, qpn, detail });
         }
     }
 

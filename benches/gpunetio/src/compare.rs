@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rushmem_mlx5::seg::{SEGMENT_BYTES, WQEBB_BYTES};
 use rushmem_mlx5::{CtrlSeg, Flags, Opcode, Segment, View};
-use rushmem_softnic::Clause;
+use rushmem_softnic::Rule;
 
 use crate::bed::{Bed, UNWRITTEN};
 use crate::case::{Case, Images};
@@ -224,7 +224,7 @@ fn fields(entry: &Entry) -> Vec<(&'static str, Range<usize>)> {
 ///
 /// # Errors
 /// [`Error::Wrong`].
-pub fn check_effects(bed: &Bed, case: &Case, wqes: usize, tolerated: &[Clause]) -> Result {
+pub fn check_effects(bed: &Bed, case: &Case, wqes: usize, tolerated: &[Rule]) -> Result {
     let expected = Images::after(case);
     for (whose, found, wanted) in [
         ("initiator", bed.initiator.image()?, expected.initiator),
@@ -247,7 +247,7 @@ pub fn check_effects(bed: &Bed, case: &Case, wqes: usize, tolerated: &[Clause]) 
 ///
 /// # Errors
 /// [`Error::Wrong`].
-pub fn check_rules(bed: &Bed, what: impl fmt::Display, tolerated: &[Clause]) -> Result {
-    let broken = bed.nic.violations().into_iter().find(|v| !tolerated.contains(&v.clause));
+pub fn check_rules(bed: &Bed, what: impl fmt::Display, tolerated: &[Rule]) -> Result {
+    let broken = bed.nic.violations().into_iter().find(|v| !tolerated.contains(&v.rule));
     broken.map_or(Ok(()), |violation| Err(Error::wrong(what, violation)))
 }

@@ -12,7 +12,7 @@ use rushmem::cuda::{
 };
 use rushmem::native::Grid;
 use rushmem_device::abi::reserved;
-use rushmem_softnic::{Clause, Memory, PAGE};
+use rushmem_softnic::{Memory, PAGE, Rule};
 
 use crate::bed::{Bed, Shape};
 use crate::case::{Case, Images, LADDR, Op, RADDR, SIGNAL, VALUE};
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a launch may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// NVIDIA's code rings the doorbell once before it writes the doorbell record, and again after.
-const TOLERATED: &[Clause] = &[Clause::DoorbellRecord];
+const TOLERATED: &[Rule] = &[Rule::DoorbellRecord];
 
 /// What is fenced before the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -1,7 +1,7 @@
 //! What the adapter says that it can do.
 
-use super::refuse::{Why, refuse};
-use super::{Answer, require};
+use super::refuse::{Reason, refuse};
+use super::{CmdResult, require};
 use crate::core::Core;
 use crate::nic::{gid_of, mac_of};
 use crate::roce;
@@ -20,13 +20,13 @@ pub(crate) const LOG_MAX_MSG: u8 = 30;
 /// log2 of the most reads and atomics in flight, either way.
 pub(crate) const LOG_MAX_READS: u8 = 7;
 
-pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> Answer<QueryHcaCapOut> {
+pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
     // What is in force and what could be are the same: nothing can be switched.
     let page = match command.cap_type {
         CapType::GENERAL => CapPage::new(general()),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
-        _ => return Err(refuse(CmdStatus::BAD_PARAM, Why::CapPage)),
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::CapPage)),
     };
     Ok(QueryHcaCapOut { page })
 }
@@ -97,8 +97,8 @@ pub(super) fn roce_address(
     core: &mut Core,
     _: u32,
     command: QueryRoceAddress,
-) -> Answer<QueryRoceAddressOut> {
-    require(command.roce_address_index == 0, Why::Index)?;
+) -> CmdResult<QueryRoceAddressOut> {
+    require(command.roce_address_index == 0, Reason::Index)?;
     let address = RoceAddr {
         source_l3_address: gid_of(*core.address.ip()),
         source_mac: mac_of(core.address.port()),

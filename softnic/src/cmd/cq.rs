@@ -1,28 +1,28 @@
 //! CREATE_CQ, QUERY_CQ, DESTROY_CQ.
 
 use super::caps::LOG_MAX_CQ_SIZE;
-use super::memory::window;
-use super::refuse::{Why, refuse, unknown};
-use super::{Answer, require};
+use super::memory::queue_memory;
+use super::refuse::{Reason, bad_resource, refuse};
+use super::{CmdResult, require};
 use crate::core::Core;
-use crate::cq::{Cq, Notice};
+use crate::cq::{ArmState, Cq};
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::cq::{
     CqContext, CqStatus, CreateCq, CreateCqOut, DestroyCq, DestroyCqOut, QueryCq, QueryCqOut,
 };
 
-pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> Answer<CreateCqOut> {
+pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> CmdResult<CreateCqOut> {
     let cqc = command.context;
-    require(command.umem_valid && cqc.dbr_umem_valid, Why::NeedsUmem)?;
-    require(cqc.cqe_sz <= 1 && !cqc.cqe_comp_en, Why::CqeSize)?;
-    require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Why::CqSize)?;
-    require(cqc.page_offset == 0, Why::PageOffset)?;
-    core.own_uar(context, cqc.uar_page).ok_or(unknown(Why::NoUar))?;
+    require(command.umem_valid && cqc.dbr_umem_valid, Reason::NeedsUmem)?;
+    require(cqc.cqe_sz <= 1 && !cqc.cqe_comp_en, Reason::CqeSize)?;
+    require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
+    require(cqc.page_offset == 0, Reason::PageOffset)?;
+    core.own_uar(context, cqc.uar_page).ok_or(bad_resource(Reason::NoUar))?;
     let entry = CQE_BYTES << cqc.cqe_sz;
     let bytes = entry << cqc.log_cq_size;
-    let ring = window(core, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
-    let record = window(core, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
+    let ring = queue_memory(core, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
+    let record = queue_memory(core, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
     let umems = [command.umem_id, cqc.dbr_umem_id];
     let cq = Cq {
         owner: context,
@@ -36,11 +36,11 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> Answer
         eqn: cqc.c_eqn,
         overrun: false,
         produced: 0,
-        notice: Notice::default(),
+        arm_state: ArmState::default(),
         users: 0,
         umems,
     };
-    let cqn = core.cqs.insert(cq).ok_or(refuse(CmdStatus::NO_RES, Why::Full))?;
+    let cqn = core.cqs.insert(cq).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     umems.iter().for_each(|umem| core.count_umem(*umem, 1));
     core.count_uar(cqc.uar_page, 1);
     if let Some(uar) = core.uars.get_mut(cqc.uar_page) {
@@ -49,7 +49,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> Answer
     Ok(CreateCqOut { cqn })
 }
 
-pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> Answer<QueryCqOut> {
+pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> CmdResult<QueryCqOut> {
     let cq = own(core, context, command.cqn)?;
     let context = CqContext {
         status: if cq.overrun { CqStatus::OVERFLOW } else { CqStatus::OK },
@@ -61,8 +61,8 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> Answer<Q
         log_cq_size: cq.log_size,
         uar_page: cq.uar,
         c_eqn: cq.eqn,
-        last_notified_index: cq.notice.last & 0xff_ffff,
-        last_solicit_index: cq.notice.solicited & 0xff_ffff,
+        last_notified_index: cq.arm_state.last & 0xff_ffff,
+        last_solicit_index: cq.arm_state.solicited & 0xff_ffff,
         consumer_counter: cq.consumed(),
         producer_counter: cq.produced as u32 & 0xff_ffff,
         ..CqContext::default()
@@ -70,15 +70,15 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> Answer<Q
     Ok(QueryCqOut { context })
 }
 
-pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyCq) -> Answer<DestroyCqOut> {
+pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyCq) -> CmdResult<DestroyCqOut> {
     if own(core, context, command.cqn)?.users != 0 {
-        return Err(refuse(CmdStatus::RES_BUSY, Why::CqUsed));
+        return Err(refuse(CmdStatus::RES_BUSY, Reason::CqUsed));
     }
     core.remove_cq(command.cqn);
     Ok(DestroyCqOut {})
 }
 
 /// A completion queue of this context.
-pub(super) fn own(core: &Core, context: u32, cqn: u32) -> Answer<&Cq> {
-    core.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(unknown(Why::NoCq))
+pub(super) fn own(core: &Core, context: u32, cqn: u32) -> CmdResult<&Cq> {
+    core.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(bad_resource(Reason::NoCq))
 }

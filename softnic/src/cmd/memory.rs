@@ -1,11 +1,11 @@
 //! Protection domains and memory keys, and windows into umems.
 
-use super::refuse::{Why, refuse, unknown};
-use super::{Answer, require};
+use super::refuse::{Reason, bad_resource, refuse};
+use super::{CmdResult, require};
 use crate::core::{Core, Pd};
 use crate::dma::{HostPtr, Mkey, Rights, Umem};
+use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use crate::table::Table;
-use crate::window::{BadWindow, Window};
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::mkey::{
     AccessMode, CreateMkey, CreateMkeyOut, DestroyMkey, DestroyMkeyOut, MkeyContext, key,
@@ -13,34 +13,34 @@ use rushmem_mlx5::prm::mkey::{
 use rushmem_mlx5::prm::pd::{AllocPd, AllocPdOut, DeallocPd, DeallocPdOut};
 use std::sync::Arc;
 
-pub(super) fn alloc_pd(core: &mut Core, context: u32, _: AllocPd) -> Answer<AllocPdOut> {
+pub(super) fn alloc_pd(core: &mut Core, context: u32, _: AllocPd) -> CmdResult<AllocPdOut> {
     let pd = core.pds.insert(Pd { owner: context, users: 0 });
-    Ok(AllocPdOut { pd: pd.ok_or(refuse(CmdStatus::NO_RES, Why::Full))? })
+    Ok(AllocPdOut { pd: pd.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))? })
 }
 
-pub(super) fn dealloc_pd(core: &mut Core, context: u32, command: DeallocPd) -> Answer<DeallocPdOut> {
+pub(super) fn dealloc_pd(core: &mut Core, context: u32, command: DeallocPd) -> CmdResult<DeallocPdOut> {
     if own_pd(core, context, command.pd)?.users != 0 {
-        return Err(refuse(CmdStatus::RES_BUSY, Why::PdUsed));
+        return Err(refuse(CmdStatus::RES_BUSY, Reason::PdUsed));
     }
     core.pds.remove(command.pd);
     Ok(DeallocPdOut {})
 }
 
 /// A protection domain of this context.
-pub(super) fn own_pd(core: &mut Core, context: u32, pd: u32) -> Answer<&mut Pd> {
-    core.pds.get_mut(pd).filter(|pd| pd.owner == context).ok_or(unknown(Why::NoPd))
+pub(super) fn own_pd(core: &mut Core, context: u32, pd: u32) -> CmdResult<&mut Pd> {
+    core.pds.get_mut(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }
 
-pub(super) fn create_mkey(core: &mut Core, context: u32, command: CreateMkey) -> Answer<CreateMkeyOut> {
+pub(super) fn create_mkey(core: &mut Core, context: u32, command: CreateMkey) -> CmdResult<CreateMkeyOut> {
     let mkc = command.context;
-    require(command.umem_valid, Why::NeedsUmem)?;
-    require(mkc.access_mode() == AccessMode::MTT && !mkc.length64, Why::AccessMode)?;
-    require(!mkc.free && !mkc.umr_en && !mkc.bsf_en && mkc.crypto_en == 0, Why::KeyFree)?;
-    require(mkc.len != 0 && mkc.start_addr.checked_add(mkc.len - 1).is_some(), Why::KeyRange)?;
+    require(command.umem_valid, Reason::NeedsUmem)?;
+    require(mkc.access_mode() == AccessMode::MTT && !mkc.length64, Reason::AccessMode)?;
+    require(!mkc.free && !mkc.umr_en && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
+    require(mkc.len != 0 && mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
     own_pd(core, context, mkc.pd)?;
     let umem = own_umem(&core.umems, context, command.umem_id)?;
     let end = command.umem_offset.checked_add(mkc.len);
-    require(end.is_some_and(|end| end <= umem.len), Why::UmemRange)?;
+    require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
 
     let base = umem.offset + command.umem_offset;
     let memory = Arc::clone(&umem.memory);
@@ -63,41 +63,41 @@ pub(super) fn create_mkey(core: &mut Core, context: u32, command: CreateMkey) ->
         memory,
         base,
     });
-    let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Why::Full))?;
+    let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     core.count_pd(mkc.pd, 1);
     core.count_umem(command.umem_id, 1);
     Ok(CreateMkeyOut { mkey_index })
 }
 
-pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) -> Answer<DestroyMkeyOut> {
+pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) -> CmdResult<DestroyMkeyOut> {
     let index = command.mkey_index;
-    core.mkeys.get(index).filter(|mkey| mkey.owner == context).ok_or(unknown(Why::NoMkey))?;
+    core.mkeys.get(index).filter(|mkey| mkey.owner == context).ok_or(bad_resource(Reason::NoMkey))?;
     core.remove_mkey(index);
     Ok(DestroyMkeyOut {})
 }
 
 /// A umem of this context.
-pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> Answer<&Umem> {
-    umems.get(id).filter(|umem| umem.owner == context).ok_or(unknown(Why::NoUmem))
+pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> CmdResult<&Umem> {
+    umems.get(id).filter(|umem| umem.owner == context).ok_or(bad_resource(Reason::NoUmem))
 }
 
 /// Host memory for a queue or a record.
-pub(super) fn window(
+pub(super) fn queue_memory(
     core: &Core,
     context: u32,
     id: u32,
     offset: u64,
     len: usize,
     align: usize,
-) -> Answer<Window> {
+) -> CmdResult<QueueMemory> {
     let umem = own_umem(&core.umems, context, id)?;
     let end = offset.checked_add(len as u64);
-    require(end.is_some_and(|end| end <= umem.len), Why::UmemRange)?;
-    Window::new(&umem.memory, umem.offset + offset, len, align).map_err(|bad| {
+    require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
+    QueueMemory::new(&umem.memory, umem.offset + offset, len, align).map_err(|bad| {
         let why = match bad {
-            BadWindow::NotHostMemory => Why::UmemNotHost,
-            BadWindow::Range => Why::UmemRange,
-            BadWindow::Alignment => Why::UmemAlignment,
+            BadQueueMemory::NotHostMemory => Reason::UmemNotHost,
+            BadQueueMemory::Range => Reason::UmemRange,
+            BadQueueMemory::Alignment => Reason::UmemAlignment,
         };
         refuse(CmdStatus::BAD_PARAM, why)
     })

@@ -10,11 +10,11 @@ mod qp;
 pub(crate) mod refuse;
 
 use crate::core::Core;
-use refuse::{Why, refuse};
+use refuse::{Reason, refuse};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
 
 /// What a handler answers.
-type Answer<T> = Result<T, CmdError>;
+type CmdResult<T> = Result<T, CmdError>;
 
 /// Executes the command in `input` for a context, and fills `output`.
 pub(crate) fn execute(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) {
@@ -27,9 +27,9 @@ pub(crate) fn execute(core: &mut Core, context: u32, input: &[u8], output: &mut 
     }
 }
 
-fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> Answer<()> {
+fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> CmdResult<()> {
     let Ok(header) = Header::decode(input) else {
-        return Err(refuse(CmdStatus::BAD_INP_LEN, Why::InputLength));
+        return Err(refuse(CmdStatus::BAD_INP_LEN, Reason::InputLength));
     };
     let mut call = Call { core, context, input, output };
     match header.opcode {
@@ -52,7 +52,7 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> A
         CmdOpcode::RTS2RTS_QP => call.run(modify::rts2rts),
         CmdOpcode::MODIFY_2ERR_QP => call.run(modify::to_error),
         CmdOpcode::MODIFY_2RST_QP => call.run(modify::to_reset),
-        _ => Err(refuse(CmdStatus::BAD_OP, Why::Command)),
+        _ => Err(refuse(CmdStatus::BAD_OP, Reason::Command)),
     }
 }
 
@@ -65,10 +65,10 @@ struct Call<'c> {
 }
 
 impl Call<'_> {
-    fn run<C: Command>(&mut self, handler: fn(&mut Core, u32, C) -> Answer<C::Output>) -> Answer<()> {
+    fn run<C: Command>(&mut self, handler: fn(&mut Core, u32, C) -> CmdResult<C::Output>) -> CmdResult<()> {
         let command = C::decode(self.input).map_err(|error| match error {
-            DecodeError::Length { .. } => refuse(CmdStatus::BAD_INP_LEN, Why::InputLength),
-            _ => refuse(CmdStatus::BAD_PARAM, Why::Command),
+            DecodeError::Length { .. } => refuse(CmdStatus::BAD_INP_LEN, Reason::InputLength),
+            _ => refuse(CmdStatus::BAD_PARAM, Reason::Command),
         })?;
         let answer = handler(self.core, self.context, command)?.encode();
         self.output.fill(0);
@@ -79,6 +79,6 @@ impl Call<'_> {
     }
 }
 
-fn require(condition: bool, why: Why) -> Answer<()> {
+fn require(condition: bool, why: Reason) -> CmdResult<()> {
     if condition { Ok(()) } else { Err(refuse(CmdStatus::BAD_PARAM, why)) }
 }

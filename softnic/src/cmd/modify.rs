@@ -4,13 +4,13 @@
 
 use super::caps::{LOG_MAX_MSG, LOG_MAX_READS};
 use super::qp::own;
-use super::refuse::{Why, refuse};
-use super::{Answer, require};
+use super::refuse::{Reason, refuse};
+use super::{CmdResult, require};
 use crate::core::Core;
 use crate::link::udp::path_mtu;
 use crate::qp::{Attrs, Qp, State};
 use crate::roce::{Psn, Service};
-use crate::route::{Address, Nowhere, Route};
+use crate::route::{Address, BadAddress, Route};
 use crate::wire::sender;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
@@ -19,13 +19,13 @@ use rushmem_mlx5::prm::qp::{
 };
 use std::net::SocketAddrV4;
 
-type Done = Answer<ModifyQpOut>;
+type Modified = CmdResult<ModifyQpOut>;
 
-pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Done {
+pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Modified {
     let given = command.context;
     let path = &given.primary_address_path;
     let pkey = core.config.pkeys.get(usize::from(path.pkey_index)).copied();
-    let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Partition))?;
+    let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Partition))?;
     let qp = in_state(core, context, command.qpn, State::Reset)?;
     access(qp, &given, opt_param::RRE | opt_param::RWE | opt_param::RAE | opt_param::Q_KEY);
     qp.attrs.pkey = pkey;
@@ -35,14 +35,14 @@ pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Done
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn init2init(core: &mut Core, context: u32, command: Init2Init) -> Done {
-    require(!command.qpc_ext, Why::Extension)?;
+pub(super) fn init2init(core: &mut Core, context: u32, command: Init2Init) -> Modified {
+    require(!command.qpc_ext, Reason::Extension)?;
     let qp = in_state(core, context, command.qpn, State::Init)?;
     access(qp, &command.context, command.opt_param_mask);
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done {
+pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modified {
     let (mtu_limit, address) = (core.config.mtu, core.address);
     let has_fabric = core.fabric.is_some();
     let qp = in_state(core, context, command.qpn, State::Init)?;
@@ -54,14 +54,14 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done
         return Ok(ModifyQpOut::default());
     }
     let asked = given.mtu.bytes().filter(|mtu| *mtu <= mtu_limit);
-    let asked = asked.ok_or(refuse(CmdStatus::BAD_PARAM, Why::Mtu))?;
-    require(given.log_msg_max <= LOG_MAX_MSG, Why::MsgMax)?;
-    require(given.log_rra_max <= LOG_MAX_READS, Why::Retries)?;
+    let asked = asked.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Mtu))?;
+    require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
+    require(given.log_rra_max <= LOG_MAX_READS, Reason::Retries)?;
     let route = route(&given.primary_address_path, address)?;
     let mut mtu = given.mtu;
     if let Route::Peer(peer) = route {
-        require(has_fabric, Why::NoFabric)?;
-        let fits = path_mtu(*address.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Why::NoPath))?;
+        require(has_fabric, Reason::NoFabric)?;
+        let fits = path_mtu(*address.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Reason::NoPath))?;
         if fits < asked {
             // Both ends of a link come to the same result. QUERY_QP tells it.
             tracing::debug!(qpn = command.qpn, %peer, asked, fits, "path MTU cut to what the link carries");
@@ -98,10 +98,10 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Done
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Done {
+pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modified {
     let qp = in_state(core, context, command.qpn, State::Rtr)?;
     let given = command.context;
-    require(given.log_sra_max <= LOG_MAX_READS, Why::Retries)?;
+    require(given.log_sra_max <= LOG_MAX_READS, Reason::Retries)?;
     qp.attrs = Attrs {
         retry_count: given.retry_count,
         rnr_retry: given.rnr_retry,
@@ -122,27 +122,27 @@ pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Done {
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn rts2rts(core: &mut Core, context: u32, command: Rts2Rts) -> Done {
-    require(!command.qpc_ext, Why::Extension)?;
+pub(super) fn rts2rts(core: &mut Core, context: u32, command: Rts2Rts) -> Modified {
+    require(!command.qpc_ext, Reason::Extension)?;
     let qp = in_state(core, context, command.qpn, State::Rts)?;
     optional(qp, &command.context, command.opt_param_mask);
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Done {
+pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Modified {
     own(core, context, command.qpn)?.state = State::Error;
     core.enqueue(command.qpn);
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn to_reset(core: &mut Core, context: u32, command: ToRst) -> Done {
+pub(super) fn to_reset(core: &mut Core, context: u32, command: ToRst) -> Modified {
     own(core, context, command.qpn)?.reset();
     Ok(ModifyQpOut::default())
 }
 
-fn in_state(core: &mut Core, context: u32, qpn: u32, state: State) -> Answer<&mut Qp> {
+fn in_state(core: &mut Core, context: u32, qpn: u32, state: State) -> CmdResult<&mut Qp> {
     let qp = own(core, context, qpn)?;
-    if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Why::State)) }
+    if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Reason::State)) }
 }
 
 /// The access rights that `mask` selects, the atomic mode with the right to atomics, and the key to datagrams.
@@ -181,15 +181,15 @@ fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
 }
 
 /// Where the address path leads.
-fn route(path: &AddressPath, own: SocketAddrV4) -> Answer<Route> {
+fn route(path: &AddressPath, own: SocketAddrV4) -> CmdResult<Route> {
     if path.fl {
-        return Ok(Route::Own);
+        return Ok(Route::Loopback);
     }
     let address = Address { gid: path.rgid_rip, mac: path.rmac, lid: path.rlid };
     address.route(own).map_err(|nowhere| {
         let why = match nowhere {
-            Nowhere::Gid => Why::Gid,
-            Nowhere::Lid => Why::Lid,
+            BadAddress::Gid => Reason::Gid,
+            BadAddress::Lid => Reason::Lid,
         };
         refuse(CmdStatus::BAD_PARAM, why)
     })

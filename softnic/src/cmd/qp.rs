@@ -1,11 +1,11 @@
 //! CREATE_QP, QUERY_QP, DESTROY_QP.
 
 use super::caps::LOG_MAX_QP_SIZE;
-use super::memory::{own_pd, window};
-use super::refuse::{Why, refuse, unknown};
-use super::{Answer, cq, require};
+use super::memory::{own_pd, queue_memory};
+use super::refuse::{Reason, bad_resource, refuse};
+use super::{CmdResult, cq, require};
 use crate::core::Core;
-use crate::loopback::Mischief;
+use crate::loopback::LoopbackFaults;
 use crate::qp::{Attrs, Qp, Rq, Sq, State};
 use crate::roce::{Psn, Service};
 use crate::route::Route;
@@ -19,27 +19,27 @@ use rushmem_mlx5::prm::qp::{
 use rushmem_mlx5::seg::WQEBB_BYTES;
 use std::collections::VecDeque;
 
-pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer<CreateQpOut> {
+pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
     let qpc = command.context;
     let service = match qpc.st {
         ServiceType::RC => Service::Rc,
         ServiceType::UC => Service::Uc,
         ServiceType::UD => Service::Ud,
-        _ => return Err(refuse(CmdStatus::BAD_PARAM, Why::Service)),
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::Service)),
     };
-    require(command.wq_umem_valid && qpc.dbr_umem_valid, Why::NeedsUmem)?;
-    require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Why::SqSize)?;
-    require(qpc.send_dbr_mode == 0, Why::DbrMode)?;
-    require(qpc.cs_req == 0 && qpc.cs_res == 0, Why::Scatter)?;
-    require(!qpc.wq_signature, Why::Signature)?;
-    require(qpc.page_offset == 0, Why::PageOffset)?;
+    require(command.wq_umem_valid && qpc.dbr_umem_valid, Reason::NeedsUmem)?;
+    require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Reason::SqSize)?;
+    require(qpc.send_dbr_mode == 0, Reason::DbrMode)?;
+    require(qpc.cs_req == 0 && qpc.cs_res == 0, Reason::Scatter)?;
+    require(!qpc.wq_signature, Reason::Signature)?;
+    require(qpc.page_offset == 0, Reason::PageOffset)?;
     let has_rq = match qpc.rq_type {
         RqType::REGULAR => true,
         RqType::ZERO_SIZE => false,
-        _ => return Err(refuse(CmdStatus::BAD_PARAM, Why::RqType)),
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::RqType)),
     };
     own_pd(core, context, qpc.pd)?;
-    core.own_uar(context, qpc.uar_page).ok_or(unknown(Why::NoUar))?;
+    core.own_uar(context, qpc.uar_page).ok_or(bad_resource(Reason::NoUar))?;
     let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
     let cq_recv = has_rq.then_some(qpc.cqn_rcv);
     for cqn in [cq_send, cq_recv].into_iter().flatten() {
@@ -52,7 +52,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer
     let start = command.wq_umem_offset;
     let rq = match has_rq {
         true => {
-            let ring = window(core, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
+            let ring = queue_memory(core, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
             Some(Rq { ring, log_size: qpc.log_rq_size, stride, consumer: 0 })
         }
         false => None,
@@ -60,12 +60,12 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer
     let sq = match qpc.no_sq {
         false => {
             let (bytes, at) = (WQEBB_BYTES << qpc.log_sq_size, start.saturating_add(rq_bytes as u64));
-            let ring = window(core, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
+            let ring = queue_memory(core, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
             Some(Sq { ring, log_size: qpc.log_sq_size, producer: 0, consumer: 0 })
         }
         true => None,
     };
-    let record = window(core, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
+    let record = queue_memory(core, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
 
     let umems = [command.wq_umem_id, qpc.dbr_umem_id];
     let qpn = core.qps.insert_with(|qpn| {
@@ -82,7 +82,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer
             context: qpc,
             state: State::Reset,
             attrs: Attrs::default(),
-            route: Route::Own,
+            route: Route::Loopback,
             sq,
             rq,
             record,
@@ -95,12 +95,12 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer
             rnr_tries: 0,
             timer: None,
             held: VecDeque::new(),
-            mischief: Mischief::default(),
+            faults: LoopbackFaults::default(),
             req: Requester::default(),
             resp: Responder::default(),
         })
     });
-    let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Why::Full))?;
+    let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     core.count_pd(qpc.pd, 1);
     umems.iter().for_each(|umem| core.count_umem(*umem, 1));
     core.count_uar(qpc.uar_page, 1);
@@ -113,7 +113,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> Answer
     Ok(CreateQpOut { qpn, ..CreateQpOut::default() })
 }
 
-pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> Answer<QueryQpOut> {
+pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResult<QueryQpOut> {
     let qp = own(core, context, command.qpn)?;
     let state = match qp.state {
         State::Reset => QpState::RST,
@@ -140,14 +140,14 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> Answer<Q
     Ok(QueryQpOut { context, ..QueryQpOut::default() })
 }
 
-pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> Answer<DestroyQpOut> {
+pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdResult<DestroyQpOut> {
     own(core, context, command.qpn)?;
     core.remove_qp(command.qpn);
     Ok(DestroyQpOut {})
 }
 
 /// A queue pair of this context.
-pub(super) fn own(core: &mut Core, context: u32, qpn: u32) -> Answer<&mut Qp> {
+pub(super) fn own(core: &mut Core, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
     let qp = core.qps.get_mut(qpn).filter(|qp| qp.owner == context);
-    qp.map(|qp| &mut **qp).ok_or(unknown(Why::NoQp))
+    qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))
 }

@@ -1,12 +1,12 @@
-//! Why a command is refused: this adapter's own syndromes.
+//! Reason a command is refused: this adapter's own syndromes.
 
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 
 macro_rules! reasons {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// Why a command is refused. The number is the syndrome in the output mailbox.
+        /// Reason a command is refused. The number is the syndrome in the output mailbox.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Why {
+        pub(crate) enum Reason {
             $($name = $number,)*
         }
 
@@ -64,11 +64,11 @@ reasons! {
 }
 
 /// A refusal.
-pub(crate) fn refuse(status: CmdStatus, why: Why) -> CmdError {
+pub(crate) fn refuse(status: CmdStatus, why: Reason) -> CmdError {
     CmdError { status, syndrome: why as u32 }
 }
 
 /// The refusal of a command that names an object which does not exist, or belongs to somebody else.
-pub(crate) fn unknown(why: Why) -> CmdError {
+pub(crate) fn bad_resource(why: Reason) -> CmdError {
     refuse(CmdStatus::BAD_RES, why)
 }

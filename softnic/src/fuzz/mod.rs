@@ -1,22 +1,22 @@
 //! Bodies of the fuzz targets: bytes from outside, by each of the ways that lead in. None may panic, and none may leave
 //! the adapter busy for ever.
 
-mod bed;
+mod harness;
 #[cfg(test)]
 mod tests;
 
 use crate::cmd;
 use crate::core::Core;
 use crate::wire;
-use bed::{Bed, PEER};
+use harness::{Harness, PEER};
 
 /// Passes after which an adapter must have come to rest.
 const PASSES: usize = 4096;
 
 /// Commands: each is two bytes of opcode choice and length, then the mailbox.
 pub fn mailboxes(data: &[u8]) {
-    let mut bed = Bed::new(false, 0);
-    let opcodes = bed::opcodes();
+    let mut harness = Harness::new(false, 0);
+    let opcodes = harness::opcodes();
     let mut rest = data;
     while let Some(([choice, len], tail)) = rest.split_first_chunk() {
         let len = (usize::from(*len) * 2).min(tail.len());
@@ -27,15 +27,15 @@ pub fn mailboxes(data: &[u8]) {
         let opcode = opcodes[usize::from(*choice) % opcodes.len()];
         input[..2].copy_from_slice(&opcode.to_be_bytes());
         if choice & 0x80 != 0 {
-            bed.aim(&mut input);
+            harness.aim(&mut input);
         }
         // The last choice bit cuts the mailbox short.
         let input = if choice & 0x40 != 0 { &input[..len.max(2)] } else { &input[..] };
         let mut output = [0; 272];
-        cmd::execute(&mut bed.core, bed.context, input, &mut output);
-        bed.core.pass(|| false);
+        cmd::execute(&mut harness.core, harness.context, input, &mut output);
+        harness.core.pass(|| false);
     }
-    bed.core.close_context(bed.context);
+    harness.core.close_context(harness.context);
 }
 
 /// Send entries over loopback: the first byte says how far the doorbell goes, the second whether entries are made
@@ -51,27 +51,27 @@ pub fn wire_entries(data: &[u8]) {
 
 fn entries(wire: bool, data: &[u8]) {
     let Some(([announced, style], data)) = data.split_first_chunk() else { return };
-    let mut bed = Bed::new(wire, style >> 1);
-    bed.fill_ring(data, style & 1 != 0);
-    bed.ring(u16::from(*announced));
-    settle(&mut bed.core);
+    let mut harness = Harness::new(wire, style >> 1);
+    harness.fill_ring(data, style & 1 != 0);
+    harness.ring(u16::from(*announced));
+    settle(&mut harness.core);
 }
 
 /// Packets: a byte for the QP's service, then for each packet a choice, its length, and itself without its CRC.
 pub fn packets(data: &[u8]) {
     let Some((service, data)) = data.split_first() else { return };
-    let mut bed = Bed::new(true, *service);
-    bed.post_some();
-    bed.core.pass(|| false);
+    let mut harness = Harness::new(true, *service);
+    harness.post_some();
+    harness.core.pass(|| false);
     let mut rest = data;
     while let Some(([choice, len], tail)) = rest.split_first_chunk() {
         let (body, tail) = tail.split_at(usize::from(*len).min(tail.len()));
         rest = tail;
         let mut packet = body.to_vec();
         packet.resize(packet.len() + crate::roce::ICRC, 0);
-        bed.address(&mut packet, *choice);
-        wire::packet(&mut bed.core, PEER, &packet);
-        bed.core.pass(|| false);
+        harness.address(&mut packet, *choice);
+        wire::packet(&mut harness.core, PEER, &packet);
+        harness.core.pass(|| false);
     }
 }
 

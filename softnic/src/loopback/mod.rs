@@ -4,23 +4,23 @@
 //! is not ready to receive yet, or expects other packet numbers), the entry waits and fails like one without
 //! acknowledgement. On an unreliable connection it is lost instead.
 
-mod mischief;
+mod fault_injection;
 mod send;
 
-pub(crate) use mischief::Mischief;
+pub(crate) use fault_injection::LoopbackFaults;
 
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
 use crate::qp::{Attrs, Qp, Stall, State, rnr_time};
-use crate::roce::{Psn, Service, may_talk};
+use crate::roce::{Psn, Service, pkeys_match};
 use crate::route::Route;
 use crate::sq::{self, BadWqe};
 use crate::table::Table;
-use crate::target::{self, AtomicRequest, Place, Refusal};
-use crate::violation::Clause;
-use crate::work::{self, Piece, Refused, pieces};
+use crate::target::{self, AtomicRequest, RemoteError, RemoteRange};
+use crate::violation::Rule;
+use crate::wqe::{self, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::seg::RaddrSeg;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Syndrome};
@@ -56,8 +56,8 @@ enum Outcome {
     NotReady(u8),
     /// Waits for something that no timer knows.
     Waits,
-    Local(Refused),
-    Remote(Refusal),
+    Local(LocalError),
+    Remote(RemoteError),
 }
 
 impl Outcome {
@@ -73,29 +73,29 @@ impl Outcome {
     }
 }
 
-impl From<Refused> for Outcome {
-    fn from(refused: Refused) -> Outcome {
+impl From<LocalError> for Outcome {
+    fn from(refused: LocalError) -> Outcome {
         Outcome::Local(refused)
     }
 }
 
-impl From<Refusal> for Outcome {
-    fn from(refusal: Refusal) -> Outcome {
+impl From<RemoteError> for Outcome {
+    fn from(refusal: RemoteError) -> Outcome {
         Outcome::Remote(refusal)
     }
 }
 
 impl From<MemoryError> for Outcome {
     fn from(error: MemoryError) -> Outcome {
-        Outcome::Remote(Refusal::Failed(error))
+        Outcome::Remote(RemoteError::Failed(error))
     }
 }
 
 /// Executes some entries of a QP. Returns whether there are more to execute at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
-    if core.out.meddles {
+    if core.out.injects_faults {
         let Core { qps, cqs, mkeys, dma, out, .. } = core;
-        if !mischief::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, false) {
+        if !fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, false) {
             // In error now: there is a queue to flush.
             return true;
         }
@@ -151,7 +151,7 @@ struct Source {
     progress: u64,
     /// The bytes of the message that are moved now.
     part: Range<u64>,
-    /// Whether the answer of a READ or an atomic is left to `mischief`.
+    /// Whether the answer of a READ or an atomic is left to `fault_injection`.
     late: bool,
 }
 
@@ -164,7 +164,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     if let Some(stall) = qp.stall.filter(|stall| stall.until > *now) {
         // The timer that brought us here may not have been the stall's.
-        out.late.push((stall.until, qpn));
+        out.wakeups.push((stall.until, qpn));
         return Step::Idle;
     }
     let Some(sq) = qp.sq.as_ref().filter(|sq| sq.pending() != 0) else { return Step::Idle };
@@ -173,7 +173,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Ok(view) => view,
         Err(bad) => {
             announce_on(qp, cqs, dma, out, finished);
-            mischief::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
+            fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
             if let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) {
                 malformed(qp, cqs, out, index, bad);
             }
@@ -181,12 +181,12 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         }
     };
     let mut part = qp.progress..view.data_len().min(qp.progress + BURST_BYTES);
-    if out.meddles {
-        if let Some(until) = mischief::waits(qp, &view, out) {
-            out.late.push((until, qpn));
+    if out.injects_faults {
+        if let Some(until) = fault_injection::waits(qp, &view, out) {
+            out.wakeups.push((until, qpn));
             return Step::Idle;
         }
-        part = qp.mischief.piece().unwrap_or(part);
+        part = qp.faults.piece().unwrap_or(part);
     }
     let source = Source {
         service: qp.service,
@@ -196,7 +196,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         attrs: qp.attrs,
         progress: qp.progress,
         part,
-        late: qp.mischief.is_late(),
+        late: qp.faults.is_late(),
     };
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let outcome = execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }).unwrap_or_else(|other| other);
@@ -208,8 +208,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let (syndrome, vendor) = match outcome {
         Outcome::Done => {
             let moved = len - qp.progress.min(len);
-            if out.meddles {
-                mischief::moved(qp, out);
+            if out.injects_faults {
+                fault_injection::moved(qp, out);
             }
             finish(qp, Finish { cqs, dma, out, finished }, &view, done);
             return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
@@ -218,8 +218,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             let moved = progress - qp.progress;
             qp.progress = progress;
             (qp.stall, qp.rnr_tries) = (None, 0);
-            if out.meddles {
-                mischief::moved(qp, out);
+            if out.injects_faults {
+                fault_injection::moved(qp, out);
             }
             return Step::Moved(moved.max(BURST_BYTES));
         }
@@ -228,7 +228,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             return Step::Idle;
         }
         Outcome::Silent => match wait(qp, now, RETRY) {
-            waited if qp.attrs.patience().is_none_or(|patience| waited < patience) => {
+            waited if qp.attrs.retry_timeout().is_none_or(|patience| waited < patience) => {
                 let until = qp.stall.map_or(now, |stall| stall.until);
                 core.arm(qpn, until);
                 return Step::Idle;
@@ -248,7 +248,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Outcome::Remote(refusal) => refusal.syndrome(),
     };
     announce_on(qp, cqs, dma, out, finished);
-    mischief::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
+    fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
         // An earlier entry has failed: this one is flushed.
         return Step::Failed;
@@ -260,7 +260,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         // The responder fails with the requester: no more traffic on this connection.
         let peer = source.peer;
         if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
-            core.out.broken(target, refusal.syndrome().0);
+            core.out.fail_qp(target, refusal.syndrome().0);
         }
     }
     Step::Failed
@@ -288,8 +288,8 @@ fn finish(qp: &mut Qp, parts: Finish<'_>, view: &View<'_>, mut done: Done) {
     (qp.progress, qp.stall, qp.rnr_tries) = (0, None, 0);
     out.stats.wqes += 1;
     out.stats.bytes += view.data_len();
-    done.byte_cnt = work::returned_bytes(view);
-    if out.meddles && mischief::holds(qp, view, done, out) {
+    done.byte_cnt = wqe::returned_bytes(view);
+    if out.injects_faults && fault_injection::holds(qp, view, done, out) {
         return;
     }
     if !view.flags().is_signaled() {
@@ -311,7 +311,7 @@ fn consume(qp: &mut Qp, blocks: u8) {
 
 /// Completes an entry that cannot be read.
 pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadWqe) {
-    out.violations.record(Clause::Wqe, qp.qpn, bad.detail);
+    out.violations.record(Rule::Wqe, qp.qpn, bad.detail);
     out.stats.wqes += 1;
     if let Some(sq) = &mut qp.sq {
         sq.consumer = sq.consumer.wrapping_add(bad.blocks.clamp(1, sq.pending()));
@@ -341,18 +341,18 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
     let Parts { qps, cqs, mkeys, dma, out } = parts;
     let len = view.data_len();
     if len > 1 << source.attrs.log_msg_max {
-        return Err(Refused::Length.into());
+        return Err(LocalError::Length.into());
     }
     let reliable = source.service == Service::Rc;
     if !reliable && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
-        return Err(Refused::Operation.into());
+        return Err(LocalError::Operation.into());
     }
     let target = qps.get_mut(source.peer).filter(|target| {
         target.state.receives()
             && target.service == source.service
-            && target.route == Route::Own
+            && target.route == Route::Loopback
             && target.attrs.remote_qpn == source.user.qpn
-            && may_talk(target.attrs.pkey, source.attrs.pkey)
+            && pkeys_match(target.attrs.pkey, source.attrs.pkey)
             && (target.recv_psn == source.psn || !reliable)
     });
     let Some(target) = target else { return Ok(Outcome::Silent) };
@@ -386,7 +386,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             let old = atomic(view, source.user, target, mkeys, dma, at)?;
             if source.late {
                 if let Some(own) = qps.get_mut(source.user.qpn) {
-                    own.mischief.old = old;
+                    own.faults.old = old;
                 }
             } else {
                 give_old(view, mkeys, dma, source.user, old)?;
@@ -394,7 +394,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             len
         }
         // SEND_INVAL: the keys of this adapter cannot be invalidated from afar.
-        _ => return Err(Refusal::Invalid.into()),
+        _ => return Err(RemoteError::Invalid.into()),
     };
     if outcome < len {
         return Ok(Outcome::Partly(outcome));
@@ -413,12 +413,12 @@ fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
     match target.rq {
         Some(_) => Ok(Outcome::NotReady(target.attrs.min_rnr_nak)),
         // Without a receive queue no entry will ever come: better an error than waiting for ever.
-        None => Err(Refusal::Invalid.into()),
+        None => Err(RemoteError::Invalid.into()),
     }
 }
 
-fn place(at: RaddrSeg, len: u64) -> Place {
-    Place { addr: at.addr.get(), rkey: at.rkey.get(), len }
+fn place(at: RaddrSeg, len: u64) -> RemoteRange {
+    RemoteRange { addr: at.addr.get(), rkey: at.rkey.get(), len }
 }
 
 #[inline]
@@ -432,7 +432,7 @@ fn write(
 ) -> Result<(), Outcome> {
     let Some(to) = target::writable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
     let Range { start, end } = source.part;
-    pieces(view, mkeys, source.user, Rights::LOCAL_READ, start, end - start, |piece, at| {
+    for_each_piece(view, mkeys, source.user, Rights::LOCAL_READ, start, end - start, |piece, at| {
         let to = to.part(start + at, u64::MAX);
         match piece {
             Piece::Memory(from) => dma.copy(&to, &from)?,
@@ -453,7 +453,7 @@ fn read(
 ) -> Result<(), Outcome> {
     let Some(from) = target::readable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
     let Range { start, end } = part;
-    pieces(view, mkeys, user, Rights::LOCAL_WRITE, start, end - start, |piece, at| {
+    for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, start, end - start, |piece, at| {
         if let Piece::Memory(to) = piece {
             dma.copy(&to, &from.part(start + at, to.len))?;
         }
@@ -462,8 +462,8 @@ fn read(
 }
 
 /// Checks that `len` bytes that come back have a place.
-fn writable_here(view: &View<'_>, mkeys: &Mkeys, user: User, len: u64) -> Result<(), Refused> {
-    pieces(view, mkeys, user, Rights::LOCAL_WRITE, 0, len, |_, _| Ok(()))
+fn writable_here(view: &View<'_>, mkeys: &Mkeys, user: User, len: u64) -> Result<(), LocalError> {
+    for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, 0, len, |_, _| Ok(()))
 }
 
 /// Executes an atomic; gives the old value.
@@ -475,11 +475,11 @@ fn atomic(
     dma: &mut Dma,
     at: RaddrSeg,
 ) -> Result<u64, Outcome> {
-    let Some(operands) = view.atomic() else { return Err(Refusal::Invalid.into()) };
-    let (op, width, extended) = work::atomic(operands);
+    let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
+    let (op, width, extended) = wqe::atomic(operands);
     let bytes = width.bytes();
     if view.data_len() < bytes {
-        return Err(Refused::Length.into());
+        return Err(LocalError::Length.into());
     }
     // The result must have a place before memory changes.
     writable_here(view, mkeys, user, bytes)?;
@@ -489,10 +489,10 @@ fn atomic(
 
 /// Brings an atomic's old value to local memory.
 fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64) -> Result<(), Outcome> {
-    let Some(operands) = view.atomic() else { return Err(Refusal::Invalid.into()) };
-    let (_, width, _) = work::atomic(operands);
-    let (result, len) = work::atomic_result(old, width);
-    pieces(view, mkeys, user, Rights::LOCAL_WRITE, 0, width.bytes(), |piece, at| {
+    let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
+    let (_, width, _) = wqe::atomic(operands);
+    let (result, len) = wqe::atomic_result(old, width);
+    for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, 0, width.bytes(), |piece, at| {
         if let Piece::Memory(to) = piece {
             dma.write(&to, &result[at as usize..len])?;
         }
@@ -508,13 +508,13 @@ fn dump(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome, O
 }
 
 /// Checks the keys of a DUMP.
-pub(crate) fn check_dump(view: &View<'_>, user: User, mkeys: &Mkeys) -> Result<(), Refused> {
-    pieces(view, mkeys, user, Rights::LOCAL_READ, 0, view.data_len(), |_, _| Ok(()))
+pub(crate) fn check_dump(view: &View<'_>, user: User, mkeys: &Mkeys) -> Result<(), LocalError> {
+    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, 0, view.data_len(), |_, _| Ok(()))
 }
 
 /// Whether the CQ that a WAIT names has produced the entry that it names, in 16-bit arithmetic.
-pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> Result<bool, Refused> {
+pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> Result<bool, LocalError> {
     let Some(wait) = view.wait() else { return Ok(true) };
-    let cq = cqs.get(wait.cqn.get()).ok_or(Refused::Operation)?;
+    let cq = cqs.get(wait.cqn.get()).ok_or(LocalError::Operation)?;
     Ok((cq.produced as u16).wrapping_sub(wait.index.get() as u16).wrapping_sub(1) < 0x8000)
 }

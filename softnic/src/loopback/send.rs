@@ -6,8 +6,8 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights};
 use crate::qp::Qp;
 use crate::table::Table;
-use crate::target::{self, BadReceive, Origin, Received};
-use crate::work::{Piece, Refused, pieces};
+use crate::target::{self, BadReceive, Origin, ReceivedMessage};
+use crate::wqe::{LocalError, Piece, for_each_piece};
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{CqeOpcode, Opcode};
 
@@ -32,8 +32,8 @@ pub(super) fn send(
         };
     };
     let len = view.data_len();
-    let moved = receive.fits(len).map_err(Problem::Receive).and_then(|()| {
-        pieces(view, mkeys, source.user, Rights::LOCAL_READ, 0, len, |piece, at| {
+    let moved = receive.fits(len).map_err(SendError::Receive).and_then(|()| {
+        for_each_piece(view, mkeys, source.user, Rights::LOCAL_READ, 0, len, |piece, at| {
             let size = match piece {
                 Piece::Memory(from) => from.len,
                 Piece::Inline(bytes) => bytes.len() as u64,
@@ -42,21 +42,21 @@ pub(super) fn send(
                 Piece::Memory(from) => dma.copy(&to, &from.part(within, to.len)),
                 Piece::Inline(bytes) => dma.write(&to, &bytes[within as usize..]),
             });
-            spread.map_err(Problem::Receive)
+            spread.map_err(SendError::Receive)
         })
     });
     match moved {
         Ok(()) => {}
-        Err(Problem::Own(refused)) => return Err(refused.into()),
-        Err(Problem::Receive(bad)) => {
-            target::receive_failed(target, cqs, out, receive.index, bad);
-            out.broken(target, bad.refusal().syndrome().0);
+        Err(SendError::Own(refused)) => return Err(refused.into()),
+        Err(SendError::Receive(bad)) => {
+            target::fail_receive(target, cqs, out, receive.index, bad);
+            out.fail_qp(target, bad.refusal().syndrome().0);
             return Err(bad.refusal().into());
         }
     }
     dma.flush()?;
     let kind = if view.opcode() == Opcode::SEND { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
-    let message = Received {
+    let message = ReceivedMessage {
         kind,
         index: receive.index,
         byte_cnt: len as u32,
@@ -64,19 +64,19 @@ pub(super) fn send(
         solicited: view.flags().is_solicited(),
         origin: Origin::default(),
     };
-    target::received(target, cqs, out, message);
+    target::complete_receive(target, cqs, out, message);
     Ok(len)
 }
 
 /// Whose fault a failed SEND is.
-enum Problem {
-    Own(Refused),
+enum SendError {
+    Own(LocalError),
     Receive(BadReceive),
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Problem {
-        Problem::Own(refused)
+impl From<LocalError> for SendError {
+    fn from(refused: LocalError) -> SendError {
+        SendError::Own(refused)
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn immediate(
 ) -> Result<(), Outcome> {
     let Some(receive) = target::take_receive(target) else { return Ok(()) };
     dma.flush()?;
-    let message = Received {
+    let message = ReceivedMessage {
         kind: CqeOpcode::RESP_WR_IMM,
         index: receive.index,
         byte_cnt: view.data_len() as u32,
@@ -98,6 +98,6 @@ pub(super) fn immediate(
         solicited: view.flags().is_solicited(),
         origin: Origin::default(),
     };
-    target::received(target, cqs, out, message);
+    target::complete_receive(target, cqs, out, message);
     Ok(())
 }

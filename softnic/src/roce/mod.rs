@@ -27,7 +27,7 @@ const PSN_MASK: u32 = 0xff_ffff;
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
 /// Whether QPs with these partition keys may talk: one partition, and a full member among them. Section 10.9.3.
-pub(crate) fn may_talk(one: u16, other: u16) -> bool {
+pub(crate) fn pkeys_match(one: u16, other: u16) -> bool {
     (one ^ other) & 0x7fff == 0 && (one | other) & 0x8000 != 0
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Deth {
 
 /// What an acknowledgement says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Syndrome {
+pub(crate) enum AethSyndrome {
     Ack,
     /// Receiver not ready; the timer code is that of `min_rnr_nak`.
     Rnr(u8),
@@ -103,28 +103,28 @@ pub(crate) enum Nak {
 /// "No credit information": the sender does no end-to-end flow control.
 const NO_CREDITS: u8 = 0x1f;
 
-impl Syndrome {
+impl AethSyndrome {
     fn to_byte(self) -> u8 {
         match self {
-            Syndrome::Ack => NO_CREDITS,
-            Syndrome::Rnr(timer) => 0x20 | (timer & 0x1f),
-            Syndrome::Nak(Nak::Sequence) => 0x60,
-            Syndrome::Nak(Nak::InvalidRequest) => 0x61,
-            Syndrome::Nak(Nak::RemoteAccess) => 0x62,
-            Syndrome::Nak(Nak::RemoteOperational) => 0x63,
-            Syndrome::Unknown(byte) => byte,
+            AethSyndrome::Ack => NO_CREDITS,
+            AethSyndrome::Rnr(timer) => 0x20 | (timer & 0x1f),
+            AethSyndrome::Nak(Nak::Sequence) => 0x60,
+            AethSyndrome::Nak(Nak::InvalidRequest) => 0x61,
+            AethSyndrome::Nak(Nak::RemoteAccess) => 0x62,
+            AethSyndrome::Nak(Nak::RemoteOperational) => 0x63,
+            AethSyndrome::Unknown(byte) => byte,
         }
     }
 
-    fn from_byte(byte: u8) -> Syndrome {
+    fn from_byte(byte: u8) -> AethSyndrome {
         match byte {
-            0x00..=0x1f => Syndrome::Ack,
-            0x20..=0x3f => Syndrome::Rnr(byte & 0x1f),
-            0x60 => Syndrome::Nak(Nak::Sequence),
-            0x61 => Syndrome::Nak(Nak::InvalidRequest),
-            0x62 => Syndrome::Nak(Nak::RemoteAccess),
-            0x63 => Syndrome::Nak(Nak::RemoteOperational),
-            _ => Syndrome::Unknown(byte),
+            0x00..=0x1f => AethSyndrome::Ack,
+            0x20..=0x3f => AethSyndrome::Rnr(byte & 0x1f),
+            0x60 => AethSyndrome::Nak(Nak::Sequence),
+            0x61 => AethSyndrome::Nak(Nak::InvalidRequest),
+            0x62 => AethSyndrome::Nak(Nak::RemoteAccess),
+            0x63 => AethSyndrome::Nak(Nak::RemoteOperational),
+            _ => AethSyndrome::Unknown(byte),
         }
     }
 }
@@ -132,7 +132,7 @@ impl Syndrome {
 /// Acknowledgement extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aeth {
-    pub(crate) syndrome: Syndrome,
+    pub(crate) syndrome: AethSyndrome,
     /// Count of messages completed by the responder, 24 bits.
     pub(crate) msn: u32,
 }
@@ -183,7 +183,7 @@ pub(crate) enum BadPacket {
 
 /// Which extension headers an opcode has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum ExtKind {
     None,
     Imm,
     Reth,
@@ -196,17 +196,17 @@ enum Shape {
     Masked,
 }
 
-impl Shape {
+impl ExtKind {
     fn len(self) -> usize {
         match self {
-            Shape::None => 0,
-            Shape::Imm | Shape::Aeth => 4,
-            Shape::Deth => 8,
-            Shape::AtomicAck | Shape::DethImm => 12,
-            Shape::Reth => 16,
-            Shape::RethImm => 20,
-            Shape::Atomic => 28,
-            Shape::Masked => 48,
+            ExtKind::None => 0,
+            ExtKind::Imm | ExtKind::Aeth => 4,
+            ExtKind::Deth => 8,
+            ExtKind::AtomicAck | ExtKind::DethImm => 12,
+            ExtKind::Reth => 16,
+            ExtKind::RethImm => 20,
+            ExtKind::Atomic => 28,
+            ExtKind::Masked => 48,
         }
     }
 }
@@ -214,16 +214,16 @@ impl Shape {
 impl Ext {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Ext::None => Shape::None,
-            Ext::Imm(_) => Shape::Imm,
-            Ext::Reth(_) => Shape::Reth,
-            Ext::RethImm(..) => Shape::RethImm,
-            Ext::Deth(_) => Shape::Deth,
-            Ext::DethImm(..) => Shape::DethImm,
-            Ext::Aeth(_) => Shape::Aeth,
-            Ext::AtomicAck(..) => Shape::AtomicAck,
-            Ext::Atomic { .. } => Shape::Atomic,
-            Ext::Masked { .. } => Shape::Masked,
+            Ext::None => ExtKind::None,
+            Ext::Imm(_) => ExtKind::Imm,
+            Ext::Reth(_) => ExtKind::Reth,
+            Ext::RethImm(..) => ExtKind::RethImm,
+            Ext::Deth(_) => ExtKind::Deth,
+            Ext::DethImm(..) => ExtKind::DethImm,
+            Ext::Aeth(_) => ExtKind::Aeth,
+            Ext::AtomicAck(..) => ExtKind::AtomicAck,
+            Ext::Atomic { .. } => ExtKind::Atomic,
+            Ext::Masked { .. } => ExtKind::Masked,
         }
         .len()
     }
@@ -264,23 +264,23 @@ impl Ext {
         }
     }
 
-    fn parse(shape: Shape, b: &[u8]) -> Ext {
-        match shape {
-            Shape::None => Ext::None,
-            Shape::Imm => Ext::Imm(be32(b, 0)),
-            Shape::Reth => Ext::Reth(Reth::parse(b)),
-            Shape::RethImm => Ext::RethImm(Reth::parse(b), be32(b, 16)),
-            Shape::Deth => Ext::Deth(Deth::parse(b)),
-            Shape::DethImm => Ext::DethImm(Deth::parse(b), be32(b, 8)),
-            Shape::Aeth => Ext::Aeth(Aeth::parse(b)),
-            Shape::AtomicAck => Ext::AtomicAck(Aeth::parse(b), be64(b, 4)),
-            Shape::Atomic => Ext::Atomic {
+    fn parse(kind: ExtKind, b: &[u8]) -> Ext {
+        match kind {
+            ExtKind::None => Ext::None,
+            ExtKind::Imm => Ext::Imm(be32(b, 0)),
+            ExtKind::Reth => Ext::Reth(Reth::parse(b)),
+            ExtKind::RethImm => Ext::RethImm(Reth::parse(b), be32(b, 16)),
+            ExtKind::Deth => Ext::Deth(Deth::parse(b)),
+            ExtKind::DethImm => Ext::DethImm(Deth::parse(b), be32(b, 8)),
+            ExtKind::Aeth => Ext::Aeth(Aeth::parse(b)),
+            ExtKind::AtomicAck => Ext::AtomicAck(Aeth::parse(b), be64(b, 4)),
+            ExtKind::Atomic => Ext::Atomic {
                 addr: be64(b, 0),
                 rkey: be32(b, 8),
                 swap_add: be64(b, 12),
                 compare: be64(b, 20),
             },
-            Shape::Masked => Ext::Masked {
+            ExtKind::Masked => Ext::Masked {
                 addr: be64(b, 0),
                 rkey: be32(b, 8),
                 width: be32(b, 12),
@@ -320,7 +320,7 @@ impl Aeth {
 
     fn parse(b: &[u8]) -> Aeth {
         let word = be32(b, 0);
-        Aeth { syndrome: Syndrome::from_byte((word >> 24) as u8), msn: word & PSN_MASK }
+        Aeth { syndrome: AethSyndrome::from_byte((word >> 24) as u8), msn: word & PSN_MASK }
     }
 }
 
@@ -362,18 +362,18 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
         dest_qpn: be32(bytes, 4) & 0xff_ffff,
         psn: Psn::new(be32(bytes, 8)),
     };
-    let shape = op.shape(service);
+    let kind = op.ext_kind(service);
     let body = &bytes[BTH..bytes.len() - ICRC];
-    if body.len() < shape.len() {
+    if body.len() < kind.len() {
         return Err(BadPacket::Short);
     }
-    let (ext, padded) = body.split_at(shape.len());
+    let (ext, padded) = body.split_at(kind.len());
     let pad = usize::from(bytes[1] >> 4 & 3);
     let Some(payload) = padded.len().checked_sub(pad) else { return Err(BadPacket::Padding) };
     if !padded.len().is_multiple_of(4) {
         return Err(BadPacket::Padding);
     }
-    Ok(Packet { bth, ext: Ext::parse(shape, ext), payload: &padded[..payload] })
+    Ok(Packet { bth, ext: Ext::parse(kind, ext), payload: &padded[..payload] })
 }
 
 fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {

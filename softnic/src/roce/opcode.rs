@@ -15,7 +15,7 @@
 //!
 //! All fields are big-endian. The answer is the standard ATOMIC ACKNOWLEDGE.
 
-use super::Shape;
+use super::ExtKind;
 
 /// Transport service: bits 7:5 of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,19 +113,19 @@ impl Op {
         matches!(self, Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::AtomicAck)
     }
 
-    pub(super) fn shape(self, service: Service) -> Shape {
+    pub(super) fn ext_kind(self, service: Service) -> ExtKind {
         match self {
-            Op::SendOnly if service == Service::Ud => Shape::Deth,
-            Op::SendOnlyImm if service == Service::Ud => Shape::DethImm,
-            Op::SendFirst | Op::SendMiddle | Op::SendLast | Op::SendOnly => Shape::None,
-            Op::WriteMiddle | Op::WriteLast | Op::ReadMiddle => Shape::None,
-            Op::SendLastImm | Op::SendOnlyImm | Op::WriteLastImm => Shape::Imm,
-            Op::WriteFirst | Op::WriteOnly | Op::ReadRequest => Shape::Reth,
-            Op::WriteOnlyImm => Shape::RethImm,
-            Op::ReadFirst | Op::ReadLast | Op::ReadOnly | Op::Ack => Shape::Aeth,
-            Op::AtomicAck => Shape::AtomicAck,
-            Op::CompareSwap | Op::FetchAdd => Shape::Atomic,
-            Op::MaskedCompareSwap | Op::MaskedFetchAdd => Shape::Masked,
+            Op::SendOnly if service == Service::Ud => ExtKind::Deth,
+            Op::SendOnlyImm if service == Service::Ud => ExtKind::DethImm,
+            Op::SendFirst | Op::SendMiddle | Op::SendLast | Op::SendOnly => ExtKind::None,
+            Op::WriteMiddle | Op::WriteLast | Op::ReadMiddle => ExtKind::None,
+            Op::SendLastImm | Op::SendOnlyImm | Op::WriteLastImm => ExtKind::Imm,
+            Op::WriteFirst | Op::WriteOnly | Op::ReadRequest => ExtKind::Reth,
+            Op::WriteOnlyImm => ExtKind::RethImm,
+            Op::ReadFirst | Op::ReadLast | Op::ReadOnly | Op::Ack => ExtKind::Aeth,
+            Op::AtomicAck => ExtKind::AtomicAck,
+            Op::CompareSwap | Op::FetchAdd => ExtKind::Atomic,
+            Op::MaskedCompareSwap | Op::MaskedFetchAdd => ExtKind::Masked,
         }
     }
 }

@@ -56,16 +56,16 @@ fn datagram_by_hand() {
 #[test]
 fn acknowledgements_by_hand() {
     let cases = [
-        (Syndrome::Ack, 0x1f),
-        (Syndrome::Rnr(12), 0x2c),
-        (Syndrome::Nak(Nak::Sequence), 0x60),
-        (Syndrome::Nak(Nak::InvalidRequest), 0x61),
-        (Syndrome::Nak(Nak::RemoteAccess), 0x62),
-        (Syndrome::Nak(Nak::RemoteOperational), 0x63),
+        (AethSyndrome::Ack, 0x1f),
+        (AethSyndrome::Rnr(12), 0x2c),
+        (AethSyndrome::Nak(Nak::Sequence), 0x60),
+        (AethSyndrome::Nak(Nak::InvalidRequest), 0x61),
+        (AethSyndrome::Nak(Nak::RemoteAccess), 0x62),
+        (AethSyndrome::Nak(Nak::RemoteOperational), 0x63),
     ];
     for (syndrome, byte) in cases {
         assert_eq!(syndrome.to_byte(), byte);
-        assert_eq!(Syndrome::from_byte(byte), syndrome);
+        assert_eq!(AethSyndrome::from_byte(byte), syndrome);
     }
 }
 
@@ -79,8 +79,8 @@ fn packet_numbers_compare_across_the_wrap() {
 
 #[test]
 fn limited_members_talk_to_full_ones_only() {
-    assert!(may_talk(DEFAULT_PKEY, DEFAULT_PKEY) && may_talk(0x8001, 1) && may_talk(1, 0x8001));
-    assert!(!may_talk(1, 1) && !may_talk(0x8001, 0x8002) && !may_talk(0x8001, DEFAULT_PKEY));
+    assert!(pkeys_match(DEFAULT_PKEY, DEFAULT_PKEY) && pkeys_match(0x8001, 1) && pkeys_match(1, 0x8001));
+    assert!(!pkeys_match(1, 1) && !pkeys_match(0x8001, 0x8002) && !pkeys_match(0x8001, DEFAULT_PKEY));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn what_cannot_be_a_packet_is_named() {
         dest_qpn: 1,
         psn: Psn::new(0),
     };
-    let ext = Ext::Aeth(Aeth { syndrome: Syndrome::Ack, msn: 0 });
+    let ext = Ext::Aeth(Aeth { syndrome: AethSyndrome::Ack, msn: 0 });
     let mut packet = vec![0; packet_len(&ext, 0)];
     emit(&bth, &ext, 0, &mut packet);
     assert!(parse(&packet).is_ok());
@@ -116,23 +116,25 @@ fn any_ext((service, op): (Service, Op)) -> BoxedStrategy<Ext> {
         || (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(addr, rkey, len)| Reth { addr, rkey, len });
     let aeth = || {
         (any::<u8>(), 0..1u32 << 24)
-            .prop_map(|(byte, msn)| Aeth { syndrome: Syndrome::from_byte(byte), msn })
+            .prop_map(|(byte, msn)| Aeth { syndrome: AethSyndrome::from_byte(byte), msn })
             // An acknowledgement with credits is read, but never written.
-            .prop_filter("credits", |aeth| Syndrome::from_byte(aeth.syndrome.to_byte()) == aeth.syndrome)
+            .prop_filter("credits", |aeth| AethSyndrome::from_byte(aeth.syndrome.to_byte()) == aeth.syndrome)
     };
-    match op.shape(service) {
-        Shape::None => Just(Ext::None).boxed(),
-        Shape::Imm => any::<u32>().prop_map(Ext::Imm).boxed(),
-        Shape::Reth => reth().prop_map(Ext::Reth).boxed(),
-        Shape::RethImm => (reth(), any::<u32>()).prop_map(|(reth, imm)| Ext::RethImm(reth, imm)).boxed(),
-        Shape::Deth => deth().prop_map(Ext::Deth).boxed(),
-        Shape::DethImm => (deth(), any::<u32>()).prop_map(|(deth, imm)| Ext::DethImm(deth, imm)).boxed(),
-        Shape::Aeth => aeth().prop_map(Ext::Aeth).boxed(),
-        Shape::AtomicAck => (aeth(), any::<u64>()).prop_map(|(aeth, old)| Ext::AtomicAck(aeth, old)).boxed(),
-        Shape::Atomic => (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>())
+    match op.ext_kind(service) {
+        ExtKind::None => Just(Ext::None).boxed(),
+        ExtKind::Imm => any::<u32>().prop_map(Ext::Imm).boxed(),
+        ExtKind::Reth => reth().prop_map(Ext::Reth).boxed(),
+        ExtKind::RethImm => (reth(), any::<u32>()).prop_map(|(reth, imm)| Ext::RethImm(reth, imm)).boxed(),
+        ExtKind::Deth => deth().prop_map(Ext::Deth).boxed(),
+        ExtKind::DethImm => (deth(), any::<u32>()).prop_map(|(deth, imm)| Ext::DethImm(deth, imm)).boxed(),
+        ExtKind::Aeth => aeth().prop_map(Ext::Aeth).boxed(),
+        ExtKind::AtomicAck => {
+            (aeth(), any::<u64>()).prop_map(|(aeth, old)| Ext::AtomicAck(aeth, old)).boxed()
+        }
+        ExtKind::Atomic => (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>())
             .prop_map(|(addr, rkey, swap_add, compare)| Ext::Atomic { addr, rkey, swap_add, compare })
             .boxed(),
-        Shape::Masked => (any::<u64>(), any::<u32>(), any::<u32>(), any::<[u64; 4]>())
+        ExtKind::Masked => (any::<u64>(), any::<u32>(), any::<u32>(), any::<[u64; 4]>())
             .prop_map(|(addr, rkey, width, operands)| Ext::Masked { addr, rkey, width, operands })
             .boxed(),
     }

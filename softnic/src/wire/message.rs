@@ -6,7 +6,7 @@ use rushmem_mlx5::{Opcode, Segment, Syndrome};
 
 /// The bytes of an entry, kept so that resending does not depend on the ring.
 #[derive(Debug)]
-enum Copied {
+enum WqeSegments {
     OneBlock([Segment; 4], u8),
     More(Box<[Segment]>),
 }
@@ -35,19 +35,19 @@ pub(crate) struct Message {
     pub(crate) packets: u32,
     /// Why it fails as soon as all before it have completed.
     pub(crate) fault: Option<(Syndrome, u8)>,
-    copied: Copied,
+    segments_kept: WqeSegments,
 }
 
 impl Message {
     pub(crate) fn new(view: &View<'_>, kind: Kind, first: Psn, packets: u32) -> Message {
         let segments = view.segments();
         let mut block = [Segment::ZERO; 4];
-        let copied = match block.get_mut(..segments.len()) {
+        let segments_kept = match block.get_mut(..segments.len()) {
             Some(part) => {
                 part.copy_from_slice(segments);
-                Copied::OneBlock(block, segments.len() as u8)
+                WqeSegments::OneBlock(block, segments.len() as u8)
             }
-            None => Copied::More(segments.into()),
+            None => WqeSegments::More(segments.into()),
         };
         Message {
             index: view.ctrl().index(),
@@ -58,7 +58,7 @@ impl Message {
             first,
             packets,
             fault: None,
-            copied,
+            segments_kept,
         }
     }
 
@@ -79,15 +79,15 @@ impl Message {
             first,
             packets: 0,
             fault: Some(fault),
-            copied: Copied::OneBlock([Segment::ZERO; 4], 1),
+            segments_kept: WqeSegments::OneBlock([Segment::ZERO; 4], 1),
         }
     }
 
     /// The entry, parsed again.
     pub(crate) fn view(&self) -> Result<View<'_>, Malformed> {
-        match &self.copied {
-            Copied::OneBlock(block, segments) => View::parse(&block[..usize::from(*segments)]),
-            Copied::More(segments) => View::parse(segments),
+        match &self.segments_kept {
+            WqeSegments::OneBlock(block, segments) => View::parse(&block[..usize::from(*segments)]),
+            WqeSegments::More(segments) => View::parse(segments),
         }
     }
 

@@ -5,20 +5,20 @@
 //! | `message` | a send entry in flight |
 //! | `sender` | cuts entries into packets, within the window |
 //! | `requester` | takes acknowledgements and responses, resends, completes |
-//! | `responder` | executes requests of the peer, and queues the answers |
-//! | `answers` | sends the queued answers |
-//! | `mischief` | faults: requests that wait, WRITEs in pieces |
+//! | `responder` | executes requests of the peer, and queues the responses |
+//! | `responses` | sends the queued responses |
+//! | `fault_injection` | faults: requests that wait, WRITEs in pieces |
 //!
 //! On an unreliable connection nothing is acknowledged: what has been sent is done, and what misses a packet is dropped.
 
-pub(crate) mod answers;
+mod fault_injection;
 pub(crate) mod message;
-mod mischief;
 pub(crate) mod requester;
 pub(crate) mod responder;
+pub(crate) mod responses;
 pub(crate) mod sender;
 
-use mischief::Turn;
+use fault_injection::Turn;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
@@ -31,9 +31,9 @@ use std::net::SocketAddrV4;
 
 /// Works on one QP. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
-    let turn = if core.out.meddles { mischief::run(core, qpn) } else { Turn::Clear };
+    let turn = if core.out.injects_faults { fault_injection::run(core, qpn) } else { Turn::Clear };
     let mut more = match turn {
-        Turn::Clear => answers::run(core, qpn),
+        Turn::Clear => responses::run(core, qpn),
         Turn::Waits => false,
         Turn::More => true,
     };
@@ -65,7 +65,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     let known = core.qps.get(qpn).is_some_and(|qp| {
         qp.service == service
             && (service == Service::Ud || qp.route == Route::Peer(from))
-            && roce::may_talk(qp.attrs.pkey, packet.bth.pkey)
+            && roce::pkeys_match(qp.attrs.pkey, packet.bth.pkey)
     });
     if !known {
         tracing::trace!(%from, qpn, "packet from a stranger");
@@ -76,7 +76,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         Service::Ud => datagram::receive(core, qpn, from, &packet),
         Service::Uc => responder::unreliable(core, qpn, &packet),
         Service::Rc if packet.bth.op.is_response() => requester::response(core, qpn, &packet),
-        Service::Rc if core.out.meddles => mischief::request(core, qpn, &packet, bytes),
+        Service::Rc if core.out.injects_faults => fault_injection::request(core, qpn, &packet, bytes),
         Service::Rc => responder::request(core, qpn, &packet),
     }
     core.enqueue(qpn);

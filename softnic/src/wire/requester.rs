@@ -5,16 +5,16 @@ use crate::core::{Core, Done, Output, complete, fail};
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::{MemoryError, Width};
 use crate::qp::{Qp, State, rnr_time};
-use crate::roce::{Aeth, Ext, Nak, Op, Packet, Psn, Syndrome as Ack};
-use crate::work::{self, Piece, Refused, pieces};
+use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Packet, Psn};
+use crate::wqe::{self, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::Syndrome;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Packets in flight that a fresh connection starts with.
-const FIRST_WINDOW: u32 = 32;
+const INITIAL_WINDOW: u32 = 32;
 /// Fewest packets in flight, however bad the losses.
-const LEAST_WINDOW: u32 = 2;
+const MIN_WINDOW: u32 = 2;
 
 /// The requester's half of a connection.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Default for Requester {
             highest: Psn::default(),
             reads: VecDeque::new(),
             broken: false,
-            window: FIRST_WINDOW,
+            window: INITIAL_WINDOW,
             credit: 0,
             progress: None,
             resend: None,
@@ -108,7 +108,7 @@ impl Requester {
 
     /// Notes a loss: sends again from the oldest unacknowledged packet, with a smaller window.
     fn go_back(&mut self) {
-        self.window = (self.window / 2).max(LEAST_WINDOW);
+        self.window = (self.window / 2).max(MIN_WINDOW);
         self.credit = 0;
         let psn = self.acked;
         self.seek(psn);
@@ -178,7 +178,7 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
         return false;
     }
     let waited = qp.req.progress.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-    if qp.attrs.patience().is_some_and(|patience| waited >= patience) {
+    if qp.attrs.retry_timeout().is_some_and(|patience| waited >= patience) {
         fail_at(qp, Syndrome::TRANSPORT_RETRY_EXC_ERR, 0);
         return true;
     }
@@ -186,7 +186,7 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     let longest = qp.attrs.ack_wait().unwrap_or(Duration::from_secs(1)).max(config.retransmit);
     qp.req.backoff = (qp.req.backoff * 2).min(longest);
     // Never later than the moment of giving up.
-    let left = qp.attrs.patience().map_or(qp.req.backoff, |patience| patience.saturating_sub(waited));
+    let left = qp.attrs.retry_timeout().map_or(qp.req.backoff, |patience| patience.saturating_sub(waited));
     qp.req.resend = Some(*now + qp.req.backoff.min(left));
     true
 }
@@ -204,10 +204,10 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     match (packet.bth.op, packet.ext) {
         (Op::Ack, Ext::Aeth(aeth)) => acknowledged(qp, psn, aeth, *now, config.window),
         (Op::AtomicAck, Ext::AtomicAck(_, old)) => {
-            fetched(qp, mkeys, dma, psn, Bytes::Atomic(old), *now, config.window);
+            take_response_data(qp, mkeys, dma, psn, ResponseData::Atomic(old), *now, config.window);
         }
         (Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly, _) => {
-            fetched(qp, mkeys, dma, psn, Bytes::Read(packet.payload), *now, config.window);
+            take_response_data(qp, mkeys, dma, psn, ResponseData::Read(packet.payload), *now, config.window);
         }
         _ => {}
     }
@@ -224,16 +224,16 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
 }
 
 fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
-    if aeth.syndrome != Ack::Ack && psn.since(qp.req.acked) < 0 {
+    if aeth.syndrome != AethSyndrome::Ack && psn.since(qp.req.acked) < 0 {
         return;
     }
     match aeth.syndrome {
-        Ack::Ack => {
+        AethSyndrome::Ack => {
             if qp.req.acknowledge(psn.plus(1), now, limit) {
-                missing(&mut qp.req);
+                note_loss(&mut qp.req);
             }
         }
-        Ack::Rnr(code) => {
+        AethSyndrome::Rnr(code) => {
             qp.req.acknowledge(psn, now, limit);
             if qp.attrs.rnr_retry != 7 && qp.rnr_tries >= qp.attrs.rnr_retry {
                 fail_at(qp, Syndrome::RNR_RETRY_EXC_ERR, 0);
@@ -245,11 +245,11 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
             let acked = qp.req.acked;
             qp.req.seek(acked);
         }
-        Ack::Nak(Nak::Sequence) => {
+        AethSyndrome::Nak(Nak::Sequence) => {
             qp.req.acknowledge(psn, now, limit);
-            missing(&mut qp.req);
+            note_loss(&mut qp.req);
         }
-        Ack::Nak(nak) => {
+        AethSyndrome::Nak(nak) => {
             qp.req.acknowledge(psn, now, limit);
             let syndrome = match nak {
                 Nak::RemoteAccess => Syndrome::REMOTE_ACCESS_ERR,
@@ -258,12 +258,12 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
             };
             fail_at(qp, syndrome, 0);
         }
-        Ack::Unknown(_) => {}
+        AethSyndrome::Unknown(_) => {}
     }
 }
 
 /// Something in flight got lost; its first notice counts, the timer covers the rest.
-fn missing(req: &mut Requester) {
+fn note_loss(req: &mut Requester) {
     if req.lost != Some(req.acked) {
         req.lost = Some(req.acked);
         req.go_back();
@@ -271,13 +271,21 @@ fn missing(req: &mut Requester) {
 }
 
 /// What a response brings.
-enum Bytes<'a> {
+enum ResponseData<'a> {
     Read(&'a [u8]),
     Atomic(u64),
 }
 
 /// Takes bytes that came back, if they are the next that are missing.
-fn fetched(qp: &mut Qp, mkeys: &Mkeys, dma: &mut Dma, psn: Psn, bytes: Bytes<'_>, now: Instant, limit: u32) {
+fn take_response_data(
+    qp: &mut Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    psn: Psn,
+    bytes: ResponseData<'_>,
+    now: Instant,
+    limit: u32,
+) {
     let waiting = qp.req.messages.iter().find(|m| m.fetches() && m.end().since(qp.req.acked) > 0);
     let Some(message) = waiting else { return };
     let expected = if qp.req.acked.since(message.first) > 0 { qp.req.acked } else { message.first };
@@ -287,7 +295,7 @@ fn fetched(qp: &mut Qp, mkeys: &Mkeys, dma: &mut Dma, psn: Psn, bytes: Bytes<'_>
     }
     if ahead > 0 {
         qp.req.acknowledge(psn, now, limit);
-        missing(&mut qp.req);
+        note_loss(&mut qp.req);
         return;
     }
     let user = User { pd: qp.pd, qpn: qp.qpn };
@@ -315,30 +323,30 @@ fn scatter(
     user: User,
     skip: u64,
     mtu_shift: u32,
-    bytes: &Bytes<'_>,
-) -> Result<bool, Refused> {
+    bytes: &ResponseData<'_>,
+) -> Result<bool, LocalError> {
     let Ok(view) = message.view() else { return Ok(false) };
     let (data, at, result);
     match (message.kind, bytes) {
-        (Kind::Read, Bytes::Read(payload)) => {
+        (Kind::Read, ResponseData::Read(payload)) => {
             if payload.len() as u64 != (message.len - skip.min(message.len)).min(1 << mtu_shift) {
                 return Ok(false);
             }
             (data, at) = (*payload, skip);
         }
-        (Kind::Atomic, Bytes::Atomic(old)) => {
+        (Kind::Atomic, ResponseData::Atomic(old)) => {
             let Some(atomic) = view.atomic() else { return Ok(false) };
             let width = if atomic.size() == 4 { Width::Four } else { Width::Eight };
-            let (bytes, len) = work::atomic_result(*old, width);
+            let (bytes, len) = wqe::atomic_result(*old, width);
             result = bytes;
             (data, at) = (&result[..len], 0);
         }
         _ => return Ok(false),
     }
-    pieces(&view, mkeys, user, Rights::LOCAL_WRITE, at, data.len() as u64, |piece, from| {
+    for_each_piece(&view, mkeys, user, Rights::LOCAL_WRITE, at, data.len() as u64, |piece, from| {
         let Piece::Memory(to) = piece else { return Ok(()) };
         let from = from as usize;
-        dma.write(&to, &data[from..from + to.len as usize]).map_err(|_: MemoryError| Refused::Memory)
+        dma.write(&to, &data[from..from + to.len as usize]).map_err(|_: MemoryError| LocalError::Memory)
     })?;
     Ok(true)
 }
@@ -364,7 +372,7 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
     while let Some(message) = qp.req.messages.front() {
         let done = Done { index: message.index, opcode: message.opcode, byte_cnt: 0 };
         if let Some((syndrome, vendor)) = message.fault {
-            end(qp, out);
+            retire_front(qp, out);
             fail(qp, cqs, out, done, syndrome, vendor);
             break;
         }
@@ -374,9 +382,9 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
         }
         let Ok(view) = message.view() else { break };
         let signaled = view.flags().is_signaled();
-        let byte_cnt = work::returned_bytes(&view);
+        let byte_cnt = wqe::returned_bytes(&view);
         out.stats.bytes += message.len;
-        end(qp, out);
+        retire_front(qp, out);
         if signaled {
             if dma.flush().is_err() {
                 fail(qp, cqs, out, done, Syndrome::LOCAL_PROT_ERR, 0);
@@ -396,7 +404,7 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
 }
 
 /// Takes the front entry out of flight.
-fn end(qp: &mut Qp, out: &mut Output) {
+fn retire_front(qp: &mut Qp, out: &mut Output) {
     if let Some(message) = qp.req.messages.pop_front() {
         if qp.req.next == 0 {
             qp.req.next_packet = 0;

@@ -1,15 +1,15 @@
 //! The responder: executes the peer's requests in order of their packet numbers.
 
-use super::answers::Answer;
-use super::mischief::{self, Mischief};
+use super::fault_injection::{self, ResponderFaults};
+use super::responses::Response;
 use crate::core::{Core, Output};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
 use crate::memory::{AtomicOp, Width};
 use crate::qp::{Qp, State};
-use crate::roce::{Bth, Ext, Nak, Op, Packet, Psn, Reth, Service, Syndrome};
+use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth, Service};
 use crate::table::Table;
-use crate::target::{self, AtomicRequest, Origin, Place, Receive, Received, Refusal};
+use crate::target::{self, AtomicRequest, Origin, Receive, ReceivedMessage, RemoteError, RemoteRange};
 use rushmem_mlx5::CqeOpcode;
 use std::collections::VecDeque;
 
@@ -20,38 +20,38 @@ const REPLAYS: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     /// Answers in order.
-    pub(crate) answers: VecDeque<Answer>,
+    pub(crate) responses: VecDeque<Response>,
     /// A message of several packets under way.
-    message: Option<Incoming>,
+    message: Option<PartialMessage>,
     /// Results of the last atomics.
     replays: VecDeque<(Psn, u64)>,
     /// A gap was reported; the reports of further packets behind it would only repeat it.
     gap: bool,
     /// What faults do to it.
-    pub(super) mischief: Mischief,
+    pub(super) faults: ResponderFaults,
     /// What ended the connection, repeated to whoever asks again.
-    last_word: Option<(Psn, Syndrome)>,
+    final_nak: Option<(Psn, AethSyndrome)>,
 }
 
 /// A message that is still arriving.
 #[derive(Debug)]
-enum Incoming {
+enum PartialMessage {
     Write { reth: Reth, done: u64 },
     Send { receive: Receive, done: u64 },
 }
 
 /// What a request leads to, other than success.
-enum Stop {
-    Refused(Refusal),
+enum RequestError {
+    LocalError(RemoteError),
     /// The receive entry has failed, and its completion says so.
-    Receive(Refusal),
+    Receive(RemoteError),
     /// No receive entry is posted.
     NotReady,
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
-        Stop::Refused(refusal)
+impl From<RemoteError> for RequestError {
+    fn from(refusal: RemoteError) -> RequestError {
+        RequestError::LocalError(refusal)
     }
 }
 
@@ -60,8 +60,8 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     let Core { qps, cqs, mkeys, dma, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
     if qp.state == State::Error {
-        if let Some((psn, syndrome)) = qp.resp.last_word {
-            qp.answer(Answer::Ack { psn, syndrome });
+        if let Some((psn, syndrome)) = qp.resp.final_nak {
+            qp.push_response(Response::Ack { psn, syndrome });
         }
         return;
     }
@@ -72,43 +72,45 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     if ahead > 0 {
         out.stats.out_of_order += 1;
         if !std::mem::replace(&mut qp.resp.gap, true) {
-            qp.answer(Answer::Ack { psn: qp.recv_psn, syndrome: Syndrome::Nak(Nak::Sequence) });
+            qp.push_response(Response::Ack { psn: qp.recv_psn, syndrome: AethSyndrome::Nak(Nak::Sequence) });
         }
         return;
     }
     if ahead < 0 {
         out.stats.duplicates += 1;
-        if !packet_is_fetch(packet.bth.op) || has_room(qp) {
-            repeat(qp, packet);
+        if !is_fetch(packet.bth.op) || has_response_room(qp) {
+            answer_duplicate(qp, packet);
         }
         return;
     }
-    if packet_is_fetch(packet.bth.op) && !has_room(qp) {
+    if is_fetch(packet.bth.op) && !has_response_room(qp) {
         out.stats.dropped += 1;
         return;
     }
     qp.resp.gap = false;
     match execute(qp, cqs, mkeys, dma, out, packet) {
         Ok(()) => {}
-        Err(Stop::NotReady) => {
-            let syndrome = Syndrome::Rnr(qp.attrs.min_rnr_nak);
-            qp.answer(Answer::Ack { psn: packet.bth.psn, syndrome });
+        Err(RequestError::NotReady) => {
+            let syndrome = AethSyndrome::Rnr(qp.attrs.min_rnr_nak);
+            qp.push_response(Response::Ack { psn: packet.bth.psn, syndrome });
         }
-        Err(Stop::Refused(refusal) | Stop::Receive(refusal)) => refuse(qp, out, packet.bth.psn, refusal),
+        Err(RequestError::LocalError(refusal) | RequestError::Receive(refusal)) => {
+            refuse(qp, out, packet.bth.psn, refusal)
+        }
     }
 }
 
 /// Ends the connection with a negative acknowledgement of this request.
-pub(super) fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: Refusal) {
-    let syndrome = Syndrome::Nak(refusal.nak());
+pub(super) fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteError) {
+    let syndrome = AethSyndrome::Nak(refusal.nak());
     tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
-    qp.resp.last_word = Some((psn, syndrome));
+    qp.resp.final_nak = Some((psn, syndrome));
     qp.resp.message = None;
     // It may have been acknowledged, if what it brings was still on its way.
-    qp.resp.answers.retain(|answer| answer.psn().since(psn) < 0);
-    qp.resp.answers.iter_mut().for_each(Answer::hurry);
-    qp.answer(Answer::Ack { psn, syndrome });
-    out.broken(qp, refusal.syndrome().0);
+    qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
+    qp.resp.responses.iter_mut().for_each(Response::clear_delay);
+    qp.push_response(Response::Ack { psn, syndrome });
+    out.fail_qp(qp, refusal.syndrome().0);
 }
 
 /// Takes a packet of an unreliable connection. Nothing is answered: a message that misses a packet, or that cannot be
@@ -122,7 +124,7 @@ pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         out.stats.out_of_order += 1;
     }
     if begins || psn != qp.recv_psn {
-        out.stats.lost += u64::from(qp.abandon());
+        out.stats.lost += u64::from(qp.drop_partial_message());
     }
     qp.recv_psn = psn.plus(1);
     if !begins && qp.resp.message.is_none() {
@@ -131,37 +133,37 @@ pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     }
     match execute(qp, cqs, mkeys, dma, out, packet) {
         Ok(()) => return,
-        Err(Stop::Receive(refusal)) => out.broken(qp, refusal.syndrome().0),
-        Err(Stop::Refused(_) | Stop::NotReady) => {
-            qp.abandon();
+        Err(RequestError::Receive(refusal)) => out.fail_qp(qp, refusal.syndrome().0),
+        Err(RequestError::LocalError(_) | RequestError::NotReady) => {
+            qp.drop_partial_message();
         }
     }
     out.stats.lost += 1;
 }
 
 /// Answers a request that was executed before.
-fn repeat(qp: &mut Qp, packet: &Packet<'_>) {
+fn answer_duplicate(qp: &mut Qp, packet: &Packet<'_>) {
     let psn = packet.bth.psn;
     match (packet.bth.op, packet.ext) {
-        (Op::ReadRequest, Ext::Reth(reth)) if u64::from(reth.len) <= longest(qp) => {
+        (Op::ReadRequest, Ext::Reth(reth)) if u64::from(reth.len) <= max_message_len(qp) => {
             // The requester cuts a READ anew where it goes on, so a repetition may reach beyond what has been seen: then
             // the requests behind got lost, and their numbers are used up here.
             let end = psn.plus(qp.attrs.packets(u64::from(reth.len)));
             if end.since(qp.recv_psn) > 0 {
                 qp.recv_psn = end;
             }
-            qp.resp.answers.retain(|answer| answer.psn().since(psn) < 0);
-            qp.answer(Answer::Read { psn, reth, sent: 0, due: None });
+            qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
+            qp.push_response(Response::Read { psn, reth, sent: 0, due: None });
         }
         (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
             if let Some((_, old)) = qp.resp.replays.iter().find(|(at, _)| *at == psn) {
                 let old = *old;
-                qp.answer(Answer::Atomic { psn, old, due: None });
+                qp.push_response(Response::Atomic { psn, old, due: None });
             }
         }
         _ => {
             let last = qp.recv_psn.plus(u32::MAX);
-            qp.answer(Answer::Ack { psn: last, syndrome: Syndrome::Ack });
+            qp.push_response(Response::Ack { psn: last, syndrome: AethSyndrome::Ack });
         }
     }
 }
@@ -173,7 +175,7 @@ fn execute(
     dma: &mut Dma,
     out: &mut Output,
     packet: &Packet<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), RequestError> {
     check_sequence(qp, packet)?;
     let psn = packet.bth.psn;
     let mut numbers = 1;
@@ -190,47 +192,47 @@ fn execute(
             _,
         ) => send(qp, cqs, mkeys, dma, out, packet)?,
         (Op::ReadRequest, Ext::Reth(reth)) => {
-            let at = Place { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+            let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
             target::readable(qp, mkeys, at)?;
-            if !packet.payload.is_empty() || at.len > longest(qp) {
-                return Err(Refusal::Invalid.into());
+            if !packet.payload.is_empty() || at.len > max_message_len(qp) {
+                return Err(RemoteError::Invalid.into());
             }
             numbers = qp.attrs.packets(reth.len.into());
             qp.msn = qp.msn.wrapping_add(1);
-            qp.answer(Answer::Read { psn, reth, sent: 0, due: out.lateness() });
+            qp.push_response(Response::Read { psn, reth, sent: 0, due: out.draw_late_answer() });
         }
         (_, ext) => {
-            let request = atomic_request(packet.bth.op, ext).ok_or(Refusal::Invalid)?;
+            let request = atomic_request(packet.bth.op, ext).ok_or(RemoteError::Invalid)?;
             let old = target::atomic(qp, mkeys, dma, &request)?;
             if qp.resp.replays.len() >= REPLAYS {
                 qp.resp.replays.pop_front();
             }
             qp.resp.replays.push_back((psn, old));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.answer(Answer::Atomic { psn, old, due: out.lateness() });
+            qp.push_response(Response::Atomic { psn, old, due: out.draw_late_answer() });
         }
     }
     qp.recv_psn = psn.plus(numbers);
-    let answered = matches!(qp.resp.answers.back(), Some(Answer::Read { .. } | Answer::Atomic { .. }));
+    let answered = matches!(qp.resp.responses.back(), Some(Response::Read { .. } | Response::Atomic { .. }));
     let asked = packet.bth.ack_req && qp.service == Service::Rc;
-    if asked && !(answered && packet_is_fetch(packet.bth.op)) {
-        qp.answer(Answer::Ack { psn, syndrome: Syndrome::Ack });
+    if asked && !(answered && is_fetch(packet.bth.op)) {
+        qp.push_response(Response::Ack { psn, syndrome: AethSyndrome::Ack });
     }
     Ok(())
 }
 
 /// Bytes of the longest message; longer ones would also leave too few packet numbers to tell old from new.
-fn longest(qp: &Qp) -> u64 {
+fn max_message_len(qp: &Qp) -> u64 {
     1 << qp.attrs.log_msg_max
 }
 
 /// Whether there is room for one more answer. A peer that keeps its promise (`log_rra_max`) needs that many, and again
 /// as many for each time that it asks twice; what does not fit is treated as lost.
-fn has_room(qp: &Qp) -> bool {
-    qp.resp.answers.len() < 8 << qp.attrs.log_rra_max
+fn has_response_room(qp: &Qp) -> bool {
+    qp.resp.responses.len() < 8 << qp.attrs.log_rra_max
 }
 
-fn packet_is_fetch(op: Op) -> bool {
+fn is_fetch(op: Op) -> bool {
     matches!(
         op,
         Op::ReadRequest | Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd
@@ -238,19 +240,19 @@ fn packet_is_fetch(op: Op) -> bool {
 }
 
 /// Whether the packet fits the message under way: its kind, and its length.
-fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), Refusal> {
+fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), RemoteError> {
     let op = packet.bth.op;
     let continues_write = matches!(op, Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm);
     let continues_send = matches!(op, Op::SendMiddle | Op::SendLast | Op::SendLastImm);
     let fits = match &qp.resp.message {
         None => !continues_write && !continues_send,
-        Some(Incoming::Write { .. }) => continues_write,
-        Some(Incoming::Send { .. }) => continues_send,
+        Some(PartialMessage::Write { .. }) => continues_write,
+        Some(PartialMessage::Send { .. }) => continues_send,
     };
     let mtu = 1usize << qp.attrs.mtu_shift();
     let more = matches!(op, Op::WriteFirst | Op::WriteMiddle | Op::SendFirst | Op::SendMiddle);
     let len = packet.payload.len();
-    if fits && len <= mtu && (!more || len == mtu) { Ok(()) } else { Err(Refusal::Invalid) }
+    if fits && len <= mtu && (!more || len == mtu) { Ok(()) } else { Err(RemoteError::Invalid) }
 }
 
 fn write(
@@ -261,7 +263,7 @@ fn write(
     out: &mut Output,
     packet: &Packet<'_>,
     begin: Option<Reth>,
-) -> Result<(), Stop> {
+) -> Result<(), RequestError> {
     let op = packet.bth.op;
     let last = !matches!(op, Op::WriteFirst | Op::WriteMiddle);
     let imm = match packet.ext {
@@ -269,29 +271,29 @@ fn write(
         _ => None,
     };
     if imm.is_some() && !qp.has_receive() {
-        return Err(if qp.rq.is_some() { Stop::NotReady } else { Refusal::Invalid.into() });
+        return Err(if qp.rq.is_some() { RequestError::NotReady } else { RemoteError::Invalid.into() });
     }
     let (reth, done) = match (begin, &qp.resp.message) {
         (Some(reth), _) => (reth, 0),
-        (None, Some(Incoming::Write { reth, done })) => (*reth, *done),
-        _ => return Err(Refusal::Invalid.into()),
+        (None, Some(PartialMessage::Write { reth, done })) => (*reth, *done),
+        _ => return Err(RemoteError::Invalid.into()),
     };
     let (len, part) = (u64::from(reth.len), packet.payload.len() as u64);
     let end = done + part;
     // The last packet ends the message exactly, the others do not.
-    if (last && end != len) || (!last && end >= len) || len > longest(qp) {
-        return Err(Refusal::Invalid.into());
+    if (last && end != len) || (!last && end >= len) || len > max_message_len(qp) {
+        return Err(RemoteError::Invalid.into());
     }
     // The whole message is checked, so that nothing is written where its end is out of range.
-    let place = Place { addr: reth.addr, rkey: reth.rkey, len };
+    let place = RemoteRange { addr: reth.addr, rkey: reth.rkey, len };
     if let Some(span) = target::writable(qp, mkeys, place)?
         // An immediate value tells of its data.
-        && !(out.meddles && imm.is_none() && mischief::splits(qp, out, packet, place, done))
+        && !(out.injects_faults && imm.is_none() && fault_injection::start_split(qp, out, packet, place, done))
     {
-        dma.write(&span.part(done, part), packet.payload).map_err(Refusal::Failed)?;
+        dma.write(&span.part(done, part), packet.payload).map_err(RemoteError::Failed)?;
     }
     if !last {
-        qp.resp.message = Some(Incoming::Write { reth, done: end });
+        qp.resp.message = Some(PartialMessage::Write { reth, done: end });
         return Ok(());
     }
     qp.resp.message = None;
@@ -299,12 +301,12 @@ fn write(
     if let Some(imm) = imm
         && let Some(receive) = target::take_receive(qp)
     {
-        dma.flush().map_err(Refusal::Failed)?;
+        dma.flush().map_err(RemoteError::Failed)?;
         let kind = CqeOpcode::RESP_WR_IMM;
         let solicited = packet.bth.solicited;
         let (index, byte_cnt, origin) = (receive.index, reth.len, Origin::default());
-        let message = Received { kind, index, byte_cnt, imm, solicited, origin };
-        target::received(qp, cqs, out, message);
+        let message = ReceivedMessage { kind, index, byte_cnt, imm, solicited, origin };
+        target::complete_receive(qp, cqs, out, message);
     }
     Ok(())
 }
@@ -316,16 +318,16 @@ fn send(
     dma: &mut Dma,
     out: &mut Output,
     packet: &Packet<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), RequestError> {
     let op = packet.bth.op;
     let last = !matches!(op, Op::SendFirst | Op::SendMiddle);
     let (receive, done) = match qp.resp.message.take() {
-        Some(Incoming::Send { receive, done }) => (receive, done),
-        Some(Incoming::Write { .. }) => return Err(Refusal::Invalid.into()),
+        Some(PartialMessage::Send { receive, done }) => (receive, done),
+        Some(PartialMessage::Write { .. }) => return Err(RemoteError::Invalid.into()),
         None => match target::take_receive(qp) {
             Some(receive) => (receive, 0),
-            None if qp.rq.is_some() => return Err(Stop::NotReady),
-            None => return Err(Refusal::Invalid.into()),
+            None if qp.rq.is_some() => return Err(RequestError::NotReady),
+            None => return Err(RemoteError::Invalid.into()),
         },
     };
     let len = packet.payload.len() as u64;
@@ -334,15 +336,15 @@ fn send(
         dma.write(&to, &packet.payload[at..at + to.len as usize])
     });
     if let Err(bad) = spread {
-        target::receive_failed(qp, cqs, out, receive.index, bad);
-        return Err(Stop::Receive(bad.refusal()));
+        target::fail_receive(qp, cqs, out, receive.index, bad);
+        return Err(RequestError::Receive(bad.refusal()));
     }
     let end = done + len;
     if !last {
-        qp.resp.message = Some(Incoming::Send { receive, done: end });
+        qp.resp.message = Some(PartialMessage::Send { receive, done: end });
         return Ok(());
     }
-    dma.flush().map_err(Refusal::Failed)?;
+    dma.flush().map_err(RemoteError::Failed)?;
     qp.msn = qp.msn.wrapping_add(1);
     let (kind, imm) = match packet.ext {
         Ext::Imm(imm) => (CqeOpcode::RESP_SEND_IMM, imm),
@@ -350,8 +352,8 @@ fn send(
     };
     let solicited = packet.bth.solicited;
     let (index, byte_cnt, origin) = (receive.index, end as u32, Origin::default());
-    let message = Received { kind, index, byte_cnt, imm, solicited, origin };
-    target::received(qp, cqs, out, message);
+    let message = ReceivedMessage { kind, index, byte_cnt, imm, solicited, origin };
+    target::complete_receive(qp, cqs, out, message);
     Ok(())
 }
 
@@ -385,27 +387,27 @@ fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
 
 impl Qp {
     /// Forgets a message under way, whose receive entry the next one gets. Returns whether there was one.
-    fn abandon(&mut self) -> bool {
+    fn drop_partial_message(&mut self) -> bool {
         let message = self.resp.message.take();
-        if let (Some(Incoming::Send { receive, .. }), Some(rq)) = (&message, &mut self.rq) {
+        if let (Some(PartialMessage::Send { receive, .. }), Some(rq)) = (&message, &mut self.rq) {
             rq.consumer = receive.index;
         }
         message.is_some()
     }
 
     /// Queues an answer; acknowledgements that say the same of more are merged.
-    fn answer(&mut self, answer: Answer) {
-        let answers = &mut self.resp.answers;
-        match (answers.back_mut(), answer) {
+    fn push_response(&mut self, answer: Response) {
+        let responses = &mut self.resp.responses;
+        match (responses.back_mut(), answer) {
             (
-                Some(Answer::Ack { psn: last, syndrome: Syndrome::Ack }),
-                Answer::Ack { psn, syndrome: Syndrome::Ack },
+                Some(Response::Ack { psn: last, syndrome: AethSyndrome::Ack }),
+                Response::Ack { psn, syndrome: AethSyndrome::Ack },
             ) => {
                 if psn.since(*last) > 0 {
                     *last = psn;
                 }
             }
-            _ => answers.push_back(answer),
+            _ => responses.push_back(answer),
         }
     }
 }

@@ -12,9 +12,9 @@ use crate::roce::{Bth, Ext, Op, Psn, Reth, Service};
 use crate::route::Route;
 use crate::sq;
 use crate::table::Table;
-use crate::violation::Clause;
+use crate::violation::Rule;
 use crate::wire::Requester;
-use crate::work::{self, Piece, Refused, pieces, waits_for_all, waits_for_reads};
+use crate::wqe::{self, LocalError, Piece, for_each_piece, waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::{Atomic, View};
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 use std::net::SocketAddrV4;
@@ -90,7 +90,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         return Step::Idle;
     }
     let (qpn_there, pkey) = (qp.attrs.remote_qpn, qp.attrs.pkey);
-    let to = Target { service: qp.service, peer, qpn: qpn_there, pkey, mtu_shift: qp.attrs.mtu_shift() };
+    let to = Destination { service: qp.service, peer, qpn: qpn_there, pkey, mtu_shift: qp.attrs.mtu_shift() };
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
         Kind::Read => match read_chunk(req, message, room) {
@@ -166,7 +166,7 @@ fn start(
     let view = match sq::fetch(sq, (qp.service, qp.qpn), index, scratch, out) {
         Ok(view) => view,
         Err(bad) => {
-            out.violations.record(Clause::Wqe, qp.qpn, bad.detail);
+            out.violations.record(Rule::Wqe, qp.qpn, bad.detail);
             let blocks = bad.blocks.min(u16::from(u8::MAX)) as u8;
             let fault = (Syndrome::LOCAL_QP_OP_ERR, 0);
             qp.req.messages.push_back(Message::broken(index, blocks, bad.opcode, psn, fault));
@@ -181,7 +181,7 @@ fn start(
     if waits_for_all(view.flags()) && !qp.req.messages.is_empty() {
         return Start::Nothing;
     }
-    let reached = cq_reached(&view, cqs).map_err(Refused::syndrome);
+    let reached = cq_reached(&view, cqs).map_err(LocalError::syndrome);
     if reached == Ok(false) {
         return Start::Poll;
     }
@@ -219,37 +219,37 @@ fn start(
 fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Result<(), (Syndrome, u8)> {
     let len = view.data_len();
     if qp.service != Service::Rc && matches!(kind, Kind::Read | Kind::Atomic) {
-        return Err(Refused::Operation.syndrome());
+        return Err(LocalError::Operation.syndrome());
     }
     if view.opcode() == Opcode::SEND_INVAL {
         return Err((Syndrome::REMOTE_INVAL_REQ_ERR, 0));
     }
     if len > 1 << qp.attrs.log_msg_max {
-        return Err(Refused::Length.syndrome());
+        return Err(LocalError::Length.syndrome());
     }
     let checked = match kind {
         Kind::Local => check_dump(view, user, mkeys),
-        Kind::Write | Kind::Send => nothing(view, user, mkeys, Rights::LOCAL_READ, len),
-        Kind::Read => nothing(view, user, mkeys, Rights::LOCAL_WRITE, len),
+        Kind::Write | Kind::Send => check_keys(view, user, mkeys, Rights::LOCAL_READ, len),
+        Kind::Read => check_keys(view, user, mkeys, Rights::LOCAL_WRITE, len),
         Kind::Atomic => {
             let size = view.atomic().map_or(0, |atomic| u64::from(atomic.size()));
             if len < size {
-                Err(Refused::Length)
+                Err(LocalError::Length)
             } else {
-                nothing(view, user, mkeys, Rights::LOCAL_WRITE, len)
+                check_keys(view, user, mkeys, Rights::LOCAL_WRITE, len)
             }
         }
     };
-    checked.map_err(Refused::syndrome)
+    checked.map_err(LocalError::syndrome)
 }
 
 /// Checks the keys of all data, and moves nothing.
-fn nothing(view: &View<'_>, user: User, mkeys: &Mkeys, need: Rights, len: u64) -> Result<(), Refused> {
-    pieces(view, mkeys, user, need, 0, len, |_, _| Ok(()))
+fn check_keys(view: &View<'_>, user: User, mkeys: &Mkeys, need: Rights, len: u64) -> Result<(), LocalError> {
+    for_each_piece(view, mkeys, user, need, 0, len, |_, _| Ok(()))
 }
 
 /// Where packets go.
-struct Target {
+struct Destination {
     service: Service,
     peer: SocketAddrV4,
     qpn: u32,
@@ -269,12 +269,12 @@ fn emit(
     packet: u32,
     count: u32,
     ask: bool,
-    to: &Target,
+    to: &Destination,
     parts: Parts<'_>,
     user: User,
-) -> Result<(), Refused> {
+) -> Result<(), LocalError> {
     let Parts { mkeys, dma, fabric } = parts;
-    let Ok(view) = message.view() else { return Err(Refused::Memory) };
+    let Ok(view) = message.view() else { return Err(LocalError::Memory) };
     let skip = u64::from(packet) << to.mtu_shift;
     let remote = view.remote();
     let (addr, rkey) = remote.map_or((0, 0), |at| (at.addr.get(), at.rkey.get()));
@@ -296,7 +296,7 @@ fn emit(
             fabric.send_empty(to.peer, &bth, &Ext::Reth(reth));
         }
         Kind::Atomic => {
-            let Some(atomic) = view.atomic() else { return Err(Refused::Memory) };
+            let Some(atomic) = view.atomic() else { return Err(LocalError::Memory) };
             let (op, ext) = atomic_request(atomic, addr, rkey);
             bth.op = op;
             fabric.send_empty(to.peer, &bth, &ext);
@@ -313,13 +313,13 @@ fn emit(
             };
             let len = (message.len - skip.min(message.len)).min(1 << to.mtu_shift);
             fabric.send(to.peer, &bth, &ext, len as usize, |payload| {
-                pieces(&view, mkeys, user, Rights::LOCAL_READ, skip, len, |piece, at| {
+                for_each_piece(&view, mkeys, user, Rights::LOCAL_READ, skip, len, |piece, at| {
                     let at = at as usize;
                     match piece {
                         Piece::Inline(bytes) => payload[at..at + bytes.len()].copy_from_slice(bytes),
                         Piece::Memory(from) => {
                             let part = &mut payload[at..at + from.len as usize];
-                            dma.read(&from, part).map_err(|_| Refused::Memory)?;
+                            dma.read(&from, part).map_err(|_| LocalError::Memory)?;
                         }
                     }
                     Ok(())
@@ -338,7 +338,7 @@ fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
             (Op::CompareSwap, Ext::Atomic { addr, rkey, swap_add: swap, compare })
         }
         masked => {
-            let (op, width, _) = work::atomic(masked);
+            let (op, width, _) = wqe::atomic(masked);
             let (code, operands) = match op {
                 AtomicOp::Add { add, boundary } => (Op::MaskedFetchAdd, [add, boundary, 0, 0]),
                 AtomicOp::CompareSwap { compare, swap, compare_mask, swap_mask } => {

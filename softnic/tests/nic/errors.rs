@@ -5,7 +5,7 @@ use rushmem_mlx5::prm::qp::{AddressPath, AtomicMode, QpContext, QpState, Rst2Ini
 use rushmem_mlx5::seg::DataSeg;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{CqeOpcode, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
-use rushmem_softnic::{Clause, Config, Nic, reason};
+use rushmem_softnic::{Config, Nic, Rule, reason};
 use std::time::{Duration, Instant};
 
 /// Expects `make`'s entry to fail on fresh connections of both kinds.
@@ -330,8 +330,8 @@ fn malformed_entries() {
             let cqe = a.cq.wait();
             let error = cqe.as_error().expect("malformed");
             assert_eq!((error.syndrome, error.tail.wqe_counter.get()), (Syndrome::LOCAL_QP_OP_ERR, index));
-            let found: Vec<Clause> = x.violations().iter().map(|violation| violation.clause).collect();
-            assert_eq!(found, [Clause::Wqe]);
+            let found: Vec<Rule> = x.violations().iter().map(|violation| violation.rule).collect();
+            assert_eq!(found, [Rule::Wqe]);
         };
         let nic = loopback_nic();
         run(&nic, &nic);

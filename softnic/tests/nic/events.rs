@@ -5,7 +5,7 @@ use rushmem_mlx5::doorbell::{CqArm, Doorbell, record_word, uar};
 use rushmem_mlx5::prm::cq::QueryCq;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Syndrome, Wqe};
-use rushmem_softnic::{Clause, Config, Error, Event, HostBuffer, Memory, Nic};
+use rushmem_softnic::{Config, Error, Event, HostBuffer, Memory, Nic, Rule};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ fn nobody_arms_the_cq_of_another_page() {
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let request = a.cq.request(0, false, 0);
     b.uar.memory().store_u64(uar::CQ_ARM, CqArm::new(request, a.cqn).0.raw());
-    until("violation", || nic.violations().iter().any(|violation| violation.clause == Clause::CqArm));
+    until("violation", || nic.violations().iter().any(|violation| violation.rule == Rule::CqArm));
     a.run(&Wqe::Nop);
     // The page's own CQs may be told once too often, no other.
     assert!(!heard.list().contains(&Event::Completion { cqn: a.cqn }));

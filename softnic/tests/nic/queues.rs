@@ -6,7 +6,7 @@ use rushmem_mlx5::prm::cq::{CqStatus, QueryCq};
 use rushmem_mlx5::prm::qp::QpState;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Wqe};
-use rushmem_softnic::Clause;
+use rushmem_softnic::Rule;
 use std::time::Duration;
 
 fn put(b: &Pe, value: u32) -> Wqe {
@@ -90,7 +90,7 @@ fn a_full_cq_stops_the_qp() {
         a.write(&Wqe::Nop, Flags::SIGNALED);
     }
     a.ring();
-    until("overrun", || nic.violations().iter().any(|violation| violation.clause == Clause::CqOverrun));
+    until("overrun", || nic.violations().iter().any(|violation| violation.rule == Rule::CqOverrun));
     let context = call(&a.context, &QueryCq { cqn: a.cqn, ..QueryCq::default() }).unwrap().context;
     assert_eq!((context.status, context.producer_counter), (CqStatus::OVERFLOW, 16));
     assert_eq!(a.query().state, QpState::ERR);
@@ -125,21 +125,21 @@ fn both_doorbell_styles_and_repeated_ones() {
 fn wrong_doorbells_are_noticed() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
-    let noticed = |clause: Clause| until("violation", || nic.violations().iter().any(|v| v.clause == clause));
+    let noticed = |rule: Rule| until("violation", || nic.violations().iter().any(|v| v.rule == rule));
     // Announced by the register, not by the record.
     let index = a.write(&put(&b, 1), Flags::SIGNALED);
     a.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer).raw());
     assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
-    noticed(Clause::DoorbellRecord);
+    noticed(Rule::DoorbellRecord);
     // More than the queue holds.
     a.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer + 65).raw());
-    noticed(Clause::DoorbellRange);
+    noticed(Rule::DoorbellRange);
     // Another QP's page.
     b.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer).raw());
-    noticed(Clause::DoorbellPage);
+    noticed(Rule::DoorbellPage);
     // Nobody.
     a.uar.memory().store_u64(0x800, Doorbell::producer(0xff_fff0, 1).raw());
-    noticed(Clause::DoorbellQp);
+    noticed(Rule::DoorbellQp);
     a.run(&put(&b, 2));
 }
 

@@ -6,7 +6,7 @@ use rushmem_mlx5::be::{Be16, Be32};
 use rushmem_mlx5::prm::qp::{QpState, Rts2Rts, ServiceType, opt_param};
 use rushmem_mlx5::seg::{DataSeg, InlineHdr};
 use rushmem_mlx5::{Cqe, CqeOpcode, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
-use rushmem_softnic::{Clause, Config, Faults, Nic};
+use rushmem_softnic::{Config, Faults, Nic, Rule};
 use std::time::Duration;
 
 fn uc() -> Setup {
@@ -278,7 +278,7 @@ fn datagrams_that_cannot_be_sent_fail() {
         a.ring();
         assert_eq!(error(a.cq.wait()), expected);
         assert_eq!(error(a.cq.wait()), Syndrome::WR_FLUSH_ERR);
-        let entries = nic.violations().into_iter().filter(|violation| violation.clause == Clause::Wqe);
+        let entries = nic.violations().into_iter().filter(|violation| violation.rule == Rule::Wqe);
         assert_eq!(entries.count(), violations);
         send_to(&mut a, by_gid(&b), 8, None, Flags::NONE);
         assert_eq!(error(a.cq.wait()), Syndrome::WR_FLUSH_ERR);

@@ -4,7 +4,7 @@ use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pattern, wire_nic
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Syndrome, Wqe};
-use rushmem_softnic::{AtomicOp, Clause, Config, Memory, MemoryError, Nic, Width};
+use rushmem_softnic::{AtomicOp, Config, Memory, MemoryError, Nic, Rule, Width};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -382,7 +382,7 @@ fn a_panic_ends_in_error_completions() {
     let wqe = Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u32(1) };
     assert_eq!(a.fail(&wqe), Syndrome::WR_FLUSH_ERR);
     let found = nic.violations();
-    assert!(found[0].clause == Clause::Engine && found[0].detail.contains("cannot be written"), "{found:?}");
+    assert!(found[0].rule == Rule::Engine && found[0].detail.contains("cannot be written"), "{found:?}");
     // The engine goes on, so that others hear of it too.
     let wqe = Wqe::WriteInline { raddr: 0, rkey: d.key, data: Inline::from_u32(1) };
     assert_eq!(c.fail(&wqe), Syndrome::WR_FLUSH_ERR);

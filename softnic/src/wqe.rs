@@ -14,7 +14,7 @@ pub(crate) enum Piece<'a> {
 
 /// Why a requester refuses its own entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum LocalError {
     Key(KeyFault),
     /// Longer than `log_msg_max`, or a result that does not fit its scatter list.
     Length,
@@ -23,20 +23,20 @@ pub(crate) enum Refused {
     Operation,
 }
 
-impl Refused {
+impl LocalError {
     pub(crate) fn syndrome(self) -> (Syndrome, u8) {
         match self {
-            Refused::Key(fault) => (Syndrome::LOCAL_PROT_ERR, fault.vendor()),
-            Refused::Length => (Syndrome::LOCAL_LENGTH_ERR, 0),
-            Refused::Memory => (Syndrome::LOCAL_PROT_ERR, 0),
-            Refused::Operation => (Syndrome::LOCAL_QP_OP_ERR, 0),
+            LocalError::Key(fault) => (Syndrome::LOCAL_PROT_ERR, fault.vendor()),
+            LocalError::Length => (Syndrome::LOCAL_LENGTH_ERR, 0),
+            LocalError::Memory => (Syndrome::LOCAL_PROT_ERR, 0),
+            LocalError::Operation => (Syndrome::LOCAL_QP_OP_ERR, 0),
         }
     }
 }
 
 /// Calls `each` with the pieces behind bytes `at..at + len` of the entry's data, and their place within them. Every
 /// key is checked for its whole segment.
-pub(crate) fn pieces<'a, E: From<Refused>>(
+pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
     view: &View<'a>,
     mkeys: &'a Mkeys,
     user: User,
@@ -56,7 +56,7 @@ pub(crate) fn pieces<'a, E: From<Refused>>(
             let piece = match data {
                 Data::Pointer(segment) => {
                     let span = resolve(mkeys, user, segment.lkey.get(), segment.addr.get(), size, need)
-                        .map_err(Refused::Key)?;
+                        .map_err(LocalError::Key)?;
                     Piece::Memory(span.part(from - base, to - from))
                 }
                 Data::Inline(bytes) => Piece::Inline(&bytes[(from - base) as usize..(to - base) as usize]),

@@ -2,9 +2,9 @@
 
 use crate::core::{Core, Output};
 use crate::qp::Qp;
-use crate::roce::{Aeth, Bth, Ext, Op, Psn, Reth, Service, Syndrome};
+use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Op, Psn, Reth, Service};
 use crate::route::Route;
-use crate::target::{self, Place, Refusal};
+use crate::target::{self, RemoteError, RemoteRange};
 use std::time::Instant;
 
 /// Packets sent in one visit.
@@ -12,7 +12,7 @@ const BURST: usize = 64;
 
 /// An answer that waits its turn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     /// Packets of a READ response, `sent` of them gone. It reads when it goes.
     Read {
         psn: Psn,
@@ -27,20 +27,20 @@ pub(crate) enum Answer {
     },
     Ack {
         psn: Psn,
-        syndrome: Syndrome,
+        syndrome: AethSyndrome,
     },
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn psn(&self) -> Psn {
         match *self {
-            Answer::Read { psn, .. } | Answer::Atomic { psn, .. } | Answer::Ack { psn, .. } => psn,
+            Response::Read { psn, .. } | Response::Atomic { psn, .. } | Response::Ack { psn, .. } => psn,
         }
     }
 
     /// It is not late any longer.
-    pub(super) fn hurry(&mut self) {
-        if let Answer::Read { due, .. } | Answer::Atomic { due, .. } = self {
+    pub(super) fn clear_delay(&mut self) {
+        if let Response::Read { due, .. } | Response::Atomic { due, .. } = self {
             *due = None;
         }
     }
@@ -48,29 +48,29 @@ impl Answer {
     /// When it is to go, if not at once.
     fn due(&self) -> Option<Instant> {
         match *self {
-            Answer::Read { due, .. } | Answer::Atomic { due, .. } => due,
-            Answer::Ack { .. } => None,
+            Response::Read { due, .. } | Response::Atomic { due, .. } => due,
+            Response::Ack { .. } => None,
         }
     }
 }
 
-/// Sends answers of a QP. Returns whether there are more.
+/// Sends responses of a QP. Returns whether there are more.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let Core { qps, mkeys, dma, fabric, out, .. } = core;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric.as_mut()) else { return false };
     let Route::Peer(peer) = qp.route else { return false };
     for _ in 0..BURST {
-        let Some(answer) = qp.resp.answers.front().copied() else { return false };
+        let Some(answer) = qp.resp.responses.front().copied() else { return false };
         if fabric.room() == 0 {
             return true;
         }
         if let Some(due) = answer.due().filter(|due| *due > out.now) {
-            out.late.push((due, qpn));
+            out.wakeups.push((due, qpn));
             return false;
         }
         // Data first, then the word that it is there.
         if let Err(error) = dma.flush() {
-            refuse(qp, out, answer.psn(), Refusal::Failed(error));
+            refuse(qp, out, answer.psn(), RemoteError::Failed(error));
             continue;
         }
         let mut bth = Bth {
@@ -84,45 +84,45 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         };
         let aeth = |syndrome| Aeth { syndrome, msn: qp.msn };
         match answer {
-            Answer::Ack { syndrome, .. } => {
+            Response::Ack { syndrome, .. } => {
                 fabric.send_empty(peer, &bth, &Ext::Aeth(aeth(syndrome)));
-                qp.resp.answers.pop_front();
+                qp.resp.responses.pop_front();
             }
-            Answer::Atomic { old, .. } => {
+            Response::Atomic { old, .. } => {
                 bth.op = Op::AtomicAck;
-                fabric.send_empty(peer, &bth, &Ext::AtomicAck(aeth(Syndrome::Ack), old));
-                qp.resp.answers.pop_front();
+                fabric.send_empty(peer, &bth, &Ext::AtomicAck(aeth(AethSyndrome::Ack), old));
+                qp.resp.responses.pop_front();
             }
-            Answer::Read { psn, reth, sent, .. } => {
+            Response::Read { psn, reth, sent, .. } => {
                 let packets = qp.attrs.packets(reth.len.into());
                 let (first, last) = (sent == 0, sent + 1 == packets);
                 bth.psn = psn.plus(sent);
                 let ext;
                 (bth.op, ext) = match (first, last) {
-                    (true, true) => (Op::ReadOnly, Ext::Aeth(aeth(Syndrome::Ack))),
-                    (true, false) => (Op::ReadFirst, Ext::Aeth(aeth(Syndrome::Ack))),
-                    (false, true) => (Op::ReadLast, Ext::Aeth(aeth(Syndrome::Ack))),
+                    (true, true) => (Op::ReadOnly, Ext::Aeth(aeth(AethSyndrome::Ack))),
+                    (true, false) => (Op::ReadFirst, Ext::Aeth(aeth(AethSyndrome::Ack))),
+                    (false, true) => (Op::ReadLast, Ext::Aeth(aeth(AethSyndrome::Ack))),
                     (false, false) => (Op::ReadMiddle, Ext::None),
                 };
                 let skip = u64::from(sent) << qp.attrs.mtu_shift();
                 let part = (u64::from(reth.len) - skip.min(reth.len.into())).min(1 << qp.attrs.mtu_shift());
-                let at = Place { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+                let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
                 let built = fabric.send(peer, &bth, &ext, part as usize, |payload| {
                     match target::readable(qp, mkeys, at)? {
-                        Some(span) => dma.read(&span.part(skip, part), payload).map_err(Refusal::Failed),
+                        Some(span) => dma.read(&span.part(skip, part), payload).map_err(RemoteError::Failed),
                         None => Ok(()),
                     }
                 });
                 match built {
                     Err(refusal) => {
-                        let refusal: Refusal = refusal;
+                        let refusal: RemoteError = refusal;
                         refuse(qp, out, bth.psn, refusal);
                     }
                     Ok(()) if last => {
-                        qp.resp.answers.pop_front();
+                        qp.resp.responses.pop_front();
                     }
                     Ok(()) => {
-                        if let Some(Answer::Read { sent, .. }) = qp.resp.answers.front_mut() {
+                        if let Some(Response::Read { sent, .. }) = qp.resp.responses.front_mut() {
                             *sent += 1;
                         }
                     }
@@ -130,12 +130,12 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             }
         }
     }
-    !qp.resp.answers.is_empty()
+    !qp.resp.responses.is_empty()
 }
 
 /// Ends the connection with a negative acknowledgement: the memory behind an accepted request is gone.
-fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: Refusal) {
-    qp.resp.answers.clear();
-    qp.resp.answers.push_back(Answer::Ack { psn, syndrome: Syndrome::Nak(refusal.nak()) });
-    out.broken(qp, refusal.syndrome().0);
+fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteError) {
+    qp.resp.responses.clear();
+    qp.resp.responses.push_back(Response::Ack { psn, syndrome: AethSyndrome::Nak(refusal.nak()) });
+    out.fail_qp(qp, refusal.syndrome().0);
 }

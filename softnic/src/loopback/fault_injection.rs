@@ -1,6 +1,6 @@
 //! Faults of execution: what hardware may do with the entries of one QP, and a careless program trips over.
 //!
-//! The dice are cast once for each entry, when its turn comes: does the QP stand still first, is the message moved in
+//! Faults are drawn once for each entry, when its turn comes: does the QP stand still first, is the message moved in
 //! pieces, does its answer come late. Entries behind a late answer go on unless they ask for a fence, but their
 //! completions wait for it, as all completions of a QP are in order.
 
@@ -8,7 +8,7 @@ use super::{Outcome, Parts, give_old, read};
 use crate::core::{Done, Output, complete, fail};
 use crate::dma::User;
 use crate::qp::{Qp, State};
-use crate::work::waits_for_reads;
+use crate::wqe::waits_for_reads;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 use std::collections::VecDeque;
@@ -17,8 +17,8 @@ use std::time::Instant;
 
 /// What faults do to one QP.
 #[derive(Default)]
-pub(crate) struct Mischief {
-    /// The entry that the dice were cast for.
+pub(crate) struct LoopbackFaults {
+    /// The entry that the faults were drawn for.
     cast: Option<u16>,
     /// The QP stands still until then.
     until: Option<Instant>,
@@ -41,7 +41,7 @@ struct Unanswered {
     answer: Option<(Box<[Segment]>, u64)>,
 }
 
-impl Mischief {
+impl LoopbackFaults {
     /// The part of a split message that is moved next.
     pub(super) fn piece(&self) -> Option<Range<u64>> {
         self.pieces.last().cloned()
@@ -62,16 +62,16 @@ fn fetches(view: &View<'_>) -> bool {
     view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()
 }
 
-/// Casts the dice for the entry at the head of the queue, if that has not been done. If it has to wait, says until when.
+/// Draws the faults for the entry at the head of the queue, if that has not been done. If it has to wait, says until when.
 pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<Instant> {
     let most = 1usize << qp.attrs.log_sra_max;
-    let state = &mut qp.mischief;
+    let state = &mut qp.faults;
     if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
-        state.until = out.stall();
-        state.due = if fetches(view) { out.lateness() } else { None };
+        state.until = out.draw_stall();
+        state.due = if fetches(view) { out.draw_late_answer() } else { None };
         let moves = matches!(view.opcode(), Opcode::RDMA_READ | Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM);
         state.pieces = match view.remote() {
-            Some(at) if moves && state.due.is_none() => out.cut(at.addr.get(), view.data_len()),
+            Some(at) if moves && state.due.is_none() => out.draw_split(at.addr.get(), view.data_len()),
             _ => Vec::new(),
         };
     }
@@ -95,14 +95,14 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
 
 /// Notes that a part of the message at the head of the queue has been moved; the QP may stand still before the next.
 pub(super) fn moved(qp: &mut Qp, out: &mut Output) {
-    if qp.mischief.pieces.pop().is_some() && !qp.mischief.pieces.is_empty() {
-        qp.mischief.until = out.stall();
+    if qp.faults.pieces.pop().is_some() && !qp.faults.pieces.is_empty() {
+        qp.faults.until = out.draw_stall();
     }
 }
 
 /// Takes an executed entry that must not complete yet; false if it may.
 pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) -> bool {
-    let state = &mut qp.mischief;
+    let state = &mut qp.faults;
     let signaled = view.flags().is_signaled();
     let (due, answer) = match (state.due.take(), state.unanswered.back()) {
         (Some(due), _) => (due, Some((view.segments().into(), state.old))),
@@ -110,7 +110,7 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) 
         (None, None) => return false,
     };
     state.unanswered.push_back(Unanswered { done, signaled, due, answer });
-    out.late.push((due, qp.qpn));
+    out.wakeups.push((due, qp.qpn));
     true
 }
 
@@ -123,12 +123,12 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
         if qp.state != State::Rts {
             return false;
         }
-        let Some(next) = qp.mischief.unanswered.front() else { return true };
+        let Some(next) = qp.faults.unanswered.front() else { return true };
         if next.due > out.now && !all {
-            out.late.push((next.due, qpn));
+            out.wakeups.push((next.due, qpn));
             return true;
         }
-        let Some(Unanswered { done, signaled, answer, .. }) = qp.mischief.unanswered.pop_front() else {
+        let Some(Unanswered { done, signaled, answer, .. }) = qp.faults.unanswered.pop_front() else {
             return true;
         };
         let (user, peer) = (User { pd: qp.pd, qpn }, qp.attrs.remote_qpn);
@@ -158,7 +158,7 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
         };
         fail(qp, cqs, out, done, syndrome, vendor);
         if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
-            out.broken(target, syndrome);
+            out.fail_qp(target, syndrome);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Faults of execution at the responder: what hardware may do with the requests of one connection.
 //!
-//! The dice are cast for each request when its turn comes: does the QP stand still first, is what a WRITE brings moved in
-//! pieces. Requests behind one that waits wait too, and so do all answers. (Whether an answer is late is cast when it is queued.)
+//! Faults are drawn for each request when its turn comes: does the QP stand still first, is what a WRITE brings moved in
+//! pieces. Requests behind one that waits wait too, and so do all responses. (Whether an answer is late is cast when it is queued.)
 
 use super::responder;
 use crate::core::{Core, Output};
 use crate::qp::Qp;
 use crate::roce::{self, Packet, Psn, Service};
-use crate::target::{self, Place};
+use crate::target::{self, RemoteRange};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
@@ -17,7 +17,7 @@ const WAITING: usize = 1 << 10;
 
 /// What faults do to one responder.
 #[derive(Debug, Default)]
-pub(super) struct Mischief {
+pub(super) struct ResponderFaults {
     /// The QP stands still until then.
     until: Option<Instant>,
     /// A packet's payload of which a part has been moved.
@@ -31,7 +31,7 @@ pub(super) struct Mischief {
 struct Split {
     psn: Psn,
     /// Where the whole message goes, and how far into it this packet's part is.
-    place: Place,
+    place: RemoteRange,
     skip: u64,
     payload: Box<[u8]>,
     /// What is still to be moved; the last one goes next.
@@ -42,9 +42,9 @@ struct Split {
 pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     let Core { qps, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
-    let state = &mut qp.resp.mischief;
+    let state = &mut qp.resp.faults;
     if state.until.is_none() && state.split.is_none() && state.waiting.is_empty() {
-        state.until = out.stall();
+        state.until = out.draw_stall();
         if state.until.is_none() {
             return responder::request(core, qpn, packet);
         }
@@ -57,16 +57,22 @@ pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u
 }
 
 /// Whether a WRITE's payload, which goes `skip` bytes behind the beginning of `place`, is moved in pieces: then [`run`] does it.
-pub(super) fn splits(qp: &mut Qp, out: &mut Output, packet: &Packet<'_>, place: Place, skip: u64) -> bool {
+pub(super) fn start_split(
+    qp: &mut Qp,
+    out: &mut Output,
+    packet: &Packet<'_>,
+    place: RemoteRange,
+    skip: u64,
+) -> bool {
     if qp.service != Service::Rc {
         return false;
     }
-    let pieces = out.cut(place.addr.wrapping_add(skip), packet.payload.len() as u64);
+    let pieces = out.draw_split(place.addr.wrapping_add(skip), packet.payload.len() as u64);
     if pieces.is_empty() {
         return false;
     }
     let payload = packet.payload.into();
-    qp.resp.mischief.split = Some(Split { psn: packet.bth.psn, place, skip, payload, pieces });
+    qp.resp.faults.split = Some(Split { psn: packet.bth.psn, place, skip, payload, pieces });
     true
 }
 
@@ -86,13 +92,13 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
         let Core { qps, mkeys, dma, out, .. } = core;
         let Some(qp) = qps.get_mut(qpn) else { return Turn::Clear };
         if !qp.state.receives() {
-            qp.resp.mischief = Mischief::default();
+            qp.resp.faults = ResponderFaults::default();
             return Turn::Clear;
         }
-        let state = &mut qp.resp.mischief;
+        let state = &mut qp.resp.faults;
         if let Some(until) = state.until {
             if until > out.now {
-                out.late.push((until, qpn));
+                out.wakeups.push((until, qpn));
                 return Turn::Waits;
             }
             state.until = None;
@@ -104,15 +110,15 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
                 Some(span) => {
                     let from = &split.payload[piece.start as usize..piece.end as usize];
                     dma.write(&span.part(split.skip + piece.start, len), from)
-                        .map_err(target::Refusal::Failed)
+                        .map_err(target::RemoteError::Failed)
                 }
                 None => Ok(()),
             });
             if let Err(refusal) = moved {
                 responder::refuse(qp, out, split.psn, refusal);
             } else if !split.pieces.is_empty() {
-                qp.resp.mischief.until = out.stall();
-                qp.resp.mischief.split = Some(split);
+                qp.resp.faults.until = out.draw_stall();
+                qp.resp.faults.split = Some(split);
                 return Turn::More;
             }
             continue;
@@ -123,7 +129,7 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             responder::request(core, qpn, &packet);
         }
         if more && let Some(qp) = core.qps.get_mut(qpn) {
-            qp.resp.mischief.until = core.out.stall();
+            qp.resp.faults.until = core.out.draw_stall();
         }
     }
 }

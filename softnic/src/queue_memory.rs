@@ -10,41 +10,41 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const BLOCK: usize = 4;
 
 /// A checked window of host memory. It keeps the memory alive, and every access stays inside.
-pub(crate) struct Window {
+pub(crate) struct QueueMemory {
     base: NonNull<u8>,
     len: usize,
     _memory: Arc<dyn Memory>,
 }
 
 // SAFETY: the memory is Send and Sync, the window only adds a range, and all accesses are atomic.
-unsafe impl Send for Window {}
+unsafe impl Send for QueueMemory {}
 
 /// Why memory cannot be a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadWindow {
+pub(crate) enum BadQueueMemory {
     NotHostMemory,
     Range,
     Alignment,
 }
 
-impl Window {
+impl QueueMemory {
     /// `len` bytes of `memory` from `offset`, with this alignment.
     pub(crate) fn new(
         memory: &Arc<dyn Memory>,
         offset: u64,
         len: usize,
         align: usize,
-    ) -> Result<Window, BadWindow> {
-        let base = memory.host_ptr().ok_or(BadWindow::NotHostMemory)?;
+    ) -> Result<QueueMemory, BadQueueMemory> {
+        let base = memory.host_ptr().ok_or(BadQueueMemory::NotHostMemory)?;
         match offset.checked_add(len as u64) {
             Some(end) if end <= memory.len() => {}
-            _ => return Err(BadWindow::Range),
+            _ => return Err(BadQueueMemory::Range),
         }
-        let base = NonNull::new(base.as_ptr().wrapping_add(offset as usize)).ok_or(BadWindow::Range)?;
+        let base = NonNull::new(base.as_ptr().wrapping_add(offset as usize)).ok_or(BadQueueMemory::Range)?;
         if !(base.as_ptr() as usize).is_multiple_of(align) {
-            return Err(BadWindow::Alignment);
+            return Err(BadQueueMemory::Alignment);
         }
-        Ok(Window { base, len, _memory: Arc::clone(memory) })
+        Ok(QueueMemory { base, len, _memory: Arc::clone(memory) })
     }
 
     fn word64(&self, offset: usize) -> &AtomicU64 {

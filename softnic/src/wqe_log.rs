@@ -14,14 +14,14 @@ use std::io::Write as _;
 use std::path::Path;
 
 /// An open file. A write error ends the recording, not the execution.
-pub(crate) struct Record {
+pub(crate) struct WqeLog {
     file: Option<File>,
-    seen: HashSet<Shape>,
+    seen: HashSet<WqeShape>,
 }
 
 /// What makes two entries alike: everything but numbers and payload.
 #[derive(PartialEq, Eq, Hash)]
-struct Shape {
+struct WqeShape {
     service: u8,
     opcode: Opcode,
     opmod: u8,
@@ -31,20 +31,20 @@ struct Shape {
     data: Vec<Option<usize>>,
 }
 
-impl Record {
-    pub(crate) fn open(path: &Path) -> Result<Record, Error> {
+impl WqeLog {
+    pub(crate) fn open(path: &Path) -> Result<WqeLog, Error> {
         let failed = |source| Error::Record { path: path.to_owned(), source };
         // Several adapters may write to one file: each line is one write at its end.
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
         file.write_all(b"# send work-queue entries: service, index, bytes\n").map_err(failed)?;
-        Ok(Record { file: Some(file), seen: HashSet::new() })
+        Ok(WqeLog { file: Some(file), seen: HashSet::new() })
     }
 
     /// Takes an entry that is about to be executed.
     pub(crate) fn entry(&mut self, service: Service, view: &View<'_>) {
         let Some(file) = &mut self.file else { return };
         let ctrl = view.ctrl();
-        let shape = Shape {
+        let shape = WqeShape {
             service: service as u8,
             opcode: ctrl.opcode(),
             opmod: ctrl.opmod(),

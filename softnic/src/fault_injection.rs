@@ -11,7 +11,7 @@ const LONGEST: u64 = 1 << 20;
 
 impl Output {
     /// With this probability, a time of at most `longest` from now.
-    fn some_time(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
+    fn draw_delay(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
         self.rng.chance(probability).then(|| {
             self.stats.faults += 1;
             self.now + Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))
@@ -19,18 +19,18 @@ impl Output {
     }
 
     /// Until when a QP stands still, if it does.
-    pub(crate) fn stall(&mut self) -> Option<Instant> {
-        self.some_time(self.faults.stall, self.faults.stall_time)
+    pub(crate) fn draw_stall(&mut self) -> Option<Instant> {
+        self.draw_delay(self.faults.stall, self.faults.stall_time)
     }
 
     /// When the answer to a READ or an atomic comes, if it is late.
-    pub(crate) fn lateness(&mut self) -> Option<Instant> {
-        self.some_time(self.faults.late, self.faults.late_time)
+    pub(crate) fn draw_late_answer(&mut self) -> Option<Instant> {
+        self.draw_delay(self.faults.late, self.faults.late_time)
     }
 
     /// Pieces of a message of `len` bytes to or from `addr` at the responder, in any order; none if it goes as a whole.
     /// They are cut between aligned words.
-    pub(crate) fn cut(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {
+    pub(crate) fn draw_split(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {
         let first = addr.next_multiple_of(8) - addr;
         if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {
             return Vec::new();

@@ -35,7 +35,7 @@ const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
 const CONTROL: usize = 64 << 10;
 
-pub(super) struct Bed {
+pub(super) struct Harness {
     pub(super) core: Core,
     pub(super) context: u32,
     control: Arc<HostBuffer>,
@@ -55,10 +55,10 @@ pub(super) fn opcodes() -> Vec<u16> {
     CmdOpcode::ALL.iter().map(|opcode| opcode.0).chain([0xfff]).collect()
 }
 
-impl Bed {
+impl Harness {
     /// With `wire`, the first QP's peer is another adapter; else it is the second QP. `choice` is the service's; its top bit lets
     /// requests wait and come in pieces.
-    pub(super) fn new(wire: bool, choice: u8) -> Bed {
+    pub(super) fn new(wire: bool, choice: u8) -> Harness {
         let service = [ServiceType::RC, ServiceType::UC, ServiceType::UD][usize::from(choice & 0x7f) % 3];
         let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
         let time = Duration::from_micros(1);
@@ -96,8 +96,9 @@ impl Bed {
 
         let to = if wire { PEER } else { address };
         let numbers = Vec::new();
-        let mut bed = Bed { core, context, control, page, key: 0, service, qpn: 0, peer: 0, to, numbers };
-        let pd = bed.call(&AllocPd::default()).pd;
+        let mut harness =
+            Harness { core, context, control, page, key: 0, service, qpn: 0, peer: 0, to, numbers };
+        let pd = harness.call(&AllocPd::default()).pd;
         let mkc = MkeyContext {
             a: true,
             rw: true,
@@ -115,8 +116,8 @@ impl Bed {
             context: mkc.with_access_mode(AccessMode::MTT),
             ..CreateMkey::default()
         };
-        let index = bed.call(&create).mkey_index;
-        bed.key = key(index, 0);
+        let index = harness.call(&create).mkey_index;
+        harness.key = key(index, 0);
         let cqc = CqContext {
             dbr_umem_valid: true,
             dbr_umem_id: control_umem,
@@ -133,7 +134,7 @@ impl Bed {
             context: cqc,
             ..CreateCq::default()
         };
-        let cqn = bed.call(&create).cqn;
+        let cqn = harness.call(&create).cqn;
         let mut qp = |ring: u64, record: u64| {
             let context = QpContext {
                 st: service,
@@ -157,14 +158,14 @@ impl Bed {
                 context,
                 ..CreateQp::default()
             };
-            bed.call(&create).qpn
+            harness.call(&create).qpn
         };
         let (qpn, peer) = (qp(RING, RECORD), qp(RING + (8 << 10), RECORD + 8));
-        bed.numbers = vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer];
-        (bed.qpn, bed.peer) = (qpn, peer);
-        bed.connect(qpn, peer, to);
-        bed.connect(peer, qpn, to);
-        bed
+        harness.numbers = vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer];
+        (harness.qpn, harness.peer) = (qpn, peer);
+        harness.connect(qpn, peer, to);
+        harness.connect(peer, qpn, to);
+        harness
     }
 
     fn connect(&mut self, qpn: u32, remote_qpn: u32, to: SocketAddrV4) {
