@@ -6,12 +6,12 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the UDP fabric binds.
+/// The address to which the UDP fabric binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
     /// No socket: only QPs of this adapter can be reached.
     LoopbackOnly,
-    /// A free address 127.64.hi.lo of which hi.lo is a LID, for several processes of one machine.
+    /// A free address 127.64.hi.lo, where hi.lo is the LID. It suits several processes of one machine.
     AnyLoopback,
     /// This address of this machine.
     Addr(Ipv4Addr),
@@ -23,28 +23,32 @@ impl From<Ipv4Addr> for Ip {
     }
 }
 
-/// What the engine does when it finds no work.
+/// The engine's behaviour while it finds no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Never sleeps: lowest latency, one core for itself.
     Dedicated,
-    /// Polls for `spin`, then gives its time slice away for `yielding`, then sleeps, each time for an eighth of how long there
-    /// has been nothing to do, so that no doorbell is seen later than that. Packets wake it at once.
+    /// Polls, then yields, then sleeps.
+    ///
+    /// Each sleep lasts an eighth of the idle time so far, so a doorbell is seen at most that much later. Packets end
+    /// a sleep at once.
     Shared {
-        /// How long to poll without pause.
+        /// Time of polling without a pause.
         spin: Duration,
-        /// How long to poll with `sched_yield` in between.
+        /// Time of polling with `sched_yield` in between.
         yielding: Duration,
         /// Longest sleep.
         max_sleep: Duration,
     },
 }
 
-/// Shortest sleep, unless the longest is shorter.
+/// Shortest sleep, unless `max_sleep` is shorter.
 const FIRST_SLEEP: Duration = Duration::from_micros(5);
 
 impl Idle {
-    /// For programs that leave the cores alone, and wait for long with much that is dear: kernels on a GPU.
+    /// Returns settings that poll for 20 ms before yielding, and sleep at most 50 us.
+    ///
+    /// They suit programs that leave the cores idle and wait long for kernels on a GPU.
     pub fn patient() -> Idle {
         Idle::Shared {
             spin: Duration::from_millis(20),
@@ -53,8 +57,7 @@ impl Idle {
         }
     }
 
-    /// What whoever polls does between two looks, when there has been nothing to do for `idle`: nothing, a yield, or a `sleep` of
-    /// so long.
+    /// Pauses a polling loop that has been idle for `idle`: spins, yields or calls `sleep` with a duration.
     pub fn rest(self, idle: Duration, sleep: impl FnOnce(Duration)) {
         match self {
             Idle::Shared { spin, yielding, max_sleep } if idle >= spin => {
@@ -70,8 +73,10 @@ impl Idle {
 }
 
 impl Default for Idle {
-    /// Polls between yields: where programs and engines outnumber the cores, whoever polls keeps the one that it waits for
-    /// from running, and where they do not, a yield costs less than a microsecond.
+    /// Returns settings that yield after 1 us.
+    ///
+    /// Where programs and engines outnumber the cores, a spinning poller keeps its own peer from running. Elsewhere a
+    /// yield costs less than a microsecond.
     fn default() -> Idle {
         Idle::Shared {
             spin: Duration::from_micros(1),
@@ -81,57 +86,68 @@ impl Default for Idle {
     }
 }
 
-/// Faults that the adapter injects on purpose. Probabilities are per packet or per event, 0 to 1.
+/// Faults that the adapter injects deliberately. Probabilities are per packet or per event, 0 to 1.
 ///
-/// Packet faults (`drop` to `black_hole`) concern QPs of different adapters only: those of the same adapter exchange no
-/// packets. `stall`, `split` and `late` are the responder's, wherever that is, and do nothing that a reliable connection
-/// of a ConnectX may not do: the entries of a QP take effect at the responder in their order, the words of one message
-/// have none; READs and atomics are answered in order but maybe after later WRITEs, unless those ask for a fence.
+/// Packet faults (`drop` to `black_hole`) affect only QPs of different adapters. QPs of one adapter exchange no
+/// packets. `stall`, `split` and `late` act at the responder. They do nothing that a reliable connection of a ConnectX
+/// may not do:
+///
+/// - WQEs of a QP take effect at the responder in order. The words of one message have no order.
+/// - READs and atomics are answered in order, but possibly after later WRITEs that do not request a fence.
 ///
 /// The same seed and the same order of events give the same faults.
+///
+/// ```
+/// use rushmem_softnic::{Config, Faults};
+///
+/// let faults = Faults { seed: 7, drop: 0.01, ..Faults::default() };
+/// let config = Config { faults, ..Config::default() };
+/// assert_eq!(config.faults.seed, 7);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// Seed of every choice below.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Outgoing packets that vanish.
+    /// Outgoing packets that are dropped.
     pub drop: f64,
     /// Outgoing packets that are sent twice.
     pub duplicate: f64,
-    /// Outgoing packets that change places with their successor.
+    /// Outgoing packets that are swapped with their successor.
     pub reorder: f64,
-    /// Outgoing packets of which one bit flips after the CRC was made.
+    /// Outgoing packets with one bit flipped after the CRC was computed.
     pub corrupt: f64,
     /// Outgoing packets that wait for `delay_time`.
     pub delay: f64,
-    /// How long a delayed packet waits.
+    /// Delay of a delayed packet.
     pub delay_time: Duration,
-    /// Peers to which nothing is sent at all, and from which nothing is taken.
+    /// Peers with which no packets are exchanged.
     pub black_hole: Vec<Ipv4Addr>,
-    /// Completions that are held back for `completion_delay_time`; those behind them on the same QP wait too.
+    /// Completions that are held back for `completion_delay_time`. Later completions of the QP wait too.
     pub completion_delay: f64,
-    /// How long a held completion waits.
+    /// Delay of a held completion.
     pub completion_delay_time: Duration,
-    /// Visits of a QP with work that are skipped, which reorders execution between QPs.
+    /// Visits of a QP with work that are skipped. This reorders execution between QPs.
     pub skip_qp: f64,
-    /// Entries, and pieces of split ones, before which their QP stands still while others go on.
+    /// WQEs, and pieces of split ones, before which their QP stalls while other QPs continue.
     pub stall: f64,
-    /// Longest time that a QP stands still.
+    /// Longest stall of a QP.
     pub stall_time: Duration,
-    /// WRITEs and READs (of at most 1 MiB) that are moved in up to 8 pieces, in any order, with work of other QPs between
-    /// them; of what comes in packets each WRITE's without an immediate value. Aligned words of 8 bytes stay whole.
+    /// WRITEs and READs of at most 1 MiB that are moved in up to 8 pieces, in any order. Other QPs work between the
+    /// pieces. Over packets this applies to the payload of each WRITE packet without an immediate value. Aligned words
+    /// of 8 bytes stay whole.
     pub split: f64,
-    /// READs and atomics whose answer is late: a READ reads, and an atomic's old value arrives, up to `late_time` after
-    /// the entry's turn.
+    /// READs and atomics with a late answer. A READ reads, and the old value of an atomic arrives, up to `late_time`
+    /// later.
     pub late: f64,
-    /// Longest time that an answer is late.
+    /// Longest delay of a late answer.
     pub late_time: Duration,
-    /// Atomics that are a load and a store with others' turn between them: those of one NIC exclude each other, but not
-    /// those of processors or other NICs.
+    /// Atomics executed as a load and a store with a pause between them. Atomics of one NIC exclude each other, but
+    /// not those of processors or other NICs.
     pub loose_atomic: f64,
 }
 
 impl Faults {
-    /// Whether any fault concerns the execution of requests.
+    /// Returns whether any fault affects the execution of requests.
     pub(crate) fn affect_execution(&self) -> bool {
         [self.stall, self.split, self.late].iter().any(|rate| *rate > 0.0)
     }
@@ -164,34 +180,34 @@ impl Default for Faults {
 /// Settings of one adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Name of the engine thread, for debuggers and profilers; the system keeps its first 15 bytes.
+    /// Name of the engine thread, for debuggers and profilers. The system keeps its first 15 bytes.
     pub name: String,
-    /// Where the UDP fabric binds.
+    /// The address to which the UDP fabric binds.
     pub ip: Ip,
-    /// UDP port. Where it is taken the next free one is used, except on 127/8, where another address does better.
+    /// UDP port. If it is taken, the next free port is used; on 127/8 another address is used instead.
     pub port: u16,
-    /// What the engine does when it finds no work.
+    /// The engine's behaviour while it finds no work.
     pub idle: Idle,
-    /// Faults to inject.
+    /// Injected faults.
     pub faults: Faults,
-    /// Largest path MTU in bytes that a QP may ask for, 256 to 4096. A QP gets less where the link to its peer carries
-    /// less without fragments; QUERY_QP tells.
+    /// Largest path MTU in bytes that a QP may request, 256 to 4096. A QP gets less if the link to its peer carries
+    /// less without fragments. QUERY_QP returns the result.
     pub mtu: u32,
-    /// Keys of the partitions that the port is in, as QPs name them by index.
+    /// Partition keys of the port. QPs select one by index.
     pub pkeys: Vec<u16>,
-    /// First wait before unacknowledged packets are sent again. Later waits double, up to the QP's `ack_timeout`. The
-    /// QP fails after `ack_timeout * (retry_count + 1)` without progress, as on hardware, however often it resent.
+    /// First timeout before unacknowledged packets are sent again. Later timeouts double, up to the QP's
+    /// `ack_timeout`. As on hardware, the QP fails after `ack_timeout * (retry_count + 1)` without progress.
     pub retransmit: Duration,
-    /// Most packets of one QP in flight.
+    /// Maximum number of packets in flight for one QP.
     pub window: u32,
-    /// A file that receives every packet in both directions, as a capture that Wireshark reads.
+    /// Capture file of every packet in both directions, readable by Wireshark.
     pub capture: Option<PathBuf>,
-    /// A file to which the bytes of executed send entries are added, one of each shape, as text: service, index, bytes.
+    /// File for the WQE log: the bytes of executed send WQEs, one of each shape, as text (service, index, bytes).
     pub record: Option<PathBuf>,
 }
 
 impl Config {
-    /// Checks what cannot be expressed by types.
+    /// Checks the ranges that types do not express.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
         if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {

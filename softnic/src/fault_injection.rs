@@ -1,16 +1,16 @@
-//! What faults of execution have in common, whether entries are executed within the adapter or by packets.
+//! Random choices of execution faults, shared by the loopback path and the packet path.
 
 use crate::core::Output;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Pieces of one message, at most.
+/// Maximum number of pieces of one message.
 const PIECES: u64 = 8;
-/// Longest message that is moved in pieces, in bytes.
+/// Longest message that is split, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 impl Output {
-    /// With this probability, a time of at most `longest` from now.
+    /// Returns, with this probability, a time of at most `longest` from now.
     fn draw_delay(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
         self.rng.chance(probability).then(|| {
             self.stats.faults += 1;
@@ -18,18 +18,18 @@ impl Output {
         })
     }
 
-    /// Until when a QP stands still, if it does.
+    /// Returns the end of a stall, if the QP is to stall.
     pub(crate) fn draw_stall(&mut self) -> Option<Instant> {
         self.draw_delay(self.faults.stall, self.faults.stall_time)
     }
 
-    /// When the answer to a READ or an atomic comes, if it is late.
+    /// Returns the time of a late answer to a READ or an atomic, if it is to be late.
     pub(crate) fn draw_late_answer(&mut self) -> Option<Instant> {
         self.draw_delay(self.faults.late, self.faults.late_time)
     }
 
-    /// Pieces of a message of `len` bytes to or from `addr` at the responder, in any order; none if it goes as a whole.
-    /// They are cut between aligned words.
+    /// Returns the pieces of a message of `len` bytes at the responder's `addr`, in random order. Cuts lie between
+    /// aligned words. Returns nothing if the message is not split.
     pub(crate) fn draw_split(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {
         let first = addr.next_multiple_of(8) - addr;
         if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {

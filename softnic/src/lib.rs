@@ -1,25 +1,30 @@
-//! A software ConnectX: an adapter that parses and executes mlx5 work queues where there is no such hardware.
+//! A software ConnectX: an adapter that parses and executes mlx5 work queues without the hardware.
 //!
-//! It is not a mock. A driver makes its objects by PRM commands, lays queues out in its own memory and rings doorbells by
-//! storing eight bytes; the adapter fetches the entries, checks keys, ranges, rights and states as hardware does, moves
-//! the bytes, and writes completion entries with the real syndromes. QPs of one adapter meet over a loopback path with
-//! a single copy; adapters of different processes and hosts speak RoCEv2 packets in UDP, which Wireshark decodes.
+//! It is not a mock. A driver creates objects with PRM commands, lays queues out in its own memory and rings doorbells
+//! with 8-byte stores. The adapter fetches the WQEs and checks keys, ranges, rights and states as hardware does. It
+//! moves the bytes and writes CQEs with the real syndromes. QPs of one adapter use a loopback path with a single copy.
+//! Adapters of different processes and hosts exchange RoCEv2 packets over UDP, which Wireshark decodes.
 //!
 //! | to | use |
 //! |---|---|
 //! | start an adapter | [`Nic::start`] with a [`Config`] |
-//! | make protection domains, keys, CQs, QPs | [`Nic::open`], then [`Context::command`] with mailboxes of `rushmem_mlx5::prm` |
-//! | hand over memory | [`Context::umem_reg`] with a [`Memory`] |
+//! | create protection domains, keys, CQs, QPs | [`Nic::open`], then [`Context::command`] with mailboxes of `rushmem_mlx5::prm` |
+//! | register memory | [`Context::umem_reg`] with a [`Memory`] |
 //! | ring doorbells | [`Context::alloc_uar`], or in memory of the driver's own [`Context::alloc_uar_in`] |
-//! | be told of completions and failures | [`Nic::on_event`], and the CQ arm register |
-//! | learn what a driver did wrong | [`Nic::violations`] |
-//! | make it misbehave | [`Faults`] |
+//! | receive completion and error events | [`Nic::on_event`], and the CQ arm register |
+//! | find mistakes of a driver | [`Nic::violations`] |
+//! | inject faults | [`Faults`] |
 //!
-//! What it has: reliable connections, unreliable ones, datagrams; WRITE, WRITE with immediate, READ, SEND, fetch and add,
-//! compare and swap, the masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT; inline data and lists of segments; fences,
-//! solicited bits; CQs as rings and collapsed, with entries of 64 and 128 bytes, armed, overrun; loss recovery.
-//! BlueFlame registers are taken as doorbells. What it does not have is refused by name: extended and dynamic
-//! connections, multicast, shared receive queues, memory windows, indirect keys.
+//! It supports:
+//!
+//! - services: reliable connections, unreliable connections, datagrams;
+//! - operations: WRITE, WRITE with immediate, READ, SEND, atomics, masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT;
+//! - inline data, segment lists, fences and solicited events;
+//! - CQs: rings and collapsed, CQEs of 64 and 128 bytes, arming and overrun;
+//! - loss recovery, and BlueFlame registers as doorbells.
+//!
+//! Commands that need anything else are refused by name: extended and dynamic connections, multicast, shared receive
+//! queues, memory windows, indirect keys.
 #![deny(unsafe_code)]
 
 mod cmd;

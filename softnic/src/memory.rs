@@ -1,15 +1,15 @@
 //! Memory that the adapter reads and writes by DMA.
 //!
-//! The adapter does not know what memory is made of. Host memory gives a pointer and is copied word by word with
-//! relaxed atomics, because kernels read and write the same words at the same time; anything else (GPU memory)
-//! implements [`Memory`] with its own copies, which may be asynchronous until [`Memory::flush`].
+//! The adapter copies host memory word by word with relaxed atomics, because kernels use the same words at the same
+//! time. Other memory (GPU memory) implements [`Memory`] with its own copies, which may be asynchronous until
+//! [`Memory::flush`].
 
 use crate::copy;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Why an access to a [`Memory`] failed.
+/// An error of an access to a [`Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// The access leaves the memory.
@@ -26,7 +26,7 @@ pub enum MemoryError {
         /// First byte of the operand.
         offset: u64,
     },
-    /// The implementation failed; the code is its own (a `CUresult` for CUDA memory).
+    /// The implementation failed, with its own code (a `CUresult` for CUDA memory).
     #[error("device copy failed with code {0}")]
     Device(i32),
 }
@@ -41,7 +41,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The width in bytes.
+    /// Returns the width in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -51,18 +51,18 @@ impl Width {
     }
 }
 
-/// A remote atomic. Operands of 4-byte atomics use the low halves; memory holds little-endian integers.
+/// A remote atomic operation. Operands of 4-byte atomics use the low halves. Memory holds little-endian integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Adds field by field: a set bit of `boundary` is the top bit of a field, and no carry leaves it. With
-    /// `boundary` 0 it is a plain add, with all ones an exclusive or.
+    /// Adds field by field. A set bit of `boundary` is the top bit of a field, and no carry leaves the field. A
+    /// `boundary` of 0 gives a plain add, all ones an exclusive or.
     Add {
         /// The addend.
         add: u64,
         /// Field boundaries.
         boundary: u64,
     },
-    /// Where `(old ^ compare) & compare_mask` is 0, replaces the bits in `swap_mask` by those of `swap`.
+    /// Replaces the bits of `swap_mask` by the bits of `swap` if `(old ^ compare) & compare_mask` is 0.
     CompareSwap {
         /// Value to compare with.
         compare: u64,
@@ -76,7 +76,7 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// The value that memory holds after the operation met `old`; `None` when a compare failed.
+    /// Returns the value that replaces `old`; `None` if a compare failed.
     #[must_use]
     pub fn apply(self, old: u64, width: Width) -> Option<u64> {
         let new = match self {
@@ -99,67 +99,75 @@ impl AtomicOp {
 
 /// Memory that the adapter reads and writes.
 ///
-/// Offsets are in bytes from the start of the memory. The adapter calls from its engine thread; every method must
-/// be callable from any thread. Nothing here may wait for a kernel, or the kernel would wait for itself.
+/// Offsets are in bytes from the start of the memory. The adapter calls from its engine thread, and every method must
+/// be callable from any thread. No method may wait for a kernel, because the kernel waits for the adapter.
 ///
 /// # Safety
 ///
-/// Where [`host_ptr`](Memory::host_ptr) returns a pointer, [`len`](Memory::len) bytes behind it stay mapped, readable
-/// and writable as long as the object lives, pointer and length never change, and no Rust reference to those bytes is
-/// used meanwhile: the adapter accesses them with atomics.
+/// If [`host_ptr`](Memory::host_ptr) returns a pointer, the following must hold as long as the object lives:
+///
+/// - The [`len`](Memory::len) bytes behind it stay mapped, readable and writable.
+/// - Pointer and length never change.
+/// - No Rust reference to those bytes is used, because the adapter accesses them with atomics.
 pub unsafe trait Memory: Send + Sync {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn len(&self) -> u64;
 
-    /// Whether the memory has no bytes.
+    /// Returns whether the memory has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The address of byte 0 for the CPU, where the CPU may touch the memory directly.
+    /// Returns the CPU's address of byte 0, if the CPU may access the memory directly.
     ///
-    /// Queues and doorbell records need it. The adapter then never calls `read`, `write` or `atomic`.
+    /// Queues and doorbell records need it. With an address, the adapter never calls `read`, `write` or `atomic`.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 
-    /// The address of byte 0 in an address space that [`copy_in`](Memory::copy_in) and
-    /// [`copy_out`](Memory::copy_out) of other memories understand (CUDA's unified addresses).
+    /// Returns the unified address of byte 0, which [`copy_in`](Memory::copy_in) and [`copy_out`](Memory::copy_out) of
+    /// other memories accept (CUDA's unified addresses).
     fn unified_addr(&self) -> Option<u64> {
         self.host_ptr().map(|p| p.as_ptr() as u64)
     }
 
-    /// Copies bytes out; `buf` is filled, and earlier `write`s are seen, when it returns.
+    /// Copies bytes to `buf`, which is filled on return. It sees earlier `write`s.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError>;
 
-    /// Copies bytes in. `data` may be reused when it returns; the bytes need to be visible only after
-    /// [`flush`](Memory::flush), in the order of the calls.
+    /// Copies `data` to the memory. `data` may be reused on return. The bytes become visible in call order, at the
+    /// latest after [`flush`](Memory::flush).
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError>;
 
-    /// One atomic read-modify-write, with respect to the adapter and, where the memory can, to everyone. Returns the
-    /// old value, zero-extended. It follows earlier writes.
+    /// Executes an atomic read-modify-write after earlier writes, and returns the old value, zero-extended.
+    ///
+    /// It is atomic for the adapter and, if the memory can do it, for all processors.
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError>;
 
-    /// Starts a copy of `len` bytes from the unified address `src` and returns `true`; complete after
-    /// [`flush`](Memory::flush). `false` means that it cannot, and the adapter stages the bytes through `write`.
+    /// Starts a copy of `len` bytes from the unified address `src` and returns `true`. The copy is complete after
+    /// [`flush`](Memory::flush).
+    ///
+    /// Returns `false` if it cannot; the adapter then stages the bytes through `write`.
     fn copy_in(&self, offset: u64, src: u64, len: u64) -> Result<bool, MemoryError> {
         let _ = (offset, src, len);
         Ok(false)
     }
 
-    /// Starts a copy of `len` bytes to the unified address `dst` and returns `true`; complete after
-    /// [`flush`](Memory::flush) of this memory. `false` means that it cannot, and the adapter uses `read`.
+    /// Starts a copy of `len` bytes to the unified address `dst` and returns `true`. The copy is complete after
+    /// [`flush`](Memory::flush) of this memory.
+    ///
+    /// Returns `false` if it cannot; the adapter then uses `read`.
     fn copy_out(&self, offset: u64, dst: u64, len: u64) -> Result<bool, MemoryError> {
         let _ = (offset, dst, len);
         Ok(false)
     }
 
-    /// Waits until everything started by this memory has landed. The adapter calls it once before the completion,
-    /// acknowledgement or atomic that announces the bytes.
+    /// Waits until all copies started by this memory are complete.
+    ///
+    /// The adapter calls it once before the completion, acknowledgement or atomic that announces the bytes.
     fn flush(&self) -> Result<(), MemoryError> {
         Ok(())
     }
 }
 
-/// Host memory that somebody else owns.
+/// Host memory that the caller owns.
 #[derive(Debug)]
 pub struct HostMemory {
     base: NonNull<u8>,
@@ -226,7 +234,7 @@ unsafe impl Memory for HostMemory {
     }
 }
 
-/// Zeroed host memory that belongs to the adapter's side: page-aligned and a multiple of a page long.
+/// Zeroed host memory that the adapter's side owns: page-aligned, with a length of whole pages.
 #[derive(Debug)]
 pub struct HostBuffer {
     memory: HostMemory,
@@ -258,7 +266,7 @@ impl HostBuffer {
         Layout::from_size_align(len, align).expect("a power of two, and no buffer is near isize::MAX")
     }
 
-    /// First byte of the buffer.
+    /// Returns the address of the first byte.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.base.as_ptr()

@@ -1,4 +1,4 @@
-//! The adapter and its users' handles.
+//! The adapter, and the handles of its users.
 
 use crate::config::{Config, Ip};
 use crate::core::Core;
@@ -18,18 +18,18 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Why the adapter refused something outside the command interface.
+/// An error outside the command interface.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The UDP fabric could not be bound.
     #[error("cannot bind the UDP fabric to {ip:?} port {port}: {source}")]
     Bind {
-        /// Where it was to be bound.
+        /// Requested address.
         ip: Ip,
         /// First port tried.
         port: u16,
-        /// What the system said.
+        /// Cause, from the operating system.
         source: std::io::Error,
     },
     /// The capture file could not be written.
@@ -37,15 +37,15 @@ pub enum Error {
     Capture {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// Cause, from the operating system.
         source: std::io::Error,
     },
-    /// The file of send entries could not be written.
-    #[error("cannot write the file of send entries {path:?}: {source}")]
+    /// The WQE log could not be written.
+    #[error("cannot write the WQE log {path:?}: {source}")]
     Record {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// Cause, from the operating system.
         source: std::io::Error,
     },
     /// The engine thread could not be started.
@@ -58,7 +58,7 @@ pub enum Error {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// Accepted values.
         expected: &'static str,
     },
     /// A umem does not lie within its memory.
@@ -76,13 +76,13 @@ pub enum Error {
     UarMemory {
         /// First byte.
         offset: u64,
-        /// What is wrong with it.
+        /// Cause.
         why: &'static str,
     },
     /// No object with this number belongs to this context.
     #[error("no {kind} {id:#x} in this context")]
     Unknown {
-        /// What kind of object.
+        /// Kind of object.
         kind: &'static str,
         /// Its number.
         id: u32,
@@ -90,7 +90,7 @@ pub enum Error {
     /// The object is still used by others.
     #[error("{kind} {id:#x} is still used by {users} objects")]
     InUse {
-        /// What kind of object.
+        /// Kind of object.
         kind: &'static str,
         /// Its number.
         id: u32,
@@ -102,8 +102,19 @@ pub enum Error {
     Exhausted(&'static str),
 }
 
-/// A software ConnectX: an engine thread, its objects and its fabric. Dropping it stops the engine; pages and memory
-/// stay valid as long as their own handles do.
+/// A software ConnectX: an engine thread, its objects and its fabric.
+///
+/// Dropping it stops the engine. Pages and memory stay valid as long as their own handles do.
+///
+/// ```
+/// use rushmem_softnic::{Config, Nic};
+///
+/// let nic = Nic::start(Config::default())?;
+/// let context = nic.open();
+/// let uar = context.alloc_uar()?;
+/// assert!(uar.page_id != 0 && nic.violations().is_empty());
+/// # Ok::<(), rushmem_softnic::Error>(())
+/// ```
 pub struct Nic {
     shared: Arc<Shared>,
     engine: Option<JoinHandle<()>>,
@@ -112,12 +123,14 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Starts an adapter.
+    /// Starts an adapter and its engine thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting out of range, [`Error::Bind`] where the fabric's socket cannot be bound,
-    /// [`Error::Capture`] or [`Error::Record`] where such a file cannot be made, [`Error::Thread`] where the system has no thread.
+    /// - [`Error::Setting`]: a setting is out of range.
+    /// - [`Error::Bind`]: the socket of the fabric cannot be bound.
+    /// - [`Error::Capture`], [`Error::Record`]: the file cannot be created.
+    /// - [`Error::Thread`]: the system cannot start the engine thread.
     pub fn start(config: Config) -> Result<Nic, Error> {
         config.check()?;
         let fabric = Fabric::open(&config)?;
@@ -141,14 +154,16 @@ impl Nic {
         Ok(Nic { shared, engine: Some(engine), address, mtu })
     }
 
-    /// The adapter's GID: its IPv4 address, mapped into IPv6.
+    /// Returns the adapter's GID: its IPv4 address, mapped into IPv6.
     #[must_use]
     pub fn gid(&self) -> [u8; 16] {
         gid_of(*self.address.ip())
     }
 
-    /// The adapter's LID, for drivers that address peers of this machine as on InfiniBand: the last two bytes of an
-    /// address 127.64.hi.lo, as [`Ip::AnyLoopback`] chooses it. `None` with any other address.
+    /// Returns the adapter's LID, for drivers that address peers of this machine as on InfiniBand.
+    ///
+    /// The LID is the last two bytes of an address 127.64.hi.lo, as [`Ip::AnyLoopback`] chooses it. With any other
+    /// address there is none.
     #[must_use]
     pub fn lid(&self) -> Option<u16> {
         lid_of(*self.address.ip())
@@ -156,27 +171,29 @@ impl Nic {
 
     /// Passes every event to `sink` from now on, and none to an earlier sink.
     ///
-    /// It is called by the engine thread with no lock held: it may call the adapter, but all queues wait while it runs.
-    /// An event is passed on after the completion that it announces has been written; a CQ, QP or context may have been
-    /// destroyed since. The sink is dropped with the adapter.
+    /// The engine thread calls `sink` with no lock held. `sink` may call the adapter, but all queues wait while it
+    /// runs. An event arrives after the completion that it announces. Its CQ, QP or context may have been destroyed
+    /// meanwhile. The sink is dropped with the adapter.
     pub fn on_event(&self, sink: impl Fn(Event) + Send + Sync + 'static) {
         self.shared.sink.set(Some(Arc::new(sink)));
     }
 
-    /// The adapter's MAC address: locally administered, its last two bytes are the UDP port (0 without a fabric).
+    /// Returns the adapter's MAC address. It is locally administered and ends with the UDP port (0 without a fabric).
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         mac_of(self.address.port())
     }
 
-    /// Where the UDP fabric is bound; port 0 without one.
+    /// Returns the address of the UDP fabric; the port is 0 without one.
     #[must_use]
     pub fn address(&self) -> SocketAddrV4 {
         self.address
     }
 
-    /// Largest path MTU in bytes that QPs towards an adapter at `peer` may use: what fits the link without fragments, at
-    /// most [`Config::mtu`]. `None` where there is no way to it.
+    /// Returns the largest path MTU, in bytes, for QPs towards an adapter at `peer`.
+    ///
+    /// It fits the link without fragments and is at most [`Config::mtu`]. Returns `None` if there is no route to
+    /// `peer`.
     #[must_use]
     pub fn path_mtu(&self, peer: Ipv4Addr) -> Option<u32> {
         let own = *self.address.ip();
@@ -185,20 +202,20 @@ impl Nic {
         Some(fits.min(self.mtu))
     }
 
-    /// A new user of the adapter, as an opened device is.
+    /// Opens the adapter for a new user, like opening an RDMA device.
     #[must_use]
     pub fn open(&self) -> Context {
         let id = self.shared.core().new_context();
         Context { shared: Arc::clone(&self.shared), id }
     }
 
-    /// The rules that drivers and kernels broke so far, oldest first; only the first 256 are kept.
+    /// Returns the rules that drivers and kernels broke so far, oldest first. Only the first 256 are kept.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         self.shared.core().out.violations.list().to_vec()
     }
 
-    /// Counters.
+    /// Returns the adapter's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.core().out.stats
@@ -209,46 +226,47 @@ impl Drop for Nic {
     fn drop(&mut self) {
         self.shared.stop();
         if let Some(engine) = self.engine.take() {
-            // A panic of the engine has been reported by its thread; there is nothing to add.
+            // The engine thread has already reported its own panic.
             let _ = engine.join();
         }
         self.shared.sink.set(None);
     }
 }
 
-/// The last LID that is one port's; beyond are multicast groups.
+/// Last unicast LID; multicast LIDs follow.
 pub(crate) const LAST_LID: u16 = 0xbfff;
 
-/// The IPv4 address as a GID.
+/// Returns the IPv4 address as a GID.
 pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
     ip.to_ipv6_mapped().octets()
 }
 
-/// The IPv4 address of the adapter with this LID; nothing for a LID that is not one port's.
+/// Returns the IPv4 address of the adapter with this LID; `None` if the LID is not unicast.
 pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
     let [high, low] = lid.to_be_bytes();
     (1..=LAST_LID).contains(&lid).then(|| Ipv4Addr::new(127, 64, high, low))
 }
 
-/// The LID behind an IPv4 address.
+/// Returns the LID that belongs to an IPv4 address.
 pub(crate) fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     let [.., high, low] = ip.octets();
     let lid = u16::from_be_bytes([high, low]);
     ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
 }
 
-/// The MAC address of the adapter on this port.
+/// Returns the MAC address of the adapter on this port.
 pub(crate) fn mac_of(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();
     [0x02, 0x52, 0x4d, 0, high, low]
 }
 
-/// A doorbell page.
+/// A UAR page, with doorbell registers.
 ///
-/// The page lives until [`Context::free_uar`], or else as long as the adapter; this handle keeps it alive beyond both.
+/// The page lives until [`Context::free_uar`], or else as long as the adapter. This handle keeps its memory alive
+/// beyond both.
 #[derive(Clone)]
 pub struct Uar {
-    /// The number that CREATE_QP and CREATE_CQ take.
+    /// Number of the page, for CREATE_QP and CREATE_CQ.
     pub page_id: u32,
     /// First byte of the page: 4096 bytes, page-aligned, which may be page-locked and mapped for a GPU.
     pub page: *mut u8,
@@ -263,31 +281,34 @@ unsafe impl Send for Uar {}
 unsafe impl Sync for Uar {}
 
 impl Uar {
-    /// The page as memory, for drivers that use no pointers.
+    /// Returns the page as memory, for drivers that use no pointers.
     #[must_use]
     pub fn memory(&self) -> &HostBuffer {
         &self.memory
     }
 }
 
-/// One user's handle: its objects are its own. Dropping it destroys them.
+/// The handle of one user, who owns the objects made with it. Dropping it destroys them.
 pub struct Context {
     shared: Arc<Shared>,
     id: u32,
 }
 
 impl Context {
-    /// Executes a PRM command: any of the general, create, modify, query and destroy commands. Status and syndrome are
-    /// in the output mailbox, as firmware leaves them; an output shorter than the answer gets its beginning.
+    /// Executes a PRM command: a general, create, modify, query or destroy command.
+    ///
+    /// Status and syndrome are in the output mailbox, as firmware leaves them. If `output` is shorter than the answer,
+    /// it gets the beginning. [`reason`](crate::reason) explains a syndrome.
     pub fn command(&self, input: &[u8], output: &mut [u8]) {
         cmd::execute(&mut self.shared.core(), self.id, input, output);
     }
 
-    /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and gives the umem's number.
+    /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and returns the number of the umem.
     ///
     /// # Errors
     ///
-    /// [`Error::UmemRange`] where the range leaves the memory, [`Error::Exhausted`].
+    /// - [`Error::UmemRange`]: the range is empty or leaves the memory.
+    /// - [`Error::Exhausted`]: no umem numbers are left.
     pub fn umem_reg(&self, memory: Arc<dyn Memory>, offset: u64, len: u64) -> Result<u32, Error> {
         let size = memory.len();
         if offset.checked_add(len).is_none_or(|end| end > size) || len == 0 {
@@ -297,11 +318,12 @@ impl Context {
         self.shared.core().umems.insert(umem).ok_or(Error::Exhausted("umem"))
     }
 
-    /// Forgets a umem.
+    /// Unregisters a umem.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`], or [`Error::InUse`] while a key or queue lives in it.
+    /// - [`Error::Unknown`]: no such umem in this context.
+    /// - [`Error::InUse`]: a key or a queue still uses it.
     pub fn umem_dereg(&self, id: u32) -> Result<(), Error> {
         let mut core = self.shared.core();
         let umem = core.umems.get(id).filter(|umem| umem.owner == self.id);
@@ -313,11 +335,11 @@ impl Context {
         Ok(())
     }
 
-    /// A new doorbell page.
+    /// Allocates a UAR page.
     ///
     /// # Errors
     ///
-    /// [`Error::Exhausted`].
+    /// - [`Error::Exhausted`]: no page numbers are left.
     pub fn alloc_uar(&self) -> Result<Uar, Error> {
         let memory = Arc::new(HostBuffer::new(PAGE));
         let page_id = self.alloc_uar_in(Arc::clone(&memory) as _, 0)?;
@@ -325,17 +347,19 @@ impl Context {
         Ok(Uar { page_id, page, reg_addr: page.wrapping_add(uar::DB), memory })
     }
 
-    /// Makes the 4096 bytes of `memory` from `offset` a doorbell page, and gives the number that CREATE_QP and CREATE_CQ
-    /// take. They must be page-aligned host memory, and zero until rung. Whoever maps the memory can ring: a driver may
-    /// thus hand pages of a file to other processes.
+    /// Makes 4096 bytes of `memory` from `offset` a UAR page, and returns its number for CREATE_QP and CREATE_CQ.
+    ///
+    /// The bytes must be page-aligned host memory, and zero until a doorbell is rung. Every process that maps the
+    /// memory can ring. A driver may share pages of a file with other processes this way.
     ///
     /// # Errors
     ///
-    /// [`Error::UarMemory`] where the memory cannot be a doorbell page, [`Error::Exhausted`].
+    /// - [`Error::UarMemory`]: the memory cannot be a UAR page.
+    /// - [`Error::Exhausted`]: no page numbers are left.
     pub fn alloc_uar_in(&self, memory: Arc<dyn Memory>, offset: u64) -> Result<u32, Error> {
         let uar = UarPage::new(self.id, &memory, offset).map_err(|bad| {
             let why = match bad {
-                BadQueueMemory::NotHostMemory => "it is no host memory",
+                BadQueueMemory::NotHostMemory => "it is not host memory",
                 BadQueueMemory::Range => "its 4096 bytes leave the memory",
                 BadQueueMemory::Alignment => "it is not aligned to 4096 bytes",
             };
@@ -344,11 +368,12 @@ impl Context {
         self.shared.core().uars.insert(uar).ok_or(Error::Exhausted("UAR page"))
     }
 
-    /// Gives a doorbell page back.
+    /// Frees a UAR page.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`], or [`Error::InUse`] while a QP or CQ names it.
+    /// - [`Error::Unknown`]: no such page in this context.
+    /// - [`Error::InUse`]: a QP or CQ still uses it.
     pub fn free_uar(&self, page_id: u32) -> Result<(), Error> {
         let mut core = self.shared.core();
         let uar = core.uars.get(page_id).filter(|uar| uar.owner == self.id);

@@ -22,13 +22,13 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Whether packets of the peer are served.
+    /// Returns whether the QP serves packets of its peer.
     pub(crate) fn receives(self) -> bool {
         matches!(self, State::Rtr | State::Rts)
     }
 }
 
-/// What the state transitions set.
+/// Attributes that the state transitions set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attrs {
     pub(crate) remote_qpn: u32,
@@ -45,25 +45,25 @@ pub(crate) struct Attrs {
     pub(crate) ack_timeout: u8,
     pub(crate) log_sra_max: u8,
     pub(crate) log_rra_max: u8,
-    /// What datagrams must bring along.
+    /// Queue key that received datagrams must carry.
     pub(crate) qkey: u32,
-    /// Key of its partition.
+    /// Partition key.
     pub(crate) pkey: u16,
 }
 
 impl Attrs {
-    /// log2 of the path MTU.
+    /// Returns log2 of the path MTU.
     pub(crate) fn mtu_shift(&self) -> u32 {
         7 + u32::from(self.mtu.clamp(1, 5))
     }
 
-    /// Packets that a message of `len` bytes takes; an empty message takes one.
+    /// Returns the number of packets for a message of `len` bytes; an empty message takes one.
     pub(crate) fn packets(&self, len: u64) -> u32 {
         let shift = self.mtu_shift();
         ((len + (1 << shift) - 1) >> shift).max(1) as u32
     }
 
-    /// Largest operand of an atomic at this QP, and whether extended ones are allowed (values of `atomic_mode`).
+    /// Returns whether an atomic of `bytes` bytes, possibly an extended one, is allowed (values of `atomic_mode`).
     pub(crate) fn allows_atomic(&self, bytes: u64, extended: bool) -> bool {
         self.remote_atomic
             && match self.atomic_mode {
@@ -73,19 +73,19 @@ impl Attrs {
             }
     }
 
-    /// How long a QP waits for its peer before it fails; `None` where it waits for ever.
+    /// Returns the time that a QP waits for its peer before it fails; `None` means no limit.
     pub(crate) fn retry_timeout(&self) -> Option<Duration> {
         let once = self.ack_wait()?;
         Some(once * (u32::from(self.retry_count) + 1))
     }
 
-    /// 4.096 us times a power of two; 0 turns the timer off.
+    /// Returns the ACK timeout, 4.096 us times a power of two. An `ack_timeout` of 0 turns the timer off.
     pub(crate) fn ack_wait(&self) -> Option<Duration> {
         (self.ack_timeout != 0).then(|| Duration::from_nanos(4096 << self.ack_timeout))
     }
 }
 
-/// Time behind a 5-bit RNR timer code (InfiniBand volume 1, table 45).
+/// Returns the time of a 5-bit RNR timer code (InfiniBand volume 1, table 45).
 pub(crate) fn rnr_time(code: u8) -> Duration {
     const MICROS: [u64; 32] = [
         655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
@@ -106,7 +106,7 @@ pub(crate) struct Sq {
 }
 
 impl Sq {
-    /// Blocks announced and not executed.
+    /// Returns the number of blocks announced and not executed.
     pub(crate) fn pending(&self) -> u16 {
         self.producer.wrapping_sub(self.consumer)
     }
@@ -128,9 +128,9 @@ pub(crate) struct Rq {
 /// A requester that waits for its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
-    /// When the first try failed.
+    /// Time of the first failed attempt.
     pub(crate) since: Instant,
-    /// When to try again.
+    /// Time of the next attempt.
     pub(crate) until: Instant,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Qp {
     pub(crate) cq_send: Option<u32>,
     pub(crate) cq_recv: Option<u32>,
     pub(crate) umems: [u32; 2],
-    /// What the driver has set, for QUERY_QP.
+    /// Values set by the driver, for QUERY_QP.
     pub(crate) context: QpContext,
     pub(crate) state: State,
     pub(crate) attrs: Attrs,
@@ -153,7 +153,7 @@ pub(crate) struct Qp {
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
     pub(crate) record: QueueMemory,
-    /// Waits in the list of QPs with work.
+    /// Set while the QP is in the list of QPs with work.
     pub(crate) queued: bool,
     /// Next packet sequence number to send.
     pub(crate) send_psn: Psn,
@@ -165,23 +165,23 @@ pub(crate) struct Qp {
     pub(crate) progress: u64,
     pub(crate) stall: Option<Stall>,
     pub(crate) rnr_tries: u8,
-    /// When the engine will look at this QP's timers again.
+    /// Time at which the engine next checks the QP's timers.
     pub(crate) timer: Option<Instant>,
-    /// Completions that a fault holds back.
+    /// Completions held back by a fault.
     pub(crate) held: VecDeque<(Instant, Completion)>,
-    /// What faults do to its entries.
+    /// Faults injected into its WQEs.
     pub(crate) faults: LoopbackFaults,
     pub(crate) req: Requester,
     pub(crate) resp: Responder,
 }
 
 impl Qp {
-    /// The producer counter in the doorbell record.
+    /// Returns the producer counter of the doorbell record.
     pub(crate) fn record_producer(&self) -> u16 {
         record_counter(self.record.load_u32(Record::SND_OFFSET))
     }
 
-    /// Whether a receive entry is posted.
+    /// Returns whether a receive is posted.
     pub(crate) fn has_receive(&self) -> bool {
         match &self.rq {
             Some(rq) => record_counter(self.record.load_u32(Record::RCV_OFFSET)) != rq.consumer,
@@ -189,7 +189,7 @@ impl Qp {
         }
     }
 
-    /// Forgets everything that a connection has gathered.
+    /// Resets all state of a connection.
     pub(crate) fn reset(&mut self) {
         self.state = State::Reset;
         self.attrs = Attrs::default();

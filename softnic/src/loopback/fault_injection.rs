@@ -1,8 +1,8 @@
-//! Faults of execution: what hardware may do with the entries of one QP, and a careless program trips over.
+//! Injected execution faults on the loopback path. All are legal for hardware.
 //!
-//! Faults are drawn once for each entry, when its turn comes: does the QP stand still first, is the message moved in
-//! pieces, does its answer come late. Entries behind a late answer go on unless they ask for a fence, but their
-//! completions wait for it, as all completions of a QP are in order.
+//! Faults are drawn once for each WQE, when its turn comes: a stall before it, a split of its message, a late answer.
+//! WQEs behind a late answer continue unless they request a fence. Their completions wait, because completions of a QP
+//! are in order.
 
 use super::{Outcome, Parts, give_old, read};
 use crate::core::{Done, Output, complete, fail};
@@ -15,44 +15,44 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-/// What faults do to one QP.
+/// State of the faults injected into one QP.
 #[derive(Default)]
 pub(crate) struct LoopbackFaults {
-    /// The entry that the faults were drawn for.
+    /// Index of the WQE for which faults were drawn.
     cast: Option<u16>,
-    /// The QP stands still until then.
+    /// End of the QP's stall.
     until: Option<Instant>,
-    /// What is still to be moved of the message at the head of the queue; the last one goes next.
+    /// Remaining pieces of the message at the head of the queue; the last one is next.
     pieces: Vec<Range<u64>>,
-    /// When the answer to the entry at the head of the queue comes.
+    /// Time of the answer to the WQE at the head of the queue.
     due: Option<Instant>,
     /// The old value of an atomic whose answer is late.
     pub(super) old: u64,
-    /// Entries that have been executed, from the first one whose answer is late.
+    /// Executed WQEs, from the first one with a late answer.
     unanswered: VecDeque<Unanswered>,
 }
 
-/// An executed entry without completion.
+/// An executed WQE without completion.
 struct Unanswered {
     done: Done,
     signaled: bool,
     due: Instant,
-    /// The entry and an atomic's old value, where an answer is late; entries without only wait for those before them.
+    /// The WQE and an atomic's old value, for a late answer. WQEs without one wait for their predecessors.
     answer: Option<(Box<[Segment]>, u64)>,
 }
 
 impl LoopbackFaults {
-    /// The part of a split message that is moved next.
+    /// Returns the next part of a split message.
     pub(super) fn piece(&self) -> Option<Range<u64>> {
         self.pieces.last().cloned()
     }
 
-    /// Whether the entry at the head of the queue is answered late.
+    /// Returns whether the answer to the WQE at the head of the queue is late.
     pub(super) fn is_late(&self) -> bool {
         self.due.is_some()
     }
 
-    /// Forgets everything, and gives the entries without completion.
+    /// Resets the state and returns the executed WQEs without completion.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Done> + use<> {
         std::mem::take(self).unanswered.into_iter().map(|entry| entry.done)
     }
@@ -62,7 +62,7 @@ fn fetches(view: &View<'_>) -> bool {
     view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()
 }
 
-/// Draws the faults for the entry at the head of the queue, if that has not been done. If it has to wait, says until when.
+/// Draws the faults for the WQE at the head of the queue once. Returns the time until which it must wait, if any.
 pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<Instant> {
     let most = 1usize << qp.attrs.log_sra_max;
     let state = &mut qp.faults;
@@ -86,21 +86,21 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
         if state.unanswered.iter().filter(|entry| entry.answer.is_some()).count() >= most {
             return Some(last);
         }
-        // Answers are in order.
+        // Answers are given in order.
         state.due = Some(state.due.map_or(last, |due| due.max(last)));
         state.pieces.clear();
     }
     None
 }
 
-/// Notes that a part of the message at the head of the queue has been moved; the QP may stand still before the next.
+/// Records that a part of the message was moved. The QP may stall before the next part.
 pub(super) fn moved(qp: &mut Qp, out: &mut Output) {
     if qp.faults.pieces.pop().is_some() && !qp.faults.pieces.is_empty() {
         qp.faults.until = out.draw_stall();
     }
 }
 
-/// Takes an executed entry that must not complete yet; false if it may.
+/// Takes an executed WQE that must not complete yet. Returns whether it was taken.
 pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) -> bool {
     let state = &mut qp.faults;
     let signaled = view.flags().is_signaled();
@@ -114,8 +114,9 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) 
     true
 }
 
-/// Gives the answers that are due, or all, and completes the entries behind them. False if the QP is in error then, and
-/// has to be flushed.
+/// Gives the answers that are due, or all of them, and completes the WQEs behind them.
+///
+/// Returns whether the QP is still working; otherwise it must be flushed.
 pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
     let Parts { qps, cqs, mkeys, dma, out } = parts;
     loop {

@@ -1,8 +1,8 @@
 //! Execution towards a QP of the same adapter: no packets, one copy from source to destination.
 //!
-//! What a peer would answer by packet is answered at once, with the same checks; where it would not answer at all (it
-//! is not ready to receive yet, or expects other packet numbers), the entry waits and fails like one without
-//! acknowledgement. On an unreliable connection it is lost instead.
+//! The responder's checks are made at once, and their result is the answer. A peer may be unable to answer: it is not
+//! ready to receive, or expects other packet numbers. Then the WQE waits and fails like one without acknowledgement.
+//! On an unreliable connection the message is lost instead.
 
 mod fault_injection;
 mod send;
@@ -28,16 +28,16 @@ use send::{Inbox, immediate, send};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Entries executed in one visit.
+/// WQEs executed in one visit.
 const BURST: usize = 64;
-/// Payload moved in one visit, and the most of one message at a time, in bytes.
+/// Payload moved in one visit, and of one message at a time, in bytes at most.
 const BURST_BYTES: u64 = 1 << 20;
-/// How often a QP whose peer is not ready looks again.
+/// Retry interval while the peer is not ready.
 const RETRY: Duration = Duration::from_micros(50);
 
-/// What one step did.
+/// The result of one step.
 enum Step {
-    /// An entry completed after moving so many bytes.
+    /// A WQE made progress; bytes moved.
     Moved(u64),
     /// Nothing to do until a doorbell or a timer.
     Idle,
@@ -45,23 +45,23 @@ enum Step {
     Failed,
 }
 
-/// How an entry ended.
+/// The outcome of executing a WQE.
 enum Outcome {
     Done,
     /// Bytes moved so far of a long message.
     Partly(u64),
-    /// No answer would come.
+    /// The peer would not answer.
     Silent,
-    /// The receiver has no receive entry; its timer code.
+    /// The receiver has no posted receive; its RNR timer code.
     NotReady(u8),
-    /// Waits for something that no timer knows.
+    /// The WQE waits for an event that has no timer.
     Waits,
     Local(LocalError),
     Remote(RemoteError),
 }
 
 impl Outcome {
-    /// What it means on this service: unreliable ones do not care whether anybody took the message.
+    /// Returns the outcome on this service. Unreliable services complete even if the message is lost.
     fn on(self, service: Service, out: &mut Output) -> Outcome {
         match (service, self) {
             (Service::Uc, Outcome::Silent | Outcome::NotReady(_) | Outcome::Remote(_)) => {
@@ -91,12 +91,12 @@ impl From<MemoryError> for Outcome {
     }
 }
 
-/// Executes some entries of a QP. Returns whether there are more to execute at once.
+/// Executes some WQEs of a QP. Returns whether it can execute more at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     if core.out.injects_faults {
         let Core { qps, cqs, mkeys, dma, out, .. } = core;
         if !fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, false) {
-            // In error now: there is a queue to flush.
+            // The QP is in error, so its queue must be flushed.
             return true;
         }
     }
@@ -121,7 +121,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     more
 }
 
-/// Completes the entries whose data was still on its way: one wait for all of them.
+/// Completes the WQEs with data in flight, after one wait for all of them.
 #[cold]
 fn announce(core: &mut Core, qpn: u32) {
     let Core { qps, cqs, dma, out, finished, .. } = core;
@@ -135,13 +135,13 @@ fn announce_on(qp: &mut Qp, cqs: &mut Table<Cq>, dma: &mut Dma, out: &mut Output
         match landed {
             Ok(()) => complete(qp, cqs, out, done),
             Err(_) if qp.state == State::Error => fail(qp, cqs, out, done, Syndrome::WR_FLUSH_ERR, 0),
-            // Which of them it was, nobody knows: the first takes the blame, as it may not have landed.
+            // The failed copy is unknown, so the first WQE fails: its data may be missing.
             Err(_) => fail(qp, cqs, out, done, Syndrome::REMOTE_OP_ERR, 0),
         }
     }
 }
 
-/// The requester's side of one entry.
+/// The requester's side of one WQE.
 struct Source {
     service: Service,
     user: User,
@@ -149,9 +149,9 @@ struct Source {
     psn: Psn,
     attrs: Attrs,
     progress: u64,
-    /// The bytes of the message that are moved now.
+    /// Part of the message that this step moves.
     part: Range<u64>,
-    /// Whether the answer of a READ or an atomic is left to `fault_injection`.
+    /// Set if fault injection delays the answer of a READ or an atomic.
     late: bool,
 }
 
@@ -163,7 +163,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         return Step::Idle;
     }
     if let Some(stall) = qp.stall.filter(|stall| stall.until > *now) {
-        // The timer that brought us here may not have been the stall's.
+        // The timer that fired may not be the stall's.
         out.wakeups.push((stall.until, qpn));
         return Step::Idle;
     }
@@ -235,7 +235,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             }
             _ => (Syndrome::TRANSPORT_RETRY_EXC_ERR, 0),
         },
-        // 7 means "for ever".
+        // 7 means no limit.
         Outcome::NotReady(code) if qp.attrs.rnr_retry == 7 || qp.rnr_tries < qp.attrs.rnr_retry => {
             qp.rnr_tries = qp.rnr_tries.saturating_add(1);
             let until = now + rnr_time(code);
@@ -250,14 +250,14 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     announce_on(qp, cqs, dma, out, finished);
     fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
-        // An earlier entry has failed: this one is flushed.
+        // An earlier WQE has failed, so this one is flushed.
         return Step::Failed;
     };
     consume(qp, view.n_blocks());
     out.stats.wqes += 1;
     fail(qp, cqs, out, done, syndrome, vendor);
     if let Outcome::Remote(refusal) = outcome {
-        // The responder fails with the requester: no more traffic on this connection.
+        // The responder's QP fails with the requester's.
         let peer = source.peer;
         if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
             core.out.fail_qp(target, refusal.syndrome().0);
@@ -266,14 +266,14 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     Step::Failed
 }
 
-/// Notes that the peer did not answer; gives the time since the first try.
+/// Records that the peer did not answer. Returns the time since the first attempt.
 fn wait(qp: &mut Qp, now: Instant, again: Duration) -> Duration {
     let since = qp.stall.map_or(now, |stall| stall.since);
     qp.stall = Some(Stall { since, until: now + again });
     now - since
 }
 
-/// What finishing an entry touches.
+/// The parts of the adapter that finishing a WQE needs.
 struct Finish<'c> {
     cqs: &'c mut Table<Cq>,
     dma: &'c mut Dma,
@@ -295,7 +295,7 @@ fn finish(qp: &mut Qp, parts: Finish<'_>, view: &View<'_>, mut done: Done) {
     if !view.flags().is_signaled() {
         return;
     }
-    // The completion announces the data, so it waits for data that has not landed, and for its predecessors.
+    // The completion announces the data, so it waits for outstanding copies and for earlier completions.
     if finished.is_empty() && dma.has_landed() {
         complete(qp, cqs, out, done);
     } else {
@@ -309,7 +309,7 @@ fn consume(qp: &mut Qp, blocks: u8) {
     }
 }
 
-/// Completes an entry that cannot be read.
+/// Completes a malformed WQE in error.
 pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadWqe) {
     out.violations.record(Rule::Wqe, qp.qpn, bad.detail);
     out.stats.wqes += 1;
@@ -320,7 +320,7 @@ pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, inde
     fail(qp, cqs, out, done, Syndrome::LOCAL_QP_OP_ERR, 0);
 }
 
-/// The parts of the adapter that an execution touches.
+/// The parts of the adapter that an execution needs.
 struct Parts<'c> {
     qps: &'c mut Table<Box<Qp>>,
     cqs: &'c mut Table<Cq>,
@@ -370,7 +370,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             progress
         }
         (Opcode::RDMA_READ, Some(at)) if source.late => {
-            // Refused now or never; read later.
+            // The request is checked now and read later.
             target::readable(target, mkeys, place(at, len))?;
             writable_here(view, mkeys, source.user, len)?;
             len
@@ -393,7 +393,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             }
             len
         }
-        // SEND_INVAL: the keys of this adapter cannot be invalidated from afar.
+        // SEND_INVAL: peers cannot invalidate keys of this adapter.
         _ => return Err(RemoteError::Invalid.into()),
     };
     if outcome < len {
@@ -412,7 +412,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
 fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
     match target.rq {
         Some(_) => Ok(Outcome::NotReady(target.attrs.min_rnr_nak)),
-        // Without a receive queue no entry will ever come: better an error than waiting for ever.
+        // Without a receive queue no receive will ever be posted: fail at once.
         None => Err(RemoteError::Invalid.into()),
     }
 }
@@ -461,12 +461,12 @@ fn read(
     })
 }
 
-/// Checks that `len` bytes that come back have a place.
+/// Checks that `len` returned bytes fit local memory.
 fn writable_here(view: &View<'_>, mkeys: &Mkeys, user: User, len: u64) -> Result<(), LocalError> {
     for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, 0, len, |_, _| Ok(()))
 }
 
-/// Executes an atomic; gives the old value.
+/// Executes an atomic and returns the old value.
 fn atomic(
     view: &View<'_>,
     user: User,
@@ -481,13 +481,13 @@ fn atomic(
     if view.data_len() < bytes {
         return Err(LocalError::Length.into());
     }
-    // The result must have a place before memory changes.
+    // The result must have a valid destination before memory changes.
     writable_here(view, mkeys, user, bytes)?;
     let request = AtomicRequest { addr: at.addr.get(), rkey: at.rkey.get(), width, extended, op };
     Ok(target::atomic(target, mkeys, dma, &request)?)
 }
 
-/// Brings an atomic's old value to local memory.
+/// Writes an atomic's old value to local memory.
 fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64) -> Result<(), Outcome> {
     let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
     let (_, width, _) = wqe::atomic(operands);
@@ -500,7 +500,7 @@ fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64)
     })
 }
 
-/// Touches local memory; its completion says that earlier writes of this adapter are in place.
+/// Executes a DUMP. Its completion means that earlier writes of this adapter are visible.
 fn dump(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome, Outcome> {
     check_dump(view, source.user, parts.mkeys)?;
     parts.dma.flush()?;
@@ -512,7 +512,7 @@ pub(crate) fn check_dump(view: &View<'_>, user: User, mkeys: &Mkeys) -> Result<(
     for_each_piece(view, mkeys, user, Rights::LOCAL_READ, 0, view.data_len(), |_, _| Ok(()))
 }
 
-/// Whether the CQ that a WAIT names has produced the entry that it names, in 16-bit arithmetic.
+/// Returns whether the CQ of a WAIT has produced the CQE that it names, in 16-bit arithmetic.
 pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> Result<bool, LocalError> {
     let Some(wait) = view.wait() else { return Ok(true) };
     let cq = cqs.get(wait.cqn.get()).ok_or(LocalError::Operation)?;

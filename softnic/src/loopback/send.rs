@@ -11,7 +11,7 @@ use crate::wqe::{LocalError, Piece, for_each_piece};
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{CqeOpcode, Opcode};
 
-/// What completing a receive touches.
+/// The parts of the adapter that completing a receive needs.
 pub(super) struct Inbox<'c> {
     pub(super) cqs: &'c mut Table<Cq>,
     pub(super) out: &'c mut Output,
@@ -68,7 +68,7 @@ pub(super) fn send(
     Ok(len)
 }
 
-/// Whose fault a failed SEND is.
+/// The side at which a SEND failed.
 enum SendError {
     Own(LocalError),
     Receive(BadReceive),
@@ -80,7 +80,7 @@ impl From<LocalError> for SendError {
     }
 }
 
-/// The receive completion of an RDMA WRITE with immediate.
+/// Completes the receive of an RDMA WRITE with immediate.
 pub(super) fn immediate(
     view: &View<'_>,
     target: &mut Qp,

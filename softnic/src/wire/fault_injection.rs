@@ -1,7 +1,7 @@
-//! Faults of execution at the responder: what hardware may do with the requests of one connection.
+//! Injected execution faults at the responder of a connection over packets. All are legal for hardware.
 //!
-//! Faults are drawn for each request when its turn comes: does the QP stand still first, is what a WRITE brings moved in
-//! pieces. Requests behind one that waits wait too, and so do all responses. (Whether an answer is late is cast when it is queued.)
+//! Faults are drawn for each request when its turn comes: a stall before it, a split of a WRITE's payload. Later
+//! requests and all responses wait too. Late answers are drawn when a response is queued.
 
 use super::responder;
 use crate::core::{Core, Output};
@@ -12,33 +12,33 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Requests of a QP that wait, at most. What comes then is lost, and comes again.
+/// Maximum number of waiting requests of a QP. Further ones are dropped, and the peer sends them again.
 const WAITING: usize = 1 << 10;
 
-/// What faults do to one responder.
+/// State of the faults injected into one responder.
 #[derive(Debug, Default)]
 pub(super) struct ResponderFaults {
-    /// The QP stands still until then.
+    /// End of the QP's stall.
     until: Option<Instant>,
-    /// A packet's payload of which a part has been moved.
+    /// Payload of a packet that is partly moved.
     split: Option<Split>,
-    /// Packets that have come meanwhile.
+    /// Packets received meanwhile.
     waiting: VecDeque<Box<[u8]>>,
 }
 
-/// A WRITE's payload on its way.
+/// The payload of a WRITE packet that is moved in pieces.
 #[derive(Debug)]
 struct Split {
     psn: Psn,
-    /// Where the whole message goes, and how far into it this packet's part is.
+    /// Destination of the whole message, and the offset of this packet in it.
     place: RemoteRange,
     skip: u64,
     payload: Box<[u8]>,
-    /// What is still to be moved; the last one goes next.
+    /// Remaining pieces; the last one is next.
     pieces: Vec<Range<u64>>,
 }
 
-/// Takes a request, `bytes` of the fabric: at once, or when its turn comes.
+/// Handles a request, with packet bytes `bytes`, at once or when its turn comes.
 pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     let Core { qps, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
@@ -56,7 +56,7 @@ pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u
     }
 }
 
-/// Whether a WRITE's payload, which goes `skip` bytes behind the beginning of `place`, is moved in pieces: then [`run`] does it.
+/// Decides whether to split a WRITE payload at offset `skip` of `place`. Returns whether [`run`] will move it.
 pub(super) fn start_split(
     qp: &mut Qp,
     out: &mut Output,
@@ -76,17 +76,17 @@ pub(super) fn start_split(
     true
 }
 
-/// What is to be done at a QP.
+/// The state of a QP after a turn.
 pub(super) enum Turn {
     /// Nothing waits.
     Clear,
-    /// Its requests wait for a time.
+    /// The requests of the QP wait for a timer.
     Waits,
-    /// There is more to move, when others have had their turn.
+    /// More can be moved after other QPs had a turn.
     More,
 }
 
-/// Moves what waits at a QP on.
+/// Continues the waiting requests of a QP.
 pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
     loop {
         let Core { qps, mkeys, dma, out, .. } = core;

@@ -1,28 +1,28 @@
-//! A send entry on its way through packets.
+//! Send WQEs in flight over packets.
 
 use crate::roce::{Op, Psn};
 use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 
-/// The bytes of an entry, kept so that resending does not depend on the ring.
+/// The bytes of a WQE. They are kept so that resending does not depend on the ring.
 #[derive(Debug)]
 enum WqeSegments {
     OneBlock([Segment; 4], u8),
     More(Box<[Segment]>),
 }
 
-/// What travels for an entry.
+/// The kind of traffic of a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Write,
     Send,
     Read,
     Atomic,
-    /// Nothing: it completes when all before it have.
+    /// No packets; the WQE completes after all earlier ones.
     Local,
 }
 
-/// A send entry in flight.
+/// A send WQE in flight.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) index: u16,
@@ -31,9 +31,9 @@ pub(crate) struct Message {
     pub(crate) kind: Kind,
     pub(crate) len: u64,
     pub(crate) first: Psn,
-    /// Packet numbers that it takes: its own packets, or for a READ those of the response.
+    /// Number of PSNs that it uses: its own packets, or the response packets of a READ.
     pub(crate) packets: u32,
-    /// Why it fails as soon as all before it have completed.
+    /// Error with which it completes after all earlier WQEs.
     pub(crate) fault: Option<(Syndrome, u8)>,
     segments_kept: WqeSegments,
 }
@@ -62,7 +62,7 @@ impl Message {
         }
     }
 
-    /// An entry that fails without ever having been one.
+    /// Returns the message of a malformed WQE, which fails with `fault`.
     pub(crate) fn broken(
         index: u16,
         blocks: u8,
@@ -83,7 +83,7 @@ impl Message {
         }
     }
 
-    /// The entry, parsed again.
+    /// Parses the WQE again.
     pub(crate) fn view(&self) -> Result<View<'_>, Malformed> {
         match &self.segments_kept {
             WqeSegments::OneBlock(block, segments) => View::parse(&block[..usize::from(*segments)]),
@@ -91,17 +91,17 @@ impl Message {
         }
     }
 
-    /// One past its last packet number.
+    /// Returns one past its last packet number.
     pub(crate) fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
 
-    /// Whether it waits for bytes to come back.
+    /// Returns whether it waits for response data.
     pub(crate) fn fetches(&self) -> bool {
         matches!(self.kind, Kind::Read | Kind::Atomic)
     }
 
-    /// The opcode of packet number `packet` of a WRITE or SEND.
+    /// Returns the opcode of packet number `packet` of a WRITE or SEND.
     pub(crate) fn packet_op(&self, packet: u32) -> Op {
         let (first, last) = (packet == 0, packet + 1 == self.packets);
         let imm = matches!(self.opcode, Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM);

@@ -1,15 +1,16 @@
-//! Connections over packets: what a QP does whose peer is another adapter.
+//! Connections over packets: QPs with a peer at another adapter.
 //!
 //! | file | does |
 //! |---|---|
-//! | `message` | a send entry in flight |
-//! | `sender` | cuts entries into packets, within the window |
-//! | `requester` | takes acknowledgements and responses, resends, completes |
-//! | `responder` | executes requests of the peer, and queues the responses |
+//! | `message` | keeps a send WQE in flight |
+//! | `sender` | cuts WQEs into packets, within the window |
+//! | `requester` | handles acknowledgements and responses, resends, completes |
+//! | `responder` | executes requests of the peer and queues responses |
 //! | `responses` | sends the queued responses |
-//! | `fault_injection` | faults: requests that wait, WRITEs in pieces |
+//! | `fault_injection` | injects faults: requests that wait, WRITEs in pieces |
 //!
-//! On an unreliable connection nothing is acknowledged: what has been sent is done, and what misses a packet is dropped.
+//! An unreliable connection acknowledges nothing: a sent message is complete, and a message with a missing packet is
+//! dropped.
 
 mod fault_injection;
 pub(crate) mod message;
@@ -50,7 +51,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     more
 }
 
-/// Takes one packet from the fabric.
+/// Handles one packet from the fabric.
 pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     let packet = match roce::parse(bytes) {
         Ok(packet) => packet,

@@ -1,4 +1,4 @@
-//! The requester's memory: what is in flight, what has been acknowledged, when to send again.
+//! The requester's state: messages in flight, acknowledged packets and timers.
 
 use super::message::{Kind, Message};
 use crate::core::{Core, Done, Output, complete, fail};
@@ -11,40 +11,40 @@ use rushmem_mlx5::Syndrome;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Packets in flight that a fresh connection starts with.
+/// Initial maximum of packets in flight.
 const INITIAL_WINDOW: u32 = 32;
-/// Fewest packets in flight, however bad the losses.
+/// Smallest maximum of packets in flight, after losses.
 const MIN_WINDOW: u32 = 2;
 
 /// The requester's half of a connection.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    /// Entries started and not completed, oldest first.
+    /// WQEs started and not completed, oldest first.
     pub(crate) messages: VecDeque<Message>,
-    /// Where sending goes on: a message, and a packet in it.
+    /// Position of sending: a message, and a packet in it.
     pub(crate) next: usize,
     pub(crate) next_packet: u32,
-    /// Blocks started; the send queue's consumer counter trails behind.
+    /// Blocks started. The consumer counter of the send queue is behind it.
     pub(crate) started: u16,
-    /// Everything before is acknowledged.
+    /// First packet number that is not acknowledged.
     pub(crate) acked: Psn,
     /// One past the highest packet number ever sent.
     pub(crate) highest: Psn,
     /// Last packet numbers of READ and atomic requests that are not answered.
     pub(crate) reads: VecDeque<Psn>,
-    /// An entry failed locally; nothing behind it starts.
+    /// Set when a WQE failed locally; no later WQE starts.
     pub(crate) broken: bool,
-    /// Most packets in flight, and the credit towards a larger window.
+    /// Maximum of packets in flight, and the credit towards a larger one.
     pub(crate) window: u32,
     credit: u32,
-    /// When something was last acknowledged, or the first unacknowledged packet was sent.
+    /// Time of the last acknowledgement, or of sending the first unacknowledged packet.
     progress: Option<Instant>,
-    /// When to send again, and how long that wait is.
+    /// Time of the next retransmission, and its timeout.
     resend: Option<Instant>,
     backoff: Duration,
-    /// The peer was not ready to receive; nothing is sent until then.
+    /// End of a pause after the peer was not ready to receive.
     pub(crate) pause: Option<Instant>,
-    /// The packet number whose loss has been noticed already.
+    /// Packet number of a loss that is already handled.
     lost: Option<Psn>,
 }
 
@@ -71,17 +71,17 @@ impl Default for Requester {
 }
 
 impl Requester {
-    /// Begins at this packet number, or goes on there: nothing before is waited for.
+    /// Begins or continues at this packet number. Nothing before it is awaited.
     pub(crate) fn start(&mut self, psn: Psn) {
         (self.acked, self.highest) = (psn, psn);
     }
 
-    /// The number of the packet that would be sent next.
+    /// Returns the number of the next packet to send.
     pub(crate) fn position(&self, fresh: Psn) -> Psn {
         self.messages.get(self.next).map_or(fresh, |message| message.first.plus(self.next_packet))
     }
 
-    /// Moves sending to the packet with this number.
+    /// Moves the send position to the packet with this number.
     pub(crate) fn seek(&mut self, psn: Psn) {
         let holds = |message: &Message| message.end().since(psn) > 0;
         self.next = self.messages.iter().position(holds).unwrap_or(self.messages.len());
@@ -94,7 +94,7 @@ impl Requester {
         }
     }
 
-    /// Notes that a packet left, up to `end`.
+    /// Records that a packet up to `end` was sent.
     pub(crate) fn sent(&mut self, end: Psn, now: Instant, first_wait: Duration) {
         if end.since(self.highest) > 0 {
             self.highest = end;
@@ -106,7 +106,7 @@ impl Requester {
         }
     }
 
-    /// Notes a loss: sends again from the oldest unacknowledged packet, with a smaller window.
+    /// Handles a loss: resends from the oldest unacknowledged packet, with a smaller window.
     fn go_back(&mut self) {
         self.window = (self.window / 2).max(MIN_WINDOW);
         self.credit = 0;
@@ -114,7 +114,7 @@ impl Requester {
         self.seek(psn);
     }
 
-    /// The next time that something has to happen by itself.
+    /// Returns the time of the next timer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.pause {
             Some(pause) => Some(pause),
@@ -122,7 +122,7 @@ impl Requester {
         }
     }
 
-    /// Moves the acknowledged mark, but not past bytes that have yet to come back. Returns whether it stopped there.
+    /// Advances `acked`, but not past missing response data. Returns whether it stopped there.
     fn acknowledge(&mut self, upto: Psn, now: Instant, limit: u32) -> bool {
         let mut upto = upto;
         let missing = self.messages.iter().find(|message| {
@@ -130,7 +130,7 @@ impl Requester {
         });
         let blocked = missing.is_some();
         if let Some(message) = missing {
-            // The mark may lie within a READ already.
+            // `acked` may already lie within a READ.
             upto = if self.acked.since(message.first) > 0 { self.acked } else { message.first };
         }
         self.advance(upto, now, limit);
@@ -156,7 +156,7 @@ impl Requester {
         self.resend = None;
     }
 
-    /// Restarts the timer where something is still unacknowledged.
+    /// Restarts the timer if packets are unacknowledged.
     fn rearm(&mut self, now: Instant, first_wait: Duration) {
         if self.resend.is_none() && self.highest.since(self.acked) > 0 {
             self.backoff = first_wait;
@@ -165,7 +165,7 @@ impl Requester {
     }
 }
 
-/// Sends again, or gives up, when it is time. Returns whether there is something to send.
+/// Retransmits or fails at a timeout. Returns whether there is something to send.
 pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     let Core { qps, now, config, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return false };
@@ -185,18 +185,18 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     qp.req.go_back();
     let longest = qp.attrs.ack_wait().unwrap_or(Duration::from_secs(1)).max(config.retransmit);
     qp.req.backoff = (qp.req.backoff * 2).min(longest);
-    // Never later than the moment of giving up.
+    // Never later than the final timeout.
     let left = qp.attrs.retry_timeout().map_or(qp.req.backoff, |patience| patience.saturating_sub(waited));
     qp.req.resend = Some(*now + qp.req.backoff.min(left));
     true
 }
 
-/// Takes an acknowledgement or a response.
+/// Handles an acknowledgement or a response.
 pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     let Core { qps, mkeys, dma, now, config, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
     let psn = packet.bth.psn;
-    // Answers to what was never asked, or is long done.
+    // The response is stale, or was never requested.
     if psn.since(qp.req.highest) >= 0 || psn.plus(1).since(qp.req.acked) < 0 {
         return;
     }
@@ -262,7 +262,7 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
     }
 }
 
-/// Something in flight got lost; its first notice counts, the timer covers the rest.
+/// Handles the first notice of a loss. The timer covers later ones.
 fn note_loss(req: &mut Requester) {
     if req.lost != Some(req.acked) {
         req.lost = Some(req.acked);
@@ -270,13 +270,13 @@ fn note_loss(req: &mut Requester) {
     }
 }
 
-/// What a response brings.
+/// The data of a response.
 enum ResponseData<'a> {
     Read(&'a [u8]),
     Atomic(u64),
 }
 
-/// Takes bytes that came back, if they are the next that are missing.
+/// Takes response data if it is the next expected data.
 fn take_response_data(
     qp: &mut Qp,
     mkeys: &Mkeys,
@@ -302,7 +302,7 @@ fn take_response_data(
     let skip = u64::from(psn.since(message.first) as u32) << qp.attrs.mtu_shift();
     match scatter(message, mkeys, dma, user, skip, qp.attrs.mtu_shift(), &bytes) {
         Ok(true) => qp.req.advance(psn.plus(1), now, limit),
-        // Not the answer that this request can have.
+        // The response does not fit the request.
         Ok(false) => {
             qp.req.advance(expected, now, limit);
             fail_at(qp, Syndrome::BAD_RESP_ERR, 0);
@@ -315,7 +315,7 @@ fn take_response_data(
     }
 }
 
-/// Brings response bytes to local memory; `false` where they are not what was asked for.
+/// Writes response data to local memory. Returns `false` if it does not fit the request.
 fn scatter(
     message: &Message,
     mkeys: &Mkeys,
@@ -351,7 +351,7 @@ fn scatter(
     Ok(true)
 }
 
-/// Makes the entry with the oldest unacknowledged packet fail, once those before it have completed.
+/// Makes the WQE with the oldest unacknowledged packet fail after all earlier ones complete.
 fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
     let acked = qp.req.acked;
     let unfinished = |message: &&mut Message| message.packets != 0 && message.end().since(acked) > 0;
@@ -359,13 +359,13 @@ fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
         message.fault.get_or_insert((syndrome, vendor));
         qp.req.broken = true;
     } else {
-        // Nothing left to blame: the connection is as bad all the same.
+        // No WQE is in flight, but the connection has failed.
         tracing::debug!(qpn = qp.qpn, ?syndrome, "error without an entry in flight");
         qp.state = State::Error;
     }
 }
 
-/// Completes entries from the front, as far as they are acknowledged.
+/// Completes acknowledged WQEs, oldest first.
 pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
     let Core { qps, cqs, dma, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
@@ -376,7 +376,7 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
             fail(qp, cqs, out, done, syndrome, vendor);
             break;
         }
-        // A message may complete only after it was sent, also one without packets.
+        // A message completes only after it was sent, even one without packets.
         if message.end().since(qp.req.acked) > 0 || qp.req.next == 0 {
             break;
         }
@@ -403,7 +403,7 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
     }
 }
 
-/// Takes the front entry out of flight.
+/// Removes the oldest WQE from the messages in flight.
 fn retire_front(qp: &mut Qp, out: &mut Output) {
     if let Some(message) = qp.req.messages.pop_front() {
         if qp.req.next == 0 {

@@ -13,39 +13,39 @@ use crate::target::{self, AtomicRequest, Origin, Receive, ReceivedMessage, Remot
 use rushmem_mlx5::CqeOpcode;
 use std::collections::VecDeque;
 
-/// Atomic results kept for requests that arrive again: at least as many as a peer may have in flight.
+/// Atomic results kept for duplicate requests: at least as many as a peer may have in flight.
 const REPLAYS: usize = 256;
 
 /// The responder's half of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
-    /// Answers in order.
+    /// Queued responses, in order.
     pub(crate) responses: VecDeque<Response>,
-    /// A message of several packets under way.
+    /// Message of several packets, partly received.
     message: Option<PartialMessage>,
     /// Results of the last atomics.
     replays: VecDeque<(Psn, u64)>,
-    /// A gap was reported; the reports of further packets behind it would only repeat it.
+    /// Set after a gap was reported, so that it is reported once.
     gap: bool,
-    /// What faults do to it.
+    /// Faults injected into it.
     pub(super) faults: ResponderFaults,
-    /// What ended the connection, repeated to whoever asks again.
+    /// NAK that ended the connection, repeated for later requests.
     final_nak: Option<(Psn, AethSyndrome)>,
 }
 
-/// A message that is still arriving.
+/// A partly received message.
 #[derive(Debug)]
 enum PartialMessage {
     Write { reth: Reth, done: u64 },
     Send { receive: Receive, done: u64 },
 }
 
-/// What a request leads to, other than success.
+/// An error of a request.
 enum RequestError {
     LocalError(RemoteError),
-    /// The receive entry has failed, and its completion says so.
+    /// The receive has already completed in error.
     Receive(RemoteError),
-    /// No receive entry is posted.
+    /// No receive is posted.
     NotReady,
 }
 
@@ -55,7 +55,7 @@ impl From<RemoteError> for RequestError {
     }
 }
 
-/// Takes a request.
+/// Handles a request of a reliable connection.
 pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     let Core { qps, cqs, mkeys, dma, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
@@ -100,21 +100,22 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     }
 }
 
-/// Ends the connection with a negative acknowledgement of this request.
+/// Ends the connection with a NAK of this request.
 pub(super) fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteError) {
     let syndrome = AethSyndrome::Nak(refusal.nak());
     tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
     qp.resp.final_nak = Some((psn, syndrome));
     qp.resp.message = None;
-    // It may have been acknowledged, if what it brings was still on its way.
+    // A split WRITE is acknowledged before all its bytes are moved.
     qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
     qp.resp.responses.iter_mut().for_each(Response::clear_delay);
     qp.push_response(Response::Ack { psn, syndrome });
     out.fail_qp(qp, refusal.syndrome().0);
 }
 
-/// Takes a packet of an unreliable connection. Nothing is answered: a message that misses a packet, or that cannot be
-/// executed, is dropped, and the next one begins afresh.
+/// Handles a packet of an unreliable connection.
+///
+/// Nothing is answered. A message with a missing packet or an error is dropped, and the next one starts anew.
 pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     let Core { qps, cqs, mkeys, dma, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state.receives()) else { return };
@@ -128,7 +129,7 @@ pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     }
     qp.recv_psn = psn.plus(1);
     if !begins && qp.resp.message.is_none() {
-        // The rest of a message that has been given up.
+        // This packet belongs to a dropped message.
         return;
     }
     match execute(qp, cqs, mkeys, dma, out, packet) {
@@ -141,13 +142,13 @@ pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     out.stats.lost += 1;
 }
 
-/// Answers a request that was executed before.
+/// Answers a duplicate request, which was executed before.
 fn answer_duplicate(qp: &mut Qp, packet: &Packet<'_>) {
     let psn = packet.bth.psn;
     match (packet.bth.op, packet.ext) {
         (Op::ReadRequest, Ext::Reth(reth)) if u64::from(reth.len) <= max_message_len(qp) => {
-            // The requester cuts a READ anew where it goes on, so a repetition may reach beyond what has been seen: then
-            // the requests behind got lost, and their numbers are used up here.
+            // The requester splits a repeated READ at a new place, so it may reach beyond the packets seen so far.
+            // Then the later requests were lost, and their numbers are used here.
             let end = psn.plus(qp.attrs.packets(u64::from(reth.len)));
             if end.since(qp.recv_psn) > 0 {
                 qp.recv_psn = end;
@@ -221,13 +222,15 @@ fn execute(
     Ok(())
 }
 
-/// Bytes of the longest message; longer ones would also leave too few packet numbers to tell old from new.
+/// Returns the length of the longest message. Longer ones would leave too few packet numbers to detect duplicates.
 fn max_message_len(qp: &Qp) -> u64 {
     1 << qp.attrs.log_msg_max
 }
 
-/// Whether there is room for one more answer. A peer that keeps its promise (`log_rra_max`) needs that many, and again
-/// as many for each time that it asks twice; what does not fit is treated as lost.
+/// Returns whether one more response may be queued.
+///
+/// A peer that respects `log_rra_max` needs that many, and as many again for each repetition. Excess requests count as
+/// lost.
 fn has_response_room(qp: &Qp) -> bool {
     qp.resp.responses.len() < 8 << qp.attrs.log_rra_max
 }
@@ -239,7 +242,7 @@ fn is_fetch(op: Op) -> bool {
     )
 }
 
-/// Whether the packet fits the message under way: its kind, and its length.
+/// Checks that the packet continues the current message, in kind and length.
 fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), RemoteError> {
     let op = packet.bth.op;
     let continues_write = matches!(op, Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm);
@@ -280,14 +283,14 @@ fn write(
     };
     let (len, part) = (u64::from(reth.len), packet.payload.len() as u64);
     let end = done + part;
-    // The last packet ends the message exactly, the others do not.
+    // Only the last packet ends the message, and exactly.
     if (last && end != len) || (!last && end >= len) || len > max_message_len(qp) {
         return Err(RemoteError::Invalid.into());
     }
-    // The whole message is checked, so that nothing is written where its end is out of range.
+    // The whole message is checked, so nothing is written if its end is out of range.
     let place = RemoteRange { addr: reth.addr, rkey: reth.rkey, len };
     if let Some(span) = target::writable(qp, mkeys, place)?
-        // An immediate value tells of its data.
+        // An immediate value announces its data, so it is not split.
         && !(out.injects_faults && imm.is_none() && fault_injection::start_split(qp, out, packet, place, done))
     {
         dma.write(&span.part(done, part), packet.payload).map_err(RemoteError::Failed)?;
@@ -357,7 +360,7 @@ fn send(
     Ok(())
 }
 
-/// The atomic that a packet asks for.
+/// Returns the atomic operation of a packet.
 fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
     let all = u64::MAX;
     let (addr, rkey, width, extended, op) = match (op, ext) {
@@ -386,7 +389,7 @@ fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
 }
 
 impl Qp {
-    /// Forgets a message under way, whose receive entry the next one gets. Returns whether there was one.
+    /// Drops a partly received message, and gives its receive to the next one. Returns whether there was one.
     fn drop_partial_message(&mut self) -> bool {
         let message = self.resp.message.take();
         if let (Some(PartialMessage::Send { receive, .. }), Some(rq)) = (&message, &mut self.rq) {
@@ -395,7 +398,7 @@ impl Qp {
         message.is_some()
     }
 
-    /// Queues an answer; acknowledgements that say the same of more are merged.
+    /// Queues a response. Consecutive acknowledgements are merged.
     fn push_response(&mut self, answer: Response) {
         let responses = &mut self.resp.responses;
         match (responses.back_mut(), answer) {

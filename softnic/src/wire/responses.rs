@@ -1,4 +1,4 @@
-//! Sending what the responder answers, in order and in portions.
+//! Sends the responder's queued responses, in order and in portions.
 
 use crate::core::{Core, Output};
 use crate::qp::Qp;
@@ -10,10 +10,10 @@ use std::time::Instant;
 /// Packets sent in one visit.
 const BURST: usize = 64;
 
-/// An answer that waits its turn.
+/// A queued response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
-    /// Packets of a READ response, `sent` of them gone. It reads when it goes.
+    /// READ response packets, `sent` of them already sent. Each reads memory when it is sent.
     Read {
         psn: Psn,
         reth: Reth,
@@ -38,14 +38,14 @@ impl Response {
         }
     }
 
-    /// It is not late any longer.
+    /// Clears the injected delay.
     pub(super) fn clear_delay(&mut self) {
         if let Response::Read { due, .. } | Response::Atomic { due, .. } = self {
             *due = None;
         }
     }
 
-    /// When it is to go, if not at once.
+    /// Returns the time at which to send it, if not at once.
     fn due(&self) -> Option<Instant> {
         match *self {
             Response::Read { due, .. } | Response::Atomic { due, .. } => due,
@@ -68,7 +68,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             out.wakeups.push((due, qpn));
             return false;
         }
-        // Data first, then the word that it is there.
+        // Data must be in memory before its acknowledgement.
         if let Err(error) = dma.flush() {
             refuse(qp, out, answer.psn(), RemoteError::Failed(error));
             continue;
@@ -133,7 +133,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     !qp.resp.responses.is_empty()
 }
 
-/// Ends the connection with a negative acknowledgement: the memory behind an accepted request is gone.
+/// Ends the connection with a NAK: the memory of an accepted request is gone.
 fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteError) {
     qp.resp.responses.clear();
     qp.resp.responses.push_back(Response::Ack { psn, syndrome: AethSyndrome::Nak(refusal.nak()) });

@@ -1,4 +1,4 @@
-//! Cutting send entries into packets.
+//! Cuts send WQEs into packets.
 
 use super::message::{Kind, Message};
 use crate::core::{Core, MAX_SEGMENTS, Output};
@@ -22,17 +22,17 @@ use std::time::Duration;
 
 /// Packets sent in one visit.
 const BURST: usize = 64;
-/// Response packets that one READ request asks for at most: long READs become several requests, so that the window
-/// bounds what comes back.
+/// Maximum number of response packets of one READ request. Long READs become several requests, so the window limits
+/// the response traffic.
 const READ_CHUNK: u32 = 32;
-/// Packets after which an acknowledgement is asked for within a long message.
+/// Interval of acknowledgement requests within a long message, in packets.
 const ACK_EVERY: u32 = 16;
-/// How often an entry that waits for a CQ looks at it.
+/// Poll interval of a WQE that waits for a CQ.
 const POLL_CQ: Duration = Duration::from_micros(50);
-/// Entries in flight at most.
+/// Maximum number of WQEs in flight.
 const MESSAGES: usize = 1024;
 
-/// Sends packets of a QP as far as window and socket allow. Returns whether it could go on at once.
+/// Sends packets of a QP as far as window and socket allow. Returns whether it can continue at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     for _ in 0..BURST {
         match step(core, qpn) {
@@ -102,7 +102,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let last_of_window = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY);
     let sent = emit(message, req.next_packet, count, last_of_window, &to, Parts { mkeys, dma, fabric }, user);
     if let Err(refused) = sent {
-        // The key was good when the entry started; now it is gone.
+        // The key was valid when the WQE started and has been destroyed since.
         let fault = refused.syndrome();
         if let Some(message) = req.messages.get_mut(req.next) {
             message.fault = Some(fault);
@@ -125,13 +125,13 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     match qp.service {
         Service::Rc => req.sent(end, *now, config.retransmit),
-        // Nobody will say that it has arrived.
+        // No acknowledgement will come.
         Service::Uc | Service::Ud => req.start(end),
     }
     Step::Sent
 }
 
-/// How many packets the next READ request asks for; 0 to wait until more fit into the window.
+/// Returns the number of packets of the next READ request; 0 to wait for more room in the window.
 fn read_chunk(req: &Requester, message: &Message, room: u32) -> u32 {
     let rest = message.packets - req.next_packet;
     let worthwhile = READ_CHUNK.min(rest).min(req.window / 2).max(1);
@@ -141,11 +141,11 @@ fn read_chunk(req: &Requester, message: &Message, room: u32) -> u32 {
 enum Start {
     Started,
     Nothing,
-    /// Waits for something that no doorbell or packet announces.
+    /// Waits for a condition that no doorbell or packet announces.
     Poll,
 }
 
-/// Takes the next entry from the send queue into flight.
+/// Starts the next WQE of the send queue.
 fn start(
     qp: &mut Qp,
     cqs: &Table<Cq>,
@@ -201,7 +201,7 @@ fn start(
     let mut message = Message::new(&view, kind, psn, packets);
     let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp));
     let checked = checked.and_then(|()| match view.opcode() {
-        // The completion of a DUMP says that earlier writes are in place.
+        // The completion of a DUMP means that earlier writes are visible.
         Opcode::DUMP => dma.flush().map_err(|_| (Syndrome::LOCAL_PROT_ERR, 0)),
         _ => Ok(()),
     });
@@ -215,7 +215,7 @@ fn start(
     Start::Started
 }
 
-/// Everything that the requester can check by itself.
+/// Makes all checks of the requester.
 fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Result<(), (Syndrome, u8)> {
     let len = view.data_len();
     if qp.service != Service::Rc && matches!(kind, Kind::Read | Kind::Atomic) {
@@ -243,12 +243,12 @@ fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Res
     checked.map_err(LocalError::syndrome)
 }
 
-/// Checks the keys of all data, and moves nothing.
+/// Checks the keys of all data without moving it.
 fn check_keys(view: &View<'_>, user: User, mkeys: &Mkeys, need: Rights, len: u64) -> Result<(), LocalError> {
     for_each_piece(view, mkeys, user, need, 0, len, |_, _| Ok(()))
 }
 
-/// Where packets go.
+/// The destination of packets.
 struct Destination {
     service: Service,
     peer: SocketAddrV4,
@@ -263,7 +263,7 @@ struct Parts<'c> {
     fabric: &'c mut Fabric,
 }
 
-/// Builds one packet: packet number `packet` of a message, or a READ request for `count` packets from there.
+/// Builds packet number `packet` of a message, or a READ request for `count` packets from there.
 fn emit(
     message: &Message,
     packet: u32,
@@ -330,7 +330,7 @@ fn emit(
     Ok(())
 }
 
-/// The packet of an atomic: InfiniBand's own where it has one.
+/// Returns the packet of an atomic: InfiniBand's own if there is one.
 fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
     match atomic {
         Atomic::FetchAdd { add } => (Op::FetchAdd, Ext::Atomic { addr, rkey, swap_add: add, compare: 0 }),
@@ -350,7 +350,7 @@ fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
     }
 }
 
-/// Keeps the requester's numbers together when a connection begins.
+/// Sets all packet numbers of the requester when a connection begins.
 pub(crate) fn begin(qp: &mut Qp, psn: Psn) {
     qp.send_psn = psn;
     qp.req.start(psn);
