@@ -7,7 +7,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable, must_cast};
 use core::mem::{offset_of, size_of};
 
-/// An address vector: 48 bytes, of which an InfiniBand destination within the subnet needs but the first 16.
+/// An address vector of 48 bytes. An InfiniBand destination within the subnet needs only the first 16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct AvSeg {
@@ -45,19 +45,19 @@ impl AvSeg {
     /// Segments of the whole vector.
     pub const SEGMENTS: usize = 3;
 
-    /// Number of the receiving QP.
+    /// Returns the number of the receiving QP.
     #[inline(always)]
     pub const fn qpn(&self) -> u32 {
         self.dqpn.get() & 0xff_ffff
     }
 
-    /// Whether the vector has 48 bytes.
+    /// Returns whether the vector has 48 bytes.
     #[inline(always)]
     pub const fn is_extended(&self) -> bool {
         self.dqpn.get() & Self::EXTENDED != 0
     }
 
-    /// The bytes as three segments, of which only the first counts unless the vector is extended.
+    /// Returns the bytes as three segments. Only the first counts unless the vector is extended.
     #[inline(always)]
     pub const fn to_segments(self) -> [Segment; Self::SEGMENTS] {
         must_cast(self)

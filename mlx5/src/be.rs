@@ -12,25 +12,25 @@ macro_rules! big_endian {
         pub struct $name($int);
 
         impl $name {
-            /// The word that stores `host`.
+            /// Returns the word that stores `host`.
             #[inline(always)]
             pub const fn new(host: $int) -> Self {
                 Self(host.to_be())
             }
 
-            /// The word whose bytes, read as a native integer, are `raw`.
+            /// Creates the word from its bytes, read as a native integer.
             #[inline(always)]
             pub const fn from_raw(raw: $int) -> Self {
                 Self(raw)
             }
 
-            /// The number stored.
+            /// Returns the number stored.
             #[inline(always)]
             pub const fn get(self) -> $int {
                 <$int>::from_be(self.0)
             }
 
-            /// The bytes as a native integer: what a plain store must write.
+            /// Returns the bytes as a native integer, for a plain store.
             #[inline(always)]
             pub const fn raw(self) -> $int {
                 self.0

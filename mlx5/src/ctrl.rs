@@ -4,7 +4,7 @@ use crate::{be::Be32, seg::Segment};
 use bytemuck::{Pod, Zeroable, must_cast};
 use core::fmt;
 
-/// What a send work-queue entry asks for: bits 7:0 of its first word.
+/// The operation of a send work-queue entry: bits 7:0 of its first word.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Opcode(pub u8);
@@ -61,7 +61,7 @@ impl Opcode {
     /// Memory-to-memory operation; opmod 1 is DMA.
     pub const MMO: Self = Self(0x2f);
 
-    /// The opcode's name, or nothing if it is unknown.
+    /// Returns the opcode's name, or `None` if it is unknown.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::NOP => "NOP",
@@ -136,31 +136,31 @@ impl Flags {
     /// The bits that must be zero.
     pub const RESERVED: u8 = 0x11;
 
-    /// Both sets of bits. Two different fence modes, or two different completion requests, do not combine.
+    /// Returns both sets of bits. Two different fence modes, or two different completion requests, do not combine.
     #[inline(always)]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// FM, 0 to 7; 5 to 7 are undefined.
+    /// Returns FM, 0 to 7; 5 to 7 are undefined.
     #[inline(always)]
     pub const fn fence_mode(self) -> u8 {
         self.0 >> 5
     }
 
-    /// CE, 0 to 3.
+    /// Returns CE, 0 to 3.
     #[inline(always)]
     pub const fn ce(self) -> u8 {
         self.0 >> 2 & 3
     }
 
-    /// Whether success yields a CQE (CE 2 or 3).
+    /// Returns whether success yields a CQE (CE 2 or 3).
     #[inline(always)]
     pub const fn is_signaled(self) -> bool {
         self.ce() >= 2
     }
 
-    /// Whether the solicited-event bit is set.
+    /// Returns whether the solicited-event bit is set.
     #[inline(always)]
     pub const fn is_solicited(self) -> bool {
         self.0 & Self::SOLICITED.0 != 0
@@ -214,9 +214,9 @@ pub struct CtrlSeg {
 }
 
 impl CtrlSeg {
-    /// Builds the segment. `index` is the free-running 16-bit WQEBB counter of the entry's first block, `qpn` has 24
-    /// bits, `ds` counts all 16-byte segments with this one (at most 63), `imm` is a host-order integer; wider
-    /// values lose their upper bits.
+    /// Builds the segment. `index` is the free-running 16-bit WQEBB counter of the entry's first block. `qpn` has 24 bits.
+    /// `ds` counts all 16-byte segments, this one included, and is at most 63. `imm` is a host-order integer. Wider values
+    /// lose their upper bits.
     #[inline(always)]
     pub const fn new(
         opmod: u8,
@@ -237,67 +237,67 @@ impl CtrlSeg {
         }
     }
 
-    /// Variant of the opcode; for the masked atomics, the operand size.
+    /// Returns the variant of the opcode; for the masked atomics, the operand size.
     #[inline(always)]
     pub const fn opmod(self) -> u8 {
         (self.op.get() >> 24) as u8
     }
 
-    /// Index of the entry's first WQEBB, modulo 2^16.
+    /// Returns the index of the entry's first WQEBB, modulo 2^16.
     #[inline(always)]
     pub const fn index(self) -> u16 {
         (self.op.get() >> 8) as u16
     }
 
-    /// The operation.
+    /// Returns the operation.
     #[inline(always)]
     pub const fn opcode(self) -> Opcode {
         Opcode(self.op.get() as u8)
     }
 
-    /// Number of the QP whose send queue holds the entry.
+    /// Returns the number of the QP that owns the send queue.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         self.qpn_ds.get() >> 8
     }
 
-    /// Size of the entry in 16-byte segments, this one included.
+    /// Returns the size of the entry in 16-byte segments, this one included.
     #[inline(always)]
     pub const fn ds(self) -> u8 {
         (self.qpn_ds.get() & 0x3f) as u8
     }
 
-    /// Bits 7:6 of the second word, which must be zero.
+    /// Returns bits 7:6 of the second word, which must be zero.
     #[inline(always)]
     pub const fn reserved(self) -> u8 {
         (self.qpn_ds.get() & 0xc0) as u8
     }
 
-    /// XOR signature of the entry; zero unless the QP was made with `wq_signature`.
+    /// Returns the XOR signature of the entry; zero unless the QP was made with `wq_signature`.
     #[inline(always)]
     pub const fn signature(self) -> u8 {
         self.signature
     }
 
-    /// DC stream channel; zero for RC.
+    /// Returns the DC stream channel; zero for RC.
     #[inline(always)]
     pub const fn dci_stream(self) -> u16 {
         u16::from_be_bytes(self.dci_stream)
     }
 
-    /// Fence, completion and solicited bits.
+    /// Returns the fence, completion and solicited bits.
     #[inline(always)]
     pub const fn flags(self) -> Flags {
         Flags(self.fm_ce_se)
     }
 
-    /// Immediate data, or the rkey to invalidate; other opcodes ignore it.
+    /// Returns the immediate data, or the rkey to invalidate; other opcodes ignore it.
     #[inline(always)]
     pub const fn imm(self) -> u32 {
         self.imm.get()
     }
 
-    /// The segment's bytes.
+    /// Returns the segment's bytes.
     #[inline(always)]
     pub const fn to_segment(self) -> Segment {
         must_cast(self)

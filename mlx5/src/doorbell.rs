@@ -34,21 +34,22 @@ pub mod uar {
     pub const BF_REGS: usize = 4;
     /// Distance of the doorbell registers on an uncached page, where BlueFlame does not work.
     pub const NC_REG_STRIDE: usize = 0x100;
-    /// What an entry written by BlueFlame is padded to.
+    /// Bytes to which an entry written by BlueFlame is padded.
     pub const BF_CHUNK: usize = 64;
 
-    /// Where register `k` (modulo [`BF_REGS`]) of a write-combining page lies, for the capability `log_bf_reg_size`.
+    /// Returns the offset of register `k` (modulo [`BF_REGS`]) of a write-combining page, for the capability
+    /// `log_bf_reg_size`.
     pub const fn bf_reg(k: usize, log_bf_reg_size: u8) -> usize {
         DB + ((k % BF_REGS) << (log_bf_reg_size & 0xf))
     }
 
-    /// Bytes of each of a BlueFlame register's two halves, which take turns: the most that an entry may have.
+    /// Returns the bytes of each half of a BlueFlame register. The halves alternate, and an entry must fit into one.
     pub const fn bf_half_bytes(log_bf_reg_size: u8) -> usize {
         (1 << (log_bf_reg_size & 0xf)) / 2
     }
 }
 
-/// A send/receive doorbell record: 8 bytes whose address the QP context holds.
+/// A send/receive doorbell record: 8 bytes. The QP context holds its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Record {
@@ -65,13 +66,13 @@ impl Record {
     pub const SND_OFFSET: usize = 4;
 }
 
-/// A record's word for a producer counter, as a plain store must write it.
+/// Returns a record's word for a producer counter, as a plain store must write it.
 #[inline(always)]
 pub const fn record_word(counter: u16) -> u32 {
     Be32::new(counter as u32).raw()
 }
 
-/// The producer counter in a record's word, as a plain load gives it.
+/// Returns the producer counter in a record's word, as a plain load gives it.
 #[inline(always)]
 pub const fn record_counter(raw: u32) -> u16 {
     Be32::from_raw(raw).get() as u16
@@ -87,7 +88,7 @@ pub const fn record_counter(raw: u32) -> u16 {
 pub struct Doorbell(u64);
 
 impl Doorbell {
-    /// The value that names the last entry posted.
+    /// Returns the value that names the last entry posted.
     #[inline(always)]
     pub const fn last_wqe(ctrl: CtrlSeg) -> Self {
         let bytes: [u8; 16] = must_cast(ctrl);
@@ -95,7 +96,7 @@ impl Doorbell {
         Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// The value that names the next free WQEBB.
+    /// Returns the value that names the next free WQEBB.
     #[inline(always)]
     pub const fn producer(qpn: u32, index: u16) -> Self {
         let low = ((index as u32) << 8).swap_bytes();
@@ -103,43 +104,43 @@ impl Doorbell {
         Self((high as u64) << 32 | low as u64)
     }
 
-    /// The value that a store wrote.
+    /// Returns the value that a store wrote.
     #[inline(always)]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// The value to store.
+    /// Returns the value to store.
     #[inline(always)]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The QP that rings.
+    /// Returns the QP that rings.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         self.qpn_ds() >> 8
     }
 
-    /// Index of the next free WQEBB, whichever way the value was filled. Bits 31:24 of the first word do not matter.
+    /// Returns the index of the next free WQEBB, for both ways of filling the value. Ignores bits 31:24 of the first word.
     #[inline(always)]
     pub const fn producer_index(self) -> u16 {
         self.index().wrapping_add(blocks_for(self.ds()) as u16)
     }
 
-    /// The index field: of the last entry, or of the next free WQEBB.
+    /// Returns the index field: of the last entry, or of the next free WQEBB.
     #[inline(always)]
     pub const fn index(self) -> u16 {
         ((self.0 as u32).swap_bytes() >> 8) as u16
     }
 
-    /// The opcode field: of the last entry, or zero.
+    /// Returns the opcode field: of the last entry, or zero.
     #[inline(always)]
     pub const fn opcode(self) -> Opcode {
         Opcode((self.0 as u32).swap_bytes() as u8)
     }
 
-    /// The ds field: of the last entry, or zero.
+    /// Returns the ds field: of the last entry, or zero.
     #[inline(always)]
     pub const fn ds(self) -> u8 {
         (self.qpn_ds() & 0x3f) as u8
@@ -151,7 +152,7 @@ impl Doorbell {
     }
 }
 
-/// A CQ's doorbell record: 8 bytes whose address the CQ context holds.
+/// The doorbell record of a CQ: 8 bytes. The CQ context holds its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct CqRecord {
@@ -168,7 +169,7 @@ impl CqRecord {
     pub const ARM_OFFSET: usize = 4;
 }
 
-/// The consumer-counter word for `consumer`, of which 24 bits travel, as a plain store must write it.
+/// Returns the consumer-counter word for the low 24 bits of `consumer`, as a plain store must write it.
 #[inline(always)]
 pub const fn set_ci_word(consumer: u32) -> u32 {
     Be32::new(consumer & 0xff_ffff).raw()
@@ -182,24 +183,24 @@ pub struct ArmWord(pub Be32);
 impl ArmWord {
     const SOLICITED_ONLY: u32 = 1 << 24;
 
-    /// `sequence` counts the CQ's events (2 bits travel), `consumer` its entries (24 bits).
+    /// Creates a request. `sequence` counts the CQ's events (the low 2 bits are used), `consumer` its entries (24 bits).
     #[inline(always)]
     pub const fn new(sequence: u8, solicited_only: bool, consumer: u32) -> Self {
         let cmd = if solicited_only { Self::SOLICITED_ONLY } else { 0 };
         Self(Be32::new(((sequence & 3) as u32) << 28 | cmd | consumer & 0xff_ffff))
     }
 
-    /// The event count, modulo 4.
+    /// Returns the event count, modulo 4.
     pub const fn sequence(self) -> u8 {
         (self.0.get() >> 28 & 3) as u8
     }
 
-    /// Whether only a solicited or error CQE counts.
+    /// Returns whether only a solicited or error CQE counts.
     pub const fn solicited_only(self) -> bool {
         self.0.get() & Self::SOLICITED_ONLY != 0
     }
 
-    /// The consumer counter, modulo 2^24.
+    /// Returns the consumer counter, modulo 2^24.
     pub const fn consumer(self) -> u32 {
         self.0.get() & 0xff_ffff
     }
@@ -211,18 +212,18 @@ impl ArmWord {
 pub struct CqArm(pub Be64);
 
 impl CqArm {
-    /// The same request as in the record, for CQ `cqn` (24 bits).
+    /// Returns the same request as in the record, for CQ `cqn` (24 bits).
     #[inline(always)]
     pub const fn new(arm: ArmWord, cqn: u32) -> Self {
         Self(Be64::new((arm.0.get() as u64) << 32 | (cqn & 0xff_ffff) as u64))
     }
 
-    /// The request.
+    /// Returns the request.
     pub const fn arm(self) -> ArmWord {
         ArmWord(Be32::new((self.0.get() >> 32) as u32))
     }
 
-    /// The CQ.
+    /// Returns the CQ.
     pub const fn cqn(self) -> u32 {
         self.0.get() as u32 & 0xff_ffff
     }

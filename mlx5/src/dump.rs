@@ -17,7 +17,7 @@ use crate::{
 };
 use core::fmt::{self, Display, Formatter};
 
-/// Bytes as hexadecimal digits.
+/// Returns the bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
@@ -38,7 +38,7 @@ impl Display for View<'_> {
     }
 }
 
-/// What an entry says, without its place in a queue.
+/// Prints the content of the entry, without its queue and index.
 impl Display for Wqe {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.opcode())?;

@@ -23,19 +23,19 @@ impl Segment {
     /// Sixteen zero bytes.
     pub const ZERO: Self = Self([0; 4]);
 
-    /// The segment with these bytes.
+    /// Returns the segment with these bytes.
     #[inline(always)]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         must_cast(bytes)
     }
 
-    /// The bytes, in memory order.
+    /// Returns the bytes, in memory order.
     #[inline(always)]
     pub const fn to_bytes(self) -> [u8; 16] {
         must_cast(self)
     }
 
-    /// The bytes of consecutive segments.
+    /// Returns the bytes of consecutive segments.
     pub fn bytes_of(segments: &[Self]) -> &[u8] {
         must_cast_slice(segments)
     }
@@ -50,19 +50,19 @@ impl Wqebb {
     /// Sixty-four zero bytes.
     pub const ZERO: Self = Self([Segment::ZERO; SEGMENTS_PER_WQEBB]);
 
-    /// The block with these bytes.
+    /// Returns the block with these bytes.
     #[inline(always)]
     pub const fn from_bytes(bytes: [u8; WQEBB_BYTES]) -> Self {
         must_cast(bytes)
     }
 
-    /// The bytes, in memory order.
+    /// Returns the bytes, in memory order.
     #[inline(always)]
     pub const fn to_bytes(self) -> [u8; WQEBB_BYTES] {
         must_cast(self)
     }
 
-    /// The segments of consecutive blocks.
+    /// Returns the segments of consecutive blocks.
     pub fn segments_of(blocks: &[Self]) -> &[Segment] {
         must_cast_slice(blocks)
     }
@@ -77,7 +77,7 @@ pub const fn blocks_for(ds: u8) -> u8 {
 macro_rules! one_segment {
     ($($name:ident),*) => {$(
         impl $name {
-            /// The bytes as a segment.
+            /// Returns the bytes as a segment.
             #[inline(always)]
             pub const fn to_segment(self) -> Segment {
                 must_cast(self)
@@ -95,7 +95,7 @@ macro_rules! one_segment {
 one_segment!(RaddrSeg, DataSeg, AtomicSeg, MaskedFetchAdd32Seg, MaskedFetchAdd64Seg, MaskedCompareSwap32Seg);
 one_segment!(WaitSeg, SrqNextSeg);
 
-/// Where an entry acts at the peer.
+/// The remote address of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct RaddrSeg {
@@ -149,31 +149,31 @@ impl InlineHdr {
     /// The bits of the length.
     pub const LEN_MASK: u32 = 0x3ff;
 
-    /// The header of `len` payload bytes (10 bits).
+    /// Returns the header of `len` payload bytes (10 bits).
     #[inline(always)]
     pub const fn new(len: u32) -> Self {
         Self(Be32::new(Self::INLINE | len & Self::LEN_MASK))
     }
 
-    /// Whether the word starts inline data at all.
+    /// Returns whether the word starts inline data at all.
     #[inline(always)]
     pub const fn is_inline(self) -> bool {
         self.0.get() & Self::INLINE != 0
     }
 
-    /// Payload bytes.
+    /// Returns the payload bytes.
     #[inline(always)]
     pub const fn len(self) -> u32 {
         self.0.get() & Self::LEN_MASK
     }
 
-    /// Whether there is no payload.
+    /// Returns whether there is no payload.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Bits that must be zero.
+    /// Returns the bits that must be zero.
     #[inline(always)]
     pub const fn reserved(self) -> u32 {
         self.0.get() & !(Self::INLINE | Self::LEN_MASK)
@@ -247,7 +247,7 @@ pub struct MaskedCompareSwap64Seg {
 }
 
 impl MaskedCompareSwap64Seg {
-    /// The bytes as two segments.
+    /// Returns the bytes as two segments.
     #[inline(always)]
     pub const fn to_segments(self) -> [Segment; 2] {
         must_cast(self)
@@ -260,7 +260,7 @@ impl MaskedCompareSwap64Seg {
     }
 }
 
-/// What a WAIT entry waits for.
+/// The condition of a WAIT entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct WaitSeg {

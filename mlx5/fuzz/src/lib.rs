@@ -1,4 +1,4 @@
-//! What each fuzz target does with its bytes. The crate's own tests run the same functions on stable Rust.
+//! The fuzz targets. The crate's own tests run the same functions on stable Rust.
 //!
 //! Run one with `cargo +nightly fuzz run wqe` (or `cqe`, `doorbell`, `prm`) in `mlx5/`.
 
@@ -25,7 +25,7 @@ fn print(value: impl Display) {
     write!(Nowhere, "{value}").expect("`Nowhere` takes everything");
 }
 
-/// A send entry and a receive entry from any bytes.
+/// Reads any bytes as a send entry and as a receive entry.
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
@@ -37,7 +37,7 @@ pub fn wqe(bytes: &[u8]) {
     }
 }
 
-/// What holds for every entry.
+/// Checks the properties of every valid entry.
 fn entry(view: View<'_>, segments: &[Segment]) {
     print(view);
     let mut again = [Segment::ZERO; 63];
@@ -74,7 +74,7 @@ fn entry(view: View<'_>, segments: &[Segment]) {
     }
 }
 
-/// A completion entry from any bytes.
+/// Reads any bytes as a completion entry.
 pub fn cqe(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let cqe = Cqe::from_bytes(*bytes);
@@ -91,7 +91,7 @@ pub fn cqe(bytes: &[u8]) {
     }
 }
 
-/// A doorbell value and a record from any bytes.
+/// Reads any bytes as a doorbell value and as a doorbell record.
 pub fn doorbell(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let rung = Doorbell::from_raw(u64::from_le_bytes(*bytes));
@@ -136,7 +136,7 @@ const fn command<C: Command + PartialEq + fmt::Debug>() -> (CmdOpcode, Target) {
     (C::OPCODE, mailboxes::<C>)
 }
 
-/// The bytes as a command's input mailbox, then (with the status of success) as its output mailbox.
+/// Reads the bytes as a command's input mailbox and, with a status of success, as its output mailbox.
 fn mailboxes<C: Command + PartialEq + fmt::Debug>(bytes: &[u8]) {
     print(format_args!("{:?}", C::decode_exact(bytes)));
     if let Ok(command) = C::decode(bytes) {
@@ -154,7 +154,7 @@ fn mailboxes<C: Command + PartialEq + fmt::Debug>(bytes: &[u8]) {
     }
 }
 
-/// A PRM command from any bytes.
+/// Reads any bytes as a PRM command.
 pub fn prm(bytes: &[u8]) {
     let Ok(header) = prm::Header::decode(bytes) else { return };
     print(header.opcode);
@@ -168,10 +168,10 @@ pub fn prm(bytes: &[u8]) {
     });
 }
 
-/// What libFuzzer calls with its bytes.
+/// A function that libFuzzer calls with its bytes.
 pub type Target = fn(&[u8]);
 
-/// Every target with its name and valid inputs to mutate.
+/// Returns every target with its name and valid inputs to mutate.
 pub fn targets() -> [(&'static str, Target, Vec<Vec<u8>>); 4] {
     [
         ("wqe", wqe, wqe_seeds()),
@@ -181,7 +181,7 @@ pub fn targets() -> [(&'static str, Target, Vec<Vec<u8>>); 4] {
     ]
 }
 
-/// A mailbox of zeros, as long as the opcode's own ones.
+/// Returns a mailbox of zeros, as long as the opcode's own ones.
 fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     let len = if opcode == CmdOpcode::QUERY_HCA_CAP { caps::QueryHcaCapOut::LEN } else { 512 };
     let mut bytes = vec![0; len];
@@ -189,7 +189,7 @@ fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     bytes
 }
 
-/// A datagram with a whole address vector.
+/// Returns a datagram with a whole address vector.
 fn datagram() -> Vec<u8> {
     let av = AvSeg { dqpn: (AvSeg::EXTENDED | 5).into(), ..AvSeg::default() };
     let mut entry = vec![CtrlSeg::new(0, Opcode::SEND, 1, 2, 5, Flags::SIGNALED, 0).to_segment()];

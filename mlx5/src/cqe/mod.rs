@@ -1,8 +1,7 @@
 //! Completion-queue entries: 64 bytes that the NIC writes and a consumer polls.
 //!
 //! The NIC side builds whole entries ([`Cqe::requester`], [`Cqe::responder`], [`Cqe::error`]). A consumer polls the last
-//! eight bytes with one load ([`CqeWord`]), and reads the rest behind an acquire barrier once the entry is its own
-//! ([`OpOwn::is_ready`]).
+//! eight bytes with one load ([`CqeWord`]). When [`OpOwn::is_ready`] holds, it reads the rest after an acquire barrier.
 
 mod op_own;
 mod syndrome;
@@ -59,31 +58,31 @@ impl CqeWord {
     /// Where in the entry the word lies.
     pub const OFFSET: usize = 0x38;
 
-    /// Opcode of the work-queue entry that completed.
+    /// Returns the opcode of the work-queue entry that completed.
     #[inline(always)]
     pub const fn opcode(self) -> Opcode {
         Opcode(self.0 as u8)
     }
 
-    /// Number of its QP.
+    /// Returns the number of its QP.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         (self.0 as u32).swap_bytes() & 0xff_ffff
     }
 
-    /// Index of its first WQEBB.
+    /// Returns the index of its first WQEBB.
     #[inline(always)]
     pub const fn wqe_counter(self) -> u16 {
         ((self.0 >> 32) as u16).swap_bytes()
     }
 
-    /// Kind and owner.
+    /// Returns the kind and owner.
     #[inline(always)]
     pub const fn op_own(self) -> OpOwn {
         OpOwn((self.0 >> 56) as u8)
     }
 
-    /// The word as the entry's tail.
+    /// Returns the word as the entry's tail.
     pub const fn tail(self) -> CqeTail {
         must_cast(self.0.to_le_bytes())
     }
@@ -143,7 +142,7 @@ pub struct Cqe {
     pub tail: CqeTail,
 }
 
-/// What a requester entry says.
+/// The content of a requester entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// Opcode of the work-queue entry that completed.
@@ -160,7 +159,7 @@ pub struct Completion {
     pub timestamp: u64,
 }
 
-/// What a responder entry says.
+/// The content of a responder entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reception {
     /// One of the `RESP_*` kinds.
@@ -187,7 +186,7 @@ pub struct Reception {
     pub solicited: bool,
 }
 
-/// What an error entry says.
+/// The content of an error entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`].
@@ -200,21 +199,21 @@ pub struct Failure {
     pub wqe_counter: u16,
     /// The QP's user index, or the shared receive queue's number, 24 bits.
     pub srqn_uidx: u32,
-    /// What went wrong.
+    /// The error.
     pub syndrome: Syndrome,
-    /// What went wrong in the vendor's words.
+    /// The vendor's syndrome.
     pub vendor_syndrome: u8,
 }
 
 impl Cqe {
-    /// An empty slot: all zero but for `op_own`, which is [`OpOwn::EMPTY`] or [`OpOwn::EMPTY_OWNED_BY_NIC`].
+    /// Returns an empty slot: all zero but for `op_own`, which is [`OpOwn::EMPTY`] or [`OpOwn::EMPTY_OWNED_BY_NIC`].
     pub const fn empty(op_own: OpOwn) -> Self {
         let mut bytes = [0; CQE_BYTES];
         bytes[CQE_BYTES - 1] = op_own.0;
         must_cast(bytes)
     }
 
-    /// The entry for a send work-queue entry that succeeded.
+    /// Returns the entry for a send work-queue entry that succeeded.
     pub fn requester(done: &Completion, owner: bool) -> Self {
         Self {
             srqn_uidx: Be32::new(done.user_index & 0xff_ffff),
@@ -230,7 +229,7 @@ impl Cqe {
         }
     }
 
-    /// The entry for a message received.
+    /// Returns the entry for a message received.
     pub fn responder(got: &Reception, owner: bool) -> Self {
         Self {
             slid: Be16::new(got.slid),
@@ -249,7 +248,7 @@ impl Cqe {
         }
     }
 
-    /// The entry for a work-queue entry that failed.
+    /// Returns the entry for a work-queue entry that failed.
     pub fn error(failure: &Failure, owner: bool) -> Self {
         let cqe = ErrCqe {
             srqn_uidx: Be32::new(failure.srqn_uidx & 0xff_ffff),
@@ -266,62 +265,62 @@ impl Cqe {
         must_cast(cqe)
     }
 
-    /// Opcode of the work-queue entry; meaningful for requester and error entries.
+    /// Returns the opcode of the work-queue entry; meaningful for requester and error entries.
     pub const fn opcode(&self) -> Opcode {
         Opcode((self.tail.sop_drop_qpn.get() >> 24) as u8)
     }
 
-    /// Number of the QP.
+    /// Returns the number of the QP.
     pub const fn qpn(&self) -> u32 {
         self.tail.sop_drop_qpn.get() & 0xff_ffff
     }
 
-    /// Index of the work-queue entry.
+    /// Returns the index of the work-queue entry.
     pub const fn wqe_counter(&self) -> u16 {
         self.tail.wqe_counter.get()
     }
 
-    /// The QP's user index, or the shared receive queue's number.
+    /// Returns the QP's user index, or the shared receive queue's number.
     pub const fn user_index(&self) -> u32 {
         self.srqn_uidx.get() & 0xff_ffff
     }
 
-    /// Bytes received or read.
+    /// Returns the bytes received or read.
     pub const fn byte_cnt(&self) -> u32 {
         self.byte_cnt.get()
     }
 
-    /// The NIC's clock at completion.
+    /// Returns the NIC's clock at completion.
     pub const fn timestamp(&self) -> u64 {
         self.timestamp.get()
     }
 
-    /// Immediate data, or the rkey invalidated.
+    /// Returns the immediate data, or the rkey invalidated.
     pub const fn imm(&self) -> u32 {
         self.imm_inval_pkey.get()
     }
 
-    /// Kind and owner.
+    /// Returns the kind and owner.
     pub const fn op_own(&self) -> OpOwn {
         self.tail.op_own
     }
 
-    /// The polled word.
+    /// Returns the polled word.
     pub fn word(&self) -> CqeWord {
         self.tail.into()
     }
 
-    /// The entry's error view, if it is an error entry.
+    /// Returns the entry's error view, if it is an error entry.
     pub fn as_error(&self) -> Option<&ErrCqe> {
         self.op_own().opcode().is_error().then(|| must_cast_ref(self))
     }
 
-    /// The entry with these bytes.
+    /// Returns the entry with these bytes.
     pub const fn from_bytes(bytes: [u8; CQE_BYTES]) -> Self {
         must_cast(bytes)
     }
 
-    /// The bytes, in memory order.
+    /// Returns the bytes, in memory order.
     pub const fn to_bytes(self) -> [u8; CQE_BYTES] {
         must_cast(self)
     }
@@ -343,14 +342,14 @@ pub struct ErrCqe {
     pub hw_synd_type: u8,
     /// The vendor's code; for support tickets.
     pub vendor_err_synd: u8,
-    /// What went wrong.
+    /// The error.
     pub syndrome: Syndrome,
     /// Opcode, QPN, index, kind, owner.
     pub tail: CqeTail,
 }
 
 impl ErrCqe {
-    /// The entry's content.
+    /// Returns the entry's content.
     pub const fn failure(&self) -> Failure {
         Failure {
             kind: self.tail.op_own.opcode(),

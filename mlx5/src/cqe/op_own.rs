@@ -1,4 +1,4 @@
-//! The last byte of an entry: what kind it is, and whose.
+//! The last byte of an entry: its kind and its owner.
 
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
@@ -32,13 +32,13 @@ impl CqeOpcode {
     /// Never written by the NIC: software's mark for an empty slot.
     pub const INVALID: Self = Self(15);
 
-    /// Whether the entry is an [`ErrCqe`](super::ErrCqe).
+    /// Returns whether the entry is an [`ErrCqe`](super::ErrCqe).
     #[inline(always)]
     pub const fn is_error(self) -> bool {
         self.0 == Self::REQ_ERR.0 || self.0 == Self::RESP_ERR.0
     }
 
-    /// The kind's name, or nothing if it is unknown.
+    /// Returns the kind's name, or `None` if it is unknown.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::REQ => "REQ",
@@ -78,9 +78,9 @@ impl fmt::Display for CqeOpcode {
 pub struct OpOwn(pub u8);
 
 impl OpOwn {
-    /// An empty slot of a ring whose consumer looks at the kind: INVALID, owner 0.
+    /// An empty slot for a consumer that checks the kind: INVALID, owner 0.
     pub const EMPTY: Self = Self(0xf0);
-    /// An empty slot of a ring whose consumer looks at the owner bit only: INVALID, owner 1.
+    /// An empty slot for a consumer that checks only the owner bit: INVALID, owner 1.
     pub const EMPTY_OWNED_BY_NIC: Self = Self(0xf1);
 
     /// Builds the byte, format 0.
@@ -89,31 +89,31 @@ impl OpOwn {
         Self(opcode.0 << 4 | (solicited as u8) << 1 | owner as u8)
     }
 
-    /// The kind of the entry.
+    /// Returns the kind of the entry.
     #[inline(always)]
     pub const fn opcode(self) -> CqeOpcode {
         CqeOpcode(self.0 >> 4)
     }
 
-    /// 0 plain, 1 up to 32 bytes of data within the entry, 2 up to 64 in front of it, 3 compressed.
+    /// Returns the format: 0 plain, 1 up to 32 bytes of data within the entry, 2 up to 64 in front of it, 3 compressed.
     #[inline(always)]
     pub const fn format(self) -> u8 {
         self.0 >> 2 & 3
     }
 
-    /// Whether the sender asked for an event.
+    /// Returns whether the sender asked for an event.
     #[inline(always)]
     pub const fn is_solicited(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// The phase bit: parity of the NIC's lap around the ring.
+    /// Returns the phase bit: parity of the NIC's lap around the ring.
     #[inline(always)]
     pub const fn owner(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Whether the slot holds the entry number `consumer` of a ring of `entries` (a power of two) slots.
+    /// Returns whether the slot holds the entry number `consumer` of a ring of `entries` (a power of two) slots.
     #[inline(always)]
     pub const fn is_ready(self, consumer: u32, entries: u32) -> bool {
         self.opcode().0 != CqeOpcode::INVALID.0 && self.owner() == owner_bit(consumer, entries)
@@ -126,7 +126,7 @@ impl fmt::Debug for OpOwn {
     }
 }
 
-/// The owner bit that the NIC writes into entry number `index` of a ring of `entries` (a power of two) slots.
+/// Returns the owner bit that the NIC writes into entry number `index` of a ring of `entries` (a power of two) slots.
 #[inline(always)]
 pub const fn owner_bit(index: u32, entries: u32) -> bool {
     index & entries != 0

@@ -36,7 +36,7 @@ impl Syndrome {
     /// The target aborted the operation.
     pub const REMOTE_ABORTED_ERR: Self = Self(0x22);
 
-    /// The syndrome's name, or nothing if it is unknown.
+    /// Returns the syndrome's name, or `None` if it is unknown.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::LOCAL_LENGTH_ERR => "LOCAL_LENGTH_ERR",
@@ -56,7 +56,7 @@ impl Syndrome {
         })
     }
 
-    /// Cause and remedy in one sentence, for whoever reads the error.
+    /// Returns the cause and the remedy in one sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::LOCAL_LENGTH_ERR => {

@@ -1,4 +1,4 @@
-//! What all commands share: opcodes, the header, statuses.
+//! Common parts of all commands: opcodes, the header, statuses.
 
 use super::{
     DecodeError, Value,
@@ -8,7 +8,7 @@ use super::{
 use core::fmt;
 
 numbers! {
-    /// Which command a mailbox holds.
+    /// The opcode of a command.
     pub struct CmdOpcode(u16) {
         /// Asks for a page of capabilities.
         QUERY_HCA_CAP = 0x100;
@@ -84,7 +84,7 @@ numbers! {
 }
 
 numbers! {
-    /// How a command ended.
+    /// The status of a finished command.
     pub struct CmdStatus(u8) {
         /// Done.
         OK = 0x00;
@@ -122,7 +122,7 @@ numbers! {
 }
 
 impl CmdStatus {
-    /// Cause and remedy in one sentence, for whoever reads the error.
+    /// Returns the cause and the remedy in one sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::OK => "the command succeeded",
@@ -177,7 +177,7 @@ impl Header {
 /// A refusal, as the first bytes of every output mailbox tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CmdError {
-    /// What kind of refusal.
+    /// The kind of refusal.
     pub status: CmdStatus,
     /// Which check failed, in the firmware's own numbers.
     pub syndrome: u32,
@@ -195,7 +195,7 @@ impl CmdError {
         }
     }
 
-    /// Whether an output mailbox tells success.
+    /// Returns whether an output mailbox reports success.
     pub fn check(out: &[u8]) -> Result<(), DecodeError> {
         let head: &[u8; 8] = mailbox(out)?;
         match Value::read_at(head, 0x00, 8) {

@@ -3,7 +3,7 @@
 use super::layout::{command, layout, numbers, response};
 
 numbers! {
-    /// Whether a completion queue works.
+    /// The status of a completion queue.
     pub struct CqStatus(u8) {
         /// It works.
         OK = 0x0;
@@ -33,7 +33,7 @@ layout! {
         scqe_break_moderation_en: bool = 0x00d, 1;
         /// Overrun ignore: the NIC never looks at the consumer counter.
         oi: bool = 0x00e, 1;
-        /// What starts the moderation period.
+        /// The event that starts the moderation period.
         cq_period_mode: u8 = 0x00f, 2;
         /// Entries may be compressed.
         cqe_comp_en: bool = 0x011, 1;
@@ -73,7 +73,7 @@ layout! {
 }
 
 command! { CREATE_CQ -> CreateCqOut;
-    /// CREATE_CQ: makes a completion queue in a umem, or in the pages whose addresses follow the mailbox.
+    /// CREATE_CQ: makes a completion queue in a umem, or in pages. The addresses of the pages follow the mailbox.
     pub struct CreateCq[272] {
         /// The queue.
         context: CqContext = 0x80, 512;

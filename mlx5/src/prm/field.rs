@@ -33,7 +33,7 @@ pub struct Field<const LEN: usize> {
 }
 
 impl<const LEN: usize> Field<LEN> {
-    /// A field of 1 to 32 bits within one 32-bit word.
+    /// Returns a field of 1 to 32 bits within one 32-bit word.
     ///
     /// # Panics
     ///
@@ -52,7 +52,7 @@ impl<const LEN: usize> Field<LEN> {
         u32::MAX >> (32 - self.width)
     }
 
-    /// The field's value.
+    /// Returns the field's value.
     pub fn get(self, bytes: &[u8; LEN]) -> u32 {
         let word = bytes.as_chunks().0.get(self.offset / 32).map_or(0, |word| u32::from_be_bytes(*word));
         word >> self.shift() & self.mask()
@@ -67,21 +67,21 @@ impl<const LEN: usize> Field<LEN> {
     }
 }
 
-/// Something that a structure holds at a bit offset: a number, a byte string, a structure.
+/// A value that a structure holds at a bit offset: a number, a byte string or a structure.
 ///
 /// The tables of this module check at compile time that offset and width suit the type and the structure.
 pub trait Value: Copy {
-    /// What widths and offsets the value takes.
+    /// The widths and offsets that the value allows.
     const BITS: Bits;
 
-    /// The value at bit `offset`, `width` bits wide.
+    /// Returns the value at bit `offset`, `width` bits wide.
     fn read_at<const LEN: usize>(bytes: &[u8; LEN], offset: usize, width: u32) -> Self;
 
     /// Puts the value there; bits beyond `width` are dropped, bits around stay.
     fn write_at<const LEN: usize>(self, bytes: &mut [u8; LEN], offset: usize, width: u32);
 }
 
-/// Where a [`Value`] may stand.
+/// The positions that a [`Value`] allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bits {
     /// A number of at most so many bits within one 32-bit word.

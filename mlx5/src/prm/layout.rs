@@ -91,7 +91,7 @@ macro_rules! command {
         }
 
         impl $name {
-            /// The mailbox, all bytes.
+            /// Returns the mailbox, all bytes.
             pub fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 self.write(&mut bytes);
@@ -131,7 +131,7 @@ macro_rules! response {
         }
 
         impl $name {
-            /// The mailbox of a command that succeeded.
+            /// Returns the mailbox of a command that succeeded.
             pub fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 self.write(&mut bytes);
@@ -175,7 +175,7 @@ macro_rules! numbers {
             /// Every value with a name.
             pub const ALL: &'static [Self] = &[$(Self::$value),*];
 
-            /// The value's name, or nothing if it is unknown.
+            /// Returns the value's name, or `None` if it is unknown.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$value => Some(stringify!($value)),)*

@@ -3,7 +3,7 @@
 use super::layout::{command, layout, numbers, response};
 
 numbers! {
-    /// How a key translates addresses.
+    /// The way in which a key translates addresses.
     pub struct AccessMode(u8) {
         /// Physical addresses.
         PA = 0;
@@ -82,18 +82,18 @@ impl MkeyContext {
     /// [`MkeyContext::qpn`] of a key that every QP of the protection domain may use.
     pub const ANY_QP: u32 = 0xff_ffff;
 
-    /// How the key translates addresses.
+    /// Returns the way in which the key translates addresses.
     pub const fn access_mode(&self) -> AccessMode {
         AccessMode(self.access_mode_4_2 << 2 | self.access_mode_1_0)
     }
 
-    /// The context with this access mode (5 bits).
+    /// Returns the context with this access mode (5 bits).
     pub const fn with_access_mode(self, mode: AccessMode) -> Self {
         Self { access_mode_4_2: mode.0 >> 2 & 7, access_mode_1_0: mode.0 & 3, ..self }
     }
 }
 
-/// The 32-bit key: `index` (24 bits) from the NIC, `low` byte ([`MkeyContext::mkey_7_0`]) from software.
+/// Returns the 32-bit key: `index` (24 bits) from the NIC, `low` byte ([`MkeyContext::mkey_7_0`]) from software.
 pub const fn key(index: u32, low: u8) -> u32 {
     index << 8 | low as u32
 }

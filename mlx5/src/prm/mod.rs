@@ -65,17 +65,17 @@ pub trait Command: Copy {
     const OPCODE: CmdOpcode;
     /// `[u8; N]`.
     type Mailbox: AsRef<[u8]> + AsMut<[u8]>;
-    /// What the NIC answers.
+    /// The NIC's answer.
     type Output: Response;
 
-    /// The mailbox, all bytes.
+    /// Returns the mailbox, all bytes.
     fn encode(&self) -> Self::Mailbox;
 
     /// Reads a mailbox. Bytes behind it and bits outside the table are ignored.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// As [`Command::decode`], but a bit outside the table is an error: whoever set it wants something that is not
-    /// modelled.
+    /// Reads a mailbox like [`Command::decode`], but a bit outside the table is an error, because it asks for something
+    /// that this crate does not model.
     fn decode_exact(bytes: &[u8]) -> Result<Self, DecodeError> {
         let command = Self::decode(bytes)?;
         let again = command.encode();
@@ -93,7 +93,7 @@ pub trait Response: Copy {
     /// All zero, for a NIC to fill.
     const EMPTY: Self::Mailbox;
 
-    /// The mailbox of a command that succeeded.
+    /// Returns the mailbox of a command that succeeded.
     fn encode(&self) -> Self::Mailbox;
 
     /// Reads a mailbox; a status other than OK is an error.
@@ -159,7 +159,7 @@ fn output_mailbox<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], DecodeError>
     mailbox(bytes)
 }
 
-/// The 8-byte entries of the list behind a mailbox's fixed part of `fixed` bytes: page addresses, or translations.
+/// Returns the 8-byte entries of the list behind a mailbox's fixed part of `fixed` bytes: page addresses, or translations.
 pub fn list_entries(mailbox: &[u8], fixed: usize) -> impl Iterator<Item = u64> + '_ {
     let list = mailbox.get(fixed..).unwrap_or_default();
     list.as_chunks().0.iter().map(|entry| u64::from_be_bytes(*entry))

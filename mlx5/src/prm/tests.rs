@@ -260,7 +260,7 @@ fn access_modes_survive_the_split() {
 }
 
 #[test]
-fn a_page_of_capabilities_is_what_it_was() {
+fn a_page_of_capabilities_round_trips() {
     let caps = HcaCap {
         port_type: PortType::ETHERNET,
         log_bf_reg_size: 9,
@@ -292,7 +292,7 @@ fn writing_a_structure_leaves_other_bits_alone() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_defect() {
     let mailbox = CreateCq::default().encode();
     assert_eq!(CreateCq::decode(&mailbox[..271]), Err(DecodeError::Length { need: 272, have: 271 }));
     assert_eq!(CreateCq::decode(&mailbox[..3]), Err(DecodeError::Length { need: 8, have: 3 }));

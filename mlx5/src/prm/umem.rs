@@ -3,7 +3,7 @@
 use super::layout::{command, layout, response};
 
 layout! {
-    /// How a umem is laid out; its translations follow.
+    /// The layout of a umem. Its translations follow.
     pub struct Umem[32] {
         /// log2 of the page size, less 12.
         log_page_size: u8 = 0x9b, 5;
@@ -59,14 +59,14 @@ impl Mtt {
     const READ: u64 = 1;
     const WRITE: u64 = 2;
 
-    /// The entry's bytes.
+    /// Returns the entry's bytes.
     pub const fn encode(self) -> [u8; 8] {
         let read = if self.read { Self::READ } else { 0 };
         let write = if self.write { Self::WRITE } else { 0 };
         (self.address & !0xfff | read | write).to_be_bytes()
     }
 
-    /// The entry that [`list_entries`](super::list_entries) gave.
+    /// Returns the entry that [`list_entries`](super::list_entries) gave.
     pub const fn decode(entry: u64) -> Self {
         Self { address: entry & !0xfff, read: entry & Self::READ != 0, write: entry & Self::WRITE != 0 }
     }

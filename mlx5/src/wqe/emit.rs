@@ -42,10 +42,10 @@ impl Out<'_> {
 }
 
 impl View<'_> {
-    /// Writes the entry from what it says, field by field, and returns its `ds`; nothing where `out` is too short. The
-    /// result is the entry's own bytes, but for those that a NIC ignores, which become zero: the immediate of an opcode
-    /// without one, the compare operand of a fetch and add, reserved words, and what follows inline data in its last
-    /// segment.
+    /// Writes the entry field by field, and returns its `ds`, or `None` if `out` is too short.
+    ///
+    /// The result equals the entry's own bytes, except that bytes ignored by a NIC become zero. These are the immediate of an
+    /// opcode without one, the compare operand of a fetch and add, reserved words, and the padding after inline data.
     pub fn emit(&self, out: &mut [Segment]) -> Option<u8> {
         let mut out = Out { segments: out, used: 1 };
         if let Some(av) = self.av() {

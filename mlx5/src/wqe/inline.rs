@@ -37,26 +37,26 @@ impl Inline {
         Some(Self { words, len: bytes.len() as u8 })
     }
 
-    /// One byte.
+    /// Creates a payload of one byte.
     #[inline(always)]
     pub const fn from_u8(value: u8) -> Self {
         Self::from_u32_bytes(u32::from_ne_bytes([value, 0, 0, 0]), 1)
     }
 
-    /// Two bytes.
+    /// Creates a payload of two bytes.
     #[inline(always)]
     pub const fn from_u16(value: u16) -> Self {
         let [a, b] = value.to_ne_bytes();
         Self::from_u32_bytes(u32::from_ne_bytes([a, b, 0, 0]), 2)
     }
 
-    /// Four bytes.
+    /// Creates a payload of four bytes.
     #[inline(always)]
     pub const fn from_u32(value: u32) -> Self {
         Self::from_u32_bytes(value, 4)
     }
 
-    /// Eight bytes.
+    /// Creates a payload of eight bytes.
     #[inline(always)]
     pub const fn from_u64(value: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = value.to_ne_bytes();
@@ -70,25 +70,25 @@ impl Inline {
         Self { words: [word, 0, 0, 0, 0, 0, 0], len }
     }
 
-    /// Payload bytes.
+    /// Returns the payload bytes.
     #[inline(always)]
     pub const fn len(&self) -> u8 {
         self.len
     }
 
-    /// Whether there is no payload.
+    /// Returns whether there is no payload.
     #[inline(always)]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The payload.
+    /// Returns the payload.
     pub fn bytes(&self) -> &[u8] {
         let all: &[u8; Self::MAX] = bytemuck::must_cast_ref(&self.words);
         all.get(..self.len as usize).unwrap_or(all)
     }
 
-    /// Header and payload as the two segments they fill at most.
+    /// Returns header and payload as two segments.
     #[inline(always)]
     pub(crate) const fn to_segments(self) -> [Segment; 2] {
         let [a, b, c, d, e, f, g] = self.words;

@@ -1,9 +1,9 @@
-//! What can be wrong with an entry.
+//! Defects of an entry.
 
 use crate::ctrl::Opcode;
 use core::fmt;
 
-/// Why bytes are no entry.
+/// The reason why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {

@@ -1,5 +1,5 @@
-//! Send work-queue entries: [`Wqe`] is what an entry says, [`Wqe::emit`] turns it into bytes, [`View`] reads the bytes
-//! of any entry, its own or another driver's, and [`View::emit`] writes them again.
+//! Send work-queue entries. [`Wqe`] is the content of an entry, and [`Wqe::emit`] turns it into bytes. [`View`] reads the
+//! bytes of any entry, also of other drivers, and [`View::emit`] writes them again.
 //!
 //! ```
 //! use rushmem_mlx5::{Flags, View, Wqe};
@@ -35,7 +35,7 @@ pub const OPMOD_MASKED_4: u8 = 0x08;
 /// The opmod of a masked atomic on 8-byte operands.
 pub const OPMOD_MASKED_8: u8 = 0x09;
 
-/// What one send work-queue entry on a reliable connection says.
+/// The content of a send work-queue entry on a reliable connection.
 ///
 /// Lengths are bytes, at most 2^31 - 1 on the wire and at most the QP's `log_msg_max` in use. A length of 0 emits
 /// no data segment, so `laddr` and `lkey` do not travel. Fetching atomics write the old value to `laddr`.
@@ -96,7 +96,7 @@ pub enum Wqe {
     Wait { index: u32, cqn: u32 },
 }
 
-/// An entry's bytes: one or two blocks, of which the first `ds` segments count.
+/// The bytes of an entry: one or two blocks. The first `ds` segments count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emitted {
     /// The blocks; the second is all zero for every entry but [`Wqe::MaskedCompareSwap64`].
@@ -112,7 +112,7 @@ impl Emitted {
         blocks_for(self.ds)
     }
 
-    /// The segments in use.
+    /// Returns the segments in use.
     #[inline(always)]
     pub fn segments(&self) -> &[Segment] {
         let all = two_blocks(&self.blocks);
@@ -152,14 +152,14 @@ impl Body {
     }
 }
 
-/// `full` segments, or one less if there are no bytes to point to.
+/// Returns `full` segments, or one less if there are no bytes to point to.
 #[inline(always)]
 const fn ds_with_data(full: u8, len: u32) -> u8 {
     if len == 0 { full - 1 } else { full }
 }
 
 impl Wqe {
-    /// The entry's bytes at queue position `index` (the free-running 16-bit WQEBB counter) of QP `qpn`.
+    /// Returns the entry's bytes at queue position `index` (the free-running 16-bit WQEBB counter) of QP `qpn`.
     ///
     /// With a known variant this folds to plain stores: no call, no loop, no panic.
     #[inline(always)]
@@ -176,7 +176,7 @@ impl Wqe {
         }
     }
 
-    /// The opcode that the entry carries.
+    /// Returns the opcode that the entry carries.
     #[inline(always)]
     pub const fn opcode(&self) -> Opcode {
         self.body().opcode

@@ -3,8 +3,8 @@
 use crate::seg::{DataSeg, Segment};
 use core::slice;
 
-/// The scatter list of one receive entry, `segments` being the whole stride (without the link segment of a shared
-/// receive queue). The list ends at a segment of length 0 with the lkey [`DataSeg::LIST_END_LKEY`], or with the stride.
+/// Returns the scatter list of one receive entry. `segments` is the whole stride, without the link segment of a shared
+/// receive queue. The list ends at a segment of length 0 with the lkey [`DataSeg::LIST_END_LKEY`], or with the stride.
 pub fn scatter(segments: &[Segment]) -> Scatter<'_> {
     Scatter { rest: segments.iter() }
 }

@@ -152,7 +152,7 @@ fn goldens() -> [Golden; 14] {
     ]
 }
 
-/// The golden bytes as segments.
+/// Returns the golden bytes as segments.
 fn segments(text: &str) -> Vec<Segment> {
     let digits: std::string::String = text.split_whitespace().collect();
     digits
@@ -300,7 +300,7 @@ fn old_bytes_in_ignored_places_do_not_hide_an_entry() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_defect() {
     let with = |opmod, opcode, ds, flags| {
         let ctrl = CtrlSeg::new(opmod, opcode, 0, QPN, ds, flags, 0).to_segment();
         View::parse(&[ctrl, Segment::ZERO, Segment::ZERO, Segment::ZERO, Segment::ZERO]).map(|_| ())

@@ -1,4 +1,4 @@
-//! Reading an entry that anyone may have written.
+//! Reader of send entries from any driver.
 
 use super::{Inline, Malformed, OPMOD_MASKED_4, OPMOD_MASKED_8, Wqe};
 use crate::{
@@ -12,9 +12,12 @@ use crate::{
 
 /// One well-formed send work-queue entry.
 ///
-/// What an entry is depends on the service of its QP: [`View::parse`] reads those of connections, reliable or not,
-/// [`View::parse_datagram`] those of datagram QPs, which begin with an address vector. Both are strict in what decides an entry's meaning (opcode, opmod, sizes, order of segments) and lenient
-/// in what a NIC ignores (the immediate of an opcode without one, reserved words): other drivers leave old bytes there.
+/// The format depends on the service of the QP. [`View::parse`] reads entries of connections, reliable or not.
+/// [`View::parse_datagram`] reads entries of datagram QPs, which begin with an address vector.
+///
+/// Both are strict in everything that decides the meaning of an entry: opcode, opmod, sizes and order of segments. They
+/// ignore bytes that a NIC ignores (the immediate of an opcode without one, reserved words), because other drivers leave
+/// old bytes there.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     ctrl: CtrlSeg,
@@ -48,7 +51,7 @@ pub enum Atomic {
 }
 
 impl Atomic {
-    /// Bytes of the operand, 4 or 8.
+    /// Returns the bytes of the operand, 4 or 8.
     pub const fn size(&self) -> u8 {
         match self {
             Self::MaskedFetchAdd32 { .. } | Self::MaskedCompareSwap32 { .. } => 4,
@@ -57,7 +60,7 @@ impl Atomic {
     }
 }
 
-/// What follows the control, remote address and operand segments.
+/// A data segment, after the control, remote address and operand segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
     /// Local memory.
@@ -66,7 +69,7 @@ pub enum Data<'a> {
     Inline(&'a [u8]),
 }
 
-/// Which segments an opcode has, between control and data.
+/// The segments of an opcode, between control and data.
 struct Shape {
     remote: bool,
     operands: u8,
@@ -136,22 +139,22 @@ impl<'a> View<'a> {
         Ok(Self { ctrl, segments, av, remote, atomic, wait, data })
     }
 
-    /// The control segment.
+    /// Returns the control segment.
     pub const fn ctrl(&self) -> CtrlSeg {
         self.ctrl
     }
 
-    /// The operation.
+    /// Returns the operation.
     pub const fn opcode(&self) -> Opcode {
         self.ctrl.opcode()
     }
 
-    /// Fence, completion and solicited bits.
+    /// Returns the fence, completion and solicited bits.
     pub const fn flags(&self) -> Flags {
         self.ctrl.flags()
     }
 
-    /// The immediate (or the rkey to invalidate), for the opcodes that have one.
+    /// Returns the immediate (or the rkey to invalidate), for the opcodes that have one.
     pub const fn imm(&self) -> Option<u32> {
         match self.opcode() {
             Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM | Opcode::SEND_INVAL => Some(self.ctrl.imm()),
@@ -159,17 +162,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// WQEBBs that the entry occupies.
+    /// Returns the number of WQEBBs that the entry occupies.
     pub const fn n_blocks(&self) -> u8 {
         blocks_for(self.ctrl.ds())
     }
 
-    /// The entry's `ds` segments.
+    /// Returns the entry's `ds` segments.
     pub const fn segments(&self) -> &'a [Segment] {
         self.segments
     }
 
-    /// Where the entry goes, for datagrams.
+    /// Returns the address vector, for datagrams.
     pub fn av(&self) -> Option<AvSeg> {
         let [_, rest @ ..] = self.segments else { return None };
         match (self.av, rest) {
@@ -179,27 +182,27 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Where the entry acts at the peer, for READ, WRITE and atomics.
+    /// Returns the remote address, for READ, WRITE and atomics.
     pub const fn remote(&self) -> Option<RaddrSeg> {
         self.remote
     }
 
-    /// The operands, for atomics.
+    /// Returns the operands, for atomics.
     pub const fn atomic(&self) -> Option<Atomic> {
         self.atomic
     }
 
-    /// What to wait for, for WAIT.
+    /// Returns the condition, for WAIT.
     pub const fn wait(&self) -> Option<WaitSeg> {
         self.wait
     }
 
-    /// The data segments, in order: gathered by WRITE and SEND, scattered to by READ and atomics.
+    /// Returns the data segments, in order: gathered by WRITE and SEND, scattered to by READ and atomics.
     pub fn data(&self) -> DataIter<'a> {
         DataIter { rest: self.data }
     }
 
-    /// Bytes in all data segments.
+    /// Returns the bytes in all data segments.
     pub fn data_len(&self) -> u64 {
         self.data()
             .map(|data| match data {
@@ -209,9 +212,10 @@ impl<'a> View<'a> {
             .sum()
     }
 
-    /// The entry as a [`Wqe`], if that says everything: emitting it with this entry's index, QPN and flags gives these
-    /// very bytes. Nothing for datagrams and several data segments, for inline data beyond [`Inline::MAX`], and where ignored or
-    /// reserved bytes are set.
+    /// Returns the entry as a [`Wqe`], if emitting that with this entry's index, QPN and flags gives the same bytes.
+    ///
+    /// Returns `None` for datagrams, several data segments and inline data beyond [`Inline::MAX`]. Also returns `None` if
+    /// ignored or reserved bytes are set.
     pub fn to_wqe(&self) -> Option<Wqe> {
         let wqe = self.shape_of_wqe()?;
         let again = wqe.emit(self.ctrl.index(), self.ctrl.qpn(), self.flags());

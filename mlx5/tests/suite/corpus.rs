@@ -10,7 +10,7 @@ const CORPUS: &str = include_str!("../data/libmlx5-entries.txt");
 fn every_entry_of_libmlx5_is_read_and_written_again() {
     let entries: Vec<String> = CORPUS.lines().filter_map(check).collect();
     assert!(entries.len() >= 400, "{} entries", entries.len());
-    // What libmlx5 can be made to write by those programs is there.
+    // The corpus has every kind of entry that libmlx5 writes for those programs.
     let kinds: BTreeSet<(&str, &str)> = entries
         .iter()
         .map(|entry| {

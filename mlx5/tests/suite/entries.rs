@@ -1,16 +1,16 @@
-//! Send entries as the software ConnectX writes them down: a line each, and what must hold for every one.
+//! Send entries in the format that the software ConnectX records, one on each line, and the checks of each entry.
 //!
-//! Lines that begin with `#` are comments. Of the others, the first word is the service of the QP (`rc`, `uc`, `ud`), the
-//! second the entry's index in the queue (four hexadecimal digits), the third its segments' bytes in memory order.
+//! Lines that begin with `#` are comments. In the others, the first word is the service of the QP (`rc`, `uc`, `ud`). The
+//! second is the entry's index in the queue (four hexadecimal digits). The third is the segments' bytes in memory order.
 
 use rushmem_mlx5::{Opcode, Segment, View, seg::InlineHdr, wqe::Data};
 
-/// Reads the entry in a line, writes it again from what it says, and compares; gives what it is on one line. `None` for a
-/// comment.
+/// Reads the entry in a line, writes it again field by field, and compares the bytes. Returns a description, or `None` for
+/// a comment.
 ///
 /// # Panics
 ///
-/// Where the bytes cannot be read, or are not written again.
+/// Panics if the bytes cannot be read, or if the written bytes differ.
 pub(crate) fn check(line: &str) -> Option<String> {
     if line.starts_with('#') || line.is_empty() {
         return None;
@@ -42,8 +42,8 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     digits.as_bytes().chunks(2).map(pair).collect()
 }
 
-/// The bytes, with zeroes where a NIC looks at nothing and drivers leave what was there: the immediate of an opcode without
-/// one, the compare operand of a fetch and add, and what follows inline data in its last segment.
+/// Returns the bytes, with zeroes where a NIC ignores them and drivers leave old bytes. These are the immediate of an opcode
+/// without one, the compare operand of a fetch and add, and the padding after inline data.
 fn without_leftovers(view: &View<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
     if view.imm().is_none() {
         bytes[12..16].fill(0);

@@ -1,7 +1,7 @@
-//! Our bytes against those of `infiniband/mlx5dv.h`: a C program fills the header's structures and prints them.
+//! Comparison with `infiniband/mlx5dv.h`: a C program fills the structures of the header and prints their bytes.
 //!
-//! Needs a C compiler and the header (Debian: `gcc libibverbs-dev`). Without them the test says that it was skipped, and
-//! fails where `CI_REQUIRE_ALL` is set.
+//! Needs a C compiler and the header (Debian: `gcc libibverbs-dev`). Without them the test reports that it was skipped, and
+//! fails if `CI_REQUIRE_ALL` is set.
 
 use rushmem_mlx5::{
     Cqe, CqeOpcode, CqeWord, CtrlSeg, ErrCqe, Flags, Inline, Opcode, Segment, Syndrome, View, Wqe,
@@ -18,7 +18,7 @@ use std::{
     process::Command,
 };
 
-/// The program's output, by name; or why there is none.
+/// Returns the program's output by name, or the reason why there is none.
 fn run_program() -> Result<BTreeMap<String, String>, String> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/header.c");
@@ -99,7 +99,7 @@ fn entries() -> Vec<(String, String)> {
     list
 }
 
-/// The address vector of the test, all fields different.
+/// Returns the address vector of the test, all fields different.
 fn vector() -> AvSeg {
     AvSeg {
         qkey: Be32::new(0x1111_2222),
@@ -116,7 +116,7 @@ fn vector() -> AvSeg {
     }
 }
 
-/// A SEND with immediate of a datagram QP, put together, read and written again.
+/// Builds a SEND with immediate of a datagram QP, reads it and writes it again.
 fn datagram() -> [Segment; 5] {
     let ctrl = CtrlSeg::new(0, Opcode::SEND_IMM, 0x22, 0x1a7, 5, Flags::SIGNALED, 0xcafe_0001);
     let [a, b, c] = vector().to_segments();

@@ -90,7 +90,7 @@ fn data() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// The segments of a list of data segments.
+/// Returns the segments of a list of data segments.
 fn data_segments(list: &[Piece]) -> Vec<Segment> {
     let mut segments = Vec::new();
     for entry in list {
@@ -107,7 +107,7 @@ fn data_segments(list: &[Piece]) -> Vec<Segment> {
     segments
 }
 
-/// An address vector, whole or short.
+/// Returns an address vector, whole or short.
 fn address() -> impl Strategy<Value = Vec<Segment>> {
     let route = (any::<u8>(), any::<u8>(), any::<u16>(), any::<[u8; 6]>(), any::<[u8; 16]>());
     (any::<u32>(), 0..1_u32 << 24, any::<bool>(), any::<u32>(), any::<[u8; 2]>(), route).prop_map(
@@ -130,7 +130,7 @@ fn address() -> impl Strategy<Value = Vec<Segment>> {
     )
 }
 
-/// Any entry that a driver may write, with everything that a NIC ignores zero; and whether it is of a datagram QP.
+/// Returns any entry that a driver may write, with zeroes where a NIC ignores bytes, and whether its QP is a datagram QP.
 fn entry() -> impl Strategy<Value = (Vec<Segment>, bool)> {
     let place = (any::<u16>(), 0..1_u32 << 24, flags(), any::<u32>());
     let lists = vec(data(), 0..8).prop_map(|list| data_segments(&list));
@@ -159,7 +159,7 @@ fn entry() -> impl Strategy<Value = (Vec<Segment>, bool)> {
 
 proptest! {
     #[test]
-    fn an_entry_says_what_it_was_told(
+    fn entries_round_trip(
         wqe in wqe(), flags in flags(), index: u16, qpn in 0..1_u32 << 24,
     ) {
         let emitted = wqe.emit(index, qpn, flags);
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_nic_ignores_becomes_zero(wqe in wqe(), stale: u32, qpn in 0..1_u32 << 24) {
+    fn ignored_bytes_become_zero(wqe in wqe(), stale: u32, qpn in 0..1_u32 << 24) {
         let clean = wqe.emit(1, qpn, Flags::SIGNALED);
         let mut entry = clean.segments().to_vec();
         if View::parse(&entry).unwrap().imm().is_none() {
@@ -229,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn completions_say_what_they_were_told(
+    fn completions_round_trip(
         opcode: u8, qpn in 0..1_u32 << 24, wqe_counter: u16, user_index in 0..1_u32 << 24, byte_cnt: u32,
         timestamp: u64, owner: bool, solicited: bool, imm: u32, code: u8, kind in 1..5_u8,
     ) {
@@ -280,7 +280,7 @@ proptest! {
     }
 }
 
-/// Each field alone, all ones: encoding gives back the very bit pattern, so no field is lost, moved or doubled.
+/// Checks each field alone, all ones. Encoding gives back the same bit pattern, so no field is lost, moved or doubled.
 fn each_field_alone<T, M>(
     encode: impl Fn(&T) -> M,
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
@@ -349,7 +349,7 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<qp::DestroyQp>();
 }
 
-/// The structures within commands, field by field.
+/// Checks the structures within commands, field by field.
 #[test]
 fn every_field_of_every_structure_has_its_own_bits() {
     macro_rules! structure {

@@ -3,7 +3,7 @@
 use crate::prm::layout::{layout, numbers};
 
 numbers! {
-    /// What the NIC's ports speak.
+    /// The link layer of the NIC's ports.
     pub struct PortType(u8) {
         /// InfiniBand.
         IB = 0;

@@ -1,4 +1,4 @@
-//! What a NIC can do: QUERY_HCA_CAP, and its RoCE addresses.
+//! Capabilities of a NIC (QUERY_HCA_CAP) and its RoCE addresses.
 
 mod general;
 mod roce;
@@ -14,7 +14,7 @@ use super::{
 use core::fmt;
 
 numbers! {
-    /// Which page of capabilities.
+    /// The number of a page of capabilities.
     pub struct CapType(u16) {
         /// [`HcaCap`].
         GENERAL = 0x00;
@@ -34,7 +34,7 @@ command! { QUERY_HCA_CAP -> QueryHcaCapOut;
     pub struct QueryHcaCap[16] {
         /// Which page.
         cap_type: CapType = 0x30, 15;
-        /// What is in force (true), or the most that could be (false).
+        /// True for the current values, false for the maximum values.
         current: bool = 0x3f, 1;
     }
 }
@@ -58,7 +58,7 @@ response! {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CapPage(pub [u8; 4096]);
 
-/// Prints nothing of the page, whose type it does not know; see [`CapPage::get`].
+/// Prints no content, because the type of the page is unknown here; see [`CapPage::get`].
 impl fmt::Debug for CapPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CapPage(..)")
@@ -72,7 +72,7 @@ impl Default for CapPage {
 }
 
 impl CapPage {
-    /// The page that says `capabilities`.
+    /// Returns the page with these capabilities.
     pub fn new(capabilities: impl Capability) -> Self {
         let mut page = Self::default();
         capabilities.write_at(&mut page.0, 0, 0);
@@ -97,7 +97,7 @@ impl Value for CapPage {
     }
 }
 
-/// What a page of capabilities holds.
+/// The content of a page of capabilities.
 pub trait Capability: Layout + Value {
     /// The number of the page.
     const TYPE: CapType;

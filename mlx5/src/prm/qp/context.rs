@@ -70,7 +70,7 @@ numbers! {
 }
 
 impl Mtu {
-    /// The payload in bytes, or nothing if the number is none of the five.
+    /// Returns the payload in bytes, or `None` if the number is not one of the five.
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             1..=5 => Some(128 << self.0),
@@ -80,11 +80,11 @@ impl Mtu {
 }
 
 numbers! {
-    /// Which atomics the target carries out.
+    /// The atomics that the target executes.
     pub struct AtomicMode(u8) {
         /// None.
         NONE = 0;
-        /// As the InfiniBand specification says.
+        /// Atomics of the InfiniBand specification.
         IB_SPEC = 1;
         /// 8 bytes only.
         ONLY_8B = 2;
@@ -104,7 +104,7 @@ numbers! {
 }
 
 numbers! {
-    /// Where receives come from.
+    /// The source of receive entries.
     pub struct RqType(u8) {
         /// The queue pair's own receive queue.
         REGULAR = 0;

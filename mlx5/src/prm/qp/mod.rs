@@ -52,7 +52,7 @@ pub mod opt_param {
 }
 
 command! { CREATE_QP -> CreateQpOut;
-    /// CREATE_QP: makes a queue pair, its send queue in a umem or in the pages whose addresses follow the mailbox.
+    /// CREATE_QP: makes a queue pair in a umem, or in pages. The addresses of the pages follow the mailbox.
     pub struct CreateQp[272] {
         /// Optional fields present; see [`opt_param`].
         opt_param_mask: u32 = 0x80, 32;
