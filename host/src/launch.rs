@@ -3,8 +3,8 @@
 use rushmem_device::Ctx;
 use rushmem_device::kernel::Call;
 
+use crate::launch_queue::{LaunchId, LaunchResources, check_grid};
 use crate::machine::{Grid, Mark};
-use crate::work::{Needs, Ticket};
 use crate::{Error, Pe, Result};
 
 /// A kernel that runs, or waits for those launched before it. Dropping it waits for its end.
@@ -12,7 +12,7 @@ use crate::{Error, Pe, Result};
 pub struct Launch<'a> {
     pe: &'a Pe,
     /// What it is, and where in the queue.
-    running: Option<(Ticket, Mark)>,
+    running: Option<(LaunchId, Mark)>,
 }
 
 impl Launch<'_> {
@@ -26,8 +26,8 @@ impl Launch<'_> {
     }
 
     fn end(&mut self) -> Result<()> {
-        let Some((ticket, mark)) = self.running.take() else { return Ok(()) };
-        self.pe.work().own.wait_for(self.pe, ticket, &mark)
+        let Some((launch_id, mark)) = self.running.take() else { return Ok(()) };
+        self.pe.launch_queues().own.wait_for(self.pe, launch_id, &mark)
     }
 }
 
@@ -54,21 +54,21 @@ impl Pe {
     /// # Errors
     /// If the machine cannot launch it: no such kernel in the PTX that is loaded, a grid that no machine has.
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let (ctx, needs) = self.context_for(&call)?;
+        let (ctx, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
 
     /// [`Pe::launch`] with a context other than the PE's own, for tests.
     #[doc(hidden)]
     pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let (_, needs) = self.context_for(&call)?;
+        let (_, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
 
-    fn begin(&self, ctx: Ctx, needs: Needs, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let own = &self.work().own;
-        let ticket = own.launch(self, (ctx, needs), call.name, grid, call)?;
-        Ok(Launch { pe: self, running: Some((ticket, own.mark()?)) })
+    fn begin(&self, ctx: Ctx, needs: LaunchResources, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        let own = &self.launch_queues().own;
+        let launch_id = own.launch(self, (ctx, needs), call.name, grid, call)?;
+        Ok(Launch { pe: self, running: Some((launch_id, own.mark()?)) })
     }
 
     /// Runs a kernel on this PE to its end.
@@ -115,7 +115,7 @@ impl Pe {
 
     /// For each PE, how many blocks it has room for, and how many it wants.
     fn rooms(&self, what: &'static str, call: &Call, grid: Grid) -> Result<Vec<(u32, u32)>> {
-        fits(call, grid)?;
+        check_grid(call, grid)?;
         let machine = self.machine_ref();
         let module = self.modules().of(machine, call.name)?;
         let room = machine.room(call.name, module.as_deref(), grid)?;
@@ -130,19 +130,5 @@ impl Pe {
                 _ => Err(Error::Misuse { call: what, what: format!("PE {pe} sent {} bytes", bytes.len()) }),
             })
             .collect()
-    }
-}
-
-/// Whether the grid's blocks are such as the kernel says that it takes.
-///
-/// # Errors
-/// [`Error::Unavailable`].
-pub(crate) fn fits(call: &Call, grid: Grid) -> Result<()> {
-    match call.max_threads {
-        Some(most) if grid.threads > most => {
-            let what = format!("{} with {} threads a block", call.name, grid.threads);
-            Err(Error::Unavailable { what, why: format!("it is a kernel with max_threads = {most}") })
-        }
-        _ => Ok(()),
     }
 }

@@ -15,6 +15,7 @@ use crate::config::{Config, ConnectKind, QueuePlace};
 use crate::contexts::Contexts;
 use crate::direct::{self, Path, Reach};
 use crate::exit::{end_job, end_process};
+use crate::launch_queue::{HostScratch, LaunchQueues, LaunchResources};
 use crate::machine::{Grid, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
@@ -22,17 +23,16 @@ use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, Tries, probe};
 use crate::report::recorded;
 use crate::teams::{Inbox, Place, Table, Teams, predefined};
-use crate::work::{Needs, Scratch, Work};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
 ///
-/// Calls marked *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
+/// Calls with_launch_id *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
 /// differs is named in the error of all the others.
 pub struct Pe {
     // Fields drop in order: kernels end before all that they use goes, keys before the NICs that they are of, the QPs
     // before the heap that they reach.
-    work: Work,
+    launch_queues: LaunchQueues,
     modules: Modules,
     memory: Memory,
     service: Service,
@@ -70,7 +70,7 @@ impl Pe {
         let lost = watch(&bootstrap, &control)?;
 
         let shape = Shape::new(&config, n_pes);
-        let first = shape.reserved() + Scratch::BYTES;
+        let first = shape.reserved() + HostScratch::BYTES;
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + first;
         let heap = direct::heap(&config, &*machine, bytes, n_pes)?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
@@ -90,7 +90,7 @@ impl Pe {
         state.describe_qps(&links.descriptors())?;
         state.describe_peers(&peers)?;
         let flags = if links.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
-        let work = Work::new(&*machine, shape.reserved())?;
+        let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
         let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
         if config.connect == ConnectKind::Eager {
@@ -130,7 +130,7 @@ impl Pe {
         bootstrap.barrier("rushmem.up")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
-            work,
+            launch_queues,
             modules,
             memory,
             service,
@@ -238,7 +238,7 @@ impl Pe {
 
     /// Waits on the host until all PEs have called it. Collective.
     ///
-    /// It goes through the bootstrap and neither completes nor orders communication: [`Pe::barrier_all`] does both.
+    /// It goes through the bootstrap and neither completes nor orders communication: [`barrier_all`](crate::Operations::barrier_all) does both.
     ///
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
@@ -345,7 +345,10 @@ impl Pe {
     }
 
     /// The context for a launch with these arguments, and what the launch must keep.
-    pub(crate) fn context_for(&self, call: &rushmem_device::kernel::Call) -> Result<(Ctx, Needs)> {
+    pub(crate) fn launch_context(
+        &self,
+        call: &rushmem_device::kernel::Call,
+    ) -> Result<(Ctx, LaunchResources)> {
         for &handle in &call.handles {
             self.memory.check(handle).map_err(|why| Error::Misuse {
                 call: "launch",
@@ -357,7 +360,7 @@ impl Pe {
         }
         let module = self.modules.of(&*self.machine, call.name)?;
         let (ctx, table) = self.memory.current();
-        Ok((ctx, Needs { table, module }))
+        Ok((ctx, LaunchResources { table, module }))
     }
 
     pub(crate) fn modules(&self) -> &Modules {
@@ -372,8 +375,8 @@ impl Pe {
         &self.heap
     }
 
-    pub(crate) fn work(&self) -> &Work {
-        &self.work
+    pub(crate) fn launch_queues(&self) -> &LaunchQueues {
+        &self.launch_queues
     }
 
     pub(crate) fn machine_ref(&self) -> &dyn Machine {

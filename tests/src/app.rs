@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rushmem::config::Config;
 use rushmem::doctor::{Host, examine, probe};
-use rushmem::{Error, Job, Pe};
+use rushmem::{Error, Job, Operations, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::{
     add_everywhere, end_the_job, send_to_all, small_puts, store_everywhere, store_marks, wait_for_ever,

@@ -1,8 +1,8 @@
-//! The numbers that tell a kernel what to do: a kernel's arguments are plain words.
+//! Operation codes: kernels take them as plain integer arguments.
 
 use rushmem_device::Cmp;
 
-/// What [`rushmem_transfer`](crate::rushmem_transfer) does.
+/// An operation of [`rushmem_transfer`](crate::rushmem_transfer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Transfer {
@@ -16,7 +16,7 @@ pub enum Transfer {
     GetNbi,
 }
 
-/// What [`rushmem_atomic`](crate::rushmem_atomic) does to a word. The first are numbered as the device API has them.
+/// An operation of [`rushmem_atomic`](crate::rushmem_atomic). The first ones have the numbers of the device API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Atomic {
@@ -28,15 +28,15 @@ pub enum Atomic {
     Or = 2,
     /// Bitwise exclusive or.
     Xor = 3,
-    /// Writes it.
+    /// Sets the word.
     Set = 4,
-    /// Writes it if it holds the value to compare with.
+    /// Sets the word if it holds the value to compare with.
     CompareSwap = 5,
     /// Adds to a float.
     AddFloat = 6,
 }
 
-/// What [`rushmem_order`](crate::rushmem_order) does.
+/// An operation of [`rushmem_order`](crate::rushmem_order).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Order {
@@ -54,10 +54,10 @@ pub enum Order {
     BarrierAll,
 }
 
-/// What [`rushmem_words`](crate::rushmem_words) does with a set of words.
+/// An operation of [`rushmem_wait_set`](crate::rushmem_wait_set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Set {
+pub enum WaitSetOp {
     /// `wait_until_all`.
     WaitAll,
     /// `wait_until_any`.
@@ -72,7 +72,7 @@ pub enum Set {
     TestSome,
 }
 
-/// What [`rushmem_collective`](crate::rushmem_collective) does.
+/// An operation of [`rushmem_collective`](crate::rushmem_collective).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Collective {
@@ -96,26 +96,26 @@ pub enum Collective {
     Scan,
 }
 
-/// What a word is, for [`rushmem_wait`](crate::rushmem_wait) and its kin.
+/// The type of a word that [`rushmem_wait`](crate::rushmem_wait) and similar kernels compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Word {
-    /// 4 bytes without sign.
+pub enum WordKind {
+    /// An unsigned word of 4 bytes.
     U32,
-    /// 4 bytes with sign.
+    /// A signed word of 4 bytes.
     I32,
-    /// 8 bytes without sign.
+    /// An unsigned word of 8 bytes.
     U64,
-    /// 8 bytes with sign.
+    /// A signed word of 8 bytes.
     I64,
 }
 
-/// The number of a comparison.
+/// Returns the code of a comparison.
 pub const fn cmp(cmp: Cmp) -> u32 {
     cmp as u32
 }
 
-/// The comparison with this number.
+/// Returns the comparison with this code.
 #[inline(always)]
 pub(crate) fn cmp_of(number: u32) -> Cmp {
     match number {

@@ -4,11 +4,10 @@ use rushmem_device::prelude::*;
 
 use crate::code::Collective;
 
-/// Does `what`, a [`Collective`], with the other members of `team`. What is computed says `op`, a `Reduce` or a `Scan`,
-/// and of which elements `kind`, an `ElementKind`; `extra` is the root of a broadcast, or the size of an element of an
-/// all-to-all.
+/// Performs `what`, a [`Collective`], with the other members of `team`. `op` is a `Reduce` or a `Scan`, and `kind` an
+/// `ElementKind`. `extra` is the root of a broadcast, or the element size of an all-to-all in bytes.
 #[kernel]
-#[allow(clippy::too_many_arguments)] // what all of them have, together
+#[allow(clippy::too_many_arguments)] // the union of all their arguments
 pub fn rushmem_collective(
     ctx: &Ctx,
     what: u32,

@@ -1,7 +1,7 @@
-//! What the host asks for, as kernels: the operations that it initiates, and those that it queues on a stream.
+//! Kernels for the operations that the host initiates or queues on a stream.
 //!
-//! They are the same calls that a user's kernel makes, so the same entries go out. Objects come as bytes, and what is to
-//! be done as a number of [`code`]: one kernel serves all types, and the PTX stays small.
+//! They make the same device calls as a user's kernel, so they post the same WQEs. Objects come as bytes and operations as
+//! numbers of [`code`]: one kernel serves all types, and the PTX stays small.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
@@ -16,4 +16,4 @@ pub use atomics::rushmem_atomic;
 pub use collective::rushmem_collective;
 pub use order::rushmem_order;
 pub use rma::{rushmem_p, rushmem_put_signal, rushmem_strided, rushmem_transfer};
-pub use wait::{rushmem_test, rushmem_wait, rushmem_words};
+pub use wait::{rushmem_test, rushmem_wait, rushmem_wait_set};

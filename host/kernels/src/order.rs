@@ -1,10 +1,10 @@
-//! Ordering, completion, barriers.
+//! Ordering, completion and barriers of all PEs.
 
 use rushmem_device::prelude::*;
 
 use crate::code::Order;
 
-/// Does `what`, an [`Order`], for `pe` if it concerns one.
+/// Performs `what`, an [`Order`]. Only [`Order::QuietPe`] uses `pe`.
 #[kernel]
 pub fn rushmem_order(ctx: &Ctx, what: u32, pe: u32) -> Result {
     let block = Block::current();

@@ -4,10 +4,10 @@ use rushmem_device::prelude::*;
 
 use crate::code::Transfer;
 
-/// Blocks of a transfer begin at multiples of this, so that each may move whole lines.
+/// The alignment of each block's share of a transfer, in bytes: whole cache lines.
 const LINE: usize = 128;
 
-/// Moves bytes between `remote` at `pe` and `local` here, each block its share. `what` is a [`Transfer`].
+/// Performs `what`, a [`Transfer`], between `remote` of `pe` and `local` of this PE. Each block moves its share.
 #[kernel]
 pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSlice<u8>, pe: u32) -> Result {
     let block = Block::current();
@@ -29,10 +29,10 @@ pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSl
     }
 }
 
-/// Moves blocks of bytes between `remote` at `pe` and `local` here: `count` of them, each `block` bytes, that begin
-/// `remote_stride` and `local_stride` bytes apart. `what` is a [`Transfer`].
+/// Performs `what`, a [`Transfer`], on `count` blocks of `block` bytes between `remote` of `pe` and `local` of this PE. The
+/// strides are in bytes.
 #[kernel]
-#[allow(clippy::too_many_arguments)] // two ends and what to do
+#[allow(clippy::too_many_arguments)] // two strided ends and an operation
 pub fn rushmem_strided(
     ctx: &Ctx,
     what: u32,
@@ -58,7 +58,7 @@ pub fn rushmem_strided(
     }
 }
 
-/// Writes the low bytes of `value`, as many as `dst` has: 1, 2, 4 or 8.
+/// Writes the low bytes of `value` to `dst` of `pe`, which has 1, 2, 4 or 8 bytes.
 #[kernel]
 pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
     if Thread::index() != 0 {
@@ -72,9 +72,9 @@ pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
     }
 }
 
-/// `put_signal`, or `put_signal_nbi` if `nbi` is not 0; the signal is set if `set` is not 0, otherwise added to.
+/// Performs `put_signal`, or `put_signal_nbi` if `nbi` is not 0. Sets the signal if `set` is not 0, and adds to it if it is.
 #[kernel]
-#[allow(clippy::too_many_arguments)] // the field's signature
+#[allow(clippy::too_many_arguments)] // OpenSHMEM's signature
 pub fn rushmem_put_signal(
     ctx: &Ctx,
     nbi: u32,

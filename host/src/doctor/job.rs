@@ -11,6 +11,7 @@ use super::check::{Check, Kind, Verdict};
 use super::host::Host;
 use super::probe::{WORDS, agree, patient};
 use super::{KINDS, examine, gpu, nic};
+use crate::Operations;
 use crate::config::Config;
 use crate::{Error, Job, Pe, Result};
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rushmem_device::{Cmp, Signal, SignalOp};
 
 use super::check::{Check, Kind, Verdict};
+use crate::Operations;
 use crate::config::{Config, DeviceKind, PeerPath};
 use crate::nics::{Decision, decide};
 use crate::{Error, Job, Pe, Result};

@@ -1,8 +1,8 @@
-//! Graphs: what a stream does, recorded once and launched many times.
+//! Graphs: operations and kernels of a stream, recorded once and launched many times.
 //!
-//! Nothing is frozen that changes: all counters of the runtime's (barriers, sequence numbers, queues) lie in memory that
-//! kernels update, so each launch goes on where the last one stopped. The application's own values are those of the
-//! recording: announce with [`SignalOp::Add`](rushmem_device::SignalOp), and wait for what the kernels themselves count.
+//! The runtime's counters (barriers, sequence numbers, queues) lie in memory that kernels update. So each launch continues
+//! where the last one stopped. The application's arguments are the recorded ones: signal with
+//! [`SignalOp::Add`](rushmem_device::SignalOp), and let kernels compute the values that they wait for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,108 +11,125 @@ use rushmem_device::abi::DevAddr;
 use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
-use crate::machine::{Recording, Step};
-use crate::work::{Needs, Op, Place, marked};
-use crate::{Error, Pe, Result, launch};
+use crate::launch_queue::{LaunchResources, RecordedGraph, check_grid, with_launch_id};
+use crate::machine::Step;
+use crate::operations::Operation;
+use crate::{Error, Pe, Result};
 
-/// Operations and kernels that are launched together, in order. Made by [`Stream::capture`].
+/// A sequence of operations and kernels that is launched as a whole. [`Stream::capture`] makes it.
 pub struct Graph<'a> {
     pe: &'a Pe,
-    recorded: Arc<Recorded>,
+    recorded: Arc<RecordedGraph>,
     len: usize,
 }
 
-/// What a queue launches, and the word of its kernels.
-pub(crate) struct Recorded {
-    recording: Recording,
-    place: Place,
-    /// What its kernels need: memory that is opened later is not seen, what is freed must not be used.
-    _needs: Vec<Needs>,
-}
-
-impl Recorded {
-    pub(crate) fn recording(&self) -> &Recording {
-        &self.recording
-    }
-
-    pub(crate) fn word(&self) -> u32 {
-        self.place.index
-    }
-}
-
-/// Takes down what is queued.
-pub(super) struct Recorder {
+/// Records the operations of a stream that is being captured.
+pub(super) struct GraphRecorder {
     word: DevAddr,
     steps: Mutex<Vec<Step>>,
-    needs: Mutex<Vec<Needs>>,
+    resources: Mutex<Vec<LaunchResources>>,
 }
 
-impl Recorder {
-    pub(super) fn record(&self, pe: &Pe, (ctx, needs): (Ctx, Needs), op: Op) -> Result<()> {
-        launch::fits(&op.call, op.grid)?;
-        let module = needs.module.clone();
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner).push(needs);
+impl GraphRecorder {
+    pub(super) fn record(
+        &self,
+        pe: &Pe,
+        (ctx, resources): (Ctx, LaunchResources),
+        operation: Operation,
+    ) -> Result<()> {
+        check_grid(&operation.call, operation.grid)?;
+        let module = resources.module.clone();
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner).push(resources);
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each step has a number of its own, so that those behind one that fails can tell that it is not they.
-        let ticket = pe.work().board.ticket(steps.len() as u32, op.name);
-        let ctx = marked(ctx, self.word, ticket);
-        steps.push(Step { ctx, grid: op.grid, call: op.call, module });
+        // Each step has its own number, so that steps after a failed one know that another step failed.
+        let launch_id = pe.launch_queues().table.launch_id(steps.len() as u32, operation.name);
+        let ctx = with_launch_id(ctx, self.word, launch_id);
+        steps.push(Step { ctx, grid: operation.grid, call: operation.call, module });
         Ok(())
     }
 }
 
 impl<'a> Stream<'a> {
-    /// Records what `queue` queues on the stream that it is given, instead of doing it. CUDA's stream capture.
+    /// Records the operations and kernels that `queue` queues on the stream it is given. None of them runs.
     ///
-    /// On a GPU the graph becomes one CUDA graph; making it waits until no kernel of the process's PEs runs.
+    /// On a GPU the graph becomes one CUDA graph. Making it waits until no kernel of the process's PEs runs. CUDA's stream
+    /// capture.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), rushmem::Error> {
+    /// # rushmem::Job::new()?.run(|pe| {
+    /// use rushmem::Operations;
+    ///
+    /// let data = pe.alloc::<f32>(1024)?;
+    /// let stream = pe.stream()?;
+    /// let graph = stream.capture(|stream| {
+    ///     stream.put_nbi(data, data, 0)?;
+    ///     stream.barrier_all()
+    /// })?;
+    /// for _ in 0..100 {
+    ///     graph.launch(&stream)?;
+    /// }
+    /// stream.wait()
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// Those of `queue`; [`Error::Misuse`] within another capture; what the machine says of the kernels.
+    /// - The errors of `queue`.
+    /// - [`Error::Misuse`] within another capture.
+    /// - [`Error::Unavailable`] if there are 511 streams and graphs already, or a block has too many threads.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot record the kernels.
     pub fn capture(&self, queue: impl FnOnce(&Stream<'a>) -> Result<()>) -> Result<Graph<'a>> {
-        self.line("Stream::capture")?;
+        self.launch_queue("Stream::capture")?;
         let pe = self.pe;
-        let place = pe.work().board.take(std::time::Duration::ZERO)?;
-        let word = pe.work().board.addr(place.index);
-        let recorder = Recorder { word, steps: Mutex::default(), needs: Mutex::default() };
-        let stream = Stream { pe, sink: Sink::Recorder(recorder), context: self.context };
+        let entry = pe.launch_queues().table.take(std::time::Duration::ZERO)?;
+        let word = pe.launch_queues().table.addr(entry.index);
+        let recorder = GraphRecorder { word, steps: Mutex::default(), resources: Mutex::default() };
+        let stream = Stream { pe, sink: Sink::Graph(recorder), context: self.context };
         queue(&stream)?;
-        // The one behind a step that fails keeps that from running again: the last one must have one, too.
+        // A failed step is kept from running again by the step after it. This one follows the last.
         stream.enqueue(pe.op_order("the end of a graph", Order::Nothing))?;
-        let Sink::Recorder(recorder) = &stream.sink else { unreachable!("made above") };
+        let Sink::Graph(recorder) = &stream.sink else { unreachable!("made above") };
         let steps = std::mem::take(&mut *recorder.steps.lock().unwrap_or_else(PoisonError::into_inner));
-        let needs = std::mem::take(&mut *recorder.needs.lock().unwrap_or_else(PoisonError::into_inner));
+        let resources =
+            std::mem::take(&mut *recorder.resources.lock().unwrap_or_else(PoisonError::into_inner));
         let len = steps.len() - 1;
         let recording = pe.machine_ref().record(steps)?;
-        let recorded = Arc::new(Recorded { recording, place, _needs: needs });
+        let recorded = Arc::new(RecordedGraph::new(recording, entry, resources));
         Ok(Graph { pe, recorded, len })
     }
 }
 
 impl Graph<'_> {
-    /// Operations and kernels in it.
+    /// Returns the number of operations and kernels.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if it does nothing.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Queues all of it on a stream of the same PE. A graph does not run beside itself: launched again before it has
-    /// ended, on whatever stream, it begins after that.
+    /// Queues the whole graph on a stream of the same PE.
     ///
-    /// If one of its operations fails, the rest of the graph, and of every further launch of it, does nothing until
-    /// [`Stream::wait`] has told the error; what else is on the stream goes on.
+    /// A graph does not run beside itself: a second launch, on any stream, begins after the first has ended. If an operation
+    /// fails, the rest of the graph and its later launches do nothing until [`Stream::wait`] has reported the error. Other
+    /// work on the stream goes on.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the stream is another PE's or is being captured; what the machine says.
+    /// - [`Error::Misuse`] if the stream belongs to another PE or is being captured.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     pub fn launch(&self, stream: &Stream<'_>) -> Result<()> {
         if !std::ptr::eq(self.pe, stream.pe) {
-            let what =
-                format!("the stream is PE {}'s, the graph PE {}'s", stream.pe.my_pe(), self.pe.my_pe());
+            let what = format!(
+                "the stream belongs to PE {}, the graph to PE {}: use a stream of the same PE",
+                stream.pe.my_pe(),
+                self.pe.my_pe()
+            );
             return Err(Error::Misuse { call: "Graph::launch", what });
         }
-        stream.line("Graph::launch")?.replay(self.pe, &self.recorded)
+        stream.launch_queue("Graph::launch")?.replay(self.pe, &self.recorded)
     }
 }

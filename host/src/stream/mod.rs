@@ -1,192 +1,249 @@
-//! Streams: operations and kernels of one PE that are done one after the other, beside those of other streams.
+//! Streams: each runs operations and kernels of one PE in order, beside other streams.
 //!
-//! Each operation is a kernel of the runtime's that makes the very call of the device API which it is named after, on the
-//! PE's default context, or on that of [`Stream::with_context`]; so what holds there holds here. An operation begins when
-//! the one before it in its stream has ended, and ends when that call would return: a `put` when its source may be reused,
-//! a `put_nbi` when it is posted, a wait when the word compares so. Nothing is ordered with other streams, with the host's
-//! own calls, or with [`Pe::launch`], unless an event or a signal does it.
+//! A stream orders nothing with other streams, with the host's own operations or with [`Pe::launch`], except through an event
+//! or a signal.
 //!
 //! | to order | use |
 //! |---|---|
-//! | a put before the delivery of a later one to the same PE | [`Stream::fence`] |
-//! | delivery of all that the PE issued before, on whatever stream | [`Stream::quiet`], [`Stream::barrier_all`] |
-//! | a stream behind another one of the PE | [`Stream::record`], [`Stream::follow`] |
-//! | a stream behind another PE | signals, [`Stream::barrier_all`] |
+//! | a put before a later put to the same PE | [`fence`](crate::Operations::fence) |
+//! | delivery of all earlier operations of the PE, on any stream | [`quiet`](crate::Operations::quiet), [`barrier_all`](crate::Operations::barrier_all) |
+//! | a stream after another stream of the PE | [`Stream::record`], [`Stream::follow`] |
+//! | a stream after another PE | signals, [`barrier_all`](crate::Operations::barrier_all) |
 //!
-//! A kernel's end does not deliver what it put: `quiet` after it on the stream does, since a stream's operations and a
-//! kernel's default context are one.
+//! The end of a kernel does not deliver its puts. A `quiet` after the kernel does, since both use the same context.
 
-mod collectives;
 mod graph;
-mod ops;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
-use rushmem_device::{Context, Ctx};
+use rushmem_device::{Cmp, Context, Ctx, Scalar, Signal, Sym};
+use rushmem_runtime_kernels::code::Transfer;
 
 pub use graph::Graph;
-pub(crate) use graph::Recorded;
-use graph::Recorder;
+use graph::GraphRecorder;
 
+use crate::launch_queue::{LaunchQueue, PooledIndex};
 use crate::machine::{self, Grid};
-use crate::work::{Line, Op, Place};
+use crate::operations::Operation;
 use crate::{Error, Pe, Result};
 
-/// A stream of a PE: made by [`Pe::stream`]. Dropping it waits for all that is in it.
+/// A queue of operations and kernels of a PE, which run one after the other. [`Pe::stream`] makes it.
 ///
-/// Any thread may use it; what two threads queue at once goes in either order.
+/// [`Operations`](crate::Operations) has the operations. Any thread may use a stream; operations that two threads queue at
+/// once run in either order. Dropping a stream waits for everything in it.
+///
+/// ```no_run
+/// # fn main() -> Result<(), rushmem::Error> {
+/// # rushmem::Job::new()?.run(|pe| {
+/// use rushmem::Operations;
+///
+/// let (dst, src) = (pe.alloc::<f32>(1024)?, pe.alloc::<f32>(1024)?);
+/// let stream = pe.stream()?;
+/// stream.put_nbi(dst, src, 0)?;
+/// stream.quiet()?;
+/// stream.wait()
+/// # })?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Stream<'a> {
     pe: &'a Pe,
     sink: Sink,
-    /// What its operations go through; none for the PE's default context.
+    /// The context of its operations, or `None` for the PE's default context.
     context: Option<Context>,
 }
 
-/// Where operations go.
+/// The destination of a stream's operations.
 enum Sink {
-    /// Into a queue, where they run. The place is its word on the board.
-    Line(Line, #[expect(dead_code, reason = "kept as long as the queue")] Place),
-    /// Into a graph that is being captured.
-    Recorder(Recorder),
+    /// A launch queue, with its entry of the launch table.
+    Queue(LaunchQueue, #[expect(dead_code, reason = "kept as long as the queue")] PooledIndex),
+    /// A graph that is being captured.
+    Graph(GraphRecorder),
 }
 
-/// A place in a stream, behind all that was queued when it was recorded.
+/// An event after everything that its stream held when it was recorded. [`Stream::record`] makes it.
 #[derive(Clone)]
-pub struct Mark(machine::Mark);
+pub struct Event(machine::Mark);
 
 impl Pe {
-    /// A new stream of this PE. On a GPU: a CUDA stream that does not wait for the default stream. Natively: a thread
-    /// that launches one kernel after the other.
+    /// Returns a new stream of this PE. Not collective.
     ///
-    /// On a GPU a PE has two dozen streams in reserve, to which they return when they are dropped. When it has none left, more
-    /// are made while no kernel of this process runs, for which this waits, 10 seconds at most: the driver may wait for kernels
-    /// when it makes a stream. Who needs many makes them before kernels run that wait for this PE.
+    /// On a GPU it is a CUDA stream that does not wait for the default stream. Natively it is a thread that launches one
+    /// kernel after the other.
     ///
-    /// A GPU does the work of 32 streams of a process at a time; that of a 33rd one may begin only when another one's has ended.
-    /// So kernels that wait for each other are in 32 streams at most, those of all PEs of the process on that GPU counted.
-    /// A stream has room for about 1000 operations and kernels that have not ended; who queues more waits.
+    /// On a GPU a PE keeps two dozen streams in reserve, and dropped streams return to it. When the reserve is empty, more
+    /// streams are made while no kernel of this process runs. The call waits for that, for at most 10 seconds, since the
+    /// driver may wait for kernels when it makes a stream. Make the streams you need before kernels run that wait for this PE.
+    ///
+    /// A GPU runs the work of 32 streams of a process at a time. Work of a 33rd stream may begin only when another stream is
+    /// idle. Kernels that wait for each other must therefore be in at most 32 streams of all PEs of the process on that GPU.
+    /// A stream holds about 1000 unfinished operations and kernels; queueing more waits.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if there are 511 streams and graphs already; what the machine says.
+    /// - [`Error::Unavailable`] if there are 511 streams and graphs already.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot make a stream.
     pub fn stream(&self) -> Result<Stream<'_>> {
         self.stream_on(self.machine_ref().queue()?)
     }
 
-    /// The application's own CUDA stream as a stream of this PE: operations are queued on it behind what it holds, and
-    /// take part in a CUDA graph that is captured from it. It must be of the PE's GPU and its primary context, and should
-    /// be non-blocking: one that waits for the default stream may wait for ever beside a kernel that waits. Make it while
-    /// no kernel runs that waits for this process: the driver may wait for that kernel.
+    /// Returns the application's CUDA stream as a stream of this PE.
+    ///
+    /// Operations are queued behind the stream's own work, and a CUDA graph captured from it contains them. The stream must
+    /// be of the PE's GPU and its primary context. It should be non-blocking: a stream that waits for the default stream may
+    /// wait forever beside a waiting kernel. Call this while no kernel runs that waits for this process, since the driver
+    /// may wait for that kernel.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where kernels run natively, [`Error::Cuda`] if it is of another GPU; as [`Pe::stream`].
+    /// - [`Error::Unavailable`] if kernels run natively, or there are 511 streams and graphs already.
+    /// - [`Error::Cuda`] if the stream is of another GPU.
     pub fn stream_from(&self, stream: &std::sync::Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
         self.stream_on(self.machine_ref().queue_of(stream)?)
     }
 
     fn stream_on(&self, queue: Box<dyn machine::Queue>) -> Result<Stream<'_>> {
-        let place = self.work().board.take(std::time::Duration::ZERO)?;
-        Ok(Stream { pe: self, sink: Sink::Line(Line::new(queue, place.index), place), context: None })
+        let entry = self.launch_queues().table.take(std::time::Duration::ZERO)?;
+        Ok(Stream { pe: self, sink: Sink::Queue(LaunchQueue::new(queue, entry.index), entry), context: None })
     }
 }
 
 impl Stream<'_> {
-    /// The PE that it belongs to.
+    /// Returns the PE that it belongs to.
     pub fn pe(&self) -> &Pe {
         self.pe
     }
 
-    /// The same stream, whose operations go through `context` from now on: what they issue is ordered and completed by
-    /// itself. [`Stream::fence`], [`Stream::quiet`] and barriers then cover what was issued to that context, by whatever
-    /// stream or kernel, and nothing else. Kernels that are launched on the stream are given the context as an argument, if
-    /// they are to use it. OpenSHMEM 1.6 section 9.5, the calls with a context.
+    /// Returns the stream with its operations in `context` from now on. Not collective.
     ///
-    /// ```ignore
-    /// let halo = pe.context::<PerGpu>()?;
+    /// [`quiet`](crate::Operations::quiet), [`fence`](crate::Operations::fence) and the barriers of the stream then cover this
+    /// context only. Kernels of the stream keep using the PE's default context, unless they take others.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), rushmem::Error> {
+    /// # rushmem::Job::new()?.run(|pe| {
+    /// use rushmem::Operations;
+    ///
+    /// let (dst, src) = (pe.alloc::<f32>(1024)?, pe.alloc::<f32>(1024)?);
+    /// let halo = pe.context()?;
     /// let stream = pe.stream()?.with_context(halo)?;
-    /// stream.put_nbi(dst, src, 1)?;
+    /// stream.put_nbi(dst, src, 0)?;
     /// stream.quiet()?;
+    /// stream.wait()
+    /// # })?;
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the context has been destroyed; so do operations that are queued after that.
+    /// - [`Error::Misuse`] if the context has been destroyed. Operations queued after its destruction return the same error.
     pub fn with_context(mut self, context: Context) -> Result<Self> {
         self.pe.contexts.set("Stream::with_context", context)?;
         self.context = Some(context);
         Ok(self)
     }
 
-    /// Queues a kernel. As [`Pe::launch`], other PEs need to launch nothing.
+    /// Queues a kernel. Like [`Pe::launch`], it resources no launch on other PEs. [`Stream::wait`] reports errors of the kernel.
     ///
     /// # Errors
-    /// What keeps the machine from launching it; what goes wrong in the kernel is for [`Stream::wait`].
+    /// - [`Error::Misuse`] if an argument's handle is not valid.
+    /// - [`Error::Unavailable`] if a block has more threads than the kernel's `max_threads`.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
-        self.queue(Op { name: call.name, grid, call }, None)
+        self.queue(Operation { name: call.name, grid, call }, None)
     }
 
-    /// Waits until all that is in the stream has ended. NVSHMEM's users call `cudaStreamSynchronize`.
+    /// Waits until everything in the stream has ended. CUDA's `cudaStreamSynchronize`.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the name and the error of the first operation or kernel that failed; what was queued
-    /// behind it has done nothing, and what is queued from now on runs. [`Error::PeerLost`] if a PE died.
-    /// [`Error::Misuse`] on a stream that is being captured.
+    /// - [`Error::Operation`] with the name and the error of the first operation or kernel that failed. Later work in the
+    ///   stream has done nothing; work queued from now on runs.
+    /// - [`Error::PeerLost`] if a PE died.
+    /// - [`Error::Misuse`] on a stream that is being captured.
     pub fn wait(&self) -> Result<()> {
-        self.line("Stream::wait")?.wait(self.pe)
+        self.launch_queue("Stream::wait")?.wait(self.pe)
     }
 
-    /// Marks the place behind all that is in the stream now. CUDA's `cudaEventRecord`.
+    /// Returns an event after everything that is in the stream now. CUDA's `cudaEventRecord`.
     ///
     /// # Errors
-    /// What the machine says; [`Error::Misuse`] on a stream that is being captured.
-    pub fn record(&self) -> Result<Mark> {
-        Ok(Mark(self.line("Stream::record")?.mark()?))
+    /// - [`Error::Misuse`] on a stream that is being captured.
+    /// - [`Error::Cuda`] if the driver refuses.
+    pub fn record(&self) -> Result<Event> {
+        Ok(Event(self.launch_queue("Stream::record")?.mark()?))
     }
 
-    /// What is queued from now on begins after all that is before the mark, in whatever stream of the process. CUDA's
-    /// `cudaStreamWaitEvent`.
+    /// Makes later work of this stream begin after everything before `event`, which may be of any stream of the process.
+    /// CUDA's `cudaStreamWaitEvent`.
     ///
     /// # Errors
-    /// As [`Stream::record`].
-    pub fn follow(&self, mark: &Mark) -> Result<()> {
-        self.line("Stream::follow")?.follow(&mark.0)
+    /// - [`Error::Misuse`] on a stream that is being captured.
+    /// - [`Error::Cuda`] if the driver refuses.
+    pub fn follow(&self, event: &Event) -> Result<()> {
+        self.launch_queue("Stream::follow")?.follow(&event.0)
     }
 
-    fn line(&self, call: &'static str) -> Result<&Line> {
+    /// Reads `src` of `pe` into `result` of this PE. NVSHMEM's `nvshmemx_g_on_stream`.
+    ///
+    /// The result is there for the operations that follow in the stream, and for the host after [`Stream::wait`].
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn g<T: Scalar>(&self, result: Sym<T>, src: Sym<T>, pe: u32) -> Result<()> {
+        self.enqueue(self.pe.op_transfer("g", Transfer::Get, src.as_slice(), result.as_slice(), pe)?)
+    }
+
+    /// Waits in the stream until a signal of this PE compares with `value` as `cmp` says. Other streams go on.
+    ///
+    /// Work that follows in the stream sees the data that the signal announces. NVSHMEM's
+    /// `nvshmemx_signal_wait_until_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - `WaitTimeout`, from [`Stream::wait`], when the deadline (setting `timeout`) passes.
+    pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<()> {
+        self.enqueue(self.pe.op_wait("signal_wait_until", None, signal, cmp, value)?)
+    }
+
+    /// Returns the launch queue of a stream that is not being captured.
+    fn launch_queue(&self, call: &'static str) -> Result<&LaunchQueue> {
         match &self.sink {
-            Sink::Line(line, _) => Ok(line),
-            Sink::Recorder(_) => {
-                let what = "the stream is being captured: nothing runs in it".into();
+            Sink::Queue(queue, _) => Ok(queue),
+            Sink::Graph(_) => {
+                let what = "the stream is being captured: call it after the capture".into();
                 Err(Error::Misuse { call, what })
             }
         }
     }
 
-    fn enqueue(&self, op: Op) -> Result<()> {
-        let set = self.context.map(|context| self.pe.contexts.set(op.name, context));
-        self.queue(op, set.transpose()?)
+    /// Queues an operation in the stream's context.
+    pub(crate) fn enqueue(&self, operation: Operation) -> Result<()> {
+        let set = self.context.map(|context| self.pe.contexts.set(operation.name, context));
+        self.queue(operation, set.transpose()?)
     }
 
-    /// Queues a kernel, which posts to the sets of queues from `set` on unless it takes others.
-    fn queue(&self, op: Op, set: Option<u32>) -> Result<()> {
-        let (ctx, needs) = self.pe.context_for(&op.call)?;
-        let ctx = set.map_or(ctx, |set| narrowed(ctx, set));
+    /// Queues a kernel. Its default context uses the queue sets from `set` on.
+    fn queue(&self, operation: Operation, set: Option<u32>) -> Result<()> {
+        let (ctx, resources) = self.pe.launch_context(&operation.call)?;
+        let ctx = set.map_or(ctx, |set| with_queue_sets(ctx, set));
         match &self.sink {
-            Sink::Line(line, _) => line.launch(self.pe, (ctx, needs), op.name, op.grid, op.call).map(drop),
-            Sink::Recorder(recorder) => recorder.record(self.pe, (ctx, needs), op),
+            Sink::Queue(queue, _) => queue
+                .launch(self.pe, (ctx, resources), operation.name, operation.grid, operation.call)
+                .map(drop),
+            Sink::Graph(recorder) => recorder.record(self.pe, (ctx, resources), operation),
         }
     }
 }
 
-/// A context that posts to the sets of queues from `set` on, one for each rail.
-fn narrowed(ctx: Ctx, set: u32) -> Ctx {
+/// Returns a context that uses the queue sets from `set` on, one for each rail.
+fn with_queue_sets(ctx: Ctx, set: u32) -> Ctx {
     let parts = CtxParts { first_set: set, n_sets: ctx.parts().rails, ..*ctx.parts() };
-    // SAFETY: the parts are a context's, and the sets those of a context of the host's, which all threads may post to.
+    // SAFETY: the parts are a context's, and the sets belong to a context of the host, to which all threads may post.
     unsafe { Ctx::from_parts(parts) }
 }
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
-        if let Sink::Line(line, _) = &self.sink {
-            line.close(self.pe, "a stream");
+        if let Sink::Queue(queue, _) = &self.sink {
+            queue.close(self.pe);
         }
     }
 }

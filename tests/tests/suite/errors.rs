@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rushmem::{Error, Pe};
+use rushmem::{Error, Operations, Pe};
 use rushmem_device::abi::CtxParts;
 use rushmem_device::{Ctx, Error as Code, Signal};
 use rushmem_mlx5::Syndrome;

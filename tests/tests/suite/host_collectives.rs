@@ -1,6 +1,6 @@
 //! Collective calls that hosts make, and those on streams.
 
-use rushmem::{Error, Pe, TeamConfig};
+use rushmem::{Error, Operations, Pe, TeamConfig};
 use rushmem_device::{Element, Reduce, Scan, Team};
 use rushmem_test_kernels::expect;
 use rushmem_tests::{Setup, grid};

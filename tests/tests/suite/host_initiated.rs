@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use rushmem::{Error, Pe, Words};
+use rushmem::{Error, Operations, Pe, WaitSet};
 use rushmem_device::{Cmp, Error as Code, Signal, SignalOp, Sym};
 use rushmem_test_kernels::{add_often, expect, fill_with, meet, put_cells};
 use rushmem_tests::{Setup, grid};
@@ -299,7 +299,7 @@ fn the_host_waits_for_sets_of_words() {
             pe.write(values, &[1, 2, 3, 4, 5, 6])?;
             pe.write(status, &[0, 0, 0, 1, 0, 0])?;
             pe.host_sync()?;
-            let mut nonzero = Words::new(words, Cmp::Ne, 0);
+            let mut nonzero = WaitSet::new(words, Cmp::Ne, 0);
             assert!(!pe.test_all(&nonzero)?);
             assert_eq!(pe.test_any(&mut nonzero)?, None);
             assert!(pe.test_some(&mut nonzero)?.is_empty());
@@ -323,7 +323,7 @@ fn the_host_waits_for_sets_of_words() {
             for i in [0, 1, 2, 4, 5] {
                 pe.p(words.at(i), i as i32 + 1, next(pe))?;
             }
-            let mut each = Words::each(words, Cmp::Eq, values);
+            let mut each = WaitSet::each(words, Cmp::Eq, values);
             pe.wait_until_all(&each.except(status))?;
             assert!(pe.test_all(&each.except(status))? && !pe.test_all(&each)?);
             pe.quiet()?;
@@ -331,7 +331,7 @@ fn the_host_waits_for_sets_of_words() {
             found.sort_unstable();
             assert_eq!(found, [0, 1, 2, 4, 5]);
             pe.quiet_pes(&[next(pe), before(pe)])?;
-            let mut none = Words::new(words.slice(0..0), Cmp::Eq, 1);
+            let mut none = WaitSet::new(words.slice(0..0), Cmp::Eq, 1);
             assert!(pe.test_all(&none)? && pe.wait_until_any(&mut none)?.is_none());
             assert!(pe.wait_until_some(&mut none)?.is_empty());
             pe.host_sync()
@@ -434,11 +434,11 @@ fn a_host_waits_for_what_another_announces() {
                     pe.signal_op(signal, SignalOp::Set, round, partner)?;
                 }
                 while !pe.test(words.at(0), Cmp::Lt, 0)? {}
-                pe.wait_until_all(&Words::new(words, Cmp::Ne, 0))?;
-                pe.wait_until_all(&Words::each(words, Cmp::Eq, values))?;
+                pe.wait_until_all(&WaitSet::new(words, Cmp::Ne, 0))?;
+                pe.wait_until_all(&WaitSet::each(words, Cmp::Eq, values))?;
                 assert_eq!(pe.read(words)?, [-1, 5, -9]);
             }
-            pe.wait_until_all(&Words::new(words.slice(1..1), Cmp::Eq, 77))?;
+            pe.wait_until_all(&WaitSet::new(words.slice(1..1), Cmp::Eq, 77))?;
             pe.barrier_all()
         });
     }
@@ -491,7 +491,7 @@ fn an_error_of_the_host_names_its_operation() {
         assert_eq!(told(pe.put(data, data.slice(0..3), 1)), "put: 3 elements for 4");
         assert_eq!(told(pe.put_from(data, &[1; 5], 1)), "put_from: 5 elements for an object of 4");
         let outside = told(pe.p(data.at(4), 1, 1));
-        assert!(outside.contains("is not inside of its object"), "{outside}");
+        assert!(outside.contains("is outside of its object"), "{outside}");
 
         let error = pe.signal_wait_until(signal, Cmp::Ge, 3).expect_err("nobody signals");
         assert!(error.to_string().starts_with("signal_wait_until: PE "), "{error}");
@@ -525,7 +525,7 @@ fn a_kernel_that_fails_beside_the_host_is_not_its_error() {
             pe.run(grid(1, 32), fill_with(data, i))?;
         }
         let error = stream.wait().expect_err("nobody signals");
-        let name = "signal_wait_until on a stream";
+        let name = "signal_wait_until";
         assert!(matches!(&error, Error::Operation { what, .. } if *what == name), "{error}");
         pe.barrier_all()?;
         assert_eq!(pe.read_one(word)?, 50);

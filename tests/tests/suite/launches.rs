@@ -1,6 +1,6 @@
 //! Launches of kernels: alone, on all PEs together, one behind the other.
 
-use rushmem::{Error, Grid};
+use rushmem::{Error, Grid, Operations};
 use rushmem_device::Signal;
 use rushmem_test_kernels::{chain, few_threads, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};

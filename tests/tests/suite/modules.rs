@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rushmem::{Error, Job, Pe, Ptx};
+use rushmem::{Error, Job, Operations, Pe, Ptx};
 use rushmem_device::{Error as Code, Signal, Sym, SymSlice};
 use rushmem_example_kernels::ring;
 use rushmem_tests::{Setup, grid, kernels, skip};

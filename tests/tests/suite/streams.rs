@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use rushmem::{Error, Pe, Stream, Words};
+use rushmem::{Error, Operations, Pe, Stream, WaitSet};
 use rushmem_device::{Cmp, Error as Code, PerGpu, Signal, SignalOp, Team};
 use rushmem_test_kernels::{
     await_round, expect, fill_with, look_up, next_round, put_cells, put_nowhere, wait_in_all_blocks,
@@ -194,14 +194,14 @@ fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
     stream.atomic_and(word, 9, to)?;
     stream.atomic_or(word, 2, to)?;
     stream.atomic_xor(word, 1, to)?;
-    stream.atomic_fetch(word, old.at(0), to)?;
-    stream.atomic_swap(word, 100, old.at(1), to)?;
-    stream.atomic_fetch_add(word, 5, old.at(2), to)?;
-    stream.atomic_fetch_and(word, 0x6f, old.at(3), to)?;
-    stream.atomic_fetch_or(word, 0x10, old.at(4), to)?;
-    stream.atomic_fetch_xor(word, 0x01, old.at(5), to)?;
-    stream.atomic_compare_swap(word, 0x79, 1, old.at(6), to)?;
-    stream.atomic_compare_swap(word, 0x78, 1, old.at(7), to)?;
+    stream.atomic_fetch_nbi(old.at(0), word, to)?;
+    stream.atomic_swap_nbi(old.at(1), word, 100, to)?;
+    stream.atomic_fetch_add_nbi(old.at(2), word, 5, to)?;
+    stream.atomic_fetch_and_nbi(old.at(3), word, 0x6f, to)?;
+    stream.atomic_fetch_or_nbi(old.at(4), word, 0x10, to)?;
+    stream.atomic_fetch_xor_nbi(old.at(5), word, 0x01, to)?;
+    stream.atomic_compare_swap_nbi(old.at(6), word, 0x79, 1, to)?;
+    stream.atomic_compare_swap_nbi(old.at(7), word, 0x78, 1, to)?;
 
     stream.p(data.at(0), 77, to)?;
     stream.fence()?;
@@ -214,8 +214,8 @@ fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
     stream.quiet()?;
     stream.signal_wait_until(signals.at(0), Cmp::Eq, 11)?;
     stream.wait_until(signals.at(1), Cmp::Ge, 8)?;
-    stream.wait_until_all(&Words::new(flags, Cmp::Lt, 0))?;
-    stream.wait_until_all(&Words::each(flags, Cmp::Eq, wanted))?;
+    stream.wait_until_all(&WaitSet::new(flags, Cmp::Lt, 0))?;
+    stream.wait_until_all(&WaitSet::each(flags, Cmp::Eq, wanted))?;
     stream.sync_all()?;
     stream.wait()?;
     assert_eq!(pe.read(old)?, [10, 10, 100, 0x69, 0x69, 0x79, 0x78, 0x78]);
@@ -240,7 +240,7 @@ fn every_operation_works_on_a_context_of_the_hosts() {
             every_operation(pe, &stream)?;
             pe.destroy_context(context)?;
             let gone = stream.quiet().unwrap_err();
-            assert!(matches!(gone, Error::Misuse { call: "quiet on a stream", .. }), "{gone}");
+            assert!(matches!(gone, Error::Misuse { call: "quiet", .. }), "{gone}");
             drop(stream);
             let gone = pe.stream()?.with_context(context).err().unwrap();
             assert!(matches!(gone, Error::Misuse { call: "Stream::with_context", .. }), "{gone}");
@@ -371,7 +371,7 @@ fn an_error_ends_a_stream_until_it_is_told() {
         other.launch(grid(1, 32), fill_with(data.slice(0..4), 8))?;
         let error = failing.wait().expect_err("nobody signals");
         let Error::Operation { what, cause } = &error else { panic!("{error}") };
-        assert_eq!(*what, "signal_wait_until on a stream");
+        assert_eq!(*what, "signal_wait_until");
         let Error::Device { first, others: 0 } = &**cause else { panic!("{error}") };
         assert_eq!(first.code(), Some(Code::WaitTimeout));
         other.wait()?;
@@ -436,7 +436,7 @@ fn a_graph_that_fails_says_where_and_stops() {
             graph.launch(&stream)?;
         }
         let error = stream.wait().expect_err("nobody signals");
-        assert!(error.to_string().starts_with("signal_wait_until on a stream: "), "{error}");
+        assert!(error.to_string().starts_with("signal_wait_until: "), "{error}");
         assert_eq!((pe.read_one(count)?, pe.read(data)?), (1, vec![0; 4]));
         pe.signal_op(signal, SignalOp::Set, 1, 0)?;
         pe.quiet()?;

@@ -1,5 +1,6 @@
 //! Reductions of every type, and what is promised of floating-point numbers.
 
+use rushmem::Operations;
 use rushmem_device::{ElementKind, Located, Reduce, Team};
 use rushmem_test_kernels::{Step, Together, collective_names, reduce_floats};
 use rushmem_tests::{Setup, grid};

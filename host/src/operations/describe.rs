@@ -1,29 +1,29 @@
-//! From the arguments of an operation to the kernel that does it.
+//! Describes each operation as a kernel with arguments.
 //!
-//! What can be seen to be wrong is an error here, before anything runs.
+//! Invalid arguments are errors here, before anything runs.
 
 use std::any::TypeId;
 
 use bytemuck::Pod;
 use rushmem_device::amo::{Amo, AmoWord};
 use rushmem_device::{Cmp, Element, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team};
-use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Set, Transfer, Word};
+use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
     rushmem_atomic, rushmem_collective, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_strided,
-    rushmem_test, rushmem_transfer, rushmem_wait, rushmem_words,
+    rushmem_test, rushmem_transfer, rushmem_wait, rushmem_wait_set,
 };
 
-use super::Op;
-use crate::initiated::{Wanted, Words};
+use super::Operation;
+use super::wait_set::{WaitSet, WantedValue};
 use crate::machine::Grid;
 use crate::memory::misuse;
 use crate::{Error, Pe, Result};
 
-/// Bytes that are worth a block of their own.
-const BLOCK_BYTES: u64 = 64 << 10;
+/// Bytes that each block of a transfer moves at least.
+const BYTES_PER_BLOCK: u64 = 64 << 10;
 
-/// The signal of a put.
-pub(crate) struct Announcement {
+/// The update of a signal that follows a put.
+pub(crate) struct SignalUpdate {
     pub(crate) signal: Sym<Signal>,
     pub(crate) op: SignalOp,
     pub(crate) value: u64,
@@ -37,20 +37,26 @@ impl Pe {
         remote: SymSlice<T>,
         local: SymSlice<T>,
         pe: u32,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         self.check_pe(name, pe)?;
         same_length(name, remote, local)?;
-        let blocks = u32::try_from(local.bytes() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(local.bytes() / BYTES_PER_BLOCK).unwrap_or(u32::MAX);
         let grid = if self.is_gpu() { blocks.clamp(1, self.grid().blocks) } else { 1 };
-        let grid = Grid { blocks: grid, ..self.group() };
+        let grid = Grid { blocks: grid, ..self.one_block() };
         let call = rushmem_transfer(what as u32, self.bytes(name, remote)?, self.bytes(name, local)?, pe);
-        Ok(Op { name, grid, call })
+        Ok(Operation { name, grid, call })
     }
 
-    pub(crate) fn op_p<T: Scalar>(&self, name: &'static str, dst: Sym<T>, value: T, pe: u32) -> Result<Op> {
+    pub(crate) fn op_p<T: Scalar>(
+        &self,
+        name: &'static str,
+        dst: Sym<T>,
+        value: T,
+        pe: u32,
+    ) -> Result<Operation> {
         self.check_pe(name, pe)?;
         let dst = self.bytes(name, dst.as_slice())?;
-        Ok(Op { name, grid: ONE, call: rushmem_p(dst, word(value), pe) })
+        Ok(Operation { name, grid: ONE_THREAD, call: rushmem_p(dst, word(value), pe) })
     }
 
     pub(crate) fn op_put_signal<T: Pod>(
@@ -59,20 +65,19 @@ impl Pe {
         nbi: bool,
         dst: SymSlice<T>,
         src: SymSlice<T>,
-        announcement: Announcement,
+        update: SignalUpdate,
         pe: u32,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         self.check_pe(name, pe)?;
         same_length(name, dst, src)?;
-        let Announcement { signal, op, value } = announcement;
+        let SignalUpdate { signal, op, value } = update;
         self.bytes(name, signal.as_slice())?;
         let set = op == SignalOp::Set;
         let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
         let call = rushmem_put_signal(nbi.into(), set.into(), dst, src, signal, value, pe);
-        Ok(Op { name, grid: self.group(), call })
+        Ok(Operation { name, grid: self.one_block(), call })
     }
 
-    /// Blocks of `remote` at `pe` and `local` here, one by one.
     pub(crate) fn op_strided<T: Pod>(
         &self,
         name: &'static str,
@@ -80,7 +85,7 @@ impl Pe {
         remote: Strided<T>,
         local: Strided<T>,
         pe: u32,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         self.check_pe(name, pe)?;
         if (remote.len(), remote.block()) != (local.len(), local.block()) {
             let shape = |s: Strided<T>| format!("{} blocks of {} elements", s.len(), s.block());
@@ -103,74 +108,90 @@ impl Pe {
             local.len() as u64,
             pe,
         );
-        Ok(Op { name, grid: self.group(), call })
+        Ok(Operation { name, grid: self.one_block(), call })
     }
 
-    /// `old` gets the value found; none if nobody wants it.
-    #[allow(clippy::too_many_arguments)] // what the operation has
+    /// Describes an atomic update. The old value goes to `result`, if there is one.
     pub(crate) fn op_atomic<T: AmoWord>(
         &self,
         name: &'static str,
         what: Atomic,
-        at: Sym<T>,
+        result: Option<Sym<T>>,
+        target: Sym<T>,
         value: T,
-        compare: T,
-        old: Option<Sym<T>>,
         pe: u32,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         self.check_pe(name, pe)?;
         let float = [TypeId::of::<f32>(), TypeId::of::<f64>()].contains(&TypeId::of::<T>());
         let what = if what == Atomic::Add && float { Atomic::AddFloat } else { what };
-        let old = match old {
-            Some(old) => self.bytes(name, old.as_slice())?,
-            None => NONE,
+        let result = match result {
+            Some(result) => self.bytes(name, result.as_slice())?,
+            None => NO_BYTES,
         };
-        let at = self.bytes(name, at.as_slice())?;
-        let call = rushmem_atomic(what as u32, at, word(value), word(compare), old, pe);
-        Ok(Op { name, grid: ONE, call })
+        let target = self.bytes(name, target.as_slice())?;
+        let call = rushmem_atomic(what as u32, result, target, word(value), 0, pe);
+        Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    /// Reads a word, bit for bit, by adding nothing to it.
-    pub(crate) fn op_fetch<T: AmoWord>(
+    /// Describes a compare-and-swap. The old value goes to `result`.
+    pub(crate) fn op_compare_swap<T: Amo>(
         &self,
         name: &'static str,
-        at: Sym<T>,
-        old: Sym<T>,
+        result: Sym<T>,
+        target: Sym<T>,
+        compare: T,
+        value: T,
         pe: u32,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         self.check_pe(name, pe)?;
-        let (at, old) = (self.bytes(name, at.as_slice())?, self.bytes(name, old.as_slice())?);
-        Ok(Op { name, grid: ONE, call: rushmem_atomic(Atomic::Add as u32, at, 0, 0, old, pe) })
+        let (target, result) = (self.bytes(name, target.as_slice())?, self.bytes(name, result.as_slice())?);
+        let (value, compare) = (word(value), word(compare));
+        let call = rushmem_atomic(Atomic::CompareSwap as u32, result, target, value, compare, pe);
+        Ok(Operation { name, grid: ONE_THREAD, call })
+    }
+
+    /// Describes an atomic read, which adds 0 to the word's bits.
+    pub(crate) fn op_atomic_fetch<T: AmoWord>(
+        &self,
+        name: &'static str,
+        result: Sym<T>,
+        target: Sym<T>,
+        pe: u32,
+    ) -> Result<Operation> {
+        self.check_pe(name, pe)?;
+        let (target, result) = (self.bytes(name, target.as_slice())?, self.bytes(name, result.as_slice())?);
+        let call = rushmem_atomic(Atomic::Add as u32, result, target, 0, 0, pe);
+        Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
     pub(crate) fn op_wait<T: Amo + PartialOrd>(
         &self,
         name: &'static str,
-        at: Sym<T>,
+        seen: Option<Sym<u64>>,
+        target: Sym<T>,
         cmp: Cmp,
         value: T,
-        seen: Option<Sym<u64>>,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         let seen = match seen {
             Some(seen) => seen.as_slice(),
-            None => NONE.cast(),
+            None => NO_BYTES.cast(),
         };
-        let at = self.bytes(name, at.as_slice())?;
-        let call = rushmem_wait(kind::<T>() as u32, code::cmp(cmp), at, word(value), seen);
-        Ok(Op { name, grid: ONE, call })
+        let target = self.bytes(name, target.as_slice())?;
+        let call = rushmem_wait(seen, kind::<T>() as u32, code::cmp(cmp), target, word(value));
+        Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    /// `found` gets what the call tells.
-    pub(crate) fn op_words<T: Amo + PartialOrd>(
+    /// Describes a wait for, or a test of, a set of words. `found` receives the result.
+    pub(crate) fn op_wait_set<T: Amo + PartialOrd>(
         &self,
         name: &'static str,
-        what: Set,
-        words: &Words<T>,
+        what: WaitSetOp,
         found: SymSlice<u64>,
-    ) -> Result<Op> {
+        words: &WaitSet<T>,
+    ) -> Result<Operation> {
         let (value, values) = match words.wanted {
-            Wanted::One(value) => (word(value), NONE),
-            Wanted::Each(values) => {
+            WantedValue::One(value) => (word(value), NO_BYTES),
+            WantedValue::Each(values) => {
                 same_length(name, words.words, values)?;
                 (0, self.bytes(name, values)?)
             }
@@ -181,37 +202,37 @@ impl Pe {
                 let what = format!("a status of {} elements for {}", except.len(), words.words.len());
                 return Err(Error::Misuse { call: name, what });
             }
-            None => NONE.cast(),
+            None => NO_BYTES.cast(),
         };
         let (kind, cmp, first) = (kind::<T>() as u32, code::cmp(words.cmp), words.next as u64);
         let at = self.bytes(name, words.words)?;
-        let call = rushmem_words(what as u32, kind, cmp, at, value, values, except, first, found);
-        Ok(Op { name, grid: ONE, call })
+        let call = rushmem_wait_set(what as u32, found, kind, cmp, at, value, values, except, first);
+        Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
     pub(crate) fn op_test<T: Amo + PartialOrd>(
         &self,
         name: &'static str,
-        at: Sym<T>,
+        holds: Sym<u64>,
+        target: Sym<T>,
         cmp: Cmp,
         value: T,
-        holds: Sym<u64>,
-    ) -> Result<Op> {
-        let at = self.bytes(name, at.as_slice())?;
-        let call = rushmem_test(kind::<T>() as u32, code::cmp(cmp), at, word(value), holds.as_slice());
-        Ok(Op { name, grid: ONE, call })
+    ) -> Result<Operation> {
+        let (target, kind) = (self.bytes(name, target.as_slice())?, kind::<T>() as u32);
+        let call = rushmem_test(holds.as_slice(), kind, code::cmp(cmp), target, word(value));
+        Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    pub(crate) fn op_order(&self, name: &'static str, what: Order) -> Op {
-        Op { name, grid: self.group(), call: rushmem_order(what as u32, 0) }
+    pub(crate) fn op_order(&self, name: &'static str, what: Order) -> Operation {
+        Operation { name, grid: self.one_block(), call: rushmem_order(what as u32, 0) }
     }
 
-    pub(crate) fn op_quiet_pe(&self, name: &'static str, pe: u32) -> Result<Op> {
+    pub(crate) fn op_quiet_pe(&self, name: &'static str, pe: u32) -> Result<Operation> {
         self.check_pe(name, pe)?;
-        Ok(Op { name, grid: ONE, call: rushmem_order(Order::QuietPe as u32, pe) })
+        Ok(Operation { name, grid: ONE_THREAD, call: rushmem_order(Order::QuietPe as u32, pe) })
     }
 
-    /// A collective call of a team. `root` is the root of a broadcast.
+    /// Describes a collective call that moves data. `root` is the root of a broadcast.
     pub(crate) fn op_collective<T: Pod>(
         &self,
         name: &'static str,
@@ -220,14 +241,14 @@ impl Pe {
         dst: SymSlice<T>,
         src: SymSlice<T>,
         root: u32,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
         let extra = if what == Collective::Alltoall { size_of::<T>() as u32 } else { root };
         let call = rushmem_collective(what as u32, team, 0, 0, dst, src, extra);
-        Ok(Op { name, grid: self.group(), call })
+        Ok(Operation { name, grid: self.one_block(), call })
     }
 
-    /// A collective call of a team that computes; `op` is a [`Reduce`](rushmem_device::Reduce) or a [`Scan`](rushmem_device::Scan).
+    /// Describes a reduction or a scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a [`Scan`](rushmem_device::Scan).
     pub(crate) fn op_reduction<T: Element>(
         &self,
         name: &'static str,
@@ -236,23 +257,24 @@ impl Pe {
         op: u32,
         dst: SymSlice<T>,
         src: SymSlice<T>,
-    ) -> Result<Op> {
+    ) -> Result<Operation> {
         let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
         let call = rushmem_collective(what as u32, team, op, T::KIND as u32, dst, src, 0);
-        Ok(Op { name, grid: self.group(), call })
+        Ok(Operation { name, grid: self.one_block(), call })
     }
 
-    /// A collective call of a team without data.
-    pub(crate) fn op_meeting(&self, name: &'static str, what: Collective, team: Team) -> Op {
-        let call = rushmem_collective(what as u32, team, 0, 0, NONE, NONE, 0);
-        Op { name, grid: self.group(), call }
+    /// Describes a collective call without data.
+    pub(crate) fn op_team_sync(&self, name: &'static str, what: Collective, team: Team) -> Operation {
+        let call = rushmem_collective(what as u32, team, 0, 0, NO_BYTES, NO_BYTES, 0);
+        Operation { name, grid: self.one_block(), call }
     }
 
-    /// A block of threads that share the work of one operation.
-    fn group(&self) -> Grid {
-        Grid { threads: if self.is_gpu() { 256 } else { 1 }, ..ONE }
+    /// Returns the grid of an operation that one block performs.
+    fn one_block(&self) -> Grid {
+        Grid { threads: if self.is_gpu() { 256 } else { 1 }, ..ONE_THREAD }
     }
 
+    /// Checks that the job has this PE.
     pub(crate) fn check_pe(&self, call: &'static str, pe: u32) -> Result<()> {
         if pe < self.n_pes() {
             return Ok(());
@@ -261,22 +283,23 @@ impl Pe {
         Err(Error::Misuse { call, what })
     }
 
-    /// An object as bytes, if it is one.
+    /// Returns an object as bytes, after checking its handle.
     fn bytes<T: Pod>(&self, call: &'static str, object: SymSlice<T>) -> Result<SymSlice<u8>> {
         self.memory().check(object.handle()).map_err(|why| misuse(call, object, why))?;
         if object.offset() == u64::MAX {
-            let what = format!("{object:?} is not inside of its object");
+            let what = format!("{object:?} is outside of its object");
             return Err(Error::Misuse { call, what });
         }
         Ok(object.cast())
     }
 }
 
-/// For what a thread does by itself.
-const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+/// The grid of an operation that one thread performs.
+const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
 
-// SAFETY: no bytes at all.
-const NONE: SymSlice<u8> = unsafe { SymSlice::from_raw(0, 0) };
+/// An argument that is absent.
+// SAFETY: it has no bytes.
+pub(super) const NO_BYTES: SymSlice<u8> = unsafe { SymSlice::from_raw(0, 0) };
 
 fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>) -> Result<()> {
     if one.len() == other.len() {
@@ -286,21 +309,29 @@ fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>)
     Err(Error::Misuse { call, what })
 }
 
-/// The bytes of a value of at most 8, as a kernel takes them.
+/// Returns the bytes of a value of at most 8 bytes, as kernels take them.
 fn word<T: Pod>(value: T) -> u64 {
     let bytes = bytemuck::bytes_of(&value);
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// What a word is: a type is signed if all ones are less than zero.
-fn kind<T: Amo + PartialOrd>() -> Word {
+/// Returns the 1 of an integer type.
+pub(super) fn one<T: Amo>() -> T {
+    let mut one = T::zeroed();
+    // Little-endian, like every machine that Rushmem supports.
+    bytemuck::bytes_of_mut(&mut one)[0] = 1;
+    one
+}
+
+/// Returns the kind of a word type. A type is signed if all ones are less than zero.
+fn kind<T: Amo + PartialOrd>() -> WordKind {
     let mut ones = T::zeroed();
     bytemuck::bytes_of_mut(&mut ones).fill(0xff);
     match (size_of::<T>(), ones < T::zeroed()) {
-        (4, false) => Word::U32,
-        (4, true) => Word::I32,
-        (_, false) => Word::U64,
-        (_, true) => Word::I64,
+        (4, false) => WordKind::U32,
+        (4, true) => WordKind::I32,
+        (_, false) => WordKind::U64,
+        (_, true) => WordKind::I64,
     }
 }
 
@@ -309,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_go_as_words() {
+    fn packs_values_into_words() {
         assert_eq!(word(-2i16), 0xfffe);
         assert_eq!(word(0x0102_0304u32), 0x0102_0304);
         assert_eq!(word(1.5f64), 1.5f64.to_bits());
@@ -317,9 +348,9 @@ mod tests {
     }
 
     #[test]
-    fn words_are_told_by_their_types() {
-        assert_eq!((kind::<u32>(), kind::<i32>()), (Word::U32, Word::I32));
-        assert_eq!((kind::<u64>(), kind::<i64>()), (Word::U64, Word::I64));
-        assert_eq!((kind::<usize>(), kind::<isize>()), (Word::U64, Word::I64));
+    fn finds_the_kind_of_a_word_type() {
+        assert_eq!((kind::<u32>(), kind::<i32>()), (WordKind::U32, WordKind::I32));
+        assert_eq!((kind::<u64>(), kind::<i64>()), (WordKind::U64, WordKind::I64));
+        assert_eq!((kind::<usize>(), kind::<isize>()), (WordKind::U64, WordKind::I64));
     }
 }

@@ -1,21 +1,22 @@
-//! Places that are given out and come back.
+//! A pool of indices: each is lent to one owner at a time.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Places numbered from `first` on.
-pub(crate) struct Pool {
+/// The free indices, lent by [`IndexPool::take`].
+pub(crate) struct IndexPool {
     free: Mutex<Vec<u32>>,
     changed: Condvar,
 }
 
-/// A place, until this is dropped.
-pub(crate) struct Place {
-    pool: Arc<Pool>,
+/// An index that returns to its pool when this is dropped.
+pub(crate) struct PooledIndex {
+    pool: Arc<IndexPool>,
     pub(crate) index: u32,
 }
 
-impl Pool {
+impl IndexPool {
+    /// Returns a pool of the indices from `first` to `end - 1`.
     pub(crate) fn new(first: u32, end: u32) -> Arc<Self> {
         Arc::new(Self { free: Mutex::new((first..end).rev().collect()), changed: Condvar::new() })
     }
@@ -24,13 +25,13 @@ impl Pool {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place; waits at most this long for one to come back.
-    pub(crate) fn take(self: &Arc<Self>, within: Duration) -> Option<Place> {
+    /// Lends an index, and waits for one up to `within`.
+    pub(crate) fn take(self: &Arc<Self>, within: Duration) -> Option<PooledIndex> {
         let begin = Instant::now();
         let mut free = self.lock();
         loop {
             if let Some(index) = free.pop() {
-                return Some(Place { pool: Arc::clone(self), index });
+                return Some(PooledIndex { pool: Arc::clone(self), index });
             }
             let left = within.saturating_sub(begin.elapsed());
             if left.is_zero() {
@@ -41,7 +42,7 @@ impl Pool {
     }
 }
 
-impl Drop for Place {
+impl Drop for PooledIndex {
     fn drop(&mut self) {
         self.pool.lock().push(self.index);
         self.pool.changed.notify_one();
@@ -53,13 +54,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_anothers_once_it_is_back() {
-        let pool = Pool::new(3, 5);
+    fn lends_an_index_again_after_its_return() {
+        let pool = IndexPool::new(3, 5);
         let (a, b) = (pool.take(Duration::ZERO).unwrap(), pool.take(Duration::ZERO).unwrap());
         assert_eq!((a.index, b.index), (3, 4));
         assert!(pool.take(Duration::from_millis(1)).is_none());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.take(Duration::from_secs(60)).map(|place| place.index));
+            let waiting = scope.spawn(|| pool.take(Duration::from_secs(60)).map(|lent| lent.index));
             drop(b);
             assert_eq!(waiting.join().unwrap(), Some(4));
         });

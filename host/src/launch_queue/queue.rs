@@ -1,0 +1,217 @@
+//! A queue of launches of one stream, and the outcome of each.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rushmem_device::Ctx;
+use rushmem_device::abi::{CtxParts, DevAddr};
+use rushmem_device::kernel::Call;
+
+use super::{LaunchId, LaunchResources, RecordedGraph, check_grid};
+use crate::machine::{Grid, Mark, Queue, Step};
+use crate::{Error, Pe, Result};
+
+/// A queue of a stream's launches, with the entry of the launch table that names a failed launch.
+pub(crate) struct LaunchQueue {
+    queue: Box<dyn Queue>,
+    /// Its entry in the launch table.
+    entry: u32,
+    state: Mutex<QueueState>,
+}
+
+/// The launches of a queue that may run or have failed.
+#[derive(Default)]
+struct QueueState {
+    /// The number of the last launch.
+    launches: u32,
+    /// Whether launches of this queue may run, as the service knows.
+    running: bool,
+    /// Ranges of launches that did not run: the failed launch before them, and the number of the last.
+    skipped: Vec<(LaunchId, u32)>,
+    /// Resources of the running launches.
+    resources: Vec<LaunchResources>,
+    /// Graphs launched since the last wait.
+    graphs: Vec<Arc<RecordedGraph>>,
+}
+
+/// Launch numbers start again at this bound: the bit above is [`SEALED`](rushmem_device::abi::SEALED).
+const NUMBERS: u32 = 1 << 31;
+
+/// The number of failures remembered for later waits.
+const SKIPPED: usize = 64;
+
+impl LaunchQueue {
+    pub(crate) fn new(queue: Box<dyn Queue>, entry: u32) -> Self {
+        Self { queue, entry, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a launch of a kernel.
+    pub(crate) fn launch(
+        &self,
+        pe: &Pe,
+        (ctx, resources): (Ctx, LaunchResources),
+        name: &'static str,
+        grid: Grid,
+        call: Call,
+    ) -> Result<LaunchId> {
+        check_grid(&call, grid)?;
+        let table = &pe.launch_queues().table;
+        let mut state = self.lock();
+        state.launches = (state.launches + 1) % NUMBERS;
+        let launch_id = table.launch_id(state.launches, name);
+        let ctx = with_launch_id(ctx, table.addr(self.entry), launch_id);
+        self.queue.launch(Step { ctx, grid, call, module: resources.module.clone() })?;
+        if !state.resources.contains(&resources) {
+            state.resources.push(resources);
+        }
+        state.began(pe);
+        tracing::debug!(pe = pe.my_pe(), kernel = name, ?grid, "launched");
+        Ok(launch_id)
+    }
+
+    /// Appends the kernels of a graph.
+    pub(crate) fn replay(&self, pe: &Pe, graph: &Arc<RecordedGraph>) -> Result<()> {
+        let mut state = self.lock();
+        self.queue.replay(graph.recording())?;
+        state.began(pe);
+        if !state.graphs.iter().any(|known| Arc::ptr_eq(known, graph)) {
+            state.graphs.push(Arc::clone(graph));
+        }
+        Ok(())
+    }
+
+    /// Returns an event after everything that is queued now.
+    pub(crate) fn mark(&self) -> Result<Mark> {
+        self.queue.mark()
+    }
+
+    /// Makes later launches begin after everything before `event`.
+    pub(crate) fn follow(&self, event: &Mark) -> Result<()> {
+        self.queue.follow(event)
+    }
+
+    /// Waits until every launch in the queue has ended.
+    ///
+    /// # Errors
+    /// - The error of the first launch that failed, with its name.
+    pub(crate) fn wait(&self, pe: &Pe) -> Result<()> {
+        let ran = self.drain(pe);
+        // Read the table first: taking the queue's failure lets the queue go on.
+        let failed = self.failed(pe);
+        let ran = ran.and(self.queue.take_failure().map_or(Ok(()), Err));
+        let graphs = std::mem::take(&mut self.lock().graphs);
+        let mut failed = failed?;
+        for graph in &graphs {
+            let first = pe.launch_queues().table.failed(graph.entry())?;
+            failed = failed.or(first);
+        }
+        let outcome = pe.launch_outcome(ran, failed);
+        for graph in &graphs {
+            pe.launch_queues().table.clear(graph.entry())?;
+        }
+        self.restart(pe, failed)?;
+        outcome
+    }
+
+    /// Waits for one launch, until `event` after it. Failures of other launches stay for their own waits.
+    ///
+    /// # Errors
+    /// - [`Error::NotRun`] if a launch before it has failed.
+    /// - The error of the launch itself.
+    pub(crate) fn wait_for(&self, pe: &Pe, launch_id: LaunchId, event: &Mark) -> Result<()> {
+        let ran = self.queue.wait(event, pe.patience());
+        let not_run = |failed: LaunchId| Error::NotRun {
+            kernel: pe.launch_queues().table.name(launch_id),
+            failed: pe.launch_queues().table.name(failed),
+        };
+        let number = launch_id.number;
+        self.lock().ended_with(pe, number);
+        let skipped = |state: &QueueState| {
+            let found = state.skipped.iter().find(|(failed, last)| failed.number < number && number <= *last);
+            found.map(|(failed, _)| *failed)
+        };
+        if let Some(failed) = skipped(&self.lock()) {
+            return Err(not_run(failed));
+        }
+        match self.failed(pe)? {
+            Some(failed) if failed.number < number => Err(not_run(failed)),
+            Some(failed) if failed == launch_id => {
+                let ran = ran.and(self.drain(pe));
+                let ran = ran.and(self.queue.take_failure().map_or(Ok(()), Err));
+                let outcome = pe.launch_error(ran, true);
+                self.restart(pe, Some(failed))?;
+                outcome
+            }
+            // The first wait made while nothing runs reports a record that no launch claims.
+            _ => pe.launch_error(ran, false),
+        }
+    }
+
+    /// Waits until nothing runs in the queue.
+    fn drain(&self, pe: &Pe) -> Result<()> {
+        let ran = self.queue.mark().and_then(|event| self.queue.wait(&event, pe.patience()));
+        self.lock().ended(pe);
+        ran
+    }
+
+    /// Returns the launch that failed, if any.
+    fn failed(&self, pe: &Pe) -> Result<Option<LaunchId>> {
+        let in_table = pe.launch_queues().table.failed(self.entry)?;
+        Ok(in_table.or_else(|| self.queue.failed().and_then(LaunchId::from_word)))
+    }
+
+    /// Lets the queue go on after a failure that has been reported.
+    fn restart(&self, pe: &Pe, failed: Option<LaunchId>) -> Result<()> {
+        let Some(failed) = failed else { return Ok(()) };
+        let mut state = self.lock();
+        let last = state.launches;
+        if state.skipped.len() == SKIPPED {
+            state.skipped.remove(0);
+        }
+        state.skipped.push((failed, last));
+        pe.launch_queues().table.clear(self.entry)
+    }
+
+    /// Waits for the last launches before the queue is dropped, and logs their error.
+    pub(crate) fn close(&self, pe: &Pe) {
+        if self.lock().running
+            && let Err(error) = self.wait(pe)
+        {
+            tracing::error!(pe = pe.my_pe(), "a stream was dropped before Stream::wait: {error}");
+        }
+    }
+}
+
+impl QueueState {
+    /// Notes that a launch may run.
+    fn began(&mut self, pe: &Pe) {
+        if !std::mem::replace(&mut self.running, true) {
+            pe.service().launched();
+        }
+    }
+
+    /// Notes that launch `number` has ended. Nothing runs if it was the last one.
+    fn ended_with(&mut self, pe: &Pe, number: u32) {
+        if number == self.launches {
+            self.ended(pe);
+        }
+    }
+
+    /// Notes that nothing runs.
+    fn ended(&mut self, pe: &Pe) {
+        self.resources.clear();
+        if std::mem::replace(&mut self.running, false) {
+            pe.service().ended();
+        }
+    }
+}
+
+/// Returns a context whose kernel stores `launch_id` in the word at `status` when it fails.
+pub(crate) fn with_launch_id(ctx: Ctx, status: DevAddr, launch_id: LaunchId) -> Ctx {
+    let parts = CtxParts { status, mark: launch_id.to_word(), ..*ctx.parts() };
+    // SAFETY: the parts are a context's, and the launch table lives as long as the PE.
+    unsafe { Ctx::from_parts(parts) }
+}

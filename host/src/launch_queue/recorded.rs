@@ -1,0 +1,27 @@
+//! The recording of a graph, as launch queues replay it.
+
+use super::{LaunchResources, PooledIndex};
+use crate::machine::Recording;
+
+/// A recorded graph with the entry of the launch table that its kernels report to.
+pub(crate) struct RecordedGraph {
+    recording: Recording,
+    entry: PooledIndex,
+    /// Resources of its kernels, which segments opened later do not join.
+    _resources: Vec<LaunchResources>,
+}
+
+impl RecordedGraph {
+    pub(crate) fn new(recording: Recording, entry: PooledIndex, resources: Vec<LaunchResources>) -> Self {
+        Self { recording, entry, _resources: resources }
+    }
+
+    pub(crate) fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Returns the index of its entry in the launch table.
+    pub(crate) fn entry(&self) -> u32 {
+        self.entry.index
+    }
+}

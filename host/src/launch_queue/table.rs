@@ -1,0 +1,135 @@
+//! The launch table: one word for each launch queue, which a failing kernel sets to its launch id.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rushmem_device::abi::{DevAddr, SEALED};
+
+use super::pool::{IndexPool, PooledIndex};
+use crate::machine::{Machine, Region};
+use crate::{Error, Result};
+
+/// The number of queues, graphs and host operations at once.
+const WORDS: u32 = 512;
+
+/// The entry of the PE's own queue.
+pub(crate) const OWN: u32 = 0;
+
+/// The words of a PE's launch queues, and the names of its kernels and operations.
+pub(crate) struct LaunchTable {
+    words: Region,
+    pool: Arc<IndexPool>,
+    names: Mutex<Vec<&'static str>>,
+}
+
+/// The id of a launch in its queue: a number below 2^31 that grows, and the name of its kernel or operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaunchId {
+    pub(crate) number: u32,
+    /// One more than the index of the name.
+    name: u32,
+}
+
+impl LaunchId {
+    /// Returns the id as the word that a failing kernel stores.
+    pub(crate) const fn to_word(self) -> u64 {
+        (self.number as u64) << 32 | self.name as u64
+    }
+
+    /// Returns the id in a word of the table, or `None` for 0.
+    pub(crate) const fn from_word(word: u64) -> Option<Self> {
+        let word = word & !SEALED;
+        if word == 0 { None } else { Some(Self { number: (word >> 32) as u32, name: word as u32 }) }
+    }
+}
+
+impl LaunchTable {
+    pub(crate) fn new(machine: &dyn Machine) -> Result<Self> {
+        let words = machine.local(u64::from(WORDS) * 8)?;
+        Ok(Self { words, pool: IndexPool::new(OWN + 1, WORDS), names: Mutex::default() })
+    }
+
+    /// Lends the entry of a new queue, and waits for one up to `within`.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if none is free by then.
+    pub(crate) fn take(&self, within: Duration) -> Result<PooledIndex> {
+        self.pool.take(within).ok_or_else(|| Error::Unavailable {
+            what: format!("room for more than {} streams, graphs and operations of the host", WORDS - 1),
+            why: "all are in use; drop streams and graphs that are no longer used".into(),
+        })
+    }
+
+    /// Returns the address of an entry's word for kernels.
+    pub(crate) fn addr(&self, index: u32) -> DevAddr {
+        self.words.addr.add(u64::from(index) * 8)
+    }
+
+    /// Returns the launch that failed in the queue of an entry.
+    pub(crate) fn failed(&self, index: u32) -> Result<Option<LaunchId>> {
+        let mut word = 0u64;
+        self.words.read(u64::from(index) * 8, bytemuck::bytes_of_mut(&mut word))?;
+        Ok(LaunchId::from_word(word))
+    }
+
+    /// Clears the entry of a queue in which nothing runs.
+    pub(crate) fn clear(&self, index: u32) -> Result<()> {
+        self.words.write(u64::from(index) * 8, &[0; 8])
+    }
+
+    /// Returns whether a launch has failed in any queue.
+    pub(crate) fn any_failed(&self) -> Result<bool> {
+        let mut words = vec![0u64; WORDS as usize];
+        self.words.read(0, bytemuck::cast_slice_mut(&mut words))?;
+        Ok(words.iter().any(|&word| word != 0))
+    }
+
+    /// Returns the id of launch `number` of a queue.
+    pub(crate) fn launch_id(&self, number: u32, name: &'static str) -> LaunchId {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = names.iter().position(|&known| known == name);
+        let index = known.unwrap_or_else(|| {
+            names.push(name);
+            names.len() - 1
+        });
+        LaunchId { number, name: index as u32 + 1 }
+    }
+
+    /// Returns the name of a launch.
+    pub(crate) fn name(&self, launch_id: LaunchId) -> &'static str {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.get(launch_id.name as usize - 1).copied().unwrap_or("an unknown operation")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Native;
+
+    #[test]
+    fn a_launch_id_round_trips_through_its_word() {
+        let table = LaunchTable::new(&Native::new(Default::default(), 1)).unwrap();
+        let (put, get) = (table.launch_id(7, "put"), table.launch_id(0, "get"));
+        assert_eq!(table.launch_id(9, "put").name, put.name);
+        for launch_id in [put, get] {
+            assert_eq!(LaunchId::from_word(launch_id.to_word()), Some(launch_id));
+            assert_eq!(LaunchId::from_word(launch_id.to_word() | SEALED), Some(launch_id));
+        }
+        assert_eq!((table.name(put), table.name(get)), ("put", "get"));
+        assert_eq!(LaunchId::from_word(0), None);
+    }
+
+    #[test]
+    fn entries_are_independent() {
+        let table = LaunchTable::new(&Native::new(Default::default(), 1)).unwrap();
+        let entry = table.take(Duration::ZERO).unwrap();
+        let launch_id = table.launch_id(3, "x");
+        table.words.write(u64::from(entry.index) * 8, &launch_id.to_word().to_ne_bytes()).unwrap();
+        assert!(table.any_failed().unwrap());
+        assert_eq!(table.failed(entry.index).unwrap(), Some(launch_id));
+        assert_eq!(table.failed(OWN).unwrap(), None);
+        table.clear(entry.index).unwrap();
+        assert!(!table.any_failed().unwrap());
+    }
+}

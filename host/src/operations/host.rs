@@ -1,0 +1,210 @@
+//! Operations of the host that return a value or move the host's own slices.
+
+use bytemuck::Pod;
+use rushmem_device::amo::{Addend, Amo, AmoWord};
+use rushmem_device::{Cmp, Scalar, Signal, Sym, SymSlice};
+use rushmem_runtime_kernels::code::{Atomic, Transfer};
+
+use super::describe::one;
+use super::{Issue, Operation};
+use crate::launch_queue::StagingBuffer;
+use crate::{Error, Pe, Result};
+
+/// Operations of the host that return a value. [`Operations`](crate::Operations) has the others.
+impl Pe {
+    /// Reads `src` of `pe` and returns the value. OpenSHMEM 1.6 section 9.5, `shmem_g`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
+        self.fetch_result(|result| {
+            self.op_transfer("g", Transfer::Get, src.as_slice(), result.as_slice(), pe)
+        })
+    }
+
+    /// Sets `word` of `pe` to `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// `shmem_atomic_swap`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_swap<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+        self.fetch_result(|result| self.op_atomic("atomic_swap", Atomic::Set, Some(result), word, value, pe))
+    }
+
+    /// Adds `value` to `word` of `pe`; integers wrap, floats round. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// `shmem_atomic_fetch_add`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_fetch_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+        self.fetch_result(|result| {
+            self.op_atomic("atomic_fetch_add", Atomic::Add, Some(result), word, value, pe)
+        })
+    }
+
+    /// Replaces `word` of `pe` by its bitwise AND with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// `shmem_atomic_fetch_and`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_fetch_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+        self.fetch_result(|result| {
+            self.op_atomic("atomic_fetch_and", Atomic::And, Some(result), word, value, pe)
+        })
+    }
+
+    /// Replaces `word` of `pe` by its bitwise OR with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// `shmem_atomic_fetch_or`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_fetch_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+        self.fetch_result(|result| {
+            self.op_atomic("atomic_fetch_or", Atomic::Or, Some(result), word, value, pe)
+        })
+    }
+
+    /// Replaces `word` of `pe` by its bitwise XOR with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// `shmem_atomic_fetch_xor`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_fetch_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
+        self.fetch_result(|result| {
+            self.op_atomic("atomic_fetch_xor", Atomic::Xor, Some(result), word, value, pe)
+        })
+    }
+
+    /// Adds 1 to `word` of `pe`, wrapping. Returns the old value. OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch_inc`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_fetch_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
+        self.fetch_result(|result| {
+            self.op_atomic("atomic_fetch_inc", Atomic::Add, Some(result), word, one(), pe)
+        })
+    }
+
+    /// Reads `word` of `pe` atomically and returns its value. OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
+        self.fetch_result(|result| self.op_atomic_fetch("atomic_fetch", result, word, pe))
+    }
+
+    /// Sets `word` of `pe` to `value` if it holds `compare`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// `shmem_atomic_compare_swap`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn atomic_compare_swap<T: Amo>(&self, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
+        self.fetch_result(|result| {
+            self.op_compare_swap("atomic_compare_swap", result, word, compare, value, pe)
+        })
+    }
+
+    /// Returns the value of a signal of this PE. Data that it announces may be read afterwards. OpenSHMEM 1.6 section 9.8.4,
+    /// `shmem_signal_fetch`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
+        // Every value is at least 0, so the wait ends at its first look.
+        self.fetch_result(|seen| self.op_wait("signal_fetch", Some(seen), signal, Cmp::Ge, 0))
+    }
+
+    /// Waits until a signal of this PE compares with `value` as `cmp` says, and returns its value.
+    ///
+    /// Data that the signal announces may be read afterwards. OpenSHMEM 1.6 section 9.10, `shmem_signal_wait_until`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes. It names the word, its value and
+    ///   the value wanted.
+    pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<u64> {
+        self.fetch_result(|seen| self.op_wait("signal_wait_until", Some(seen), signal, cmp, value))
+    }
+
+    /// Returns whether `word` of this PE compares with `value` as `cmp` says. Data that it announces may be read afterwards.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
+        Ok(self.fetch_result::<u64>(|holds| self.op_test("test", holds, word, cmp, value))? != 0)
+    }
+
+    /// Copies the host's slice `data` to `dst` of `pe`, and returns when `data` may be reused.
+    ///
+    /// The copy goes through staging buffers of 64 KiB. [`quiet`](crate::Operations::quiet) completes it.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn put_from<T: Pod>(&self, dst: SymSlice<T>, data: &[T], pe: u32) -> Result<()> {
+        self.pieces("put_from", dst, data.len(), |buffer, at, len| {
+            let source = buffer.slice::<T>(len);
+            self.heap().write(source.offset(), bytemuck::cast_slice(&data[at..at + len]))?;
+            self.issue(self.op_transfer("put_from", Transfer::Put, dst.slice(at..at + len), source, pe)?)
+        })
+    }
+
+    /// Copies `src` of `pe` to the host's slice `data`, through staging buffers of 64 KiB.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn get_into<T: Pod>(&self, data: &mut [T], src: SymSlice<T>, pe: u32) -> Result<()> {
+        self.pieces("get_into", src, data.len(), |buffer, at, len| {
+            let target = buffer.slice::<T>(len);
+            self.issue(self.op_transfer("get_into", Transfer::Get, src.slice(at..at + len), target, pe)?)?;
+            self.heap().read(target.offset(), bytemuck::cast_slice_mut(&mut data[at..at + len]))
+        })
+    }
+
+    /// Calls `each` for pieces of an object: with a staging buffer, the index of the piece's first element, and its length.
+    fn pieces<T: Pod>(
+        &self,
+        call: &'static str,
+        object: SymSlice<T>,
+        len: usize,
+        mut each: impl FnMut(&StagingBuffer<'_>, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let most = StagingBuffer::room::<T>();
+        if len != object.len() {
+            let what = format!("{len} elements for an object of {}", object.len());
+            return Err(Error::Misuse { call, what });
+        }
+        if most == 0 {
+            let what = format!(
+                "an element of {} bytes is larger than a staging buffer of 64 KiB; use put or get",
+                size_of::<T>()
+            );
+            return Err(Error::Misuse { call, what });
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let buffer = self.launch_queues().scratch.staging_buffer(self.config().timeout)?;
+        let mut at = 0;
+        while at < len {
+            let piece = most.min(len - at);
+            each(&buffer, at, piece)?;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    /// Runs an operation that stores a result of at most 8 bytes, and returns the result.
+    pub(super) fn fetch_result<T: Pod>(
+        &self,
+        describe: impl FnOnce(Sym<T>) -> Result<Operation>,
+    ) -> Result<T> {
+        let slot = self.launch_queues().scratch.result_word(self.config().timeout)?;
+        let word = slot.word::<T>();
+        self.issue(describe(word)?)?;
+        let mut value = T::zeroed();
+        self.heap().read(word.offset(), bytemuck::bytes_of_mut(&mut value))?;
+        Ok(value)
+    }
+}

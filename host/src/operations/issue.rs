@@ -1,0 +1,44 @@
+//! The one difference between host and stream operations: how an operation is issued.
+
+use rushmem_device::kernel::Call;
+
+use crate::machine::Grid;
+use crate::{Pe, Result, Stream};
+
+/// A kernel of the runtime, with the name of the operation that it performs.
+pub struct Operation {
+    pub(crate) name: &'static str,
+    pub(crate) grid: Grid,
+    pub(crate) call: Call,
+}
+
+/// A type that issues operations. Only this crate implements it, since the module is private.
+pub trait Issue {
+    /// Returns the PE that issues.
+    #[doc(hidden)]
+    fn issuer(&self) -> &Pe;
+
+    /// Issues an operation. The host waits for it, and a stream queues it.
+    #[doc(hidden)]
+    fn issue(&self, operation: Operation) -> Result<()>;
+}
+
+impl Issue for Pe {
+    fn issuer(&self) -> &Pe {
+        self
+    }
+
+    fn issue(&self, operation: Operation) -> Result<()> {
+        self.initiate(operation)
+    }
+}
+
+impl Issue for Stream<'_> {
+    fn issuer(&self) -> &Pe {
+        self.pe()
+    }
+
+    fn issue(&self, operation: Operation) -> Result<()> {
+        self.enqueue(operation)
+    }
+}

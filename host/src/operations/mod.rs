@@ -1,0 +1,596 @@
+//! Operations of the device API that the host initiates or queues on a stream.
+//!
+//! Each operation is a kernel of `rushmem-runtime-kernels`, which makes the device call of the same name. A host operation
+//! runs at once and the caller waits for it ([`Pe::initiate`]). A stream operation is appended to a launch queue or recorded
+//! in a graph. Host, streams and kernels share the PE's default context, so ordering and completion cover all three.
+//!
+//! [`Operations`] defines what both forms share. Operations that return a value exist for the host only (`host`, `wait_set`).
+
+mod describe;
+mod host;
+mod issue;
+mod wait_set;
+
+use bytemuck::Pod;
+use rushmem_device::amo::{Addend, Amo, AmoWord};
+use rushmem_device::{Cmp, Element, Reduce, Scalar, Scan, Signal, SignalOp, Strided, Sym, SymSlice, Team};
+use rushmem_runtime_kernels::code::{Atomic, Collective, Order, Transfer, WaitSetOp};
+
+use issue::Issue;
+pub(crate) use issue::Operation;
+pub use wait_set::WaitSet;
+
+#[cfg(doc)]
+use crate::Error;
+use crate::{Pe, Result, Stream};
+
+use describe::{NO_BYTES, SignalUpdate, one};
+
+/// Operations that a [`Pe`] initiates at once, or a [`Stream`] queues.
+///
+/// | | on a [`Pe`] | on a [`Stream`] |
+/// |---|---|---|
+/// | returns | when the device call of the same name would return | at once |
+/// | runs | on the calling thread, beside all streams and launches | after the operation before it in the stream |
+/// | reports failures | from the call | from [`Stream::wait`] |
+///
+/// A stream operation ends when the device call would return. A `put` ends when its source may be reused, and a `put_nbi`
+/// when it is posted. Both forms use the PE's default context; [`Stream::with_context`] chooses another one.
+/// Any number of threads may call at the same time. Lengths are in elements, and PEs are numbered in the job.
+///
+/// [`fence`](Operations::fence) and [`quiet`](Operations::quiet) cover the default context: operations of the host, of
+/// streams and of kernels that have ended. They do not cover contexts that a kernel takes for itself.
+///
+/// ```no_run
+/// use rushmem::{Job, Operations};
+///
+/// # fn main() -> Result<(), rushmem::Error> {
+/// Job::new()?.run(|pe| {
+///     let (dst, src) = (pe.alloc::<u32>(4)?, pe.alloc::<u32>(4)?);
+///     pe.write(src, &[pe.my_pe(); 4])?;
+///     let next = (pe.my_pe() + 1) % pe.n_pes();
+///     // Initiated by the host: returns when `src` may be reused.
+///     pe.put(dst, src, next)?;
+///     // Completes the put, then waits for all PEs.
+///     pe.barrier_all()?;
+///     // The same on a stream: queued, and done after `wait`.
+///     let stream = pe.stream()?;
+///     stream.put(dst, src, next)?;
+///     stream.barrier_all()?;
+///     stream.wait()
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// On a [`Pe`]:
+/// - [`Error::Misuse`] for invalid arguments: a PE that does not exist, an object that is not allocated, unequal lengths.
+/// - [`Error::Operation`] with the error that the operation met.
+/// - [`Error::PeerLost`] if a PE died.
+/// - [`Error::Unavailable`] if too many operations of the host are in progress.
+///
+/// On a [`Stream`]:
+/// - [`Error::Misuse`] as above, and for a context that has been destroyed.
+/// - [`Error::Cuda`] or [`Error::Native`] if the operation cannot be queued.
+pub trait Operations: Issue {
+    /// Copies `src` of this PE to `dst` of `pe`, and ends when `src` may be reused.
+    ///
+    /// The put is delivered after [`quiet`](Operations::quiet) and ordered by [`fence`](Operations::fence). OpenSHMEM 1.6
+    /// section 9.5, `shmem_put`; NVSHMEM's `nvshmemx_put_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn put<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_transfer("put", Transfer::Put, dst, src, pe)?)
+    }
+
+    /// Starts to copy `src` of this PE to `dst` of `pe`, and ends when the copy is posted.
+    ///
+    /// `src` must not change before [`quiet`](Operations::quiet). OpenSHMEM 1.6 section 9.6, `shmem_put_nbi`; NVSHMEM's
+    /// `nvshmemx_put_nbi_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn put_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_transfer("put_nbi", Transfer::PutNbi, dst, src, pe)?)
+    }
+
+    /// Copies `src` of `pe` to `dst` of this PE, and ends when the data has arrived.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_get`; NVSHMEM's `nvshmemx_get_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn get<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_transfer("get", Transfer::Get, src, dst, pe)?)
+    }
+
+    /// Starts to copy `src` of `pe` to `dst` of this PE. The data has arrived after [`quiet`](Operations::quiet).
+    ///
+    /// OpenSHMEM 1.6 section 9.6, `shmem_get_nbi`; NVSHMEM's `nvshmemx_get_nbi_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn get_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_transfer("get_nbi", Transfer::GetNbi, src, dst, pe)?)
+    }
+
+    /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`, and ends when `src` may be reused.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_iput`, and `shmem_ibput` for blocks of several elements; NVSHMEM's
+    /// `nvshmemx_iput_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn iput<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_strided("iput", Transfer::Put, dst, src, pe)?)
+    }
+
+    /// Copies the blocks of `src` of `pe` to the blocks of `dst` of this PE, and ends when the data has arrived.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_iget`, and `shmem_ibget` for blocks of several elements; NVSHMEM's
+    /// `nvshmemx_iget_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn iget<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_strided("iget", Transfer::Get, src, dst, pe)?)
+    }
+
+    /// Writes `value` to `dst` of `pe`. [`quiet`](Operations::quiet) delivers it. A stream takes the value now.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_p`; NVSHMEM's `nvshmemx_p_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_p("p", dst, value, pe)?)
+    }
+
+    /// Copies `src` of this PE to `dst` of `pe`, then updates `signal` there. Ends when `src` may be reused.
+    ///
+    /// A reader that sees the new value of the signal also sees the data. OpenSHMEM 1.6 section 9.8.2, `shmem_put_signal`;
+    /// NVSHMEM's `nvshmemx_put_signal_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn put_signal<T: Pod>(
+        &self,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+        signal: Sym<Signal>,
+        op: SignalOp,
+        value: u64,
+        pe: u32,
+    ) -> Result<()> {
+        let update = SignalUpdate { signal, op, value };
+        self.issue(self.issuer().op_put_signal("put_signal", false, dst, src, update, pe)?)
+    }
+
+    /// Starts to copy `src` of this PE to `dst` of `pe` and to update `signal` after it. Ends when both are posted.
+    ///
+    /// `src` must not change before [`quiet`](Operations::quiet). OpenSHMEM 1.6 section 9.8.3, `shmem_put_signal_nbi`;
+    /// NVSHMEM's `nvshmemx_put_signal_nbi_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn put_signal_nbi<T: Pod>(
+        &self,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+        signal: Sym<Signal>,
+        op: SignalOp,
+        value: u64,
+        pe: u32,
+    ) -> Result<()> {
+        let update = SignalUpdate { signal, op, value };
+        self.issue(self.issuer().op_put_signal("put_signal_nbi", true, dst, src, update, pe)?)
+    }
+
+    /// Sets `signal` of `pe` to `value`, or adds `value` to it.
+    ///
+    /// It is not ordered after earlier puts unless a [`fence`](Operations::fence) or [`quiet`](Operations::quiet) lies between.
+    /// NVSHMEM's `nvshmemx_signal_op` and `nvshmemx_signal_op_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result<()> {
+        let atomic = if op == SignalOp::Set { Atomic::Set } else { Atomic::Add };
+        self.issue(self.issuer().op_atomic("signal_op", atomic, None, signal, value, pe)?)
+    }
+
+    /// Waits until `word` of this PE compares with `value` as `cmp` says. See [`WaitSet`] for several words.
+    ///
+    /// Other streams go on. OpenSHMEM 1.6 section 9.10, `shmem_wait_until`; NVSHMEM's `nvshmemx_wait_until_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes.
+    fn wait_until<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<()> {
+        self.issue(self.issuer().op_wait("wait_until", None, word, cmp, value)?)
+    }
+
+    /// Waits until each word of the set has met its condition at some time. An empty set ends at once.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_all` and `shmem_wait_until_all_vector`; NVSHMEM's
+    /// `nvshmemx_wait_until_all_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes.
+    fn wait_until_all<T: Amo + PartialOrd>(&self, words: &WaitSet<T>) -> Result<()> {
+        self.issue(self.issuer().op_wait_set("wait_until_all", WaitSetOp::WaitAll, NO_BYTES.cast(), words)?)
+    }
+
+    /// Orders deliveries: earlier operations to each PE are delivered before later operations to that PE.
+    ///
+    /// It does not complete anything. OpenSHMEM 1.6 section 9.11, `shmem_fence`.
+    ///
+    /// # Errors
+    /// - The [errors of all operations](Operations#errors).
+    fn fence(&self) -> Result<()> {
+        self.issue(self.issuer().op_order("fence", Order::Fence))
+    }
+
+    /// Completes all earlier operations of the context: puts are delivered and visible, and gets have arrived.
+    ///
+    /// OpenSHMEM 1.6 section 9.11, `shmem_quiet`; NVSHMEM's `nvshmemx_quiet_on_stream`.
+    ///
+    /// # Errors
+    /// - The [errors of all operations](Operations#errors).
+    fn quiet(&self) -> Result<()> {
+        self.issue(self.issuer().op_order("quiet", Order::Quiet))
+    }
+
+    /// Completes all earlier operations as [`quiet`](Operations::quiet) does, then waits until all PEs have called it. Collective.
+    ///
+    /// It matches the `barrier_all` of the hosts, streams and kernels of other PEs. Hosts, streams and kernels of one PE call it one
+    /// at a time. OpenSHMEM 1.6 section 9.9, `shmem_barrier_all`; NVSHMEM's `nvshmemx_barrier_all_on_stream`.
+    ///
+    /// # Errors
+    /// - The [errors of all operations](Operations#errors).
+    fn barrier_all(&self) -> Result<()> {
+        self.issue(self.issuer().op_order("barrier_all", Order::BarrierAll))
+    }
+
+    /// Waits until all PEs have called it, and completes nothing. Collective.
+    ///
+    /// It matches calls as [`barrier_all`](Operations::barrier_all) does. OpenSHMEM 1.6 section 9.9, `shmem_sync_all`; NVSHMEM's
+    /// `nvshmemx_sync_all_on_stream`.
+    ///
+    /// # Errors
+    /// - The [errors of all operations](Operations#errors).
+    fn sync_all(&self) -> Result<()> {
+        self.issue(self.issuer().op_order("sync_all", Order::SyncAll))
+    }
+
+    /// Completes all earlier operations of the context to these PEs, as [`quiet`](Operations::quiet) does for all PEs.
+    ///
+    /// OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn quiet_pes(&self, pes: &[u32]) -> Result<()> {
+        pes.iter().try_for_each(|&pe| self.issue(self.issuer().op_quiet_pe("quiet_pes", pe)?))
+    }
+
+    /// Waits until all members of `team` have called it, and completes nothing. Collective over the team.
+    ///
+    /// OpenSHMEM 1.6 section 9.9, `shmem_team_sync`; NVSHMEM's `nvshmemx_team_sync_on_stream`.
+    ///
+    /// # Errors
+    /// - The [errors of all operations](Operations#errors).
+    fn team_sync(&self, team: Team) -> Result<()> {
+        self.issue(self.issuer().op_team_sync("team_sync", Collective::Sync, team))
+    }
+
+    /// Completes all earlier operations of the context, then waits until all members of `team` have called it. Collective over
+    /// the team.
+    ///
+    /// OpenSHMEM 1.6 section 9.9, `shmem_barrier`; NVSHMEM's `nvshmemx_barrier_on_stream`.
+    ///
+    /// # Errors
+    /// - The [errors of all operations](Operations#errors).
+    fn team_barrier(&self, team: Team) -> Result<()> {
+        self.issue(self.issuer().op_team_sync("team_barrier", Collective::Barrier, team))
+    }
+
+    /// Copies `src` of member `root` to `dst` of every member, including the root.
+    ///
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
+    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM 1.6
+    /// section 9.9, `shmem_broadcast`; NVSHMEM's `nvshmemx_broadcast_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn broadcast<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>, root: u32) -> Result<()> {
+        self.issue(self.issuer().op_collective("broadcast", Collective::Broadcast, team, dst, src, root)?)
+    }
+
+    /// Copies the `src` of every member to `dst` of every member, in the order of the team.
+    ///
+    /// All sources have the same length. Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
+    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
+    /// 1.6 section 9.9, `shmem_fcollect`; NVSHMEM's `nvshmemx_fcollect_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn fcollect<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
+        self.issue(self.issuer().op_collective("fcollect", Collective::Fcollect, team, dst, src, 0)?)
+    }
+
+    /// Copies the `src` of every member to `dst` of every member, in the order of the team.
+    ///
+    /// Sources may have different lengths, including 0. Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
+    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
+    /// 1.6 section 9.9, `shmem_collect`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn collect<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
+        self.issue(self.issuer().op_collective("collect", Collective::Collect, team, dst, src, 0)?)
+    }
+
+    /// Sends part `j` of this member's `src` to member `j`, which stores the part of member `i` as part `i` of its `dst`.
+    ///
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
+    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
+    /// 1.6 section 9.9, `shmem_alltoall`; NVSHMEM's `nvshmemx_alltoall_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn alltoall<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
+        self.issue(self.issuer().op_collective("alltoall", Collective::Alltoall, team, dst, src, 0)?)
+    }
+
+    /// Combines the elements at each index of all members' `src` with `op`, and stores the results in every member's `dst`.
+    ///
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
+    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
+    /// 1.6 section 9.9, `shmem_sum_reduce` and the other reductions; NVSHMEM's `nvshmemx_sum_reduce_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn reduce<T: Element>(&self, team: Team, op: Reduce, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
+        self.issue(self.issuer().op_reduction("reduce", Collective::Reduce, team, op as u32, dst, src)?)
+    }
+
+    /// Combines elements as [`reduce`](Operations::reduce) does, and stores part `i` of the result in `dst` of member `i`.
+    ///
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
+    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. NVSHMEM's
+    /// `nvshmem_sum_reducescatter` and `nvshmemx_sum_reducescatter_on_stream`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn reduce_scatter<T: Element>(
+        &self,
+        team: Team,
+        op: Reduce,
+        dst: SymSlice<T>,
+        src: SymSlice<T>,
+    ) -> Result<()> {
+        self.issue(self.issuer().op_reduction(
+            "reduce_scatter",
+            Collective::ReduceScatter,
+            team,
+            op as u32,
+            dst,
+            src,
+        )?)
+    }
+
+    /// Stores in `dst` the sums of the elements of all members up to this one, or before this one if `op` is exclusive.
+    ///
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
+    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
+    /// 1.6 section 9.9, `shmem_sum_inscan` and `shmem_sum_exscan`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn sum_scan<T: Element>(&self, team: Team, op: Scan, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
+        self.issue(self.issuer().op_reduction("sum_scan", Collective::Scan, team, op as u32, dst, src)?)
+    }
+
+    /// Sets `word` of `pe` to `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    ///
+    /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_set`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_set<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic("atomic_set", Atomic::Set, None, word, value, pe)?)
+    }
+
+    /// Sets `word` of `pe` to `value`. Stores the old value in `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_swap_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_swap_nbi<T: AmoWord>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic("atomic_swap_nbi", Atomic::Set, Some(result), word, value, pe)?)
+    }
+
+    /// Adds `value` to `word` of `pe`; integers wrap, floats round. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    ///
+    /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_add`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic("atomic_add", Atomic::Add, None, word, value, pe)?)
+    }
+
+    /// Adds `value` to `word` of `pe`; integers wrap, floats round. Stores the old value in `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_fetch_add_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_fetch_add_nbi<T: Addend>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic(
+            "atomic_fetch_add_nbi",
+            Atomic::Add,
+            Some(result),
+            word,
+            value,
+            pe,
+        )?)
+    }
+
+    /// Replaces `word` of `pe` by its bitwise AND with `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    ///
+    /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_and`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic("atomic_and", Atomic::And, None, word, value, pe)?)
+    }
+
+    /// Replaces `word` of `pe` by its bitwise AND with `value`. Stores the old value in `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_fetch_and_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_fetch_and_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic(
+            "atomic_fetch_and_nbi",
+            Atomic::And,
+            Some(result),
+            word,
+            value,
+            pe,
+        )?)
+    }
+
+    /// Replaces `word` of `pe` by its bitwise OR with `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    ///
+    /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_or`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic("atomic_or", Atomic::Or, None, word, value, pe)?)
+    }
+
+    /// Replaces `word` of `pe` by its bitwise OR with `value`. Stores the old value in `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_fetch_or_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_fetch_or_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic(
+            "atomic_fetch_or_nbi",
+            Atomic::Or,
+            Some(result),
+            word,
+            value,
+            pe,
+        )?)
+    }
+
+    /// Replaces `word` of `pe` by its bitwise XOR with `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    ///
+    /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_xor`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic("atomic_xor", Atomic::Xor, None, word, value, pe)?)
+    }
+
+    /// Replaces `word` of `pe` by its bitwise XOR with `value`. Stores the old value in `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_fetch_xor_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_fetch_xor_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic(
+            "atomic_fetch_xor_nbi",
+            Atomic::Xor,
+            Some(result),
+            word,
+            value,
+            pe,
+        )?)
+    }
+
+    /// Adds 1 to `word` of `pe`, wrapping. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    ///
+    /// OpenSHMEM 1.6 section 9.7, `shmem_atomic_inc`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic("atomic_inc", Atomic::Add, None, word, one(), pe)?)
+    }
+
+    /// Adds 1 to `word` of `pe`, wrapping. Stores the old value in `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_fetch_inc_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_fetch_inc_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic(
+            "atomic_fetch_inc_nbi",
+            Atomic::Add,
+            Some(result),
+            word,
+            one(),
+            pe,
+        )?)
+    }
+
+    /// Reads `word` of `pe` atomically into `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_fetch_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<T>, word: Sym<T>, pe: u32) -> Result<()> {
+        self.issue(self.issuer().op_atomic_fetch("atomic_fetch_nbi", result, word, pe)?)
+    }
+
+    /// Sets `word` of `pe` to `value` if it holds `compare`. Stores the old value in `result` of this PE.
+    ///
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
+    /// `shmem_atomic_compare_swap_nbi`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    fn atomic_compare_swap_nbi<T: Amo>(
+        &self,
+        result: Sym<T>,
+        word: Sym<T>,
+        compare: T,
+        value: T,
+        pe: u32,
+    ) -> Result<()> {
+        self.issue(self.issuer().op_compare_swap(
+            "atomic_compare_swap_nbi",
+            result,
+            word,
+            compare,
+            value,
+            pe,
+        )?)
+    }
+}
+
+impl Operations for Pe {}
+
+impl Operations for Stream<'_> {}

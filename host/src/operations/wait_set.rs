@@ -1,0 +1,162 @@
+//! Sets of words that hosts and streams wait for, and the host's waits and tests that return indices.
+
+use rushmem_device::amo::Amo;
+use rushmem_device::{Cmp, SymSlice};
+use rushmem_runtime_kernels::code::WaitSetOp;
+
+use super::Issue;
+use crate::launch_queue::StagingBuffer;
+use crate::{Error, Pe, Result};
+
+/// A set of words of this PE with a condition for each, for waits and tests of `all`, `any` or `some` of them.
+///
+/// It remembers the last index found and starts the next search behind it, so that repeated calls find every word.
+///
+/// ```no_run
+/// # fn main() -> Result<(), rushmem::Error> {
+/// # rushmem::Job::new()?.run(|pe| {
+/// use rushmem::{Operations, WaitSet};
+/// use rushmem_device::Cmp;
+///
+/// let flags = pe.alloc::<u32>(8)?;
+/// // Waits until all eight flags are 1.
+/// pe.wait_until_all(&WaitSet::new(flags, Cmp::Eq, 1))
+/// # })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct WaitSet<T> {
+    pub(crate) words: SymSlice<T>,
+    pub(crate) cmp: Cmp,
+    pub(crate) wanted: WantedValue<T>,
+    pub(crate) except: Option<SymSlice<i32>>,
+    /// The index to look at first.
+    pub(crate) next: usize,
+}
+
+/// The values to compare the words with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WantedValue<T> {
+    /// One value for all words.
+    One(T),
+    /// One value for each word, read when the call begins.
+    Each(SymSlice<T>),
+}
+
+impl<T: Amo + PartialOrd> WaitSet<T> {
+    /// Returns a set whose condition is that each word compares with `value` as `cmp` says.
+    pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
+        Self { words, cmp, wanted: WantedValue::One(value), except: None, next: 0 }
+    }
+
+    /// Returns a set that compares each word with the element of `values` at its index, as OpenSHMEM's `_vector` forms do.
+    ///
+    /// `values` lie in this PE's part of the heap and are read when the call begins.
+    pub fn each(words: SymSlice<T>, cmp: Cmp, values: SymSlice<T>) -> Self {
+        Self { words, cmp, wanted: WantedValue::Each(values), except: None, next: 0 }
+    }
+
+    /// Excludes the words with a nonzero element in `status`, which lies in this PE's part of the heap.
+    #[must_use]
+    pub fn except(self, status: SymSlice<i32>) -> Self {
+        Self { except: Some(status), ..self }
+    }
+
+    /// Starts the next search behind index `i`.
+    fn found(&mut self, i: u64) {
+        self.next = (i as usize + 1) % self.words.len().max(1);
+    }
+}
+
+/// Waits and tests that return indices.
+impl Pe {
+    /// Waits until a word meets its condition, and returns its index. Returns `None` for an empty set. OpenSHMEM 1.6
+    /// section 9.10, `shmem_wait_until_any`, `shmem_wait_until_any_vector`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn wait_until_any<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Option<usize>> {
+        self.any("wait_until_any", WaitSetOp::WaitAny, words)
+    }
+
+    /// Waits until at least one word meets its condition, and returns the indices of all words that do. Returns no index for
+    /// an empty set. OpenSHMEM 1.6 section 9.10, `shmem_wait_until_some`, `shmem_wait_until_some_vector`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn wait_until_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
+        self.some("wait_until_some", WaitSetOp::WaitSome, words)
+    }
+
+    /// Returns whether all words meet their conditions now. An empty set does. OpenSHMEM 1.6 section 9.10, `shmem_test_all`,
+    /// `shmem_test_all_vector`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn test_all<T: Amo + PartialOrd>(&self, words: &WaitSet<T>) -> Result<bool> {
+        Ok(self.fetch_result::<u64>(|found| {
+            self.op_wait_set("test_all", WaitSetOp::TestAll, found.as_slice(), words)
+        })? != 0)
+    }
+
+    /// Returns the index of a word that meets its condition now, if there is one. OpenSHMEM 1.6 section 9.10, `shmem_test_any`,
+    /// `shmem_test_any_vector`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn test_any<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Option<usize>> {
+        self.any("test_any", WaitSetOp::TestAny, words)
+    }
+
+    /// Returns the indices of all words that meet their conditions now. OpenSHMEM 1.6 section 9.10, `shmem_test_some`,
+    /// `shmem_test_some_vector`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the [errors of all operations](crate::Operations#errors).
+    pub fn test_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
+        self.some("test_some", WaitSetOp::TestSome, words)
+    }
+
+    fn any<T: Amo + PartialOrd>(
+        &self,
+        name: &'static str,
+        what: WaitSetOp,
+        words: &mut WaitSet<T>,
+    ) -> Result<Option<usize>> {
+        let found =
+            self.fetch_result::<u64>(|found| self.op_wait_set(name, what, found.as_slice(), words))?;
+        if found == u64::MAX {
+            return Ok(None);
+        }
+        words.found(found);
+        Ok(Some(found as usize))
+    }
+
+    fn some<T: Amo + PartialOrd>(
+        &self,
+        name: &'static str,
+        what: WaitSetOp,
+        words: &mut WaitSet<T>,
+    ) -> Result<Vec<usize>> {
+        let most = StagingBuffer::room::<u64>() - 1;
+        if words.words.len() > most {
+            let what = format!(
+                "{} words: the call returns indices of at most {most} words, so split the set",
+                words.words.len()
+            );
+            return Err(Error::Misuse { call: name, what });
+        }
+        let buffer = self.launch_queues().scratch.staging_buffer(self.config().timeout)?;
+        let found = buffer.slice::<u64>(words.words.len() + 1);
+        self.issue(self.op_wait_set(name, what, found, words)?)?;
+        let mut indices = vec![0u64; found.len()];
+        self.heap().read(found.offset(), bytemuck::cast_slice_mut(&mut indices))?;
+        let (&count, indices) = indices.split_first().unwrap_or((&0, &[]));
+        let indices = &indices[..indices.len().min(count as usize)];
+        if let Some(&last) = indices.last() {
+            words.found(last);
+        }
+        Ok(indices.iter().map(|&i| i as usize).collect())
+    }
+}
