@@ -1,10 +1,11 @@
-//! An all-to-all for the smallest data: every word travels in one store with its flag.
+//! An all-to-all for small data by the LL protocol: each store carries a word and its flag.
+
 #![allow(unsafe_code, reason = "exchanges flagged words in scratch memory")]
 
 use core::panic::Location;
 
+use super::args::{check_equal, check_spans, span_of};
 use super::call::Call;
-use super::spread::{check_equal, check_spans, span_of};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
 use crate::ctx_ref::CtxRef;
@@ -16,18 +17,22 @@ use crate::team::Team;
 use crate::wait::Watch;
 
 impl<S: Sharing> Ctx<S> {
-    /// As [`Ctx::alltoall`] of words of 4 bytes, in half of a round trip: there is no meeting, no signal and no fence. Each
-    /// word is stored together with its epoch, as 8 bytes at once, and the receiver looks until the epoch is there.
-    /// NCCL's LL protocol.
+    /// Exchanges 4-byte words like [`Ctx::alltoall`], in half a round trip. NCCL's LL protocol.
     ///
-    /// `slots` has two words for each of `src`; it holds zeros at first, and belongs to these calls of this team alone.
-    /// Calls with the same `slots` have epochs that follow each other, on all members: 0, 1, 2, and so on. A member
-    /// can be one epoch ahead of another, not two, and even and odd ones have slots of their own.
+    /// It needs no check-in, no signal and no fence. One 8-byte store carries a word and its epoch, and the receiver reads
+    /// until the epoch arrives. Members do not compare their calls.
+    ///
+    /// `slots` has two words for each word of `src`. The caller clears it first and uses it for these calls of one team
+    /// only. Successive calls with the same `slots` have the epochs 0, 1, 2, and so on, on all members. A member is at
+    /// most one epoch ahead of another, and even and odd epochs use separate slots.
     ///
     /// # Errors
-    /// [`Error::WaitTimeout`] with the member whose words did not come; [`Error::LengthMismatch`],
-    /// [`Error::OutOfRange`], [`Error::Overlap`], [`Error::BadTeam`], [`Error::TeamBusy`], and those of [`Ctx::p`]. The
-    /// members do not compare their calls.
+    /// - [`Error::WaitTimeout`]: the words of a member did not arrive before the deadline; the record names its PE;
+    /// - [`Error::LengthMismatch`]: the lengths do not fit together;
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
+    /// - [`Error::Overlap`]: `dst` and `src` overlap;
+    /// - [`Error::BadTeam`], [`Error::TeamBusy`]: the team does not exist, or another group of this PE uses it;
+    /// - all errors of [`Ctx::p`].
     #[inline(always)]
     #[track_caller]
     pub fn alltoall_ll<G: Group>(
@@ -81,7 +86,7 @@ fn alltoall_in<G: Group, S: Sharing>(
         Ok(())
     };
     agree(call.group, checked)?;
-    // Not what the slots hold at first, for epoch 0; nor what they hold since the last epoch but one.
+    // It differs from the initial 0 and from the flag of the epoch before the last.
     let flag = epoch.wrapping_add(1);
     let set = (epoch & 1) as usize * src.len();
     let slot = |member: u32, i: usize| slots.at(set + member as usize * len + i);
@@ -120,14 +125,14 @@ fn alltoall_in<G: Group, S: Sharing>(
     agree(call.group, done)
 }
 
-/// Looks at a slot of this PE until it has the flag; its word.
+/// Waits until a slot of this PE has the flag, and returns its word.
 #[inline(always)]
 #[track_caller]
 fn await_flag<S: Sharing>(ctx: &Ctx<S>, offset: u64, flag: u32, pe: u32) -> Result<u32> {
     let at = ctx.address::<u64>(offset);
     let mut watch = Watch::new(ctx.parts_ref().state);
     loop {
-        // SAFETY: a word of a part of the heap that has been checked, aligned by the allocator.
+        // SAFETY: a word of a checked range of the heap, which the allocator aligned.
         let found = unsafe { u64::load_acquire(at) };
         if (found >> 32) as u32 == flag {
             return Ok(found as u32);

@@ -1,20 +1,23 @@
-//! What all collective calls are made of: meetings, messages and fetches.
+//! The building blocks of collective calls on teams with NIC peers: check-ins, messages and fetches.
 //!
-//! **Meeting.** Each member tells a word about its call to all others, and compares those that come: either all proceed
-//! or none does. In a large team with a NIC between its members it goes in rounds: each tells the member 2^r places on, and
-//! what it passes on is "all I heard of say the same" or "these two differ"; after the last round every member has heard of
-//! all, by way of others. The words of a meeting are numbered and lie in one of two sets by turns: a member that is one
-//! meeting ahead writes to the other set, and nobody can be two ahead, since a meeting needs all.
+//! **Check-in.** Each member sends its call hash to all others and compares theirs: either all proceed or none does. A
+//! large team with NIC peers checks in by rounds. In round `r` each member sends to the member `2^r` after it. It passes
+//! on "all hashes so far are equal" or "these two members differ". After the last round every member has heard of all.
 //!
-//! **Message.** Data with a signal that adds 1 to the receiver's counter of messages, which is never reset. A call knows
-//! how many messages it gets; none of a later call can be among them, since that one begins with a meeting.
+//! Check-in words are numbered and lie in one of two sets by turns. A member that is one check-in ahead writes to the
+//! other set. No member can be two ahead, because a check-in needs all.
 //!
-//! **Fetch.** A get into this PE's scratch of the team. Nobody else touches it.
+//! **Message.** Data with a signal that adds 1 to the receiver's message counter, which is never reset. A call knows the
+//! number of its messages. Messages of a later call cannot be among them, because that call begins with a check-in.
 //!
-//! A call that fails after its meeting leaves the counters out of step: the team is of no use then, and says so.
+//! **Fetch.** A get into this PE's scratch of the team. No other member touches it.
 //!
-//! The functions that are not inlined take plain words, and find the context in memory: a kernel with collective calls
-//! needs no stack, and all its calls share them.
+//! A call that fails after its check-in leaves the counters of the members different. The team is unusable then, and its
+//! later calls return [`Error::TeamFailed`].
+//!
+//! The outlined functions take plain words and find the context in memory. So kernels with collective calls need no
+//! stack, and all calls share these functions.
+
 #![allow(unsafe_code, reason = "updates the words and counters of a team")]
 
 use core::marker::PhantomData;
@@ -34,85 +37,84 @@ use crate::team::Team;
 use crate::wait::Watch;
 use crate::wait_until::Cmp;
 
+use super::args::{self, WRONG, call_hash, check_in_word, scratch_of, wrapped};
 use super::team_lock::{check_locked, try_lock, unlock};
 
-/// What a member says in a meeting when its own arguments are wrong.
-pub(super) const WRONG: u32 = u32::MAX >> 1;
-/// Most members that tell each other, rather than go in rounds, where a NIC is between some.
-const MOST: u32 = 32;
-/// Set where two members differ; their numbers follow, 15 bits each.
+/// The largest team with NIC peers that checks in without rounds.
+const MAX_DIRECT: u32 = 32;
+/// The flag of "two members differ". Their numbers follow, 15 bits each.
 const DIFFER: u32 = 1 << 31;
 
-/// A collective call of a team, in progress.
+/// A collective call in progress. Its group holds the team lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<G, S> {
     pub(crate) group: G,
     pub(crate) ctx_ref: CtxRef,
     desc: *mut TeamDesc,
-    /// Heap offset of the team's words.
+    /// The heap offset of the team's words.
     words: u64,
-    /// Members.
+    /// The number of members.
     pub(crate) n: u32,
-    /// This one's number.
+    /// This member.
     pub(crate) me: u32,
     _sharing: PhantomData<S>,
 }
 
 impl<G: Group, S: Sharing> Call<G, S> {
-    /// Takes the team for this group. [`Call::end`] gives it back.
+    /// Locks the team for this group. [`Call::end`] unlocks it.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn begin(group: G, ctx_ref: CtxRef, team: Team) -> Result<Self> {
         group.sync();
-        let taken = if group.leader() { take_team::<S>(ctx_ref, team) } else { Ok(()) };
-        agree(group, taken)?;
+        let locked = if group.leader() { lock_team::<S>(ctx_ref, team) } else { Ok(()) };
+        agree(group, locked)?;
         let ctx = ctx_ref.ctx::<S>();
         let Some(desc) = ctx.team_desc(team) else { return Err(Error::InGroup) };
         let p = ctx.parts_ref();
         let words = p.team_words + p.team_bytes * team.slot() as u64;
-        // SAFETY: the host made it; it does not change while the team is one.
+        // SAFETY: the host made the entry, and it does not change while the team exists.
         let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
         Ok(Self { group, ctx_ref, desc, words, n, me, _sharing: PhantomData })
     }
 
-    /// Ends the call.
+    /// Ends the call and unlocks the team.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn end(self, result: Result) -> Result {
         self.group.sync();
         if self.group.leader() {
-            give_team(self.desc, result);
+            unlock_team(self.desc, result);
         }
         result
     }
 
-    /// Waits until all members have come to this step, and meant the same by it: `said`, of 31 bits. `mine` is what the
-    /// leader found wrong with its own arguments: then no member proceeds.
+    /// Waits until all members have checked in with the same call hash. `mine` is the result of the leader's argument
+    /// check; if it failed anywhere, no member proceeds.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn meet(self, call_hash: u32, mine: Result) -> Result {
+    pub(crate) fn check_in(self, call_hash: u32, mine: Result) -> Result {
         self.group.sync();
-        let met = if self.group.leader() {
-            meet::<S>(self.ctx_ref, self.desc, self.words, call_hash, mine)
+        let checked_in = if self.group.leader() {
+            check_in::<S>(self.ctx_ref, self.desc, self.words, call_hash, mine)
         } else {
             Ok(())
         };
-        agree(self.group, met)
+        agree(self.group, checked_in)
     }
 
-    /// The PE of a member.
+    /// Returns the PE of a member.
     #[inline(always)]
     pub(crate) fn pe(self, member: u32) -> u32 {
         pe_of(self.desc, member)
     }
 
-    /// The member `k` places after this one, for `k` up to the number of members.
+    /// Returns the member `k` after this one, for `k` up to the number of members.
     #[inline(always)]
     pub(crate) fn after(self, k: u32) -> u32 {
         wrapped(self.me + k, self.n)
     }
 
-    /// Sends `bytes` from `src` of this PE to `dst` of a member, and a message.
+    /// Sends `bytes` from `src` of this PE to `dst` of a member, with a message.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn deliver(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
@@ -127,26 +129,26 @@ impl<G: Group, S: Sharing> Call<G, S> {
         fetch::<G, S>(self.group, self.ctx_ref, self.pe(member), dst, src, bytes)
     }
 
-    /// Waits until what this PE has delivered and fetched is complete.
+    /// Waits until all deliveries and fetches of this PE are complete.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn settle(self) -> Result {
-        settle::<G, S>(self.group, self.ctx_ref, self.desc)
+    pub(crate) fn complete(self) -> Result {
+        complete::<G, S>(self.group, self.ctx_ref, self.desc)
     }
 
-    /// Waits for this many messages.
+    /// Waits for `messages` more messages.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn take(self, messages: u64) -> Result {
-        let took = if self.group.leader() {
-            take_messages::<S>(self.ctx_ref, self.desc, self.words, messages)
+    pub(crate) fn await_messages(self, messages: u64) -> Result {
+        let arrived = if self.group.leader() {
+            await_messages::<S>(self.ctx_ref, self.desc, self.words, messages)
         } else {
             Ok(())
         };
-        agree(self.group, took)
+        agree(self.group, arrived)
     }
 
-    /// Copies within this PE's heap.
+    /// Copies `bytes` within the memory of this PE.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn copy(self, dst: u64, src: u64, bytes: u64) {
@@ -156,36 +158,36 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.group.sync();
     }
 
-    /// Heap offset of the part of the team's scratch that these calls have, and its bytes.
+    /// Returns the heap offset and length of the scratch that these calls use.
     #[inline(always)]
     pub(crate) fn scratch(self) -> (u64, u64) {
         let ctx = self.ctx_ref.ctx::<S>();
         let (offset, bytes) = scratch_of(&ctx);
-        // The first half is what others write to.
+        // P2P calls use the first half.
         let theirs = if ctx.p2p_heaps() { bytes / 2 } else { 0 };
         (self.words + offset + theirs, bytes - theirs)
     }
 
-    /// Gives each member two numbers, of which `mine` makes those for member `j`. [`Call::heard`] reads what came.
+    /// Sends two numbers to each member `j`, as `mine(j)` gives them, and waits for theirs. [`Call::values_of`] reads them.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn tell(self, mine: impl Fn(u32) -> (u64, u64)) -> Result {
-        let told = if self.group.leader() {
-            let mut told = Ok(());
+    pub(crate) fn exchange_values(self, mine: impl Fn(u32) -> (u64, u64)) -> Result {
+        let sent = if self.group.leader() {
+            let mut sent = Ok(());
             let mut k = 1;
             while k < self.n {
                 let to = self.after(k);
                 let at = self.words + value_at(self.n_pes(), self.me);
-                if told.is_ok() {
-                    told = tell::<S>(self.ctx_ref, self.pe(to), at, mine(to));
+                if sent.is_ok() {
+                    sent = send_values::<S>(self.ctx_ref, self.pe(to), at, mine(to));
                 }
                 k += 1;
             }
-            if told.is_ok() { await_values::<S>(self.ctx_ref, self.words, self.n, self.me) } else { told }
+            if sent.is_ok() { await_values::<S>(self.ctx_ref, self.words, self.n, self.me) } else { sent }
         } else {
             Ok(())
         };
-        agree(self.group, told)
+        agree(self.group, sent)
     }
 
     #[inline(always)]
@@ -193,25 +195,25 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.ctx_ref.ctx::<S>().n_pes()
     }
 
-    /// What another member has told this one.
+    /// Returns the numbers that another member sent.
     #[inline(always)]
-    pub(crate) fn heard(self, member: u32) -> (u64, u64) {
+    pub(crate) fn values_of(self, member: u32) -> (u64, u64) {
         let ctx = self.ctx_ref.ctx::<S>();
         let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), member));
-        // SAFETY: words of the runtime's own in this PE's heap, aligned; nobody writes them until the next call.
+        // SAFETY: aligned words of the runtime in this PE's heap. No member writes them until the next call.
         unsafe { (u64::load_acquire(at) - 1, u64::load_acquire(at.add(1)) - 1) }
     }
 
-    /// Forgets what it was told, for the next call that tells.
+    /// Clears the received numbers for the next call that exchanges some.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn forget(self) {
+    pub(crate) fn clear_values(self) {
         self.group.sync();
         let ctx = self.ctx_ref.ctx::<S>();
         let mut i = self.group.rank();
         while i < self.n {
             let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), i));
-            // SAFETY: as above; the members tell again only after the next meeting.
+            // SAFETY: the same words; the members write again only after the next check-in.
             unsafe {
                 u64::store_release(at, 0);
                 u64::store_release(at.add(1), 0);
@@ -221,7 +223,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.group.sync();
     }
 
-    /// Arrives at the team's split barrier.
+    /// Arrives at the split barrier of the team.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn arrive(self) -> Result {
@@ -230,103 +232,72 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, arrived)
     }
 
-    /// Waits at the team's split barrier.
+    /// Waits at the split barrier of the team.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_arrivals(self) -> Result {
-        let came = if self.group.leader() {
+        let arrived = if self.group.leader() {
             await_arrivals::<S>(self.ctx_ref, self.desc, self.words)
         } else {
             Ok(())
         };
-        agree(self.group, came)
+        agree(self.group, arrived)
     }
 
-    /// What a member says about the step `kind` with these arguments.
+    /// Returns the call hash of step `kind` with these arguments.
     #[inline(always)]
     pub(crate) fn call_hash(self, kind: u32, arguments: [u64; 4]) -> u32 {
-        // SAFETY: the host made it; it does not change while the team is one.
+        // SAFETY: the host made the entry, and it does not change while the team exists.
         call_hash(unsafe { (*self.desc).generation }, kind, arguments)
     }
 }
 
-/// What a member of the team with this generation says about the step `kind` with these arguments.
-#[inline(always)]
-pub(super) fn call_hash(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
-    let [a, b, c, d] = arguments;
-    // The upper bits of a sum of products: none of them waits for another.
-    let sum = ((generation as u64) << 32 | kind as u64)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(a.wrapping_mul(0xbf58_476d_1ce4_e5b9))
-        .wrapping_add(b.wrapping_mul(0x94d0_49bb_1331_11eb))
-        .wrapping_add(c.wrapping_mul(0xd6e8_feb8_6659_fd93))
-        .wrapping_add(d.wrapping_mul(0xff51_afd7_ed55_8ccd));
-    // One less than the largest, which is `WRONG`.
-    ((sum >> 33) as u32).min(WRONG - 1)
-}
-
-/// Offset of a team's scratch behind its words, and its bytes.
-#[inline(always)]
-pub(super) fn scratch_of<S>(ctx: &Ctx<S>) -> (u64, u64) {
-    let p = ctx.parts_ref();
-    let words = team_words::scratch(p.n_pes);
-    (words, p.team_bytes - words)
-}
-
-/// Copies bytes, in words where both ends allow it.
+/// Copies bytes, in words where the alignment allows it.
 ///
 /// # Safety
-/// Both ends are valid for so many bytes.
+/// Both operands are valid for `bytes` bytes.
 #[inline(always)]
 unsafe fn copy_bytes<G: Group>(group: G, to: *mut u8, from: *mut u8, bytes: u64) {
     // SAFETY: the caller's promise.
     unsafe { copy(group, to, from.cast_const(), bytes as usize) }
 }
 
-#[inline(always)]
-pub(crate) fn wrapped(member: u32, n: u32) -> u32 {
-    if member >= n { member - n } else { member }
-}
-
-/// Where a member's numbers come, in the team's words.
+/// Returns the offset of a member's numbers in the words of the team.
 #[inline(always)]
 fn value_at(n_pes: u32, member: u32) -> u64 {
     team_words::values(n_pes) + member as u64 * 16
 }
 
+/// Returns the PE of a member.
 #[inline(always)]
 fn pe_of(desc: *mut TeamDesc, member: u32) -> u32 {
-    // SAFETY: `desc` is of a team with that member.
-    unsafe {
-        match (*desc).stride {
-            0 => arch::read((*desc).pes.ptr::<u32>().add(member as usize)),
-            stride => (*desc).start.wrapping_add(member.wrapping_mul(stride)),
-        }
-    }
+    // SAFETY: `desc` is the entry of a team with that member.
+    args::pe_of(desc, unsafe { ((*desc).start, (*desc).stride) }, member)
 }
 
-/// A word of the runtime's own in every heap.
+/// Returns the handle of a word of the runtime.
 #[inline(always)]
 fn word(offset: u64) -> Sym<Signal> {
-    // SAFETY: the host has reserved it, at the same offset on all members.
+    // SAFETY: the host has reserved it at the same offset on all members.
     unsafe { Sym::from_raw(offset) }
 }
 
+/// Returns the handle of a range of bytes.
 #[inline(always)]
 fn span(offset: u64, bytes: u64) -> SymSlice<u8> {
-    // SAFETY: parts of objects that the call's arguments name, which it has checked, or of the team's scratch.
+    // SAFETY: parts of checked arguments of the call, or of the scratch.
     unsafe { SymSlice::from_raw(offset, bytes as usize) }
 }
 
 #[inline(never)]
 #[track_caller]
-fn take_team<S: Sharing>(ctx_ref: CtxRef, team: Team) -> Result {
+fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     let Some(desc) = ctx.team_entry(team) else {
         let d = Detail { found: team.slot() as u64, wanted: team.generation() as u64, ..Detail::NONE };
         return Err(ctx.fail(Error::BadTeam, d));
     };
-    // SAFETY: the host made the entry. The fence: the counters are as the last group left them.
+    // SAFETY: the host made the entry. The fence makes the counters of the last group visible.
     unsafe {
         let word = try_lock(desc);
         let generation = arch::read(&raw const (*desc).generation);
@@ -337,8 +308,8 @@ fn take_team<S: Sharing>(ctx_ref: CtxRef, team: Team) -> Result {
 }
 
 #[inline(never)]
-fn give_team(desc: *mut TeamDesc, result: Result) {
-    // SAFETY: the group has the team. The fence: its counters are for the next one.
+fn unlock_team(desc: *mut TeamDesc, result: Result) {
+    // SAFETY: the group holds the lock. The fence makes its counters visible to the next group.
     unsafe {
         let number = Gpu::load_relaxed(&raw const (*desc).word.word) >> team_word::SHIFT;
         Gpu::fence();
@@ -346,13 +317,13 @@ fn give_team(desc: *mut TeamDesc, result: Result) {
     }
 }
 
-/// The number of the next meeting.
+/// Returns the number of the next check-in.
 ///
 /// # Safety
-/// The caller's group has the team, and this is its leader.
+/// The group holds the team lock, and this thread is its leader.
 #[inline(always)]
-unsafe fn next_meeting(desc: *mut TeamDesc) -> u64 {
-    // SAFETY: the caller's promise: nobody else changes the number.
+unsafe fn next_check_in(desc: *mut TeamDesc) -> u64 {
+    // SAFETY: the caller's promise; no other thread changes the number.
     unsafe {
         let word = &raw mut (*desc).word.word;
         let number = (Gpu::load_relaxed(word) >> team_word::SHIFT) + 1;
@@ -361,7 +332,7 @@ unsafe fn next_meeting(desc: *mut TeamDesc) -> u64 {
     }
 }
 
-/// What is known after hearing `theirs`, from `from`.
+/// Combines what this member knows with `theirs`, from member `from`.
 #[inline(always)]
 fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
     if mine & DIFFER != 0 || mine == theirs {
@@ -375,7 +346,7 @@ fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
 
 #[inline(never)]
 #[track_caller]
-fn meet<S: Sharing>(
+fn check_in<S: Sharing>(
     ctx_ref: CtxRef,
     desc: *mut TeamDesc,
     words: u64,
@@ -383,31 +354,31 @@ fn meet<S: Sharing>(
     mine: Result,
 ) -> Result {
     let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
-    // SAFETY: the group has the team, and this is its leader.
-    let (number, n, me) = unsafe { (next_meeting(desc), (*desc).n_pes, (*desc).my_pe) };
-    // What the group stored before is there for who gets it afterwards.
+    // SAFETY: the group holds the lock, and this thread is its leader.
+    let (number, n, me) = unsafe { (next_check_in(desc), (*desc).n_pes, (*desc).my_pe) };
+    // Earlier stores of the group become visible to members that read afterwards.
     Sys::fence();
     let call_hash = if mine.is_err() { WRONG } else { call_hash };
-    let known = if n <= MOST || ctx.p2p_heaps() {
-        tell_all(&ctx, desc, words, number, call_hash, site)?
+    let known = if n <= MAX_DIRECT || ctx.p2p_heaps() {
+        check_in_direct(&ctx, desc, words, number, call_hash, site)?
     } else {
-        in_rounds(&ctx, desc, words, number, call_hash, site)?
+        check_in_by_rounds(&ctx, desc, words, number, call_hash, site)?
     };
     mine?;
     if known & DIFFER == 0 {
         return Ok(());
     }
     let (one, other) = (known >> 15 & 0x7fff, known & 0x7fff);
-    // Not this PE itself, as the one that differs.
+    // Report the other member as the one that differs.
     let (one, other) = if one == me { (other, one) } else { (one, other) };
     let d =
         Detail { peer: pe_of(desc, one), found: pe_of(desc, other) as u64, wanted: number, ..Detail::NONE };
     Err(ctx.fail(Error::TeamMismatch, d))
 }
 
-/// A meeting in which each tells all: what is known after it.
+/// Checks in by sending to all members. Returns the combined result.
 #[inline(always)]
-fn tell_all<S: Sharing>(
+fn check_in_direct<S: Sharing>(
     ctx: &Ctx<S>,
     desc: *mut TeamDesc,
     words: u64,
@@ -415,9 +386,9 @@ fn tell_all<S: Sharing>(
     call_hash: u32,
     site: Site,
 ) -> Result<u32> {
-    // SAFETY: the host made it.
+    // SAFETY: the host made the entry.
     let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
-    let at = |member: u32| words + meeting_at(number, n, member);
+    let at = |member: u32| words + check_in_word(number, n, member);
     let mut k = 1;
     while k < n {
         let to = pe_of(desc, wrapped(me + k, n));
@@ -435,16 +406,9 @@ fn tell_all<S: Sharing>(
     Ok(known)
 }
 
-/// Where what a member of a team of `n` says in a meeting comes, in the team's words.
+/// Checks in by rounds. Returns the combined result.
 #[inline(always)]
-pub(super) fn meeting_at(number: u64, n: u32, member: u32) -> u64 {
-    let set = (number & 1) * n as u64;
-    team_words::MEETINGS + (set + member as u64) * 8
-}
-
-/// A meeting in rounds: what is known after it.
-#[inline(always)]
-fn in_rounds<S: Sharing>(
+fn check_in_by_rounds<S: Sharing>(
     ctx: &Ctx<S>,
     desc: *mut TeamDesc,
     words: u64,
@@ -452,7 +416,7 @@ fn in_rounds<S: Sharing>(
     call_hash: u32,
     site: Site,
 ) -> Result<u32> {
-    // SAFETY: the host made it.
+    // SAFETY: the host made the entry.
     let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
     let set = words + team_words::IN_ROUNDS + (number & 1) * (team_words::ROUNDS as u64 * 8);
     let (mut known, mut round) = (call_hash, 0);
@@ -468,14 +432,14 @@ fn in_rounds<S: Sharing>(
     Ok(known)
 }
 
-/// Waits for the word of meeting `number`; returns what it says.
+/// Waits for the word of check-in `number` and returns its lower half.
 #[inline(always)]
 fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, site: Site) -> Result<u32> {
     let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
     ctx.announce_batches();
     let mut watch = Watch::new(state);
     loop {
-        // SAFETY: a word of the runtime's own in this PE's heap, aligned, which remote atomics write.
+        // SAFETY: an aligned word of the runtime in this PE's heap, which remote atomics write.
         let found = unsafe { Sys::load_relaxed(at) };
         if (found >> 32) as u32 == number {
             Sys::acquire();
@@ -514,10 +478,10 @@ fn fetch<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, pe: u32, dst: u64, src
     ctx_ref.ctx::<S>().get_nbi(group, span(dst, bytes), span(src, bytes), pe)
 }
 
-/// Starts to copy `bytes` from `src` of this PE to `dst` of another, without a message.
+/// Starts to copy `bytes` from `src` of this PE to `dst` of another PE, without a message.
 #[inline(never)]
 #[track_caller]
-pub(crate) fn place<G: Group, S: Sharing>(
+pub(crate) fn put<G: Group, S: Sharing>(
     group: G,
     ctx_ref: CtxRef,
     pe: u32,
@@ -530,9 +494,9 @@ pub(crate) fn place<G: Group, S: Sharing>(
 
 #[inline(never)]
 #[track_caller]
-fn settle<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, desc: *mut TeamDesc) -> Result {
+fn complete<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, desc: *mut TeamDesc) -> Result {
     let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
-    // SAFETY: the group has the team.
+    // SAFETY: the group holds the lock.
     let n = unsafe { (*desc).n_pes };
     let mut mine = Ok(());
     let mut member = group.rank();
@@ -550,8 +514,8 @@ fn settle<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, desc: *mut TeamDesc) 
 
 #[inline(never)]
 #[track_caller]
-fn take_messages<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64, messages: u64) -> Result {
-    // SAFETY: the group has the team, so that its leader alone touches the counter.
+fn await_messages<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64, messages: u64) -> Result {
+    // SAFETY: the group holds the lock, so only its leader touches the counter.
     let wanted = unsafe {
         let counter = &raw mut (*desc).counters.taken;
         let wanted = Gpu::load_relaxed(counter) + messages;
@@ -559,15 +523,15 @@ fn take_messages<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64, m
         wanted
     };
     let ctx = ctx_ref.ctx::<S>();
-    // What others wait for must not be held back, even if nothing is waited for here.
+    // Other members may wait for held postings, even if this one waits for nothing.
     ctx.announce_batches();
     ctx.await_word(word(words + team_words::MESSAGES), Cmp::Ge, wanted).map(|_| ())
 }
 
-/// Two numbers for another member: at its end each is one more, since 0 says that none has come.
+/// Sends two numbers to another member. They arrive incremented by 1, because 0 means "not yet".
 #[inline(never)]
 #[track_caller]
-fn tell<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {
+fn send_values<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     ctx.signal_op(word(at), SignalOp::Set, a + 1, pe)?;
     ctx.signal_op(word(at + 8), SignalOp::Set, b + 1, pe)
@@ -594,7 +558,7 @@ fn await_values<S: Sharing>(ctx_ref: CtxRef, words: u64, n: u32, me: u32) -> Res
 #[track_caller]
 fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Result {
     let ctx = ctx_ref.ctx::<S>();
-    // SAFETY: the group has the team, so that its leader alone touches the counters.
+    // SAFETY: the group holds the lock, so only its leader touches the counters.
     let (n, me) = unsafe {
         let arrivals = &raw mut (*desc).counters.arrivals;
         let before = Gpu::load_relaxed(arrivals);
@@ -618,7 +582,7 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
 #[track_caller]
 fn await_arrivals<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Result {
     let ctx = ctx_ref.ctx::<S>();
-    // SAFETY: as above.
+    // SAFETY: the group holds the lock, so only its leader touches the counters.
     let wanted = unsafe {
         let waits = &raw mut (*desc).counters.waits;
         let before = Gpu::load_relaxed(waits);

@@ -1,12 +1,12 @@
-//! What is reduced, and how.
+//! Element types and reductions.
 
 use bytemuck::{Pod, Zeroable};
 
 use super::half::{Bf16, F16};
 
-/// A type that collective calls can reduce.
+/// An element type that collective calls can reduce.
 pub trait Element: Pod + sealed::Sealed {
-    /// Its number.
+    /// The number of the type.
     const KIND: ElementKind;
 }
 
@@ -14,8 +14,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The types of elements, as numbers that the members of a team tell each other. Types of the same size and meaning
-/// share one.
+/// The number of an element type, as members exchange it. Types of equal size and meaning share one.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementKind {
@@ -47,10 +46,10 @@ pub enum ElementKind {
     Located = 12,
 }
 
-/// A reduction. Elements are combined in the order of the members, by one of them, so that all get the same bits.
+/// A reduction. One member combines each element in team order, so all members get the same bits.
 ///
-/// Integers wrap. The smallest and the largest of floating-point numbers ignore NaN, unless all are; of equal ones, as
-/// 0 and -0 are, it is the first member's. [`F16`] and [`Bf16`] are rounded after each step.
+/// Integers wrap. `Min` and `Max` of floating-point numbers ignore NaN, unless all values are NaN. Of equal values, such
+/// as 0 and -0, they return the first member's. [`F16`] and [`Bf16`] round after each step.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
@@ -70,24 +69,23 @@ pub enum Reduce {
     Xor = 6,
 }
 
-/// Which elements a prefix sum contains.
+/// The range of members in a prefix sum.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// Those of the members up to this one.
+    /// All members up to and including this one.
     Inclusive = 0,
-    /// Those of the members before this one: zero on the first.
+    /// All members before this one. The sum of the first member is 0.
     Exclusive = 1,
 }
 
-/// A value, and where it is: for the largest (or smallest) with its place. Of equal values, the one with the lowest
-/// index wins.
+/// A value with its index, for `SHMEM_MINLOC` and `SHMEM_MAXLOC`. Of equal values the lowest index wins.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 pub struct Located {
-    /// What is compared.
+    /// The value to compare.
     pub value: f64,
-    /// Where it is.
+    /// The index of the value.
     pub index: i64,
 }
 
@@ -104,7 +102,7 @@ elements! {
     F16, F16; Bf16, Bf16; f32, F32; f64, F64; Located, Located;
 }
 
-/// log2 of the size of elements with this number; none if there are no such.
+/// Returns log2 of the size of elements with this number, or `None` if no type has it.
 #[inline(always)]
 pub(super) fn log_size(kind: u32) -> Option<u32> {
     match kind {
@@ -117,7 +115,7 @@ pub(super) fn log_size(kind: u32) -> Option<u32> {
     }
 }
 
-/// Whether there is that reduction for them.
+/// Returns whether the element type has the reduction.
 #[inline(always)]
 pub(super) fn is_defined(op: u32, kind: u32) -> bool {
     match kind {

@@ -1,69 +1,68 @@
-//! The loops of reductions: what lies on all members is read, combined in their order, and written.
+//! The loops of reductions: read the sources of all members, combine them in team order, write the result.
 //!
-//! Where everything is aligned they go 16 bytes at a time, with several loads on their way: a peer's memory is far away.
+//! Aligned data moves 16 bytes at a time with several loads on their way, because P2P loads have a long latency.
+
 #![allow(unsafe_code, reason = "reads sources and writes results at checked addresses")]
 
+use super::args::Reduction;
 use super::element::{ElementKind, Reduce, log_size};
 use super::half::{Bf16, F16};
 use crate::abi::DevAddr;
 use crate::arch;
 use crate::group::Group;
 
-/// 16 bytes, the first 8 of them in the first word.
+/// 16 bytes. The first word holds the first 8 bytes.
 type Unit = (u64, u64);
 
-/// Where something lies on each member.
+/// The addresses of one object on all members.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
-    /// On this one.
+pub(super) struct MemberAddrs {
+    /// The address on this member.
     pub(super) own: u64,
-    /// On the first; or on PE 0, if there is a list of PEs.
+    /// The address on member 0, or on PE 0 with a list of PEs.
     pub(super) first: u64,
-    /// From each to the next, wrapping.
+    /// The wrapping distance from each member, or PE, to the next.
     pub(super) step: u64,
 }
 
-/// The members whose elements are combined.
-#[derive(Clone, Copy)]
-pub(super) struct Members {
-    /// This one's number.
-    pub(super) me: u32,
-    /// How many: the first ones.
-    pub(super) n: u32,
-    /// Their PEs, by which rows go then; or 0.
+/// A reduction of the sources of all members.
+pub(super) struct Fold {
+    /// Undefined reductions change nothing: see [`is_defined`](super::element::is_defined).
+    pub(super) reduction: Reduction,
+    pub(super) from: MemberAddrs,
+    pub(super) to: MemberAddrs,
+    /// This member, and the number of members to combine, from member 0 on.
+    pub(super) members: (u32, u32),
+    /// The list of the members' PEs by which addresses count, or 0.
     pub(super) pes: DevAddr,
+    /// Whether the result goes to all members, or to this one only.
+    pub(super) to_all: bool,
+    pub(super) bytes: u64,
 }
 
-/// Combines what lies at `from`, element by element in the order of the members, and writes it to `to` of this member, or of
-/// all. Each thread of the group does its share.
-///
-/// One function for all types and reductions: `op` and `kind` are [`Reduce`] and [`ElementKind`], as numbers for which
-/// [`is_defined`](super::element::is_defined) holds. Others change nothing.
-///
-/// # Safety
-/// All that the rows name is valid for `bytes` bytes, a whole number of elements, and aligned for them. No part of `to`
-/// overlaps one of `from`, unless they are the same.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) unsafe fn fold<G: Group>(
-    group: G,
-    op: u32,
-    kind: u32,
-    from: Row,
-    to: Row,
-    members: Members,
-    to_all: bool,
-    bytes: u64,
-) {
-    let (own, first, step) = ((from.own, to.own), (from.first, to.first), (from.step, to.step));
-    let (who, threads) = ((members.me, members.n), (group.rank(), group.size()));
-    // SAFETY: the caller's promise.
-    unsafe { fold_words((op, kind), own, first, step, members.pes, who, to_all, bytes, threads) }
+impl Fold {
+    /// Runs the reduction. Each thread of the group does its share.
+    ///
+    /// One function handles all types and reductions, so kernels hold no copies of it.
+    ///
+    /// # Safety
+    /// All addresses are valid for `bytes` bytes, a whole number of elements, and aligned for them. `to` overlaps
+    /// `from` nowhere, unless they are equal.
+    #[inline(always)]
+    pub(super) unsafe fn run<G: Group>(self, group: G) {
+        let Self { reduction, from, to, members, pes, to_all, bytes } = self;
+        let (own, first, step) = ((from.own, to.own), (from.first, to.first), (from.step, to.step));
+        let threads = (group.rank(), group.size());
+        // SAFETY: the caller's promise.
+        unsafe {
+            fold((reduction.op, reduction.kind), own, first, step, pes, members, to_all, bytes, threads);
+        }
+    }
 }
 
-/// Where a row is on a member.
+/// Returns the address of an object on a member.
 #[inline(always)]
-pub(super) fn place(own: u64, first: u64, step: u64, pes: DevAddr, me: u32, member: u32) -> u64 {
+pub(super) fn member_addr(own: u64, first: u64, step: u64, pes: DevAddr, me: u32, member: u32) -> u64 {
     if member == me {
         return own;
     }
@@ -72,14 +71,14 @@ pub(super) fn place(own: u64, first: u64, step: u64, pes: DevAddr, me: u32, memb
     first.wrapping_add(step.wrapping_mul(at as u64))
 }
 
-/// [`fold`] in pairs of words, which Rust passes in registers.
+/// Implements [`Fold::run`]. It takes words and pairs of words, which Rust passes in registers.
 ///
 /// # Safety
-/// As there.
+/// The same as for [`Fold::run`].
 #[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words
-unsafe fn fold_words(
-    (op, kind): (u32, u32),
+#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
+unsafe fn fold(
+    what: (u32, u32),
     own: (u64, u64),
     first: (u64, u64),
     step: (u64, u64),
@@ -89,112 +88,187 @@ unsafe fn fold_words(
     bytes: u64,
     (rank, threads): (u32, u32),
 ) {
-    let Some(log) = log_size(kind) else { return };
-    let source = |member: u32| place(own.0, first.0, step.0, pes, me, member);
-    let target = |member: u32| place(own.1, first.1, step.1, pes, me, member);
-    let places = own.0 | own.1 | first.0 | step.0 | if to_all { first.1 | step.1 } else { 0 };
-    let units = if places & 15 == 0 { bytes / 16 } else { 0 };
+    let Some(log) = log_size(what.1) else { return };
+    let all = own.0 | own.1 | first.0 | step.0 | if to_all { first.1 | step.1 } else { 0 };
+    let units = if all & 15 == 0 { bytes / 16 } else { 0 };
     let threads = threads as u64;
-    // SAFETY: of all that is read and written below: the caller's promise.
-    let load = |from: u64, unit: u64| unsafe { load_unit(from + unit * 16) };
-    // SAFETY: as above.
-    let store = |to: u64, unit: u64, value: Unit| unsafe { store_unit(to + unit * 16, value) };
-    let store_four = |to: u64, first: u64, step: u64, four: Four| {
-        store(to, first, four.0);
-        store(to, first + step, four.1);
-        store(to, first + 2 * step, four.2);
-        store(to, first + 3 * step, four.3);
+    let loops = Loops {
+        what,
+        n,
+        targets: if to_all { (0, n) } else { (me, me + 1) },
+        source: |member: u32| member_addr(own.0, first.0, step.0, pes, me, member),
+        target: |member: u32| member_addr(own.1, first.1, step.1, pes, me, member),
     };
-    // The members that are written to.
-    let (first_to, end_to) = if to_all { (0, n) } else { (me, me + 1) };
     let mut i = rank as u64;
-    while i + 7 * threads < units {
-        let at = |k: u64| i + k * threads;
-        let eight = |from: u64| {
-            let four = |k: u64| {
-                Four(load(from, at(k)), load(from, at(k + 1)), load(from, at(k + 2)), load(from, at(k + 3)))
-            };
-            (four(0), four(4))
-        };
-        let (mut sum, mut member) = (eight(source(0)), 1);
-        while member < n {
-            let more = eight(source(member));
-            sum = (four_of((op, kind), sum.0, more.0), four_of((op, kind), sum.1, more.1));
-            member += 1;
+    // SAFETY: the caller's promise, for all loops.
+    unsafe {
+        while i + 7 * threads < units {
+            loops.eight_units(i, threads);
+            i += 8 * threads;
         }
-        let mut member = first_to;
-        while member < end_to {
-            let to = target(member);
-            store_four(to, i, threads, sum.0);
-            store_four(to, i + 4 * threads, threads, sum.1);
-            member += 1;
+        while i + 3 * threads < units {
+            loops.four_units(i, threads);
+            i += 4 * threads;
         }
-        i += 8 * threads;
-    }
-    while i + 3 * threads < units {
-        let at = |k: u64| i + k * threads;
-        let four =
-            |from: u64| Four(load(from, at(0)), load(from, at(1)), load(from, at(2)), load(from, at(3)));
-        let (mut sum, mut member) = (four(source(0)), 1);
-        while member < n {
-            let more = four(source(member));
-            sum = four_of((op, kind), sum, more);
-            member += 1;
+        while i < units {
+            loops.one_unit(i);
+            i += threads;
         }
-        let mut member = first_to;
-        while member < end_to {
-            store_four(target(member), i, threads, sum);
-            member += 1;
+        let mut at = units * 16 + ((rank as u64) << log);
+        while at < bytes {
+            loops.one_element(at, log);
+            at += threads << log;
         }
-        i += 4 * threads;
-    }
-    while i < units {
-        let (mut sum, mut member) = (load(source(0), i), 1);
-        while member < n {
-            // Up to four at a time; what is loaded twice is not used.
-            let ahead = |k: u32| load(source((member + k).min(n - 1)), i);
-            let more = Four(ahead(0), ahead(1), ahead(2), ahead(3));
-            sum = combine((op, kind), sum, more.0);
-            if member + 1 < n {
-                sum = combine((op, kind), sum, more.1);
-            }
-            if member + 2 < n {
-                sum = combine((op, kind), sum, more.2);
-            }
-            if member + 3 < n {
-                sum = combine((op, kind), sum, more.3);
-            }
-            member += 4;
-        }
-        let mut member = first_to;
-        while member < end_to {
-            store(target(member), i, sum);
-            member += 1;
-        }
-        i += threads;
-    }
-    // What is left, element by element.
-    let mut at = units * 16 + ((rank as u64) << log);
-    while at < bytes {
-        // SAFETY: as above.
-        let element = |member: u32| unsafe { load_element(source(member) + at, log) };
-        let (mut sum, mut member) = (element(0), 1);
-        while member < n {
-            sum = combine((op, kind), sum, element(member));
-            member += 1;
-        }
-        let mut member = first_to;
-        while member < end_to {
-            // SAFETY: as above.
-            unsafe { store_element(target(member) + at, log, sum) };
-            member += 1;
-        }
-        at += threads << log;
     }
 }
 
+/// The bodies of the loops of [`fold`].
+struct Loops<S, T> {
+    what: (u32, u32),
+    n: u32,
+    /// The range of members that get the result.
+    targets: (u32, u32),
+    /// The address of a member's source.
+    source: S,
+    /// The address of a member's destination.
+    target: T,
+}
+
+impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
+    /// Combines eight units, from unit `i` on, `threads` apart.
+    ///
+    /// # Safety
+    /// The units are in range, as [`Fold::run`] demands.
+    #[inline(always)]
+    unsafe fn eight_units(&self, i: u64, threads: u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let load = |from: u64| (load_four(from, i, threads), load_four(from, i + 4 * threads, threads));
+            let (mut sum, mut member) = (load((self.source)(0)), 1);
+            while member < self.n {
+                let more = load((self.source)(member));
+                sum = (combine_four(self.what, sum.0, more.0), combine_four(self.what, sum.1, more.1));
+                member += 1;
+            }
+            let (mut member, end) = self.targets;
+            while member < end {
+                let to = (self.target)(member);
+                store_four(to, i, threads, sum.0);
+                store_four(to, i + 4 * threads, threads, sum.1);
+                member += 1;
+            }
+        }
+    }
+
+    /// Combines four units, from unit `i` on, `threads` apart.
+    ///
+    /// # Safety
+    /// The same as for [`Loops::eight_units`].
+    #[inline(always)]
+    unsafe fn four_units(&self, i: u64, threads: u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (mut sum, mut member) = (load_four((self.source)(0), i, threads), 1);
+            while member < self.n {
+                let more = load_four((self.source)(member), i, threads);
+                sum = combine_four(self.what, sum, more);
+                member += 1;
+            }
+            let (mut member, end) = self.targets;
+            while member < end {
+                store_four((self.target)(member), i, threads, sum);
+                member += 1;
+            }
+        }
+    }
+
+    /// Combines unit `i`, with the loads of up to four members on their way.
+    ///
+    /// # Safety
+    /// The same as for [`Loops::eight_units`].
+    #[inline(always)]
+    unsafe fn one_unit(&self, i: u64) {
+        let n = self.n;
+        // SAFETY: the caller's promise.
+        let load = |from: u64| unsafe { load_unit(from + i * 16) };
+        let (mut sum, mut member) = (load((self.source)(0)), 1);
+        while member < n {
+            // Beyond the last member it loads that one again, and ignores the value.
+            let ahead = |k: u32| load((self.source)((member + k).min(n - 1)));
+            let more = Four(ahead(0), ahead(1), ahead(2), ahead(3));
+            sum = combine(self.what, sum, more.0);
+            if member + 1 < n {
+                sum = combine(self.what, sum, more.1);
+            }
+            if member + 2 < n {
+                sum = combine(self.what, sum, more.2);
+            }
+            if member + 3 < n {
+                sum = combine(self.what, sum, more.3);
+            }
+            member += 4;
+        }
+        let (mut member, end) = self.targets;
+        while member < end {
+            // SAFETY: the caller's promise.
+            unsafe { store_unit((self.target)(member) + i * 16, sum) };
+            member += 1;
+        }
+    }
+
+    /// Combines the element of `2^log` bytes at byte `at`.
+    ///
+    /// # Safety
+    /// The element is in range, as [`Fold::run`] demands.
+    #[inline(always)]
+    unsafe fn one_element(&self, at: u64, log: u32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let element = |member: u32| load_element((self.source)(member) + at, log);
+            let (mut sum, mut member) = (element(0), 1);
+            while member < self.n {
+                sum = combine(self.what, sum, element(member));
+                member += 1;
+            }
+            let (mut member, end) = self.targets;
+            while member < end {
+                store_element((self.target)(member) + at, log, sum);
+                member += 1;
+            }
+        }
+    }
+}
+
+/// Loads four units, from unit `i` on, `step` apart.
+///
 /// # Safety
-/// The address is that of 16 readable bytes, and a multiple of 16.
+/// The units are readable, and `from` is a multiple of 16.
+#[inline(always)]
+unsafe fn load_four(from: u64, i: u64, step: u64) -> Four {
+    // SAFETY: the caller's promise.
+    let unit = |k: u64| unsafe { load_unit(from + (i + k * step) * 16) };
+    Four(unit(0), unit(1), unit(2), unit(3))
+}
+
+/// Stores four units, from unit `i` on, `step` apart.
+///
+/// # Safety
+/// The units are writable, and `to` is a multiple of 16.
+#[inline(always)]
+unsafe fn store_four(to: u64, i: u64, step: u64, four: Four) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        store_unit(to + i * 16, four.0);
+        store_unit(to + (i + step) * 16, four.1);
+        store_unit(to + (i + 2 * step) * 16, four.2);
+        store_unit(to + (i + 3 * step) * 16, four.3);
+    }
+}
+
+/// Loads 16 bytes.
+///
+/// # Safety
+/// `at` is a multiple of 16, and its 16 bytes are readable.
 #[inline(always)]
 unsafe fn load_unit(at: u64) -> Unit {
     // SAFETY: the caller's promise.
@@ -202,22 +276,24 @@ unsafe fn load_unit(at: u64) -> Unit {
     (a as u64 | (b as u64) << 32, c as u64 | (d as u64) << 32)
 }
 
+/// Stores 16 bytes.
+///
 /// # Safety
-/// The address is that of 16 writable bytes, and a multiple of 16.
+/// `at` is a multiple of 16, and its 16 bytes are writable.
 #[inline(always)]
 unsafe fn store_unit(at: u64, (a, b): Unit) {
     // SAFETY: the caller's promise.
     unsafe { arch::store16(DevAddr(at).ptr(), [a as u32, (a >> 32) as u32, b as u32, (b >> 32) as u32]) }
 }
 
-/// An element of `2^log` bytes, as the first of a unit.
+/// Loads an element of `2^log` bytes into the first bytes of a unit.
 ///
 /// # Safety
-/// The address is that of a readable element.
+/// `at` is the address of a readable element.
 #[inline(always)]
 unsafe fn load_element(at: u64, log: u32) -> Unit {
     let at = DevAddr(at);
-    // SAFETY: the caller's promise; the longest are two words.
+    // SAFETY: the caller's promise; the longest elements have two words.
     unsafe {
         match log {
             0 => (arch::read(at.ptr::<u8>()) as u64, 0),
@@ -229,8 +305,10 @@ unsafe fn load_element(at: u64, log: u32) -> Unit {
     }
 }
 
+/// Stores an element of `2^log` bytes.
+///
 /// # Safety
-/// The address is that of a writable element.
+/// `at` is the address of a writable element.
 #[inline(always)]
 unsafe fn store_element(at: u64, log: u32, (a, b): Unit) {
     let at = DevAddr(at);
@@ -249,16 +327,16 @@ unsafe fn store_element(at: u64, log: u32, (a, b): Unit) {
     }
 }
 
-/// `a op b` of the elements of units, pair by pair.
+/// Combines four units with four others, element by element.
 #[inline(always)]
-fn four_of((op, kind): (u32, u32), a: Four, b: Four) -> Four {
+fn combine_four((op, kind): (u32, u32), a: Four, b: Four) -> Four {
     match wide(op, kind, (a, b)) {
         Some(four) => four,
         None => a.with(b, |a, b| combine((op, kind), a, b)),
     }
 }
 
-/// `a op b` of the elements of two units.
+/// Combines two units, element by element.
 #[inline(never)]
 fn combine((op, kind): (u32, u32), a: Unit, b: Unit) -> Unit {
     match wide(op, kind, (a, b)) {
@@ -267,9 +345,10 @@ fn combine((op, kind): (u32, u32), a: Unit, b: Unit) -> Unit {
     }
 }
 
-/// What a combination of units is applied to: one pair of them, or several.
+/// One or several pairs of units to combine.
 trait Pairs {
     type Sum;
+    /// Applies `f` to each pair.
     fn by(self, f: impl Fn(Unit, Unit) -> Unit) -> Self::Sum;
 }
 
@@ -281,7 +360,7 @@ impl Pairs for (Unit, Unit) {
     }
 }
 
-/// Four units: by name, since what is indexed lies in memory.
+/// Four units. They have names because indexed values would lie in memory.
 #[derive(Clone, Copy)]
 struct Four(Unit, Unit, Unit, Unit);
 
@@ -300,7 +379,7 @@ impl Pairs for (Four, Four) {
     }
 }
 
-/// Combines elements of 4 and 8 bytes; none of others.
+/// Combines elements of 4 and 8 bytes. Returns `None` for other sizes.
 #[inline(always)]
 fn wide<P: Pairs>(op: u32, kind: u32, pairs: P) -> Option<P::Sum> {
     Some(match (kind, op) {
@@ -368,19 +447,19 @@ fn narrow(op: u32, kind: u32, a: Unit, b: Unit) -> Unit {
     }
 }
 
-/// Whether `b` takes the place of `a` as the smallest.
+/// Returns whether `b` replaces `a` as the minimum.
 #[inline(always)]
 fn is_less(b: f32, a: f32) -> bool {
     b < a || a.is_nan()
 }
 
-/// Whether `b` takes the place of `a` as the largest.
+/// Returns whether `b` replaces `a` as the maximum.
 #[inline(always)]
 fn is_more(b: f32, a: f32) -> bool {
     b > a || a.is_nan()
 }
 
-/// A [`Located`](super::Located)'s value and index.
+/// Splits a [`Located`](super::Located) into value and index.
 #[inline(always)]
 fn located((value, index): Unit) -> (f64, i64) {
     (f64::from_bits(value), index as i64)

@@ -1,5 +1,6 @@
-//! The barrier of the blocks of one kernel.
-#![allow(unsafe_code, reason = "updates the grid barrier's words")]
+//! The grid barrier: all blocks of one kernel.
+
+#![allow(unsafe_code, reason = "updates the words of the grid barrier")]
 
 use crate::abi::DeviceState;
 use crate::arch::{Gpu, Scope};
@@ -10,14 +11,15 @@ use crate::sharing::Sharing;
 use crate::wait::Watch;
 
 impl<S: Sharing> Ctx<S> {
-    /// Waits until all blocks of this PE's kernel have called it; what each of them wrote before is visible to all
-    /// afterwards. Nothing leaves the PE. CUDA's `grid.sync()`.
+    /// Waits until all blocks of this PE's kernel have called it. CUDA's `grid.sync()`.
     ///
-    /// All threads of all blocks call it, all blocks must be resident at once (the runtime's `launch_collective` checks
-    /// that), and one kernel of a PE uses it at a time.
+    /// Earlier stores of each block are visible to all blocks afterwards. The call is local to the PE. All threads of all
+    /// blocks call it, and all blocks must be resident at once, which `launch_collective` of the host checks. One kernel
+    /// of a PE uses it at a time.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when a block does not come, [`Error::Aborted`].
+    /// - [`Error::Timeout`]: a block did not come before the deadline;
+    /// - [`Error::Aborted`]: the job ends.
     #[inline(always)]
     #[track_caller]
     pub fn sync_grid(&self, block: Block) -> Result {
@@ -26,7 +28,7 @@ impl<S: Sharing> Ctx<S> {
         agree(block, mine)
     }
 
-    /// The leader's part of [`Ctx::sync_grid`].
+    /// Waits for the other blocks, in the leader of this one.
     #[inline(always)]
     #[track_caller]
     fn await_blocks(&self, block: Block) -> Result {
@@ -35,12 +37,12 @@ impl<S: Sharing> Ctx<S> {
         // SAFETY: the host made the state, and only atomics touch its words.
         let (arrived, generation) =
             unsafe { (&raw mut (*state).grid_arrived.word, &raw mut (*state).grid_generation.word) };
-        // SAFETY: as above.
+        // SAFETY: the same words.
         unsafe {
             let before = Gpu::load_relaxed(generation);
             Gpu::fence();
-            let place = Gpu::fetch_add_relaxed(arrived, 1) + 1;
-            if place == block.count() as u64 {
+            let arrivals = Gpu::fetch_add_relaxed(arrived, 1) + 1;
+            if arrivals == block.count() as u64 {
                 Gpu::store_relaxed(arrived, 0);
                 Gpu::fence();
                 Gpu::store_release(generation, before + 1);
@@ -52,7 +54,7 @@ impl<S: Sharing> Ctx<S> {
                     Ok(()) => {}
                     Err(Error::Timeout) => {
                         let wanted = block.count() as u64;
-                        let d = Detail { found: place, wanted, ..Detail::NONE };
+                        let d = Detail { found: arrivals, wanted, ..Detail::NONE };
                         return Err(self.fail(Error::Timeout, d));
                     }
                     Err(other) => return Err(other),

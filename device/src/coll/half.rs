@@ -1,4 +1,4 @@
-//! 16-bit floating-point numbers, as far as reductions need them.
+//! The 16-bit floating-point numbers of reductions.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -13,7 +13,7 @@ pub struct F16(pub u16);
 pub struct Bf16(pub u16);
 
 impl F16 {
-    /// The nearest number, to even between two.
+    /// Converts to the nearest number, and ties to even.
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
@@ -22,10 +22,10 @@ impl F16 {
         } else if magnitude >= 0x477f_f000 {
             0x7c00
         } else if magnitude >= 0x3880_0000 {
-            // Normal: the exponent's bias changes by 112; 13 bits of the mantissa go.
+            // A normal number: the exponent bias changes by 112, and the mantissa loses 13 bits.
             round(magnitude - (112 << 23), 13)
         } else if magnitude >= 0x3300_0000 {
-            // Subnormal, in units of 2^-24.
+            // A subnormal number, in units of 2^-24.
             let exponent = magnitude >> 23;
             round(magnitude & 0x7f_ffff | 0x80_0000, 126 - exponent)
         } else {
@@ -34,7 +34,7 @@ impl F16 {
         Self(sign | half)
     }
 
-    /// The same number.
+    /// Converts without loss.
     pub fn to_f32(self) -> f32 {
         let (sign, magnitude) = ((self.0 as u32 & 0x8000) << 16, self.0 as u32 & 0x7fff);
         let bits = if magnitude >= 0x7c00 {
@@ -42,7 +42,7 @@ impl F16 {
         } else if magnitude >= 0x400 {
             (magnitude << 13) + (112 << 23)
         } else {
-            // A small whole number of units of 2^-24: exact.
+            // A small multiple of 2^-24, which is exact.
             (magnitude as f32 * f32::from_bits(0x3380_0000)).to_bits()
         };
         f32::from_bits(sign | bits)
@@ -50,7 +50,7 @@ impl F16 {
 }
 
 impl Bf16 {
-    /// The nearest number, to even between two.
+    /// Converts to the nearest number, and ties to even.
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         if bits & 0x7fff_ffff > 0x7f80_0000 {
@@ -59,13 +59,13 @@ impl Bf16 {
         Self(round(bits, 16))
     }
 
-    /// The same number.
+    /// Converts without loss.
     pub fn to_f32(self) -> f32 {
         f32::from_bits((self.0 as u32) << 16)
     }
 }
 
-/// `bits / 2^by`, to even between two; `by` is 1 to 31.
+/// Divides `bits` by `2^by` and rounds to nearest, ties to even. `by` is 1 to 31.
 fn round(bits: u32, by: u32) -> u16 {
     let by = by & 31;
     let low = bits & ((1 << by) - 1);
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_comes_back() {
+    fn conversions_round_trip() {
         for bits in 0..=u16::MAX {
             let (half, brain) = (F16(bits), Bf16(bits));
             if half.to_f32().is_nan() {
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_two_is_rounded_to_even() {
+    fn ties_round_to_even() {
         assert_eq!(F16(0x3c00).to_f32(), 1.0);
         assert_eq!(F16(1).to_f32(), 2f32.powi(-24));
         assert_eq!(F16(0x7bff).to_f32(), 65504.0);
         let halves = (0..0x7bffu16).map(|bits| (F16(bits), F16(bits + 1)));
         for (low, high) in halves {
-            // The sum of two neighbours has one bit more: a binary32 holds it.
+            // The sum of two neighbours has one more bit, which fits into a binary32.
             let middle = (low.to_f32() + high.to_f32()) / 2.0;
             let even = if low.0 & 1 == 0 { low } else { high };
             assert_eq!(F16::from_f32(middle), even, "{middle}");

@@ -1,132 +1,159 @@
-//! Data that needs no fence: each word of memory holds half data, half flag, and is stored at once.
+//! The LL (low latency) protocol: each word in memory carries half data and half flag, so data needs no fence.
 //!
-//! A receiver looks at a word until it has the flag of the meeting, and then has its data. NCCL's LL protocol.
+//! One 8-byte store writes data and flag together. A receiver reads a word until it has the flag of the check-in, and
+//! then has its data. NCCL uses the same protocol.
 //!
-//! A block of data takes a pair of words for each 8 bytes of it. Members have two sets of slots for such blocks, by turns, as
-//! there are words of meetings: who writes to a set for meeting `k` has heard all others come to meeting `k - 1`, and they
-//! came there with call `k - 2` behind them, whose slots these were: they have the data of every word that they waited for.
-//! Each sender writes to blocks of its own; if members mean different calls, blocks may overlap, and the meeting fails, whatever
-//! was read. Nothing else is ever stored in slots, so that a flag is one, and a set never holds that of a meeting to come.
+//! A block of data takes a pair of words for each 8 bytes. Each member has two sets of slots for blocks, for even and odd
+//! check-ins. A sender may write to a set at check-in `k`, because:
+//!
+//! - it has seen all members arrive at check-in `k - 1`;
+//! - these had finished call `k - 2`, which used the same set, and had read every word that they waited for.
+//!
+//! Each sender writes its own blocks. If the call hashes differ, blocks may overlap, and the check-in fails whatever was
+//! read. No other store ever touches the slots. So a flag is always a flag, and a set never holds one of a later check-in.
+
 #![allow(unsafe_code, reason = "exchanges flagged words in scratch memory")]
 
 use crate::abi::DevAddr;
 use crate::arch::{self, Scope, Sys};
-use crate::coll::call::wrapped;
-use crate::coll::fold::place;
+use crate::coll::args::wrapped;
+use crate::coll::fold::member_addr;
 use crate::error::Error;
 use crate::wait::{Watch, glance};
 
-/// A member or the number of its block, and a pair of it.
-type Place = (u32, u32);
+/// A word pair: the member or the number of its block, and the index of the pair in the block.
+type PairIndex = (u32, u32);
 
-/// A block of data, and what marks its words.
+/// A block of data in slots: its length, and the flag of its words.
 #[derive(Clone, Copy)]
-pub(super) struct Words {
+pub(super) struct LlBlock {
     pub(super) bytes: u64,
     pub(super) flag: u32,
 }
 
-impl Words {
-    /// Pairs of words in the slots; at least one, though without data nobody stores it.
+impl LlBlock {
+    /// Returns the number of word pairs. An empty block has one, which nobody stores.
     #[inline(always)]
     pub(super) fn pairs(self) -> u32 {
         (self.bytes.div_ceil(8) as u32).max(1)
     }
 
-    /// Data as it lies in slots.
+    /// Packs 8 bytes of data into a pair of words.
     #[inline(always)]
-    fn flagged(self, data: u64) -> [u64; 2] {
+    fn packed(self, data: u64) -> [u64; 2] {
         let flag = (self.flag as u64) << 32;
         [data & 0xffff_ffff | flag, data >> 32 | flag]
     }
 
-    /// What lies in a pair of words.
+    /// Unpacks the data of a pair of words.
     #[inline(always)]
-    fn data(self, [low, high]: [u64; 2]) -> u64 {
+    fn unpacked(self, [low, high]: [u64; 2]) -> u64 {
         low & 0xffff_ffff | high << 32
     }
 
-    /// True if both words of a pair are of this meeting.
+    /// Returns whether both words of a pair have the flag.
     #[inline(always)]
-    fn are_both(self, pair: [u64; 2]) -> bool {
-        self.is_of(pair[0]) & self.is_of(pair[1])
+    fn has_both(self, pair: [u64; 2]) -> bool {
+        self.has_flag(pair[0]) & self.has_flag(pair[1])
     }
 
-    /// True if a word, of data or of the meeting itself, is of this meeting.
+    /// Returns whether a word has the flag. The check-in words carry it in the same place.
     #[inline(always)]
-    fn is_of(self, word: u64) -> bool {
+    fn has_flag(self, word: u64) -> bool {
         (word >> 32) as u32 == self.flag
     }
 }
 
-/// Bytes of slots that a block of so many bytes takes; more than there are, for too many.
+/// Returns the bytes of slots that a block takes. The result saturates.
 #[inline(always)]
 pub(super) fn bytes(block: u64) -> u64 {
     block.saturating_add(7) / 8 * 16
 }
 
-/// Sends a block to each of the other members: from `src`, and so many bytes further on for each number of a receiver. `to` is
-/// where the block's slots are on the first member, and the step from each member to the next; `pes`, if it is not 0, the list
-/// of PEs by which the steps go. `threads` are this thread's rank in the group, and its size.
-///
-/// Single words and pairs, as of [`take`]: three would lie in memory, which the call would wait for.
+/// The sending side of a small call.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
+    /// This member, and the number of members.
+    pub(super) members: (u32, u32),
+    /// The address of the block's slots on the first member, and the distance from each member to the next.
+    pub(super) to: (u64, u64),
+    /// The list of PEs by which that distance counts, or 0 if it counts by member.
+    pub(super) pes: DevAddr,
+    /// The address of the block for member 0, and the distance to the block for the next member.
+    pub(super) src: (u64, u64),
+    pub(super) block: LlBlock,
+}
+
+impl Sender {
+    /// Sends the blocks to all other members, as thread `rank` of `size`.
+    ///
+    /// # Safety
+    /// All addresses are valid. No other thread writes to the slots or changes the source.
+    #[inline(always)]
+    pub(super) unsafe fn send(self, rank: u32, size: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { send((rank, size), self.members, self.to, self.pes, self.src, self.block) }
+    }
+
+    /// Sends one word pair or none, as thread `rank` of enough threads for that.
+    ///
+    /// # Safety
+    /// The same as for [`Sender::send`].
+    #[inline(always)]
+    pub(super) unsafe fn send_one(self, rank: u32) {
+        let (me, n) = self.members;
+        let (k, pair) = advance((1, 0), rank, self.block.pairs(), n);
+        if k < n {
+            // SAFETY: the caller's promise.
+            unsafe { send_pair((wrapped(me + k, n), pair), self.to, self.pes, self.src, self.block) }
+        }
+    }
+}
+
+/// Implements [`Sender::send`]. It takes single words and pairs of words, which Rust passes in registers.
 ///
 /// # Safety
-/// All that it names is valid; nobody else writes to the slots, or changes the source.
+/// The same as for [`Sender::send`].
 #[inline(never)]
-pub(super) unsafe fn send(
+unsafe fn send(
     (rank, size): (u32, u32),
     (me, n): (u32, u32),
     to: (u64, u64),
     pes: DevAddr,
     src: (u64, u64),
-    words: Words,
+    block: LlBlock,
 ) {
-    let pairs = words.pairs();
-    let (mut k, mut pair) = further((1, 0), rank, pairs, n);
+    let pairs = block.pairs();
+    let (mut k, mut pair) = advance((1, 0), rank, pairs, n);
     while k < n {
         // SAFETY: the caller's promise.
-        unsafe { send_pair((wrapped(me + k, n), pair), to, pes, src, words) }
-        (k, pair) = further((k, pair), size, pairs, n);
+        unsafe { send_pair((wrapped(me + k, n), pair), to, pes, src, block) }
+        (k, pair) = advance((k, pair), size, pairs, n);
     }
 }
 
-/// As [`send`], by a thread that has one pair to send, or none.
+/// Sends one word pair to a member.
 ///
 /// # Safety
-/// As there.
+/// The same as for [`Sender::send`].
 #[inline(always)]
-pub(super) unsafe fn send_one(
-    rank: u32,
-    (me, n): (u32, u32),
+unsafe fn send_pair(
+    (member, pair): PairIndex,
     to: (u64, u64),
     pes: DevAddr,
     src: (u64, u64),
-    words: Words,
+    block: LlBlock,
 ) {
-    let (k, pair) = further((1, 0), rank, words.pairs(), n);
-    if k < n {
-        // SAFETY: the caller's promise.
-        unsafe { send_pair((wrapped(me + k, n), pair), to, pes, src, words) }
-    }
-}
-
-/// Sends one pair to a member.
-///
-/// # Safety
-/// As [`send`].
-#[inline(always)]
-unsafe fn send_pair((member, pair): Place, to: (u64, u64), pes: DevAddr, src: (u64, u64), words: Words) {
-    let slots = place(0, to.0, to.1, pes, u32::MAX, member);
+    let slots = member_addr(0, to.0, to.1, pes, u32::MAX, member);
     let at = pair as u64 * 8;
     // SAFETY: the caller's promise.
     unsafe {
-        let data = load(src.0 + member as u64 * src.1 + at, words.bytes - at);
-        arch::store_two(DevAddr(slots + 2 * at).ptr(), words.flagged(data));
+        let data = load(src.0 + member as u64 * src.1 + at, block.bytes - at);
+        arch::store_two(DevAddr(slots + 2 * at).ptr(), block.packed(data));
     }
 }
 
-/// The members from one to the next, whose blocks a member takes; its own comes from elsewhere.
+/// The range of members that send blocks. A member copies its own block itself.
 #[derive(Clone, Copy)]
 pub(super) struct Senders {
     pub(super) members: (u32, u32),
@@ -134,20 +161,20 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// The number of this member's own block, if it is among them.
+    /// Returns the number of this member's own block, if it is in the range.
     #[inline(always)]
     fn own(self) -> Option<u32> {
         let (first, end) = self.members;
         if first <= self.me && self.me < end { Some(self.me - first) } else { None }
     }
 
-    /// How many others there are.
+    /// Returns the number of other members in the range.
     #[inline(always)]
     pub(super) fn others(self) -> u32 {
         self.members.1 - self.members.0 - self.own().is_some() as u32
     }
 
-    /// The number of the block of one of the others.
+    /// Returns the number of the block of another member, given its index among the others.
     #[inline(always)]
     fn block(self, other: u32) -> u32 {
         let before = self.own().is_none_or(|own| other < own);
@@ -155,75 +182,142 @@ impl Senders {
     }
 }
 
-/// Takes the blocks of the senders out of the slots that begin at `from`: to `to.0`, and for each further one `to.1` bytes further
-/// on. The receiver's own block comes from `own`, or not at all if that is 0. Returns 0, or the code of what came instead of a
-/// word, and above its 8 bits the member's number.
-///
-/// `told` is where the words of the meeting are, that of member 0 first, and what they say if all mean the same. Nothing
-/// is waited for of one who says something else.
+/// The receiving side of a small call.
+#[derive(Clone, Copy)]
+pub(super) struct Receiver {
+    pub(super) senders: Senders,
+    /// The address of this member's slots.
+    pub(super) from: u64,
+    /// The destination of the first block, and the distance to the next one.
+    pub(super) to: (u64, u64),
+    pub(super) block: LlBlock,
+}
+
+impl Receiver {
+    /// Receives the blocks, as one of `(rank, size)` threads. The own block comes from `own`, or is in place if that is 0.
+    ///
+    /// `hashes` has the address of the check-in words and the expected call hash. The receiver does not wait for data of
+    /// a member with another hash. Returns 0, or an error code in the low 8 bits and the member above them.
+    ///
+    /// # Safety
+    /// All addresses are valid, and no other thread uses the destination.
+    #[inline(always)]
+    pub(super) unsafe fn receive(
+        self,
+        threads: (u32, u32),
+        own: u64,
+        hashes: (u64, u64),
+        state: DevAddr,
+    ) -> u64 {
+        let Self { senders, from, to, block } = self;
+        // SAFETY: the caller's promise.
+        unsafe { receive(threads, senders.members, senders.me, from, own, to, block, hashes, state) }
+    }
+
+    /// Receives at most one word pair of another member and one of the own block. Returns whether the pair arrived within
+    /// the first looks.
+    ///
+    /// # Safety
+    /// The same as for [`Receiver::receive`].
+    #[inline(always)]
+    pub(super) unsafe fn receive_one(self, rank: u32, own: impl FnOnce() -> u64) -> bool {
+        let Self { senders, from, to, block } = self;
+        let (pairs, others) = (block.pairs(), senders.others());
+        let (mut own_at, mut own_data) = (None, 0);
+        if let Some(own_block) = senders.own()
+            && rank < pairs
+        {
+            let (own, offset) = (own(), rank as u64 * 8);
+            if own != 0 {
+                own_at = Some(own_block);
+                // This load is on its way during the wait below.
+                // SAFETY: the caller's promise.
+                own_data = unsafe { load(own + offset, block.bytes - offset) };
+            }
+        }
+        let mut arrived = true;
+        let (other, pair) = advance((0, 0), rank, pairs, others);
+        if other < others {
+            let index = (senders.block(other), pair);
+            // SAFETY: the caller's promise.
+            let found = glance(|| unsafe { load_pair(index, from, block) }, |found| block.has_both(found));
+            arrived = block.has_both(found);
+            if arrived {
+                // SAFETY: the caller's promise.
+                unsafe { store_data(index, to, block, block.unpacked(found)) }
+            }
+        }
+        if let Some(own_block) = own_at {
+            // SAFETY: the caller's promise.
+            unsafe { store_data((own_block, rank), to, block, own_data) }
+        }
+        arrived
+    }
+}
+
+/// Implements [`Receiver::receive`].
 ///
 /// # Safety
-/// All that it names is valid, and nobody else uses what is written.
+/// The same as for [`Receiver::receive`].
 #[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) unsafe fn take(
+#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
+unsafe fn receive(
     (rank, size): (u32, u32),
     members: (u32, u32),
     me: u32,
     from: u64,
     own: u64,
     to: (u64, u64),
-    words: Words,
-    told: (u64, u64),
+    block: LlBlock,
+    hashes: (u64, u64),
     state: DevAddr,
 ) -> u64 {
-    let (senders, pairs) = (Senders { members, me }, words.pairs());
+    let (senders, pairs) = (Senders { members, me }, block.pairs());
     let (others, own_block) = (senders.others(), if own != 0 { senders.own() } else { None });
-    let of_own = |pair: u32| {
+    let own_data = |pair: u32| {
         let offset = pair as u64 * 8;
         if own_block.is_some() && pair < pairs {
-            // SAFETY: of this and all that follows: the caller's promise.
-            unsafe { load(own + offset, words.bytes - offset) }
+            // SAFETY: the caller's promise.
+            unsafe { load(own + offset, block.bytes - offset) }
         } else {
             0
         }
     };
-    // On its way while others are waited for.
-    let (mut own_pair, mut own_data) = (rank, of_own(rank));
-    // What a place holds; beyond the last one, what another does.
-    let look = |(k, pair): Place| {
-        let place = (senders.block(k.min(others - 1)), pair.min(pairs - 1));
-        // SAFETY: as above.
-        unsafe { look(place, from, words) }
+    // This load is on its way during the waits below.
+    let (mut own_pair, mut own_word) = (rank, own_data(rank));
+    // An index beyond the last pair reads some other pair.
+    let load_pair = |(k, pair): PairIndex| {
+        let index = (senders.block(k.min(others - 1)), pair.min(pairs - 1));
+        // SAFETY: the caller's promise.
+        unsafe { load_pair(index, from, block) }
     };
-    let put = |(block, pair): Place, data| {
-        // SAFETY: as above.
-        unsafe { put((block, pair), to, words, data) }
+    let store = |(number, pair): PairIndex, data| {
+        // SAFETY: the caller's promise.
+        unsafe { store_data((number, pair), to, block, data) }
     };
-    let put_of = |(k, pair): Place, found| {
+    let store_found = |(k, pair): PairIndex, found| {
         if k < others {
-            put((senders.block(k), pair), words.data(found));
+            store((senders.block(k), pair), block.unpacked(found));
         }
     };
     let member = |k| members.0 + senders.block(k);
-    // What a member says that has not sent its data yet.
-    // SAFETY: as above.
-    let call_hash = |k| unsafe { Sys::load_relaxed(DevAddr(told.0).add(member(k) as u64 * 8).ptr()) };
-    let differs = |call_hash: u64| words.is_of(call_hash) && call_hash as u32 != told.1 as u32;
+    // SAFETY: the caller's promise.
+    let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
+    let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
     let mut watch = Watch::new(state);
-    // Whether to look again, unless the member whose data is missing means something else.
+    // Waits on, unless the member with the missing data has another call hash.
     let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { watch.turn() };
-    let next = |place| further(place, size, pairs, others);
-    let mut a = further((0, 0), rank, pairs, others);
+    let next = |index| advance(index, size, pairs, others);
+    let mut a = advance((0, 0), rank, pairs, others);
     while a.0 < others {
-        // Four are on their way at once.
+        // Four loads are on their way at once.
         let b = next(a);
         let c = next(b);
         let d = next(c);
         let mut late = a.0;
         let (at_a, at_b, at_c, at_d) = loop {
-            let (call_hash, found) = (call_hash(late), (look(a), look(b), look(c), look(d)));
-            let lacks = |(k, _): Place, pair| k < others && !words.are_both(pair);
+            let (word, found) = (hash_of(late), (load_pair(a), load_pair(b), load_pair(c), load_pair(d)));
+            let lacks = |(k, _): PairIndex, pair| k < others && !block.has_both(pair);
             let missing = if lacks(a, found.0) {
                 a.0
             } else if lacks(b, found.1) {
@@ -235,98 +329,52 @@ pub(super) unsafe fn take(
             } else {
                 break found;
             };
-            if let Err(error) = again(missing == late && differs(call_hash)) {
+            if let Err(error) = again(missing == late && differs(word)) {
                 return error as u64 | (member(missing) as u64) << 8;
             }
             late = missing;
         };
-        put_of(a, at_a);
-        put_of(b, at_b);
-        put_of(c, at_c);
-        put_of(d, at_d);
+        store_found(a, at_a);
+        store_found(b, at_b);
+        store_found(c, at_c);
+        store_found(d, at_d);
         a = next(d);
     }
-    if let Some(block) = own_block {
+    if let Some(number) = own_block {
         while own_pair < pairs {
-            put((block, own_pair), own_data);
+            store((number, own_pair), own_word);
             own_pair += size;
-            own_data = of_own(own_pair);
+            own_word = own_data(own_pair);
         }
     }
     0
 }
 
-/// As [`take`], by a thread that has one pair of the others' to take, or none, and one of its own: false if it was not there
-/// after a while.
+/// Loads a word pair of a block's slots.
 ///
 /// # Safety
-/// As there.
+/// The same as for [`Receiver::receive`].
 #[inline(always)]
-pub(super) unsafe fn take_one(
-    rank: u32,
-    senders: Senders,
-    from: u64,
-    own: impl FnOnce() -> u64,
-    to: (u64, u64),
-    words: Words,
-) -> bool {
-    let (pairs, others) = (words.pairs(), senders.others());
-    let (mut own_at, mut own_data) = (None, 0);
-    if let Some(block) = senders.own()
-        && rank < pairs
-    {
-        let (own, offset) = (own(), rank as u64 * 8);
-        if own != 0 {
-            own_at = Some(block);
-            // On its way while others are waited for.
-            // SAFETY: the caller's promise.
-            own_data = unsafe { load(own + offset, words.bytes - offset) };
-        }
-    }
-    let mut came = true;
-    let (other, pair) = further((0, 0), rank, pairs, others);
-    if other < others {
-        let place = (senders.block(other), pair);
-        // SAFETY: as above.
-        let found = glance(|| unsafe { look(place, from, words) }, |found| words.are_both(found));
-        came = words.are_both(found);
-        if came {
-            // SAFETY: as above.
-            unsafe { put(place, to, words, words.data(found)) }
-        }
-    }
-    if let Some(block) = own_at {
-        // SAFETY: as above.
-        unsafe { put((block, rank), to, words, own_data) }
-    }
-    came
-}
-
-/// What a pair of a block's slots holds.
-///
-/// # Safety
-/// As [`take`].
-#[inline(always)]
-unsafe fn look((block, pair): Place, from: u64, words: Words) -> [u64; 2] {
-    let slot = block as u64 * words.pairs() as u64 + pair as u64;
+unsafe fn load_pair((number, pair): PairIndex, from: u64, block: LlBlock) -> [u64; 2] {
+    let slot = number as u64 * block.pairs() as u64 + pair as u64;
     // SAFETY: the caller's promise.
     unsafe { arch::load_two(DevAddr(from + slot * 16).ptr()) }
 }
 
-/// Puts the data of a pair where it belongs.
+/// Stores the data of a pair at its destination.
 ///
 /// # Safety
-/// As [`take`].
+/// The same as for [`Receiver::receive`].
 #[inline(always)]
-unsafe fn put((block, pair): Place, to: (u64, u64), words: Words, data: u64) {
+unsafe fn store_data((number, pair): PairIndex, to: (u64, u64), block: LlBlock, data: u64) {
     let offset = pair as u64 * 8;
     // SAFETY: the caller's promise.
-    unsafe { store(to.0 + block as u64 * to.1 + offset, words.bytes - offset, data) }
+    unsafe { store(to.0 + number as u64 * to.1 + offset, block.bytes - offset, data) }
 }
 
-/// The place so many pairs further on, where each member has `pairs`; or one of member `end`.
+/// Returns the index `by` pairs on, with `pairs` pairs for each member. Beyond the last pair it is one of member `end`.
 #[inline(always)]
-fn further((member, pair): Place, by: u32, pairs: u32, end: u32) -> Place {
+fn advance((member, pair): PairIndex, by: u32, pairs: u32, end: u32) -> PairIndex {
     let (mut member, mut pair) = (member, pair + by);
     while pair >= pairs && member < end {
         (member, pair) = (member + 1, pair - pairs);
@@ -334,7 +382,7 @@ fn further((member, pair): Place, by: u32, pairs: u32, end: u32) -> Place {
     (member, pair)
 }
 
-/// Up to 8 bytes, the first in the lowest bits.
+/// Loads up to 8 bytes, the first into the lowest bits.
 ///
 /// # Safety
 /// The first `bytes` bytes there are readable.

@@ -1,35 +1,41 @@
-//! Collective calls: synchronisation, data movement and reductions of teams.
+//! Collective calls: synchronization, data movement and reductions of teams.
 //!
-//! One group of each member of a team calls: a thread, a warp or a block. The members must make the same collective
-//! calls of a team in the same order; different teams may be used by different groups at the same time, and one team
-//! again at once. All of them call with the same arguments, but for sources that only they read.
+//! One group of each member calls: a thread, a warp or a block. The members make the same collective calls of a team in
+//! the same order, with the same arguments. Only sources that other members do not read may differ. Different groups may
+//! use different teams at the same time.
 //!
-//! Every call has a meeting, in which the members prove to each other that they mean the same call (see
-//! [`call`], and [`p2p`] where nothing goes through a NIC). So nobody writes to a destination of another's before that one has
-//! come, and a member that differs is an error of all of them, which leaves the team as usable as before; the destinations hold
-//! anything then. The result is complete, and sources and destinations may be reused, when a call returns. Zero elements are
-//! legal, and so is a team of one. [`Ctx::alltoall_ll`](crate::Ctx::alltoall_ll) alone does without meetings.
+//! Every call begins with a check-in: the members prove to each other that they make the same call. So no member writes
+//! to a destination before its owner has called. If the calls differ, all members get an error and the team stays usable;
+//! the destinations then hold arbitrary data. [`Ctx::alltoall_ll`](crate::Ctx::alltoall_ll) is the only call without a
+//! check-in.
+//!
+//! When a call returns, its result is complete, and sources and destinations may be reused. Zero elements are legal, and
+//! so are teams of one.
+//!
+//! [`args`] holds the arguments, their checks and their hash. Two implementations share it: [`p2p`] for teams that reach
+//! all members by loads and stores, [`call`] with [`movement`], [`reduce`] and [`strided`] for teams with NIC peers.
 //!
 //! | call | writes | may overlap |
 //! |---|---|---|
-//! | `broadcast` | every member's destination, the root's too | the same memory |
+//! | `broadcast` | every member's destination, including the root's | the same memory |
 //! | `fcollect`, `collect` | every member's destination | the source may be this member's part of the destination |
 //! | `alltoall`, `alltoalls`, `alltoallv` | every member's destination | nothing |
 //! | `reduce`, `sum_scan` | every member's destination | the same memory |
 //! | `reduce_scatter` | every member's destination | the destination may be this member's part of the source |
 
 mod alltoall_ll;
+mod args;
 mod call;
+mod check_in;
 mod element;
 mod fold;
 mod grid;
 mod half;
 mod ll;
-mod meeting;
+mod movement;
 mod p2p;
 mod p2p_team;
 mod reduce;
-mod spread;
 mod strided;
 mod sync;
 mod team_lock;
@@ -37,19 +43,3 @@ mod team_lock;
 pub use element::{Element, ElementKind, Located, Reduce, Scan};
 pub use half::{Bf16, F16};
 pub use strided::Parts;
-
-/// The calls, as their members tell each other.
-mod kind {
-    pub(super) const SYNC: u32 = 1;
-    pub(super) const BROADCAST: u32 = 2;
-    pub(super) const FCOLLECT: u32 = 3;
-    pub(super) const COLLECT: u32 = 4;
-    pub(super) const ALLTOALL: u32 = 5;
-    pub(super) const ALLTOALLS: u32 = 6;
-    pub(super) const ALLTOALLV: u32 = 7;
-    pub(super) const REDUCE: u32 = 8;
-    pub(super) const REDUCE_SCATTER: u32 = 9;
-    pub(super) const SCAN: u32 = 10;
-    /// A step of a call, after its first meeting.
-    pub(super) const STEP: u32 = 11;
-}

@@ -1,45 +1,86 @@
-//! Collective calls where the heaps of all PEs are near: members write to each other's memory.
+//! Collective calls of P2P teams: members write to each other's memory.
 //!
-//! What others write or read lies in the heap itself; objects in segments go the way of [`call`](super::call), as all members
-//! see of their own arguments.
+//! Memory that other members access lies in the heap itself. Calls on segments take the path of [`call`](super::call);
+//! all members see that from their own arguments.
 //!
-//! **Meeting.** Each member stores its word at all others, after a fence, and waits for theirs: a lane for each. The words
-//! are those of [`call`](super::call), so that calls of both kinds meet.
+//! **Check-in.** Each lane of the leader warp stores this member's word at one other member, after a fence, and waits
+//! for the word of that member. [`call`](super::call) uses the same words, so calls of both kinds can check in with
+//! each other.
 //!
-//! **Small calls** take one flight, without a fence: see [`flight`]. Data and word travel at once. Each member writes to its own
-//! destination alone, by its own arguments, while it hears the others; if they mean something else, what is there then is of no
-//! use.
+//! **Small calls** take one flight and no fence, by the [LL protocol](super::ll). Data and check-in word travel at the
+//! same time. Each member writes only to its own destination, by its own arguments, while it receives the words. If
+//! the call hashes differ, the destinations hold arbitrary data.
 //!
-//! **Others** meet, write straight to the destinations, or read from the sources, and meet again.
+//! **Large calls** check in, write straight to the destinations or read from the sources, and check in again.
 //!
-//! A fence takes longer than all else that a member does by itself, so that another warp asks for the team overlap.
-//!
-//! Kernels pass their context as pairs of words ([`P2pTeam`]), and nothing of it is read from memory.
+//! The fence takes longer than all other local work. So a helper warp locks the team at the same time.
 
-mod progress;
+mod call;
 
 use core::panic::Location;
 
-use self::progress::{Near, Sends, Takes};
-use super::fold::Row;
-use super::kind;
+use self::call::{P2pCall, Received, Sent};
+use super::args::{Reduction, Span, Strides, check_equal, check_spans, check_strided, cut, kind, packed};
+use super::fold::MemberAddrs;
 use super::ll;
-use super::p2p_team::{P2pTeam, Pair};
-use super::reduce::{What, cut};
-use super::spread::{Span, check_equal, check_spans};
-use super::strided::{check_strided, folded};
+use super::p2p_team::P2pTeam;
 use crate::abi::{DevAddr, team_words};
 use crate::error::{Detail, Error, Result, record};
 use crate::group::Group;
 use crate::team::Team;
 
-/// Where a block begins that is to get to `dst`; none if it is there.
+/// Defines a collective call as an outlined function that takes its team in registers.
+///
+/// Rust passes a struct of this size through the stack, and these calls would wait for it. The outlined function
+/// therefore takes the fields of [`P2pTeam`] as words, two by two, and the inlined one unpacks them for it.
+macro_rules! outlined {
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($group:ident, $team:ident $(, $argument:ident: $type:ty)*) $body:block
+    ) => {
+        $(#[$doc])*
+        #[inline(always)]
+        #[track_caller]
+        pub(super) fn $name<G: Group>(group: G, t: P2pTeam $(, $argument: $type)*) -> Result {
+            #[inline(never)]
+            #[track_caller]
+            #[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
+            fn in_registers<G: Group>(
+                $group: G,
+                (heap, heap_bytes): (u64, u64),
+                (p2p_base, p2p_stride): (u64, u64),
+                (segments, state): (u64, u64),
+                (teams, team_words): (u64, u64),
+                (team_bytes, pes): (u64, u64),
+                team: Team
+                $(, $argument: $type)*
+            ) -> Result {
+                let $team = P2pTeam {
+                    heap, heap_bytes, p2p_base, p2p_stride, segments, state, teams, team_words, team_bytes, pes, team,
+                };
+                $body
+            }
+            in_registers(
+                group,
+                (t.heap, t.heap_bytes),
+                (t.p2p_base, t.p2p_stride),
+                (t.segments, t.state),
+                (t.teams, t.team_words),
+                (t.team_bytes, t.pes),
+                t.team
+                $(, $argument)*
+            )
+        }
+    };
+}
+
+/// Returns `src`, unless the block lies at its destination already.
 #[inline(always)]
 fn unless_there(src: u64, dst: u64) -> Option<u64> {
     if src == dst { None } else { Some(src) }
 }
 
-/// `bytes / n`. A division of 64 bits takes a GPU its time.
+/// Returns `bytes / n`, by a 32-bit division where possible: GPUs divide 64-bit numbers slowly.
 #[inline(always)]
 fn share_of(bytes: u64, n: u32) -> u64 {
     match u32::try_from(bytes) {
@@ -48,77 +89,56 @@ fn share_of(bytes: u64, n: u32) -> u64 {
     }
 }
 
-/// True if a call that brings so many bytes to a member is none of the small ones in any team.
+/// Returns whether a call that delivers so many bytes to a member is a large one in every team.
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
     ll::bytes(bytes) > team_words::MOST_SLOTS
 }
 
-/// [`Ctx::team_sync`].
-#[inline(never)]
-#[track_caller]
-pub(super) fn sync<G: Group>(
-    group: G,
-    heap: Pair,
-    near: Pair,
-    rest: Pair,
-    teams: Pair,
-    sizes: Pair,
-    team: Team,
-) -> Result {
-    let ways = P2pTeam { heap, near, rest, teams, sizes, team };
-    let call_hash = || ways.call_hash(kind::SYNC, [0; 4]);
-    let (mut call, _) = Near::begin(group, ways, true, call_hash, || true, |_, _, _| Ok(()))?;
-    let met = call.meet_once();
-    call.end(met)
+outlined! {
+    /// Implements [`Ctx::team_sync`](crate::Ctx::team_sync).
+    fn sync(group, team) {
+            let call_hash = || team.call_hash(kind::SYNC, [0; 4]);
+        let (mut call, _) = P2pCall::begin(group, team, true, call_hash, || true, |_, _, _| Ok(()))?;
+        let checked_in = call.check_in_once();
+        call.end(checked_in)
+    }
 }
 
-/// [`Ctx::broadcast`].
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) fn broadcast<G: Group>(
-    group: G,
-    heap: Pair,
-    near: Pair,
-    rest: Pair,
-    teams: Pair,
-    sizes: Pair,
-    team: Team,
-    dst: Span,
-    src: Span,
-    root: u32,
-) -> Result {
-    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
-    let plain = || src.1 == dst.1 && ways.are_plain(dst, src, dst.0);
-    let check = |n: u32, _, plain| {
-        let ctx = ways.ctx();
-        if root >= n {
-            let d = Detail { found: root as u64, wanted: n as u64, ..Detail::NONE };
-            return Err(record(ctx.parts_ref().state, Error::BadPe, d, site));
-        }
-        if plain {
-            return Ok(());
-        }
-        check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
-    };
-    let call_hash = || ways.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), call_hash, plain, check)?;
-    let done = broadcast_in(&mut call, mine, dst, src, root);
-    call.end(done)
+outlined! {
+    /// Implements [`Ctx::broadcast`](crate::Ctx::broadcast).
+    fn broadcast(group, team, dst: Span, src: Span, root: u32) {
+        let site = Location::caller();
+        let plain = || src.1 == dst.1 && team.are_plain(dst, src, dst.0);
+        let check = |n: u32, _, plain| {
+            let ctx = team.ctx();
+            if root >= n {
+                let d = Detail { found: root as u64, wanted: n as u64, ..Detail::NONE };
+                return Err(record(ctx.parts_ref().state, Error::BadPe, d, site));
+            }
+            if plain {
+                return Ok(());
+            }
+            check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
+        };
+        let call_hash = || team.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
+        let (mut call, mine) = P2pCall::begin(group, team, is_large(dst.1), call_hash, plain, check)?;
+        let done = broadcast_in(&mut call, mine, dst, src, root);
+        call.end(done)
+    }
 }
 
 #[inline(always)]
 #[track_caller]
-fn broadcast_in<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: Span, root: u32) -> Result {
+fn broadcast_in<G: Group>(call: &mut P2pCall<G>, mine: Result, dst: Span, src: Span, root: u32) -> Result {
     let is_root = call.me == root;
     if call.is_small(1, dst.1) {
-        let sends = Sends { src: src.0, step: 0, block: 0, bytes: if is_root { dst.1 } else { 0 } };
+        let sent = Sent { src: src.0, step: 0, block: 0, bytes: if is_root { dst.1 } else { 0 } };
         let (members, own) = ((root, root.saturating_add(1)), unless_there(src.0, dst.0));
-        let takes = Takes { dst: dst.0, step: 0, members, own, bytes: dst.1 };
-        return call.exchange(mine, sends, takes);
+        let received = Received { dst: dst.0, step: 0, members, own, bytes: dst.1 };
+        return call.exchange(mine, sent, received);
     }
-    call.meet(mine)?;
+    call.check_in(mine)?;
     if is_root {
         let mut k = 1;
         while k < call.n {
@@ -127,92 +147,75 @@ fn broadcast_in<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: Span
         }
     }
     let own = if is_root && dst.0 != src.0 { src.1 } else { 0 };
-    call.meet_last(|call, rank, of| call.copy(rank, of, dst.0, src.0, own))
+    call.check_in_last(|call, rank, of| call.copy(rank, of, dst.0, src.0, own))
 }
 
-/// [`Ctx::fcollect`].
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) fn fcollect<G: Group>(
-    group: G,
-    heap: Pair,
-    near: Pair,
-    rest: Pair,
-    teams: Pair,
-    sizes: Pair,
-    team: Team,
-    dst: Span,
-    src: Span,
-) -> Result {
-    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
-    let plain = || ways.are_plain(dst, src, u64::MAX);
-    let check = |n: u32, me: u32, plain| {
-        if plain && dst.1 == src.1 * n as u64 {
-            return Ok(());
-        }
-        let ctx = ways.ctx();
-        let at = dst.0.wrapping_add(me as u64 * src.1);
-        check_spans(site, &ctx, dst, src, at).and_then(|()| check_equal(site, &ctx, dst.1, src.1 * n as u64))
-    };
-    let call_hash = || ways.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(dst.1), call_hash, plain, check)?;
-    let done = spread(&mut call, mine, dst, src.0, 0, src.1);
-    call.end(done)
+outlined! {
+    /// Implements [`Ctx::fcollect`](crate::Ctx::fcollect).
+    fn fcollect(group, team, dst: Span, src: Span) {
+        let site = Location::caller();
+        let plain = || team.are_plain(dst, src, u64::MAX);
+        let check = |n: u32, me: u32, plain| {
+            if plain && dst.1 == src.1 * n as u64 {
+                return Ok(());
+            }
+            let ctx = team.ctx();
+            let at = dst.0.wrapping_add(me as u64 * src.1);
+            check_spans(site, &ctx, dst, src, at).and_then(|()| check_equal(site, &ctx, dst.1, src.1 * n as u64))
+        };
+        let call_hash = || team.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
+        let (mut call, mine) = P2pCall::begin(group, team, is_large(dst.1), call_hash, plain, check)?;
+        let done = send_blocks(&mut call, mine, dst, src.0, 0, src.1);
+        call.end(done)
+    }
 }
 
-/// [`Ctx::alltoall`].
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) fn alltoall<G: Group>(
-    group: G,
-    heap: Pair,
-    near: Pair,
-    rest: Pair,
-    teams: Pair,
-    sizes: Pair,
-    team: Team,
-    dst: Span,
-    src: Span,
-    size: u64,
-) -> Result {
-    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
-    let plain = || src.1 == dst.1 && ways.are_plain(dst, src, u64::MAX);
-    // Whole elements.
-    let block_of = |n: u32| share_of(share_of(src.1, n), size as u32) * size;
-    let check = |n: u32, _, plain| {
-        let (ctx, block) = (ways.ctx(), block_of(n));
-        if plain && src.1 == n as u64 * block {
-            return Ok(block);
-        }
-        check_spans(site, &ctx, dst, src, u64::MAX)
-            .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
-            .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block))
-            .map(|()| block)
-    };
-    let call_hash = || ways.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
-    let (mut call, checked) = Near::begin_with(group, ways, is_large(dst.1), call_hash, plain, check)?;
-    // Wrong arguments have no blocks.
-    let (block, mine) = (checked.unwrap_or(0), checked.map(|_| ()));
-    let done = spread(&mut call, mine, dst, src.0, block, block);
-    call.end(done)
+outlined! {
+    /// Implements [`Ctx::alltoall`](crate::Ctx::alltoall).
+    fn alltoall(group, team, dst: Span, src: Span, size: u64) {
+        let site = Location::caller();
+        let plain = || src.1 == dst.1 && team.are_plain(dst, src, u64::MAX);
+        // A block holds whole elements.
+        let block_of = |n: u32| share_of(share_of(src.1, n), size as u32) * size;
+        let check = |n: u32, _, plain| {
+            let (ctx, block) = (team.ctx(), block_of(n));
+            if plain && src.1 == n as u64 * block {
+                return Ok(block);
+            }
+            check_spans(site, &ctx, dst, src, u64::MAX)
+                .and_then(|()| check_equal(site, &ctx, src.1, dst.1))
+                .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block))
+                .map(|()| block)
+        };
+        let call_hash = || team.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
+        let (mut call, checked) = P2pCall::begin_with(group, team, is_large(dst.1), call_hash, plain, check)?;
+        // Calls with wrong arguments have no blocks.
+        let (block, mine) = (checked.unwrap_or(0), checked.map(|_| ()));
+        let done = send_blocks(&mut call, mine, dst, src.0, block, block);
+        call.end(done)
+    }
 }
 
-/// Each member's `dst` gets a block from each, which lies at `src` of that one, and `step` bytes further on for each
-/// receiver.
+/// Sends each member a block. The block for member `m` begins at `src + m * step` of the sender.
 #[inline(always)]
 #[track_caller]
-fn spread<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: u64, step: u64, block: u64) -> Result {
+fn send_blocks<G: Group>(
+    call: &mut P2pCall<G>,
+    mine: Result,
+    dst: Span,
+    src: u64,
+    step: u64,
+    block: u64,
+) -> Result {
     let (at, from) = (dst.0 + call.me as u64 * block, |member: u32| src + member as u64 * step);
     let own = from(call.me);
     if call.is_small(call.n, block) {
-        let sends = Sends { src, step, block: call.me, bytes: block };
+        let sent = Sent { src, step, block: call.me, bytes: block };
         let own = unless_there(own, at);
-        let takes = Takes { dst: dst.0, step: block, members: (0, call.n), own, bytes: block };
-        return call.exchange(mine, sends, takes);
+        let received = Received { dst: dst.0, step: block, members: (0, call.n), own, bytes: block };
+        return call.exchange(mine, sent, received);
     }
-    call.meet(mine)?;
+    call.check_in(mine)?;
     let mut k = 1;
     while k < call.n {
         let member = call.after(k);
@@ -220,134 +223,102 @@ fn spread<G: Group>(call: &mut Near<G>, mine: Result, dst: Span, src: u64, step:
         k += 1;
     }
     let bytes = if at == own { 0 } else { block };
-    call.meet_last(|call, rank, of| call.copy(rank, of, at, own, bytes))
+    call.check_in_last(|call, rank, of| call.copy(rank, of, at, own, bytes))
 }
 
-/// [`Ctx::alltoalls`].
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) fn alltoalls<G: Group>(
-    group: G,
-    heap: Pair,
-    near: Pair,
-    rest: Pair,
-    teams: Pair,
-    sizes: Pair,
-    team: Team,
-    dst: Span,
-    src: Span,
-    strides: Pair,
-    len: u64,
-    size: u64,
-) -> Result {
-    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
-    let check = |n: u32, _, _| {
-        check_strided(site, &ways.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size)
-    };
-    let call_hash = || ways.call_hash(kind::ALLTOALLS, [dst.0, len, folded(strides), size]);
-    let (mut call, mine) = Near::begin(group, ways, true, call_hash, || false, check)?;
-    let done = call.meet(mine).and_then(|()| {
-        let mut k = 0;
-        while k < call.n {
-            call.put_strided(call.after(k), dst.0, src.0, strides, len, size);
-            k += 1;
-        }
-        call.meet_last(|_, _, _| ())
-    });
-    call.end(done)
+outlined! {
+    /// Implements [`Ctx::alltoalls`](crate::Ctx::alltoalls).
+    fn alltoalls(group, team, dst: Span, src: Span, strides: Strides, len: u64, size: u64) {
+        let site = Location::caller();
+        let check = |n: u32, _, _| {
+            check_strided(site, &team.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size)
+        };
+        let call_hash = || team.call_hash(kind::ALLTOALLS, [dst.0, len, packed(strides), size]);
+        let (mut call, mine) = P2pCall::begin(group, team, true, call_hash, || false, check)?;
+        let done = call.check_in(mine).and_then(|()| {
+            let mut k = 0;
+            while k < call.n {
+                call.put_strided(call.after(k), dst.0, src.0, strides, len, size);
+                k += 1;
+            }
+            call.check_in_last(|_, _, _| ())
+        });
+        call.end(done)
+    }
 }
 
-/// [`Ctx::reduce`].
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) fn reduce<G: Group>(
-    group: G,
-    heap: Pair,
-    near: Pair,
-    rest: Pair,
-    teams: Pair,
-    sizes: Pair,
-    team: Team,
-    what: What,
-    dst: Span,
-    src: Span,
-) -> Result {
-    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
-    let plain = || src.1 == dst.1 && ways.are_plain(dst, src, dst.0);
-    let check = |_, _, plain: bool| {
-        let ctx = ways.ctx();
-        if !plain {
-            check_spans(site, &ctx, dst, src, dst.0)?;
-            check_equal(site, &ctx, src.1, dst.1)?;
-        }
-        what.check(site, &ctx, dst, src)
-    };
-    let call_hash = || ways.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, what.word()]);
-    let (mut call, mine) = Near::begin(group, ways, is_large(src.1), call_hash, plain, check)?;
-    let done = reduce_in(&mut call, mine, what, dst, src);
-    call.end(done)
+outlined! {
+    /// Implements [`Ctx::reduce`](crate::Ctx::reduce).
+    fn reduce(group, team, reduction: Reduction, dst: Span, src: Span) {
+        let site = Location::caller();
+        let plain = || src.1 == dst.1 && team.are_plain(dst, src, dst.0);
+        let check = |_, _, plain: bool| {
+            let ctx = team.ctx();
+            if !plain {
+                check_spans(site, &ctx, dst, src, dst.0)?;
+                check_equal(site, &ctx, src.1, dst.1)?;
+            }
+            reduction.check(site, &ctx, dst, src)
+        };
+        let call_hash = || team.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, reduction.word()]);
+        let (mut call, mine) = P2pCall::begin(group, team, is_large(src.1), call_hash, plain, check)?;
+        let done = reduce_in(&mut call, mine, reduction, dst, src);
+        call.end(done)
+    }
 }
 
-/// Small: each member gets all sources, and combines them. Otherwise each combines a share of the elements, from the
-/// sources themselves, and writes it to all; nobody else reads that share of any source.
+/// Reduces. In a small call each member receives all sources and combines them. In a large one each member combines a
+/// share of the elements, straight from the sources, and writes it to all. No other member reads that share.
 #[inline(always)]
 #[track_caller]
-fn reduce_in<G: Group>(call: &mut Near<G>, mine: Result, what: What, dst: Span, src: Span) -> Result {
-    let bytes = src.1;
-    if call.is_small(call.n, bytes) {
-        // The sources in the second half of the scratch, each at a multiple of 16.
-        let ((scratch, set), step) = (call.slots, bytes.next_multiple_of(16));
-        let came = scratch + 2 * set;
-        let sends = Sends { src: src.0, step: 0, block: call.me, bytes };
-        call.exchange(mine, sends, Takes { dst: came, step, members: (0, call.n), own: None, bytes })?;
-        let from = Row { first: call.here(came), step, ..call.only(src.0) };
-        call.fold(what, from, call.only(dst.0), DevAddr(0), false, bytes);
-        return Ok(());
-    }
-    call.meet(mine)?;
-    let (me, n) = (call.me as u64, call.n as u64);
-    let (begin, end) = (cut(bytes, me, n), cut(bytes, me + 1, n));
-    let (from, to) = (call.row(src.0 + begin), call.row(dst.0 + begin));
-    call.fold(what, from, to, call.list(), true, end - begin);
-    call.meet_last(|_, _, _| ())
-}
-
-/// [`Ctx::reduce_scatter`].
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words
-pub(super) fn reduce_scatter<G: Group>(
-    group: G,
-    heap: Pair,
-    near: Pair,
-    rest: Pair,
-    teams: Pair,
-    sizes: Pair,
-    team: Team,
-    what: What,
+fn reduce_in<G: Group>(
+    call: &mut P2pCall<G>,
+    mine: Result,
+    reduction: Reduction,
     dst: Span,
     src: Span,
 ) -> Result {
-    let (ways, site) = (P2pTeam { heap, near, rest, teams, sizes, team }, Location::caller());
-    let own = |me: u32| src.0.wrapping_add(me as u64 * dst.1);
-    let check = |n: u32, me: u32, _| {
-        let ctx = ways.ctx();
-        let may = if dst.0 == own(me) { src.0 } else { u64::MAX };
-        check_spans(site, &ctx, dst, src, may)
-            .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * n as u64))
-            .and_then(|()| what.check(site, &ctx, dst, src))
-    };
-    let (mut call, mine) = Near::begin(group, ways, true, || 0, || false, check)?;
-    let own = own(call.me);
-    // Where the destination is a block of the source, it is another one on each member.
-    let place = if dst.0 == own { u64::MAX } else { dst.0 };
-    call.call_hash = ways.call_hash(kind::REDUCE_SCATTER, [place, dst.1, src.0, what.word()]);
-    let done = call.meet(mine).and_then(|()| {
-        call.fold(what, call.row(own), call.only(dst.0), call.list(), false, dst.1);
-        // The source may be reused once all have read it.
-        call.meet_last(|_, _, _| ())
-    });
-    call.end(done)
+    let bytes = src.1;
+    if call.is_small(call.n, bytes) {
+        // The sources arrive behind the slots, each at a multiple of 16.
+        let ((scratch, set), step) = (call.slots, bytes.next_multiple_of(16));
+        let arrived = scratch + 2 * set;
+        let sent = Sent { src: src.0, step: 0, block: call.me, bytes };
+        call.exchange(mine, sent, Received { dst: arrived, step, members: (0, call.n), own: None, bytes })?;
+        let from = MemberAddrs { first: call.here(arrived), step, ..call.on_this(src.0) };
+        call.fold(reduction, from, call.on_this(dst.0), DevAddr(0), false, bytes);
+        return Ok(());
+    }
+    call.check_in(mine)?;
+    let (me, n) = (call.me as u64, call.n as u64);
+    let (begin, end) = (cut(bytes, me, n), cut(bytes, me + 1, n));
+    let (from, to) = (call.on_all(src.0 + begin), call.on_all(dst.0 + begin));
+    call.fold(reduction, from, to, call.list(), true, end - begin);
+    call.check_in_last(|_, _, _| ())
+}
+
+outlined! {
+    /// Implements [`Ctx::reduce_scatter`](crate::Ctx::reduce_scatter).
+    fn reduce_scatter(group, team, reduction: Reduction, dst: Span, src: Span) {
+        let site = Location::caller();
+        let own = |me: u32| src.0.wrapping_add(me as u64 * dst.1);
+        let check = |n: u32, me: u32, _| {
+            let ctx = team.ctx();
+            let may = if dst.0 == own(me) { src.0 } else { u64::MAX };
+            check_spans(site, &ctx, dst, src, may)
+                .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * n as u64))
+                .and_then(|()| reduction.check(site, &ctx, dst, src))
+        };
+        let (mut call, mine) = P2pCall::begin(group, team, true, || 0, || false, check)?;
+        let own = own(call.me);
+        // A destination inside the source lies at another offset on each member.
+        let place = if dst.0 == own { u64::MAX } else { dst.0 };
+        call.call_hash = team.call_hash(kind::REDUCE_SCATTER, [place, dst.1, src.0, reduction.word()]);
+        let done = call.check_in(mine).and_then(|()| {
+            call.fold(reduction, call.on_all(own), call.on_this(dst.0), call.list(), false, dst.1);
+            // The source may be reused once all members have read it.
+            call.check_in_last(|_, _, _| ())
+        });
+        call.end(done)
+    }
 }

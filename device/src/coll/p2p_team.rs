@@ -1,135 +1,154 @@
-//! What collective calls need of a context where all heaps are near, in words that kernels pass in registers.
+//! The part of a context that collective calls of P2P teams need.
+
 #![allow(unsafe_code, reason = "reads the team table of the launch")]
 
 use bytemuck::Zeroable;
 
-use super::call::{call_hash, scratch_of};
-use super::spread::Span;
+use super::args::{Span, call_hash, scratch_of};
 use crate::abi::{CtxParts, DevAddr, TeamDesc, team_words};
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-/// Most PEs of a job with these calls: what a kernel says to itself of a team fits into two words.
-const MOST_PES: u32 = 1 << 15;
+/// The largest number of PEs of a job with these calls. Number and PE fit into half a word each.
+const MAX_PES: u32 = 1 << 15;
 
-/// What Rust passes in registers.
-pub(super) type Pair = (u64, u64);
-
-/// What these calls need of the context and the handle.
+/// A team with P2P access to all PEs, and the fields of the context that its calls read.
+///
+/// The fields are kernel parameters. [`outlined`](super::p2p) passes them to functions in registers.
 #[derive(Clone, Copy)]
 pub(super) struct P2pTeam {
-    /// This PE's heap, and its bytes.
-    pub(super) heap: Pair,
-    /// Those of all PEs: the first, and the bytes from one to the next.
-    pub(super) near: Pair,
-    /// The segments, and the PE's state.
-    pub(super) rest: Pair,
-    /// The table of teams, and the heap offset of the first one's words.
-    pub(super) teams: Pair,
-    /// Bytes of heap that each team has; in the next word the PEs, and this one in the lower half.
-    pub(super) sizes: Pair,
+    /// The heap of this PE.
+    pub(super) heap: u64,
+    pub(super) heap_bytes: u64,
+    /// The heap of PE 0 in the P2P mapping, and the distance from each PE to the next.
+    pub(super) p2p_base: u64,
+    pub(super) p2p_stride: u64,
+    pub(super) segments: u64,
+    pub(super) state: u64,
+    /// The table of teams.
+    pub(super) teams: u64,
+    /// Heap offset of the first team's words, and the heap bytes of each team.
+    pub(super) team_words: u64,
+    pub(super) team_bytes: u64,
+    /// The number of PEs in the upper half, this PE in the lower half.
+    pub(super) pes: u64,
     pub(super) team: Team,
 }
 
 impl P2pTeam {
-    /// Those of a team; none if not all heaps are near, or the handle is that of no team at all. The same for all members,
-    /// whatever they have registered when they were launched.
+    /// Returns the team, unless some heap is not P2P-mapped or the handle names no team. All members get the same
+    /// answer, whatever they had registered at their launch.
     #[inline(always)]
     pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let p = ctx.parts_ref();
-        if !ctx.p2p_heaps() || team.slot() >= p.team_slots || p.n_pes > MOST_PES {
+        if !ctx.p2p_heaps() || team.slot() >= p.team_slots || p.n_pes > MAX_PES {
             return None;
         }
         if !ctx.p2p_all() {
-            // What others wait for must not be held back.
+            // Other members may wait for these postings.
             ctx.announce_batches();
         }
-        // Parameters of the kernel as they are: what is made of them would take registers of it.
+        // Unchanged kernel parameters cost no registers.
         Some(Self {
-            heap: (p.heap.0, p.heap_bytes),
-            near: (p.p2p_base.0, p.p2p_stride),
-            rest: (p.segments.0, p.state.0),
-            teams: (p.teams.0, p.team_words),
-            sizes: (p.team_bytes, (p.n_pes as u64) << 32 | p.pe as u64),
+            heap: p.heap.0,
+            heap_bytes: p.heap_bytes,
+            p2p_base: p.p2p_base.0,
+            p2p_stride: p.p2p_stride,
+            segments: p.segments.0,
+            state: p.state.0,
+            teams: p.teams.0,
+            team_words: p.team_words,
+            team_bytes: p.team_bytes,
+            pes: (p.n_pes as u64) << 32 | p.pe as u64,
             team,
         })
     }
 
-    /// As [`P2pTeam::of`]; none also if what others access, which is the same for all members, does not lie in the heap itself.
+    /// Returns the team as [`P2pTeam::of`], if `span` lies in the heap. Callers pass the range that other members access.
     #[inline(always)]
     pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, (offset, bytes): Span) -> Option<Self> {
         if offset.saturating_add(bytes) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
     }
 
-    /// A context with what these calls look at.
+    #[inline(always)]
+    pub(super) fn pe(self) -> u32 {
+        self.pes as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn n_pes(self) -> u32 {
+        (self.pes >> 32) as u32
+    }
+
+    /// Returns a context with the fields that these calls read.
     #[inline(always)]
     pub(super) fn ctx(self) -> Ctx {
         let parts = CtxParts {
             state: self.state(),
-            heap: DevAddr(self.heap.0),
-            heap_bytes: self.heap.1,
-            segments: DevAddr(self.rest.0),
-            p2p_base: DevAddr(self.near.0),
-            p2p_stride: self.near.1,
-            pe: self.sizes.1 as u32,
-            n_pes: (self.sizes.1 >> 32) as u32,
-            team_bytes: self.sizes.0,
+            heap: DevAddr(self.heap),
+            heap_bytes: self.heap_bytes,
+            segments: DevAddr(self.segments),
+            p2p_base: DevAddr(self.p2p_base),
+            p2p_stride: self.p2p_stride,
+            pe: self.pe(),
+            n_pes: self.n_pes(),
+            team_bytes: self.team_bytes,
             ..Zeroable::zeroed()
         };
-        // SAFETY: `of` had these from a context; of the others nothing is used.
+        // SAFETY: `of` copied these from a context, and these calls read no other field.
         unsafe { Ctx::from_parts(parts) }
     }
 
     #[inline(always)]
     pub(super) fn state(self) -> DevAddr {
-        DevAddr(self.rest.1)
+        DevAddr(self.state)
     }
 
-    /// What the members say of a step.
+    /// Returns the call hash of a step of this team.
     #[inline(always)]
     pub(super) fn call_hash(self, kind: u32, arguments: [u64; 4]) -> u32 {
         call_hash(self.team.generation(), kind, arguments)
     }
 
-    /// True if both lie in the heap itself, and `src` is apart from `dst` or begins where it `may`: what `check_spans` would allow,
-    /// without a branch.
+    /// Returns whether both spans lie in the heap and do not overlap, or `src` begins at `may`. It is the branch-free
+    /// common case of [`check_spans`](super::args::check_spans).
     #[inline(always)]
     pub(super) fn are_plain(self, dst: Span, src: Span, may: u64) -> bool {
-        let all = self.heap.1;
+        let all = self.heap_bytes;
         let inside = |(offset, bytes): Span| (offset <= all) & (bytes <= all.wrapping_sub(offset));
         let (dst_end, src_end) = (dst.0.wrapping_add(dst.1), src.0.wrapping_add(src.1));
         inside(dst) & inside(src) & ((dst_end <= src.0) | (src_end <= dst.0) | (src.0 == may))
     }
 
-    /// The team's entry: `of` has seen that there is one.
+    /// Returns the team's table entry, which exists: `of` has checked the slot.
     #[inline(always)]
     pub(super) fn desc(self) -> *mut TeamDesc {
-        DevAddr(self.teams.0).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize)
+        DevAddr(self.teams).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize)
     }
 
-    /// What the team's entry says: this member's number, that of all, the first one's PE, and the step from one to the next;
-    /// and the generation of the team whose entry it is. Of the world, that is known without a look.
+    /// Returns `[my_pe, n_pes, start, stride]` of the team's table entry, and its generation. It reads no memory for the
+    /// world team.
     #[inline(always)]
     pub(super) fn entry(self) -> ([u32; 4], u32) {
         if self.team == Team::WORLD {
-            return ([self.sizes.1 as u32, (self.sizes.1 >> 32) as u32, 0, 1], self.team.generation());
+            return ([self.pe(), self.n_pes(), 0, 1], self.team.generation());
         }
         let desc = self.desc();
-        // SAFETY: the host made the entry, of whichever team; what is read does not change while the team is one.
+        // SAFETY: the host made the entry. These fields do not change while the team exists.
         let (members, [generation, ..]) =
             unsafe { (arch::load16(desc.cast()), arch::load16(desc.cast::<[u32; 4]>().add(1))) };
         (members, generation)
     }
 
-    /// The heap offset of the team's words.
+    /// Returns the heap offset of the team's words.
     #[inline(always)]
     pub(super) fn words(self) -> u64 {
-        self.teams.1 + self.sizes.0 * self.team.slot() as u64
+        self.team_words + self.team_bytes * self.team.slot() as u64
     }
 
-    /// The heap offset of the scratch, and the bytes of a set of slots there.
+    /// Returns the heap offset of the scratch, and the bytes of one set of LL slots there.
     #[inline(always)]
     pub(super) fn scratch(self) -> (u64, u64) {
         let (offset, bytes) = scratch_of(&self.ctx());

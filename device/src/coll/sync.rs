@@ -1,7 +1,7 @@
-//! Barriers of teams.
+//! Team barriers.
 
+use crate::coll::args::kind;
 use crate::coll::call::Call;
-use crate::coll::kind;
 use crate::coll::p2p;
 use crate::coll::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
@@ -12,67 +12,73 @@ use crate::sharing::Sharing;
 use crate::team::Team;
 
 impl<S: Sharing> Ctx<S> {
-    /// Waits until every member of the team has called it: synchronises, completes nothing. What the group stored to
-    /// its own PE's memory before is there for who gets it afterwards; puts are delivered only if `quiet` came first.
-    /// OpenSHMEM 1.6 section 9.9, `shmem_team_sync`.
+    /// Waits until every member of the team has called it. OpenSHMEM 1.6 section 9.9, `shmem_team_sync`.
+    ///
+    /// It synchronizes and completes nothing: puts are delivered only if [`Ctx::quiet`] came first. Earlier stores of the
+    /// group to its own PE's memory are visible to members that read them afterwards.
     ///
     /// # Errors
-    /// [`Error::WaitTimeout`](crate::Error::WaitTimeout) with the PE that did not come,
-    /// [`Error::TeamMismatch`](crate::Error::TeamMismatch) with one that is in another call,
-    /// [`Error::BadTeam`](crate::Error::BadTeam), [`Error::TeamBusy`](crate::Error::TeamBusy) if another group of this PE
-    /// uses the team, [`Error::TeamFailed`](crate::Error::TeamFailed), and those of the atomics. The same holds for all
-    /// collective calls.
+    /// All collective calls have these:
+    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): a member did not come before the deadline; the record names its PE;
+    /// - [`Error::TeamMismatch`](crate::Error::TeamMismatch): a member is in another call; the record names its PE;
+    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist, or no longer;
+    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): another group of this PE uses the team;
+    /// - [`Error::TeamFailed`](crate::Error::TeamFailed): an earlier failure made the team unusable;
+    /// - [`Error::Aborted`](crate::Error::Aborted): the job ends;
+    /// - all errors of the atomics, for example [`Error::Completion`](crate::Error::Completion).
     #[inline(always)]
     #[track_caller]
     pub fn team_sync<G: Group>(&self, group: G, team: Team) -> Result {
-        if let Some(w) = P2pTeam::of(self, team) {
-            return p2p::sync(group, w.heap, w.near, w.rest, w.teams, w.sizes, team);
+        if let Some(p2p_team) = P2pTeam::of(self, team) {
+            return p2p::sync(group, p2p_team);
         }
         sync::<G, S>(group, CtxRef::of(self), team)
     }
 
-    /// [`Ctx::quiet`] and then [`Ctx::team_sync`]: after it, everything that any member posted before it is complete.
+    /// Calls [`Ctx::quiet`] and then [`Ctx::team_sync`]. Afterwards all earlier postings of all members are complete.
     /// NVSHMEM's `nvshmem_barrier`.
     ///
     /// # Errors
-    /// Those of both.
+    /// - all errors of [`Ctx::quiet`];
+    /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn barrier<G: Group>(&self, group: G, team: Team) -> Result {
-        // A meeting begins with a fence, and that is all there is to complete where nothing goes through a NIC.
+        // Without NIC peers, the fence of the check-in completes everything.
         if !self.p2p_all() {
             self.quiet(group)?;
         }
         self.team_sync(group, team)
     }
 
-    /// [`Ctx::team_sync`] of all PEs. OpenSHMEM 1.6 section 9.9, `shmem_sync_all`.
+    /// Synchronizes all PEs with [`Ctx::team_sync`]. OpenSHMEM 1.6 section 9.9, `shmem_sync_all`.
     ///
     /// # Errors
-    /// As there.
+    /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn sync_all<G: Group>(&self, group: G) -> Result {
         self.team_sync(group, Team::WORLD)
     }
 
-    /// [`Ctx::barrier`] of all PEs. OpenSHMEM 1.6 section 9.9, `shmem_barrier_all`.
+    /// Runs [`Ctx::barrier`] on all PEs. OpenSHMEM 1.6 section 9.9, `shmem_barrier_all`.
     ///
     /// # Errors
-    /// As there.
+    /// - all errors of [`Ctx::barrier`].
     #[inline(always)]
     #[track_caller]
     pub fn barrier_all<G: Group>(&self, group: G) -> Result {
         self.barrier(group, Team::WORLD)
     }
 
-    /// The first half of a [`Ctx::team_sync`]: says that this member has come, and waits for nobody. Every arrival is
-    /// followed by a [`Ctx::sync_wait`] before the next; other calls of the team may come between. NCCL's
-    /// `ncclLsaBarrierSession::arrive`.
+    /// Arrives at the split barrier of the team, without waiting. NCCL's `ncclLsaBarrierSession::arrive`.
+    ///
+    /// A [`Ctx::sync_wait`] must follow before the next arrival. Other calls of the team may come in between.
     ///
     /// # Errors
-    /// [`Error::TeamBusy`](crate::Error::TeamBusy) if the last arrival has not been waited for;
-    /// [`Error::BadTeam`](crate::Error::BadTeam), and those of the atomics.
+    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): the last arrival has had no wait;
+    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist;
+    /// - all errors of the atomics.
     #[inline(always)]
     #[track_caller]
     pub fn sync_arrive<G: Group>(&self, group: G, team: Team) -> Result {
@@ -81,18 +87,18 @@ impl<S: Sharing> Ctx<S> {
         call.end(arrived)
     }
 
-    /// The second half: waits until every member has arrived.
+    /// Waits until every member has arrived at the split barrier.
     ///
     /// # Errors
-    /// [`Error::TeamBusy`](crate::Error::TeamBusy) without an arrival;
-    /// [`Error::WaitTimeout`](crate::Error::WaitTimeout) if a member does not arrive;
-    /// [`Error::BadTeam`](crate::Error::BadTeam).
+    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): this PE has not arrived;
+    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): a member did not arrive before the deadline;
+    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist.
     #[inline(always)]
     #[track_caller]
     pub fn sync_wait<G: Group>(&self, group: G, team: Team) -> Result {
         let call = Call::<G, S>::begin(group, CtxRef::of(self), team)?;
-        let came = call.await_arrivals();
-        call.end(came)
+        let arrived = call.await_arrivals();
+        call.end(arrived)
     }
 }
 
@@ -100,6 +106,6 @@ impl<S: Sharing> Ctx<S> {
 #[track_caller]
 fn sync<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team) -> Result {
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
-    let met = call.meet(call.call_hash(kind::SYNC, [0; 4]), Ok(()));
-    call.end(met)
+    let checked_in = call.check_in(call.call_hash(kind::SYNC, [0; 4]), Ok(()));
+    call.end(checked_in)
 }

@@ -1,10 +1,11 @@
-//! Who uses a team on this PE: one group at a time.
+//! The team lock: one group of this PE uses a team at a time.
 //!
-//! One word of the team says whether a group has it, whether its members are out of step, and how often they have met
-//! ([`team_word`]). A group takes the team by setting a bit, and gives it back by storing the word anew: only the group that
-//! has the team changes its number. Neither orders anything: a group that has the team begins and ends
-//! with a barrier, what it tells other members has an order of its own, and the calls that count more than meetings see to
-//! the rest themselves.
+//! One word of the team holds the lock bit, the failed bit and the number of check-ins ([`team_word`]). A group locks the
+//! team by setting the bit, and unlocks it by storing the word. Only the lock holder changes the number.
+//!
+//! Neither step orders memory. A call begins and ends with a group barrier, and messages to other members have their own
+//! order. Calls with further counters fence for them.
+
 #![allow(unsafe_code, reason = "updates the words of a team")]
 
 use crate::abi::{DevAddr, TeamDesc, team_word};
@@ -12,21 +13,23 @@ use crate::arch::{Gpu, Scope};
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::team::Team;
 
-/// Asks for the team: what its word was. [`check_locked`] says what that means. Two steps, since an answer takes its time.
+/// Tries to lock the team and returns the previous lock word for [`check_locked`].
+///
+/// The lock has two steps, so that other work can overlap the latency of its atomic.
 ///
 /// # Safety
-/// The host made the entry, whichever team it is of.
+/// The host made the entry, for any team.
 #[inline(always)]
 pub(super) unsafe fn try_lock(desc: *mut TeamDesc) -> u64 {
     // SAFETY: the caller's promise; only atomics touch the word.
     unsafe { Gpu::fetch_or_relaxed(&raw mut (*desc).word.word, team_word::BUSY) }
 }
 
-/// The number of the team's last meeting, if the group that found `word` has it now. The entry is of the team with this
-/// `generation`.
+/// Returns the number of the last check-in if the group that found `word` holds the lock. The entry belongs to the team
+/// with this `generation`.
 ///
 /// # Safety
-/// As [`try_lock`], which this thread has called.
+/// The same as for [`try_lock`], which this thread has called.
 #[inline(always)]
 #[track_caller]
 pub(super) unsafe fn check_locked(
@@ -36,29 +39,30 @@ pub(super) unsafe fn check_locked(
     word: u64,
     team: Team,
 ) -> Result<u64> {
-    let (right, free) = (generation == team.generation() && generation != 0, word & team_word::BUSY == 0);
-    if right && free && word & team_word::FAILED == 0 {
+    let (current, free) = (generation == team.generation() && generation != 0, word & team_word::BUSY == 0);
+    if current && free && word & team_word::FAILED == 0 {
         return Ok(word >> team_word::SHIFT);
     }
     // SAFETY: the caller's promise.
-    Err(unsafe { not_locked(state, desc, (right, free), word, team, core::panic::Location::caller()) })
+    Err(unsafe { lock_error(state, desc, (current, free), word, team, core::panic::Location::caller()) })
 }
 
-/// Why the group that found `word` does not have the team, if the entry is the `right` one, and the team was `free`.
+/// Records why the group that found `word` does not hold the lock: the entry is not `current`, the team was not `free`, or
+/// it has failed.
 ///
 /// # Safety
-/// As [`check_locked`].
+/// The same as for [`check_locked`].
 #[cold]
 #[inline(never)]
-unsafe fn not_locked(
+unsafe fn lock_error(
     state: DevAddr,
     desc: *mut TeamDesc,
-    (right, free): (bool, bool),
+    (current, free): (bool, bool),
     word: u64,
     team: Team,
     site: Site,
 ) -> Error {
-    // SAFETY: the caller's promise; a group that has set the bit, and does not stay, takes it back.
+    // SAFETY: the caller's promise. A group that set the bit and does not stay clears it.
     let failed = unsafe {
         if free {
             Gpu::store_relaxed(&raw mut (*desc).word.word, word);
@@ -66,7 +70,7 @@ unsafe fn not_locked(
         Gpu::fence();
         Gpu::load_relaxed(&raw const (*desc).counters.failed)
     };
-    let (error, found, wanted) = if !right {
+    let (error, found, wanted) = if !current {
         (Error::BadTeam, team.slot() as u64, team.generation() as u64)
     } else if !free {
         (Error::TeamBusy, Detail::NONE.found, Detail::NONE.wanted)
@@ -76,10 +80,11 @@ unsafe fn not_locked(
     record(state, error, Detail { found, wanted, ..Detail::NONE }, site)
 }
 
-/// Gives the team back after meeting number `number`; of no use if the members are out of step.
+/// Unlocks the team after check-in `number`. If `result` leaves the counters of the members different, the team has
+/// failed.
 ///
 /// # Safety
-/// The group of this thread has the team, and has come here.
+/// The group of this thread holds the lock, and all its threads have arrived.
 #[inline(always)]
 pub(super) unsafe fn unlock(desc: *mut TeamDesc, number: u64, result: Result) {
     let failed = match result {
@@ -87,20 +92,20 @@ pub(super) unsafe fn unlock(desc: *mut TeamDesc, number: u64, result: Result) {
         // SAFETY: the caller's promise.
         Err(error) => unsafe { failed(desc, error) },
     };
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     unsafe { Gpu::store_relaxed(&raw mut (*desc).word.word, number << team_word::SHIFT | failed) }
 }
 
-/// What the team's word says after a call that ended so.
+/// Returns the bits of the lock word after a call that ended with `error`.
 ///
 /// # Safety
-/// As [`unlock`].
+/// The same as for [`unlock`].
 #[cold]
 #[inline(never)]
 unsafe fn failed(desc: *mut TeamDesc, error: Error) -> u64 {
     use Error::{BadPe, BadReduction, LengthMismatch, OutOfRange, Overlap, TeamBusy, TeamMismatch};
     match error {
-        // Of these, all members know from a meeting; the last has changed nothing.
+        // All members know these errors from a check-in, and `TeamBusy` has changed nothing.
         BadPe | BadReduction | LengthMismatch | OutOfRange | Overlap | TeamMismatch | TeamBusy => 0,
         error => {
             // SAFETY: the caller's promise.

@@ -1,39 +1,34 @@
-//! Moving data among the members of a team: everything goes straight to its destination.
+//! Data movement among the members of a team: broadcast, collect and all-to-all. Data goes straight to its destination.
 
 use core::panic::Location;
 
 use bytemuck::Pod;
 
+use super::args::{Span, check_equal, check_spans, kind, span_of};
 use super::call::Call;
-use super::kind;
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
 use crate::ctx_ref::CtxRef;
-use crate::error::{Detail, Error, Result, Site, length_mismatch, record};
+use crate::error::{Detail, Error, Result};
 use crate::group::Group;
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-/// A part of the symmetric heap: offset and bytes.
-pub(super) type Span = (u64, u64);
-
-/// The bytes of an object.
-#[inline(always)]
-pub(super) fn span_of<T: Pod>(object: SymSlice<T>) -> Span {
-    (object.offset(), object.bytes())
-}
-
 impl<S: Sharing> Ctx<S> {
-    /// Copies member `root`'s `src` to every member's `dst`, its own included. OpenSHMEM 1.6 section 9.9,
+    /// Copies `src` of member `root` to `dst` of every member, including its own. OpenSHMEM 1.6 section 9.9,
     /// `shmem_broadcast`.
     ///
-    /// The sources of others are not looked at. `root` is a number in the team. `src` may be `dst`.
+    /// `root` is a member number of the team. The call ignores `src` on other members. `src` may be `dst`. When the call
+    /// returns, `dst` is complete and `src` may be reused.
     ///
     /// # Errors
-    /// Those of [`Ctx::team_sync`]; [`Error::BadPe`] if there is no such member, [`Error::LengthMismatch`],
-    /// [`Error::OutOfRange`], [`Error::Overlap`].
+    /// - [`Error::BadPe`]: the team has no member `root`;
+    /// - [`Error::LengthMismatch`]: `dst` and `src` differ in length;
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
+    /// - [`Error::Overlap`]: `src` and `dst` overlap and are not equal;
+    /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn broadcast<G: Group, T: Pod>(
@@ -45,19 +40,23 @@ impl<S: Sharing> Ctx<S> {
         root: u32,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = P2pTeam::to(self, team, dst) {
-            return p2p::broadcast(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, root);
+        if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+            return p2p::broadcast(group, p2p_team, dst, src, root);
         }
         broadcast::<G, S>(group, CtxRef::of(self), team, dst, src, root)
     }
 
-    /// Copies every member's `src` to every member's `dst`, one after another in the order of the team: `dst` is as many
-    /// times as long as the team has members. OpenSHMEM 1.6 section 9.9, `shmem_fcollect`.
+    /// Concatenates `src` of all members, in team order, in `dst` of every member. OpenSHMEM 1.6 section 9.9,
+    /// `shmem_fcollect`.
     ///
-    /// `src` may be this member's part of `dst`.
+    /// `dst` is as long as all sources together. `src` may be this member's part of `dst`. When the call returns, `dst`
+    /// is complete and `src` may be reused.
     ///
     /// # Errors
-    /// Those of [`Ctx::team_sync`]; [`Error::LengthMismatch`], [`Error::OutOfRange`], [`Error::Overlap`].
+    /// - [`Error::LengthMismatch`]: `dst` is not as long as all sources;
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
+    /// - [`Error::Overlap`]: `src` overlaps another part of `dst`;
+    /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn fcollect<G: Group, T: Pod>(
@@ -68,17 +67,22 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        if let Some(w) = P2pTeam::to(self, team, dst) {
-            return p2p::fcollect(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src);
+        if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+            return p2p::fcollect(group, p2p_team, dst, src);
         }
         fcollect::<G, S>(group, CtxRef::of(self), team, dst, src)
     }
 
-    /// As [`Ctx::fcollect`], of sources with different lengths, which may be 0. `dst` is long enough for all; what lies
-    /// behind them stays as it is. OpenSHMEM 1.6 section 9.9, `shmem_collect`.
+    /// Concatenates sources of different lengths, which may be 0. OpenSHMEM 1.6 section 9.9, `shmem_collect`.
+    ///
+    /// `dst` may be longer than all sources together; the rest of it does not change. Everything else is as in
+    /// [`Ctx::fcollect`].
     ///
     /// # Errors
-    /// As there.
+    /// - [`Error::LengthMismatch`]: `dst` is shorter than all sources;
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
+    /// - [`Error::Overlap`]: `src` overlaps another part of `dst`;
+    /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn collect<G: Group, T: Pod>(
@@ -91,11 +95,17 @@ impl<S: Sharing> Ctx<S> {
         collect::<G, S>(group, CtxRef::of(self), team, span_of(dst), span_of(src))
     }
 
-    /// Copies block `j` of every member's `src` to member `j`, into the block of `dst` that has the sender's number.
-    /// Both have one block for each member. OpenSHMEM 1.6 section 9.9, `shmem_alltoall`.
+    /// Copies block `j` of `src` of every member `i` to block `i` of `dst` of member `j`. OpenSHMEM 1.6 section 9.9,
+    /// `shmem_alltoall`.
+    ///
+    /// Both objects have one block of equal length for each member. When the call returns, `dst` is complete and `src` may
+    /// be reused.
     ///
     /// # Errors
-    /// As [`Ctx::fcollect`].
+    /// - [`Error::LengthMismatch`]: the lengths differ, or are no multiple of the team's size;
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
+    /// - [`Error::Overlap`]: the objects overlap;
+    /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn alltoall<G: Group, T: Pod>(
@@ -106,34 +116,11 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
-        if let Some(w) = P2pTeam::to(self, team, dst) {
-            return p2p::alltoall(group, w.heap, w.near, w.rest, w.teams, w.sizes, team, dst, src, size);
+        if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+            return p2p::alltoall(group, p2p_team, dst, src, size);
         }
         alltoall::<G, S>(group, CtxRef::of(self), team, dst, src, size)
     }
-}
-
-/// Checks that both lie in the heap, and that `src` is apart from `dst` unless it begins where it `may`. The `site` is the call's,
-/// as in all that checks arguments: a closure has no caller's place.
-#[inline(always)]
-pub(super) fn check_spans<S>(site: Site, ctx: &Ctx<S>, dst: Span, src: Span, may: u64) -> Result {
-    ctx.check_bytes_at(dst.0, dst.1, site)?;
-    ctx.check_bytes_at(src.0, src.1, site)?;
-    let apart = dst.1 == 0 || src.1 == 0 || dst.0 + dst.1 <= src.0 || src.0 + src.1 <= dst.0;
-    if apart || src.0 == may {
-        return Ok(());
-    }
-    let d = Detail { found: dst.0, offset: src.0, ..Detail::NONE };
-    Err(record(ctx.parts_ref().state, Error::Overlap, d, site))
-}
-
-/// Checks two lengths in bytes.
-#[inline(always)]
-pub(super) fn check_equal<S>(site: Site, ctx: &Ctx<S>, found: u64, wanted: u64) -> Result {
-    if found == wanted {
-        return Ok(());
-    }
-    Err(length_mismatch(ctx.parts_ref().state, u32::MAX, found, wanted, site))
 }
 
 #[inline(never)]
@@ -166,12 +153,12 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
     } else {
         Ok(())
     };
-    call.meet(call.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]), mine)?;
+    call.check_in(call.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]), mine)?;
     if dst.1 == 0 {
         return Ok(());
     }
     if call.me != root {
-        return call.take(1);
+        return call.await_messages(1);
     }
     let mut k = 1;
     while k < call.n {
@@ -181,10 +168,10 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
     if dst.0 != src.0 {
         call.copy(dst.0, src.0, dst.1);
     }
-    call.settle()
+    call.complete()
 }
 
-/// Delivers `src` to `at` of every other member, and copies it there in this PE's memory.
+/// Delivers `src` to `at` of every member, including this one.
 #[inline(always)]
 #[track_caller]
 fn share<G: Group, S: Sharing>(call: Call<G, S>, at: u64, src: Span) -> Result {
@@ -196,8 +183,8 @@ fn share<G: Group, S: Sharing>(call: Call<G, S>, at: u64, src: Span) -> Result {
     if at != src.0 {
         call.copy(at, src.0, src.1);
     }
-    call.take(call.n as u64 - 1)?;
-    call.settle()
+    call.await_messages(call.n as u64 - 1)?;
+    call.complete()
 }
 
 #[inline(never)]
@@ -220,7 +207,7 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
     } else {
         Ok(())
     };
-    call.meet(call.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]), mine)?;
+    call.check_in(call.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]), mine)?;
     if src.1 == 0 { Ok(()) } else { share(call, at, src) }
 }
 
@@ -236,24 +223,24 @@ fn collect<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team, dst: Spa
 #[track_caller]
 fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> Result {
     let site = Location::caller();
-    // The place in `dst` is not known yet: `src` is compared with that afterwards.
+    // The offset in `dst` is not known yet. A second check compares `src` with it.
     let mine = if call.group.leader() {
         check_spans(site, &call.ctx_ref.ctx::<S>(), dst, src, src.0)
     } else {
         Ok(())
     };
-    call.meet(call.call_hash(kind::COLLECT, [dst.0, dst.1, 0, 0]), mine)?;
-    call.tell(|_| (src.1, 0))?;
+    call.check_in(call.call_hash(kind::COLLECT, [dst.0, dst.1, 0, 0]), mine)?;
+    call.exchange_values(|_| (src.1, 0))?;
     let (mut before, mut total, mut member) = (0, 0u64, 0);
     while member < call.n {
-        let bytes = if member == call.me { src.1 } else { call.heard(member).0 };
+        let bytes = if member == call.me { src.1 } else { call.values_of(member).0 };
         if member < call.me {
             before += bytes;
         }
         total += bytes;
         member += 1;
     }
-    call.forget();
+    call.clear_values();
     let at = dst.0 + before;
     let mine = if call.group.leader() {
         let ctx = call.ctx_ref.ctx::<S>();
@@ -265,7 +252,7 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
     } else {
         Ok(())
     };
-    call.meet(call.call_hash(kind::STEP, [total, 0, 0, 0]), mine)?;
+    call.check_in(call.call_hash(kind::STEP, [total, 0, 0, 0]), mine)?;
     share(call, at, src)
 }
 
@@ -289,7 +276,7 @@ fn alltoall<G: Group, S: Sharing>(
 fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, size: u64) -> Result {
     let site = Location::caller();
     let n = call.n as u64;
-    // Whole elements.
+    // A block holds whole elements.
     let block = src.1.checked_div(n * size).unwrap_or(0) * size;
     let mine = if call.group.leader() {
         let ctx = call.ctx_ref.ctx::<S>();
@@ -299,7 +286,7 @@ fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, siz
     } else {
         Ok(())
     };
-    call.meet(call.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]), mine)?;
+    call.check_in(call.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]), mine)?;
     if block == 0 {
         return Ok(());
     }
@@ -311,6 +298,6 @@ fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, siz
         k += 1;
     }
     call.copy(at, src.0 + call.me as u64 * block, block);
-    call.take(n - 1)?;
-    call.settle()
+    call.await_messages(n - 1)?;
+    call.complete()
 }

@@ -1,0 +1,194 @@
+//! Arguments of collective calls: their types, their checks and their hash.
+//!
+//! Both implementations use this module: [`call`](super::call) for teams with NIC peers, [`p2p`](super::p2p) for teams
+//! that reach all members by loads and stores.
+
+#![allow(unsafe_code, reason = "reads the member list of a team")]
+
+use bytemuck::Pod;
+
+use super::element::{is_defined, log_size};
+use crate::abi::{TeamDesc, team_words};
+use crate::arch;
+use crate::ctx::Ctx;
+use crate::error::{Detail, Error, Result, Site, length_mismatch, record};
+use crate::heap::SymSlice;
+
+/// The call hash of a member with wrong arguments.
+pub(super) const WRONG: u32 = u32::MAX >> 1;
+
+/// A range of the symmetric heap: offset and length in bytes.
+pub(super) type Span = (u64, u64);
+
+/// Returns the bytes of an object.
+#[inline(always)]
+pub(super) fn span_of<T: Pod>(object: SymSlice<T>) -> Span {
+    (object.offset(), object.bytes())
+}
+
+/// Numbers that identify collective calls in call hashes.
+pub(super) mod kind {
+    pub(in crate::coll) const SYNC: u32 = 1;
+    pub(in crate::coll) const BROADCAST: u32 = 2;
+    pub(in crate::coll) const FCOLLECT: u32 = 3;
+    pub(in crate::coll) const COLLECT: u32 = 4;
+    pub(in crate::coll) const ALLTOALL: u32 = 5;
+    pub(in crate::coll) const ALLTOALLS: u32 = 6;
+    pub(in crate::coll) const ALLTOALLV: u32 = 7;
+    pub(in crate::coll) const REDUCE: u32 = 8;
+    pub(in crate::coll) const REDUCE_SCATTER: u32 = 9;
+    pub(in crate::coll) const SCAN: u32 = 10;
+    /// A later check-in of the same call.
+    pub(in crate::coll) const STEP: u32 = 11;
+}
+
+/// Returns the 31-bit hash of call `kind` with these arguments, on the team with this generation. It never is [`WRONG`].
+#[inline(always)]
+pub(super) fn call_hash(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
+    let [a, b, c, d] = arguments;
+    // The products are independent of each other, so their latencies overlap.
+    let sum = ((generation as u64) << 32 | kind as u64)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(a.wrapping_mul(0xbf58_476d_1ce4_e5b9))
+        .wrapping_add(b.wrapping_mul(0x94d0_49bb_1331_11eb))
+        .wrapping_add(c.wrapping_mul(0xd6e8_feb8_6659_fd93))
+        .wrapping_add(d.wrapping_mul(0xff51_afd7_ed55_8ccd));
+    ((sum >> 33) as u32).min(WRONG - 1)
+}
+
+/// Checks that both objects lie in symmetric memory and do not overlap. They may overlap if `src` begins at `may`.
+///
+/// All checks take the `site` of the call: a closure has no caller location.
+#[inline(always)]
+pub(super) fn check_spans<S>(site: Site, ctx: &Ctx<S>, dst: Span, src: Span, may: u64) -> Result {
+    ctx.check_bytes_at(dst.0, dst.1, site)?;
+    ctx.check_bytes_at(src.0, src.1, site)?;
+    let apart = dst.1 == 0 || src.1 == 0 || dst.0 + dst.1 <= src.0 || src.0 + src.1 <= dst.0;
+    if apart || src.0 == may {
+        return Ok(());
+    }
+    let d = Detail { found: dst.0, offset: src.0, ..Detail::NONE };
+    Err(record(ctx.parts_ref().state, Error::Overlap, d, site))
+}
+
+/// Checks that two lengths, in bytes, are equal.
+#[inline(always)]
+pub(super) fn check_equal<S>(site: Site, ctx: &Ctx<S>, found: u64, wanted: u64) -> Result {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(length_mismatch(ctx.parts_ref().state, u32::MAX, found, wanted, site))
+}
+
+/// Returns the bytes from the first to the end of the last of `n` elements with a stride.
+#[inline(always)]
+fn extent(n: u64, stride: u64, size: u64) -> u64 {
+    if n == 0 { 0 } else { (n - 1).saturating_mul(stride).saturating_add(1).saturating_mul(size) }
+}
+
+/// Destination and source strides of a strided call, in elements.
+pub(super) type Strides = (u64, u64);
+
+/// Checks that both objects have room for `all` elements of `size` bytes.
+#[inline(always)]
+pub(super) fn check_strided<S>(
+    site: Site,
+    ctx: &Ctx<S>,
+    all: u64,
+    dst: Span,
+    src: Span,
+    (dst_stride, src_stride): Strides,
+    size: u64,
+) -> Result {
+    let fits = |(_, bytes): Span, stride: u64| {
+        let wanted = if stride == 0 { u64::MAX } else { extent(all, stride, size) };
+        if wanted <= bytes { Ok(()) } else { check_equal(site, ctx, bytes, wanted) }
+    };
+    check_spans(site, ctx, dst, src, u64::MAX)
+        .and_then(|()| fits(dst, dst_stride))
+        .and_then(|()| fits(src, src_stride))
+}
+
+/// Packs both strides into one argument of a call hash.
+#[inline(always)]
+pub(super) fn packed((dst_stride, src_stride): Strides) -> u64 {
+    dst_stride << 32 ^ src_stride
+}
+
+/// A reduction of an element type, as the numbers of [`Reduce`](super::Reduce) and [`ElementKind`](super::ElementKind).
+#[derive(Clone, Copy)]
+pub(super) struct Reduction {
+    pub(super) op: u32,
+    pub(super) kind: u32,
+}
+
+impl Reduction {
+    /// Packs the reduction into one argument of a call hash.
+    #[inline(always)]
+    pub(super) fn word(self) -> u64 {
+        (self.op as u64) << 32 | self.kind as u64
+    }
+
+    /// Checks that the reduction exists, and that both objects consist of its elements.
+    #[inline(always)]
+    pub(super) fn check<S>(self, site: Site, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
+        let state = ctx.parts_ref().state;
+        let Some(log) = log_size(self.kind).filter(|_| is_defined(self.op, self.kind)) else {
+            let d = Detail { found: self.op as u64, wanted: self.kind as u64, ..Detail::NONE };
+            return Err(record(state, Error::BadReduction, d, site));
+        };
+        let odd = |(offset, bytes): Span| (offset | bytes) & ((1 << log) - 1) != 0;
+        if odd(dst) || odd(src) {
+            let d =
+                Detail { found: src.1, wanted: ctx.parts_ref().heap_bytes, offset: src.0, ..Detail::NONE };
+            return Err(record(state, Error::OutOfRange, d, site));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the begin of share `i` of `n`, of `bytes` bytes. It is a multiple of 16, so shares split no element.
+#[inline(always)]
+pub(super) fn cut(bytes: u64, i: u64, n: u64) -> u64 {
+    let units = bytes.div_ceil(16);
+    (units.wrapping_mul(i).checked_div(n).unwrap_or(0) * 16).min(bytes)
+}
+
+/// Wraps a member number below `2 * n` into `0..n`.
+#[inline(always)]
+pub(super) fn wrapped(member: u32, n: u32) -> u32 {
+    if member >= n { member - n } else { member }
+}
+
+/// Returns the PE of a member, given the PE of member 0 and the stride to the next. A stride of 0 means that the strides
+/// differ.
+#[inline(always)]
+pub(super) fn pe_of(desc: *mut TeamDesc, pes: (u32, u32), member: u32) -> u32 {
+    match pes {
+        (_, 0) => listed(desc, member),
+        (start, stride) => start.wrapping_add(member.wrapping_mul(stride)),
+    }
+}
+
+/// Returns the PE of a member from the team's list. It is outlined because few teams need it.
+#[cold]
+#[inline(never)]
+fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
+    // SAFETY: the caller got `desc` from a team with that member, and the list has a word for each member.
+    unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
+}
+
+/// Returns the offset, in the words of a team of `n`, of the word that `member` sends at check-in `number`.
+#[inline(always)]
+pub(super) fn check_in_word(number: u64, n: u32, member: u32) -> u64 {
+    let set = (number & 1) * n as u64;
+    team_words::MEETINGS + (set + member as u64) * 8
+}
+
+/// Returns the offset of a team's scratch from its words, and its length in bytes.
+#[inline(always)]
+pub(super) fn scratch_of<S>(ctx: &Ctx<S>) -> (u64, u64) {
+    let p = ctx.parts_ref();
+    let words = team_words::scratch(p.n_pes);
+    (words, p.team_bytes - words)
+}

@@ -1,0 +1,122 @@
+//! The check-in of P2P teams: wait for the words of other members, and find the cause of a mismatch.
+
+#![allow(unsafe_code, reason = "exchanges call hashes in team words")]
+
+use core::panic::Location;
+
+use super::args::{check_in_word, pe_of};
+use crate::abi::{DevAddr, TeamDesc};
+use crate::arch::{Scope, Sys};
+use crate::error::{Detail, Error, Result, record};
+use crate::group::Group;
+use crate::wait::{glance, until};
+
+/// Waits until the word at `at` belongs to check-in `number`. Returns 0 or an error code, and the word found. It records
+/// nothing.
+///
+/// A lane without a member to wait for passes `comes = false` and gets `call_hash`, so the lanes stay together.
+#[inline(always)]
+#[track_caller]
+pub(super) fn await_word(
+    state: DevAddr,
+    comes: bool,
+    at: *const u64,
+    number: u64,
+    call_hash: u32,
+) -> (u32, u64) {
+    let arrived = |found| has_number(found, number);
+    let found = glance(|| word_at(at, comes, number, call_hash), arrived);
+    let result = if arrived(found) { (0, found) } else { await_longer(state, comes, at, number, call_hash) };
+    Sys::acquire();
+    result
+}
+
+/// Waits like [`await_word`], after its first looks.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn await_longer(state: DevAddr, comes: bool, at: *const u64, number: u64, call_hash: u32) -> (u32, u64) {
+    until(state, None, || word_at(at, comes, number, call_hash), |found| has_number(found, number))
+}
+
+#[inline(always)]
+fn word_at(at: *const u64, comes: bool, number: u64, call_hash: u32) -> u64 {
+    // SAFETY: an aligned word of the runtime in the heap of this PE.
+    let found = unsafe { Sys::load_relaxed(at) };
+    if comes { found } else { number << 32 | call_hash as u64 }
+}
+
+#[inline(always)]
+fn has_number(found: u64, number: u64) -> bool {
+    (found >> 32) as u32 == number as u32
+}
+
+/// A check-in that one lane saw fail.
+pub(super) struct Mismatch {
+    pub(super) state: DevAddr,
+    pub(super) desc: *mut TeamDesc,
+    /// Heap offset of the team's words.
+    pub(super) words: u64,
+    /// The PE of member 0, and the stride to the next member.
+    pub(super) pes: (u32, u32),
+    /// The number of members, and this member.
+    pub(super) members: (u32, u32),
+    pub(super) number: u64,
+    /// The first member that this lane saw differ or not come; `u32::MAX` if none.
+    pub(super) odd: u32,
+    /// The error code of the wait, or 0, and the word found.
+    pub(super) found: (u32, u64),
+}
+
+/// Returns the outcome of a check-in that failed for some lane or member. All lanes call it and get the same outcome.
+#[inline(always)]
+pub(super) fn outcome_of<F: Group>(
+    leaders: F,
+    m: Mismatch,
+    mine: Result,
+    site: &'static Location<'static>,
+) -> Result {
+    let team = (m.pes.0, m.pes.1, m.members.0, m.members.1);
+    outcome(leaders, m.state, m.words, m.desc, team, m.odd, m.found, m.number, mine, site)
+}
+
+/// Implements [`outcome_of`]. The lane with the first odd member records the error.
+#[cold]
+#[inline(never)]
+#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
+fn outcome<F: Group>(
+    leaders: F,
+    state: DevAddr,
+    words: u64,
+    desc: *mut TeamDesc,
+    (start, stride, n, me): (u32, u32, u32, u32),
+    odd: u32,
+    (how, found): (u32, u64),
+    number: u64,
+    mine: Result,
+    site: &'static Location<'static>,
+) -> Result {
+    let timed_out = leaders.any(how != 0);
+    if leaders.any(how == Error::Aborted as u32) {
+        return Err(Error::Aborted);
+    }
+    if !timed_out {
+        mine?;
+    }
+    let mut first = 0;
+    while first < n && !leaders.any(odd == first && (how != 0 || !timed_out)) {
+        first += 1;
+    }
+    let error = if timed_out { Error::WaitTimeout } else { Error::TeamMismatch };
+    if odd == first && first < n {
+        let pe = |member: u32| pe_of(desc, (start, stride), member);
+        let (peer, offset) = (pe(odd), words + check_in_word(number, n, odd));
+        let d = if timed_out {
+            Detail { peer, found: found >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE }
+        } else {
+            Detail { peer, found: pe(me) as u64, wanted: number, ..Detail::NONE }
+        };
+        let _ = record(state, error, d, site);
+    }
+    Err(error)
+}

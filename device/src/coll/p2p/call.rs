@@ -1,0 +1,557 @@
+//! A collective call of a P2P team in progress: lock the team, check in, send and receive.
+
+#![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps")]
+
+use core::panic::Location;
+
+use crate::abi::DevAddr;
+use crate::arch::{self, Scope, Sys};
+use crate::coll::args::{Reduction, Strides, WRONG, check_in_word, kind, pe_of, wrapped};
+use crate::coll::check_in::{Mismatch, await_word, outcome_of};
+use crate::coll::fold::{Fold, MemberAddrs};
+use crate::coll::ll::{self, LlBlock, Receiver, Sender, Senders};
+use crate::coll::p2p_team::P2pTeam;
+use crate::coll::team_lock::{check_locked, try_lock, unlock};
+use crate::copy::{copy, copy_part};
+use crate::error::{Detail, Error, Result, outcome, record};
+use crate::group::{Group, Thread, agree};
+
+/// The data that a member of a small call sends: `bytes` from `src` to block `block` of each receiver's slots. The source
+/// of each further receiver lies `step` bytes on. With `bytes` 0 it sends nothing.
+pub(super) struct Sent {
+    pub(super) src: u64,
+    pub(super) step: u64,
+    pub(super) block: u32,
+    pub(super) bytes: u64,
+}
+
+/// The data that a member of a small call receives: `bytes` from each of a range of members. Their blocks come first in
+/// its slots. The first block goes to `dst`, and each further one `step` bytes on. The member's own block comes from
+/// `own`, unless it is in place already.
+pub(super) struct Received {
+    pub(super) dst: u64,
+    pub(super) step: u64,
+    pub(super) members: (u32, u32),
+    pub(super) own: Option<u64>,
+    pub(super) bytes: u64,
+}
+
+/// A call in progress. Its group holds the team lock.
+#[derive(Clone, Copy)]
+pub(super) struct P2pCall<G> {
+    group: G,
+    team: P2pTeam,
+    /// The hash of this member's call.
+    pub(super) call_hash: u32,
+    /// Heap offset of the two sets of LL slots, and the bytes of one set. It is (0, 0) in calls that are always large.
+    pub(super) slots: (u64, u64),
+    pub(super) n: u32,
+    pub(super) me: u32,
+    /// The PE of member 0, and the stride to the next member.
+    pes: (u32, u32),
+    /// The number of the last check-in.
+    number: u64,
+    /// Whether a fence has covered all stores so far.
+    fenced: bool,
+    /// Whether the team is unlocked already. A call that fails later unlocks it again.
+    unlocked: bool,
+}
+
+impl<G: Group> P2pCall<G> {
+    /// Locks the team for this group and checks the arguments. [`P2pCall::end`] unlocks it.
+    ///
+    /// `check` gets the number of members, this member, and the result of `plain`. All threads get its result. With
+    /// `fences`, the next check-in also publishes all earlier stores of the group to the other members.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn begin(
+        group: G,
+        team: P2pTeam,
+        fences: bool,
+        call_hash: impl FnOnce() -> u32,
+        plain: impl FnOnce() -> bool,
+        check: impl FnOnce(u32, u32, bool) -> Result,
+    ) -> Result<(Self, Result)> {
+        let check = |n, me, plain| check(n, me, plain).map(|()| 0);
+        let (call, mine) = Self::begin_with(group, team, fences, call_hash, plain, check)?;
+        Ok((call, mine.map(|_| ())))
+    }
+
+    /// Begins a call like [`P2pCall::begin`], and also returns the 56-bit number that `check` computed.
+    ///
+    /// One thread checks while another locks, so their latencies overlap.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn begin_with(
+        group: G,
+        team: P2pTeam,
+        fences: bool,
+        call_hash: impl FnOnce() -> u32,
+        plain: impl FnOnce() -> bool,
+        check: impl FnOnce(u32, u32, bool) -> Result<u64>,
+    ) -> Result<(Self, Result<u64>)> {
+        let desc = team.desc();
+        let ([me, n, start, stride], generation) = team.entry();
+        group.sync();
+        // SAFETY: the host made the entry, of whichever team.
+        let lock = || if group.helper_warp() { unsafe { try_lock(desc) } } else { 0 };
+        // Two calls of `lock`: a thread that may have to fence would wait for its loads even without a fence.
+        let word = if fences {
+            if group.leader_warp().is_some() {
+                Sys::release();
+            }
+            lock()
+        } else {
+            lock()
+        };
+        // The work below does not need the answer of the lock, which is still on its way.
+        let call_hash = arch::overlap(call_hash() as u64) as u32;
+        let mut slots = (0, 0);
+        if !fences {
+            slots = team.scratch();
+            slots = (arch::overlap(slots.0), arch::overlap(slots.1));
+        }
+        // The leader warp checks unless it fences. Arguments for a stale team handle are not checked.
+        let checks = if fences { group.helper_warp() } else { group.leader() };
+        let mut mine = None;
+        if checks {
+            let plain = arch::overlap(plain() as u64) != 0;
+            let current = generation == team.team.generation();
+            mine = Some(encode(if current { check(n, me, plain) } else { Ok(0) }));
+        }
+        let mut lock_result = None;
+        if group.helper_warp() {
+            // SAFETY: the host made the entry, and this thread called `try_lock`.
+            lock_result =
+                Some(encode(unsafe { check_locked(team.state(), desc, generation, word, team.team) }));
+        }
+        let (lock_result, mine) = group.broadcast_both(lock_result, mine);
+        let (number, pes) = (lock_result >> 8, (start, stride));
+        let call =
+            Self { group, team, call_hash, slots, n, me, pes, number, fenced: fences, unlocked: false };
+        // One branch covers the common case.
+        if (lock_result | mine) & 0xff == 0 {
+            return Ok((call, Ok(mine >> 8)));
+        }
+        decode(lock_result)?;
+        Ok((call, decode(mine)))
+    }
+
+    /// Ends the call and unlocks the team, unless the last check-in has.
+    #[inline(always)]
+    pub(super) fn end(self, result: Result) -> Result {
+        if result.is_err() {
+            // Only the leader knows the error.
+            if self.group.leader() {
+                // SAFETY: the group has the team.
+                unsafe { unlock(self.team.desc(), self.number, result) }
+            }
+            self.group.sync();
+        } else if !self.unlocked {
+            self.unlock();
+            self.group.sync();
+        }
+        result
+    }
+
+    /// Unlocks the team after a successful call. A barrier follows before the call ends.
+    #[inline(always)]
+    fn unlock(self) {
+        if self.group.helper_warp() {
+            // SAFETY: the group has the team.
+            unsafe { unlock(self.team.desc(), self.number, Ok(())) }
+        }
+    }
+
+    /// Waits until all members have checked in with the same call hash. `mine` is the result of the local argument check;
+    /// if it failed anywhere, no member proceeds. All earlier stores of the group are visible to the members afterwards.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn check_in(&mut self, mine: Result) -> Result {
+        self.check_in_beside(mine, |_, _| (), false)
+    }
+
+    /// Runs the only check-in of a call that began with a fence and stored nothing since. Its barrier unlocks the team.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn check_in_once(&mut self) -> Result {
+        self.number += 1;
+        let checked_in = match self.group.leader_warp() {
+            Some(leaders) => {
+                self.send_hash(leaders, Ok(()));
+                self.compare_hashes(leaders, Ok(()))
+            }
+            None => Ok(()),
+        };
+        self.unlocked = true;
+        self.unlock();
+        agree(self.group, checked_in)
+    }
+
+    /// Runs the last check-in of a call. Threads outside of the leader warp run `overlap` beside it; it gets their rank and
+    /// number. Without such threads, all threads run it first. Other members do not see its stores.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn check_in_last(&mut self, overlap: impl Fn(Self, u32, u32)) -> Result {
+        let call = *self;
+        self.call_hash = self.team.call_hash(kind::STEP, [0; 4]);
+        self.check_in_beside(Ok(()), |rank, of| overlap(call, rank, of), true)
+    }
+
+    /// Implements [`P2pCall::check_in`] and [`P2pCall::check_in_last`]. The barrier of the `last` check-in unlocks the team.
+    #[inline(always)]
+    #[track_caller]
+    fn check_in_beside(&mut self, mine: Result, overlap: impl Fn(u32, u32), last: bool) -> Result {
+        self.number += 1;
+        let (rank, of) = self.spare();
+        if of == 0 {
+            overlap(self.group.rank(), self.group.size());
+        }
+        self.group.sync();
+        let checked_in = match self.group.leader_warp() {
+            Some(leaders) => {
+                if !self.fenced {
+                    Sys::release();
+                }
+                self.send_hash(leaders, mine);
+                self.compare_hashes(leaders, mine)
+            }
+            None => {
+                overlap(rank, of);
+                Ok(())
+            }
+        };
+        self.fenced = false;
+        self.unlocked = last;
+        if last {
+            self.unlock();
+        }
+        agree(self.group, checked_in)
+    }
+
+    /// Stores this member's check-in word at all other members, one lane for each. A caller that publishes earlier stores
+    /// has fenced in these lanes.
+    #[inline(always)]
+    fn send_hash<F: Group>(self, leaders: F, mine: Result) {
+        let (base, stride) = (self.team.p2p_base, self.team.p2p_stride);
+        let call_hash = if mine.is_err() { WRONG } else { self.call_hash };
+        let at = self.word_of(self.me);
+        let mut member = leaders.rank();
+        loop {
+            let there = DevAddr(base.wrapping_add(stride.wrapping_mul(self.pe(member) as u64))).add(at).ptr();
+            // SAFETY: the word of this member in the heap of an existing member; `store_if` skips others.
+            unsafe { arch::store_if(self.is_other(member), there, self.number << 32 | call_hash as u64) };
+            member += leaders.size();
+            if member >= self.n {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn is_other(self, member: u32) -> bool {
+        member < self.n && member != self.me
+    }
+
+    /// Returns the heap offset of a member's word at this check-in.
+    #[inline(always)]
+    fn word_of(self, member: u32) -> u64 {
+        self.team.words() + check_in_word(self.number, self.n, member)
+    }
+
+    /// Waits for the words of the other members, one lane for each, and compares them.
+    #[inline(always)]
+    #[track_caller]
+    fn compare_hashes<F: Group>(self, leaders: F, mine: Result) -> Result {
+        // This lane's first member that did not come or differs, the error code of the wait, and the word found.
+        let mut odd = u32::MAX;
+        let mut member = leaders.rank();
+        let (how, heard) = loop {
+            let here = DevAddr(self.here(self.word_of(member.min(self.n - 1)))).ptr();
+            let (how, heard) =
+                await_word(self.team.state(), self.is_other(member), here, self.number, self.call_hash);
+            if how != 0 || heard as u32 != self.call_hash {
+                odd = member;
+            }
+            member += leaders.size();
+            if member >= self.n || odd != u32::MAX {
+                break (how, heard);
+            }
+        };
+        if !leaders.any(odd != u32::MAX || mine.is_err()) {
+            return Ok(());
+        }
+        let mismatch = Mismatch {
+            state: self.team.state(),
+            desc: self.team.desc(),
+            words: self.team.words(),
+            pes: self.pes,
+            members: (self.n, self.me),
+            number: self.number,
+            odd,
+            found: (how, heard),
+        };
+        outcome_of(leaders, mismatch, mine, Location::caller())
+    }
+
+    /// Returns the PE of a member.
+    #[inline(always)]
+    fn pe(self, member: u32) -> u32 {
+        pe_of(self.team.desc(), self.pes, member.min(self.n - 1))
+    }
+
+    /// Returns the member `k` after this one, for `k` up to the number of members.
+    #[inline(always)]
+    pub(super) fn after(self, k: u32) -> u32 {
+        wrapped(self.me + k, self.n)
+    }
+
+    /// Returns the address of a symmetric offset on this PE.
+    #[inline(always)]
+    fn own(self, offset: u64) -> *mut u8 {
+        self.team.ctx().address(offset)
+    }
+
+    /// Returns the address of an offset in the heap of this PE.
+    #[inline(always)]
+    pub(super) fn here(self, offset: u64) -> u64 {
+        self.team.heap + offset
+    }
+
+    /// Returns the address of an offset in the heap of another member.
+    #[inline(always)]
+    fn theirs(self, member: u32, offset: u64) -> *mut u8 {
+        self.team.ctx().p2p_heap_addr(self.pe(member), offset)
+    }
+
+    /// Copies from `src` of this PE to `dst` of a member.
+    #[inline(always)]
+    pub(super) fn put(self, member: u32, dst: u64, src: u64, bytes: u64) {
+        // SAFETY: parts of objects that have been checked, or of the scratch.
+        unsafe { copy(self.group, self.theirs(member, dst), self.own(src).cast_const(), bytes as usize) }
+    }
+
+    /// Copies a strided block of `len` elements to a member, one thread for each element.
+    #[inline(always)]
+    pub(super) fn put_strided(self, member: u32, dst: u64, src: u64, strides: Strides, len: u64, size: u64) {
+        let (to, from) = (self.me as u64 * len, member as u64 * len);
+        let there = if member == self.me { self.own(dst) } else { self.theirs(member, dst) };
+        let here = self.own(src);
+        let mut i = self.group.rank() as u64;
+        while i < len {
+            let (at, of) = ((to + i) * strides.0 * size, (from + i) * strides.1 * size);
+            let (there, here) = (there.wrapping_add(at as usize), here.wrapping_add(of as usize));
+            // SAFETY: elements of objects that have been checked.
+            unsafe { copy(Thread, there, here.cast_const(), size as usize) };
+            i += self.group.size() as u64;
+        }
+    }
+
+    /// Copies within the memory of this PE, as thread `rank` of `of`.
+    #[inline(always)]
+    pub(super) fn copy(self, rank: u32, of: u32, dst: u64, src: u64, bytes: u64) {
+        if bytes != 0 {
+            // SAFETY: as above.
+            unsafe { copy_part((rank, of), self.own(dst), self.own(src).cast_const(), bytes as usize, 1) }
+        }
+    }
+
+    /// Returns whether a call that delivers `blocks` blocks of `bytes` to a member fits into the LL slots.
+    #[inline(always)]
+    pub(super) fn is_small(self, blocks: u32, bytes: u64) -> bool {
+        ll::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
+    }
+
+    /// Runs the check-in of a small call together with its data. If it fails, this member may have received part of the
+    /// data.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn exchange(&mut self, mine: Result, sent: Sent, received: Received) -> Result {
+        self.number += 1;
+        if let Some(leaders) = self.group.leader_warp() {
+            self.send_hash(leaders, mine);
+        }
+        if mine.is_ok() && sent.bytes != 0 {
+            self.send(sent);
+        }
+        let checked_in = match self.group.leader_warp() {
+            Some(leaders) => self.compare_hashes(leaders, mine),
+            None => Ok(()),
+        };
+        let proceeds = received.bytes != 0 && mine.is_ok() && checked_in.is_ok();
+        let missed = self.receive(received, proceeds);
+        if !self.group.any(checked_in.is_err() || missed != 0) {
+            return Ok(());
+        }
+        agree(self.group, checked_in)?;
+        Err(self.missing(missed))
+    }
+
+    /// Sends the data of a small call.
+    #[inline(always)]
+    fn send(self, sent: Sent) {
+        let block = self.block(sent.bytes);
+        let (rank, of, one_each) = self.workers(block.pairs() * (self.n - 1));
+        if rank >= of {
+            return;
+        }
+        let to = self.others(self.slots() + ll::bytes(sent.bytes) * sent.block as u64);
+        let sender = Sender {
+            members: (self.me, self.n),
+            to,
+            pes: self.list(),
+            src: (self.own(sent.src).addr() as u64, sent.step),
+            block,
+        };
+        // SAFETY: objects of this PE that were checked, and slots of the other members. Only this member writes them
+        // until the check-in after the next.
+        unsafe {
+            if one_each {
+                sender.send_one(rank);
+            } else {
+                sender.send(rank, of);
+            }
+        }
+    }
+
+    /// Receives the data of a small call if this thread `proceeds`. Returns 0, or the result of [`Receiver::receive`].
+    #[inline(always)]
+    fn receive(self, received: Received, proceeds: bool) -> u64 {
+        let (senders, block) =
+            (Senders { members: received.members, me: self.me }, self.block(received.bytes));
+        let (rank, of, one_each) = self.workers(block.pairs() * senders.others().max(1));
+        if rank >= of || !proceeds {
+            return 0;
+        }
+        let receiver = Receiver {
+            senders,
+            from: self.here(self.slots()),
+            // Other members write these bytes, so they lie in the heap itself.
+            to: (self.here(received.dst), received.step),
+            block,
+        };
+        let own = || received.own.map_or(0, |own| self.own(own).addr() as u64);
+        // SAFETY: this member's slots of this check-in, the check-in words, and checked objects or scratch.
+        unsafe {
+            if one_each && receiver.receive_one(rank, own) {
+                return 0;
+            }
+            let hashes = (self.here(self.word_of(0)), self.call_hash as u64);
+            receiver.receive((rank, of), own(), hashes, self.team.state())
+        }
+    }
+
+    /// Returns this thread's rank among the threads that move `pairs` word pairs, their number, and whether each moves at
+    /// most one. If the threads outside of the leader warp suffice for that, only they work.
+    #[inline(always)]
+    fn workers(self, pairs: u32) -> (u32, u32, bool) {
+        let (rank, of) = self.spare();
+        if pairs <= of { (rank, of, true) } else { (self.group.rank(), self.group.size(), false) }
+    }
+
+    /// Returns this thread's rank among the threads outside of the leader warp, and their number. A thread of the leader
+    /// warp gets a rank beyond that number.
+    #[inline(always)]
+    fn spare(self) -> (u32, u32) {
+        let size = self.group.size();
+        let spare = size.saturating_sub(self.group.leader_warp_size());
+        (self.group.rank().wrapping_sub(size - spare), spare)
+    }
+
+    /// Returns the error of a call in which some thread has `missed` data of a member that checked in. The leader records
+    /// it.
+    #[cold]
+    #[track_caller]
+    fn missing(self, missed: u64) -> Error {
+        if self.group.any(missed & 0xff == Error::Aborted as u64) {
+            return Error::Aborted;
+        }
+        let mut member = 0;
+        while member < self.n && !self.group.any(missed != 0 && missed >> 8 == member as u64) {
+            member += 1;
+        }
+        if !self.group.leader() {
+            return Error::InGroup;
+        }
+        let (wanted, offset) = (self.number as u32 as u64, self.slots());
+        let d = Detail { peer: self.pe(member), found: wanted - 1, wanted, offset, ..Detail::NONE };
+        record(self.team.state(), Error::WaitTimeout, d, Location::caller())
+    }
+
+    /// Returns the heap offset of the LL slots of the last check-in. Even and odd check-ins have separate slots.
+    #[inline(always)]
+    fn slots(self) -> u64 {
+        self.slots.0 + (self.number & 1) * self.slots.1
+    }
+
+    /// Describes a block of data in the slots of the last check-in.
+    #[inline(always)]
+    fn block(self, bytes: u64) -> LlBlock {
+        LlBlock { bytes, flag: self.number as u32 }
+    }
+
+    /// Addresses a symmetric offset on this PE only.
+    #[inline(always)]
+    pub(super) fn on_this(self, offset: u64) -> MemberAddrs {
+        MemberAddrs { own: self.own(offset).addr() as u64, first: 0, step: 0 }
+    }
+
+    /// Addresses a heap offset on all members, indexed by member or by the [list](P2pCall::list) of their PEs.
+    #[inline(always)]
+    pub(super) fn on_all(self, offset: u64) -> MemberAddrs {
+        let (first, step) = self.others(offset);
+        MemberAddrs { first, step, ..self.on_this(offset) }
+    }
+
+    /// Returns the address of a heap offset on the first member, and the distance from each member to the next.
+    #[inline(always)]
+    fn others(self, offset: u64) -> (u64, u64) {
+        let (base, bytes) = (self.team.p2p_base, self.team.p2p_stride);
+        let (start, step) = match self.pes {
+            (_, 0) => (0, 1),
+            (start, stride) => (start as u64, stride as i32 as i64 as u64),
+        };
+        (base.wrapping_add(start.wrapping_mul(bytes)).wrapping_add(offset), step.wrapping_mul(bytes))
+    }
+
+    /// Returns the list of the members' PEs, or 0 if they have one stride.
+    #[inline(always)]
+    pub(super) fn list(self) -> DevAddr {
+        match self.pes {
+            // SAFETY: the host made the entry.
+            (_, 0) => unsafe { (*self.team.desc()).pes },
+            _ => DevAddr(0),
+        }
+    }
+
+    /// Combines `bytes` at `from` of all members into `to`. With a list of `pes` the addresses of members go by PE.
+    #[inline(always)]
+    pub(super) fn fold(
+        self,
+        reduction: Reduction,
+        from: MemberAddrs,
+        to: MemberAddrs,
+        pes: DevAddr,
+        to_all: bool,
+        bytes: u64,
+    ) {
+        let fold = Fold { reduction, from, to, members: (self.me, self.n), pes, to_all, bytes };
+        // SAFETY: parts of objects that were checked, and of the slots.
+        unsafe { fold.run(self.group) }
+    }
+}
+
+/// Encodes a 56-bit number or an error as one word.
+#[inline(always)]
+fn encode(number: Result<u64>) -> u64 {
+    match number {
+        Ok(number) => number << 8,
+        Err(error) => error as u64,
+    }
+}
+
+/// Decodes a word of [`encode`].
+#[inline(always)]
+fn decode(word: u64) -> Result<u64> {
+    outcome(word as u32 & 0xff).map(|()| word >> 8)
+}
