@@ -1,13 +1,17 @@
-//! What the layout promises: who may depend on whom, how long a file may be, what the README's commands are.
+//! The structure of the repository: dependencies between crates and modules, lengths of files, commands of the README.
+
+mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
+use rushmem_tests::repository::{self, root};
 use serde_json::Value;
 
-/// Normal dependencies inside of the workspace, all of them; and whether others are restricted to those listed.
+use modules::Graph;
+
+/// The normal dependencies that each crate may have inside of the workspace.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-mlx5", &[]),
     ("rushmem-macros", &[]),
@@ -44,11 +48,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-bench-kernels", &["rushmem-device"]),
 ];
 
-/// The rooms at the end of all arrows: they may use everything, and nothing uses them.
-const ENDS: &[&str] = &["rushmem-tests", "rushmem-litmus", "rushmem-gpunetio"];
+/// The crates that may use everything, and that no crate uses.
+const TOP_CRATES: &[&str] = &["rushmem-tests", "rushmem-litmus", "rushmem-gpunetio"];
 
-/// Crates that may use only these from outside of the workspace.
-const FRUGAL: &[(&str, &[&str])] = &[
+/// The dependencies from outside of the workspace that these crates may have.
+const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-mlx5", &["bytemuck"]),
     ("rushmem-device", &["bytemuck"]),
     ("rushmem-macros", &["proc-macro2", "quote", "syn"]),
@@ -63,14 +67,10 @@ const FRUGAL: &[(&str, &[&str])] = &[
     ("rushmem-bench-kernels", &[]),
 ];
 
-/// No file of source has more lines.
-const LONGEST: usize = 800;
+/// The most lines of a source file.
+const MAX_LINES: usize = 800;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
-/// One arrow: from a crate to one that it depends on.
+/// A dependency of a crate.
 #[derive(Debug)]
 struct Arrow {
     from: String,
@@ -80,7 +80,8 @@ struct Arrow {
     inside: bool,
 }
 
-fn arrows() -> (BTreeSet<String>, Vec<Arrow>) {
+/// Returns what `cargo metadata` prints.
+fn metadata() -> Value {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -88,7 +89,12 @@ fn arrows() -> (BTreeSet<String>, Vec<Arrow>) {
         .output()
         .unwrap();
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Returns the crates of the workspace and their dependencies.
+fn arrows() -> (BTreeSet<String>, Vec<Arrow>) {
+    let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let members: BTreeSet<String> = packages.iter().map(|package| text(&package["name"])).collect();
@@ -111,35 +117,35 @@ fn arrows() -> (BTreeSet<String>, Vec<Arrow>) {
 fn arrows_point_downwards() {
     let (members, arrows) = arrows();
     let known: BTreeSet<String> =
-        ARROWS.iter().map(|(name, _)| *name).chain(ENDS.iter().copied()).map(Into::into).collect();
-    assert_eq!(members, known, "a room is missing here, or has gone");
+        ARROWS.iter().map(|(name, _)| *name).chain(TOP_CRATES.iter().copied()).map(Into::into).collect();
+    assert_eq!(members, known, "the lists of crates in this file are not those of the workspace");
 
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for arrow in arrows.iter().filter(|a| a.inside && a.kind == "normal") {
-        assert!(!ENDS.contains(&arrow.to.as_str()), "{arrow:?}");
+        assert!(!TOP_CRATES.contains(&arrow.to.as_str()), "{arrow:?}");
         found.entry(&arrow.from).or_default().insert(&arrow.to);
     }
     for (name, allowed) in ARROWS {
         let used = found.remove(name).unwrap_or_default();
         let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
-        assert!(used.is_subset(&allowed), "{name} uses {used:?}, of which only {allowed:?} are allowed");
+        assert!(used.is_subset(&allowed), "{name} uses {used:?} and may use only {allowed:?}");
     }
 }
 
 #[test]
-fn the_builder_is_used_at_build_time_only() {
+fn ptx_builder_is_a_build_dependency_only() {
     let (_, arrows) = arrows();
     let inside_builds = arrows.iter().filter(|a| a.inside && a.kind == "build");
     for arrow in inside_builds.clone() {
         assert_eq!(arrow.to, "rushmem-ptx", "{arrow:?}");
     }
-    assert!(inside_builds.count() > 0, "the examples have PTX");
+    assert!(inside_builds.count() > 0, "the examples must build PTX");
     assert!(!arrows.iter().any(|a| a.to == "rushmem-ptx" && a.kind != "build"));
 }
 
-/// Not even in tests: one builds the bytes, the other takes them apart, and neither can hide the other's mistake.
+/// Checks test dependencies too: one crate encodes, the other decodes, so neither can hide a mistake of the other.
 #[test]
-fn device_and_softnic_never_meet() {
+fn device_and_softnic_are_independent() {
     let (_, arrows) = arrows();
     for (from, to) in [("rushmem-device", "rushmem-softnic"), ("rushmem-softnic", "rushmem-device")] {
         assert!(!arrows.iter().any(|a| a.from == from && a.to == to), "{from} uses {to}");
@@ -150,44 +156,107 @@ fn device_and_softnic_never_meet() {
 }
 
 #[test]
-fn frugal_rooms_use_little() {
+fn restricted_crates_have_no_other_dependencies() {
     let (_, arrows) = arrows();
-    for (name, allowed) in FRUGAL {
+    for (name, allowed) in RESTRICTED {
         for arrow in arrows.iter().filter(|a| a.from == *name && !a.inside && a.kind == "normal") {
             assert!(allowed.contains(&arrow.to.as_str()), "{arrow:?}");
         }
     }
 }
 
-/// Every file of source in the project.
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                sources(&path, found);
+/// The circles that are known and must go, each with the source folder of its crate.
+const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
+    ("mlx5/src", &["dump", "wqe"]),
+    (
+        "device/src",
+        &["amo", "coll", "ctx", "ctx_ref", "kernel", "rma", "signal", "team", "view", "wait_until"],
+    ),
+    (
+        "softnic/src",
+        &[
+            "cmd", "config", "core", "datagram", "engine", "flush", "link", "loopback", "nic", "qp",
+            "record", "route", "sq", "target", "wire",
+        ],
+    ),
+    ("softnic/src", &["copy", "memory"]),
+    ("softnic/uverbs/src", &["device", "devx", "handles", "opened", "process", "sysfs", "verbs"]),
+    (
+        "host/src",
+        &[
+            "contexts",
+            "direct",
+            "error",
+            "initiated",
+            "job",
+            "launch",
+            "life",
+            "machine",
+            "memory",
+            "modules",
+            "nics",
+            "pe",
+            "provider",
+            "queues",
+            "stream",
+            "teams",
+            "work",
+        ],
+    ),
+    ("host/cuda/src", &["device", "error", "load", "reserve"]),
+    ("host/cuda/src", &["memory", "shared", "stream"]),
+    ("host/native/src", &["error", "report"]),
+];
+
+/// Returns the source folders of all crates, relative to the root.
+fn source_folders() -> Vec<String> {
+    let metadata = metadata();
+    let folder = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap()).canonicalize().unwrap();
+        manifest.with_file_name("src").strip_prefix(root()).unwrap().to_string_lossy().into_owned()
+    };
+    metadata["packages"].as_array().unwrap().iter().map(folder).collect()
+}
+
+/// Reports each circle by its arrows, with file and line. Circles inside of a top-level module are allowed.
+#[test]
+fn no_circle_spans_top_level_modules() {
+    let known: BTreeSet<_> = KNOWN_CIRCLES
+        .iter()
+        .map(|(folder, modules)| ((*folder).to_owned(), modules.iter().map(|m| (*m).to_owned()).collect()))
+        .collect();
+    let mut found = BTreeSet::new();
+    let mut report = String::new();
+    for folder in source_folders() {
+        let graph = Graph::read(&folder);
+        for circle in graph.circles() {
+            let entry = (folder.clone(), circle);
+            if !known.contains(&entry) {
+                report += &format!("{folder}: {:?} use each other\n{}", entry.1, graph.explain(&entry.1));
             }
-        } else if name.ends_with(".rs") || name.ends_with(".c") {
-            found.push(path);
+            found.insert(entry);
         }
     }
+    let gone: Vec<_> = known.difference(&found).collect();
+    assert!(
+        report.is_empty() && gone.is_empty(),
+        "{report}known circles that have changed or gone: {gone:?}"
+    );
 }
 
 #[test]
-fn no_file_is_long() {
-    let mut files = Vec::new();
-    sources(&root(), &mut files);
-    assert!(files.len() > 50, "the project has more files than {}", files.len());
+fn source_files_are_short() {
+    let files = repository::files(&["rs", "c"]);
+    assert!(files.len() > 50, "found {} files only", files.len());
     for file in files {
-        let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= LONGEST, "{} has {lines} lines", file.display());
+        let lines = repository::read(&file).lines().count();
+        assert!(lines <= MAX_LINES, "{} has {lines} lines", file.display());
     }
 }
 
 #[test]
 fn the_quick_start_is_two_commands() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let readme = repository::read("README.md");
     let (_, section) =
         readme.split_once("\n## Quick start\n").expect("README.md has a section `Quick start`");
     let block = section.trim_start().strip_prefix("```sh\n").expect("it begins with a block of `sh`");
@@ -201,15 +270,15 @@ fn the_quick_start_is_two_commands() {
     }
 }
 
-/// Lines of code, without comments.
+/// Returns the lines of code, without comments.
 fn code(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("//")).collect()
 }
 
 #[test]
 fn the_kernel_in_the_readme_is_the_ring() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let ring = fs::read_to_string(root().join("examples/kernels/src/ring.rs")).unwrap();
+    let readme = repository::read("README.md");
+    let ring = repository::read("examples/kernels/src/ring.rs");
     let (_, rest) = readme.split_once("\n```rust\n").expect("README.md shows a kernel");
     let (shown, _) = rest.split_once("\n```").unwrap();
     assert_eq!(code(shown), code(&ring));
