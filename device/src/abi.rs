@@ -1,8 +1,9 @@
-//! Every struct that the host fills and kernels read, and nothing else.
+//! The layout of everything that the host fills and kernels read.
 //!
-//! Plain data is [`Pod`]; what device code trusts as an address (the context, a symmetric handle) is not, so that
-//! safe code cannot forge one from bytes. Cold descriptors are written once by the host; the words that kernels
-//! update live in structs of their own, one line each.
+//! Plain data is `Pod`. A type whose address device code trusts, such as the context or a symmetric handle, is not:
+//! safe code cannot forge it from bytes. The host writes descriptors once. Words that kernels update lie in structs of
+//! their own, one cache line each. The magic number, the version and the layout hash in [`Header`] let a kernel refuse
+//! a host of another build.
 
 use bytemuck::{Pod, Zeroable};
 use core::mem::{offset_of, size_of};
@@ -10,19 +11,19 @@ use core::mem::{offset_of, size_of};
 /// "RUSH": the first word of every context.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
-/// Counts incompatible changes of meaning that the layout hash cannot see.
+/// The version of the layout's meaning. It counts incompatible changes that the layout hash cannot see.
 pub const VERSION: u32 = 5;
 
-/// A hash of the sizes and offsets below: equal on both sides when host and kernel were built from one layout.
+/// A hash of the sizes and offsets below. Host and kernel agree on it if they were built from one layout.
 pub const LAYOUT: u64 = layout_hash();
 
-/// An address as the kernel sees it: of the GPU, or of the process when the kernel runs natively.
+/// An address in the kernel's address space: of the GPU, or of the process of a native kernel.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct DevAddr(pub u64);
 
 impl QpState {
-    /// The state of a QP without connection.
+    /// Returns the state of a QP without connection.
     pub fn unconnected() -> Self {
         let mut state: Self = Zeroable::zeroed();
         (state.reserved.word, state.doorbell.word) = (FIRST_BLOCK, FIRST_BLOCK);
@@ -31,18 +32,18 @@ impl QpState {
 }
 
 impl DevAddr {
-    /// The address as a pointer.
+    /// Returns the address as a pointer.
     pub fn ptr<T>(self) -> *mut T {
         self.0 as usize as *mut T
     }
 
-    /// The address `bytes` further on.
+    /// Returns the address `bytes` further on.
     pub const fn add(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 }
 
-/// The header that a kernel checks before it believes the rest. Its own layout never changes.
+/// The header that a kernel checks before it trusts the rest. Its own layout never changes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Header {
@@ -52,11 +53,11 @@ pub struct Header {
     pub version: u32,
     /// [`LAYOUT`].
     pub layout: u64,
-    /// The [`ControlPage`], where even a kernel of another build can say what is wrong.
+    /// The [`ControlPage`], where even a kernel of another build can report the mismatch.
     pub control: DevAddr,
 }
 
-/// What a context is made of.
+/// The parts of a context: the first parameter of every kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CtxParts {
@@ -74,63 +75,66 @@ pub struct CtxParts {
     pub peers: DevAddr,
     /// [`QpEntry`]s: sets of `n_pes`, the shared sets first.
     pub qps: DevAddr,
-    /// This PE.
+    /// Number of this PE.
     pub pe: u32,
-    /// PEs in the job.
+    /// Number of PEs in the job.
     pub n_pes: u32,
     /// First QP set that this context uses.
     pub first_set: u32,
     /// QP sets that this context spreads its blocks over, a multiple of `rails`.
     pub n_sets: u32,
-    /// [`PerBlock`](crate::PerBlock) contexts; `rails` QP sets for each, after the shared ones.
+    /// Number of [`PerBlock`](crate::PerBlock) contexts. Each has `rails` QP sets, after the shared ones.
     pub block_sets: u32,
-    /// [`Exclusive`](crate::Exclusive) contexts; `rails` QP sets for each, after those.
+    /// Number of [`Exclusive`](crate::Exclusive) contexts. Each has `rails` QP sets, after the sets of the per-block
+    /// contexts.
     pub exclusive_sets: u32,
-    /// NICs of each PE. Set number `s` uses number `s % rails` at both ends.
+    /// Number of rails. Set `s` uses rail `s % rails`: the NIC of that number at both ends.
     pub rails: u32,
-    /// First of the PEs among which all lie whose memory is mapped here while their atomics go through the NIC: what
-    /// `fence` must look at.
+    /// First of the mixed PEs: their memory is mapped here, but their atomics go through the NIC. `fence` must wait for
+    /// QPs to them. PEs between them may not be mixed.
     pub mixed_from: u32,
-    /// One past the last of them.
+    /// One past the last mixed PE.
     pub mixed_to: u32,
-    /// Contexts that the host makes, see [`Context`](crate::Context); `rails` QP sets for each, after the exclusive ones.
+    /// Number of contexts made by the host, see [`Context`](crate::Context). Each has `rails` QP sets, after the
+    /// exclusive ones.
     pub context_sets: u32,
-    /// A word of the queue of kernels that this launch is in, 0 if there is none: the `mark` of the launch that failed,
-    /// or 0. What follows a failed launch in its queue does nothing.
+    /// The status word of the launch queue of this launch, 0 if there is none. It holds the `mark` of the launch that
+    /// failed, or 0. A launch that follows a failed one does nothing.
     pub status: DevAddr,
-    /// What tells this launch from the others of its queue; not 0.
+    /// The number of this launch among the launches of its queue; not 0.
     pub mark: u64,
-    /// Where the heap of PE `p2p_from` is mapped; those of the PEs after it follow, `p2p_stride` bytes apart.
+    /// The address where the heap of PE `p2p_from` is mapped. The heaps of the next PEs follow, `p2p_stride` bytes
+    /// apart.
     pub p2p_base: DevAddr,
-    /// Bytes from one to the next.
+    /// Bytes from one mapped heap to the next.
     pub p2p_stride: u64,
-    /// First of the near PEs: neighbours in number, this PE among them, whose heaps are mapped so. The place of its own is
-    /// empty, since its memory is at `heap` already.
+    /// First of the P2P peers: PEs with successive numbers, this PE among them, that map each other's heaps. The window
+    /// has a gap for this PE, since its memory is at `heap` already.
     pub p2p_from: u32,
-    /// Near PEs; 0 if this PE reaches not even its own memory by loads and stores.
+    /// Number of P2P peers, this PE included; 0 if this PE cannot access even its own memory by loads and stores.
     pub p2p_count: u32,
     /// Bits of [`ctx_flags`].
     pub flags: u32,
-    /// Teams that there can be at once, the predefined ones included.
+    /// Number of slots for teams, the predefined teams included.
     pub team_slots: u32,
     /// `team_slots` [`TeamDesc`]s.
     pub teams: DevAddr,
     /// Heap offset of the words and the scratch of team slot 0; see [`team_words`].
     pub team_words: u64,
-    /// Bytes of heap that each team slot has.
+    /// Bytes of heap for each team slot.
     pub team_bytes: u64,
     /// Reserved, zero.
     pub reserved: u64,
 }
 
 impl CtxParts {
-    /// True if `pe` is one of the near PEs. Of its own memory too the place is not in the window.
+    /// Returns whether `pe` is a P2P peer or this PE. The window has no mapping of this PE's own memory.
     #[inline(always)]
     pub const fn is_p2p(&self, pe: u32) -> bool {
         pe.wrapping_sub(self.p2p_from) < self.p2p_count
     }
 
-    /// True if the heap has all of the `bytes` bytes from `offset` on.
+    /// Returns whether the heap contains all of the `bytes` bytes from `offset` on.
     #[inline(always)]
     pub const fn has(&self, offset: u64, bytes: u64) -> bool {
         // Both, for one branch.
@@ -140,46 +144,47 @@ impl CtxParts {
 
 /// [`CtxParts::flags`].
 pub mod ctx_flags {
-    /// Atomics on heaps that are mapped may be this processor's own: nobody reaches these words through a NIC. Equal for
-    /// all PEs of a job.
+    /// Atomics on mapped heaps are processor atomics: no PE accesses these words through a NIC. Equal on all PEs of a
+    /// job.
     pub const P2P_ATOMICS: u32 = 1;
-    /// All PEs of the job are near, and atomics are direct: nothing of this PE's goes through a NIC.
+    /// All PEs of the job are P2P peers and [`P2P_ATOMICS`] is set: no operation of this PE goes through a NIC.
     pub const P2P_ALL: u32 = 2;
-    /// There are queues [`ON_GPU`](super::qp_flags::ON_GPU), whose doorbells come after a fence at GPU scope only.
+    /// There are queues [`ON_GPU`](super::qp_flags::ON_GPU). Their doorbells follow a fence at GPU scope only.
     pub const GPU_QUEUES: u32 = 4;
-    /// The launch knows memory of the host, by a segment.
+    /// The launch can access host memory through a segment.
     pub const HOST_MEMORY: u32 = 8;
-    /// Of PEs that are not near no heap is mapped.
-    pub const OTHERS_FAR: u32 = 16;
+    /// No heap is mapped here except the heaps of P2P peers.
+    pub const NO_P2P_OTHERS: u32 = 16;
 }
 
-/// The segments that the launches of one time know: `count` [`SegmentDesc`]s follow. It never changes: there is a new one
-/// instead.
+/// The table of segments for the launches of some time: `count` [`SegmentDesc`]s follow it. A table never changes; the
+/// host makes a new one instead.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentTable {
-    /// The context of such a launch, but for its [queue of kernels](CtxParts::status), for functions that find it in memory.
+    /// The context of these launches, without their [launch queue](CtxParts::status). Outlined functions find it here.
     pub parts: CtxParts,
-    /// Segments.
+    /// Number of segments.
     pub count: u64,
     /// Reserved, zero.
     pub reserved: u64,
 }
 
-/// Memory beyond the heap that kernels name by offsets, as they name the heap: what the heap has grown by, and
-/// buffers of the user's.
+/// A segment: memory beyond the heap that kernels address by offset. It extends the heap, or is a buffer of the user.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentDesc {
-    /// Its first offset.
+    /// First offset.
     pub begin: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// This PE's memory.
+    /// Address of this PE's memory.
     pub addr: DevAddr,
-    /// How NICs name it: a [`SegmentEnd`] for each NIC of this PE, then, if it is symmetric, for each NIC of each PE.
+    /// The NICs' view of the memory: a [`SegmentEnd`] for each NIC of this PE. A symmetric segment has one for each NIC
+    /// of each PE after these.
     pub ends: DevAddr,
-    /// If it is symmetric: for each PE, where its memory is mapped here, or 0. Mapped are those whose heaps are.
+    /// A [`DevAddr`] for each PE, of a symmetric segment: where its memory is mapped here, or 0. Segments are mapped
+    /// where heaps are.
     pub mapped: DevAddr,
 }
 
@@ -195,21 +200,22 @@ pub struct SegmentEnd {
     pub reserved: u32,
 }
 
-/// The first offset of buffers that are registered with their own PE only. Those of symmetric memory are below.
+/// First offset of buffers that are registered with their own PE only. Offsets of symmetric memory are below it.
 pub const LOCAL_OFFSETS: u64 = 1 << 63;
 
-/// Set in [`CtxParts::status`] by what follows the failed launch, which then does not run again in a replayed graph.
+/// A bit of [`CtxParts::status`]. The launch after a failed one sets it, so that the failed one does not run again in a
+/// replayed graph.
 pub const SEALED: u64 = 1 << 63;
 
-/// How a PE is reached that is not [near](CtxParts::p2p_from).
+/// The route to a PE that is not a P2P peer in the [window](CtxParts::p2p_from).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PeerDesc {
-    /// Where the peer's heap is mapped here; 0 if it is not.
+    /// Address where the peer's heap is mapped here; 0 if it is not.
     pub direct: DevAddr,
 }
 
-/// A QP towards a peer, which may not be there yet: what is known from the start and never changes.
+/// A QP to a peer: its fixed properties. The QP need not be connected.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpDesc {
@@ -227,15 +233,17 @@ pub struct QpDesc {
     pub log_depth: u32,
     /// Bits of [`qp_flags`].
     pub flags: u32,
-    /// Number of its NIC, the same at both ends.
+    /// Number of its rail: the NIC of that number at both ends.
     pub rail: u32,
     /// Reserved, zero.
     pub reserved: [u32; 22],
 }
 
-/// The queues of a QP. The thread that fetches it from the [`Handshake`] writes it before it raises [`QpState::done`] to
-/// [`FIRST_BLOCK`], others read it after they have seen that: it has a line of its own, so that no cache holds an earlier
-/// content. What every posting needs comes first: two loads of 16 bytes.
+/// The queues of a connected QP.
+///
+/// The thread that fetches it from the [`Handshake`] writes it before it sets [`QpState::done`] to [`FIRST_BLOCK`].
+/// Others read it after they have seen that. It has a cache line of its own, so that no cache holds older content. The
+/// fields that every posting needs come first: two loads of 16 bytes.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Connection {
@@ -247,11 +255,11 @@ pub struct Connection {
     pub uar: DevAddr,
     /// QP number.
     pub qpn: u32,
-    /// As [`QpDesc::flags`].
+    /// Equal to [`QpDesc::flags`].
     pub flags: u32,
     /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
-    /// A word for each block: which reservation that starts there is published. See [`ReadyEntry`](crate::sq::ReadyEntry).
+    /// A word for each block: the published reservation that begins there. See [`ReadyEntry`](crate::sq::ReadyEntry).
     pub ready: DevAddr,
     /// A word for each block: 1 while its fetch slot is in use.
     pub fetch_busy: DevAddr,
@@ -261,27 +269,29 @@ pub struct Connection {
     pub reserved_2: [u64; 8],
 }
 
-/// A descriptor, its connection and its words: what tables of QPs consist of. All that a posting needs lies at distances
-/// that are known from the entry's address, so that the loads do not wait for each other.
+/// An entry of the table of QPs: a descriptor, its connection and its state words.
+///
+/// A posting needs addresses at fixed distances from the entry, so that its loads do not wait for each other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpEntry {
-    /// What is known from the start.
+    /// Fixed properties.
     pub desc: QpDesc,
-    /// What is known once it is connected.
+    /// Queues, valid once the QP is connected.
     pub connection: Connection,
-    /// What kernels update.
+    /// Words that kernels update.
     pub state: QpState,
 }
 
-/// How a kernel comes to the connection of a QP. It lies in host memory, since the host may not be able to write to a
-/// GPU's memory while a kernel waits there.
+/// The words with which a kernel asks the host for a connection, and the answer.
+///
+/// It lies in host memory, since the host may not be able to write GPU memory while a kernel waits.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Handshake {
     /// 1 once a kernel wants the connection. Written by kernels.
     pub wanted: u32,
-    /// One of [`answer`]; written by the host, last.
+    /// One of [`answer`]. Written by the host, last.
     pub answer: u32,
     /// Reserved, zero.
     pub reserved: [u32; 30],
@@ -291,16 +301,18 @@ pub struct Handshake {
 
 /// [`Handshake::answer`].
 pub mod answer {
-    /// None yet.
+    /// No answer yet.
     pub const NONE: u32 = 0;
-    /// The connection is there.
+    /// The connection is established.
     pub const CONNECTED: u32 = 1;
-    /// It could not be made; the host knows why.
+    /// The host could not connect the QP and reports the reason.
     pub const FAILED: u32 = 2;
 }
 
-/// Number of a QP's first basic block. A multiple of 2^16, so that WQE indices begin at 0; larger than any depth, so
-/// that a queue without connection, where [`QpState::done`] is 0, looks full to those who post.
+/// Index of a QP's first basic block.
+///
+/// It is a multiple of 2^16, so that WQE indices begin at 0. It exceeds every depth, so that an unconnected queue, with
+/// a [`QpState::done`] of 0, looks full to posters.
 pub const FIRST_BLOCK: u64 = 1 << 16;
 
 /// [`QpDesc::flags`].
@@ -309,41 +321,42 @@ pub mod qp_flags {
     pub const COLLAPSED: u32 = 1;
     /// 8-byte results of atomics arrive big-endian.
     pub const BIG_ENDIAN_8: u32 = 2;
-    /// The NIC takes up a doorbell record that becomes visible after the doorbell. The record is still stored before it, but
-    /// nobody waits in between.
+    /// The NIC accepts a doorbell record that becomes visible after the doorbell. Posters still store the record first,
+    /// but do not wait in between.
     pub const LATE_RECORD: u32 = 4;
-    /// Send queue and doorbell record lie in this GPU's memory: the NIC sees there what all of the GPU sees.
+    /// Send queue and doorbell record lie in this GPU's memory: the NIC sees there what the whole GPU sees.
     pub const ON_GPU: u32 = 8;
 }
 
-/// The words of a QP that kernels update. All counters are 64-bit, count WQE basic blocks from [`FIRST_BLOCK`], never wrap and
-/// always mean "one past the last".
+/// The words of a QP that kernels update.
+///
+/// Block counts are 64-bit, begin at [`FIRST_BLOCK`], never wrap, and mean "one past the last".
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpState {
-    /// Blocks handed out.
+    /// Reserved blocks.
     pub reserved: CacheLine,
-    /// Blocks known to have completed; 0 while the QP is not connected.
+    /// Blocks known to be complete; 0 while the QP is not connected.
     pub done: CacheLine,
-    /// Blocks announced to the NIC, and who announces more: see [`DoorbellState`](crate::sq::DoorbellState).
+    /// Announced blocks, and the state of the doorbell: see [`DoorbellState`](crate::sq::DoorbellState).
     pub doorbell: CacheLine,
-    /// 1 while some thread polls the CQ for all that wait.
+    /// 1 while a thread polls the CQ for all waiting threads.
     pub poller: CacheLine,
-    /// CQ entries consumed; belongs to the holder of `poller`, as `done` does.
+    /// CQ entries consumed. The poller writes it, and `done`.
     pub cq_next: CacheLine,
-    /// The [`Error`](crate::Error) code that ended this QP; 0 while it lives.
+    /// The [`Error`](crate::Error) code that ended this QP; 0 while it works.
     pub poison: CacheLine,
     /// 1 once a thread has asked the host for the connection.
     pub connect_requested: CacheLine,
-    /// 1 once a thread has begun to fetch it.
+    /// 1 once a thread has begun to fetch the connection.
     pub connect_fetched: CacheLine,
-    /// Not 0 while a context owns the set (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
+    /// The claimant of the QP set, 0 if it is free (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
     pub owner: CacheLine,
-    /// Not 0 if WQEs may be written that no doorbell has announced, see [`Batch`](crate::Batch): where some of them end.
+    /// The end of a posting that a [`Batch`](crate::Batch) has not announced; 0 if there is none.
     pub batch_end: CacheLine,
 }
 
-/// A word with a 128-byte line of its own.
+/// A word with a 128-byte cache line of its own.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CacheLine {
@@ -353,7 +366,7 @@ pub struct CacheLine {
     pub reserved: [u64; 15],
 }
 
-/// What a waiting or failing call needs of its PE, and the words of the PE that kernels update.
+/// The state of a PE that waiting and failing calls need, and the PE's words that kernels update.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct DeviceState {
@@ -365,7 +378,7 @@ pub struct DeviceState {
     pub pe: u32,
     /// Reserved, zero.
     pub reserved: [u32; 27],
-    /// Error records claimed.
+    /// Number of error records claimed.
     pub records: CacheLine,
     /// Blocks that wait in the grid barrier.
     pub grid_arrived: CacheLine,
@@ -373,19 +386,20 @@ pub struct DeviceState {
     pub grid_generation: CacheLine,
 }
 
-/// What a PE knows of a team that it is in, and the words of it that kernels update.
+/// A PE's entry of a team that it is a member of, with the words that kernels update.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamDesc {
     /// This PE's number in the team.
     pub my_pe: u32,
-    /// Members.
+    /// Number of members.
     pub n_pes: u32,
     /// The PE of member 0.
     pub start: u32,
-    /// From each member's PE to that of the next one, wrapping; 0 if the steps differ.
+    /// Distance from each member's PE to the next member's PE, wrapping; 0 if the distances differ.
     pub stride: u32,
-    /// Tells this team from others that had the slot before; 0 while the slot is free. Equal on all members.
+    /// Number that distinguishes this team from others that had the slot before; 0 while the slot is free. Equal on all
+    /// members.
     pub generation: u32,
     /// Reserved, zero.
     pub reserved: u32,
@@ -395,27 +409,27 @@ pub struct TeamDesc {
     pub members: DevAddr,
     /// Reserved, zero.
     pub reserved_2: [u64; 11],
-    /// Whether it may be used, and how far it is: see [`team_word`].
+    /// The team lock and the count of check-ins: see [`team_word`].
     pub word: CacheLine,
-    /// The counters of its calls.
+    /// The counters of the team's calls.
     pub counters: TeamCounters,
 }
 
-/// [`TeamDesc::word`]: bits, and above them how often all members have met.
+/// Bits of [`TeamDesc::word`]. Above them it counts the check-ins of all members.
 pub mod team_word {
-    /// A group is in a collective call of the team: only it changes the word.
+    /// A group is in a collective call of the team. Only that group changes the word.
     pub const BUSY: u64 = 1;
-    /// A call has left the members out of step: [`TeamCounters::failed`](super::TeamCounters::failed) says how.
+    /// A call has left the members out of step; [`TeamCounters::failed`](super::TeamCounters::failed) has the error.
     pub const FAILED: u64 = 2;
-    /// Where the number begins.
+    /// Lowest bit of the count.
     pub const SHIFT: u32 = 2;
 }
 
-/// What a PE counts of a team's calls: words that the group in the call has for itself.
+/// Counters of a team's calls. Only the group in the call accesses them.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamCounters {
-    /// Messages taken from the others, by all calls so far.
+    /// Messages received from the other members, by all calls so far.
     pub taken: u64,
     /// Arrivals at the split barrier.
     pub arrivals: u64,
@@ -427,65 +441,69 @@ pub struct TeamCounters {
     pub reserved: [u64; 12],
 }
 
-/// What lies at the head of a team slot's part of the heap.
+/// Offsets of the words at the head of a team slot's part of the heap.
 pub mod team_words {
-    /// Rounds of a meeting that there are words for.
+    /// Rounds of a check-in that there are words for.
     pub const ROUNDS: u32 = 32;
-    /// Words of meetings in rounds: `ROUNDS` for even ones, then as many for odd ones.
+    /// Words of check-ins in rounds: `ROUNDS` for even check-ins, then as many for odd ones.
     pub const IN_ROUNDS: u64 = 0;
-    /// Counts the messages that have come.
+    /// Count of received messages.
     pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
-    /// Counts arrivals of the others at the split barrier.
+    /// Count of the other members' arrivals at the split barrier.
     pub const ARRIVALS: u64 = MESSAGES + 64;
-    /// Words of meetings where each tells all: one from each member for even ones, then as many for odd ones.
+    /// Words of check-ins in which each member tells all: one from each member for even check-ins, then as many for odd
+    /// ones.
     pub const MEETINGS: u64 = MESSAGES + 128;
 
-    /// Two words from each member, for calls whose members differ in what they bring, in a job of `n_pes`.
+    /// Returns the offset of two words from each member, in a job of `n_pes`: for calls in which members contribute
+    /// different sizes.
     pub const fn values(n_pes: u32) -> u64 {
         MEETINGS + n_pes as u64 * 16
     }
 
-    /// Where the scratch begins, in a job of `n_pes`.
+    /// Returns the offset of the scratch, in a job of `n_pes`.
     pub const fn scratch(n_pes: u32) -> u64 {
         (values(n_pes) + n_pes as u64 * 16).next_multiple_of(128)
     }
 
-    /// Most bytes that a set of slots holds of small calls' data, half of which is flags: where nothing goes through a NIC,
-    /// the scratch begins with two sets.
+    /// Most bytes of a set of LL slots for small calls; half of them are flags. Without NICs, the scratch begins with
+    /// two sets.
     pub const MOST_SLOTS: u64 = 32 << 10;
 
-    /// Bytes of a set of slots, in a scratch of `bytes`: the rest, at least half of it, is for other calls.
+    /// Returns the bytes of a set of slots, in a scratch of `bytes`. Other calls use the rest, at least half of the
+    /// scratch.
     pub const fn slots(bytes: u64) -> u64 {
         let most = bytes / 4;
         (if most < MOST_SLOTS { most } else { MOST_SLOTS }) & !127
     }
 
-    /// Least bytes of the scratch: two lines for each member, since collective calls go on line by line, in half of it where
-    /// nothing goes through a NIC.
+    /// Returns the least bytes of the scratch: two cache lines for each member. Collective calls proceed by lines, in
+    /// half of the scratch where no transfer goes through a NIC.
     pub const fn least_scratch(n_pes: u32) -> u64 {
         n_pes as u64 * 256
     }
 }
 
-/// Where the runtime's own words lie in the symmetric heap. The user's objects begin after [`reserved::bytes`].
+/// Offsets of the runtime's own words in the symmetric heap. The user's objects begin after [`reserved::bytes`].
 pub mod reserved {
-    /// Sink of results that nobody wants: 8 bytes.
+    /// Destination of unused results: 8 bytes.
     pub const SINK: u64 = 0;
     /// Fetch slots of the QPs.
     pub const FETCH: u64 = 128;
 
-    /// Where the teams' words begin, behind the fetch slots of `qps` QPs of `depth` blocks.
+    /// Returns the offset of the teams' words, after the fetch slots of `qps` QPs of `depth` blocks.
     pub const fn teams(qps: u64, depth: u64) -> u64 {
         (FETCH + qps * depth * 8).next_multiple_of(128)
     }
 
-    /// Bytes at the head of the heap that the runtime keeps, with that, and with `teams` bytes for all teams.
+    /// Returns the bytes at the head of the heap that the runtime keeps: everything before the teams' words, and
+    /// `teams` bytes.
     pub const fn bytes(qps: u64, depth: u64, teams: u64) -> u64 {
         (self::teams(qps, depth) + teams).next_multiple_of(4096)
     }
 }
 
-/// Error records that a control page has room for; later ones are counted, not kept.
+/// Error records in a control page. Later errors are counted, not kept.
 pub const RECORDS: usize = 16;
 
 /// Set in [`ControlPage::exit`] beside the code, which may be 0.
@@ -495,28 +513,28 @@ pub const EXIT_ASKED: u32 = 1 << 8;
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ControlPage {
-    /// Not 0: every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written by the host, and by a
-    /// kernel that ends the job.
+    /// The abort word. If it is not 0, every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written
+    /// by the host, and by a kernel that ends the job.
     pub abort: u32,
     /// Not 0: a kernel has asked for a connection. Written by kernels, cleared by the host.
     pub requested: u32,
-    /// Not 0: a kernel ends the job with the code in the low byte, beside [`EXIT_ASKED`]. Written by kernels.
+    /// Not 0 if a kernel ends the job: the exit code in the low byte, beside [`EXIT_ASKED`]. Written by kernels.
     pub exit: u32,
     /// Reserved, zero.
     pub reserved: [u32; 29],
-    /// What went wrong, in order of claim.
+    /// Error records, in order of claim.
     pub records: [ErrorRecord; RECORDS],
     /// Reserved, zero.
     pub tail: [[u64; 16]; 17],
 }
 
-/// One error, as the thread that met it saw it.
+/// One error, recorded by the thread that met it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ErrorRecord {
     /// [`Error`](crate::Error) code; written last, so 0 means "not yet".
     pub code: u32,
-    /// PE whose kernel met the error.
+    /// PE that ran the kernel.
     pub pe: u32,
     /// The peer concerned; `u32::MAX` if none.
     pub peer: u32,
@@ -530,17 +548,17 @@ pub struct ErrorRecord {
     pub syndrome: u32,
     /// Vendor syndrome.
     pub vendor: u32,
-    /// Block and thread.
+    /// Block of the thread.
     pub block: u32,
     /// Thread in the block.
     pub thread: u32,
-    /// CacheLine of the call site.
+    /// Line of the call site.
     pub line: u32,
     /// Bytes used in `file`.
     pub file_len: u32,
-    /// What was seen: the value of a word, an offset, a count (depends on `code`).
+    /// Value found: of a word, an offset or a count, depending on `code`.
     pub found: u64,
-    /// What was wanted.
+    /// Value wanted.
     pub wanted: u64,
     /// Heap offset concerned; `u64::MAX` if none.
     pub offset: u64,

@@ -1,4 +1,4 @@
-//! The context of a kernel: its place in the job, and the way to its queues.
+//! The context of a kernel: its PE, its view of memory, and its queues.
 #![allow(unsafe_code, reason = "a context trusts the addresses that the host gave it")]
 
 use core::marker::PhantomData;
@@ -10,7 +10,7 @@ use crate::abi::{self, CtxParts, DevAddr, PeerDesc, QpEntry, ctx_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::ctx_ref::CtxRef;
 use crate::error::{Detail, Error, Result, Site, bad_pe, out_of_range, record, write_record};
-use crate::heap::{LocalBuffer, Sym, SymSlice, near};
+use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
 use crate::segment;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 use crate::sq::Qp;
@@ -19,9 +19,9 @@ use crate::view::{RemoteView, View};
 
 /// The context of a kernel. Every operation is a method of it.
 ///
-/// `S` says who else posts to the queues that it uses: a kernel gets a `Ctx<PerGpu>`, which any thread of the GPU
-/// may use, and takes narrower ones from it with [`Ctx::per_block`] and [`Ctx::exclusive`], which post with less
-/// synchronisation. Only the runtime can make one: device code trusts its addresses.
+/// `S` names the threads that share its queues. A kernel gets a `Ctx<PerGpu>`, which any thread of the GPU may use.
+/// [`Ctx::per_block`] and [`Ctx::exclusive`] give narrower contexts, which post with less synchronisation. Only the
+/// runtime can make a context, because device code trusts its addresses.
 #[repr(transparent)]
 pub struct Ctx<S = PerGpu> {
     parts: CtxParts,
@@ -37,25 +37,24 @@ impl<S> Clone for Ctx<S> {
 impl<S> Copy for Ctx<S> {}
 
 impl Ctx {
-    /// A context of these parts.
+    /// Returns a context of these parts.
     ///
     /// # Safety
-    /// Every address in `parts` leads to what its field says, sized for the counts in it, and stays valid while
-    /// a kernel may use the context.
+    /// Every address in `parts` leads to what its field describes, sized for the counts in `parts`. It stays valid
+    /// while a kernel may use the context.
     pub const unsafe fn from_parts(parts: CtxParts) -> Self {
         Self { parts, _sharing: PhantomData }
     }
 
-    /// The bytes that are a kernel's first parameter.
+    /// Returns the parts, which are the bytes of a kernel's first parameter.
     pub const fn parts(&self) -> &CtxParts {
         &self.parts
     }
 
-    /// A context with queues of the calling block's own.
+    /// Returns a context with queues of the calling block's own.
     ///
     /// # Errors
-    /// [`Error::NoQp`] if the job was configured with fewer per-block QPs than there are blocks
-    /// (`block_qps`).
+    /// - [`Error::NoQp`]: the job has fewer per-block QPs than the grid has blocks (setting `block_qps`).
     #[inline(always)]
     #[track_caller]
     pub fn per_block(&self) -> Result<Ctx<PerBlock>> {
@@ -68,11 +67,13 @@ impl Ctx {
         Ok(self.narrowed(p.n_sets + block * p.rails))
     }
 
-    /// A context with queues of the calling thread's own: set number `index` of the job's exclusive sets.
-    /// Posting needs no atomic operation at all. Give it back with [`Ctx::release`].
+    /// Returns a context with queues of the calling thread's own: set `index` of the job's exclusive sets.
+    ///
+    /// Posting to it needs no atomic operation. [`Ctx::release`] gives it back.
     ///
     /// # Errors
-    /// [`Error::NoQp`] if there is no such set (`exclusive_qps`), [`Error::Busy`] if another thread has it.
+    /// - [`Error::NoQp`]: there is no such set (setting `exclusive_qps`).
+    /// - [`Error::Busy`]: another thread has the set.
     #[inline(always)]
     #[track_caller]
     pub fn exclusive(&self, index: u32) -> Result<Ctx<Exclusive>> {
@@ -86,7 +87,7 @@ impl Ctx {
         if mine.owner_qp().take_set(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
-    /// Says that they do not agree. Only the header can be believed then, and of it only what never changes.
+    /// Records that host and kernel do not agree on the layout. Only the fixed part of the header can be trusted then.
     #[cold]
     pub(crate) fn report_layout(&self) {
         let h = &self.parts.header;
@@ -108,10 +109,10 @@ impl Ctx {
         );
     }
 
-    /// True if a launch before this one in its queue has failed. Equal for all threads of a launch: what they set
-    /// themselves does not count.
+    /// Returns whether an earlier launch of the same launch queue has failed. All threads of a launch get the same
+    /// answer, because what they set themselves does not count.
     ///
-    /// The first that follows seals the word, so that the launch that failed does not run again in a graph either.
+    /// The first launch that follows seals the status word, so that the failed launch does not run again in a graph.
     #[inline(always)]
     pub(crate) fn follows_failure(&self) -> bool {
         let p = &self.parts;
@@ -128,13 +129,13 @@ impl Ctx {
         true
     }
 
-    /// Says that this launch has failed, unless one has already.
+    /// Marks this launch as failed, unless an earlier one has failed.
     #[cold]
     pub(crate) fn mark_failed(&self) {
         mark_failed(self.parts.status, self.parts.mark);
     }
 
-    /// True if host and kernel agree on what a context is.
+    /// Returns whether host and kernel agree on the layout.
     pub(crate) fn trusted(&self) -> bool {
         let h = &self.parts.header;
         h.magic == abi::MAGIC && h.version == abi::VERSION && h.layout == abi::LAYOUT
@@ -142,8 +143,7 @@ impl Ctx {
 }
 
 impl Ctx<Exclusive> {
-    /// Gives the exclusive queues back. What was posted on them goes on; wait for it with `quiet` first if it
-    /// matters.
+    /// Gives the exclusive queues back. Posted operations continue; call [`Ctx::quiet`] first to complete them.
     #[inline(always)]
     pub fn release(self) {
         self.owner_qp().release_set()
@@ -151,31 +151,37 @@ impl Ctx<Exclusive> {
 }
 
 impl<S> Ctx<S> {
-    /// This PE. OpenSHMEM 1.6 section 9.2, `shmem_my_pe`.
+    /// Returns the number of this PE.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_my_pe`.
     #[inline(always)]
     pub fn my_pe(&self) -> u32 {
         self.parts.pe
     }
 
-    /// PEs in the job. OpenSHMEM 1.6 section 9.2, `shmem_n_pes`.
+    /// Returns the number of PEs in the job.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_n_pes`.
     #[inline(always)]
     pub fn n_pes(&self) -> u32 {
         self.parts.n_pes
     }
 
-    /// The PE `k` places after this one in a ring.
+    /// Returns the PE `k` places after this one in a ring of all PEs.
     #[inline(always)]
     pub fn pe_after(&self, k: u32) -> u32 {
         let (pe, n) = (self.parts.pe as u64 + k as u64, self.parts.n_pes as u64);
         pe.checked_rem(n).unwrap_or(0) as u32
     }
 
-    /// This PE's own part of a symmetric object, or a registered buffer of its own, for plain loads and stores.
+    /// Returns this PE's copy of a symmetric object, or its registered buffer, for plain loads and stores.
+    ///
+    /// An invalid handle gives an empty view, and an error record.
     #[inline(always)]
     #[track_caller]
     pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<T> {
-        let object = near(object);
-        let (base, len) = match self.own(object) {
+        let object = local_operand(object);
+        let (base, len) = match self.local_addr(object) {
             Ok(base) => (base, object.len()),
             Err(_) => (core::ptr::null_mut(), 0),
         };
@@ -183,18 +189,19 @@ impl<S> Ctx<S> {
         unsafe { View::new(base, len, self.parts.state) }
     }
 
-    /// This PE's own copy of a symmetric element, for plain loads and stores of element 0.
+    /// Returns this PE's copy of a symmetric element, for plain loads and stores of element 0.
     #[inline(always)]
     #[track_caller]
     pub fn local_one<T: Pod>(&self, object: Sym<T>) -> View<T> {
         self.local(object.as_slice())
     }
 
-    /// The copy of `object` on `pe`, for loads and stores; `None` if this PE does not reach it so, or there is no such PE
-    /// or object. Its own copy a PE always reaches.
+    /// Returns the copy of `object` on `pe`, for loads and stores.
     ///
-    /// Which PEs are reached so is decided when the job starts, by the setting `peer_path`. OpenSHMEM 1.6 section 9.2,
-    /// `shmem_ptr`.
+    /// Returns `None` if that PE is not a P2P peer, or if there is no such PE or object. A PE can always access its own
+    /// copy. The setting `peer_path` decides at the start of the job which PEs are P2P peers.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_ptr`.
     #[inline(always)]
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
         let base = match self.p2p_addr(pe, object.offset(), object.bytes()) {
@@ -211,21 +218,22 @@ impl<S> Ctx<S> {
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts.state) }))
     }
 
-    /// [`Ctx::ptr`] of what is member `index` of `team`; `None` also if there is no such member or team. OpenSHMEM 1.6
-    /// section 9.2, `shmem_team_ptr`.
+    /// Returns the copy of `object` on member `index` of `team`, like [`Ctx::ptr`]. Returns `None` also if there is no
+    /// such member or team.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_team_ptr`.
     #[inline(always)]
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
         self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
     }
 
-    /// True if this PE reaches the memory of `pe` by loads and stores: if [`Ctx::ptr`] gives something.
+    /// Returns whether this PE can access the heap of `pe` by loads and stores, so that [`Ctx::ptr`] succeeds.
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
         pe < self.parts.n_pes && (pe == self.parts.pe || self.peer_addr::<u8>(pe, 0).is_some())
     }
 
-    /// The block's dynamic shared memory: as many `T` as fit in what the launch gave. Its first content is
-    /// undefined on a GPU: write before you read.
+    /// Returns the block's dynamic shared memory, as many `T` as fit. On a GPU its initial content is undefined.
     #[inline(always)]
     pub fn shared<T: Pod>(&self) -> View<T> {
         let (base, bytes) = arch::shared();
@@ -234,16 +242,16 @@ impl<S> Ctx<S> {
         unsafe { View::new(base.cast(), len, self.parts.state) }
     }
 
-    /// A context that [`CtxRef`] has found.
+    /// Returns the context that a [`CtxRef`] has found.
     ///
     /// # Safety
-    /// As [`Ctx::from_parts`]; the sets exist, and `S` says who else uses them.
+    /// The rules of [`Ctx::from_parts`] hold. The QP sets exist, and `S` names the threads that share them.
     #[inline(always)]
     pub(crate) const unsafe fn from_ctx_ref(parts: CtxParts) -> Self {
         Self { parts, _sharing: PhantomData }
     }
 
-    /// A context of the one set of queues that begins with set `set`.
+    /// Returns a context of the queues of one set for each rail, from `set` on.
     pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
         let n_sets = self.parts.rails;
         let parts = CtxParts {
@@ -257,7 +265,7 @@ impl<S> Ctx<S> {
         Ctx { parts, _sharing: PhantomData }
     }
 
-    /// The same queues, posted to by others.
+    /// Returns a context of the same queues with another sharing.
     #[inline(always)]
     pub(crate) fn shared_as<Q>(&self) -> Ctx<Q> {
         Ctx { parts: self.parts, _sharing: PhantomData }
@@ -268,7 +276,7 @@ impl<S> Ctx<S> {
         &self.parts
     }
 
-    /// Where what lies at an offset that was checked is here.
+    /// Returns the address of this PE's memory at a checked offset.
     #[inline(always)]
     pub(crate) fn address<T>(&self, offset: u64) -> *mut T {
         let p = &self.parts;
@@ -278,7 +286,7 @@ impl<S> Ctx<S> {
         segment::address(p.segments, offset).ptr()
     }
 
-    /// Writes the record of `error` with the caller's place.
+    /// Records `error` with the caller's location; returns it.
     #[cold]
     #[inline(always)]
     #[track_caller]
@@ -286,7 +294,7 @@ impl<S> Ctx<S> {
         record(self.parts.state, error, detail, Location::caller())
     }
 
-    /// Whether there is a PE with this number.
+    /// Checks that there is a PE with this number.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_pe(&self, pe: u32) -> Result {
@@ -296,15 +304,18 @@ impl<S> Ctx<S> {
         Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()))
     }
 
-    /// Where an object that takes `bytes` bytes from `offset` on is on `pe`, if its heap is near and has all of it: the way of
-    /// almost all that goes to mapped memory, with one branch. Whoever gets nothing has everything to check.
+    /// Returns the address of `bytes` bytes at `offset` on `pe`, if `pe` is a P2P peer and its heap contains all of
+    /// them.
+    ///
+    /// This is the fast path of almost all P2P accesses, with one branch. On `None`, the caller's slow path checks
+    /// everything.
     #[inline(always)]
     pub(crate) fn p2p_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
         let p = &self.parts;
         if p.is_p2p(pe) & p.has(offset, bytes) { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
     }
 
-    /// Where what lies at a checked offset is on a PE below `n_pes`, if its memory is mapped here.
+    /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if that memory is mapped here.
     #[inline(always)]
     pub(crate) fn peer_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
         let p = &self.parts;
@@ -323,13 +334,13 @@ impl<S> Ctx<S> {
         if there.0 != 0 { Some(there.ptr()) } else { None }
     }
 
-    /// As [`Ctx::peer_addr`], for atomics: if those on the memory are the processors'.
+    /// Returns [`Ctx::peer_addr`] if atomics on that memory are processor atomics.
     #[inline(always)]
     pub(crate) fn peer_atomic_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
         if self.parts.flags & ctx_flags::P2P_ATOMICS != 0 { self.peer_addr(pe, offset) } else { None }
     }
 
-    /// As [`Ctx::p2p_addr`], for atomics.
+    /// Returns [`Ctx::p2p_addr`] if atomics on that memory are processor atomics.
     #[inline(always)]
     pub(crate) fn p2p_atomic_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
         let direct = self.parts.flags & ctx_flags::P2P_ATOMICS != 0;
@@ -339,67 +350,67 @@ impl<S> Ctx<S> {
         }
     }
 
-    /// True if nothing goes through a NIC: the heap of every PE is mapped, and atomics are the processors'.
+    /// Returns whether nothing goes through a NIC: every heap is mapped, and atomics are processor atomics.
     #[inline(always)]
     pub(crate) fn p2p_all(&self) -> bool {
         self.parts.flags & ctx_flags::P2P_ALL != 0
     }
 
-    /// True if the heap of every PE is mapped, and atomics on it are the processors'. As [`Ctx::p2p_all`], but for what is
-    /// not in the heaps; the same for all PEs as long as the job runs.
+    /// Returns whether every heap is mapped and atomics on heaps are processor atomics. Unlike [`Ctx::p2p_all`] it says
+    /// nothing of segments. All PEs get the same answer as long as the job runs.
     #[inline(always)]
     pub(crate) fn p2p_heaps(&self) -> bool {
         self.parts.p2p_count == self.parts.n_pes && self.parts.flags & ctx_flags::P2P_ATOMICS != 0
     }
 
-    /// Where what lies at a checked offset of the heap, not of a segment, is on a near PE: of [`Ctx::p2p_heaps`] every
-    /// one. Parameters of the kernel only; nothing is read from memory.
+    /// Returns the address of a checked heap offset on a P2P peer. If [`Ctx::p2p_heaps`], every PE is one. It needs
+    /// kernel parameters only and reads no memory.
     #[inline(always)]
     pub(crate) fn p2p_heap_addr<T>(&self, pe: u32, offset: u64) -> *mut T {
         heap_of(&self.parts, pe).add(offset).ptr()
     }
 
-    /// Where an object of this PE is.
+    /// Returns the address of an object of this PE.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// - [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn own<T: Pod>(&self, object: SymSlice<T>) -> Result<*mut T> {
+    pub(crate) fn local_addr<T: Pod>(&self, object: SymSlice<T>) -> Result<*mut T> {
         let p = &self.parts;
         if p.has(object.offset(), object.bytes()) {
             return Ok(p.heap.add(object.offset()).ptr());
         }
-        let found = own_slow(CtxRef::of(self), object.offset(), object.bytes());
+        let found = local_addr_slow(CtxRef::of(self), object.offset(), object.bytes());
         if found.0 != 0 { Ok(found.ptr()) } else { Err(Error::OutOfRange) }
     }
 
-    /// True if the heap, or a segment, has all of the `bytes` bytes from `offset` on.
+    /// Returns whether the heap, or a segment, contains all of the `bytes` bytes from `offset` on.
     #[inline(always)]
     pub(crate) fn has(&self, offset: u64, bytes: u64) -> bool {
         let p = &self.parts;
         p.has(offset, bytes) || segment::holds(p.segments, offset, bytes)
     }
 
-    /// Checks that it has.
+    /// Checks that the heap or a segment contains the bytes.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_bytes(&self, offset: u64, bytes: u64) -> Result {
         self.check_bytes_at(offset, bytes, Location::caller())
     }
 
-    /// As [`Ctx::check_bytes`], for a call at `site`.
+    /// Checks bytes like [`Ctx::check_bytes`], for a call at `site`.
     #[inline(always)]
     pub(crate) fn check_bytes_at(&self, offset: u64, bytes: u64, site: Site) -> Result {
         if self.has(offset, bytes) {
             return Ok(());
         }
-        // A part that is not inside of its object has no offset: see `SymSlice::slice`.
+        // A part outside of its object has no offset: see `SymSlice::slice`.
         let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
         Err(out_of_range(self.parts.state, bytes, wanted, offset, site))
     }
 
-    /// Checks the arguments of a call for `bytes` bytes at `offset` of a PE.
+    /// Checks the arguments of a call for `bytes` bytes at `offset` of `pe`.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_word(&self, offset: u64, bytes: u64, pe: u32) -> Result {
@@ -419,7 +430,7 @@ impl<S> Ctx<S> {
         self.check_slice(object.as_slice())
     }
 
-    /// What lies at a checked offset of a peer, as the NIC of this QP to it knows it: address and rkey.
+    /// Returns the peer's memory at a checked offset as the NIC of `qp` addresses it: address and rkey.
     #[inline(always)]
     pub(crate) fn remote_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.desc());
@@ -430,7 +441,7 @@ impl<S> Ctx<S> {
         segment::end(p.segments, offset, end)
     }
 
-    /// What lies at a checked offset of this PE, as the NIC of this QP knows it: address and lkey.
+    /// Returns this PE's memory at a checked offset as the NIC of `qp` addresses it: address and lkey.
     #[inline(always)]
     pub(crate) fn local_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.desc());
@@ -448,18 +459,19 @@ impl<S> Ctx<S> {
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// Queues that [`Ctx::queue`] tells apart: as many as there are QPs to each peer (`qps_per_peer`).
+    /// Returns the number of queues that [`Ctx::queue`] can select: the QPs to each peer (setting `qps_per_peer`).
     #[inline(always)]
     pub fn queues(&self) -> u32 {
         self.parts.n_sets.checked_div(self.parts.rails).unwrap_or(0)
     }
 
-    /// This context with queue number `index` only, one QP to each peer and NIC, whatever block posts. Two queues are
-    /// independent: an order or a completion of one says nothing of the other; the context itself covers all of its
-    /// queues. Without this call a block uses queue number `block mod queues`. NVSHMEM's `nvshmemx_qp` handles.
+    /// Returns this context restricted to queue `index`: one QP to each peer and rail, whatever block posts.
+    ///
+    /// Queues are independent: ordering or completing one says nothing about another. The context itself covers all of
+    /// its queues. Without this call, a block uses queue `block % queues`. NVSHMEM: `nvshmemx_qp` handles.
     ///
     /// # Errors
-    /// [`Error::NoQp`] if there is no such queue (`qps_per_peer`).
+    /// - [`Error::NoQp`]: there is no such queue (setting `qps_per_peer`).
     #[inline(always)]
     #[track_caller]
     pub fn queue(&self, index: u32) -> Result<Self> {
@@ -471,7 +483,7 @@ impl<S: Sharing> Ctx<S> {
         Ok(self.narrowed(p.first_set + index * p.rails))
     }
 
-    /// The QP that this block uses towards `pe`, which is below `n_pes`.
+    /// Returns the QP that this block uses to `pe`, which is below `n_pes`.
     #[inline(always)]
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
         let p = &self.parts;
@@ -480,8 +492,8 @@ impl<S: Sharing> Ctx<S> {
         self.qp_of_set(p.first_set + spread, pe)
     }
 
-    /// The QP that this block uses for atomics on the heap of `pe`. They all go through one NIC of that PE, since those
-    /// of two NICs are not atomic with each other.
+    /// Returns the QP that this block uses for atomics on the heap of `pe`. All of them go through one NIC of that PE,
+    /// because atomics of two NICs are not atomic with each other.
     #[inline(always)]
     pub(crate) fn atomic_qp(&self, pe: u32) -> Qp<'_, S> {
         let p = &self.parts;
@@ -494,8 +506,8 @@ impl<S: Sharing> Ctx<S> {
         self.qp_of_set(p.first_set + spread, pe)
     }
 
-    /// What was stored outside of this GPU's memory, and is to be there before a message to `pe`, is there: in the host's
-    /// memory, or in that of `pe` where it is mapped. A doorbell's fence orders it by itself, unless it is one at GPU scope.
+    /// Orders earlier stores outside of this GPU's memory before a message to `pe`: stores to host memory, and stores
+    /// to that PE's mapped memory. A doorbell's fence orders them already, unless it is one at GPU scope.
     #[inline(always)]
     fn release_to(&self, pe: u32) {
         let p = &self.parts;
@@ -512,14 +524,16 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// Not inlined: the assembler would make a predicate of the condition, and a fence that a thread need not make takes 60 cycles.
+/// Makes a release fence at system scope. Outlined: otherwise ptxas predicates the fence, and a fence costs 60 cycles
+/// even where its predicate is false.
 #[cold]
 #[inline(never)]
 fn release_far() {
     Sys::release();
 }
 
-/// Not inlined, since a kernel fails rarely; plain words, or every kernel would get a stack.
+/// Marks a launch as failed. Outlined, since a kernel rarely fails, with plain words as arguments, so that kernels need
+/// no stack.
 #[cold]
 #[inline(never)]
 fn mark_failed(status: DevAddr, mark: u64) {
@@ -529,7 +543,8 @@ fn mark_failed(status: DevAddr, mark: u64) {
     }
 }
 
-/// Where the heap of a near PE is. No branch: what is read in one only is not kept in registers.
+/// Returns the address of a P2P peer's heap. There is no branch, because values loaded in one branch only are not kept
+/// in registers.
 #[inline(always)]
 fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
     let window = parts.p2p_base.0.wrapping_add(pe.wrapping_sub(parts.p2p_from) as u64 * parts.p2p_stride);
@@ -537,11 +552,11 @@ fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
     DevAddr(if pe == parts.pe { own } else { window })
 }
 
-/// Where an object of this PE is that is not in its heap; 0 if there is none, which is recorded.
+/// Returns the address of an object of this PE that is not in its heap; 0, and a record, if there is none.
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn own_slow(ctx_ref: CtxRef, offset: u64, bytes: u64) -> DevAddr {
+fn local_addr_slow(ctx_ref: CtxRef, offset: u64, bytes: u64) -> DevAddr {
     let ctx = ctx_ref.ctx::<PerGpu>();
     match ctx.check_bytes(offset, bytes) {
         Ok(()) => segment::address(ctx.parts.segments, offset),
@@ -549,7 +564,8 @@ fn own_slow(ctx_ref: CtxRef, offset: u64, bytes: u64) -> DevAddr {
     }
 }
 
-/// Where the copy of an object on `pe` is that is not near; 0 if it is not mapped, or there is no such PE or object.
+/// Returns the address of an object on a PE that is not a P2P peer; 0 if it is not mapped, or there is no such PE or
+/// object.
 #[inline(never)]
 fn ptr_slow(ctx_ref: CtxRef, offset: u64, bytes: u64, pe: u32) -> DevAddr {
     let ctx = ctx_ref.ctx::<PerGpu>();

@@ -1,30 +1,31 @@
-//! Contexts for functions that are not inlined.
+//! References to contexts, for outlined functions.
 //!
-//! A kernel has its context in parameters, where it costs nothing to look. What is rarely needed, or takes long anyway, is
-//! in functions of its own: calls in kernels stay short, and a kernel with many of them stays small. These functions get
-//! two words, and find the context in memory.
+//! A kernel has its context in parameters, which are free to read. Rare or long operations are outlined into functions
+//! of their own, so that call sites and kernels stay small. These functions get a [`CtxRef`], two words in registers,
+//! and find the context in memory.
 #![allow(unsafe_code, reason = "finds the context in the table of the launch")]
 
 use crate::abi::{CtxParts, DevAddr, SegmentTable};
 use crate::ctx::Ctx;
 
-/// Where a context is, in words that are passed in registers.
+/// A context by reference: two words that are passed in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct CtxRef {
-    /// The table of the launch, with the context that it has from the host.
+    /// The segment table of the launch, which contains the context from the host.
     table: DevAddr,
-    /// The first set of QPs of this one, and in the upper half how many it has.
+    /// The first QP set of this context, and in the upper half their number.
     sets: u64,
 }
 
 impl CtxRef {
+    /// Returns a reference to `ctx`.
     #[inline(always)]
     pub(crate) fn of<S>(ctx: &Ctx<S>) -> Self {
         let p = ctx.parts_ref();
         Self { table: p.segments, sets: (p.n_sets as u64) << 32 | p.first_set as u64 }
     }
 
-    /// The context again.
+    /// Returns the context.
     #[inline(always)]
     pub(crate) fn ctx<S>(self) -> Ctx<S> {
         let (first_set, n_sets) = (self.sets as u32, (self.sets >> 32) as u32);

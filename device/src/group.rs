@@ -1,4 +1,5 @@
-//! Who calls an operation together: a value argument, so that a collective call is visible where it is made.
+//! Groups: the threads that make a call together. A group is a value, so that a collective call is visible at its call
+//! site.
 
 use core::ops::Range;
 
@@ -7,72 +8,75 @@ use crate::error::{Error, Result};
 
 /// Threads that call an operation together, with the same arguments.
 ///
-/// Every thread of the group must make the call; the call returns the same result to all of them. What the
-/// group wrote before the call is visible to the operation.
+/// Every thread of the group must make the call, and all get the same result. Earlier writes of the group are visible
+/// to the operation.
 pub trait Group: Copy + sealed::Sealed {
-    /// Index of this thread in the group.
+    /// Returns the index of this thread in the group.
     fn rank(self) -> u32;
-    /// Threads in the group.
+    /// Returns the number of threads in the group.
     fn size(self) -> u32;
-    /// Barrier of the group with an OR over all votes.
+    /// Synchronises the group; returns whether any thread voted true.
     fn any(self, vote: bool) -> bool;
-    /// Barrier of the group; orders memory among its threads.
+    /// Synchronises the group, and orders memory among its threads.
     fn sync(self);
-    /// What the leader gave, for all threads of the group, with an OR over all votes; a barrier. There has been another one
-    /// since the last such call.
+    /// Synchronises the group; returns whether any thread voted true, and the leader's value.
+    ///
+    /// The caller makes another barrier between any two such calls.
     fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64);
-    /// What the leader gave, for all threads of the group; two barriers.
+    /// Returns the leader's value to all threads of the group. It makes two barriers.
     #[inline(always)]
     #[track_caller]
     fn broadcast(self, value: u64) -> u64 {
         self.sync();
         self.broadcast_any(false, value).1
     }
-    /// True in exactly one thread of the group.
+    /// Returns whether this is the leader: true in exactly one thread of the group.
     fn leader(self) -> bool {
         self.rank() == 0
     }
-    /// True in exactly one thread of the group: of a warp of its own, if there is one, so that what it does goes on beside
-    /// what the leader does.
+    /// Returns whether this thread leads the helper warp: true in exactly one thread. If the group has several warps,
+    /// it is not in the leader's warp, so that both can work at the same time.
     fn helper_warp(self) -> bool {
         self.leader()
     }
-    /// What the helper_warp gave, and what the leader or the helper_warp gave, for all threads of the group; as [`Group::broadcast_any`].
+    /// Returns two values to all threads of the group: the helper warp's `one`, and the leader's or the helper warp's
+    /// `other`. The rule of [`Group::broadcast_any`] holds.
     fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
-    /// The same threads, for calls that need no barrier.
+    /// Returns the same threads as a group for calls that need no barrier.
     #[inline(always)]
     fn ready(self) -> Ready<Self> {
         Ready(self)
     }
 }
 
-/// A thread by itself. Calls that several lanes of a warp make at once are posted together.
+/// The calling thread alone. Calls that several lanes of a warp make at once are posted together.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread;
 
-/// The warp of the calling thread: all of its lanes call.
+/// The calling thread's warp: all of its lanes call.
 #[derive(Clone, Copy, Debug)]
 pub struct Warp(());
 
-/// Lanes of a warp that work by themselves: `2^k` neighbours. All of the tile call; other tiles of the warp may do
-/// something else meanwhile.
+/// A tile: `2^k` neighbouring lanes of a warp. All of its lanes call. Other tiles of the warp may do something else
+/// meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
-    /// Lanes, less one.
+    /// Number of lanes, less one.
     last: u32,
 }
 
-/// The block of the calling thread: all of its threads call.
+/// The calling thread's block: all of its threads call.
 #[derive(Clone, Copy, Debug)]
 pub struct Block(());
 
-/// A group whose threads need no barrier at a call: what each of them wrote is visible to the others already, or none of
-/// it is read. Non-blocking puts and gets of such a group begin and end without one, so that its warps go on to the next
-/// while the last is on its way. `quiet` of the group itself, not of this one, ends them.
+/// A group that needs no barrier at a call: the other threads see its writes already, or the call reads none of them.
+///
+/// Non-blocking puts and gets of such a group begin and end without a barrier. So its warps go on to the next transfer
+/// while the last one is in flight. The `quiet` of the group itself, not of this one, completes them.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
-/// /// Sends the parts of `src`, which a launch before this one has written, one after the other.
+/// /// Sends the parts of `src`, which an earlier launch has written, one after the other.
 /// #[kernel]
 /// pub fn scatter(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, part: u64) -> Result {
 ///     let (block, part) = (Block::current(), part as usize);
@@ -90,15 +94,15 @@ pub struct Ready<G>(G);
 
 mod sealed {
     pub trait Sealed: Sized {
-        /// True if a call needs no barrier at its beginning, and none at its end if it completes nothing.
+        /// Whether a call needs no barrier at its beginning, and none at its end if it completes nothing.
         const READY: bool = false;
-        /// True if lanes that call at once post together: each is a group of its own.
+        /// Whether lanes that call at once post together; each is a group of its own.
         const TOGETHER: bool = false;
-        /// Lanes of one warp.
+        /// The leader warp's lanes as a group.
         type LeaderWarp: super::Group;
-        /// The lanes of the leader's warp, as a group with the same leader; none for threads that are not among them.
+        /// Returns the lanes of the leader warp, as a group with the same leader; `None` in threads outside of it.
         fn leader_warp(self) -> Option<Self::LeaderWarp>;
-        /// How many lanes that are, of this group; known to all its threads.
+        /// Returns the number of lanes in the leader warp, in every thread of the group.
         #[inline(always)]
         fn leader_warp_size(self) -> u32
         where
@@ -155,21 +159,19 @@ mod sealed {
     }
 }
 
-/// Ends a step that only some threads, the leader as a rule, could fail at: the same verdict for all threads of the group, and
-/// a barrier.
+/// Ends a step that only some threads, usually the leader, can fail at. Makes a barrier and returns the same outcome to
+/// all threads of the group.
 ///
 /// # Errors
-/// Of those who have met one, their own; [`Error::InGroup`] for the others.
+/// - A thread that failed gets its own error.
+/// - [`Error::InGroup`] in the other threads.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// As [`agree`], on what the leader has found; as [`Group::broadcast_any`].
-///
-/// # Errors
-/// As there.
+/// Ends a step like [`agree`], and returns the leader's value. The rule of [`Group::broadcast_any`] holds.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
@@ -179,8 +181,8 @@ pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
     }
 }
 
-/// The error of a call whose arguments are wrong, which every thread of the group has seen for itself: `why` of the leader,
-/// who has recorded it; [`Error::InGroup`] for the others.
+/// Returns the error of a call with wrong arguments, which every thread of the group has checked itself: the leader's
+/// recorded `why`, or [`Error::InGroup`] in the other threads.
 #[cold]
 #[inline(always)]
 pub(crate) fn refused(why: Result) -> Error {
@@ -188,13 +190,13 @@ pub(crate) fn refused(why: Result) -> Error {
 }
 
 impl Thread {
-    /// Index of the calling thread in the whole grid.
+    /// Returns the index of the calling thread in the whole grid.
     #[inline(always)]
     pub fn index() -> usize {
         arch::block() as usize * arch::threads() as usize + arch::thread() as usize
     }
 
-    /// Threads in the whole grid.
+    /// Returns the number of threads in the whole grid.
     #[inline(always)]
     pub fn count() -> usize {
         arch::blocks() as usize * arch::threads() as usize
@@ -227,19 +229,20 @@ impl Group for Thread {
 }
 
 impl Warp {
-    /// The calling thread's warp.
+    /// Returns the calling thread's warp.
     #[inline(always)]
     pub fn current() -> Self {
         Self(())
     }
 
-    /// Index of this warp in its block.
+    /// Returns the index of this warp in its block.
     #[inline(always)]
     pub fn id(self) -> u32 {
         arch::thread() / 32
     }
 
-    /// The lanes that this warp has: all 32, but for the last warp of a block whose size is no multiple of 32.
+    /// Returns the lanes of this warp: all 32, except in the last warp of a block with another size than a multiple of
+    /// 32.
     #[inline(always)]
     pub fn mask(self) -> u32 {
         u32::MAX >> (32 - self.size())
@@ -280,7 +283,7 @@ impl Group for Warp {
     }
 }
 
-/// [`Group::broadcast_both`] of lanes of `mask` with the leader `first`, which is the helper_warp too.
+/// Broadcasts both values of [`Group::broadcast_both`] among the lanes of `mask`. Lane `first` is leader and helper.
 #[inline(always)]
 #[track_caller]
 fn shuffle_both(mask: u32, one: Option<u64>, other: Option<u64>, first: u32) -> (u64, u64) {
@@ -289,8 +292,10 @@ fn shuffle_both(mask: u32, one: Option<u64>, other: Option<u64>, first: u32) -> 
 }
 
 impl Tile {
-    /// The calling thread's tile of `lanes` lanes: 1, 2, 4, 8, 16 or 32. `None` for another number, or if the block's last
-    /// warp is not made of whole tiles. `ncclCoopTile`.
+    /// Returns the calling thread's tile of `lanes` lanes: 1, 2, 4, 8, 16 or 32.
+    ///
+    /// Returns `None` for another number, or if the block's last warp does not consist of whole tiles. NCCL:
+    /// `ncclCoopTile`.
     #[inline(always)]
     pub fn of(lanes: u32) -> Option<Self> {
         let fits = lanes.is_power_of_two() && lanes <= 32;
@@ -298,19 +303,19 @@ impl Tile {
         if fits && Warp::current().size() & last == 0 { Some(Self { last }) } else { None }
     }
 
-    /// Index of this tile in its block.
+    /// Returns the index of this tile in its block.
     #[inline(always)]
     pub fn id(self) -> u32 {
         arch::thread() >> (self.last + 1).trailing_zeros()
     }
 
-    /// Its lanes, as bits of the warp.
+    /// Returns its lanes, as bits of the warp.
     #[inline(always)]
     pub fn mask(self) -> u32 {
         (u32::MAX >> (31 - self.last)) << self.first()
     }
 
-    /// The lane that is its first.
+    /// Returns its first lane.
     #[inline(always)]
     fn first(self) -> u32 {
         arch::thread() & 31 & !self.last
@@ -387,25 +392,25 @@ impl<G: Group> Group for Ready<G> {
 }
 
 impl Block {
-    /// The calling thread's block.
+    /// Returns the calling thread's block.
     #[inline(always)]
     pub fn current() -> Self {
         Self(())
     }
 
-    /// Index of this block in the grid.
+    /// Returns the index of this block in the grid.
     #[inline(always)]
     pub fn id(self) -> u32 {
         arch::block()
     }
 
-    /// Blocks in the grid.
+    /// Returns the number of blocks in the grid.
     #[inline(always)]
     pub fn count(self) -> u32 {
         arch::blocks()
     }
 
-    /// This block's share of `0..n`: contiguous, the shares of all blocks cover it once.
+    /// Returns this block's share of `0..n`: a contiguous range. The shares of all blocks cover `0..n` exactly once.
     #[inline(always)]
     pub fn share(self, n: usize) -> Range<usize> {
         let (id, count) = (self.id() as u64, self.count() as u64);

@@ -147,7 +147,7 @@ impl<T: Pod> LocalBuffer<T> for Local<T> {
 
 /// A near end by its offset, as transfers take it.
 #[inline(always)]
-pub(crate) fn near<T: Pod>(end: impl LocalBuffer<T>) -> SymSlice<T> {
+pub(crate) fn local_operand<T: Pod>(end: impl LocalBuffer<T>) -> SymSlice<T> {
     let Handle { offset, stamp, .. } = end.handle();
     SymSlice { offset, len: end.elements() as u64, stamp, _element: PhantomData }
 }

@@ -61,14 +61,14 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn set_lock(&self, lock: Sym<Lock>) -> Result {
-        let (me, ctx_ref) = self.before_asking(lock)?;
-        let before = self.atomic_swap(lock.word(LAST), me, ctx_ref)?;
+        let (me, home) = self.prepare_request(lock)?;
+        let before = self.atomic_swap(lock.word(LAST), me, home)?;
         if before != 0 {
             // Only a PE asks, so its number fits.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
             let _ = self.await_word(lock.word(GRANTED), Cmp::Ne, 0)?;
         }
-        self.taken(lock);
+        self.mark_held(lock);
         Ok(())
     }
 
@@ -80,10 +80,10 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn test_lock(&self, lock: Sym<Lock>) -> Result<bool> {
-        let (me, ctx_ref) = self.before_asking(lock)?;
-        let free = self.atomic_compare_swap(lock.word(LAST), 0, me, ctx_ref)? == 0;
+        let (me, home) = self.prepare_request(lock)?;
+        let free = self.atomic_compare_swap(lock.word(LAST), 0, me, home)? == 0;
         if free {
-            self.taken(lock);
+            self.mark_held(lock);
         }
         Ok(free)
     }
@@ -103,7 +103,7 @@ impl<S: Sharing> Ctx<S> {
         self.quiet(Thread)?;
         self.local_one(lock.word(HELD)).store(0, 0);
         let me = self.my_pe() as u64 + 1;
-        if self.atomic_compare_swap(lock.word(LAST), me, 0, self.home(lock))? == me {
+        if self.atomic_compare_swap(lock.word(LAST), me, 0, self.lock_home(lock))? == me {
             return Ok(());
         }
         let next = self.await_word(lock.word(NEXT), Cmp::Ne, 0)?;
@@ -113,14 +113,14 @@ impl<S: Sharing> Ctx<S> {
 
     /// The PE that has the word of who asked last: the locks of a program are spread over all.
     #[inline(always)]
-    fn home(&self, lock: Sym<Lock>) -> u32 {
+    fn lock_home(&self, lock: Sym<Lock>) -> u32 {
         (lock.offset() / 128).checked_rem(self.n_pes() as u64).unwrap_or(0) as u32
     }
 
     /// Makes this PE's words those of one who begins to ask; its number plus one, and the ctx_ref.
     #[inline(always)]
     #[track_caller]
-    fn before_asking(&self, lock: Sym<Lock>) -> Result<(u64, u32)> {
+    fn prepare_request(&self, lock: Sym<Lock>) -> Result<(u64, u32)> {
         self.check(lock)?;
         if self.local_one(lock.word(HELD)).load(0) != 0 {
             return Err(self.bad_lock(lock));
@@ -129,11 +129,11 @@ impl<S: Sharing> Ctx<S> {
         self.local_one(lock.word(NEXT)).store(0, 0);
         self.local_one(lock.word(GRANTED)).store(0, 0);
         Sys::fence();
-        Ok((self.my_pe() as u64 + 1, self.home(lock)))
+        Ok((self.my_pe() as u64 + 1, self.lock_home(lock)))
     }
 
     #[inline(always)]
-    fn taken(&self, lock: Sym<Lock>) {
+    fn mark_held(&self, lock: Sym<Lock>) {
         self.local_one(lock.word(HELD)).store(0, 1);
         Sys::fence();
     }

@@ -115,7 +115,7 @@ impl<S: Sharing> Ctx<S> {
     pub fn quiet_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
         Sys::fence();
-        self.flushed(pe)
+        self.flush_queues_to(pe)
     }
 
     /// [`Ctx::quiet`] towards the PEs in `pes` only; the threads of the group share them. OpenSHMEM 1.6 section 9.11,
@@ -159,7 +159,7 @@ impl<S: Sharing> Ctx<S> {
     #[track_caller]
     pub fn flush_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        self.flushed(pe)
+        self.flush_queues_to(pe)
     }
 
     /// Makes this thread's plain stores before it visible to all observers, peers and NICs included, before its
@@ -217,14 +217,14 @@ impl<S: Sharing> Ctx<S> {
     /// Waits until what was posted to `pe`, which is below `n_pes`, is complete.
     #[inline(always)]
     #[track_caller]
-    fn flushed(&self, pe: u32) -> Result {
+    fn flush_queues_to(&self, pe: u32) -> Result {
         if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
     /// Waits until all QPs of this context to `pe` have completed what was posted.
     #[inline(always)]
     #[track_caller]
-    fn await_queues(&self, pe: u32) -> Result {
+    fn wait_queues(&self, pe: u32) -> Result {
         let p = self.parts_ref();
         let mut mine = Ok(());
         let mut set = p.first_set;
@@ -266,7 +266,7 @@ fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
     let mut mine = Ok(());
     let mut pe = group.rank();
     while pe < ctx.n_pes() {
-        mine = mine.and(ctx.await_queues(pe));
+        mine = mine.and(ctx.wait_queues(pe));
         pe += group.size();
     }
     agree(group, mine)
@@ -276,5 +276,5 @@ fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
 #[inline(never)]
 #[track_caller]
 fn flush_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
-    ctx_ref.ctx::<S>().await_queues(pe)
+    ctx_ref.ctx::<S>().wait_queues(pe)
 }

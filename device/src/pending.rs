@@ -8,7 +8,7 @@ use crate::arch::{Scope, Sys};
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
-use crate::heap::{LocalBuffer, SymSlice, near};
+use crate::heap::{LocalBuffer, SymSlice, local_operand};
 use crate::rma::Direction;
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
@@ -83,7 +83,7 @@ impl<S: Sharing> Ctx<S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let ticket = self.transfer(group, Direction::Put, dst, near(src), pe, false)?;
+        let ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, false)?;
         Ok(self.pending(group, ticket, pe))
     }
 
@@ -100,7 +100,7 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let ticket = self.transfer(group, Direction::Get, src, near(dst), pe, false)?;
+        let ticket = self.transfer(group, Direction::Get, src, local_operand(dst), pe, false)?;
         Ok(self.pending(group, ticket, pe))
     }
 

@@ -26,7 +26,7 @@ use crate::ctx::Ctx;
 use crate::ctx_ref::CtxRef;
 use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
-use crate::heap::{LocalBuffer, Sym, SymSlice, near};
+use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
 use crate::post::{Lanes, begin, post};
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
@@ -111,7 +111,7 @@ impl<S: Sharing> Ctx<S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Put, dst, near(src), pe, false).map(|_| ())
+        self.transfer(group, Direction::Put, dst, local_operand(src), pe, false).map(|_| ())
     }
 
     /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
@@ -129,7 +129,7 @@ impl<S: Sharing> Ctx<S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Put, dst, near(src), pe, true).map(|_| ())
+        self.transfer(group, Direction::Put, dst, local_operand(src), pe, true).map(|_| ())
     }
 
     /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted, `quiet` completes it.
@@ -147,7 +147,7 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Get, src, near(dst), pe, false).map(|_| ())
+        self.transfer(group, Direction::Get, src, local_operand(dst), pe, false).map(|_| ())
     }
 
     /// Copies `src` of `pe` to `dst` of this PE; returns once the data is here, for all threads of the group.
@@ -165,7 +165,7 @@ impl<S: Sharing> Ctx<S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Get, src, near(dst), pe, true).map(|_| ())
+        self.transfer(group, Direction::Get, src, local_operand(dst), pe, true).map(|_| ())
     }
 
     /// Writes one value to `dst` of `pe`; the value has been taken when the call returns.
@@ -285,13 +285,13 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     fn is_nic_peer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
         let (p, last) = (self.parts_ref(), remote.offset().max(local.offset()));
-        let far = !p.is_p2p(pe) && p.flags & ctx_flags::OTHERS_FAR != 0;
+        let far = !p.is_p2p(pe) && p.flags & ctx_flags::NO_P2P_OTHERS != 0;
         pe < p.n_pes && far && p.has(last, local.bytes()) && remote.len() == local.len()
     }
 
     /// Where the ends of a transfer are whose arguments are right, if the memory of `pe` is mapped.
     #[inline(always)]
-    pub(crate) fn places(&self, remote: End, local: End, pe: u32) -> Option<(*mut u8, *mut u8)> {
+    pub(crate) fn mapped_operands(&self, remote: End, local: End, pe: u32) -> Option<(*mut u8, *mut u8)> {
         let there = self.peer_addr(pe, remote.0)?;
         Some((there, self.address(local.0)))
     }
@@ -342,7 +342,7 @@ fn transfer_slow<G: Group, S: Sharing>(
         return (refused(why) as u32, 0);
     }
     let bytes = local.1 * size as u64;
-    if let Some((there, here)) = ctx.places(remote, local, pe) {
+    if let Some((there, here)) = ctx.mapped_operands(remote, local, pe) {
         let (to, from) = match direction {
             Direction::Put => (there, here),
             Direction::Get => (here, there),

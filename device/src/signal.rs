@@ -7,14 +7,14 @@ use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
 use crate::abi::QpEntry;
-use crate::amo::{Kind, Op, post_atomic, unwanted};
+use crate::amo::{Kind, Op, atomic_to_sink, post_atomic};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
 use crate::ctx_ref::CtxRef;
 use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
-use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, near};
+use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};
 use crate::post::{Lanes, begin, post};
 use crate::rma::{Direction, End, MAX_MESSAGE, Unit, end_of, send, unit_of};
 use crate::sharing::Sharing;
@@ -50,7 +50,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
-        self.announce(signal, op, value, pe)
+        self.signal_word(signal, op, value, pe)
     }
 
     /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there: whoever sees the signal's new value
@@ -74,7 +74,7 @@ impl<S: Sharing> Ctx<S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.announced(group, dst, near(src), signal, op, value, pe, false)
+        self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, false)
     }
 
     /// As [`Ctx::put_signal_nbi`], and returns once `src` may be reused. OpenSHMEM 1.6 section 9.8.2,
@@ -95,7 +95,7 @@ impl<S: Sharing> Ctx<S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.announced(group, dst, near(src), signal, op, value, pe, true)
+        self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, true)
     }
 
     /// As [`Ctx::signal_op`], after everything that was put, set or signalled to `pe` through this context before, by the
@@ -119,7 +119,7 @@ impl<S: Sharing> Ctx<S> {
         Sys::fence();
         let mine = if group.leader() {
             match self.order_queues(pe) {
-                Ok(()) => self.announce(signal, op, value, pe),
+                Ok(()) => self.signal_word(signal, op, value, pe),
                 Err(error) => Err(error),
             }
         } else {
@@ -150,7 +150,7 @@ impl<S: Sharing> Ctx<S> {
         Sys::fence();
         let mine = if group.leader() { self.order_queues(pe) } else { Ok(()) };
         agree(group, mine)?;
-        self.announced(group, dst, near(src), signal, op, value, pe, false)
+        self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, false)
     }
 
     /// The value of this PE's own signal word. Acquires: what the signal announced may be read afterwards.
@@ -161,7 +161,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
-        let at = self.own(signal.as_slice())?;
+        let at = self.local_addr(signal.as_slice())?;
         // SAFETY: a word of this PE's memory, aligned by the allocator.
         Ok(unsafe { <u64 as SysWord>::load_acquire(at.cast()) })
     }
@@ -180,7 +180,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments)] // one place for both forms above
-    fn announced<G: Group, T: Pod>(
+    fn put_then_signal<G: Group, T: Pod>(
         &self,
         group: G,
         dst: SymSlice<T>,
@@ -201,25 +201,25 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: both are inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             // It cannot fail, and the source has been read: nobody waits for the leader.
-            return self.signalled(group, signal, op, value, pe);
+            return self.signal_stored(group, signal, op, value, pe);
         }
         let (ctx_ref, there, here) = (CtxRef::of(self), end_of(dst), end_of(src));
         let unit = unit_of::<T>();
-        announce_slow::<G, S>(group, ctx_ref, there, here, unit, signal.offset(), op, value, pe, complete)
+        put_signal_slow::<G, S>(group, ctx_ref, there, here, unit, signal.offset(), op, value, pe, complete)
     }
 
     /// Changes a signal word. As a rule one thread of a warp does.
     #[inline(always)]
     #[track_caller]
-    fn announce(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+    fn signal_word(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
         let value = if op == SignalOp::Add { arch::opaque(value) } else { value };
-        self.posting(signal, op.kind(), value, pe)
+        self.post_op(signal, op.kind(), value, pe)
     }
 
     /// The signal that covers data which all threads of the group have stored, by the leader.
     #[inline(always)]
     #[track_caller]
-    fn signalled<G: Group>(
+    fn signal_stored<G: Group>(
         &self,
         group: G,
         signal: Sym<Signal>,
@@ -232,7 +232,7 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         Sys::release();
-        self.announce(signal, op, value, pe)
+        self.signal_word(signal, op, value, pe)
     }
 }
 
@@ -240,7 +240,7 @@ impl<S: Sharing> Ctx<S> {
 #[inline(never)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
-fn announce_slow<G: Group, S: Sharing>(
+fn put_signal_slow<G: Group, S: Sharing>(
     group: G,
     ctx_ref: CtxRef,
     dst: End,
@@ -264,11 +264,11 @@ fn announce_slow<G: Group, S: Sharing>(
     let bytes = src.1 * size as u64;
     // SAFETY: the offset of a signal, as has been checked.
     let to = unsafe { Sym::from_raw(signal) };
-    let mine = if let Some((there, here)) = ctx.places(dst, src, pe) {
+    let mine = if let Some((there, here)) = ctx.mapped_operands(dst, src, pe) {
         let threads = (group.rank(), group.size());
         // SAFETY: both are inside of their heaps, or segments.
         unsafe { copy_part(threads, there, here.cast_const(), bytes as usize, align as usize) };
-        ctx.signalled(group, to, op, value, pe)
+        ctx.signal_stored(group, to, op, value, pe)
     } else if group.leader() {
         let qp = ctx.atomic_qp(pe);
         let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
@@ -276,10 +276,10 @@ fn announce_slow<G: Group, S: Sharing>(
         if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
             // The word's other atomics are the processors', and so is this one: once the data is there.
             let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
-            if code != 0 { outcome(code) } else { ctx.announce(to, op, value, pe) }
+            if code != 0 { outcome(code) } else { ctx.signal_word(to, op, value, pe) }
         } else {
             let word = ctx.remote_end(&qp, signal);
-            send_announced::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
+            send_put_signal::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
         }
     } else {
         Ok(())
@@ -291,7 +291,7 @@ fn announce_slow<G: Group, S: Sharing>(
 /// word at `signal` there, each with its key. Not inlined, so that a kernel with many stays small.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
-fn send_announced<G: Group, S: Sharing>(
+fn send_put_signal<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,
     (mut raddr, rkey): (u64, u32),
@@ -321,7 +321,7 @@ fn send_announced<G: Group, S: Sharing>(
     } else if blocks <= qp.depth() {
         let posting = begin(&qp, Lanes::of(group, &qp, blocks, site), blocks, site)?;
         let next = posting.write(&qp, posting.first, &write, Flags::NONE);
-        posting.write(&qp, next, &unwanted(&qp, signal, op), posting.last);
+        posting.write(&qp, next, &atomic_to_sink(&qp, signal, op), posting.last);
         posting.commit(&qp)
     } else {
         let _ = post(group, &qp, 1, &write, site)?;

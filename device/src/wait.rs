@@ -52,12 +52,12 @@ impl Watch {
 }
 
 /// Looks for a while: what `read` gave last, which is `wanted` if it came. Waiting begins with this, since most of it is over so
-/// soon; what then takes longer is in a function that is not inlined, and uses [`until`].
+/// soon; what then takes longer is in a function that is not inlined, and uses [`poll_until`].
 ///
 /// There is one way out of the loop: threads of a warp that leave it at several places would have to meet for each.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn glance<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> bool) -> V {
+pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> bool) -> V {
     arch::wait_begins();
     let mut turns = arch::TURNS;
     loop {
@@ -74,7 +74,7 @@ pub(crate) fn glance<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> bool) 
 /// With a deadline of its own in nanoseconds, or the PE's. As [`Watch::turn`], nothing is recorded.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn until<V: Copy>(
+pub(crate) fn poll_until<V: Copy>(
     state: DevAddr,
     within: Option<u64>,
     read: impl Fn() -> V,

@@ -16,7 +16,7 @@ use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::view::View;
-use crate::wait::{Watch, glance, until};
+use crate::wait::{Watch, poll_briefly, poll_until};
 
 /// What a word must be to its wanted value. OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl<S: Sharing> Ctx<S> {
         self.announce_batches();
         let (mut in_time, mut found) = (0, 0);
         let mine = if group.leader() {
-            self.own(word.as_slice()).and_then(|at| {
+            self.local_addr(word.as_slice()).and_then(|at| {
                 let (at, state) = (at.cast(), self.parts_ref().state);
                 // SAFETY: a word of this PE's memory; the allocator aligned it.
                 let seen = unsafe {
@@ -213,7 +213,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
-        let at = self.own(word.as_slice())?;
+        let at = self.local_addr(word.as_slice())?;
         self.announce_batches();
         // SAFETY: a word of this PE's memory; the allocator aligned it.
         Ok(cmp.holds(T::from_word(unsafe { T::Word::load_acquire(at.cast()) }), value))
@@ -418,7 +418,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<T> {
-        let (at, offset) = (self.own(word.as_slice())?.cast::<T::Word>(), word.offset());
+        let (at, offset) = (self.local_addr(word.as_slice())?.cast::<T::Word>(), word.offset());
         self.announce_batches();
         let (state, site) = (self.parts_ref().state, Location::caller());
         // SAFETY: a word of this PE's memory; the allocator aligned it.
@@ -456,13 +456,14 @@ unsafe fn await_address<T: Amo + PartialOrd>(
 ) -> Result<T> {
     // SAFETY: the caller's promise.
     let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
-    let found = glance(read, |found| cmp.holds(found, value));
+    let found = poll_briefly(read, |found| cmp.holds(found, value));
     if cmp.holds(found, value) {
         Sys::acquire();
         return Ok(found);
     }
     // SAFETY: the caller's promise.
-    let (code, found) = unsafe { await_longer::<T>(state, at, offset, cmp, value.bits(), timeout_ns, site) };
+    let (code, found) =
+        unsafe { await_address_slow::<T>(state, at, offset, cmp, value.bits(), timeout_ns, site) };
     Sys::acquire();
     Error::from_code(code).map_or(Ok(T::from_bits(found)), Err)
 }
@@ -473,7 +474,7 @@ unsafe fn await_address<T: Amo + PartialOrd>(
 /// As there.
 #[cold]
 #[inline(never)]
-unsafe fn await_longer<T: Amo + PartialOrd>(
+unsafe fn await_address_slow<T: Amo + PartialOrd>(
     state: DevAddr,
     at: *const T::Word,
     offset: u64,
@@ -484,9 +485,9 @@ unsafe fn await_longer<T: Amo + PartialOrd>(
 ) -> (u32, u64) {
     // SAFETY: the caller's promise.
     let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
-    let (code, found) = until(state, timeout_ns, read, |found| cmp.holds(found, T::from_bits(value)));
+    let (code, found) = poll_until(state, timeout_ns, read, |found| cmp.holds(found, T::from_bits(value)));
     if code == Error::Timeout as u32 && timeout_ns.is_none() {
-        return (overdue(state, found.bits(), value, offset, site), 0);
+        return (record_timeout(state, found.bits(), value, offset, site), 0);
     }
     (code, found.bits())
 }
@@ -494,12 +495,12 @@ unsafe fn await_longer<T: Amo + PartialOrd>(
 /// Records that a word was not in time what it was to be; the error's code.
 #[cold]
 #[inline(never)]
-fn overdue(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> u32 {
+fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> u32 {
     record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
 /// Looks at the words at `at` until one is as wanted: an error's code, or 0 and its index; with `out`, how many indices
-/// were written there. As [`await_longer`].
+/// were written there. As [`await_address_slow`].
 ///
 /// # Safety
 /// As [`await_address`], for all the words; there are as many statuses and values.
@@ -549,7 +550,7 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
             Ok(()) => {}
             Err(Error::Timeout) => {
                 let offset = words.words.offset() + (i * size_of::<T>()) as u64;
-                return (overdue(state, found.bits(), wanted.bits(), offset, site), NONE);
+                return (record_timeout(state, found.bits(), wanted.bits(), offset, site), NONE);
             }
             Err(other) => return (other as u32, NONE),
         }

@@ -146,7 +146,7 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// Two posters, a queue that is never full, and a NIC that reads the doorbell at any moment.
+/// Checks two posters, a queue that is never full, and a NIC that reads the doorbell at any moment.
 #[test]
 fn announced_blocks_are_written_and_all_are_announced() {
     static RUNS: Count = Count::new(0);
@@ -164,7 +164,7 @@ fn announced_blocks_are_written_and_all_are_announced() {
     assert!(RUNS.load(std::sync::atomic::Ordering::Relaxed) > 100, "loom explored next to nothing");
 }
 
-/// Three posters.
+/// Checks three posters.
 #[test]
 fn three_posters_leave_nothing_unannounced() {
     model(2, || {
@@ -179,7 +179,7 @@ fn three_posters_leave_nothing_unannounced() {
     });
 }
 
-/// A batch, and another poster behind or before it.
+/// Checks a batch, and another poster behind or before it.
 #[test]
 fn a_batch_is_announced_when_it_ends() {
     model(3, || {
@@ -194,7 +194,7 @@ fn a_batch_is_announced_when_it_ends() {
     });
 }
 
-/// A queue of two slots that wraps: no slot is written before the NIC has executed what was in it.
+/// Checks a queue of two slots that wraps: no slot is written before the NIC has executed what was in it.
 #[test]
 fn a_full_queue_never_overwrites() {
     model(3, || {
@@ -208,7 +208,7 @@ fn a_full_queue_never_overwrites() {
     });
 }
 
-/// A full queue with two posters. One reserves the whole queue at once.
+/// Checks a full queue with two posters. One reserves the whole queue at once.
 #[test]
 fn a_full_queue_is_shared() {
     model(1, || {

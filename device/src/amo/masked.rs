@@ -5,7 +5,7 @@ use core::panic::Location;
 
 use rushmem_mlx5::Wqe;
 
-use super::{Amo, in_order};
+use super::{Amo, to_native_order};
 use crate::abi::qp_flags;
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
@@ -129,7 +129,11 @@ fn masked<S: Sharing, const WIDTH: usize>(
         let o = Operands { value, mask, compare, compare_mask };
         // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
         let old = unsafe {
-            if WIDTH == 8 { here::<u64>(p.cast(), kind, o) } else { here::<u32>(p.cast(), kind, o) as u64 }
+            if WIDTH == 8 {
+                apply_fetch::<u64>(p.cast(), kind, o)
+            } else {
+                apply_fetch::<u32>(p.cast(), kind, o) as u64
+            }
         };
         return (0, old);
     }
@@ -164,7 +168,7 @@ fn masked<S: Sharing, const WIDTH: usize>(
     };
     let blocks = if matches!(kind, Masked::CompareSwap) && wide { 2 } else { 1 };
     match fetch(&qp, ctx.parts_ref().heap, blocks, wqe, Location::caller()) {
-        Ok(found) => (0, in_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
+        Ok(found) => (0, to_native_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
         Err(error) => (error as u32, 0),
     }
 }
@@ -174,7 +178,7 @@ fn masked<S: Sharing, const WIDTH: usize>(
 /// # Safety
 /// `p` is an aligned word that is only accessed atomically.
 #[inline(always)]
-unsafe fn here<T: Amo>(p: *mut T, kind: Masked, o: Operands) -> T {
+unsafe fn apply_fetch<T: Amo>(p: *mut T, kind: Masked, o: Operands) -> T {
     let p = p.cast::<T::Word>();
     // SAFETY: the caller's promise.
     let mut old = unsafe { T::Word::load_acquire(p) };

@@ -234,7 +234,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// # Safety
     /// `p` is an aligned word of `WIDTH` bytes that is only accessed atomically.
     #[inline(always)]
-    unsafe fn here<T: AmoWord>(self, p: *mut T) -> T {
+    unsafe fn apply_fetch<T: AmoWord>(self, p: *mut T) -> T {
         let (p, value) = (p.cast::<T::Word>(), T::word(self.value));
         // SAFETY: the caller's promise.
         let old = unsafe {
@@ -255,9 +255,15 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// # Safety
     /// As [`Op::here`].
     #[inline(always)]
-    unsafe fn here_bits(self, p: *mut u8) -> u64 {
+    unsafe fn apply_fetch_bits(self, p: *mut u8) -> u64 {
         // SAFETY: the caller's promise.
-        unsafe { if WIDTH == 8 { self.here::<u64>(p.cast()) } else { self.here::<u32>(p.cast()) as u64 } }
+        unsafe {
+            if WIDTH == 8 {
+                self.apply_fetch::<u64>(p.cast())
+            } else {
+                self.apply_fetch::<u32>(p.cast()) as u64
+            }
+        }
     }
 
     /// The same where nobody wants the old value.
@@ -276,7 +282,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
                 Kind::Xor => T::Word::xor(word, value),
                 Kind::Set => T::Word::store_relaxed(word, value),
                 Kind::CompareSwap => {
-                    self.here(p);
+                    self.apply_fetch(p);
                 }
             }
         }
@@ -301,28 +307,28 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
-        self.fetching(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
+        self.fetch_op(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
     /// Sets the word. `shmem_atomic_set`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_set<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Kind::Set, value, pe)
+        self.post_op(word, Kind::Set, value, pe)
     }
 
     /// Sets the word; returns the old value. `shmem_atomic_swap`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_swap<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Kind::Set, value, T::zeroed(), pe)
+        self.fetch_op(word, Kind::Set, value, T::zeroed(), pe)
     }
 
     /// Sets the word to `value` if it holds `compare`; returns the value found. `shmem_atomic_compare_swap`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_compare_swap<T: Amo>(&self, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Kind::CompareSwap, value, compare, pe)
+        self.fetch_op(word, Kind::CompareSwap, value, compare, pe)
     }
 
     /// Adds to the word: integers wrap, floats round to nearest. `shmem_atomic_add`; for floats NVSHMEM's
@@ -336,7 +342,7 @@ impl<S: Sharing> Ctx<S> {
         if T::FLOAT {
             return self.add_by_swap(word, value, pe).map(|_| ());
         }
-        self.posting(word, Kind::Add, value, pe)
+        self.post_op(word, Kind::Add, value, pe)
     }
 
     /// Adds as [`Ctx::atomic_add`]; returns the old value. `shmem_atomic_fetch_add`.
@@ -346,63 +352,63 @@ impl<S: Sharing> Ctx<S> {
         if T::FLOAT {
             return self.add_by_swap(word, value, pe);
         }
-        self.fetching(word, Kind::Add, value, T::zeroed(), pe)
+        self.fetch_op(word, Kind::Add, value, T::zeroed(), pe)
     }
 
     /// Adds 1 to the word, wrapping. `shmem_atomic_inc`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result {
-        self.posting(word, Kind::Add, T::from_bits(1), pe)
+        self.post_op(word, Kind::Add, T::from_bits(1), pe)
     }
 
     /// Adds 1 to the word, wrapping; returns the old value. `shmem_atomic_fetch_inc`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
-        self.fetching(word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
+        self.fetch_op(word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
     /// Bitwise and. `shmem_atomic_and`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Kind::And, value, pe)
+        self.post_op(word, Kind::And, value, pe)
     }
 
     /// Bitwise and; returns the old value. `shmem_atomic_fetch_and`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Kind::And, value, T::zeroed(), pe)
+        self.fetch_op(word, Kind::And, value, T::zeroed(), pe)
     }
 
     /// Bitwise or. `shmem_atomic_or`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Kind::Or, value, pe)
+        self.post_op(word, Kind::Or, value, pe)
     }
 
     /// Bitwise or; returns the old value. `shmem_atomic_fetch_or`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Kind::Or, value, T::zeroed(), pe)
+        self.fetch_op(word, Kind::Or, value, T::zeroed(), pe)
     }
 
     /// Bitwise exclusive or. `shmem_atomic_xor`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Kind::Xor, value, pe)
+        self.post_op(word, Kind::Xor, value, pe)
     }
 
     /// Bitwise exclusive or; returns the old value. `shmem_atomic_fetch_xor`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
-        self.fetching(word, Kind::Xor, value, T::zeroed(), pe)
+        self.fetch_op(word, Kind::Xor, value, T::zeroed(), pe)
     }
 
     /// Adds a float; returns the old value. Whoever fails to swap has been overtaken by one who did.
@@ -412,7 +418,7 @@ impl<S: Sharing> Ctx<S> {
         let mut watch = Watch::new(self.parts_ref().state);
         let mut found = self.atomic_fetch(word, pe)?;
         loop {
-            let seen = self.fetching(word, Kind::CompareSwap, found.plus(value), found, pe)?;
+            let seen = self.fetch_op(word, Kind::CompareSwap, found.plus(value), found, pe)?;
             if seen.bits() == found.bits() {
                 return Ok(found);
             }
@@ -450,7 +456,7 @@ impl<S: Sharing> Ctx<S> {
         compare: T,
         pe: u32,
     ) -> Result<T> {
-        self.fetching(word, Kind::of(number), value, compare, pe)
+        self.fetch_op(word, Kind::of(number), value, compare, pe)
     }
 
     /// As [`Ctx::atomic_fetching`], but nobody wants the old value; not compare and swap.
@@ -461,17 +467,17 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn atomic_posting<T: Amo>(&self, number: u32, word: Sym<T>, value: T, pe: u32) -> Result {
-        self.posting(word, Kind::of(number), value, pe)
+        self.post_op(word, Kind::of(number), value, pe)
     }
 
     #[inline(always)]
     #[track_caller]
-    fn fetching<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
+    fn fetch_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
         let (value, compare) = (value.bits(), compare.bits());
         let op = Op::<8> { kind, value, compare };
         if let Some(p) = self.p2p_atomic_addr(pe, word.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
-            return Ok(unsafe { op.here(p) });
+            return Ok(unsafe { op.apply_fetch(p) });
         }
         let (ctx_ref, at) = (CtxRef::of(self), word.offset());
         let (error, found) = if size_of::<T>() == 8 {
@@ -487,7 +493,7 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn posting<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
+    pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let value = value.bits();
         if let Some(p) = self.p2p_atomic_addr::<T>(pe, word.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
@@ -542,13 +548,13 @@ fn fetch_slow<S: Sharing, const WIDTH: usize>(
     }
     if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
         // SAFETY: as in `post_slow`.
-        return (0, unsafe { op.here_bits(p) });
+        return (0, unsafe { op.apply_fetch_bits(p) });
     }
     let qp = ctx.atomic_qp(pe);
     let ((raddr, rkey), desc) = (ctx.remote_end(&qp, offset), qp.desc());
     let wqe = |laddr| op.wqe(raddr, rkey, laddr, desc.lkey);
     match fetch(&qp, ctx.parts_ref().heap, op.blocks(), wqe, Location::caller()) {
-        Ok(found) => (0, in_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
+        Ok(found) => (0, to_native_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
         Err(error) => (error as u32, 0),
     }
 }
@@ -556,7 +562,7 @@ fn fetch_slow<S: Sharing, const WIDTH: usize>(
 /// A result as a NIC wrote it, in this processor's order: those of 4 bytes are big-endian always, those of 8 bytes as the
 /// device says.
 #[inline(always)]
-fn in_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
+fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     match (WIDTH, big_endian_8) {
         (4, _) => (found as u32).swap_bytes() as u64,
         (_, true) => found.swap_bytes(),
@@ -573,12 +579,12 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     op: Op<WIDTH>,
     site: Site,
 ) -> Result<EndIndex> {
-    post(group, qp, op.blocks(), &unwanted(qp, word, op), site)
+    post(group, qp, op.blocks(), &atomic_to_sink(qp, word, op), site)
 }
 
 /// The WQE of an atomic whose result goes to the sink.
 #[inline(always)]
-pub(crate) fn unwanted<S: Sharing, const WIDTH: usize>(
+pub(crate) fn atomic_to_sink<S: Sharing, const WIDTH: usize>(
     qp: &Qp<'_, S>,
     (raddr, rkey): (u64, u32),
     op: Op<WIDTH>,

@@ -7,7 +7,7 @@ use core::panic::Location;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Amo, AmoWord, Kind, Op, in_order};
+use super::{Amo, AmoWord, Kind, Op, to_native_order};
 use crate::abi::qp_flags;
 use crate::arch;
 use crate::ctx::Ctx;
@@ -64,7 +64,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
-        self.starting(result, word, Kind::Add, T::zeroed(), T::zeroed(), pe)
+        self.fetch_nbi(result, word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
     /// Starts to swap. `shmem_atomic_swap_nbi`.
@@ -77,7 +77,7 @@ impl<S: Sharing> Ctx<S> {
         value: T,
         pe: u32,
     ) -> Result {
-        self.starting(result, word, Kind::Set, value, T::zeroed(), pe)
+        self.fetch_nbi(result, word, Kind::Set, value, T::zeroed(), pe)
     }
 
     /// Starts to set the word to `value` if it holds `compare`. `shmem_atomic_compare_swap_nbi`.
@@ -91,7 +91,7 @@ impl<S: Sharing> Ctx<S> {
         value: T,
         pe: u32,
     ) -> Result {
-        self.starting(result, word, Kind::CompareSwap, value, compare, pe)
+        self.fetch_nbi(result, word, Kind::CompareSwap, value, compare, pe)
     }
 
     /// Starts to add; integers only, since a NIC cannot add floats. `shmem_atomic_fetch_add_nbi`.
@@ -104,14 +104,14 @@ impl<S: Sharing> Ctx<S> {
         value: T,
         pe: u32,
     ) -> Result {
-        self.starting(result, word, Kind::Add, value, T::zeroed(), pe)
+        self.fetch_nbi(result, word, Kind::Add, value, T::zeroed(), pe)
     }
 
     /// Starts to add 1. `shmem_atomic_fetch_inc_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_inc_nbi<T: Amo>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
-        self.starting(result, word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
+        self.fetch_nbi(result, word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
     /// Starts a bitwise and. `shmem_atomic_fetch_and_nbi`.
@@ -124,7 +124,7 @@ impl<S: Sharing> Ctx<S> {
         value: T,
         pe: u32,
     ) -> Result {
-        self.starting(result, word, Kind::And, value, T::zeroed(), pe)
+        self.fetch_nbi(result, word, Kind::And, value, T::zeroed(), pe)
     }
 
     /// Starts a bitwise or. `shmem_atomic_fetch_or_nbi`.
@@ -137,7 +137,7 @@ impl<S: Sharing> Ctx<S> {
         value: T,
         pe: u32,
     ) -> Result {
-        self.starting(result, word, Kind::Or, value, T::zeroed(), pe)
+        self.fetch_nbi(result, word, Kind::Or, value, T::zeroed(), pe)
     }
 
     /// Starts a bitwise exclusive or. `shmem_atomic_fetch_xor_nbi`.
@@ -150,7 +150,7 @@ impl<S: Sharing> Ctx<S> {
         value: T,
         pe: u32,
     ) -> Result {
-        self.starting(result, word, Kind::Xor, value, T::zeroed(), pe)
+        self.fetch_nbi(result, word, Kind::Xor, value, T::zeroed(), pe)
     }
 
     /// What a non-blocking atomic has fetched into `result`, after `quiet`.
@@ -160,20 +160,20 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn fetched<T: AmoWord>(&self, result: Sym<Fetched<T>>) -> Result<T> {
-        let at = self.own(result.as_slice())?;
+        let at = self.local_addr(result.as_slice())?;
         // SAFETY: of this PE's memory; the allocator aligned it.
         let (raw, order) = unsafe { (arch::read(&raw const (*at).raw), arch::read(&raw const (*at).order)) };
         let found = match (order, size_of::<T>()) {
             (order::OWN, _) => raw,
-            (order, 8) => in_order::<8>(raw, order == order::NIC_BIG_ENDIAN_8),
-            (_, _) => in_order::<4>(raw, false),
+            (order, 8) => to_native_order::<8>(raw, order == order::NIC_BIG_ENDIAN_8),
+            (_, _) => to_native_order::<4>(raw, false),
         };
         Ok(T::from_bits(found))
     }
 
     #[inline(always)]
     #[track_caller]
-    fn starting<T: AmoWord>(
+    fn fetch_nbi<T: AmoWord>(
         &self,
         result: Sym<Fetched<T>>,
         word: Sym<T>,
@@ -185,9 +185,9 @@ impl<S: Sharing> Ctx<S> {
         let (ctx_ref, to, at) = (CtxRef::of(self), result.offset(), word.offset());
         let (value, compare) = (value.bits(), compare.bits());
         if size_of::<T>() == 8 {
-            start::<S, 8>(ctx_ref, to, at, kind, value, compare, pe)
+            fetch_nbi_slow::<S, 8>(ctx_ref, to, at, kind, value, compare, pe)
         } else {
-            start::<S, 4>(ctx_ref, to, at, kind, value, compare, pe)
+            fetch_nbi_slow::<S, 4>(ctx_ref, to, at, kind, value, compare, pe)
         }
     }
 }
@@ -196,7 +196,7 @@ impl<S: Sharing> Ctx<S> {
 /// kernel with many stays small.
 #[inline(never)]
 #[track_caller]
-fn start<S: Sharing, const WIDTH: usize>(
+fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(
     ctx_ref: CtxRef,
     result: u64,
     offset: u64,
@@ -208,13 +208,13 @@ fn start<S: Sharing, const WIDTH: usize>(
     let (ctx, op) = (ctx_ref.ctx::<S>(), Op::<WIDTH> { kind, value, compare });
     ctx.check_word(offset, WIDTH as u64, pe)?;
     // SAFETY: a result that the caller named, whatever it is of; it is checked as any.
-    let at = ctx.own(unsafe { SymSlice::<Fetched<u64>>::from_raw(result, 1) })?;
+    let at = ctx.local_addr(unsafe { SymSlice::<Fetched<u64>>::from_raw(result, 1) })?;
     // SAFETY: of this PE's memory; the allocator aligned it.
     let (to, order) = unsafe { (&raw mut (*at).raw, &raw mut (*at).order) };
     if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
         // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics. The result as above.
         unsafe {
-            arch::write(to, op.here_bits(p));
+            arch::write(to, op.apply_fetch_bits(p));
             arch::write(order, order::OWN);
         }
         return Ok(());

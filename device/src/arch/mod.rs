@@ -1,4 +1,4 @@
-//! Everything that differs between a GPU and a CPU, and nothing else: twin files with the same functions.
+//! Everything that differs between a GPU and a CPU: two files with the same functions.
 
 #[cfg_attr(target_arch = "nvptx64", path = "nvptx.rs")]
 #[cfg_attr(not(target_arch = "nvptx64"), path = "native.rs")]

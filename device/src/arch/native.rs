@@ -1,7 +1,7 @@
-//! The CPU half of the primitives: a kernel runs natively, each GPU thread as a [`Lane`] of some executor.
+//! The primitives on a CPU. A kernel runs natively, each GPU thread as a [`Lane`] of an executor.
 //!
-//! This file knows nothing of how lanes are scheduled. An executor (the host runtime has one) installs itself
-//! with [`enter`] before it resumes a lane; every primitive asks the installed lane.
+//! This file does not schedule lanes. An executor, such as the host runtime's, installs a lane with [`enter`] before it
+//! resumes it. Every primitive asks the installed lane.
 #![allow(unsafe_code, reason = "implements the primitives on raw addresses with atomics")]
 #![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
 #![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing)] // and so is a panic
@@ -15,34 +15,36 @@ use std::time::Instant;
 
 use super::{Cta, Gpu, Scope, Sys, SysWord};
 
-/// One GPU thread, as its executor shows it to the device code that runs on it.
+/// One GPU thread, presented by its executor to the device code that runs on it.
 ///
-/// Every method that may let other lanes run names its call site, so that an executor can tell which lanes meet
-/// at the same place and can name the place in a deadlock report.
+/// Every method that may run other lanes gets its call site. The executor uses it to find lanes that meet at one place,
+/// and to name the place in a deadlock report.
 pub trait Lane {
-    /// Index of this thread in its block (`threadIdx.x`).
+    /// Returns the index of this thread in its block (`threadIdx.x`).
     fn thread(&self) -> u32;
-    /// Threads in a block (`blockDim.x`).
+    /// Returns the number of threads in a block (`blockDim.x`).
     fn threads(&self) -> u32;
-    /// Index of this block (`blockIdx.x`).
+    /// Returns the index of this block (`blockIdx.x`).
     fn block(&self) -> u32;
-    /// Blocks in the grid (`gridDim.x`).
+    /// Returns the number of blocks in the grid (`gridDim.x`).
     fn blocks(&self) -> u32;
-    /// One turn of a waiting loop: lets other lanes, other blocks and the software NIC run.
+    /// Takes one turn of a waiting loop: runs other lanes, other blocks and the software ConnectX.
     fn spin(&self, site: &'static Location<'static>);
-    /// `barrier.sync` of the whole block with an OR over all votes: true on every lane if any lane voted true.
+    /// Synchronises the whole block (`barrier.sync`); returns whether any lane voted true.
     fn block_any(&self, vote: bool, site: &'static Location<'static>) -> bool;
-    /// A convergent exchange among the lanes of the warp named by `mask` (bit = lane; the caller's bit is set):
-    /// waits for all of them, and returns the value that each of them gave. Entries outside `mask` are zero.
+    /// Waits for all lanes of `mask` and returns the value that each of them gave; entries outside of `mask` are zero.
+    ///
+    /// Bit `i` of `mask` is lane `i`. The caller's bit is set.
     fn warp_gather(&self, mask: u32, value: u64, site: &'static Location<'static>) -> [u64; 32];
-    /// The lanes of this warp that are at this call site together (`activemask` at a point of convergence).
-    /// Returns once every other live lane of the warp has arrived here too, waits somewhere else, or has spun.
+    /// Returns the lanes of this warp that are at this call site together (`activemask` at a point of convergence).
+    ///
+    /// Returns once every other live lane of the warp has arrived here, waits somewhere else, or has spun.
     fn converged(&self, site: &'static Location<'static>) -> u32;
-    /// The block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
+    /// Returns the block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
-    /// Words of the block: all its lanes get the same ones.
+    /// Returns two words of the block, the same for all its lanes.
     fn broadcast_words(&self) -> &Cell<(u64, u64)>;
-    /// A waiting loop begins. An executor that gives the CPU away while nothing gets on learns here that this lane did.
+    /// Begins a waiting loop. An executor that yields the CPU while no lane advances learns from it that this lane did.
     fn wait_begins(&self) {}
 }
 
@@ -70,34 +72,34 @@ fn lane<R>(f: impl FnOnce(&dyn Lane) -> R) -> R {
     f(unsafe { current.as_ref() })
 }
 
-/// Index of this thread in its block.
+/// Returns the index of this thread in its block.
 pub fn thread() -> u32 {
     lane(|l| l.thread())
 }
 
-/// Threads in a block.
+/// Returns the number of threads in a block.
 pub fn threads() -> u32 {
     lane(|l| l.threads())
 }
 
-/// Index of this block.
+/// Returns the index of this block.
 pub fn block() -> u32 {
     lane(|l| l.block())
 }
 
-/// Blocks in the grid.
+/// Returns the number of blocks in the grid.
 pub fn blocks() -> u32 {
     lane(|l| l.blocks())
 }
 
-/// One turn of a waiting loop: lets the other lanes, blocks and the software NIC run.
+/// Takes one turn of a waiting loop: runs the other lanes, blocks and the software ConnectX.
 #[track_caller]
 pub fn spin() {
     let site = Location::caller();
     lane(|l| l.spin(site))
 }
 
-/// A waiting loop begins: told once, before its turns.
+/// Begins a waiting loop; called once, before its turns.
 pub fn wait_begins() {
     lane(|l| l.wait_begins())
 }
@@ -105,33 +107,35 @@ pub fn wait_begins() {
 /// Turns of a waiting loop between two looks at the clock and the abort word.
 pub const TURNS: u32 = 16;
 
-/// Ends the kernel: for a broken invariant only, never for an error a user can meet.
+/// Ends the kernel. For broken invariants only, never for an error that a user can cause.
 #[track_caller]
 pub fn trap() -> ! {
     panic!("device trap")
 }
 
-/// Nanoseconds of a monotonic clock; its origin is arbitrary.
+/// Returns the time in nanoseconds, of a monotonic clock. Its origin is arbitrary.
 pub fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Barrier of the whole block, with an OR over all votes.
+/// Synchronises the whole block; returns the OR of all votes.
 #[track_caller]
 pub fn block_any(vote: bool) -> bool {
     let site = Location::caller();
     lane(|l| l.block_any(vote, site))
 }
 
-/// Barrier of the whole block.
+/// Synchronises the whole block.
 #[track_caller]
 pub fn sync_block() {
     block_any(false);
 }
 
-/// What one thread of the block gave, and what another did: `meet` is a barrier, whose result comes with them.
-/// There is another one between any two calls: nobody gives values before all have the last ones.
+/// Returns the result of the barrier `meet` and two values of the block, each given by one thread.
+///
+/// The caller makes another barrier between any two calls, so that no thread gives values before all have read the last
+/// ones.
 pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     lane(|l| {
         let (a, b) = l.broadcast_words().get();
@@ -148,35 +152,35 @@ fn gather(mask: u32, value: u64) -> [u64; 32] {
     lane(|l| l.warp_gather(mask, value, site))
 }
 
-/// The same value: see the GPU's.
+/// Returns `value`; see the GPU's function.
 pub fn opaque(value: u64) -> u64 {
     value
 }
 
-/// The same value: see the GPU's.
+/// Returns `value`; see the GPU's function.
 pub fn overlap(value: u64) -> u64 {
     value
 }
 
-/// Waits for the lanes of `mask`, and orders memory among them.
+/// Synchronises the lanes of `mask`, and orders memory among them.
 #[track_caller]
 pub fn sync_warp(mask: u32) {
     gather(mask, 0);
 }
 
-/// The value that lane `from` gave.
+/// Returns the value given by lane `from`.
 #[track_caller]
 pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     gather(mask, value)[from as usize & 31]
 }
 
-/// The lanes of `mask` that voted true.
+/// Returns the lanes of `mask` that voted true.
 #[track_caller]
 pub fn ballot(mask: u32, vote: bool) -> u32 {
     lanes_where(mask, &gather(mask, vote as u64), 1)
 }
 
-/// The lanes of `mask` that gave the same value as this one.
+/// Returns the lanes of `mask` that gave the same value as this one.
 #[track_caller]
 pub fn match_any(mask: u32, value: u64) -> u32 {
     lanes_where(mask, &gather(mask, value), value)
@@ -186,17 +190,17 @@ fn lanes_where(mask: u32, values: &[u64; 32], wanted: u64) -> u32 {
     (0..32).filter(|&i| mask >> i & 1 == 1 && values[i] == wanted).fold(0, |m, i| m | 1 << i)
 }
 
-/// The lanes that are at `site` together: any set that holds this lane is a right answer.
+/// Returns the lanes that are at `site` together. Any set that contains this lane is correct.
 pub fn converged(site: &'static Location<'static>) -> u32 {
     lane(|l| l.converged(site))
 }
 
-/// The block's dynamic shared memory: base and bytes.
+/// Returns the block's dynamic shared memory: base and bytes.
 pub fn shared() -> (*mut u8, usize) {
     lane(|l| l.shared())
 }
 
-/// One 16-byte store.
+/// Stores 16 bytes.
 ///
 /// # Safety
 /// `p` is 16-byte aligned memory that this thread may write.
@@ -210,7 +214,7 @@ pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
     }
 }
 
-/// One 16-byte load.
+/// Loads 16 bytes.
 ///
 /// # Safety
 /// `p` is 16-byte aligned readable memory.
@@ -237,13 +241,13 @@ pub unsafe fn load_own(p: *const u64) -> u64 {
 /// Stores a word that only this thread uses.
 ///
 /// # Safety
-/// As [`load_own`].
+/// The rules of [`load_own`] hold.
 pub unsafe fn store_own(p: *mut u64, v: u64) {
     // SAFETY: the caller's promise.
     unsafe { <u64 as SysWord>::store_relaxed(p, v) }
 }
 
-/// A relaxed store if `does`.
+/// Stores, relaxed, if `does`.
 ///
 /// # Safety
 /// If `does`, `p` is aligned memory that this thread may write.
@@ -254,7 +258,7 @@ pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
     }
 }
 
-/// Two relaxed stores of 8 bytes, side by side.
+/// Stores two adjacent words of 8 bytes, relaxed.
 ///
 /// # Safety
 /// `p` is 16-byte aligned memory that this thread may write.
@@ -263,7 +267,7 @@ pub unsafe fn store_two(p: *mut [u64; 2], v: [u64; 2]) {
     unsafe { store16(p.cast(), bytemuck::cast(v)) }
 }
 
-/// Two relaxed loads of 8 bytes, side by side.
+/// Loads two adjacent words of 8 bytes, relaxed.
 ///
 /// # Safety
 /// `p` is 16-byte aligned readable memory.
@@ -272,16 +276,16 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
     bytemuck::cast(unsafe { load16(p.cast()) })
 }
 
-/// The same as [`load16`]: natively, what is behind a gate is ordered by the gate.
+/// Loads 16 bytes; natively the gate itself orders the load.
 ///
 /// # Safety
-/// As [`load16`].
+/// The rules of [`load16`] hold.
 pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     // SAFETY: the caller's promise.
     unsafe { load16(p) }
 }
 
-/// The store that the software NIC's doorbell register sees.
+/// Stores to the software ConnectX's doorbell register.
 ///
 /// # Safety
 /// `p` is a doorbell register.

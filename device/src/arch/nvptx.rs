@@ -1,10 +1,12 @@
-//! The GPU half of the primitives: PTX by hand wherever `core` has no right answer.
+//! The primitives on a GPU, in PTX where `core` has no correct equivalent.
 //!
-//! Three rules hold in this file. Every atomic carries its `.sem` and `.scope` in the instruction, because the
-//! back end drops both from `core`'s read-modify-writes. It carries `.global` too: all words that are shared lie there, and
-//! an atomic on a generic address waits for the answer, whether anybody wants it or not. Every barrier and warp operation is an LLVM intrinsic and
-//! not inline assembly, which the optimiser does not know to be convergent; and it is the unaligned form (sm_70 and
-//! later), which stays right when it is duplicated all the same.
+//! Three rules hold in this file:
+//!
+//! - Every atomic names its `.sem` and `.scope`, because the back end drops both from `core`'s read-modify-writes.
+//! - Every atomic is `.global`. All shared words lie there, and an atomic on a generic address waits for its result
+//!   even if it is unused.
+//! - Every barrier and warp operation is an LLVM intrinsic. The optimiser does not know that inline assembly is
+//!   convergent. It is the unaligned form (sm_70 and later), which stays correct if it is duplicated.
 #![allow(unsafe_code, reason = "implements the primitives on raw addresses in PTX")]
 
 use core::arch::{asm, nvptx};
@@ -12,53 +14,53 @@ use core::panic::Location;
 
 use super::{Cta, Gpu, Scope, Sys, SysWord};
 
-/// Index of this thread in its block.
+/// Returns the index of this thread in its block.
 #[inline(always)]
 pub fn thread() -> u32 {
     // SAFETY: reads a special register.
     unsafe { nvptx::_thread_idx_x() as u32 }
 }
 
-/// Threads in a block.
+/// Returns the number of threads in a block.
 #[inline(always)]
 pub fn threads() -> u32 {
     // SAFETY: reads a special register.
     unsafe { nvptx::_block_dim_x() as u32 }
 }
 
-/// Index of this block.
+/// Returns the index of this block.
 #[inline(always)]
 pub fn block() -> u32 {
     // SAFETY: reads a special register.
     unsafe { nvptx::_block_idx_x() as u32 }
 }
 
-/// Blocks in the grid.
+/// Returns the number of blocks in the grid.
 #[inline(always)]
 pub fn blocks() -> u32 {
     // SAFETY: reads a special register.
     unsafe { nvptx::_grid_dim_x() as u32 }
 }
 
-/// One turn of a waiting loop.
+/// Takes one turn of a waiting loop.
 #[inline(always)]
 pub fn spin() {}
 
-/// A waiting loop begins.
+/// Begins a waiting loop.
 #[inline(always)]
 pub fn wait_begins() {}
 
-/// Turns of a waiting loop between two looks at the clock and the abort word (which lies in host memory).
+/// Turns of a waiting loop between two looks at the clock and the abort word, which lies in host memory.
 pub const TURNS: u32 = 256;
 
-/// Ends the kernel: for a broken invariant only, never for an error a user can meet.
+/// Ends the kernel. For broken invariants only, never for an error that a user can cause.
 #[inline(always)]
 pub fn trap() -> ! {
     // SAFETY: ends the grid; nothing runs after it.
     unsafe { nvptx::trap() }
 }
 
-/// Nanoseconds of a clock that all SMs share; its origin is arbitrary.
+/// Returns the time in nanoseconds, of a clock that all multiprocessors share. Its origin is arbitrary.
 #[inline(always)]
 pub fn now_ns() -> u64 {
     let t: u64;
@@ -85,14 +87,14 @@ unsafe extern "C" {
     fn activemask() -> i32;
 }
 
-/// Barrier of the whole block, with an OR over all votes.
+/// Synchronises the whole block; returns the OR of all votes.
 #[inline(always)]
 pub fn block_any(vote: bool) -> bool {
     // SAFETY: barrier 0 is the block's own; every thread of the block calls (contract of block-group calls).
     unsafe { barrier_or(0, vote) }
 }
 
-/// Barrier of the whole block.
+/// Synchronises the whole block.
 #[inline(always)]
 pub fn sync_block() {
     // SAFETY: as `block_any`.
@@ -101,8 +103,10 @@ pub fn sync_block() {
 
 core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[2];");
 
-/// What one thread of the block gave, and what another did: `meet` is a barrier, whose result comes with them.
-/// There is another one between any two calls: nobody gives values before all have the last ones.
+/// Returns the result of the barrier `meet` and two values of the block, each given by one thread.
+///
+/// The caller makes another barrier between any two calls, so that no thread gives values before all have read the last
+/// ones.
 #[inline(always)]
 pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     if let Some(a) = one {
@@ -115,7 +119,7 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
     }
     let met = meet();
     let (a, b);
-    // SAFETY: written before the barrier above, and by nobody before the next one. What is not used is not loaded.
+    // SAFETY: written before the barrier above, and by no thread before the next one. Unused values are not loaded.
     unsafe {
         asm!("ld.shared.b64 {a}, [rushmem_cast];", a = out(reg64) a, options(pure, readonly, nostack));
         asm!("ld.shared.b64 {b}, [rushmem_cast+8];", b = out(reg64) b, options(pure, readonly, nostack));
@@ -123,8 +127,10 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
     (met, a, b)
 }
 
-/// The same value, of which the assembler does not know that it is the same for all lanes. An addend that is would be added up
-/// over the warp first, by a dozen instructions that wait for each other: too many where one thread adds.
+/// Returns `value` in a form that ptxas cannot prove warp-uniform.
+///
+/// Before an atomic add of a warp-uniform value, ptxas sums over the warp: a dozen dependent instructions, too many
+/// where one thread adds.
 #[inline(always)]
 pub fn opaque(value: u64) -> u64 {
     let v;
@@ -136,7 +142,8 @@ pub fn opaque(value: u64) -> u64 {
     v
 }
 
-/// The same value, which is there before what follows: it is made while what was asked for before is on its way.
+/// Returns `value`, computed here: at this point earlier loads are still in flight, so the computation overlaps with
+/// them.
 #[inline(always)]
 pub fn overlap(value: u64) -> u64 {
     let v;
@@ -147,14 +154,14 @@ pub fn overlap(value: u64) -> u64 {
     v
 }
 
-/// Waits for the lanes of `mask`, and orders memory among them.
+/// Synchronises the lanes of `mask`, and orders memory among them.
 #[inline(always)]
 pub fn sync_warp(mask: u32) {
     // SAFETY: the caller's lane is in `mask`, and all lanes of it call (contract of warp-group calls).
     unsafe { warp_sync(mask as i32) }
 }
 
-/// The value that lane `from` gave.
+/// Returns the value given by lane `from`.
 #[inline(always)]
 pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     let half = |v: u32| {
@@ -164,21 +171,21 @@ pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     half(value as u32) | half((value >> 32) as u32) << 32
 }
 
-/// The lanes of `mask` that voted true.
+/// Returns the lanes of `mask` that voted true.
 #[inline(always)]
 pub fn ballot(mask: u32, vote: bool) -> u32 {
     // SAFETY: as `sync_warp`.
     unsafe { vote_ballot(mask as i32, vote) as u32 }
 }
 
-/// The lanes of `mask` that gave the same value as this one.
+/// Returns the lanes of `mask` that gave the same value as this one.
 #[inline(always)]
 pub fn match_any(mask: u32, value: u64) -> u32 {
     // SAFETY: as `sync_warp`.
     unsafe { match_any_64(mask as i32, value as i64) as u32 }
 }
 
-/// The lanes that are at `site` together: any set that holds this lane is a right answer.
+/// Returns the lanes that are at `site` together. Any set that contains this lane is correct.
 #[inline(always)]
 pub fn converged(_: &'static Location<'static>) -> u32 {
     // SAFETY: reads a special value.
@@ -187,7 +194,7 @@ pub fn converged(_: &'static Location<'static>) -> u32 {
 
 core::arch::global_asm!(".extern .shared .align 16 .b8 rushmem_shared[];");
 
-/// The block's dynamic shared memory: base and bytes.
+/// Returns the block's dynamic shared memory: base and bytes.
 #[inline(always)]
 pub fn shared() -> (*mut u8, usize) {
     let (base, bytes): (u64, u32);
@@ -201,7 +208,7 @@ pub fn shared() -> (*mut u8, usize) {
     (base as *mut u8, bytes as usize)
 }
 
-/// One 16-byte store.
+/// Stores 16 bytes at once.
 ///
 /// # Safety
 /// `p` is 16-byte aligned global memory that this thread may write.
@@ -214,7 +221,7 @@ pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
     }
 }
 
-/// One 16-byte load.
+/// Loads 16 bytes at once.
 ///
 /// # Safety
 /// `p` is 16-byte aligned readable global memory.
@@ -229,11 +236,11 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// The same, made where it is written: behind a gate (see [`Scope::load_gate`]), it is not made earlier. It may hit the L1
-/// cache.
+/// Loads 16 bytes at once, in place: behind a gate (see [`Scope::load_gate`]) the load is not made earlier. It may hit
+/// the L1 cache.
 ///
 /// # Safety
-/// As [`load16`].
+/// The rules of [`load16`] hold.
 #[inline(always)]
 pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     let (a, b, c, d);
@@ -245,8 +252,8 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Loads a word that only this thread uses. Nothing strong: a loop with strong loads, which its threads leave one by one, gets
-/// an instruction from the assembler that lets others run and takes 55 cycles.
+/// Loads a word that only this thread uses. The load is weak on purpose: in a loop with strong loads, ptxas adds an
+/// instruction that yields to other threads and takes 55 cycles.
 ///
 /// # Safety
 /// `p` is an aligned word of global memory, and this thread's alone.
@@ -261,14 +268,14 @@ pub unsafe fn load_own(p: *const u64) -> u64 {
 /// Stores a word that only this thread uses.
 ///
 /// # Safety
-/// As [`load_own`].
+/// The rules of [`load_own`] hold.
 #[inline(always)]
 pub unsafe fn store_own(p: *mut u64, v: u64) {
     // SAFETY: the caller's promise.
     unsafe { asm!("st.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
 }
 
-/// A relaxed store at system scope if `does`, without a branch: the lanes of a warp stay together.
+/// Stores at system scope, relaxed, if `does`. There is no branch: the lanes of a warp stay together.
 ///
 /// # Safety
 /// If `does`, `p` is aligned global memory that this thread may write.
@@ -281,7 +288,7 @@ pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
     }
 }
 
-/// Two relaxed stores of 8 bytes at system scope, side by side.
+/// Stores two adjacent words of 8 bytes, relaxed, at system scope.
 ///
 /// # Safety
 /// `p` is 16-byte aligned global memory that this thread may write.
@@ -293,7 +300,7 @@ pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
     }
 }
 
-/// Two relaxed loads of 8 bytes at system scope, side by side.
+/// Loads two adjacent words of 8 bytes, relaxed, at system scope.
 ///
 /// # Safety
 /// `p` is 16-byte aligned readable global memory.
@@ -307,7 +314,7 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
     [a, b]
 }
 
-/// The store that a NIC's doorbell register sees: one 8-byte transaction, not merged and not split.
+/// Stores to a NIC's doorbell register: one 8-byte transaction, neither merged nor split.
 ///
 /// # Safety
 /// `p` is a mapped doorbell register.

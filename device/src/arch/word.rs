@@ -1,42 +1,43 @@
 //! Words that several observers share: the scope is a type, the ordering is in the name.
 #![allow(unsafe_code, reason = "declares accesses to raw addresses")]
 
-/// Who must see a store, and the accesses to 64-bit words at that scope that the send-queue protocol needs.
+/// A set of observers that must see a store, with the accesses to 64-bit words at that scope that the send-queue
+/// protocol needs.
 ///
 /// # Safety
-/// For every function with a pointer: it is aligned, valid for the access, and while others may use the word at
+/// For every function with a pointer: the pointer is aligned and valid for the access. While others may use the word at
 /// the same time, all accesses to it are atomic.
 #[allow(clippy::missing_safety_doc)] // stated once, above
 pub trait Scope: Copy + 'static {
-    /// `fence.acq_rel` at this scope.
+    /// Makes an acquire-release fence: `fence.acq_rel` at this scope.
     fn fence();
-    /// `fence.release` at this scope: what was done before it is there before the stores after it. It waits as `fence` does,
-    /// and leaves the L1 cache as it is, which `fence` empties.
+    /// Makes a release fence: stores after it come after everything done before it. It waits as long as `fence`, but
+    /// does not empty the L1 cache.
     fn release();
-    /// `fence.acquire` at this scope: what was done before a store that a relaxed load has seen is there for the loads after
-    /// it. It empties a GPU's L1 cache, and waits for nothing.
+    /// Makes an acquire fence: after a relaxed load has seen a store, loads see what was done before that store. It
+    /// empties a GPU's L1 cache and waits for nothing.
     fn acquire();
-    /// A relaxed load.
+    /// Loads, relaxed.
     unsafe fn load_relaxed(p: *const u64) -> u64;
-    /// A relaxed load that opens a gate: the caller branches on the value, and behind the branch only stores, and makes the
-    /// loads that are made where they are written (asm). A GPU issues neither before the branch is decided. A CPU may guess, so
-    /// that natively it is an acquire load.
+    /// Loads, relaxed, to open a gate. The caller branches on the value. Behind the branch it only stores, or loads by
+    /// `asm!` that stays in place. A GPU issues neither before the branch is decided. A CPU may speculate, so natively
+    /// this is an acquire load.
     unsafe fn load_gate(p: *const u64) -> u64;
-    /// An acquire load.
+    /// Loads with acquire ordering.
     unsafe fn load_acquire(p: *const u64) -> u64;
-    /// A relaxed store.
+    /// Stores, relaxed.
     unsafe fn store_relaxed(p: *mut u64, v: u64);
-    /// A release store.
+    /// Stores with release ordering.
     unsafe fn store_release(p: *mut u64, v: u64);
     /// Adds, wrapping; returns the old value.
     unsafe fn fetch_add_relaxed(p: *mut u64, v: u64) -> u64;
-    /// Sets bits, after all that was done before; returns the old value.
+    /// Sets bits with release ordering; returns the old value.
     unsafe fn fetch_or_release(p: *mut u64, v: u64) -> u64;
-    /// Writes `new` if the word holds `old`, after all that was done before; returns the value found.
+    /// Writes `new` if the word holds `old`, with release ordering; returns the value found.
     unsafe fn compare_swap_release(p: *mut u64, old: u64, new: u64) -> u64;
-    /// Exchanges, before all that is done after it; returns the old value.
+    /// Exchanges with acquire ordering; returns the old value.
     unsafe fn swap_acquire(p: *mut u64, v: u64) -> u64;
-    /// Bitwise or; returns the old value.
+    /// Sets bits; returns the old value.
     unsafe fn fetch_or_relaxed(p: *mut u64, v: u64) -> u64;
     /// Exchanges; returns the old value.
     unsafe fn swap_acq_rel(p: *mut u64, v: u64) -> u64;
@@ -54,35 +55,32 @@ pub struct Gpu;
 #[derive(Clone, Copy, Debug)]
 pub struct Cta;
 
-/// Accesses at system scope to words of the sizes that remote atomics have.
-///
-/// # Safety
-/// As [`Scope`].
+/// Accesses at system scope to words of the sizes that remote atomics have. The rules of [`Scope`] hold.
 #[allow(clippy::missing_safety_doc)] // stated once, above
 pub trait SysWord: Copy + PartialEq + 'static {
-    /// A relaxed load.
+    /// Loads, relaxed.
     unsafe fn load_relaxed(p: *const Self) -> Self;
-    /// An acquire load.
+    /// Loads with acquire ordering.
     unsafe fn load_acquire(p: *const Self) -> Self;
-    /// A relaxed store.
+    /// Stores, relaxed.
     unsafe fn store_relaxed(p: *mut Self, v: Self);
-    /// A release store.
+    /// Stores with release ordering.
     unsafe fn store_release(p: *mut Self, v: Self);
     /// Adds, wrapping; returns the old value.
     unsafe fn fetch_add(p: *mut Self, v: Self) -> Self;
-    /// Bitwise and; returns the old value.
+    /// Applies bitwise and; returns the old value.
     unsafe fn fetch_and(p: *mut Self, v: Self) -> Self;
-    /// Bitwise or; returns the old value.
+    /// Applies bitwise or; returns the old value.
     unsafe fn fetch_or(p: *mut Self, v: Self) -> Self;
-    /// Bitwise exclusive or; returns the old value.
+    /// Applies bitwise exclusive or; returns the old value.
     unsafe fn fetch_xor(p: *mut Self, v: Self) -> Self;
-    /// Adds, wrapping. Nothing comes back, as of the three below: the other ends of links have less to do.
+    /// Adds, wrapping, without a result. Like the three below, it saves the answer over the link.
     unsafe fn add(p: *mut Self, v: Self);
-    /// Bitwise and.
+    /// Applies bitwise and, without a result.
     unsafe fn and(p: *mut Self, v: Self);
-    /// Bitwise or.
+    /// Applies bitwise or, without a result.
     unsafe fn or(p: *mut Self, v: Self);
-    /// Bitwise exclusive or.
+    /// Applies bitwise exclusive or, without a result.
     unsafe fn xor(p: *mut Self, v: Self);
     /// Exchanges; returns the old value.
     unsafe fn swap(p: *mut Self, v: Self) -> Self;

@@ -9,7 +9,7 @@ use crate::abi::{DevAddr, TeamDesc};
 use crate::arch::{Scope, Sys};
 use crate::error::{Detail, Error, Result, record};
 use crate::group::Group;
-use crate::wait::{glance, until};
+use crate::wait::{poll_briefly, poll_until};
 
 /// Waits until the word at `at` belongs to check-in `number`. Returns 0 or an error code, and the word found. It records
 /// nothing.
@@ -25,7 +25,7 @@ pub(super) fn await_word(
     call_hash: u32,
 ) -> (u32, u64) {
     let arrived = |found| has_number(found, number);
-    let found = glance(|| word_at(at, comes, number, call_hash), arrived);
+    let found = poll_briefly(|| word_at(at, comes, number, call_hash), arrived);
     let result = if arrived(found) { (0, found) } else { await_longer(state, comes, at, number, call_hash) };
     Sys::acquire();
     result
@@ -36,7 +36,7 @@ pub(super) fn await_word(
 #[inline(never)]
 #[track_caller]
 fn await_longer(state: DevAddr, comes: bool, at: *const u64, number: u64, call_hash: u32) -> (u32, u64) {
-    until(state, None, || word_at(at, comes, number, call_hash), |found| has_number(found, number))
+    poll_until(state, None, || word_at(at, comes, number, call_hash), |found| has_number(found, number))
 }
 
 #[inline(always)]

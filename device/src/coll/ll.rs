@@ -19,7 +19,7 @@ use crate::arch::{self, Scope, Sys};
 use crate::coll::args::wrapped;
 use crate::coll::fold::member_addr;
 use crate::error::Error;
-use crate::wait::{Watch, glance};
+use crate::wait::{Watch, poll_briefly};
 
 /// A word pair: the member or the number of its block, and the index of the pair in the block.
 type PairIndex = (u32, u32);
@@ -240,7 +240,8 @@ impl Receiver {
         if other < others {
             let index = (senders.block(other), pair);
             // SAFETY: the caller's promise.
-            let found = glance(|| unsafe { load_pair(index, from, block) }, |found| block.has_both(found));
+            let found =
+                poll_briefly(|| unsafe { load_pair(index, from, block) }, |found| block.has_both(found));
             arrived = block.has_both(found);
             if arrived {
                 // SAFETY: the caller's promise.

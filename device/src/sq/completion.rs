@@ -97,10 +97,10 @@ impl<S: Sharing> Qp<'_, S> {
 
     /// Returns the blocks of the WQE that a CQE completes: 1, except for the 64-bit masked compare and swap.
     ///
-    /// The queue itself tells which masked ones are 64 bits wide. The CQE of a collapsed CQ may be an old one, so its slot may
-    /// have been reused and hold anything, the second half of another WQE included. A slot counts only if it names this index
-    /// and this opcode. If it does not, `done` has passed the WQE, and any small answer is right. (A second half begins with
-    /// a byte count of 8, which is not an atomic's opcode.)
+    /// The queue itself tells which masked ones are 64 bits wide. The CQE of a collapsed CQ may be an old one, so its
+    /// slot may have been reused. It may even hold the second half of another WQE. A slot counts only if it names this
+    /// index and this opcode. If it does not, `done` has passed the WQE, and any small answer is right. (A second half
+    /// begins with a byte count of 8, which is not an atomic's opcode.)
     #[inline(always)]
     fn blocks_of(&self, word: CqeWord) -> u16 {
         if word.opcode() != Opcode::ATOMIC_MASKED_CS {

@@ -56,7 +56,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     }
     let mut watch = Watch::new(qp.desc().pe_state);
     let mut turns = 0u32;
-    // The thread that fetches the connection may be any thread of the GPU, so the scope is the GPU's, not that of `S`.
+    // The thread that fetches the connection may be any thread of the GPU, so the scope is the GPU's.
     // SAFETY: a word of the QP's state.
     while unsafe { Gpu::load_acquire(done) } == 0 {
         // If all threads of a GPU polled host memory, they would slow down the host's answer.

@@ -47,7 +47,7 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Waits for a fetch slot whose last result has not been read yet. Outlined, like `wait_slow`.
+/// Waits until the last result in a fetch slot has been read. Outlined, like `wait_slow`.
 #[cold]
 #[inline(never)]
 fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site) -> Result {

@@ -41,8 +41,8 @@
 //! - Every change of the doorbell word is a read-modify-write. Setting the pending bit is a release, taking it is an
 //!   acquire. So a holder that takes the bit sees everything its setter published.
 //! - The gap bit says that published postings may wait behind an unpublished one. A holder leaves the doorbell without that
-//!   bit only if it has announced all blocks that it knows to be reserved. It knows those of every thread whose pending bit
-//!   it took. A later poster finds the doorbell free and holds it.
+//!   bit only if it has announced all blocks that it knows to be reserved. It knows the blocks of every poster that has
+//!   set the pending bit it took. A later poster finds the doorbell free and holds it.
 //! - Ready entries need no reset. An entry names the reservation that it belongs to, so one of an earlier lap does not match.
 //!   Its poster writes it before the blocks are announced, so it never overwrites an entry of a later lap.
 //!
@@ -50,9 +50,16 @@
 //!
 //! # Where to read on
 //!
-//! `reserve.rs` and `doorbell.rs` are the protocol, over the trait [`SendQueueState`]. The rest implements it on the memory that
-//! the host lays out: `qp.rs` (a queue pair and its state words), `send_queue.rs` (WQEs, doorbell record and register),
-//! `completion.rs` (polling and errors), `connect.rs` (asking the host for the connection), `fetch_slot.rs` (results).
+//! `reserve.rs` and `doorbell.rs` are the protocol, over the trait [`SendQueueState`]. The other files implement it on memory that
+//! the host lays out:
+//!
+//! | file | content |
+//! |---|---|
+//! | `qp.rs` | a queue pair: its descriptor, its state words, and posting to it |
+//! | `send_queue.rs` | WQEs, doorbell record and doorbell register in memory |
+//! | `completion.rs` | polling the CQ, waiting, errors |
+//! | `connect.rs` | asking the host for the connection |
+//! | `fetch_slot.rs` | results of blocking `g` and atomics |
 
 mod completion;
 mod connect;

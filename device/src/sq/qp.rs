@@ -44,6 +44,8 @@ pub(crate) struct Qp<'a, S> {
 }
 
 impl<'a, S: Sharing> Qp<'a, S> {
+    /// Returns the QP of an entry of the table.
+    ///
     /// # Safety
     /// The host filled the entry, and every address in it is valid while the kernel runs.
     #[inline(always)]
@@ -160,7 +162,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         if send_queue.is_plain() {
             send_queue.ring_own_doorbell(end)
         } else {
-            ring_own_slow::<S>(self.entry, end)
+            ring_local_addr_slow::<S>(self.entry, end)
         }
     }
 
@@ -285,7 +287,7 @@ fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
 
 /// Rings the doorbell for blocks of this thread in any configuration of the queue.
 #[inline(never)]
-fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
+fn ring_local_addr_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     qp.send_queue(qp.depth()).ring_own_doorbell(end);

@@ -24,7 +24,7 @@ pub(crate) struct SendQueueView {
 }
 
 impl SendQueueView {
-    /// Returns the view of the connection whose first 32 bytes are `head` and `tail`.
+    /// Returns the view of a connection, given its first 32 bytes.
     #[inline(always)]
     pub(super) fn new([a, b, c, d]: [u32; 4], [e, f, qpn, flags]: [u32; 4], depth: u64) -> Self {
         let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
@@ -84,7 +84,7 @@ impl SendQueueView {
     /// Rings the doorbell for all blocks before `end`, which this thread, or lanes synchronised with it, have written.
     ///
     /// A release suffices, and unlike a fence it does not empty the L1 cache. An acquire would matter for loads only, and
-    /// none follow. The stores below still come after those of the earlier doorbell holder. That thread released the doorbell
+    /// none follow. The stores below still come after the stores of the last doorbell holder. That thread released the doorbell
     /// word before this thread read it, and these stores depend on that value and follow the release.
     #[inline(always)]
     pub(super) fn ring_own_doorbell(self, end: u64) {

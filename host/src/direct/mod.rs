@@ -304,7 +304,7 @@ impl Reach {
             }
         }
         if (0..).zip(peers).all(|(pe, peer)| parts.is_p2p(pe) || !reached(peer)) {
-            parts.flags |= ctx_flags::OTHERS_FAR;
+            parts.flags |= ctx_flags::NO_P2P_OTHERS;
         }
         if self.atomics {
             let all = if parts.p2p_count == parts.n_pes { ctx_flags::P2P_ALL } else { 0 };
@@ -495,7 +495,7 @@ mod tests {
             let peers = mapped.map(|mapped| PeerDesc { direct: DevAddr(if mapped { 4096 } else { 0 }) });
             let mut parts = CtxParts { pe: 1, n_pes: 4, ..CtxParts::zeroed() };
             reach.describe(&mut parts, &peers);
-            ((parts.p2p_from, parts.p2p_count), parts.flags & ctx_flags::OTHERS_FAR != 0)
+            ((parts.p2p_from, parts.p2p_count), parts.flags & ctx_flags::NO_P2P_OTHERS != 0)
         };
         assert_eq!(told([true, true, false, false]), ((0, 2), true));
         assert_eq!(told([false; 4]), ((0, 0), true));

@@ -132,7 +132,7 @@ impl Poster for Ours {
             block_sets: blocks,
             exclusive_sets: exclusive,
             rails: 1,
-            flags: ctx_flags::GPU_QUEUES | ctx_flags::OTHERS_FAR,
+            flags: ctx_flags::GPU_QUEUES | ctx_flags::NO_P2P_OTHERS,
             ..Zeroable::zeroed()
         };
         let table = SegmentTable { parts, ..Zeroable::zeroed() };
