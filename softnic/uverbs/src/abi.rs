@@ -224,7 +224,7 @@ structs! {
         reserved2: u32,
     }
 
-    /// The driver's part of the extended QUERY_DEVICE: all offloads, of which there are none.
+    /// The driver's part of the extended QUERY_DEVICE. There are no offloads.
     DriverQueryDevice[104] {
         comp_mask: u32,
         response_length: u32,

@@ -50,7 +50,7 @@ const _: () = assert!(HEADER == 24 && ATTR == 16);
 pub(crate) struct Call {
     /// Kind of object.
     pub(crate) object: u16,
-    /// What to do with it.
+    /// Method of the object.
     pub(crate) method: u16,
     attrs: Vec<Attr>,
     /// Address of the first attribute.
@@ -82,18 +82,18 @@ impl Call {
         self.find(id).ok_or(Errno::EINVAL)
     }
 
-    /// Whether the attribute was given.
+    /// Returns whether the attribute was given.
     pub(crate) fn has(&self, id: u16) -> bool {
         self.find(id).is_some()
     }
 
-    /// An object's handle.
+    /// Returns an object's handle.
     pub(crate) fn handle(&self, id: u16) -> Result<u32, Errno> {
         let (_, attr) = self.need(id)?;
         u32::try_from(attr.data).map_err(|_| Errno::EINVAL)
     }
 
-    /// A file descriptor, where one was given; a negative one stands for none.
+    /// Returns a file descriptor, or `None` if the attribute is absent or negative.
     pub(crate) fn optional_fd(&self, id: u16) -> Result<Option<i32>, Errno> {
         match self.find(id) {
             None => Ok(None),
@@ -102,17 +102,17 @@ impl Call {
         }
     }
 
-    /// A value of exactly this type, or of its beginning: a shorter input is filled up with zeroes.
+    /// Returns a value of this type. A shorter input is padded with zeroes.
     pub(crate) fn input<T: Pod>(&self, id: u16) -> Result<T, Errno> {
         Ok(user::prefix(&self.bytes(id)?))
     }
 
-    /// As [`Call::input`], where it was given.
+    /// Returns the value like [`Call::input`], or `None` if the attribute is absent.
     pub(crate) fn optional<T: Pod>(&self, id: u16) -> Result<Option<T>, Errno> {
         if self.has(id) { self.input(id).map(Some) } else { Ok(None) }
     }
 
-    /// All bytes of an input.
+    /// Returns all bytes of an input.
     pub(crate) fn bytes(&self, id: u16) -> Result<Vec<u8>, Errno> {
         let (_, attr) = self.need(id)?;
         let len = usize::from(attr.len);
@@ -124,7 +124,7 @@ impl Call {
         Ok(bytes)
     }
 
-    /// Room for an output, bytes; 0 where the caller wants none.
+    /// Returns the bytes of room for an output, or 0 if the caller wants none.
     pub(crate) fn room(&self, id: u16) -> usize {
         self.find(id).map_or(0, |(_, attr)| usize::from(attr.len).min(MAX_BYTES))
     }
@@ -134,7 +134,7 @@ impl Call {
         self.output_bytes(id, bytemuck::bytes_of(value))
     }
 
-    /// As [`Call::output`], of plain bytes.
+    /// Writes plain bytes like [`Call::output`].
     pub(crate) fn output_bytes(&self, id: u16, value: &[u8]) -> Result<(), Errno> {
         let Some((index, attr)) = self.find(id) else { return Ok(()) };
         let len = value.len().min(usize::from(attr.len));

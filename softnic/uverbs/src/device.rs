@@ -3,9 +3,9 @@
 use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::priority;
 use crate::registry::Registry;
-use crate::settings::{Link, Settings};
+use crate::scheduling;
+use crate::settings::{LinkLayer, Settings};
 use rushmem_softnic::{Config, Ip, Nic};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub(crate) struct Device {
 #[derive(Default)]
 struct Slot {
     running: Option<Arc<Adapter>>,
-    /// Who has it open.
+    /// Number of users.
     users: usize,
     address: Option<Ipv4Addr>,
 }
@@ -59,7 +59,7 @@ impl std::ops::Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Whoever opens the device next waits until the address is free again.
+        // The next user that opens the device waits until the address is free again.
         let mut slot = self.device.slot();
         self.adapter = None;
         slot.users -= 1;
@@ -82,7 +82,7 @@ impl Device {
         self.adapter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The adapter, started if it is not running.
+    /// Returns the adapter, and starts it if it is not running.
     pub(crate) fn adapter(self: &Arc<Device>) -> Result<Lease, Errno> {
         let mut slot = self.slot();
         let adapter = match &slot.running {
@@ -100,7 +100,7 @@ impl Device {
         let ip = before.map_or(self.settings.ip(self.index), Ip::Addr);
         let config = self.config(ip);
         let port = config.port;
-        let nic = priority::soon(|| Nic::start(config)).map_err(|error| {
+        let nic = scheduling::with_priority(|| Nic::start(config)).map_err(|error| {
             tracing::error!(device = self.name(), %error, "the software ConnectX does not start");
             Errno::from(error)
         })?;
@@ -110,7 +110,7 @@ impl Device {
             tracing::error!(%address, "another adapter has this address already: give each process its own");
             return Err(Errno::EADDRINUSE);
         }
-        if self.settings.link == Link::InfiniBand && nic.lid().is_none() {
+        if self.settings.link == LinkLayer::InfiniBand && nic.lid().is_none() {
             tracing::error!(%address, "an InfiniBand port's address must be 127.64.x.y, of which x.y is its LID");
             return Err(Errno::EADDRNOTAVAIL);
         }
@@ -127,23 +127,23 @@ impl Device {
             faults: self.settings.engine_faults.clone(),
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),
-            idle: priority::idle(),
+            idle: scheduling::idle(),
             pkeys: PKEYS.to_vec(),
             ..Config::default()
         }
     }
 
-    /// `mlx5_0`, ...
+    /// Returns the name: `mlx5_0`, ...
     pub(crate) fn name(&self) -> String {
         format!("mlx5_{}", self.index)
     }
 
-    /// The device's GUID, bytes in network order.
+    /// Returns the device's GUID, bytes in network order.
     pub(crate) fn guid(&self) -> [u8; 8] {
         crate::sysfs::guid(self.index)
     }
 
-    /// What QUERY_DEVICE answers.
+    /// Returns the answer to QUERY_DEVICE.
     pub(crate) fn attributes(&self) -> abi::QueryDevice {
         let (major, minor, sub) = FIRMWARE;
         let guid = u64::from_ne_bytes(self.guid());
@@ -177,7 +177,7 @@ impl Device {
         }
     }
 
-    /// What QUERY_PORT answers.
+    /// Returns the answer to QUERY_PORT.
     pub(crate) fn port(&self, nic: &Nic) -> abi::QueryPort {
         let down = self.has(Fault::PortDown);
         let (state, phys_state) = match down {
@@ -200,14 +200,14 @@ impl Device {
         };
         match self.settings.link {
             // Bit 16: connection management; bit 26: GIDs are IP addresses.
-            Link::Ethernet => abi::QueryPort {
+            LinkLayer::Ethernet => abi::QueryPort {
                 port_cap_flags: 1 << 16 | 1 << 26,
                 link_layer: link_layer::ETHERNET,
                 // Peers have no LIDs, so that each needs a global route.
                 flags: 1,
                 ..common
             },
-            Link::InfiniBand => abi::QueryPort {
+            LinkLayer::InfiniBand => abi::QueryPort {
                 port_cap_flags: 1 << 16,
                 link_layer: link_layer::INFINIBAND,
                 lid: if down { 0 } else { nic.lid().unwrap_or(0) },
@@ -217,7 +217,7 @@ impl Device {
         }
     }
 
-    /// The table of GIDs: index, GID and type of each entry.
+    /// Returns the table of GIDs: index, GID and type of each entry.
     pub(crate) fn gids(&self, nic: &Nic) -> Vec<abi::GidEntry> {
         let entry = |(gid_index, (gid, gid_type))| abi::GidEntry {
             gid,
@@ -230,11 +230,11 @@ impl Device {
         let (local, mapped) = (link_local(ip), nic.gid());
         let table = match self.settings.link {
             _ if self.has(Fault::NoGid) => vec![],
-            Link::InfiniBand => vec![(port_gid(self.guid()), gid_type::IB)],
-            Link::Ethernet if self.has(Fault::GidV1Only) => {
+            LinkLayer::InfiniBand => vec![(port_gid(self.guid()), gid_type::IB)],
+            LinkLayer::Ethernet if self.has(Fault::GidV1Only) => {
                 vec![(local, gid_type::ROCE_V1), (mapped, gid_type::ROCE_V1)]
             }
-            Link::Ethernet => vec![
+            LinkLayer::Ethernet => vec![
                 (local, gid_type::ROCE_V1),
                 (local, gid_type::ROCE_V2),
                 (mapped, gid_type::ROCE_V1),
@@ -245,14 +245,14 @@ impl Device {
     }
 }
 
-/// An InfiniBand port's GID: the subnet's default prefix, and its GUID.
+/// Returns an InfiniBand port's GID: the subnet's default prefix, and its GUID.
 fn port_gid(guid: [u8; 8]) -> [u8; 16] {
     let mut gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     gid[8..].copy_from_slice(&guid);
     gid
 }
 
-/// The link-local address of an adapter: `fe80::5efe:` and its IPv4 address, as RFC 5214 forms it.
+/// Returns the link-local address of an adapter: `fe80::5efe:` and its IPv4 address, as RFC 5214 forms it.
 fn link_local(ip: Ipv4Addr) -> [u8; 16] {
     let [a, b, c, d] = ip.octets();
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, a, b, c, d]

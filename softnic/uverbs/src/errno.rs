@@ -30,7 +30,7 @@ names! {
 }
 
 impl Errno {
-    /// What the last system call of this thread left.
+    /// Returns the error of this thread's last system call.
     pub(crate) fn last() -> Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }

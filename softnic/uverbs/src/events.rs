@@ -1,6 +1,6 @@
-//! Event files: what a program waits on, and reads events from.
+//! Event files. A program waits on them and reads events from them.
 //!
-//! Each is a pipe whose reading end the program has.
+//! Each event file is a pipe. The program has the reading end.
 
 use crate::errno::Errno;
 use crate::sys::{self, Identity};
@@ -8,10 +8,10 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Longest event, bytes.
-const LONGEST: usize = 4096;
+/// Maximum bytes of an event.
+const MAX_EVENT: usize = 4096;
 
-/// How events are kept apart.
+/// The framing of events in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// All events have the same length, which readers know.
@@ -23,10 +23,10 @@ pub(crate) enum Kind {
 /// The writing side of an event file.
 pub(crate) struct Channel {
     writer: OwnedFd,
-    /// The reading end once more, which does not wait: to take events back.
+    /// A second, non-blocking reading end, to take events back.
     reader: OwnedFd,
     kind: Kind,
-    /// The program's end, and which file that is.
+    /// The program's end.
     end: RawFd,
     identity: Identity,
     /// Held while events are written or taken back.
@@ -34,7 +34,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// A new event file, and the program's end of it.
+    /// Creates an event file, and returns it with the program's end.
     pub(crate) fn new(kind: Kind) -> Result<(Arc<Channel>, RawFd), Errno> {
         let mut ends = [0; 2];
         let mode = if kind == Kind::Packets { libc::O_DIRECT } else { 0 };
@@ -58,17 +58,17 @@ impl Channel {
         Ok((Arc::new(channel), end))
     }
 
-    /// How its events are kept apart.
+    /// Returns the framing of its events.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether `fd` is the program's end.
+    /// Returns whether `fd` is the program's end.
     pub(crate) fn is(&self, fd: RawFd) -> bool {
         sys::identity(fd) == Some(self.identity)
     }
 
-    /// Whether the program has closed its end.
+    /// Returns whether the program has closed its end.
     pub(crate) fn is_closed(&self) -> bool {
         !self.is(self.end)
     }
@@ -92,8 +92,8 @@ impl Channel {
     /// Takes back the unread events for which `choose` says so; gives their number. `len` is an event's length.
     pub(crate) fn take_back(&self, len: usize, choose: impl Fn(&[u8]) -> bool) -> u32 {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut buffer = [0; LONGEST];
-        let step = if self.kind == Kind::Fixed { len.min(LONGEST) } else { LONGEST };
+        let mut buffer = [0; MAX_EVENT];
+        let step = if self.kind == Kind::Fixed { len.min(MAX_EVENT) } else { MAX_EVENT };
         let mut unread: Vec<Vec<u8>> = Vec::new();
         loop {
             // SAFETY: `step` bytes of the buffer.

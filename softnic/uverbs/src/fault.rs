@@ -14,7 +14,7 @@ macro_rules! faults {
             /// Every fault.
             pub const ALL: &'static [Fault] = &[$(Fault::$variant),*];
 
-            /// The word that asks for it.
+            /// Returns the name of the fault.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -22,7 +22,7 @@ macro_rules! faults {
                 }
             }
 
-            /// What the device then does.
+            /// Returns the effect of the fault.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {

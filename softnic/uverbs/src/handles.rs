@@ -76,23 +76,23 @@ impl Handles {
         Ok(handle)
     }
 
-    /// The object behind a handle: `ENOENT` where there is none, `EINVAL` where it is of another kind.
+    /// Returns the object behind a handle, `ENOENT` if there is none, or `EINVAL` if it is of another kind.
     pub(crate) fn get<K: Kind>(&self, handle: u32) -> Result<&K, Errno> {
         K::of(self.any(handle)?).ok_or(Errno::EINVAL)
     }
 
-    /// As [`Handles::get`].
+    /// Returns a mutable reference, with the same errors as [`Handles::get`].
     pub(crate) fn get_mut<K: Kind>(&mut self, handle: u32) -> Result<&mut K, Errno> {
         let object = self.objects.get_mut(&handle).ok_or(Errno::ENOENT)?;
         K::of_mut(object).ok_or(Errno::EINVAL)
     }
 
-    /// The object behind a handle, of whatever kind.
+    /// Returns the object behind a handle, of any kind.
     pub(crate) fn any(&self, handle: u32) -> Result<&Object, Errno> {
         self.objects.get(&handle).ok_or(Errno::ENOENT)
     }
 
-    /// All objects of a kind.
+    /// Returns all objects of a kind.
     pub(crate) fn all<'a, K: Kind + 'a>(&'a self) -> impl Iterator<Item = &'a K> {
         self.objects.values().filter_map(K::of)
     }

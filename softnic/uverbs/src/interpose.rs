@@ -1,5 +1,6 @@
-//! The C library's functions as a program with devices finds them. The preloaded library exports these under the C
-//! library's names; this crate does not, so that a program may link it without being changed.
+//! Replacements for functions of the C library: they act on device nodes and opened devices, and pass other calls on.
+//!
+//! The preloaded library exports them under the C library's names. This crate does not, so a program may link it.
 
 use crate::errno::Errno;
 use crate::process::{self, current};
@@ -8,7 +9,7 @@ use libc::{c_char, c_int, c_ulong, mode_t};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The protocol of netlink by which a host's own RDMA devices are listed.
+/// The netlink protocol that lists the host's RDMA devices.
 const NETLINK_RDMA: c_int = 20;
 
 /// Sets `errno`.
@@ -32,7 +33,7 @@ fn returned(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// The number of the device whose node this is, by name or by device number.
+/// Returns the device number of a node, found by the node's name or by its character device number.
 ///
 /// # Safety
 ///
@@ -41,9 +42,9 @@ unsafe fn node(path: *const c_char) -> Option<u32> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: a C string, says the caller.
+    // SAFETY: the caller passes a C string.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    // libibverbs tries the second where the first does not open.
+    // libibverbs tries the second path if the first does not open.
     if let Some(index) = number(path, b"/dev/infiniband/uverbs") {
         return Some(index);
     }
@@ -51,40 +52,40 @@ unsafe fn node(path: *const c_char) -> Option<u32> {
     minor.checked_sub(process::FIRST_MINOR)
 }
 
-/// The number that follows `prefix`.
+/// Returns the number that follows `prefix`.
 fn number(path: &[u8], prefix: &[u8]) -> Option<u32> {
     std::str::from_utf8(path.strip_prefix(prefix)?).ok()?.parse().ok()
 }
 
-/// `open`: a device's node gives a descriptor of the software ConnectX.
+/// Implements `open`. For a device node, returns a descriptor of the software ConnectX.
 ///
 /// # Safety
 ///
-/// As for `open` of the C library.
+/// The same as for `open` of the C library.
 pub unsafe fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as the caller promises for `open`.
+    // SAFETY: the caller guarantees the same as for `open`.
     match unsafe { node(path) } {
-        // SAFETY: as the caller promises for `open`.
+        // SAFETY: the caller guarantees the same as for `open`.
         None => unsafe { sys::open(path, flags, mode) },
         Some(index) => returned(guarded(|| current().open(index, flags & libc::O_CLOEXEC != 0))),
     }
 }
 
-/// `access`: whether the nodes are there, and may be opened.
+/// Implements `access`. For a device node, checks that the device exists and may be opened.
 ///
 /// # Safety
 ///
-/// As for `access` of the C library.
+/// The same as for `access` of the C library.
 pub unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: as the caller promises for `access`.
+    // SAFETY: the caller guarantees the same as for `access`.
     match unsafe { node(path) } {
         Some(index) if current().has(index) => returned(current().may_open(index, mode).map(|()| 0)),
-        // SAFETY: as the caller promises for `access`.
+        // SAFETY: the caller guarantees the same as for `access`.
         _ => unsafe { sys::access(path, mode) },
     }
 }
 
-/// `close`: an opened device's objects go with it.
+/// Implements `close`. For an opened device, destroys its objects.
 pub fn close(fd: c_int) -> c_int {
     if process::may_be_device(fd) {
         // A child of vfork shares this memory, but its descriptors are its own.
@@ -94,25 +95,25 @@ pub fn close(fd: c_int) -> c_int {
     sys::close(fd)
 }
 
-/// `stat`: the nodes are there.
+/// Implements `stat`. For a device node, returns a character device.
 ///
 /// # Safety
 ///
-/// As for `stat` of the C library.
+/// The same as for `stat` of the C library.
 pub unsafe fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: as the caller promises for `stat`.
+    // SAFETY: the caller guarantees the same as for `stat`.
     match unsafe { node(path) } {
         Some(index) if current().has(index) => {
             // SAFETY: the caller gives room for one.
             unsafe { to.write(node_stat(index)) };
             0
         }
-        // SAFETY: as the caller promises for `stat`.
+        // SAFETY: the caller guarantees the same as for `stat`.
         _ => unsafe { sys::stat(libc::AT_FDCWD, path, to, 0) },
     }
 }
 
-/// What `stat` says of a node.
+/// Returns the `stat` result of a device node.
 fn node_stat(index: u32) -> libc::stat {
     // SAFETY: plain numbers, for which zero is a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -122,11 +123,11 @@ fn node_stat(index: u32) -> libc::stat {
     stat
 }
 
-/// `fstat`: an opened device is a character device.
+/// Implements `fstat`. For an opened device, returns a character device.
 ///
 /// # Safety
 ///
-/// As for `fstat` of the C library.
+/// The same as for `fstat` of the C library.
 pub unsafe fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: an empty path with this flag means the descriptor; the rest is as the caller promises.
     let rc = unsafe { sys::stat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH) };
@@ -143,22 +144,22 @@ pub unsafe fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     rc
 }
 
-/// `ioctl`: those of uverbs on an opened device are executed here.
+/// Implements `ioctl`. Executes uverbs ioctls on an opened device.
 ///
 /// # Safety
 ///
-/// As for `ioctl` of the C library.
+/// The same as for `ioctl` of the C library.
 pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     if request as u32 == attrs::REQUEST as u32
         && let Some(done) = guarded(|| current().ioctl(fd, argument as u64).transpose()).transpose()
     {
         return returned(done.map(|()| 0));
     }
-    // SAFETY: as the caller promises for `ioctl`.
+    // SAFETY: the caller guarantees the same as for `ioctl`.
     unsafe { sys::ioctl(fd, request, argument) }
 }
 
-/// `socket`: there is no netlink of RDMA, which would list the host's own devices instead.
+/// Implements `socket`. Refuses RDMA netlink, because it would list the host's own devices instead.
 pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
         return returned(Err(Errno::EPROTONOSUPPORT));

@@ -1,27 +1,27 @@
-//! The software ConnectX as an RDMA device of programs that know nothing of it: unmodified libibverbs and libmlx5 find
-//! `mlx5_0`, open it, make their objects, lay out queues in their own memory and ring doorbells.
+//! The software ConnectX as an RDMA device of unmodified programs. Their libibverbs and libmlx5 find `mlx5_0`, open it,
+//! create objects, lay out queues in their own memory and ring doorbells.
 //!
-//! This crate stands where the kernel does. A library that programs preload (`softnic/uverbs/preload`) exports a few of
-//! the C library's functions; [`interpose`] has their bodies. An opened device is a memory file, so that a program's
-//! `mmap` of a doorbell page works by itself; its ioctls are parsed here and become PRM commands that
-//! [`rushmem_softnic`] executes in a thread of the same process. Processes meet over its RoCEv2 fabric.
+//! This crate takes the place of the kernel's RDMA driver. A library that programs preload (`softnic/uverbs/preload`)
+//! exports a few functions of the C library; [`interpose`] implements them. An opened device is a memory file, so `mmap` of
+//! a doorbell page needs no interposition. This crate parses the ioctls and turns them into PRM commands.
+//! [`rushmem_softnic`] executes the commands in a thread of the same process. Processes are connected by its RoCEv2 fabric.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`interpose`], `process`, `sys` | the C library's functions; which descriptors are devices; real system calls |
-//! | [`sysfs`], [`settings`], [`fault`] | what a launcher prepares |
-//! | `device`, `priority` | a device and its adapter; how its engine gets the processor |
-//! | `opened`, `handles`, `pages` | an opened device; its objects by number; what programs map |
+//! | [`interpose`], `process`, `sys` | the C library's functions; descriptors of devices; system calls |
+//! | [`sysfs`], [`settings`], [`fault`] | files and settings that a launcher prepares |
+//! | `device`, `scheduling` | a device and its adapter; the scheduling of its engine |
+//! | `open_device`, `handles`, `pages` | an opened device; its objects by number; pages that programs map |
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
-//! | `verbs` | PD, MR, CQ, QP, as the kernel's commands have them |
+//! | `verbs` | PD, MR, CQ, QP, in the form of the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
-//! | `memory`, [`peer_memory`] | memory that is registered, and memory that the CPU cannot touch |
-//! | `events`, `registry`, `subscriptions` | event files, and whom an event concerns |
+//! | `memory`, [`peer_memory`] | registered memory, and memory that the CPU cannot access |
+//! | `events`, `registry`, `subscriptions` | event files and the targets of events |
 //!
-//! Programs keep what they register mapped until they give it back: the adapter does not pin pages, so that it would
-//! run into a hole where hardware would go on.
+//! Programs must keep registered memory mapped until they deregister it. The adapter does not pin pages, so unmapped memory
+//! is an error here, while hardware would go on.
 //!
-//! What a device can be made to refuse is listed at [`Fault`].
+//! [`Fault`] lists the calls that a device can refuse on request.
 #![deny(unsafe_code)]
 
 mod abi;
@@ -41,15 +41,15 @@ pub mod interpose;
 mod log;
 #[allow(unsafe_code, reason = "memory of programs and of dma-bufs")]
 mod memory;
-mod opened;
+mod open_device;
 mod pages;
 #[allow(unsafe_code, reason = "functions of a client, through a table of pointers")]
 pub mod peer_memory;
-#[allow(unsafe_code, reason = "three system calls about this thread")]
-mod priority;
-#[allow(unsafe_code, reason = "one object for each process, which outlives everything")]
+#[allow(unsafe_code, reason = "one object for each process, which is never freed")]
 mod process;
 mod registry;
+#[allow(unsafe_code, reason = "three system calls about this thread")]
+mod scheduling;
 pub mod settings;
 #[allow(unsafe_code, reason = "one system call")]
 mod subscriptions;
@@ -61,4 +61,4 @@ mod user;
 mod verbs;
 
 pub use fault::Fault;
-pub use settings::{Link, SettingError, Settings};
+pub use settings::{LinkLayer, SettingError, Settings};

@@ -1,13 +1,13 @@
-//! What the library says on standard error.
+//! The library's log on standard error.
 
 use crate::settings::variable;
 use std::sync::Once;
 use tracing_subscriber::EnvFilter;
 
-/// What is logged unless the variable says otherwise: what a program's error number does not tell.
+/// Default filter: details that a program's error number does not show.
 const DEFAULT: &str = "error";
 
-/// Starts to log, once. The library has its own copy of everything, so that a program's own log does not hear of it.
+/// Starts logging, once. The preloaded library has its own subscriber, separate from a program's own log.
 pub(crate) fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -18,7 +18,7 @@ pub(crate) fn start() {
             .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(DEFAULT)))
             .with_writer(std::io::stderr)
             .without_time();
-        // Where the program links this crate itself, its own subscriber stays.
+        // A program that links this crate keeps its own subscriber.
         if subscriber.try_init().is_ok()
             && let Some(wrong) = wrong
         {

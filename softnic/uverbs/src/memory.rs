@@ -1,4 +1,4 @@
-//! Memory that programs register: their own, that of dma-bufs, and that of peer memory clients.
+//! Memory that programs register: their own memory, dma-bufs, and memory of peer memory clients.
 
 use crate::errno::Errno;
 use crate::peer_memory;
@@ -13,10 +13,10 @@ pub(crate) struct Region {
     pub(crate) offset: u64,
 }
 
-/// `len` bytes of the program at address `start`, which are faulted in as pinning would; `write` where the adapter
-/// may write there. Gives `EFAULT` where they are not mapped, or not with these rights.
+/// Returns `len` bytes of the program at address `start`, and faults them in. `write` allows the adapter to write there.
+/// Returns `EFAULT` if they are not mapped with these rights.
 ///
-/// The program keeps them mapped until it has given them back, as it must with hardware, where they would stay pinned.
+/// The program must keep them mapped until it deregisters them.
 pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     if len == 0 {
         return Err(Errno::EINVAL);
@@ -57,7 +57,7 @@ fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
     }
 }
 
-/// What a program may do with memory.
+/// The access rights of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Protection {
     None,
@@ -65,7 +65,7 @@ enum Protection {
     Write,
 }
 
-/// What this process may do with all of a range.
+/// Returns the access rights that hold for all of a range.
 fn protection(first: u64, end: u64) -> Protection {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Protection::None };
     let (mut at, mut least) = (first, Protection::Write);
@@ -81,7 +81,7 @@ fn protection(first: u64, end: u64) -> Protection {
     Protection::None
 }
 
-/// First byte, end and protection in a line such as `7f00-7f10 rw-p ...`.
+/// Parses first byte, end and protection of a line such as `7f00-7f10 rw-p ...`.
 fn mapping(line: &str) -> Option<(u64, u64, Protection)> {
     let (range, rest) = line.split_once(' ')?;
     let (from, to) = range.split_once('-')?;
@@ -123,7 +123,7 @@ unsafe impl Memory for ReadOnly {
     }
 }
 
-/// `len` bytes of a dma-buf from `offset`: from a peer memory client that claims it, else mapped where it can be.
+/// Returns `len` bytes of a dma-buf from `offset`, from a peer memory client that claims it, or mapped.
 pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64) -> Result<Region, Errno> {
     if len == 0 {
         return Err(Errno::EINVAL);
@@ -177,7 +177,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what `new` has mapped; whoever used it held this object.
+        // SAFETY: this is the mapping that `new` made. Every user held this object.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.memory.len() as usize) };
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mapped_is_refused() {
+    fn rejects_unmapped_memory() {
         let buffer = rushmem_softnic::HostBuffer::new(3 * PAGE);
         let at = buffer.as_ptr() as u64;
         assert!(user(at + 10, 2 * PAGE as u64, true).is_ok());

@@ -23,7 +23,7 @@ impl Pages {
         Pages { file, count: 0, free: Vec::new() }
     }
 
-    /// A new page of zeroes: where it lies in the file, and the page itself.
+    /// Creates a page of zeroes, and returns its offset in the file and the page.
     pub(crate) fn allocate(&mut self) -> Result<(u64, Mapping), Errno> {
         let page = PAGE as u64;
         let offset = match self.free.pop() {

@@ -1,14 +1,14 @@
 //! Memory that the CPU cannot touch: a client in the same process reads and writes it for the adapter.
 //!
 //! On a machine with a ConnectX, GPU memory is registered through a dma-buf or through a kernel module that claims the
-//! GPU's virtual addresses. Here the process itself is that module: whoever can copy to and from such memory registers
-//! a table of functions, and is asked
+//! GPU's virtual addresses. Here the process takes the place of that module. A client that can copy to and from such
+//! memory registers a table of functions. The adapter calls them
 //!
 //! - for each dma-buf that a program registers, before it is mapped;
-//! - for each address range that a program registers, before its pages are looked for.
+//! - for each address range that a program registers, before its pages are checked.
 //!
 //! The preloaded library exports [`rushmem_uverbs_register_peer_memory`]; a program that may or may not run on the
-//! software ConnectX finds it with `dlsym(RTLD_DEFAULT, "rushmem_uverbs_register_peer_memory")`. As C sees it:
+//! software ConnectX finds it with `dlsym(RTLD_DEFAULT, "rushmem_uverbs_register_peer_memory")`. The interface in C:
 //!
 //! ```c
 //! struct rushmem_peer_memory {
@@ -34,7 +34,7 @@
 //! int rushmem_uverbs_register_peer_memory(const struct rushmem_peer_memory *table);   /* 0 or an errno */
 //! ```
 //!
-//! All calls may come from any thread, and none may wait for the adapter. A client stays registered for ever.
+//! Calls come from any thread, and must not wait for the adapter. A client stays registered for the life of the process.
 
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 use std::ffi::c_void;
@@ -58,7 +58,7 @@ pub struct PeerAtomic {
     pub operand: [u64; 4],
 }
 
-/// What a client offers.
+/// The functions of a client.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PeerMemory {
@@ -96,8 +96,8 @@ static CLIENTS: RwLock<Vec<PeerMemory>> = RwLock::new(Vec::new());
 ///
 /// # Safety
 ///
-/// `table` is null or points at a [`PeerMemory`] whose version and size tell the truth, and whose functions stay
-/// callable from any thread, with its `client`, as long as the process lives.
+/// `table` is null or points to a [`PeerMemory`] with correct version and size. Its functions must stay callable from any
+/// thread, with its `client`, for the life of the process.
 pub unsafe extern "C" fn rushmem_uverbs_register_peer_memory(table: *const PeerMemory) -> i32 {
     let Some(table) = NonNull::new(table.cast_mut()) else { return libc::EINVAL };
     // SAFETY: not null; the caller promises that version and size are there.
@@ -111,13 +111,13 @@ pub unsafe extern "C" fn rushmem_uverbs_register_peer_memory(table: *const PeerM
     0
 }
 
-/// The address range, if a client says that it is its own.
+/// Returns the address range, if a client claims it.
 pub(crate) fn claim_range(address: u64, len: u64) -> Option<Arc<dyn Memory>> {
     // SAFETY: the client's promise at registration.
     claim(len, |table| unsafe { (table.claim_range)(table.client, address, len) })
 }
 
-/// Part of a dma-buf, if a client says that it is its own.
+/// Returns part of a dma-buf, if a client claims it.
 pub(crate) fn claim_dma_buf(fd: RawFd, offset: u64, len: u64) -> Option<Arc<dyn Memory>> {
     // SAFETY: the client's promise at registration.
     claim(len, |table| unsafe { (table.claim_dma_buf)(table.client, fd, offset, len) })

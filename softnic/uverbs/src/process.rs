@@ -4,7 +4,7 @@ use crate::attrs::Call;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use crate::settings::Settings;
 use crate::sys::{self, Identity};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ const MAX_FD: usize = 1 << 16;
 /// Which descriptors may be devices: the one question that every `close` and `fstat` of a program asks.
 static DEVICES: [AtomicU64; MAX_FD / 64] = [const { AtomicU64::new(0) }; MAX_FD / 64];
 
-/// Whether `fd` may be a device.
+/// Returns whether `fd` may be a device.
 pub(crate) fn may_be_device(fd: RawFd) -> bool {
     let fd = fd as usize;
     // Relaxed: who passes a descriptor on to another thread orders that already.
@@ -52,20 +52,20 @@ struct File {
     /// The descriptor that `open` returned; closing it closes the device.
     fd: RawFd,
     index: u32,
-    opened: Arc<Mutex<Opened>>,
+    opened: Arc<Mutex<OpenDevice>>,
 }
 
-/// What [`current`] returns, or the same of the parent; never freed.
+/// The result of [`current`], in this process or its parent. Never freed.
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What [`current`] has returned in this process, if it was ever called.
+/// Returns the object that [`current`] created in this process, if it was called before.
 pub(crate) fn existing() -> Option<&'static Process> {
     // SAFETY: null, or made by `Box::into_raw` in `current` and never freed.
     let process = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
     process.filter(|process| process.pid == std::process::id())
 }
 
-/// This process. What a parent had is left alone: its locks may be held for ever.
+/// Returns the object of this process. Does not touch the parent's object after a fork, because its locks may be held.
 pub(crate) fn current() -> &'static Process {
     loop {
         if let Some(process) = existing() {
@@ -102,12 +102,12 @@ impl Process {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a device with this node.
+    /// Returns whether a device with this number exists.
     pub(crate) fn has(&self, index: u32) -> bool {
         (index as usize) < self.devices.len()
     }
 
-    /// Whether a device may be used in this way: a set of `R_OK`, `W_OK` and `X_OK`.
+    /// Checks that the device allows the access in a set of `R_OK`, `W_OK` and `X_OK`.
     pub(crate) fn may_open(&self, index: u32, mode: libc::c_int) -> Result<(), Errno> {
         let device = self.devices.get(index as usize).ok_or(Errno::ENOENT)?;
         if mode != libc::F_OK && device.has(Fault::Open) || mode & libc::X_OK != 0 {
@@ -128,7 +128,7 @@ impl Process {
         if file.as_raw_fd() as usize >= MAX_FD {
             return Err(Errno::EMFILE);
         }
-        let opened = Arc::new(Mutex::new(Opened::new(Arc::clone(device), own)));
+        let opened = Arc::new(Mutex::new(OpenDevice::new(Arc::clone(device), own)));
         let fd = file.into_raw_fd();
         self.files().insert(identity, File { fd, index, opened });
         mark(fd, true);
@@ -141,7 +141,7 @@ impl Process {
         self.files().get(&identity).cloned()
     }
 
-    /// The device number of an opened device.
+    /// Returns the device number of an opened device.
     pub(crate) fn device_number(&self, fd: RawFd) -> Option<libc::dev_t> {
         self.file(fd).map(|file| device_number(file.index))
     }
@@ -179,12 +179,12 @@ impl Process {
     }
 }
 
-/// The device number of a node.
+/// Returns the device number of a node.
 pub(crate) fn device_number(index: u32) -> libc::dev_t {
     libc::makedev(MAJOR, FIRST_MINOR + index)
 }
 
-/// `231:192`, ...
+/// Returns the device number as text: `231:192`, ...
 pub(crate) fn device_number_text(index: u32) -> String {
     format!("{MAJOR}:{}", FIRST_MINOR + index)
 }

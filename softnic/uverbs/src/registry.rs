@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Who is told about one object: an event file, and what the program calls the object.
+/// The receiver of one object's events: an event file, and the program's handle of the object.
 pub(crate) struct Waiter {
     channel: Arc<Channel>,
     user_handle: u64,
@@ -20,18 +20,18 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// For completions of a CQ: an event is what the program calls it.
+    /// Creates a receiver for completions of a CQ. An event is the program's handle.
     pub(crate) fn of_completions(channel: Arc<Channel>, user_handle: u64) -> Arc<Waiter> {
         Arc::new(Waiter { channel, user_handle, len: 8, sent: AtomicU32::new(0) })
     }
 
-    /// For asynchronous events of an object.
+    /// Creates a receiver for asynchronous events of an object.
     pub(crate) fn of_failures(channel: Arc<Channel>, user_handle: u64) -> Arc<Waiter> {
         let len = size_of::<abi::AsyncEvent>();
         Arc::new(Waiter { channel, user_handle, len, sent: AtomicU32::new(0) })
     }
 
-    /// Adds an event to the file; `event_type` is that of an asynchronous one.
+    /// Adds an event to the file. `event_type` is for asynchronous events.
     fn tell(&self, event_type: u32) {
         let event = abi::AsyncEvent { element: self.user_handle, event_type, reserved: 0 };
         if self.channel.send(&bytemuck::bytes_of(&event)[..self.len]) {
@@ -81,14 +81,14 @@ impl Registry {
         self.lists().qps.insert(qpn, waiter);
     }
 
-    /// Nobody hears of this CQ any more.
+    /// Removes the receivers of this CQ.
     pub(crate) fn forget_cq(&self, cqn: u32) {
         let mut lists = self.lists();
         lists.completions.remove(&cqn);
         lists.cqs.remove(&cqn);
     }
 
-    /// Nobody hears of this QP any more.
+    /// Removes the receivers of this QP.
     pub(crate) fn forget_qp(&self, qpn: u32) {
         self.lists().qps.remove(&qpn);
     }
@@ -120,7 +120,7 @@ impl Registry {
     }
 }
 
-/// The verbs' name of what broke a QP.
+/// Returns the verbs event type for the error of a QP.
 fn type_of(syndrome: Syndrome) -> u32 {
     match syndrome {
         Syndrome::REMOTE_INVAL_REQ_ERR => event_type::QP_REQ_ERR,

@@ -1,4 +1,4 @@
-//! How the devices are to be: from variables of the environment, which children inherit.
+//! Settings of the devices, from environment variables. Child processes inherit them.
 
 use crate::fault::Fault;
 use rushmem_softnic::{Faults, Ip};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// Names of the variables.
 pub mod variable {
-    /// How many devices there are.
+    /// Number of devices.
     pub const DEVICES: &str = "RUSHMEM_UVERBS_DEVICES";
-    /// What their ports speak.
+    /// LinkLayer layer of the ports.
     pub const LINK: &str = "RUSHMEM_UVERBS_LINK";
     /// Their addresses.
     pub const IP: &str = "RUSHMEM_UVERBS_IP";
@@ -20,18 +20,18 @@ pub mod variable {
     pub const CAPTURE: &str = "RUSHMEM_UVERBS_CAPTURE";
     /// The file of send entries.
     pub const RECORD: &str = "RUSHMEM_UVERBS_RECORD";
-    /// What the library logs to standard error.
+    /// Filter of the library's log on standard error.
     pub const LOG: &str = "RUSHMEM_UVERBS_LOG";
-    /// Where `rushmem softnic` finds the library.
+    /// Path of the library for `rushmem softnic`.
     pub const LIBRARY: &str = "RUSHMEM_UVERBS_LIBRARY";
 }
 
-/// Most devices of a process.
+/// Maximum number of devices of a process.
 pub const MAX_DEVICES: u32 = 16;
 
-/// What the ports speak.
+/// The link layer of the ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Link {
+pub enum LinkLayer {
     /// RoCEv2: peers are named by GIDs.
     #[default]
     Ethernet,
@@ -39,22 +39,22 @@ pub enum Link {
     InfiniBand,
 }
 
-/// How the devices are to be.
+/// Settings of the devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How many devices there are: `mlx5_0`, `mlx5_1`, ...
+    /// Number of devices: `mlx5_0`, `mlx5_1`, ...
     pub devices: u32,
-    /// What their ports speak.
-    pub link: Link,
-    /// An address for each device; where empty, each takes a free one of 127/8.
+    /// LinkLayer layer of the ports.
+    pub link: LinkLayer,
+    /// Address of each device. If empty, each device takes a free address of 127/8.
     pub addresses: Vec<Ipv4Addr>,
-    /// Refusals to order.
+    /// Faults of this library.
     pub faults: Vec<Fault>,
-    /// Faults of the fabric and of execution.
+    /// Faults of the software ConnectX.
     pub engine_faults: Faults,
-    /// A file that receives every packet. `%p` in its name stands for the process, `%d` for the device.
+    /// File for all packets. `%p` in its name is replaced by the process id, `%d` by the device number.
     pub capture: Option<PathBuf>,
-    /// A file to which executed send entries are added, one of each shape; its name as that of `capture`.
+    /// File to which executed send WQEs are appended, one of each shape. `%p` and `%d` are replaced like in `capture`.
     pub record: Option<PathBuf>,
 }
 
@@ -62,7 +62,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             devices: 1,
-            link: Link::default(),
+            link: LinkLayer::default(),
             addresses: Vec::new(),
             faults: Vec::new(),
             engine_faults: Faults::default(),
@@ -72,39 +72,40 @@ impl Default for Settings {
     }
 }
 
-/// A setting that cannot be understood.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct SettingError {
     /// The variable.
     pub name: &'static str,
-    /// What is wrong with it, and what would be right.
+    /// The defect and the valid values.
     pub why: String,
 }
 
 impl Settings {
-    /// The settings in the environment.
+    /// Returns the settings in the environment.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] for a value that makes no sense.
+    /// [`SettingError`] for an invalid value.
     pub fn from_env() -> Result<Settings, SettingError> {
         Settings::from_variables(std::env::var_os)
     }
 
-    /// The settings in variables that `get` looks up.
+    /// Returns the settings in variables that `get` looks up.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] for a value that makes no sense.
+    /// [`SettingError`] for an invalid value.
     pub fn from_variables(get: impl Fn(&'static str) -> Option<OsString>) -> Result<Settings, SettingError> {
         let mut settings = Settings::default();
         let text = |name: &'static str| match get(name) {
             None => Ok(None),
             Some(value) if value.is_empty() => Ok(None),
-            Some(value) => {
-                value.into_string().map(Some).map_err(|_| SettingError { name, why: "is no UTF-8".into() })
-            }
+            Some(value) => value
+                .into_string()
+                .map(Some)
+                .map_err(|_| SettingError { name, why: "is not valid UTF-8".into() }),
         };
         if let Some(value) = text(variable::DEVICES)? {
             settings.devices = devices(&value)?;
@@ -124,29 +125,29 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether this refusal was ordered.
+    /// Returns whether this fault is set.
     #[must_use]
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
     }
 
-    /// The address of a device, as the adapter takes it.
+    /// Returns the address of a device, for the adapter.
     pub(crate) fn ip(&self, device: u32) -> Ip {
         self.addresses.get(device as usize).map_or(Ip::AnyLoopback, |ip| Ip::Addr(*ip))
     }
 
-    /// The capture file of a device of this process.
+    /// Returns the capture file of a device of this process.
     pub(crate) fn capture_of(&self, device: u32) -> Option<PathBuf> {
         self.capture.as_deref().map(|path| file_of(path, device))
     }
 
-    /// The file of send entries of a device of this process.
+    /// Returns the file of send entries of a device of this process.
     pub(crate) fn record_of(&self, device: u32) -> Option<PathBuf> {
         self.record.as_deref().map(|path| file_of(path, device))
     }
 }
 
-/// The path, with this process and a device in place of `%p` and `%d`.
+/// Returns the path, with this process and a device in place of `%p` and `%d`.
 fn file_of(path: &Path, device: u32) -> PathBuf {
     let Some(text) = path.to_str() else { return path.to_owned() };
     text.replace("%p", &std::process::id().to_string()).replace("%d", &device.to_string()).into()
@@ -162,10 +163,10 @@ fn devices(text: &str) -> Result<u32, SettingError> {
     }
 }
 
-fn link(text: &str) -> Result<Link, SettingError> {
+fn link(text: &str) -> Result<LinkLayer, SettingError> {
     match text {
-        "ethernet" => Ok(Link::Ethernet),
-        "ib" => Ok(Link::InfiniBand),
+        "ethernet" => Ok(LinkLayer::Ethernet),
+        "ib" => Ok(LinkLayer::InfiniBand),
         _ => Err(SettingError { name: variable::LINK, why: format!("`{text}` is no link: ethernet or ib") }),
     }
 }
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_is_heard() {
+    fn reads_every_variable() {
         assert_eq!(parse(&[]), Ok(Settings::default()));
         let settings = parse(&[
             (variable::DEVICES, "2"),
@@ -224,7 +225,7 @@ mod tests {
             (variable::RECORD, "/tmp/%d.txt"),
         ])
         .unwrap();
-        assert_eq!((settings.devices, settings.link), (2, Link::InfiniBand));
+        assert_eq!((settings.devices, settings.link), (2, LinkLayer::InfiniBand));
         assert_eq!(settings.ip(1), Ip::Addr([127, 0, 0, 3].into()));
         assert_eq!(settings.faults, [Fault::Devx, Fault::Memlock]);
         assert_eq!(settings.engine_faults.drop, 0.5);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_right() {
+    fn errors_name_the_valid_values() {
         let wrong = |name, value| {
             let error = parse(&[(name, value)]).unwrap_err();
             assert_eq!(error.name, name);

@@ -25,9 +25,9 @@ pub(crate) enum Source {
     Qp(u32),
 }
 
-/// Where an event goes.
+/// The target of an event.
 pub(crate) enum Target {
-    /// A file of events, each of which begins with what the program has chosen.
+    /// An event file. Each event begins with a value that the program has chosen.
     File(Arc<Channel>, u64),
     /// An `eventfd`, which counts.
     Counter(OwnedFd),
@@ -91,7 +91,7 @@ fn meaning(event: Event) -> Option<(Source, u16)> {
     })
 }
 
-/// The event queue entry: its type, and the object's number in the place that the type has for it.
+/// Returns the event queue entry: its type, and the object's number in the place that the type has for it.
 fn entry(source: Source, number: u16) -> [u8; 64] {
     let mut entry = [0; 64];
     entry[1] = number as u8;

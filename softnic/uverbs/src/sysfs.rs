@@ -2,36 +2,36 @@
 
 use crate::device::PKEYS;
 use crate::process::device_number_text;
-use crate::settings::Link;
+use crate::settings::LinkLayer;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What PCI says of the device: a ConnectX-7.
+/// PCI identity of the device: a ConnectX-7.
 const MODALIAS: &str = "pci:v000015B3d00001021sv000015B3sd00000041bc02sc00i00";
 
-/// The GUID of a device, bytes in network order.
+/// Returns the GUID of a device, bytes in network order.
 pub(crate) fn guid(index: u32) -> [u8; 8] {
     let [.., high, low] = index.to_be_bytes();
-    // Locally administered; the middle is that of a GUID made from an Ethernet address.
+    // Locally administered. The middle bytes mark a GUID made from an Ethernet address.
     [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x00, high, low]
 }
 
-/// As sysfs writes a GUID: four groups of four digits.
+/// Formats a GUID as sysfs does: four groups of four digits.
 fn guid_text(index: u32) -> String {
     let groups: Vec<_> = guid(index).chunks(2).map(|two| format!("{:02x}{:02x}", two[0], two[1])).collect();
     groups.join(":")
 }
 
-/// What lies at a path of the tree.
+/// An entry of the tree.
 #[derive(Hash)]
 enum Entry {
     /// A file with one line.
     File(String),
     /// A symbolic link.
-    Link(String),
+    LinkLayer(String),
 }
 
 /// Makes the tree in a folder of its own below `base`, and gives that folder: the value of `SYSFS_PATH`.
@@ -41,7 +41,7 @@ enum Entry {
 /// # Errors
 ///
 /// Where the system cannot make a folder, file or link.
-pub fn install(base: &Path, devices: u32, link: Link) -> io::Result<PathBuf> {
+pub fn install(base: &Path, devices: u32, link: LinkLayer) -> io::Result<PathBuf> {
     let tree = tree(devices, link);
     let mut hasher = DefaultHasher::new();
     tree.hash(&mut hasher);
@@ -71,13 +71,13 @@ fn write(root: &Path, tree: &BTreeMap<String, Entry>) -> io::Result<()> {
         }
         match entry {
             Entry::File(line) => std::fs::write(path, format!("{line}\n"))?,
-            Entry::Link(target) => symlink(target, path)?,
+            Entry::LinkLayer(target) => symlink(target, path)?,
         }
     }
     Ok(())
 }
 
-fn tree(devices: u32, link: Link) -> BTreeMap<String, Entry> {
+fn tree(devices: u32, link: LinkLayer) -> BTreeMap<String, Entry> {
     let mut tree = BTreeMap::new();
     let mut file = |path: String, line: &str| {
         tree.insert(path, Entry::File(line.to_owned()));
@@ -104,7 +104,7 @@ fn tree(devices: u32, link: Link) -> BTreeMap<String, Entry> {
             ("board_id", "MT_0000000838"),
             ("hca_type", "MT4129"),
             ("ports/1/rate", "400 Gb/sec (4X NDR)"),
-            ("ports/1/link_layer", if link == Link::Ethernet { "Ethernet" } else { "InfiniBand" }),
+            ("ports/1/link_layer", if link == LinkLayer::Ethernet { "Ethernet" } else { "InfiniBand" }),
         ] {
             file(format!("{device}/{name}"), line);
         }
@@ -119,13 +119,13 @@ fn tree(devices: u32, link: Link) -> BTreeMap<String, Entry> {
     }
     for index in 0..devices {
         let target = format!("../../../{}", pci_folder(index));
-        tree.insert(format!("class/infiniband/mlx5_{index}/device"), Entry::Link(target.clone()));
-        tree.insert(format!("class/infiniband_verbs/uverbs{index}/device"), Entry::Link(target));
+        tree.insert(format!("class/infiniband/mlx5_{index}/device"), Entry::LinkLayer(target.clone()));
+        tree.insert(format!("class/infiniband_verbs/uverbs{index}/device"), Entry::LinkLayer(target));
     }
     tree
 }
 
-/// The folder of a device among those of PCI: each has a bus of its own.
+/// Returns the PCI folder of a device. Each device has its own bus.
 fn pci_folder(index: u32) -> String {
     format!("devices/pci0000:c0/0000:{:02x}:00.0", 0xc1 + index)
 }
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_is_what_libibverbs_reads() {
+    fn the_tree_has_the_files_of_libibverbs() {
         let base = tempfile::tempdir().unwrap();
-        let root = install(base.path(), 2, Link::Ethernet).unwrap();
+        let root = install(base.path(), 2, LinkLayer::Ethernet).unwrap();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
         assert_eq!(read("class/infiniband_verbs/abi_version"), "6\n");
         assert_eq!(read("class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
@@ -153,12 +153,12 @@ mod tests {
     fn many_may_install_it_at_once() {
         let base = tempfile::tempdir().unwrap();
         let roots: Vec<_> = std::thread::scope(|scope| {
-            let install = || install(base.path(), 1, Link::InfiniBand).unwrap();
+            let install = || install(base.path(), 1, LinkLayer::InfiniBand).unwrap();
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(install)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(roots.iter().all(|root| *root == roots[0]));
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
-        assert_ne!(install(base.path(), 1, Link::Ethernet).unwrap(), roots[0]);
+        assert_ne!(install(base.path(), 1, LinkLayer::Ethernet).unwrap(), roots[0]);
     }
 }

@@ -37,7 +37,7 @@ fn whole(done: isize, wanted: usize) -> Result<(), Errno> {
     }
 }
 
-/// The value at address `at`.
+/// Returns the value at address `at`.
 pub(crate) fn read_value<T: Pod>(at: u64) -> Result<T, Errno> {
     let mut value = T::zeroed();
     read(at, bytemuck::bytes_of_mut(&mut value))?;
@@ -49,7 +49,7 @@ pub(crate) fn write_value<T: NoUninit>(at: u64, value: &T) -> Result<(), Errno> 
     write(at, bytemuck::bytes_of(value))
 }
 
-/// The beginning of a value of which `bytes` are at hand; the rest is zero.
+/// Returns a value that begins with `bytes`. The rest is zero.
 pub(crate) fn prefix<T: Pod + Zeroable>(bytes: &[u8]) -> T {
     let mut value = T::zeroed();
     let to = bytemuck::bytes_of_mut(&mut value);

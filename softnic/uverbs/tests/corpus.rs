@@ -35,7 +35,7 @@ fn all_that_libmlx5_writes_is_read_and_written_again() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Entries of the same shape, of which one is enough.
+    // One entry of each shape.
     let mut kept = BTreeMap::new();
     let mut count = 0;
     let mut take = |file: &Path| {
@@ -71,7 +71,7 @@ fn all_that_libmlx5_writes_is_read_and_written_again() {
     }
 }
 
-/// What is left of an entry's line without its numbers: service, opcode, sizes, flags, kinds of data.
+/// Returns an entry's line without its numbers: service, opcode, sizes, flags, kinds of data.
 fn shape(entry: &str) -> String {
     let words: Vec<&str> = entry.split_whitespace().collect();
     let mut shape = Vec::new();

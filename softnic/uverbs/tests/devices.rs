@@ -1,4 +1,4 @@
-//! What programs see of the devices before they use them.
+//! Properties of the devices that programs see before they use them.
 
 mod common;
 

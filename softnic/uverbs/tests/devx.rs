@@ -187,7 +187,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A key to a umem, at address 0 and with all rights.
+/// Creates a key to a umem, at address 0 and with all rights.
 fn make_key(lib: &Mlx5, context: Handle, pd: u32, umem_id: u32, len: usize) -> u32 {
     let rights = MkeyContext { lr: true, lw: true, rr: true, rw: true, a: true, ..MkeyContext::default() };
     let mkey = MkeyContext { qpn: MkeyContext::ANY_QP, pd, len: len as u64, ..rights };
@@ -245,7 +245,7 @@ fn queue_pairs_made_by_commands_move_data() {
         assert_eq!(lib.destroy(a.cq).unwrap_err().raw_os_error(), Some(libc::EBUSY));
         lib.destroy(a.qp).unwrap();
         lib.destroy(a.cq).unwrap();
-        // What is left goes with the context.
+        // Closing the context destroys the remaining objects.
         lib.close(context).unwrap();
     });
 }

@@ -193,7 +193,7 @@ fn tools_see_the_table_of_gids() {
     assert!(v1.len() == 2 && v1.iter().all(|line| line.ends_with("RoCE v1")), "{v1:?}");
 }
 
-/// A ping-pong that must fail; gives what both said.
+/// Runs a ping-pong that must fail, and returns the output of both programs.
 fn failing_pingpong(test: &str, options: &[&str], gid: &str) -> Option<String> {
     if !all_there(test, &["ibv_rc_pingpong"], "ibverbs-utils") {
         return None;

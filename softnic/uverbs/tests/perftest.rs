@@ -1,7 +1,7 @@
 //! Two processes of unmodified ping-pong and perftest programs on each service, with everything that they can be told to
 //! do with a queue: all message sizes, events, inline data, several queue pairs, both directions.
 //!
-//! What is looked at is that both ends come to their end and report every size. Speeds say nothing here.
+//! The tests check that both ends finish and report every size. They do not check speeds.
 
 mod common;
 
@@ -10,8 +10,7 @@ use common::{all_there, good_pair, said};
 /// Sizes of `-a`: powers of two from 2 bytes to 8 MiB.
 const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
 
-/// Runs a tool of perftest with these arguments, the first of which is the tool. Gives what the client reported: a line
-/// for each size.
+/// Runs a tool of perftest. The first word of `command` is the tool. Returns the client's report: a line for each size.
 fn perftest(options: &[&str], command: &str) -> Option<Vec<String>> {
     let words: Vec<&str> = command.split_whitespace().collect();
     if !all_there(command, &words[..1], "perftest") {
@@ -28,8 +27,8 @@ fn perftest(options: &[&str], command: &str) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// Runs a tool over all sizes, of which it must report each. (`-C`, cycles, saves the time in which it measures the
-/// CPU's frequency, again for each size.)
+/// Runs a tool over all sizes and checks that it reports each. (`-C`, cycles, avoids measuring the CPU's frequency for each
+/// size.)
 fn all_sizes(options: &[&str], command: &str, sizes: std::ops::RangeInclusive<u32>) {
     let Some(lines) = perftest(options, &format!("{command} -a")) else { return };
     let reported: Vec<u64> =

@@ -1,11 +1,11 @@
-//! What a program hears of the device's capabilities: the adapter's, as far as the device's port has them.
+//! Answers to capability queries: the adapter's capabilities that the device's port has, too.
 
 use crate::abi::gid_type;
 use crate::device::GID_SLOTS;
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::opened::Opened;
-use crate::settings::Link;
+use crate::open_device::OpenDevice;
+use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::caps::{
     AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut, QueryRoceAddress,
     QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
@@ -14,12 +14,12 @@ use rushmem_mlx5::prm::{CmdError, CmdStatus};
 use rushmem_softnic::ip_of_gid;
 
 /// Corrects the answer to QUERY_HCA_CAP.
-pub(super) fn correct(opened: &Opened, input: &[u8], output: &mut [u8]) {
+pub(super) fn correct(opened: &OpenDevice, input: &[u8], output: &mut [u8]) {
     let (Ok(question), Ok(answer)) = (QueryHcaCap::decode(input), QueryHcaCapOut::decode(output)) else {
         return;
     };
     let atomics = !opened.device.has(Fault::NoAtomics);
-    let ethernet = opened.device.settings.link == Link::Ethernet;
+    let ethernet = opened.device.settings.link == LinkLayer::Ethernet;
     let page = match question.cap_type {
         CapType::GENERAL => {
             let caps: HcaCap = answer.page.get();
@@ -46,13 +46,13 @@ pub(super) fn correct(opened: &Opened, input: &[u8], output: &mut [u8]) {
     output.iter_mut().zip(answer).for_each(|(to, from)| *to = from);
 }
 
-/// QUERY_ROCE_ADDRESS: entries are those of the table of GIDs.
-pub(super) fn roce_address(opened: &Opened, input: &[u8], output: &mut [u8]) -> Result<(), Errno> {
+/// Handles QUERY_ROCE_ADDRESS. The entries come from the table of GIDs.
+pub(super) fn roce_address(opened: &OpenDevice, input: &[u8], output: &mut [u8]) -> Result<(), Errno> {
     let question = QueryRoceAddress::decode(input).map_err(|_| Errno::EINVAL)?;
     let nic = &opened.session()?.adapter.nic;
     let table = opened.device.gids(nic);
     let index = u32::from(question.roce_address_index);
-    if opened.device.settings.link != Link::Ethernet || index >= GID_SLOTS {
+    if opened.device.settings.link != LinkLayer::Ethernet || index >= GID_SLOTS {
         CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(output);
         return Ok(());
     }

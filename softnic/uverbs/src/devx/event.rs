@@ -4,7 +4,7 @@ use super::FIRST;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::events::Kind;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use crate::subscriptions::Target;
 use crate::sys;
 
@@ -14,16 +14,16 @@ const OMIT_DATA: u32 = 1;
 /// Most kinds of events of a subscription.
 const MOST: usize = 1000;
 
-/// DEVX_ASYNC_EVENT_FD alloc.
-pub(super) fn create_file(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_ASYNC_EVENT_FD alloc.
+pub(super) fn create_file(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let flags: u32 = call.optional(FIRST + 1)?.unwrap_or(0);
     let kind = if flags & OMIT_DATA != 0 { Kind::Fixed } else { Kind::Packets };
     let fd = opened.new_channel(kind)?;
     call.return_handle(FIRST, fd as u32)
 }
 
-/// DEVX subscribe event: to those of an object that was made by a command.
-pub(super) fn subscribe(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX subscribe event, for an object that a command made.
+pub(super) fn subscribe(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const FILE: u16 = FIRST;
     const OBJECT: u16 = FIRST + 1;
     const EVENTS: u16 = FIRST + 2;

@@ -1,4 +1,4 @@
-//! DevX: a program's own commands pass through to the adapter, which knows whose objects are whose.
+//! DevX: a program's own commands pass through to the adapter, which knows the owner of each object.
 
 mod caps;
 mod event;
@@ -10,12 +10,12 @@ use crate::abi::object;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::events::Kind;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 
 /// First number of the driver's methods, and of their attributes.
 const FIRST: u16 = 0x1000;
 
-pub(crate) fn call(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+pub(crate) fn call(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     // Doorbell pages are for users of the kernel's own queues, too.
     if call.object != object::UAR && !opened.session()?.devx {
         return Err(Errno::EINVAL);

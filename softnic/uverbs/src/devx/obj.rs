@@ -5,7 +5,7 @@ use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::handles::Object;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use crate::subscriptions::Source;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header, cq, mkey, pd, qp};
 
@@ -17,7 +17,7 @@ pub(crate) struct Devx {
 }
 
 impl Devx {
-    /// What has events, if it has.
+    /// Returns the source of the object's events, if it has events.
     pub(crate) fn source(&self) -> Option<Source> {
         match self.kind {
             Kind::Cq => Some(Source::Cq(self.number)),
@@ -27,7 +27,7 @@ impl Devx {
     }
 }
 
-/// What sort of object a command is about.
+/// The kind of object of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Pd,
@@ -45,7 +45,7 @@ const OUTPUT: u16 = FIRST + 2;
 
 /// Executes the command in `input`, and returns its output to the program. A refusal is `EREMOTEIO`, and its reason is
 /// in the output.
-fn execute(opened: &Opened, call: &Call, input: &[u8], output: u16) -> Result<Vec<u8>, Errno> {
+fn execute(opened: &OpenDevice, call: &Call, input: &[u8], output: u16) -> Result<Vec<u8>, Errno> {
     let mailbox = run(opened, input, call.room(output))?;
     call.output_bytes(output, &mailbox)?;
     match CmdError::check(&mailbox) {
@@ -58,7 +58,7 @@ fn execute(opened: &Opened, call: &Call, input: &[u8], output: u16) -> Result<Ve
 }
 
 /// Has the adapter execute the command in `input`, with an output of `room` bytes.
-fn run(opened: &Opened, input: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
+fn run(opened: &OpenDevice, input: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
     if !(16..=LONGEST).contains(&room) {
         return Err(Errno::EINVAL);
     }
@@ -78,8 +78,8 @@ fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
     Ok(Header::decode(input).map_err(|_| Errno::EINVAL)?.opcode)
 }
 
-/// DEVX_OTHER: commands about no object.
-pub(super) fn general(opened: &Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_OTHER: commands about no object.
+pub(super) fn general(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(FIRST)?;
     match opcode(&input)? {
         CmdOpcode::QUERY_HCA_CAP | CmdOpcode::QUERY_ROCE_ADDRESS | CmdOpcode::QUERY_ISSI => {
@@ -92,7 +92,7 @@ pub(super) fn general(opened: &Opened, call: &Call) -> Result<(), Errno> {
     }
 }
 
-/// DEVX_QUERY_EQN: the event queue behind a completion vector.
+/// Handles DEVX_QUERY_EQN: the event queue behind a completion vector.
 pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
     let vector: u32 = call.input(FIRST)?;
     if vector >= VECTORS {
@@ -101,8 +101,8 @@ pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
     call.output(FIRST + 1, &(vector + 1))
 }
 
-/// DEVX_OBJ create.
-pub(super) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_OBJ create.
+pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(INPUT)?;
     if kind_created(opcode(&input)?).is_none() {
         tracing::debug!(opcode = ?opcode(&input), "no command that makes an object");
@@ -124,7 +124,7 @@ fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
     }
 }
 
-/// The object that a successful command has made.
+/// Returns the object that a successful command has made.
 fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
     let kind = kind_created(opcode(input).ok()?)?;
     let (number, destroy) = match kind {
@@ -148,14 +148,14 @@ fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
     Some(Devx { kind, number, destroy })
 }
 
-/// What has events, of the object with this handle.
-pub(super) fn source(opened: &Opened, handle: u32) -> Result<Source, Errno> {
+/// Returns the source of events of the object with this handle.
+pub(super) fn source(opened: &OpenDevice, handle: u32) -> Result<Source, Errno> {
     let devx = opened.handles.get::<Devx>(handle)?;
     devx.source().ok_or(Errno::EOPNOTSUPP)
 }
 
-/// DEVX_OBJ destroy.
-pub(super) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_OBJ destroy.
+pub(super) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(HANDLE)?;
     let destroy = opened.handles.get::<Devx>(handle)?.destroy;
     let answer = run(opened, &destroy, 16)?;
@@ -167,8 +167,8 @@ pub(super) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     Ok(())
 }
 
-/// DEVX_OBJ modify.
-pub(super) fn modify(opened: &Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_OBJ modify.
+pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(INPUT)?;
     let kind = match opcode(&input)? {
         CmdOpcode::RST2INIT_QP
@@ -186,14 +186,14 @@ pub(super) fn modify(opened: &Opened, call: &Call) -> Result<(), Errno> {
     execute(opened, call, &input, OUTPUT).map(drop)
 }
 
-/// DEVX_OBJ query.
-pub(super) fn query(opened: &Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_OBJ query.
+pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = question(opened, call)?;
     execute(opened, call, &input, OUTPUT).map(drop)
 }
 
-/// DEVX_OBJ query, with the answer through a file.
-pub(super) fn query_async(opened: &Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_OBJ query, with the answer through a file.
+pub(super) fn query_async(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     const FILE: u16 = FIRST + 2;
     const REQUEST: u16 = FIRST + 3;
     const ROOM: u16 = FIRST + 4;
@@ -207,8 +207,8 @@ pub(super) fn query_async(opened: &Opened, call: &Call) -> Result<(), Errno> {
     if channel.send(&event) { Ok(()) } else { Err(Errno::EAGAIN) }
 }
 
-/// A question about the object of the handle.
-fn question(opened: &Opened, call: &Call) -> Result<Vec<u8>, Errno> {
+/// Executes a query about the object of the handle.
+fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
     let input = call.bytes(INPUT)?;
     let kind = match opcode(&input)? {
         CmdOpcode::QUERY_QP => Kind::Qp,
@@ -219,8 +219,8 @@ fn question(opened: &Opened, call: &Call) -> Result<Vec<u8>, Errno> {
     Ok(input)
 }
 
-/// Whether the command is about the object of the handle, made by a command or not.
-fn about(opened: &Opened, call: &Call, kind: Kind, input: &[u8]) -> Result<(), Errno> {
+/// Returns whether the command is about the object of the handle, made by a command or not.
+fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(), Errno> {
     // All these commands have the object's number in the same place.
     let number = match input.get(8..12) {
         Some(&[_, a, b, c]) => u32::from_be_bytes([0, a, b, c]),

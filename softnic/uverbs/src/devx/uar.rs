@@ -4,7 +4,7 @@ use super::FIRST;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use rushmem_softnic::PAGE;
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ const NON_CACHED: u64 = 1;
 /// An offset that no file can be mapped from.
 const UNMAPPABLE: u64 = 1;
 
-/// UAR alloc.
-pub(super) fn allocate(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles UAR alloc.
+pub(super) fn allocate(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const HANDLE: u16 = FIRST;
     const TYPE: u16 = FIRST + 1;
     const OFFSET_OUT: u16 = FIRST + 2;
@@ -48,8 +48,8 @@ pub(super) fn allocate(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     call.output(PAGE_ID_OUT, &page_id)
 }
 
-/// UAR destroy.
-pub(super) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles UAR destroy.
+pub(super) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(FIRST)?;
     let page_id = opened.handles.get::<Uar>(handle)?.page_id;
     opened.session()?.context.free_uar(page_id)?;

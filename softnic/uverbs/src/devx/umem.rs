@@ -6,7 +6,7 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::memory;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 
 /// Registered memory.
 pub(crate) struct Umem {
@@ -14,8 +14,8 @@ pub(crate) struct Umem {
     id: u32,
 }
 
-/// DEVX_UMEM reg.
-pub(super) fn register(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_UMEM reg.
+pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const HANDLE: u16 = FIRST;
     const ADDRESS: u16 = FIRST + 1;
     const LENGTH: u16 = FIRST + 2;
@@ -46,8 +46,8 @@ pub(super) fn register(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     call.output(NUMBER_OUT, &id)
 }
 
-/// DEVX_UMEM dereg.
-pub(super) fn deregister(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles DEVX_UMEM dereg.
+pub(super) fn deregister(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(FIRST)?;
     let id = opened.handles.get::<Umem>(handle)?.id;
     opened.session()?.context.umem_dereg(id)?;

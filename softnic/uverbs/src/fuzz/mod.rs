@@ -4,7 +4,7 @@ use crate::abi::{self, command, driver_data, object};
 use crate::attrs::Call;
 use crate::device::Device;
 use crate::errno::Errno;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use crate::settings::Settings;
 use crate::sys;
 use rushmem_softnic::{HostBuffer, Memory};
@@ -54,11 +54,11 @@ const METHODS: &[(u16, u16)] = &[
 
 /// An opened device and the memory of its program.
 struct Bed {
-    opened: Opened,
+    opened: OpenDevice,
     arena: &'static HostBuffer,
 }
 
-/// The one device of all runs.
+/// Returns the one device of all runs.
 fn device() -> Arc<Device> {
     static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
     Arc::clone(DEVICE.get_or_init(|| Arc::new(Device::new(0, Arc::new(Settings::default())))))
@@ -69,7 +69,7 @@ thread_local! {
     static MEMORY: &'static HostBuffer = Box::leak(Box::new(HostBuffer::new(ARENA)));
 }
 
-/// What an attribute's value is.
+/// The value of an attribute.
 enum Value<'a> {
     /// The number itself.
     Number(u64),
@@ -82,14 +82,14 @@ enum Value<'a> {
 impl Bed {
     fn new() -> Bed {
         let file = sys::memory_file(true).expect("memory files are there");
-        Bed { opened: Opened::new(device(), file), arena: MEMORY.with(|arena| *arena) }
+        Bed { opened: OpenDevice::new(device(), file), arena: MEMORY.with(|arena| *arena) }
     }
 
     fn address(&self, offset: usize) -> u64 {
         self.arena.as_ptr() as u64 + offset as u64
     }
 
-    /// Makes a call whose bytes are these.
+    /// Makes a call with these bytes.
     fn raw(&mut self, call: &[u8]) -> Result<(), Errno> {
         let len = call.len().min(DATA - CALL);
         self.arena.write(CALL as u64, &call[..len]).expect("inside of the arena");
@@ -145,7 +145,7 @@ impl Bed {
         self.call(object::UAR, 0x1000, &page)
     }
 
-    /// The port's state, as a program hears it.
+    /// Returns the port's state, as QUERY_PORT reports it.
     fn port_state(&mut self) -> Result<u8, Errno> {
         let attrs = [(0, 8, Value::Number(1)), (1, 48, Value::Room(DATA))];
         self.call(object::DEVICE, 2, &attrs)?;
@@ -176,15 +176,15 @@ impl Source<'_> {
     }
 }
 
-/// A device is opened, and calls whose parts are known to exist are made of `data`: methods, attributes, small handles,
-/// addresses inside and outside of what is mapped. Afterwards the device still answers.
+/// Opens a device and makes calls with valid parts, chosen by `data`: methods, attributes, small handles, and addresses
+/// inside and outside of mapped memory. Checks that the device still answers afterwards.
 pub fn calls(data: &[u8]) {
     let mut source = Source(data);
     let mut bed = Bed::new();
     if source.byte() & 7 != 0 {
         bed.prepare().expect("a context and a page are there");
     }
-    // What inputs hold is from the end of the data.
+    // The content of inputs comes from the end of the data.
     let end = data.len().min(2048);
     bed.arena.write(DATA as u64, &data[data.len() - end..]).expect("inside of the arena");
     while !source.0.is_empty() {
@@ -224,8 +224,7 @@ fn attribute(source: &mut Source) -> (u16, u16, Value<'static>) {
     (id, len, value)
 }
 
-/// A device is opened, and one call is made whose header and attributes are `data` as they are; addresses in it lead
-/// nowhere.
+/// Opens a device and makes one call with `data` as its header and attributes. Addresses in it are invalid.
 pub fn headers(data: &[u8]) {
     let mut data = data.to_owned();
     for value in data.iter_mut().skip(24 + 8 + 6).step_by(16) {

@@ -2,7 +2,7 @@ use super::*;
 use rushmem_softnic::HostBuffer;
 use std::sync::Mutex;
 
-/// A client whose memory is a buffer, at addresses that nobody has mapped.
+/// A client that serves a buffer at unmapped addresses.
 struct Client {
     buffer: HostBuffer,
     log: Mutex<Vec<String>>,
@@ -92,7 +92,7 @@ unsafe extern "C" fn flush(at: *mut c_void, _: *mut c_void) -> i32 {
 }
 
 #[test]
-fn a_client_serves_what_it_claims() {
+fn a_client_serves_its_claimed_memory() {
     let client =
         Box::leak(Box::new(Client { buffer: HostBuffer::new(SIZE as usize), log: Mutex::default() }));
     let mut table = PeerMemory {

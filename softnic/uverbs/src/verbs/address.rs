@@ -2,7 +2,7 @@
 
 use crate::abi::gid_type;
 use crate::errno::Errno;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use rushmem_softnic::ip_of_gid;
 use std::net::Ipv4Addr;
 
@@ -12,8 +12,8 @@ pub(super) struct Peer {
     pub(super) mac: [u8; 6],
 }
 
-/// The peer with this GID, as it is reached from an entry of the own table.
-pub(super) fn resolve(opened: &Opened, sgid_index: u8, dgid: [u8; 16]) -> Result<Peer, Errno> {
+/// Returns the peer with this GID, as it is reached from an entry of the own table.
+pub(super) fn resolve(opened: &OpenDevice, sgid_index: u8, dgid: [u8; 16]) -> Result<Peer, Errno> {
     let nic = &opened.session()?.adapter.nic;
     let table = opened.device.gids(nic);
     let own = table.iter().find(|entry| entry.gid_index == sgid_index.into()).ok_or(Errno::EINVAL)?;

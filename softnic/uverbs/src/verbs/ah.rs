@@ -7,13 +7,13 @@ use super::{core_in, core_out};
 use crate::abi::{self, driver_data};
 use crate::attrs::Call;
 use crate::errno::Errno;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 
 /// An address handle. Nothing but its number is kept.
 pub(crate) struct Ah;
 
-/// CREATE_AH.
-pub(super) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles CREATE_AH.
+pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::CreateAh = core_in(call)?;
     opened.handles.get::<Pd>(request.pd_handle)?;
     let attributes = request.attributes;
@@ -31,7 +31,7 @@ pub(super) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     core_out(call, &handle)
 }
 
-/// AH destroy.
-pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles AH destroy.
+pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.handles.remove::<Ah>(call.handle(0)?).map(drop)
 }

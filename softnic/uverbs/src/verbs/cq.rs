@@ -7,7 +7,7 @@ use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::events::Kind;
 use crate::memory;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ pub(crate) struct Cq {
 /// log2 of the most entries.
 const LOG_MAX: u32 = 22;
 
-/// CREATE_COMP_CHANNEL.
-pub(super) fn create_channel(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles CREATE_COMP_CHANNEL.
+pub(super) fn create_channel(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.session()?;
     let fd = opened.new_channel(Kind::Fixed)?;
     core_out(call, &fd)
 }
 
-/// CQ create.
-pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles CQ create.
+pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const HANDLE: u16 = 0;
     const CQE: u16 = 1;
     const USER_HANDLE: u16 = 2;
@@ -98,9 +98,9 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })
 }
 
-/// CQ destroy. The program waits until it has acknowledged as many events as it has read, so that those which it has
+/// Handles CQ destroy. The program waits until it has acknowledged as many events as it has read, so that those which it has
 /// not read are taken back.
-pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
     let cqn = opened.handles.get::<Cq>(handle)?.cqn;
     opened.execute(&DestroyCq { cqn, ..DestroyCq::default() })?;

@@ -7,7 +7,7 @@ use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::events::Kind;
 use crate::fault::Fault;
-use crate::opened::{Opened, Session};
+use crate::open_device::{OpenDevice, Session};
 
 /// Methods of the device.
 mod method {
@@ -21,7 +21,7 @@ mod method {
 /// The context shall be able to use DevX.
 const FLAG_DEVX: u32 = 1;
 
-pub(crate) fn call(opened: &mut Opened, method: u16, call: &Call) -> Result<(), Errno> {
+pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<(), Errno> {
     match method {
         method::INVOKE_WRITE => invoke_write(opened, call),
         method::QUERY_PORT => query_port(opened, call),
@@ -34,7 +34,7 @@ pub(crate) fn call(opened: &mut Opened, method: u16, call: &Call) -> Result<(), 
 
 /// Commands of the old kind. None of those not known here is refused with EPROTONOSUPPORT: the library would try it
 /// again by `write`, which succeeds on a memory file.
-fn invoke_write(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let command: u64 = call.input(write::COMMAND)?;
     if !call.has(write::CORE_IN) && !call.has(write::CORE_OUT) {
         // The library asks whether there is this method at all.
@@ -56,7 +56,7 @@ fn invoke_write(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     }
 }
 
-fn extended_query_device(opened: &Opened, call: &Call) -> Result<(), Errno> {
+fn extended_query_device(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let base = opened.device.attributes();
     let attributes = abi::ExQueryDevice {
         base,
@@ -72,7 +72,7 @@ fn extended_query_device(opened: &Opened, call: &Call) -> Result<(), Errno> {
     call.output(driver_data::OUT, &driver)
 }
 
-fn get_context(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const VECTORS_OUT: u16 = 0;
     const SUPPORT_OUT: u16 = 1;
     /// Optional rights of memory regions are accepted.
@@ -115,18 +115,18 @@ fn get_context(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     call.output(SUPPORT_OUT, &OPTIONAL_RIGHTS)
 }
 
-/// The port's number, of which 1 is the only one.
+/// Checks a port's number. The only port is 1.
 fn port(number: u64) -> Result<(), Errno> {
     if number == 1 { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-fn query_port(opened: &Opened, call: &Call) -> Result<(), Errno> {
+fn query_port(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     port(call.input(0)?)?;
     let session = opened.session()?;
     call.output(1, &opened.device.port(&session.adapter.nic))
 }
 
-fn query_gid_table(opened: &Opened, call: &Call) -> Result<(), Errno> {
+fn query_gid_table(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let entry_size = usize::try_from(call.input::<u64>(0)?).map_err(|_| Errno::EINVAL)?;
     if call.input::<u32>(1)? != 0 || entry_size < size_of::<abi::GidEntry>() || entry_size > 4096 {
         return Err(Errno::EINVAL);
@@ -143,7 +143,7 @@ fn query_gid_table(opened: &Opened, call: &Call) -> Result<(), Errno> {
     call.output(3, &(table.len() as u64))
 }
 
-fn query_gid_entry(opened: &Opened, call: &Call) -> Result<(), Errno> {
+fn query_gid_entry(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     port(call.input(0)?)?;
     let index: u64 = call.input(1)?;
     if call.input::<u32>(2)? != 0 || index >= crate::device::GID_SLOTS.into() {
@@ -154,8 +154,8 @@ fn query_gid_entry(opened: &Opened, call: &Call) -> Result<(), Errno> {
     call.output(3, entry.ok_or(Errno::ENODATA)?)
 }
 
-/// ASYNC_EVENT: the file that tells of events of the device.
-pub(crate) fn async_event_file(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles ASYNC_EVENT: creates the event file of the device.
+pub(crate) fn async_event_file(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.session()?;
     let fd = opened.new_channel(Kind::Fixed)?;
     opened.asynchronous = Some(opened.channel(fd)?);

@@ -20,12 +20,12 @@ mod write {
     pub(super) const COMMAND: u16 = 2;
 }
 
-/// The input of a command of the old kind.
+/// Returns the input of a write command.
 fn core_in<T: Pod>(call: &Call) -> Result<T, Errno> {
     call.input(write::CORE_IN)
 }
 
-/// The output of a command of the old kind; there must be room for it.
+/// Writes the output of a write command. The caller must have room for it.
 fn core_out<T: NoUninit>(call: &Call, value: &T) -> Result<(), Errno> {
     if call.room(write::CORE_OUT) < size_of::<T>() {
         return Err(Errno::ENOSPC);

@@ -8,8 +8,8 @@ use crate::attrs::Call;
 use crate::device::PKEYS;
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::opened::Opened;
-use crate::settings::Link;
+use crate::open_device::OpenDevice;
+use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::qp::{
     AddressPath, AtomicMode, Init2Init, Init2Rtr, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ServiceType,
     ToErr, ToRst, opt_param,
@@ -18,8 +18,8 @@ use rushmem_mlx5::prm::qp::{
 /// log2 of the longest message.
 const LOG_MSG_MAX: u8 = 30;
 
-/// MODIFY_QP, plain and extended.
-pub(super) fn modify(opened: &mut Opened, number: u64, call: &Call) -> Result<(), Errno> {
+/// Handles MODIFY_QP, plain and extended.
+pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Result<(), Errno> {
     let request: abi::ModifyQp = core_in(call)?;
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;
     let (qpn, service, before) = (qp.qpn, qp.service, qp.attributes);
@@ -92,7 +92,7 @@ fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
     })
 }
 
-/// What is set after a change of the attributes in its mask.
+/// Returns the attributes after a change of those in the mask.
 fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
     let mut merged = *before;
     macro_rules! take {
@@ -124,7 +124,7 @@ fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
 
 /// One transition.
 struct Step<'a> {
-    opened: &'a Opened,
+    opened: &'a OpenDevice,
     qpn: u32,
     mask: u32,
     attributes: &'a abi::ModifyQp,
@@ -190,7 +190,7 @@ impl Step<'_> {
         self.opened.execute(&command).map(drop)
     }
 
-    /// The rights that a peer has.
+    /// Returns the rights that a peer has.
     fn access(&self) -> QpContext {
         let set = self.attributes;
         let has = |flag| set.qp_access_flags & flag != 0;
@@ -204,7 +204,7 @@ impl Step<'_> {
         }
     }
 
-    /// What may change in most transitions, as far as the program has asked for it.
+    /// Returns the attributes that may change in most transitions, limited to the program's mask.
     fn optional(&self) -> (u32, QpContext) {
         let mut selected = 0;
         let mut context = self.access();
@@ -222,7 +222,7 @@ impl Step<'_> {
         (selected, context)
     }
 
-    /// The way to the peer.
+    /// Returns the address path to the peer.
     fn path(&self) -> Result<AddressPath, Errno> {
         let dest = &self.attributes.dest;
         let common = AddressPath {
@@ -233,10 +233,10 @@ impl Step<'_> {
             ..AddressPath::default()
         };
         match self.opened.device.settings.link {
-            Link::InfiniBand if dest.dlid == 0 => Err(Errno::EINVAL),
-            Link::InfiniBand => Ok(AddressPath { rlid: dest.dlid, sl: dest.sl & 0xf, ..common }),
-            Link::Ethernet if dest.is_global == 0 => Err(Errno::EINVAL),
-            Link::Ethernet => {
+            LinkLayer::InfiniBand if dest.dlid == 0 => Err(Errno::EINVAL),
+            LinkLayer::InfiniBand => Ok(AddressPath { rlid: dest.dlid, sl: dest.sl & 0xf, ..common }),
+            LinkLayer::Ethernet if dest.is_global == 0 => Err(Errno::EINVAL),
+            LinkLayer::Ethernet => {
                 let peer = resolve(self.opened, dest.sgid_index, dest.dgid)?;
                 Ok(AddressPath {
                     src_addr_index: dest.sgid_index,
@@ -249,7 +249,7 @@ impl Step<'_> {
     }
 }
 
-/// log2 of a number of outstanding reads, rounded up.
+/// Returns log2 of a number of outstanding reads, rounded up.
 fn log_reads(reads: u8) -> u8 {
     u32::from(reads.max(1)).next_power_of_two().ilog2() as u8
 }

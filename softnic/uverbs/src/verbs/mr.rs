@@ -7,7 +7,7 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::memory::{self, Region};
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext, key};
 use rushmem_softnic::PAGE;
 
@@ -17,8 +17,8 @@ pub(crate) struct Mr {
     umem: u32,
 }
 
-/// What a region shall be.
-struct Wanted {
+/// A request to register a region.
+struct MrRequest {
     pd_handle: u32,
     /// Address of the first byte, for the holders of the key.
     iova: u64,
@@ -26,16 +26,16 @@ struct Wanted {
     access: u32,
 }
 
-/// REG_MR.
-pub(super) fn register(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles REG_MR.
+pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::RegMr = core_in(call)?;
     let abi::RegMr { start, length, hca_va, pd_handle, access_flags, .. } = request;
     // The adapter translates whole pages.
     if (start ^ hca_va) & (PAGE as u64 - 1) != 0 {
         return Err(Errno::EINVAL);
     }
-    let wanted = Wanted { pd_handle, iova: hca_va, len: length, access: access_flags };
-    let region = |opened: &Opened, write| {
+    let wanted = MrRequest { pd_handle, iova: hca_va, len: length, access: access_flags };
+    let region = |opened: &OpenDevice, write| {
         if opened.device.has(Fault::Memlock) {
             return Err(Errno::ENOMEM);
         }
@@ -45,15 +45,15 @@ pub(super) fn register(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     core_out(call, &abi::RegMrResponse { mr_handle, lkey: key, rkey: key })
 }
 
-/// MR REG_DMABUF.
-pub(crate) fn register_dma_buf(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles MR REG_DMABUF.
+pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let (offset, len): (u64, u64) = (call.input(2)?, call.input(3)?);
-    let wanted = Wanted { pd_handle: call.handle(1)?, iova: call.input(4)?, len, access: call.input(6)? };
+    let wanted = MrRequest { pd_handle: call.handle(1)?, iova: call.input(4)?, len, access: call.input(6)? };
     if (offset ^ wanted.iova) & (PAGE as u64 - 1) != 0 {
         return Err(Errno::EINVAL);
     }
     let fd: i32 = call.input(5)?;
-    let region = |opened: &Opened, _| {
+    let region = |opened: &OpenDevice, _| {
         if opened.device.has(Fault::DmaBuf) {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -67,9 +67,9 @@ pub(crate) fn register_dma_buf(opened: &mut Opened, call: &Call) -> Result<(), E
 
 /// Makes a region of the memory that `region` finds; gives its handle and its key.
 fn create(
-    opened: &mut Opened,
-    wanted: &Wanted,
-    region: impl FnOnce(&Opened, bool) -> Result<Region, Errno>,
+    opened: &mut OpenDevice,
+    wanted: &MrRequest,
+    region: impl FnOnce(&OpenDevice, bool) -> Result<Region, Errno>,
 ) -> Result<(u32, u32), Errno> {
     let rights = rights(wanted.access)?;
     let pd = opened.handles.get::<Pd>(wanted.pd_handle)?.number;
@@ -88,7 +88,7 @@ fn create(
     Ok((handle, key(mkey_index, context.mkey_7_0)))
 }
 
-/// The rights of a key; `EINVAL` for combinations that the kernel refuses, `EOPNOTSUPP` for what the adapter lacks.
+/// Returns the rights of a key, `EINVAL` for combinations that the kernel refuses, or `EOPNOTSUPP` for missing features.
 fn rights(flags: u32) -> Result<MkeyContext, Errno> {
     let remote_writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
     let known =
@@ -112,8 +112,8 @@ fn rights(flags: u32) -> Result<MkeyContext, Errno> {
     })
 }
 
-/// MR destroy.
-pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles MR destroy.
+pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
     let mkey_index = opened.handles.get::<Mr>(handle)?.mkey_index;
     opened.execute(&DestroyMkey { mkey_index, ..DestroyMkey::default() })?;

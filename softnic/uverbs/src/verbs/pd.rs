@@ -4,7 +4,7 @@ use super::core_out;
 use crate::abi::driver_data;
 use crate::attrs::Call;
 use crate::errno::Errno;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 
 /// A protection domain.
@@ -13,16 +13,16 @@ pub(crate) struct Pd {
     pub(crate) number: u32,
 }
 
-/// ALLOC_PD.
-pub(super) fn alloc(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles ALLOC_PD.
+pub(super) fn alloc(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let number = opened.execute(&AllocPd::default())?.pd;
     let handle = opened.handles.insert(Pd { number })?;
     core_out(call, &handle)?;
     call.output(driver_data::OUT, &number)
 }
 
-/// PD destroy.
-pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles PD destroy.
+pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
     let pd = opened.handles.get::<Pd>(handle)?.number;
     opened.execute(&DeallocPd { pd, ..DeallocPd::default() })?;

@@ -7,7 +7,7 @@ use crate::abi::{self, driver_data, qp_flag, qp_state, qp_type};
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::memory;
-use crate::opened::Opened;
+use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
 use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub(crate) struct Qp {
     failures: Option<Arc<Waiter>>,
     cap: abi::QpCap,
     signal_all: bool,
-    /// What the program has set, for QUERY_QP.
+    /// The program's attributes, for QUERY_QP.
     pub(crate) attributes: abi::ModifyQp,
 }
 
 /// All work requests are signalled.
 const CREATE_SIGNAL_ALL: u32 = 1 << 12;
 
-/// QP create.
-pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles QP create.
+pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const HANDLE: u16 = 0;
     const PD: u16 = 2;
     const SRQ: u16 = 3;
@@ -93,7 +93,7 @@ pub(crate) fn create(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default())
 }
 
-/// How the queues lie in their buffer: the receive queue first, then the send queue.
+/// The layout of the queues in their buffer: the receive queue first, then the send queue.
 struct Queues {
     context: QpContext,
     bytes: u64,
@@ -127,8 +127,8 @@ impl Queues {
     }
 }
 
-/// QP destroy.
-pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
+/// Handles QP destroy.
+pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
     let qpn = opened.handles.get::<Qp>(handle)?.qpn;
     opened.execute(&DestroyQp { qpn, ..DestroyQp::default() })?;
@@ -138,8 +138,8 @@ pub(crate) fn destroy(opened: &mut Opened, call: &Call) -> Result<(), Errno> {
     call.output(1, &qp.failures.map_or(0, |waiter| waiter.finish()))
 }
 
-/// The state that a queue pair is in, as verbs number it.
-pub(super) fn state(opened: &Opened, qpn: u32) -> Result<u8, Errno> {
+/// Returns the state of a queue pair, as numbered by verbs.
+pub(super) fn state(opened: &OpenDevice, qpn: u32) -> Result<u8, Errno> {
     let state = opened.execute(&QueryQp { qpn, ..QueryQp::default() })?.context.state;
     Ok(match state {
         QpState::RST => qp_state::RESET,
@@ -152,8 +152,8 @@ pub(super) fn state(opened: &Opened, qpn: u32) -> Result<u8, Errno> {
     })
 }
 
-/// QUERY_QP.
-pub(super) fn query(opened: &Opened, call: &Call) -> Result<(), Errno> {
+/// Handles QUERY_QP.
+pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::QueryQp = core_in(call)?;
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;
     let context = opened.execute(&QueryQp { qpn: qp.qpn, ..QueryQp::default() })?.context;

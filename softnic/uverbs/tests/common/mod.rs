@@ -1,4 +1,4 @@
-//! What all these suites need: the launcher with its library, and programs that may be missing.
+//! Helpers of all these suites: the launcher with its library, and external programs that may be missing.
 #![allow(dead_code, reason = "each suite uses some of it")]
 
 use std::io::Read;
@@ -20,13 +20,13 @@ pub(crate) fn skip(test: &str, missing: &str) {
     eprintln!("SKIPPED {test}: {missing} missing");
 }
 
-/// Whether a program is on the search path.
+/// Returns whether a program is on the search path.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Whether all these programs are there; reports the test skipped if not.
+/// Returns whether all these programs exist. If not, reports the test as skipped.
 pub(crate) fn all_there(test: &str, programs: &[&str], package: &str) -> bool {
     let missing: Vec<_> = programs.iter().filter(|program| !has(program)).collect();
     if !missing.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn all_there(test: &str, programs: &[&str], package: &str) -> bool {
     missing.is_empty()
 }
 
-/// The folder of built programs, in which cargo has put the launcher and the library.
+/// Returns the folder in which cargo has put the launcher and the library.
 pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -66,7 +66,7 @@ pub(crate) fn built() -> &'static Path {
     })
 }
 
-/// `rushmem softnic OPTIONS -- PROGRAM`, without any of the user's settings.
+/// Returns the command `rushmem softnic OPTIONS -- PROGRAM`, without the user's settings.
 pub(crate) fn softnic(options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(built().join("rushmem"));
     for (name, _) in std::env::vars_os() {
@@ -79,7 +79,7 @@ pub(crate) fn softnic(options: &[&str], program: &[&str]) -> Command {
     command
 }
 
-/// What a program said, on both streams.
+/// Returns the output of a program on both streams.
 pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
@@ -135,12 +135,12 @@ impl Drop for Running {
     }
 }
 
-/// A TCP port that nobody listens on.
+/// Returns a free TCP port.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Whether somebody listens on a TCP port of this machine. Connecting would disturb the listener, so that the system's
+/// Returns whether somebody listens on a TCP port of this machine. Connecting would disturb the listener, so that the system's
 /// table is asked.
 fn is_listening(port: u16) -> bool {
     let wanted = format!(":{port:04X}");
@@ -174,7 +174,7 @@ pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     [server.end(), client]
 }
 
-/// As [`pair`], and both must succeed.
+/// Runs a [`pair`] that must succeed.
 pub(crate) fn good_pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     let outputs = pair(options, tool);
     for (output, side) in outputs.iter().zip(["server", "client"]) {

@@ -126,7 +126,7 @@ pub(crate) fn inside(test: &str, options: &[&str], body: impl FnOnce(&Mlx5)) {
     assert!(said(&output).contains("1 passed"), "{}", said(&output));
 }
 
-/// What a call that returned null or -1 left in `errno`.
+/// Returns the `errno` of a call that returned null or -1.
 fn failed() -> io::Error {
     io::Error::last_os_error()
 }
@@ -135,7 +135,7 @@ fn made<T>(pointer: *mut T) -> io::Result<*mut T> {
     if pointer.is_null() { Err(failed()) } else { Ok(pointer) }
 }
 
-/// For calls that return an error number.
+/// Converts the result of a call that returns an error number.
 fn done(code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),
@@ -148,7 +148,7 @@ fn done(code: c_int) -> io::Result<()> {
 // destroy them last, if at all.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
 impl Mlx5 {
-    /// The names of all devices.
+    /// Returns the names of all devices.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         self.each(|device| {
@@ -247,7 +247,7 @@ impl Mlx5 {
         done(unsafe { (self.mlx5dv_devx_umem_dereg)(umem) })
     }
 
-    /// A doorbell page: type 0 is BlueFlame, 1 not cached.
+    /// Allocates a doorbell page: type 0 is BlueFlame, 1 not cached.
     pub(crate) fn alloc_uar(&self, context: Handle, kind: u32) -> io::Result<&Uar> {
         made(unsafe { (self.mlx5dv_devx_alloc_uar)(context, kind) }).map(|uar| unsafe { &*uar })
     }
@@ -262,7 +262,7 @@ impl Mlx5 {
         Ok(eqn)
     }
 
-    /// A file of events; without what is in them if `omit_data`.
+    /// Returns a file of events; without what is in them if `omit_data`.
     pub(crate) fn event_channel(&self, context: Handle, omit_data: bool) -> io::Result<Handle> {
         made(unsafe { (self.mlx5dv_devx_create_event_channel)(context, omit_data.into()) })
     }

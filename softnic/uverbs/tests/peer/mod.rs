@@ -14,7 +14,7 @@ fn buffer(client: *mut c_void) -> &'static HostBuffer {
     unsafe { &*client.cast::<HostBuffer>() }
 }
 
-/// A handle is one more than the range's offset.
+/// Returns a handle is one more than the range's offset.
 fn offset(range: *mut c_void) -> u64 {
     range as u64 - 1
 }

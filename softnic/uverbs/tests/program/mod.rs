@@ -4,7 +4,7 @@ use crate::common::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program, made for this test of this name; or nothing where that is not possible.
+/// Returns the program, made for this test of this name; or nothing where that is not possible.
 pub(crate) fn verbs_program(test: &str) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs.c");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("verbs-{test}"));

@@ -1,4 +1,4 @@
-//! An opened device: its context at the adapter, its objects, and what each ioctl does with them.
+//! An opened device: its context at the adapter, its objects, and the dispatch of ioctls.
 
 use crate::abi::object;
 use crate::attrs::Call;
@@ -18,29 +18,29 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// An opened device. Dropping it destroys its objects.
-pub(crate) struct Opened {
+pub(crate) struct OpenDevice {
     pub(crate) handles: Handles,
     pub(crate) context: Option<Session>,
     pub(crate) device: Arc<Device>,
     pub(crate) pages: Pages,
-    /// Where asynchronous events go.
+    /// Event file for asynchronous events.
     pub(crate) asynchronous: Option<Arc<Channel>>,
     channels: Vec<Arc<Channel>>,
 }
 
-/// What GET_CONTEXT has made.
+/// The state that GET_CONTEXT creates.
 pub(crate) struct Session {
-    // Goes before the adapter does.
+    // Dropped before the adapter.
     pub(crate) context: Context,
     pub(crate) adapter: Lease,
-    /// DevX was asked for and granted.
+    /// Whether the program asked for DevX and got it.
     pub(crate) devx: bool,
 }
 
-impl Opened {
-    /// A device just opened; `file` is the memory that programs map through it.
-    pub(crate) fn new(device: Arc<Device>, file: OwnedFd) -> Opened {
-        Opened {
+impl OpenDevice {
+    /// Creates an opened device. Programs map `file` through it.
+    pub(crate) fn new(device: Arc<Device>, file: OwnedFd) -> OpenDevice {
+        OpenDevice {
             handles: Handles::default(),
             context: None,
             device,
@@ -69,12 +69,12 @@ impl Opened {
         }
     }
 
-    /// What GET_CONTEXT has made; before that nothing works.
+    /// Returns the state that GET_CONTEXT created, or `EINVAL` before GET_CONTEXT.
     pub(crate) fn session(&self) -> Result<&Session, Errno> {
         self.context.as_ref().ok_or(Errno::EINVAL)
     }
 
-    /// Has the adapter execute a command.
+    /// Executes a command on the adapter.
     pub(crate) fn execute<C: Command>(&self, command: &C) -> Result<C::Output, Errno> {
         let mut output = C::Output::EMPTY;
         self.session()?.context.command(command.encode().as_ref(), output.as_mut());
@@ -89,17 +89,17 @@ impl Opened {
         Ok(self.session()?.context.umem_reg(region.memory, region.offset, len)?)
     }
 
-    /// Forgets umems, of which nothing is in use any more.
+    /// Deregisters umems that no object uses any more.
     pub(crate) fn forget_umems(&self, umems: &[u32]) {
         for umem in umems {
             let forgotten = self.session().map(|session| session.context.umem_dereg(*umem));
             if let Ok(Err(error)) = forgotten {
-                tracing::warn!(%error, "a umem cannot be given back");
+                tracing::warn!(%error, "cannot deregister a umem");
             }
         }
     }
 
-    /// A new event file; gives the program's end.
+    /// Creates an event file and returns the program's end.
     pub(crate) fn new_channel(&mut self, kind: Kind) -> Result<RawFd, Errno> {
         self.channels.retain(|channel| Arc::strong_count(channel) > 1 || !channel.is_closed());
         let (channel, fd) = Channel::new(kind)?;
@@ -107,7 +107,7 @@ impl Opened {
         Ok(fd)
     }
 
-    /// The file of asynchronous events that an object's maker names in attribute `id`, or else the device's.
+    /// Returns the event file for asynchronous events in attribute `id`, or the device's file if the attribute is absent.
     pub(crate) fn asynchronous(&self, call: &Call, id: u16) -> Result<Option<Arc<Channel>>, Errno> {
         match call.optional_fd(id)? {
             Some(fd) => self.channel(fd).map(Some),
@@ -115,13 +115,13 @@ impl Opened {
         }
     }
 
-    /// The event file whose program's end is `fd`.
+    /// Returns the event file with the program's end `fd`.
     pub(crate) fn channel(&self, fd: RawFd) -> Result<Arc<Channel>, Errno> {
         self.channels.iter().find(|channel| channel.is(fd)).cloned().ok_or(Errno::ENOENT)
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenDevice {
     fn drop(&mut self) {
         let Some(session) = &self.context else { return };
         for cq in self.handles.all::<Cq>() {

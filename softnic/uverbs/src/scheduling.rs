@@ -1,23 +1,24 @@
-//! How the engine thread gets the processor while programs poll on every core.
+//! Scheduling of the engine thread while programs poll on every core.
 //!
-//! A program that waits by polling never sleeps, so that on a machine with few cores an engine like any other thread
-//! waits for its turn: milliseconds for each message. Hardware would not wait. Where the system permits it (root, or a
-//! limit on real-time priority) the engine is therefore scheduled before all ordinary threads. Else it asks for the
-//! shortest turns, which a thread that mostly sleeps gets at once. In both cases it has to sleep as soon as it has
-//! nothing to do.
+//! A polling program never sleeps. On a machine with few cores, an ordinary engine thread would wait milliseconds for each
+//! message, unlike hardware. If the system permits it (root, or a limit on real-time priority), the engine has a higher
+//! priority than all ordinary threads. If not, it asks for the shortest time slices, which the scheduler grants early to a
+//! thread that mostly sleeps. In both cases the engine must sleep as soon as it has no work.
 
 use rushmem_softnic::Idle;
 use std::time::Duration;
 
-/// Cores from which on one may be kept busy for a moment without anybody waiting for it.
+/// Number of cores from which on the engine may spin for longer.
 const MANY_CORES: usize = 4;
 
-/// Shortest turn that can be asked for, nanoseconds.
-const SHORTEST_TURN: u64 = 100_000;
+/// Shortest time slice that the system grants, in nanoseconds.
+const SHORTEST_SLICE: u64 = 100_000;
 
-/// How the engine idles. It never yields: that would make it the last of all. It sleeps about as long as it has been
-/// idle, so that a doorbell waits no longer than the program has; the limit is what keeps an idle device cheap. Packets
-/// wake it at once.
+/// Returns the idle strategy of the engine.
+///
+/// The engine never yields, because that would move it behind all other threads. It sleeps about as long as it has been
+/// idle, so a doorbell waits no longer than the program has. The limit keeps an idle device cheap. Packets wake it
+/// immediately.
 pub(crate) fn idle() -> Idle {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin = if cores < MANY_CORES { 2 } else { 50 };
@@ -28,7 +29,7 @@ pub(crate) fn idle() -> Idle {
     }
 }
 
-/// What `sched_setattr` takes, in its first version.
+/// The argument of `sched_setattr`, in its first version.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Attributes {
@@ -42,26 +43,26 @@ struct Attributes {
     period: u64,
 }
 
-/// Runs `start` so that threads which it starts get the processor soon.
-pub(crate) fn soon<T>(start: impl FnOnce() -> T) -> T {
+/// Runs `start`. Threads that it starts get a higher priority or a shorter time slice.
+pub(crate) fn with_priority<T>(start: impl FnOnce() -> T) -> T {
     let Some(own) = get() else { return start() };
     if own.policy != libc::SCHED_OTHER as u32 {
-        // A program that has chosen a policy of its own has reasons.
+        // The program's own policy stays.
         return start();
     }
     let first = Attributes { policy: libc::SCHED_FIFO as u32, nice: 0, priority: 1, runtime: 0, ..own };
-    let brief = Attributes { runtime: SHORTEST_TURN, ..own };
+    let brief = Attributes { runtime: SHORTEST_SLICE, ..own };
     let before_all = set(&first);
     let briefly = !before_all && set(&brief);
     tracing::debug!(before_all, briefly, "scheduling of the engine");
     let result = start();
     if !set(&own) {
-        tracing::error!("the scheduling of this thread cannot be set back");
+        tracing::error!("cannot restore the scheduling of this thread");
     }
     result
 }
 
-/// How this thread is scheduled.
+/// Returns the scheduling attributes of this thread.
 fn get() -> Option<Attributes> {
     let size = size_of::<Attributes>() as u32;
     let mut attributes = Attributes::default();
@@ -71,7 +72,7 @@ fn get() -> Option<Attributes> {
 }
 
 fn set(attributes: &Attributes) -> bool {
-    // SAFETY: 0 is this thread, and the struct says its size.
+    // SAFETY: 0 is this thread, and the struct holds its size.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) == 0 }
 }
 
@@ -80,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_started_is_hastened() {
+    fn only_started_threads_get_priority() {
         let own = get().unwrap();
-        let theirs = soon(|| std::thread::spawn(get).join().unwrap().unwrap());
+        let theirs = with_priority(|| std::thread::spawn(get).join().unwrap().unwrap());
         let after = get().unwrap();
         assert_eq!((after.policy, after.nice, after.priority), (own.policy, own.nice, own.priority));
-        // As the system permits: before all, or in short turns, or no different.
+        // Depends on the system: high priority, short time slices, or no change.
         assert!([libc::SCHED_FIFO as u32, own.policy].contains(&theirs.policy));
         let other = std::thread::spawn(get).join().unwrap().unwrap();
         assert_eq!((other.policy, other.runtime), (own.policy, own.runtime));
