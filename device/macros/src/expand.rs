@@ -1,4 +1,4 @@
-//! From a kernel to its two faces: the PTX entry and the host's launcher.
+//! Expansion of a kernel into the PTX entry and the launcher for the host.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 
 use crate::parse::{Arg, Kernel};
 
-/// The items that replace the function.
+/// Returns the items that replace the function.
 pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
     let entry = entry(kernel);
     let launcher = launcher(kernel);
@@ -17,20 +17,20 @@ pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// On the GPU: an entry that takes everything by value, checks the context, and runs the body.
+/// Returns the GPU entry. It takes everything by value, checks the context, and runs the body.
 ///
-/// By value, the context stays in constant memory as long as all that touches it is inlined.
+/// A context by value stays in constant memory while all functions that use it are inlined.
 fn entry(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
     let ctx = &ctx.name;
     let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
     let run = run(kernel, quote!(&#ctx));
-    // The launcher has this check from `Call::arg`; an entry would take any type that has a C layout.
+    // `Call::arg` checks this for the launcher. An entry would accept any type with a C layout.
     let checks = args.iter().map(|arg| {
         let ty = &arg.ty;
         quote_spanned!(ty.span() => ::rushmem_device::kernel::is_arg::<#ty>();)
     });
-    // `rushmem-ptx` makes a directive of it.
+    // `rushmem-ptx` turns this symbol into a directive.
     let bound = kernel.max_threads.map(|threads| {
         let word = format_ident!("rushmem_max_threads_{threads}_{}", name.unraw());
         quote! {
@@ -52,7 +52,7 @@ fn entry(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// On the host: a function that binds the arguments.
+/// Returns the host function that binds the arguments.
 fn launcher(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
     let ctx = &ctx.name;
@@ -71,13 +71,13 @@ fn launcher(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The kernel's body as an inner function, and its call between `enter` and `finish`. `ctx` is an expression for
+/// Returns the kernel's body as an inner function, and its call between `enter` and `finish`. `ctx` is an expression for
 /// the reference.
 fn run(kernel: &Kernel, ctx: TokenStream) -> TokenStream {
     let Kernel { args, output, body, .. } = kernel;
     let params = std::iter::once(&kernel.ctx).chain(args).map(param);
     let names = args.iter().map(|a| &a.name);
-    // With the span of the return type, which is where a wrong one is reported.
+    // The span of the return type is where a wrong type is reported.
     let call = quote_spanned!(output.span() => rushmem_kernel_body(#ctx, #(#names),*));
     quote! {
         #[inline(always)]

@@ -1,13 +1,13 @@
 //! `#[kernel]`: one source function, a PTX entry and a native kernel with a typed launcher.
 //!
-//! Use it as `rushmem_device::kernel::kernel`, from the module that has the types that the expansion names.
+//! Import it as `rushmem_device::kernel::kernel`. That module also has the types that the expansion uses.
 
 use proc_macro::TokenStream;
 
 mod expand;
 mod parse;
 
-/// Makes a function a kernel.
+/// Turns a function into a kernel.
 ///
 /// ```
 /// use rushmem_device::Ctx;
@@ -24,21 +24,20 @@ mod parse;
 /// assert_eq!(call.name, "work");
 /// ```
 ///
-/// For the GPU this is the PTX entry `work` with the context and the arguments by value. On the host it is
-/// `pub fn work(n: u32) -> rushmem_device::kernel::Call`, which a runtime launches as PTX or natively; the context is
-/// the runtime's to give.
+/// On the GPU, the kernel is the PTX entry `work` with the context and the arguments by value. On the host, it is the function
+/// `pub fn work(n: u32) -> rushmem_device::kernel::Call`. A runtime launches that call as PTX or natively, and supplies the
+/// context.
 ///
 /// The first parameter is `&Ctx`. The others are by value and implement `rushmem_device::kernel::KernelArg`. A kernel
-/// returns nothing or a `rushmem_device::Result<()>`, so that `?` ends it: the call that failed has
-/// recorded its error by then. A kernel is a plain function: not `async`, `const`, `unsafe`, generic or a method.
+/// returns nothing or a `rushmem_device::Result<()>`. The operator `?` ends the kernel; the failed call has already recorded
+/// its error. A kernel is a plain function: not `async`, `const`, `unsafe`, generic or a method.
 ///
-/// `#[kernel(max_threads = 512)]` says how many threads a block has at most; a launch with more is refused. The compiler then
-/// uses no more registers than such a block has: a kernel without it may turn out to need so many that only smaller blocks can be
-/// launched. CUDA's `__launch_bounds__`.
+/// `#[kernel(max_threads = 512)]` sets the maximum number of threads of a block, like `__launch_bounds__` in CUDA. The runtime
+/// refuses a launch with more threads. The compiler limits the registers to what such a block has. Without the limit, a kernel
+/// may use so many registers that only smaller blocks can be launched.
 ///
-/// A kernel crate begins with
-/// `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`, and the names of its kernels are
-/// unique in it, whatever their modules: PTX has one name space.
+/// A kernel crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. The names of its kernels
+/// must be unique in the crate, because PTX has one namespace.
 #[proc_macro_attribute]
 pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     match parse::kernel(attr.into(), item.into()) {

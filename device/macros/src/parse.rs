@@ -1,4 +1,4 @@
-//! From tokens to a kernel that is known to be one, or to errors that say where it is not.
+//! Parser of kernels. It returns a valid kernel, or errors with their positions.
 
 use proc_macro2::{Span, TokenStream};
 use syn::spanned::Spanned;
@@ -7,9 +7,9 @@ use syn::{
     ReturnType, Signature, Type, Visibility,
 };
 
-/// What `#[kernel]` was put on.
+/// A function with the attribute `#[kernel]`.
 pub(crate) struct Kernel {
-    /// Threads of a block at most, if it says so.
+    /// Maximum number of threads of a block, if it is given.
     pub(crate) max_threads: Option<u32>,
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
@@ -29,12 +29,12 @@ pub(crate) struct Arg {
     pub(crate) ty: Type,
 }
 
-/// Reads a kernel; reports everything that is wrong with it at once.
+/// Parses a kernel. Reports all defects at once.
 pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
     let max_threads = max_threads(attr)?;
     let span = item.span();
     let function: ItemFn =
-        syn::parse2(item).map_err(|e| at_or(e, span, "`#[kernel]` goes on a function with a body"))?;
+        syn::parse2(item).map_err(|e| at_or(e, span, "`#[kernel]` needs a function with a body"))?;
 
     let mut errors = Errors::default();
     refuse_qualifiers(&function.sig, &mut errors);
@@ -42,8 +42,7 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
     let ctx = match params.next() {
         Some(first) => context(first, &mut errors),
         None => {
-            errors
-                .add(&function.sig.ident, "a kernel's first parameter is `ctx: &Ctx`, its place in the job");
+            errors.add(&function.sig.ident, "the first parameter of a kernel must be `ctx: &Ctx`");
             None
         }
     };
@@ -51,15 +50,15 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
     errors.finish()?;
 
     let Some(ctx) = ctx else {
-        return Err(Error::new(span, "a kernel's first parameter is `ctx: &Ctx`"));
+        return Err(Error::new(span, "the first parameter of a kernel must be `ctx: &Ctx`"));
     };
     let ItemFn { attrs, vis, sig, block } = function;
     Ok(Kernel { max_threads, attrs, vis, name: sig.ident, ctx, args, output: sig.output, body: *block })
 }
 
-/// What stands behind `kernel`: nothing, or `max_threads = 512`.
+/// Parses the arguments of the attribute: nothing, or `max_threads = 512`.
 fn max_threads(attr: TokenStream) -> Result<Option<u32>> {
-    const TAKES: &str = "`#[kernel]` takes `max_threads = N`, from 1 to 1024, or nothing";
+    const TAKES: &str = "`#[kernel]` takes no argument, or `max_threads = N` with N from 1 to 1024";
     if attr.is_empty() {
         return Ok(None);
     }
@@ -75,7 +74,7 @@ fn max_threads(attr: TokenStream) -> Result<Option<u32>> {
     }
 }
 
-/// `syn`'s own error if it names a place inside of a function, else ours.
+/// Returns the error of `syn` if it is about the inside of a function, or else an error with `message`.
 fn at_or(error: Error, item: Span, message: &str) -> Error {
     let first = error.to_string();
     if first.starts_with("expected `fn`")
@@ -90,44 +89,47 @@ fn at_or(error: Error, item: Span, message: &str) -> Error {
 
 fn refuse_qualifiers(sig: &Signature, errors: &mut Errors) {
     if let Some(token) = &sig.asyncness {
-        errors.add(token, "a kernel cannot be `async`: a GPU thread has no executor");
+        errors.add(token, "a kernel cannot be `async`, because a GPU thread has no executor; remove `async`");
     }
     if let Some(token) = &sig.constness {
-        errors.add(token, "a kernel cannot be `const`");
+        errors.add(token, "a kernel cannot be `const`; remove `const`");
     }
     if let Some(token) = &sig.unsafety {
-        errors.add(token, "a kernel is launched by safe code: write `unsafe` blocks inside of it");
+        errors.add(
+            token,
+            "a kernel cannot be `unsafe`, because safe code launches it; write `unsafe` blocks in the body",
+        );
     }
     if let Some(abi) = &sig.abi {
-        errors.add(abi, "`#[kernel]` gives the function its ABI");
+        errors.add(abi, "a kernel cannot name an ABI, because `#[kernel]` sets it; remove `extern`");
     }
     if !sig.generics.params.is_empty() {
         errors.add(
             &sig.generics,
-            "a kernel cannot be generic: a PTX entry has one name and one signature. Write a generic function \
-             and one kernel for each type that calls it",
+            "a kernel cannot be generic, because a PTX entry has one signature; write a generic function and one \
+             kernel for each type",
         );
     }
     if let Some(clause) = &sig.generics.where_clause {
-        errors.add(clause, "a kernel is not generic, so it has no `where` clause");
+        errors.add(clause, "a kernel cannot have a `where` clause; remove it");
     }
     if let Some(variadic) = &sig.variadic {
-        errors.add(variadic, "a kernel has a fixed number of parameters");
+        errors.add(variadic, "a kernel must have a fixed number of parameters; remove `...`");
     }
 }
 
-/// The first parameter, which must be `name: &Ctx`.
+/// Parses the first parameter, which must be `name: &Ctx`.
 fn context(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
     let arg = named(param, errors)?;
     let Type::Reference(reference) = &arg.ty else {
-        errors.add(&arg.ty, "a kernel's first parameter is `ctx: &Ctx`, its place in the job");
+        errors.add(&arg.ty, "the first parameter of a kernel must be `ctx: &Ctx`");
         return None;
     };
     if let Some(lifetime) = &reference.lifetime {
-        errors.add(lifetime, "the context lives as long as the kernel: write `&Ctx`");
+        errors.add(lifetime, "the context has no named lifetime; write `&Ctx`");
     }
     if let Some(token) = &reference.mutability {
-        errors.add(token, "the context is shared by all threads: write `&Ctx`");
+        errors.add(token, "all threads share the context; write `&Ctx`");
     }
     match &*reference.elem {
         Type::Path(path)
@@ -136,38 +138,37 @@ fn context(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
             Some(arg)
         }
         other => {
-            errors.add(other, "a kernel's first parameter is `ctx: &Ctx`, its place in the job");
+            errors.add(other, "the first parameter of a kernel must be `ctx: &Ctx`");
             None
         }
     }
 }
 
-/// Any other parameter: a name and a type, by value.
+/// Parses any other parameter: a name and a type, by value.
 fn argument(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
     let arg = named(param, errors)?;
     match &arg.ty {
         Type::Reference(_) | Type::Ptr(_) => {
             errors.add(
                 &arg.ty,
-                "a kernel's arguments are values: pass memory as `SymSlice<T>` or `Sym<T>`, which mean the same on \
-                 every PE",
+                "a kernel argument must be a value; pass memory as `SymSlice<T>` or `Sym<T>`, which are valid on every PE",
             );
             None
         }
         Type::ImplTrait(_) => {
-            errors.add(&arg.ty, "a kernel cannot be generic: write the type");
+            errors.add(&arg.ty, "a kernel cannot be generic; write the concrete type");
             None
         }
         _ => Some(arg),
     }
 }
 
-/// A parameter that is a plain name with a type.
+/// Parses a parameter that is a plain name with a type.
 fn named(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
     let PatType { attrs, pat, ty, .. } = match param {
         FnArg::Typed(typed) => typed,
         FnArg::Receiver(receiver) => {
-            errors.add(receiver, "a kernel is a function, not a method: it has no `self`");
+            errors.add(receiver, "a kernel cannot be a method; write a function without `self`");
             return None;
         }
     };
@@ -179,13 +180,13 @@ fn named(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
             ty: (**ty).clone(),
         }),
         other => {
-            errors.add(other, "a kernel's parameters are plain names: take the value apart in the body");
+            errors.add(other, "a kernel parameter must be a plain name; destructure the value in the body");
             None
         }
     }
 }
 
-/// Errors so far.
+/// The errors found so far.
 #[derive(Default)]
 struct Errors(Option<Error>);
 

@@ -1,4 +1,4 @@
-//! What `#[kernel]` accepts, what it refuses, and how it says so.
+//! Accepted and refused kernels, and the compile errors.
 
 use rushmem_device::Ctx;
 use rushmem_device::kernel::kernel;
@@ -37,7 +37,7 @@ fn a_kernel_may_fail_and_may_have_a_raw_name() {
 }
 
 #[test]
-fn accepted_and_refused() {
+fn compile_errors_are_as_expected() {
     let t = trybuild::TestCases::new();
     t.pass("tests/pass/*.rs");
     t.compile_fail("tests/fail/*.rs");

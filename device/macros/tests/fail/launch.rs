@@ -1,4 +1,4 @@
-//! What the launcher keeps a host from writing.
+//! Wrong calls of a launcher.
 use rushmem_device::Ctx;
 use rushmem_device::kernel::kernel;
 
@@ -10,7 +10,7 @@ fn main() {
     let _ = scale(1);
 }
 
-/// A launch has no place for a context: the runtime gives its own.
+/// Passes a context to a launcher. The runtime supplies its own.
 pub fn with_a_context(ctx: &Ctx) {
     let _ = scale(ctx, 1, 1.0);
 }

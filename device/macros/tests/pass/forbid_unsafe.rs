@@ -1,23 +1,23 @@
-//! A kernel crate may forbid `unsafe` and demand documentation: the attribute keeps both promises.
+//! A kernel crate may forbid `unsafe` and require documentation. The expansion satisfies both.
 #![forbid(unsafe_code)]
 #![deny(missing_docs, unused)]
 
 use rushmem_device::Ctx;
 use rushmem_device::kernel::kernel;
 
-/// A documented kernel.
+/// Is a documented kernel.
 #[kernel]
 #[inline(never)]
 pub fn documented(_ctx: &Ctx, _n: u32) {}
 
-/// A kernel whose arguments have the names that the expansion could want.
+/// Has arguments with names that the expansion might use itself.
 #[kernel]
 pub fn names(result: &Ctx, body: u32, name: u32, args: u32) -> Result<(), u32> {
     let _ = result;
     if body == name + args { Ok(()) } else { Err(1) }
 }
 
-/// A kernel that says how large its blocks are.
+/// Limits the size of its blocks.
 #[kernel(max_threads = 512)]
 pub fn bounded(_ctx: &Ctx) {}
 
