@@ -141,8 +141,8 @@ pub struct Faults {
     pub late: f64,
     /// Longest delay of a late answer.
     pub late_time: Duration,
-    /// Atomics executed as a load and a store with a pause between them. Atomics of one NIC exclude each other, but
-    /// not those of processors or other NICs.
+    /// Atomics executed as a load and a store with a pause between them. Atomics of one NIC still exclude each other,
+    /// but not atomics of processors or other NICs.
     pub loose_atomic: f64,
 }
 
@@ -196,7 +196,7 @@ pub struct Config {
     /// Partition keys of the port. QPs select one by index.
     pub pkeys: Vec<u16>,
     /// First timeout before unacknowledged packets are sent again. Later timeouts double, up to the QP's
-    /// `ack_timeout`. As on hardware, the QP fails after `ack_timeout * (retry_count + 1)` without progress.
+    /// `ack_timeout`. The QP fails after `ack_timeout * (retry_count + 1)` without progress, like hardware.
     pub retransmit: Duration,
     /// Maximum number of packets in flight for one QP.
     pub window: u32,

@@ -1,16 +1,17 @@
 //! Copies and atomics on host memory that kernels use at the same time.
+#![allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
 
 use crate::memory::{AtomicOp, Width};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Copies bytes between places that others may access at the same time.
+/// Copies bytes between ranges that others may access at the same time.
 ///
-/// Every naturally aligned 8-, 4- or 2-byte piece of the destination is stored whole, whatever the source's
-/// alignment, so nobody sees a torn aligned word. Relaxed: the caller's fence or release store publishes the bytes.
+/// Every naturally aligned piece of 8, 4 or 2 bytes of the destination is stored whole, so no reader sees a torn
+/// aligned word. The stores are relaxed: a fence or release store of the caller publishes the bytes.
 ///
 /// # Safety
 ///
-/// `dst` and `src` are valid for `len` bytes; concurrent accesses by others are atomic or come from outside Rust.
+/// `dst` and `src` are valid for `len` bytes. Concurrent accesses are atomic or come from outside Rust.
 pub(crate) unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
     let mut at = 0;
     while at < len {
@@ -37,13 +38,13 @@ pub(crate) unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// The widest store that the destination's alignment and the rest allow.
+/// Returns the width of the widest store that alignment and remaining length allow.
 fn store_width(dst: usize, left: usize) -> usize {
     let aligned = 1 << dst.trailing_zeros().min(3);
     aligned.min(1 << left.ilog2().min(3))
 }
 
-/// `N` bytes from any address, by one load where it is aligned.
+/// Loads `N` bytes from any address, with one load if it is aligned.
 ///
 /// # Safety
 ///
@@ -89,6 +90,8 @@ unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
     }
 }
 
+/// Copies whole words between aligned ranges.
+///
 /// # Safety
 ///
 /// Both sides are 8-byte aligned and valid for `words` words.
@@ -102,12 +105,13 @@ unsafe fn copy_words(dst: *mut u64, src: *mut u64, words: usize) {
     }
 }
 
-/// Whole-word stores from a source that is not 8-byte aligned: each word is put together from two aligned loads.
+/// Copies whole words from an unaligned source. Each word is combined from two aligned loads.
 ///
 /// # Safety
 ///
-/// `dst` is aligned and valid for `words` words, `src` is not aligned and valid for `words * 8 + 8` bytes, so that
-/// the aligned words around it can be read: the first begins less than 8 bytes before `src`, in the same word.
+/// - `dst` is aligned and valid for `words` words.
+/// - `src` is not aligned and valid for `words * 8 + 8` bytes, so that the aligned words around it can be read. The
+///   first of them begins less than 8 bytes before `src`.
 unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
     let skew = src as usize % 8;
     let (down, up) = (8 * skew as u32, 64 - 8 * skew as u32);
@@ -128,7 +132,7 @@ unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
     }
 }
 
-/// A real CPU atomic: kernels operate on the same word.
+/// Executes an atomic with the CPU's instructions, because kernels use the same word.
 ///
 /// # Safety
 ///
@@ -148,11 +152,12 @@ pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
     }
 }
 
-/// The same as a NIC without a processor's help does it: others may access the word between its load and its store.
+/// Executes an atomic as a load and a store, like a NIC without help of the processor. Others may access the word in
+/// between.
 ///
 /// # Safety
 ///
-/// As [`atomic`].
+/// The conditions of [`atomic`] hold.
 pub(crate) unsafe fn non_atomic_rmw(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
     match width {
         Width::Eight => {

@@ -1,4 +1,4 @@
-//! The adapter's state, and the pass that moves it on.
+//! The adapter's state, and the pass that advances it.
 
 use crate::config::{Config, Faults};
 use crate::cq::Cq;
@@ -24,10 +24,10 @@ use std::time::Instant;
 /// Segments of the largest send entry, rounded up to whole blocks.
 pub(crate) const MAX_SEGMENTS: usize = 64;
 
-/// Everything that the adapter knows. The engine thread and command callers take turns with it.
+/// The whole state of the adapter. The engine thread and command callers lock it in turn.
 pub(crate) struct Core {
     pub(crate) config: Config,
-    /// Where the fabric is bound; the adapter's identity.
+    /// Address of the fabric; the adapter's identity.
     pub(crate) address: SocketAddrV4,
     pub(crate) fabric: Option<Fabric>,
     pub(crate) contexts: u32,
@@ -44,32 +44,32 @@ pub(crate) struct Core {
     pub(crate) timers: BinaryHeap<Reverse<(Instant, u32)>>,
     pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
     pub(crate) now: Instant,
-    /// Entries of the QP at work whose completions wait for their data.
+    /// WQEs of the current QP that wait for their data.
     pub(crate) finished: Vec<Done>,
     pub(crate) rung_doorbells: Vec<u64>,
-    /// Times that the doorbell pages were looked at.
+    /// Number of scans of the UAR pages.
     pub(crate) doorbell_scans: u32,
-    /// The payload of a datagram on its way.
+    /// Payload of the current datagram.
     pub(crate) payload: Vec<u8>,
-    /// Pages of closed contexts: a kernel may ring them as long as the adapter lives.
+    /// Pages of closed contexts. A kernel may ring them as long as the adapter lives.
     pub(crate) retired: Vec<UarPage>,
 }
 
-/// What every part reports to.
+/// Counters, violations, events and fault state that all parts of the adapter update.
 pub(crate) struct Output {
     pub(crate) stats: Stats,
     pub(crate) violations: Violations,
     start: Instant,
     pub(crate) now: Instant,
     pub(crate) faults: Faults,
-    /// Whether `faults` concern the execution of entries.
+    /// Set if `faults` affect the execution of WQEs.
     pub(crate) injects_faults: bool,
     pub(crate) rng: Rng,
-    /// QPs that wait for a time, and when to look.
+    /// QPs that wait for a time, and the time.
     pub(crate) wakeups: Vec<(Instant, u32)>,
-    /// What has happened since the sink was last told.
+    /// Events not yet delivered.
     pub(crate) events: Vec<Event>,
-    /// Where executed entries are written down.
+    /// Log of executed WQEs.
     pub(crate) record: Option<WqeLog>,
 }
 
@@ -84,7 +84,7 @@ impl Core {
     pub(crate) fn new(config: Config, address: SocketAddrV4, fabric: Option<Fabric>) -> Core {
         let now = Instant::now();
         let faults = config.faults.clone();
-        // Not the sequence of the packet faults, which have a generator of their own.
+        // Packet faults have a generator of their own.
         let rng = Rng::new(!faults.seed);
         let dma = Dma::with_loose_atomics(faults.loose_atomic, Rng::new(faults.seed.rotate_left(32)));
         let out = Output {
@@ -124,9 +124,9 @@ impl Core {
         }
     }
 
-    /// One round: doorbells, packets, send queues, timers. Returns whether there was anything to do.
+    /// Runs one round of doorbells, packets, send queues and timers. Returns whether there was work.
     ///
-    /// `wanted` says whether somebody waits for the core: then the other QPs are left for the next pass.
+    /// `wanted` returns whether a command waits for the core. The other QPs then wait for the next pass.
     pub(crate) fn pass(&mut self, wanted: impl Fn() -> bool) -> bool {
         self.now = Instant::now();
         self.out.now = self.now;
@@ -156,9 +156,9 @@ impl Core {
         busy
     }
 
-    /// Takes one burst of packets.
+    /// Handles one burst of packets.
     fn packets(&mut self) -> bool {
-        // The fabric steps aside, so that a packet may touch everything else; answers are sent later.
+        // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
         let Some(mut fabric) = self.fabric.take() else { return false };
         let mut complete_receive = Stats::default();
         let busy = fabric.receive(&mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
@@ -169,7 +169,7 @@ impl Core {
         busy
     }
 
-    /// What may end the engine's sleep.
+    /// Returns the conditions that end the engine's sleep.
     pub(crate) fn wake(&self) -> Wake {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let due = self.fabric.as_ref().and_then(Fabric::next_due);
@@ -180,7 +180,7 @@ impl Core {
         }
     }
 
-    /// Puts a QP into the list of those with work.
+    /// Adds a QP to the list of QPs with work.
     pub(crate) fn enqueue(&mut self, qpn: u32) {
         if let Some(qp) = self.qps.get_mut(qpn)
             && !std::mem::replace(&mut qp.queued, true)
@@ -189,7 +189,7 @@ impl Core {
         }
     }
 
-    /// Ends every connection: the engine has failed, and nobody shall wait for it in vain.
+    /// Ends every connection after a failure of the engine, so that no peer waits in vain.
     pub(crate) fn end_all_connections(&mut self, why: &str) {
         self.out.violations.record(Rule::Engine, 0, why.to_owned());
         self.finished.clear();
@@ -204,7 +204,7 @@ impl Core {
         }
     }
 
-    /// Looks at the QP again at `at`.
+    /// Schedules the QP for time `at`.
     pub(crate) fn arm(&mut self, qpn: u32, at: Instant) {
         if let Some(qp) = self.qps.get_mut(qpn)
             && qp.timer.is_none_or(|armed| armed > at)
@@ -229,7 +229,7 @@ impl Core {
     }
 }
 
-/// The facts of one send entry that its completion repeats.
+/// The fields of a send WQE that its completion repeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) index: u16,
@@ -237,7 +237,7 @@ pub(crate) struct Done {
     pub(crate) byte_cnt: u32,
 }
 
-/// Writes the completion of a send entry. On overrun the QP goes into error.
+/// Writes the completion of a send WQE. On overrun the QP enters the error state.
 #[inline]
 pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, done: Done) {
     let completion = Completion {
@@ -255,7 +255,7 @@ pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, done:
     push(qp, qp.cq_send, cqs, out, |owner| Cqe::requester(&completion, owner));
 }
 
-/// Lets a completion wait, or only queue behind one that does.
+/// Holds a completion back, by a fault or behind another held completion.
 fn hold(qp: &mut Qp, out: &mut Output, completion: Completion) {
     let mut due = out.now;
     if out.rng.chance(out.faults.completion_delay) {
@@ -279,7 +279,7 @@ pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, all: b
     }
 }
 
-/// Writes the error completion of a send entry, and puts the QP into error.
+/// Writes the error completion of a send WQE and puts the QP into error.
 #[cold]
 pub(crate) fn fail(
     qp: &mut Qp,
@@ -307,7 +307,7 @@ pub(crate) fn fail(
     push(qp, qp.cq_send, cqs, out, |owner| Cqe::error(&failure, owner));
 }
 
-/// Writes any entry to a CQ.
+/// Writes a CQE to a CQ.
 pub(crate) fn push(
     qp: &mut Qp,
     cqn: Option<u32>,
@@ -334,23 +334,23 @@ pub(crate) fn push(
 }
 
 impl Output {
-    /// Whether a QP is to be passed over this time.
+    /// Returns whether to skip the QP in this pass.
     fn draw_skip(&mut self) -> bool {
         let skips = self.rng.chance(self.faults.skip_qp);
         self.stats.faults += u64::from(skips);
         skips
     }
 
-    /// Puts a QP into error for a reason that no completion of its send queue tells.
+    /// Puts a QP into error for a reason that no completion of its send queue reports.
     pub(crate) fn fail_qp(&mut self, qp: &mut Qp, syndrome: Syndrome) {
         if std::mem::replace(&mut qp.state, State::Error) != State::Error {
             self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
-            // Its queues have to be flushed, whoever works on it now.
+            // Its queues must be flushed.
             self.wakeups.push((self.now, qp.qpn));
         }
     }
 
-    /// The adapter's clock: nanoseconds since it started.
+    /// Returns the adapter's clock: nanoseconds since it started.
     pub(crate) fn timestamp(&self) -> u64 {
         self.now.duration_since(self.start).as_nanos() as u64
     }

@@ -10,18 +10,18 @@ pub(crate) struct Cq {
     pub(crate) owner: u32,
     pub(crate) ring: QueueMemory,
     pub(crate) record: QueueMemory,
-    /// Bytes of one slot, of which the last 64 are the entry.
+    /// Bytes of one slot; the CQE is its last 64 bytes.
     pub(crate) entry: usize,
     pub(crate) log_size: u8,
-    /// Collapsed: every entry is written to slot 0.
+    /// Set for a collapsed CQ: every CQE is written to slot 0.
     pub(crate) collapsed: bool,
-    /// The consumer counter is never looked at.
+    /// Set if the consumer counter is ignored.
     pub(crate) ignore_overrun: bool,
     pub(crate) uar: u32,
     pub(crate) eqn: u8,
-    /// An entry found no room: nothing is written any more.
+    /// Set after an overrun; no CQE is written any more.
     pub(crate) overrun: bool,
-    /// Entries written, ever.
+    /// Number of CQEs written.
     pub(crate) produced: u64,
     pub(crate) arm_state: ArmState,
     /// QPs that complete here, once per queue.
@@ -30,24 +30,24 @@ pub(crate) struct Cq {
     pub(crate) umems: [u32; 2],
 }
 
-/// What a CQ is armed for, and what it has told. Counters are the CQ's, modulo 2^32.
+/// The arm request of a CQ, and its last events. Counters are the CQ's, modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct ArmState {
     armed: Option<ArmWord>,
-    /// The last request that was taken.
+    /// Last request taken.
     seen: Option<ArmWord>,
-    /// One past the last entry that was solicited, or an error.
+    /// One past the last CQE that was solicited or an error.
     pub(crate) solicited: u32,
-    /// One past the entry that raised the last event.
+    /// One past the CQE that raised the last event.
     pub(crate) last: u32,
 }
 
-/// The CQ was full.
+/// The error of writing to a full CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
 impl Cq {
-    /// Writes the next entry, which `make` builds for its owner bit. Returns whether it raises the CQ's event.
+    /// Writes the next CQE, which `make` builds for its owner bit. Returns whether it raises the CQ's event.
     #[inline]
     pub(crate) fn push(&mut self, make: impl FnOnce(bool) -> Cqe) -> Result<bool, Overrun> {
         if self.overrun {
@@ -74,31 +74,34 @@ impl Cq {
         Ok(self.arm_state.armed.is_some() && self.raise())
     }
 
-    /// The consumer counter that the driver last wrote, 24 bits.
+    /// Returns the consumer counter that the driver last wrote, 24 bits.
     pub(crate) fn consumed(&self) -> u32 {
         u32::from_be(self.record.load_u32(CqRecord::SET_CI_OFFSET)) & 0xff_ffff
     }
 
-    /// The request in the record, if it has not been taken yet. Before the first request a record of zeroes looks like
-    /// one, and is taken for one: an event too many does no harm, one too few would.
+    /// Returns the arm request of the doorbell record, if it has not been taken yet.
+    ///
+    /// Before the first request, a record of zeroes counts as one. A surplus event is harmless; a missing event is
+    /// not.
     pub(crate) fn unseen_request(&self) -> Option<ArmWord> {
         let request = ArmWord(Be32::from_raw(self.record.load_u32(CqRecord::ARM_OFFSET)));
         (self.arm_state.seen != Some(request)).then_some(request)
     }
 
-    /// Asks for an event at the next entry, or the next solicited one, beyond the consumer counter in `request` and beyond
-    /// what an event has told of. Returns whether that entry is there already. (Programs arm when they have heard of an
-    /// entry, before they take it: that entry is no news.)
+    /// Requests an event at the next CQE, or the next solicited one. Returns whether that CQE already exists.
+    ///
+    /// It must lie beyond the consumer counter of `request` and beyond the last event. Programs arm after the event of
+    /// a CQE and before they poll it, so that CQE must not raise another event.
     pub(crate) fn arm(&mut self, request: ArmWord) -> bool {
         (self.arm_state.armed, self.arm_state.seen) = (Some(request), Some(request));
         self.raise()
     }
 
-    /// Disarms the CQ if what it waits for is there.
+    /// Disarms the CQ if the requested CQE exists. Returns whether it did.
     fn raise(&mut self) -> bool {
         let Some(request) = self.arm_state.armed else { return false };
         let there = if request.solicited_only() { self.arm_state.solicited } else { self.produced as u32 };
-        // 24 bits of the consumer counter travel; an older solicited entry is behind it.
+        // The consumer counter has 24 bits. An older solicited CQE is behind it.
         let ahead = (there.wrapping_sub(request.consumer()) << 8) as i32;
         let beyond = if request.solicited_only() { ahead > 0 } else { ahead != 0 };
         let raised = beyond && there.wrapping_sub(self.arm_state.last) as i32 > 0;

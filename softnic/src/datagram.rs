@@ -1,9 +1,8 @@
-//! Datagrams: SENDs of one packet, to an address that each entry has of its own.
+//! Datagrams: SENDs of one packet, each with its own address.
 //!
-//! Nothing is answered. What cannot be delivered (no such address or QP, another key, no receive entry) is lost, and the
-//! sender's entry completes all the same. A receive buffer begins with 40 bytes for a global route header; RoCE leaves
-//! the first 20 of them zero, and puts the IPv4 header into the others (InfiniBand Architecture Specification, annex
-//! A17.4.5.1).
+//! Nothing is acknowledged. An undeliverable datagram is lost, and the sender's WQE completes anyway. A receive buffer
+//! begins with 40 bytes for a global route header. RoCE zeroes the first 20 and stores the IPv4 header in the others
+//! (InfiniBand Architecture Specification, annex A17.4.5.1).
 
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
@@ -22,16 +21,16 @@ use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::wqe::View;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Entries executed in one visit.
+/// WQEs executed in one visit.
 const BURST: usize = 64;
 /// Bytes in front of the payload in every receive buffer.
 const GRH: usize = 40;
 /// Bytes of an IPv4 header without options.
 const IPV4: usize = 20;
-/// The bit of a key that makes the QP's own key count instead.
+/// Bit of a queue key that selects the QP's own key.
 const OWN_KEY: u32 = 1 << 31;
 
-/// What one step did.
+/// The result of one step.
 enum Step {
     Sent,
     /// Nothing to do until a doorbell.
@@ -42,7 +41,7 @@ enum Step {
     Failed,
 }
 
-/// Sends entries of a QP. Returns whether there are more to send at once.
+/// Sends WQEs of a QP. Returns whether it can send more at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     for _ in 0..BURST {
         match step(core, qpn) {
@@ -82,7 +81,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     if view.flags().is_signaled() {
         complete(qp, cqs, out, done);
     }
-    // Without an address it is a NOP.
+    // A WQE without an address is a NOP.
     let Some(av) = view.av() else { return Step::Sent };
     out.stats.bytes += payload.len() as u64;
     let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
@@ -112,7 +111,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     Step::Sent
 }
 
-/// Brings the entry's payload together, which must fit one packet.
+/// Gathers the payload of the WQE, which must fit one packet.
 fn gather(
     view: &View<'_>,
     mkeys: &Mkeys,
@@ -143,7 +142,7 @@ fn address_of(av: &AvSeg) -> Address {
     Address { gid: av.rgid, mac: av.rmac, lid: av.rlid.get() }
 }
 
-/// Takes a packet for a datagram QP.
+/// Handles a packet for a datagram QP.
 pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Packet<'_>) {
     let Core { qps, cqs, mkeys, dma, out, address, .. } = core;
     let (deth, imm) = match packet.ext {
@@ -166,7 +165,7 @@ struct Arrived<'a> {
     payload: &'a [u8],
 }
 
-/// The parts of the adapter that a delivery touches.
+/// The parts of the adapter that a delivery needs.
 struct Parts<'c> {
     cqs: &'c mut Table<Cq>,
     mkeys: &'c Mkeys,
@@ -184,7 +183,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
     };
     let qp = qps.get_mut(qpn).filter(open);
     let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp).map(|receive| (qp, receive))) else {
-        tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram that nobody takes");
+        tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram dropped: no QP or no posted receive");
         out.stats.lost += 1;
         return;
     };
@@ -216,7 +215,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
     target::complete_receive(qp, cqs, out, message);
 }
 
-/// What lies in front of the payload: the IPv4 header of a packet of `len` bytes within UDP, at the end of its 40 bytes.
+/// Returns the 40 bytes in front of the payload. They end with the IPv4 header of a packet of `len` bytes within UDP.
 fn header(from: Ipv4Addr, to: Ipv4Addr, len: usize) -> [u8; GRH] {
     const UDP: usize = 8;
     let mut area = [0; GRH];

@@ -1,4 +1,5 @@
 //! Memory keys and the copies made under them.
+#![allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 
 use crate::copy;
 use crate::memory::{AtomicOp, Memory, MemoryError, Width};
@@ -11,7 +12,7 @@ use std::sync::atomic::{Ordering, fence};
 /// Bytes copied at a time where neither side can copy from the other directly.
 const STAGE: usize = 64 << 10;
 
-/// Registered memory: what DevX calls a umem.
+/// Registered memory, a umem in DevX terms.
 pub(crate) struct Umem {
     pub(crate) owner: u32,
     pub(crate) memory: Arc<dyn Memory>,
@@ -41,7 +42,7 @@ impl Rights {
     }
 }
 
-/// A memory key: a range of addresses, and what it may be used for.
+/// A memory key: a range of addresses with access rights.
 pub(crate) struct Mkey {
     pub(crate) owner: u32,
     pub(crate) key: u32,
@@ -54,13 +55,13 @@ pub(crate) struct Mkey {
     pub(crate) len: u64,
     pub(crate) umem: u32,
     pub(crate) memory: Arc<dyn Memory>,
-    /// Where the range begins in `memory`.
+    /// Start of the range in `memory`.
     pub(crate) base: u64,
-    /// The CPU's address of the same place.
+    /// CPU address of the start.
     pub(crate) host: Option<HostPtr>,
 }
 
-/// An address of host memory that some [`Memory`] vouches for.
+/// An address of host memory that a [`Memory`] keeps valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPtr(NonNull<u8>);
 
@@ -78,7 +79,7 @@ impl HostPtr {
     }
 }
 
-/// Why a key does not allow an access.
+/// The reason why a key does not allow an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyFault {
     /// No such key, or another low byte.
@@ -92,7 +93,7 @@ pub(crate) enum KeyFault {
 }
 
 impl KeyFault {
-    /// A vendor syndrome of our own, so that traces tell the cases apart.
+    /// Returns this adapter's own vendor syndrome, which distinguishes the cases in traces.
     pub(crate) fn vendor(self) -> u8 {
         match self {
             KeyFault::Unknown => 0x51,
@@ -103,7 +104,7 @@ impl KeyFault {
     }
 }
 
-/// Who uses a key.
+/// The user of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) pd: u32,
@@ -120,7 +121,7 @@ pub(crate) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// The part from `skip`, at most `len` bytes long.
+    /// Returns the part from `skip`, at most `len` bytes long.
     pub(crate) fn part(&self, skip: u64, len: u64) -> Span<'a> {
         let skip = skip.min(self.len);
         Span {
@@ -135,7 +136,7 @@ impl<'a> Span<'a> {
 /// The memory keys of the adapter.
 pub(crate) type Mkeys = Table<Mkey>;
 
-/// Checks an access and gives the memory behind it.
+/// Checks an access and returns its memory.
 #[inline]
 pub(crate) fn resolve(
     mkeys: &Mkeys,
@@ -164,26 +165,26 @@ pub(crate) fn resolve(
     })
 }
 
-/// The copy engine. It knows which memory still has copies under way.
+/// The copy engine. It tracks the memory with copies in flight.
 #[derive(Default)]
 pub(crate) struct Dma {
-    /// At most one memory has unfinished copies: moving on to another waits for the first, which keeps data and the
-    /// flag behind it in order when they lie in different memories.
+    /// Memory with unfinished copies, at most one. The engine flushes it before it uses another one. This keeps data
+    /// and a later flag in order if they lie in different memories.
     dirty: Option<Arc<dyn Memory>>,
-    /// A flush that nobody waited for failed; the next one who waits hears of it.
+    /// Error of a flush without a waiter; the next waiter gets it.
     failed: Option<MemoryError>,
     stage: Vec<u8>,
-    /// Probability of atomics that are none to processors, and whose choice it is.
+    /// Probability of non-atomic atomics, and its random generator.
     loose: Option<(f64, Rng)>,
 }
 
 impl Dma {
-    /// An engine of whose atomics on host memory so many are a load and a store.
+    /// Returns an engine that executes this share of its atomics on host memory as a load and a store.
     pub(crate) fn with_loose_atomics(rate: f64, rng: Rng) -> Dma {
         Dma { loose: (rate > 0.0).then_some((rate, rng)), ..Dma::default() }
     }
 
-    /// Waits until every copy has landed.
+    /// Waits until every copy is complete.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), MemoryError> {
         match (self.dirty.take(), self.failed.take()) {
@@ -195,7 +196,7 @@ impl Dma {
         }
     }
 
-    /// Whether nothing is under way, and nothing has failed.
+    /// Returns whether no copy is in flight and none has failed.
     #[inline]
     pub(crate) fn has_landed(&self) -> bool {
         self.dirty.is_none() && self.failed.is_none()
@@ -228,7 +229,7 @@ impl Dma {
             (Some(to), Some(from)) => {
                 self.flush()?;
                 publish();
-                // SAFETY: both spans were checked against their keys, whose memory outlives this borrow.
+                // SAFETY: both spans were checked against their keys, and the memory outlives this borrow.
                 unsafe { copy::copy_bytes(to, from, len as usize) };
                 Ok(())
             }
@@ -246,7 +247,7 @@ impl Dma {
                 }
             }
             None => {
-                // A source with copies of its own under way must have landed before another memory reads it.
+                // Copies to the source must be complete before another memory reads it.
                 self.begin(dst.memory)?;
                 if let Some(base) = src.memory.unified_addr()
                     && dst.memory.copy_in(dst.offset, base.wrapping_add(src.offset), len)?
@@ -307,7 +308,8 @@ impl Dma {
         }
     }
 
-    /// One atomic on `at`, which has the operand's width. Everything written before is visible to whoever sees it.
+    /// Executes an atomic on `at`, which has the operand's width. Earlier writes are visible to every observer of its
+    /// result.
     pub(crate) fn atomic(&mut self, at: &Span<'_>, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
         self.flush()?;
         match at.host {
@@ -328,7 +330,7 @@ impl Dma {
     }
 }
 
-/// Orders the copies of earlier entries before those of the next: a flag written by the second announces the first.
+/// Orders the copies of earlier WQEs before later ones, so that a flag announces the data before it.
 #[inline]
 fn publish() {
     fence(Ordering::Release);

@@ -1,8 +1,7 @@
-//! What drivers store into their doorbell pages: new send entries, and requests for completion events.
+//! Reads the UAR pages: new send WQEs, and arm requests of CQs.
 //!
-//! A register holds the last value only. Where several queues share one, the doorbell records in memory tell what was
-//! overwritten before anybody looked. They may come later than the doorbells: a GPU that does not wait between its stores to
-//! record and register lets either be first.
+//! A register holds only its last value. If several queues share one, their doorbell records contain the overwritten
+//! doorbells. A record may change after its register, because a GPU need not wait between the two stores.
 
 use crate::core::{Core, Output};
 use crate::cq::Cq;
@@ -13,11 +12,11 @@ use crate::violation::Rule;
 use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
 
-/// Looks at the doorbell pages between two looks at the records of those that are shared.
+/// Scans of the UAR pages between two scans of the records of shared pages.
 const PATIENCE: u32 = 64;
 
 impl Core {
-    /// Looks at every doorbell page in use. Returns whether any was rung.
+    /// Scans every UAR page in use. Returns whether a register was rung.
     pub(crate) fn doorbells(&mut self) -> bool {
         let mut rung = std::mem::take(&mut self.rung_doorbells);
         let mut busy = false;
@@ -52,7 +51,7 @@ impl Core {
                 }
             }
         }
-        // The last doorbell of a shared page may have covered others.
+        // The last doorbell of a shared page may have overwritten others.
         for qpn in shared {
             if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
                 let producer = qp.record_producer();
@@ -67,12 +66,12 @@ impl Core {
     }
 }
 
-/// Takes an arm request for what it says, and those that it may have covered from the CQs' records.
+/// Handles an arm request, and the requests in CQ records that it may have overwritten.
 fn arm_cqs(cqs: &mut Table<Cq>, out: &mut Output, page: u32, of_page: &[u32], request: CqArm) {
     let named = request.cqn();
     if !of_page.contains(&named) {
         let detail =
-            format!("arm request for CQ {named:#x} through UAR page {page:#x}, which is not its own");
+            format!("arm request for CQ {named:#x} through UAR page {page:#x}, which belongs to another CQ");
         out.violations.record(Rule::CqArm, 0, detail);
     }
     for cqn in of_page {
@@ -84,7 +83,7 @@ fn arm_cqs(cqs: &mut Table<Cq>, out: &mut Output, page: u32, of_page: &[u32], re
     }
 }
 
-/// Takes a doorbell for what it says; gives the QP that has new work.
+/// Handles a doorbell. Returns the QP that has new work.
 fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doorbell) -> Option<u32> {
     let qpn = doorbell.qpn();
     let Some(qp) = qps.get_mut(qpn) else {
@@ -125,7 +124,7 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doo
     }
 }
 
-/// The doorbell record, if it is behind `producer` and stays so for a moment: it may be on its way.
+/// Returns the doorbell record if it stays behind `producer` for a moment. Its store may be late.
 fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
     let mut record = qp.record_producer();
     for _ in 0..PATIENCE {
@@ -138,7 +137,7 @@ fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
     Some(record)
 }
 
-/// Moves the producer on if that is a step forward within the queue; duplicates and stale values are not.
+/// Advances the producer if the step is forward and within the queue. Duplicate and stale values are ignored.
 fn advance(qp: &mut Qp, producer: u16) -> Option<()> {
     let sq = qp.sq.as_mut()?;
     let step = u32::from(producer.wrapping_sub(sq.producer));

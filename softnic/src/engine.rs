@@ -1,4 +1,5 @@
-//! The thread that plays the hardware.
+//! The engine thread, which takes the place of the hardware.
+#![allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 
 use crate::config::Idle;
 use crate::core::Core;
@@ -8,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What the engine thread and the handles share.
+/// State shared by the engine thread and the handles.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Callers that want the core: the engine steps back between two passes.
+    /// Number of callers that wait for the core; the engine then yields between passes.
     waiting: AtomicU32,
     stop: AtomicBool,
     pub(crate) sink: Sink,
@@ -27,7 +28,7 @@ impl Shared {
         }
     }
 
-    /// The core, for a command.
+    /// Locks the core for a command.
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         // Relaxed: only a hint to the engine, the mutex orders everything.
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +37,7 @@ impl Shared {
         core
     }
 
-    /// Whether somebody waits for the core.
+    /// Returns whether a caller waits for the core.
     fn wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }
@@ -46,15 +47,15 @@ impl Shared {
     }
 }
 
-/// Panics after which the engine gives up for good.
+/// Number of panics after which the engine stops.
 const PANICS: usize = 3;
 
-/// Runs until told to stop. A panic, which may come from memory that others implement, ends all connections with
-/// error completions instead of silence.
+/// Runs until [`Shared::stop`]. A panic, which a foreign [`Memory`](crate::Memory) may cause, ends all connections
+/// with error completions.
 pub(crate) fn run(shared: &Arc<Shared>) {
     set_timer_slack();
     for _ in 0..PANICS {
-        // What a panic can leave half done is the state of QPs, which all go into error.
+        // A panic can leave QPs in an inconsistent state, so all of them enter the error state.
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) else { return };
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -84,7 +85,7 @@ fn work(shared: &Arc<Shared>) {
     }
 }
 
-/// What ends a sleep early.
+/// The conditions that end a sleep early.
 pub(crate) struct Wake {
     /// The socket of the fabric.
     pub(crate) socket: Option<crate::link::udp::Waiter>,
@@ -93,7 +94,7 @@ pub(crate) struct Wake {
     pub(crate) now: Instant,
 }
 
-/// How long the engine has been idle, and what it does about it.
+/// The idle time of the engine.
 struct IdleTimer {
     idle: Idle,
     since: Option<Instant>,
@@ -113,7 +114,7 @@ impl IdleTimer {
     }
 }
 
-/// Lets this thread sleep for microseconds: the default slack of 50 us would double a short sleep.
+/// Reduces the timer slack of this thread: the default of 50 us would double a short sleep.
 fn set_timer_slack() {
     // SAFETY: sets one property of the calling thread; a failure leaves the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };

@@ -1,36 +1,39 @@
-//! What the adapter tells its driver without being asked, as an event queue does.
+//! Events of the adapter for its driver, like an event queue.
 
 use rushmem_mlx5::Syndrome;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Something that a driver may have to pass on.
+/// An event for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A CQ has an entry of the kind that it was armed for. It is not armed any more.
+    /// A CQ has a CQE of the kind for which it was armed. It is no longer armed.
     Completion {
         /// The CQ.
         cqn: u32,
     },
-    /// A CQ was full; it takes no entries any more.
+    /// A CQ overran; it takes no CQEs any more.
     CqError {
         /// The CQ.
         cqn: u32,
     },
-    /// A QP went into error for a reason that no completion of its send queue tells.
+    /// A QP entered the error state for a reason that no completion of its send queue reports.
     QpError {
         /// The QP.
         qpn: u32,
-        /// [`Syndrome::REMOTE_INVAL_REQ_ERR`] where the peer asked for what the QP does not serve,
-        /// [`Syndrome::REMOTE_ACCESS_ERR`] where a key did not allow it, [`Syndrome::REMOTE_OP_ERR`] where the QP's own
-        /// receives or memory failed, [`Syndrome::LOCAL_QP_OP_ERR`] where its CQ was full or the adapter gave up.
+        /// The reason:
+        ///
+        /// - [`Syndrome::REMOTE_INVAL_REQ_ERR`]: the QP does not serve the peer's request.
+        /// - [`Syndrome::REMOTE_ACCESS_ERR`]: a key did not allow it.
+        /// - [`Syndrome::REMOTE_OP_ERR`]: a receive or memory of the QP failed.
+        /// - [`Syndrome::LOCAL_QP_OP_ERR`]: its CQ overran or the engine failed.
         syndrome: Syndrome,
     },
 }
 
 type Call = dyn Fn(Event) + Send + Sync;
 
-/// Who is told.
+/// The receiver of events.
 #[derive(Default)]
 pub(crate) struct Sink(Mutex<Option<Arc<Call>>>);
 
@@ -39,7 +42,7 @@ impl Sink {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 
-    /// Passes events on, without a lock held.
+    /// Delivers events without holding a lock.
     pub(crate) fn deliver(&self, events: &[Event]) {
         let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for event in events {

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use crate::Faults;
 
-/// A fault that cannot be read.
+/// The error of parsing a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is no fault: {expected}")]
+#[error("`{word}` is not a valid fault: {expected}")]
 pub struct FaultError {
     /// The word at fault.
     pub word: String,
-    /// What would be right.
+    /// Accepted form.
     pub expected: &'static str,
 }
 
-const NAMES: &str = "give words name=value of seed, drop, duplicate, reorder, corrupt, delay, delay_us, black_hole, \
+const NAMES: &str = "use words name=value with a name of seed, drop, duplicate, reorder, corrupt, delay, delay_us, black_hole, \
                      completion_delay, completion_delay_us, skip_qp, stall, stall_us, split, late, late_us, loose_atomic";
 
 /// Words `name=value`, separated by blanks or commas; those not named keep their default. Probabilities are 0 to 1,
@@ -36,13 +36,12 @@ impl FromStr for Faults {
             let (name, value) = word.split_once('=').ok_or_else(|| wrong(NAMES))?;
             let probability = || match value.parse::<f64>() {
                 Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
-                _ => Err(wrong("a probability from 0 to 1 is wanted")),
+                _ => Err(wrong("use a probability from 0 to 1")),
             };
-            let micros = || {
-                value.parse().map(Duration::from_micros).map_err(|_| wrong("whole microseconds are wanted"))
-            };
+            let micros =
+                || value.parse().map(Duration::from_micros).map_err(|_| wrong("use whole microseconds"));
             match name {
-                "seed" => faults.seed = value.parse().map_err(|_| wrong("a whole number is wanted"))?,
+                "seed" => faults.seed = value.parse().map_err(|_| wrong("use a whole number"))?,
                 "drop" => faults.drop = probability()?,
                 "duplicate" => faults.duplicate = probability()?,
                 "reorder" => faults.reorder = probability()?,
@@ -50,7 +49,7 @@ impl FromStr for Faults {
                 "delay" => faults.delay = probability()?,
                 "delay_us" => faults.delay_time = micros()?,
                 "black_hole" => {
-                    faults.black_hole.push(value.parse().map_err(|_| wrong("an IPv4 address is wanted"))?);
+                    faults.black_hole.push(value.parse().map_err(|_| wrong("use an IPv4 address"))?);
                 }
                 "completion_delay" => faults.completion_delay = probability()?,
                 "completion_delay_us" => faults.completion_delay_time = micros()?,
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_has_a_word() {
+    fn every_fault_has_a_name() {
         let text = "seed=9 drop=0.1 duplicate=0.2 reorder=0.3 corrupt=0.4 delay=0.5 delay_us=6 black_hole=10.0.0.7 \
                     completion_delay=0.8 completion_delay_us=9 skip_qp=1 stall=0.11 stall_us=12 split=0.13 \
                     late=0.14 late_us=15 loose_atomic=0.16";
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_word() {
         for (text, word) in [("drop=2", "drop=2"), ("drop=0.1 loss=1", "loss=1"), ("seed", "seed")] {
             assert_eq!(text.parse::<Faults>().unwrap_err().word, word);
         }

@@ -1,4 +1,4 @@
-//! What becomes of the queues of a QP in error: every entry completes with "flushed".
+//! Flushes the queues of a QP in error: every WQE completes with a flush error.
 
 use crate::core::{Done, Output, fail, push};
 use crate::cq::Cq;
@@ -9,10 +9,10 @@ use rushmem_mlx5::cqe::Failure;
 use rushmem_mlx5::doorbell::{Record, record_counter};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Syndrome};
 
-/// Entries flushed in one visit.
+/// WQEs flushed in one visit.
 const BURST: usize = 64;
 
-/// Flushes some entries of both queues, signalled or not. Returns whether there are more.
+/// Flushes some WQEs of both queues, signalled or not. Returns whether there are more.
 pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
     qp.progress = 0;
     qp.stall = None;
@@ -44,7 +44,7 @@ pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
     qp.sq.as_ref().is_some_and(|sq| sq.pending() != 0) || qp.has_receive()
 }
 
-/// Takes the next posted receive entry.
+/// Takes the next posted receive and returns its index.
 pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
     let producer = record_counter(qp.record.load_u32(Record::RCV_OFFSET));
     let rq: &mut Rq = qp.rq.as_mut()?;

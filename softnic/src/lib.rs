@@ -29,15 +29,12 @@
 
 mod cmd;
 mod config;
-#[allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
 mod copy;
 mod core;
 mod cq;
 mod datagram;
-#[allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 mod dma;
 mod doorbells;
-#[allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 mod engine;
 mod event;
 mod fault_injection;
@@ -48,13 +45,10 @@ mod flush;
 pub mod fuzz;
 mod link;
 mod loopback;
-#[allow(unsafe_code, reason = "shared memory is accessed through raw pointers, with atomics")]
 mod memory;
-#[allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 mod nic;
 mod objects;
 mod qp;
-#[allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
 mod queue_memory;
 mod rng;
 mod roce;

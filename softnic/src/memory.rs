@@ -3,6 +3,7 @@
 //! The adapter copies host memory word by word with relaxed atomics, because kernels use the same words at the same
 //! time. Other memory (GPU memory) implements [`Memory`] with its own copies, which may be asynchronous until
 //! [`Memory::flush`].
+#![allow(unsafe_code, reason = "shared memory is accessed through raw pointers, with atomics")]
 
 use crate::copy;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -20,7 +21,7 @@ pub enum MemoryError {
         /// Bytes of the access.
         len: u64,
     },
-    /// An atomic whose offset is not a multiple of its width.
+    /// The offset of an atomic is not a multiple of its width.
     #[error("atomic at offset {offset:#x} is not aligned to its width")]
     Misaligned {
         /// First byte of the operand.

@@ -1,4 +1,5 @@
 //! The adapter, and the handles of its users.
+#![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
 use crate::config::{Config, Ip};
 use crate::core::Core;

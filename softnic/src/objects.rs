@@ -1,16 +1,16 @@
-//! Who uses what: contexts, and the counts that keep objects alive while others need them.
+//! Contexts, and the use counts of objects.
 
 use crate::core::Core;
 use crate::uar::UarPage;
 
 impl Core {
-    /// The number of a new context.
+    /// Returns the number of a new context.
     pub(crate) fn new_context(&mut self) -> u32 {
         self.contexts += 1;
         self.contexts
     }
 
-    /// Destroys everything that a context has.
+    /// Destroys all objects of a context.
     pub(crate) fn close_context(&mut self, context: u32) {
         let numbers: Vec<u32> =
             self.qps.iter().filter(|(_, qp)| qp.owner == context).map(|(n, _)| n).collect();
@@ -38,7 +38,7 @@ impl Core {
         }
     }
 
-    /// A doorbell page of this context.
+    /// Returns a UAR page of this context.
     pub(crate) fn own_uar(&self, context: u32, page: u32) -> Option<&UarPage> {
         self.uars.get(page).filter(|uar| uar.owner == context)
     }

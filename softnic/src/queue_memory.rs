@@ -1,4 +1,5 @@
-//! Host memory that the adapter and its driver share word by word: queues, doorbell records, doorbell pages.
+//! Host memory that the adapter and its driver share word by word: queues, doorbell records, UAR pages.
+#![allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
 
 use crate::memory::Memory;
 use rushmem_mlx5::{Cqe, Segment};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Segments in one work-queue basic block.
 const BLOCK: usize = 4;
 
-/// A checked window of host memory. It keeps the memory alive, and every access stays inside.
+/// A checked range of host memory. It keeps the memory alive, and every access stays inside.
 pub(crate) struct QueueMemory {
     base: NonNull<u8>,
     len: usize,
@@ -19,7 +20,7 @@ pub(crate) struct QueueMemory {
 // SAFETY: the memory is Send and Sync, the window only adds a range, and all accesses are atomic.
 unsafe impl Send for QueueMemory {}
 
-/// Why memory cannot be a window.
+/// The reason why memory is unsuitable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadQueueMemory {
     NotHostMemory,
@@ -28,7 +29,7 @@ pub(crate) enum BadQueueMemory {
 }
 
 impl QueueMemory {
-    /// `len` bytes of `memory` from `offset`, with this alignment.
+    /// Checks `len` bytes of `memory` from `offset` for this alignment.
     pub(crate) fn new(
         memory: &Arc<dyn Memory>,
         offset: u64,
@@ -49,8 +50,8 @@ impl QueueMemory {
 
     fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset < self.len && self.len - offset >= 8);
-        // SAFETY: inside the window (above), aligned because windows are 8-byte aligned where 64-bit words are used
-        // (asserted by `from_ptr` in debug builds), mapped as long as `_memory` lives (`Memory`'s contract).
+        // SAFETY: the range is inside the queue memory (asserted above) and stays mapped while `_memory` lives (the
+        // contract of `Memory`). The word is aligned, because memory with 64-bit words is 8-byte aligned.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -60,12 +61,12 @@ impl QueueMemory {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Acquire: what the writer published before this word is visible afterwards.
+    /// Loads a word with acquire ordering: data published before the word is visible.
     pub(crate) fn load_u32(&self, offset: usize) -> u32 {
         self.word32(offset).load(Ordering::Acquire)
     }
 
-    /// Takes the word and leaves 0. Acquire: pairs with the driver's release before its doorbell.
+    /// Takes the word and leaves 0. The acquire pairs with the driver's release before its doorbell.
     pub(crate) fn take_u64(&self, offset: usize) -> Option<u64> {
         let word = self.word64(offset);
         match word.load(Ordering::Relaxed) {
@@ -74,12 +75,12 @@ impl QueueMemory {
         }
     }
 
-    /// Copies the segments of block `index` (modulo the window, which holds a power of two of blocks).
+    /// Copies the segments of block `index`, modulo the queue, which has a power of two of blocks.
     #[inline]
     pub(crate) fn load_block(&self, index: usize, out: &mut [Segment]) {
         let offset = (index * 64) & (self.len - 1);
         assert!(offset + 64 <= self.len && out.len() <= BLOCK);
-        // SAFETY: `offset + 64` is inside the window, whose base is 64-byte aligned for queues.
+        // SAFETY: `offset + 64` is inside the queue, and its base is 64-byte aligned for queues.
         let words =
             unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
         for (segment, pair) in out.iter_mut().zip(words.chunks_exact(2)) {
@@ -111,17 +112,17 @@ impl QueueMemory {
         let _ = offset;
     }
 
-    /// Writes the entry at a byte offset: the last eight bytes, which consumers poll, in one store after all others.
+    /// Writes a CQE at a byte offset. Consumers poll its last eight bytes, which are stored last.
     #[inline]
     pub(crate) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         assert!(offset < self.len && self.len - offset >= 64);
         let words: [u64; 8] = bytemuck::cast(*cqe);
-        // SAFETY: the 64 bytes are inside the window, whose base is 64-byte aligned for queues.
+        // SAFETY: the 64 bytes are inside the queue, and its base is 64-byte aligned for queues.
         let to = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
         for (to, word) in to[..7].iter().zip(&words[..7]) {
             to.store(*word, Ordering::Relaxed);
         }
-        // Release: publishes the rest of the entry, and all data moved before it, to whoever acquires this word.
+        // Release: publishes the rest of the CQE, and all data moved before it, to readers of this word.
         to[7].store(words[7], Ordering::Release);
     }
 }

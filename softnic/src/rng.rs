@@ -17,12 +17,12 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// True with this probability.
+    /// Returns `true` with this probability.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && ((self.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
     }

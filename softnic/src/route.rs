@@ -1,10 +1,10 @@
-//! From an address to an adapter.
+//! Routes from addresses to adapters.
 
 use crate::nic::{ip_of_lid, mac_of};
 use crate::roce;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-/// Where packets go.
+/// The route of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// To a QP of this adapter.
@@ -13,17 +13,25 @@ pub(crate) enum Route {
     Peer(SocketAddrV4),
 }
 
-/// An address that leads nowhere.
+/// The error of an address without a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadAddress {
-    /// The GID has no IPv4 address in it, and there is no LID.
+    /// The GID contains no IPv4 address, and there is no LID.
     Gid,
-    /// The GID has no IPv4 address in it, and the LID is none of one machine.
+    /// The GID contains no IPv4 address, and the LID is not unicast.
     Lid,
 }
 
-/// The IPv4 address of the adapter with this GID: mapped into IPv6, or link-local as RFC 5214 forms it,
-/// `fe80::5efe:a.b.c.d`.
+/// Returns the IPv4 address of a GID.
+///
+/// The GID is mapped into IPv6, or link-local as in RFC 5214: `fe80::5efe:a.b.c.d`.
+///
+/// ```
+/// use rushmem_softnic::ip_of_gid;
+///
+/// let gid = std::net::Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped().octets();
+/// assert_eq!(ip_of_gid(gid), Some([10, 0, 0, 7].into()));
+/// ```
 #[must_use]
 pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
     const LINK_LOCAL: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe];
@@ -33,7 +41,7 @@ pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
     }
 }
 
-/// An address, as address paths and address vectors have it.
+/// An address of an address path or an address vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
     pub(crate) gid: [u8; 16],
@@ -42,15 +50,17 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Where the address leads from the adapter at `own`. GID and MAC address of a peer give its IPv4 address and UDP port;
-    /// without a GID that is an IP address, its LID gives the address of an adapter of this machine with the same port.
+    /// Returns the route of the address from the adapter at `own`.
+    ///
+    /// GID and MAC address of a peer give its IPv4 address and UDP port. Without an IP address in the GID, the LID
+    /// selects an adapter of this machine on the same port.
     pub(crate) fn route(&self, own: SocketAddrV4) -> Result<Route, BadAddress> {
         let peer = match ip_of_gid(self.gid) {
             Some(ip) if ip == *own.ip() && self.mac == mac_of(own.port()) => own,
             Some(ip) => {
                 let [a, b, c, d, high, low] = self.mac;
                 let [oa, ob, oc, od, ..] = mac_of(0);
-                // A MAC address that is none of ours belongs to an adapter on the standard port.
+                // A foreign MAC address belongs to an adapter on the standard port.
                 let ours = [a, b, c, d] == [oa, ob, oc, od];
                 SocketAddrV4::new(ip, if ours { u16::from_be_bytes([high, low]) } else { roce::PORT })
             }
@@ -69,7 +79,7 @@ mod tests {
     use crate::nic::gid_of;
 
     #[test]
-    fn addresses_lead_to_adapters() {
+    fn addresses_resolve_to_adapters() {
         let ip = |a, b, c, d| Ipv4Addr::new(a, b, c, d);
         let own = SocketAddrV4::new(ip(127, 64, 0, 9), 4791);
         let to = |gid, mac, lid| Address { gid, mac, lid }.route(own);
@@ -82,7 +92,7 @@ mod tests {
         assert_eq!(to(gid_of(other), [1; 6], 0), peer(other, 4791));
         let local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, 127, 64, 2, 3];
         assert_eq!(to(local, [0; 6], 0), peer(other, 4791));
-        // A GID of InfiniBand says nothing, the LID does.
+        // A GID of InfiniBand has no IP address, so the LID counts.
         let guid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         for gid in [[0; 16], guid] {
             assert_eq!(to(gid, [0; 6], 0x203), peer(other, 4791));

@@ -1,4 +1,4 @@
-//! Send queues: fetching entries, and choosing who executes them.
+//! Send queues: fetches WQEs and dispatches their execution.
 
 use crate::core::{Core, MAX_SEGMENTS, Output, release};
 use crate::qp::{Qp, Sq, State};
@@ -27,16 +27,16 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     }
 }
 
-/// An entry that does not belong where it lies, or cannot be read.
+/// A WQE that is in the wrong slot or cannot be parsed.
 #[derive(Debug)]
 pub(crate) struct BadWqe {
     pub(crate) opcode: Opcode,
-    /// Blocks to step over.
+    /// Blocks to skip.
     pub(crate) blocks: u16,
     pub(crate) detail: String,
 }
 
-/// Copies the entry at `index` out of the ring, and checks that it is one.
+/// Copies the WQE at `index` out of the ring and checks it.
 #[inline]
 pub(crate) fn fetch<'a>(
     sq: &Sq,
@@ -71,7 +71,7 @@ pub(crate) fn fetch<'a>(
     Ok(view)
 }
 
-/// Reads an entry of a QP of this service.
+/// Parses a WQE of a QP of this service.
 pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, Malformed> {
     match service {
         Service::Ud => View::parse_datagram(segments),
@@ -90,7 +90,7 @@ fn misplaced(ctrl: CtrlSeg, qpn: u32, index: u16, available: u16) -> BadWqe {
     BadWqe { opcode: ctrl.opcode(), blocks: 1, detail }
 }
 
-/// Blocks that the entry at the head of the queue fills, as far as it can be believed.
+/// Returns index, opcode and plausible block count of the WQE at the head of the queue.
 pub(crate) fn blocks_at_head(qp: &Qp) -> Option<(u16, Opcode, u16)> {
     let sq = qp.sq.as_ref().filter(|sq| sq.pending() != 0)?;
     let mut first = [Segment::ZERO; PER_BLOCK];

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Freed numbers wait in a queue this long before they are used again, so that a late packet, doorbell or key that
-/// still carries one meets nothing instead of a stranger.
+/// Number of freed numbers that wait before the oldest is used again. A late packet, doorbell or key with a freed
+/// number then finds no object.
 const QUARANTINE: usize = 256;
 
-/// Objects addressed by a number that firmware chose. Lookup is one bounds check.
+/// Objects with numbers chosen by the adapter. A lookup is one bounds check.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     base: u32,
@@ -16,12 +16,12 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Numbers begin at `base`; at most `limit` objects live at a time.
+    /// Creates a table. Numbers begin at `base`, and at most `limit` objects exist at a time.
     pub(crate) fn new(base: u32, limit: usize) -> Table<T> {
         Table { base, limit, slots: Vec::new(), freed: VecDeque::new() }
     }
 
-    /// Stores what `make` builds for the new number; `None` when the table is full.
+    /// Stores the object that `make` builds for the new number. Returns `None` if the table is full.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
         let reuse = self.freed.len() > QUARANTINE || self.slots.len() >= self.limit;
         let index = if reuse { self.freed.pop_front()? } else { self.slots.len() as u32 };
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn freed_numbers_rest_before_reuse() {
+    fn freed_numbers_are_not_reused_at_once() {
         let mut table = Table::new(0x40, 1 << 20);
         let first = table.insert(1).unwrap();
         assert_eq!(table.remove(first), Some(1));

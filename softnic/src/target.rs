@@ -1,4 +1,4 @@
-//! The responder's side of every operation: rights, keys, atomics and receive entries. Loopback and packets share it.
+//! The responder's side of every operation: rights, keys, atomics and receives. Loopback and packets share it.
 
 use crate::core::{Output, push};
 use crate::cq::Cq;
@@ -13,7 +13,7 @@ use rushmem_mlx5::seg::DataSeg;
 use rushmem_mlx5::wqe::scatter;
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 
-/// Why a responder refuses a request.
+/// The reason why a responder refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteError {
     /// The QP does not serve this operation, or it is malformed.
@@ -25,7 +25,7 @@ pub(crate) enum RemoteError {
 }
 
 impl RemoteError {
-    /// How the requester completes.
+    /// Returns the syndrome of the requester's completion.
     pub(crate) fn syndrome(self) -> (Syndrome, u8) {
         match self {
             RemoteError::Invalid => (Syndrome::REMOTE_INVAL_REQ_ERR, 0),
@@ -34,7 +34,7 @@ impl RemoteError {
         }
     }
 
-    /// What the wire says.
+    /// Returns the NAK code.
     pub(crate) fn nak(self) -> Nak {
         match self {
             RemoteError::Invalid => Nak::InvalidRequest,
@@ -44,7 +44,7 @@ impl RemoteError {
     }
 }
 
-/// A place at the responder, as a request names it.
+/// The remote range of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteRange {
     pub(crate) addr: u64,
@@ -56,7 +56,7 @@ fn user(qp: &Qp) -> User {
     User { pd: qp.pd, qpn: qp.qpn }
 }
 
-/// The memory that an RDMA WRITE writes; `None` where it has no bytes, for which no key is checked.
+/// Returns the memory of an RDMA WRITE. `None` means no bytes, for which no key is checked.
 #[inline]
 pub(crate) fn writable<'a>(
     qp: &Qp,
@@ -66,7 +66,7 @@ pub(crate) fn writable<'a>(
     remote(qp, mkeys, at, qp.attrs.remote_write, Rights::REMOTE_WRITE)
 }
 
-/// The memory that an RDMA READ reads; `None` where it has no bytes.
+/// Returns the memory of an RDMA READ; `None` means no bytes.
 #[inline]
 pub(crate) fn readable<'a>(
     qp: &Qp,
@@ -104,7 +104,7 @@ pub(crate) struct AtomicRequest {
     pub(crate) op: AtomicOp,
 }
 
-/// Executes an atomic and gives the old value.
+/// Executes an atomic and returns the old value.
 pub(crate) fn atomic(
     qp: &Qp,
     mkeys: &Mkeys,
@@ -123,7 +123,7 @@ pub(crate) fn atomic(
     })
 }
 
-/// A receive entry that a message is filling.
+/// A receive that a message fills.
 #[derive(Debug)]
 pub(crate) struct Receive {
     pub(crate) index: u16,
@@ -131,7 +131,7 @@ pub(crate) struct Receive {
     room: u64,
 }
 
-/// A receive entry cannot take a message.
+/// The reason why a receive cannot take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadReceive {
     TooShort,
@@ -140,7 +140,7 @@ pub(crate) enum BadReceive {
 }
 
 impl BadReceive {
-    /// How the receive completes.
+    /// Returns the syndrome of the receive's completion.
     fn syndrome(self) -> (Syndrome, u8) {
         match self {
             BadReceive::TooShort => (Syndrome::LOCAL_LENGTH_ERR, 0),
@@ -149,7 +149,7 @@ impl BadReceive {
         }
     }
 
-    /// What the sender hears.
+    /// Returns the error for the sender.
     pub(crate) fn refusal(self) -> RemoteError {
         match self {
             BadReceive::TooShort => RemoteError::Invalid,
@@ -159,7 +159,7 @@ impl BadReceive {
     }
 }
 
-/// Takes the next posted receive entry; `None` means receiver not ready.
+/// Takes the next posted receive; `None` means receiver not ready.
 pub(crate) fn take_receive(qp: &mut Qp) -> Option<Receive> {
     let index = next_receive(qp)?;
     let rq = qp.rq.as_ref()?;
@@ -177,7 +177,7 @@ impl Receive {
         if len <= self.room { Ok(()) } else { Err(BadReceive::TooShort) }
     }
 
-    /// Calls `put` with each piece of memory behind bytes `at..at + len` of the message, and its place within them.
+    /// Calls `put` with each piece of memory behind bytes `at..at + len` of the message, and its offset in them.
     pub(crate) fn spread<'a>(
         &self,
         mkeys: &'a Mkeys,
@@ -204,16 +204,16 @@ impl Receive {
     }
 }
 
-/// Where a datagram came from; on a connection the peer is known, and all is zero.
+/// The sender of a datagram; zero on a connection, where the peer is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
     pub(crate) qpn: u32,
     pub(crate) lid: u16,
-    /// The receive buffer begins with the datagram's IPv4 header.
+    /// Set if the receive buffer begins with the datagram's IPv4 header.
     pub(crate) grh: bool,
 }
 
-/// A message that used up a receive entry.
+/// A message that consumed a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedMessage {
     pub(crate) kind: CqeOpcode,
@@ -224,7 +224,7 @@ pub(crate) struct ReceivedMessage {
     pub(crate) origin: Origin,
 }
 
-/// Completes a receive entry.
+/// Completes a receive.
 pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, message: ReceivedMessage) {
     let reception = Reception {
         kind: message.kind,
@@ -242,7 +242,7 @@ pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Outpu
     push(qp, qp.cq_recv, cqs, out, |owner| Cqe::responder(&reception, owner));
 }
 
-/// Completes a receive entry in error. The caller puts the QP into error.
+/// Completes a receive in error. The caller puts the QP into error.
 pub(crate) fn fail_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadReceive) {
     let (syndrome, vendor_syndrome) = bad.syndrome();
     let failure = Failure {

@@ -1,4 +1,4 @@
-//! What the driver did wrong. The adapter goes on as hardware would; tests ask that there be none.
+//! Mistakes of drivers. The adapter continues like hardware; tests require that there are none.
 
 use std::fmt;
 
@@ -6,32 +6,32 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A doorbell was rung through a UAR page that is not the QP's.
+    /// A doorbell was rung through a UAR page of another QP.
     DoorbellPage,
-    /// A doorbell named a QP that does not exist, or whose state does not allow posting.
+    /// A doorbell named a QP that does not exist, or that is in a state without posting.
     DoorbellQp,
     /// A doorbell announced more than the queue holds.
     DoorbellRange,
-    /// A doorbell announced more than the doorbell record.
+    /// A doorbell announced more than its doorbell record.
     DoorbellRecord,
-    /// A CQ was armed through a UAR page that is not its own.
+    /// A CQ was armed through a UAR page of another CQ.
     CqArm,
-    /// An entry's index or QPN is not that of its place, it runs past the producer, or it cannot be parsed.
+    /// A WQE has a wrong index or QPN, runs past the producer, or cannot be parsed.
     Wqe,
-    /// A completion found its CQ full.
+    /// A CQ overran.
     CqOverrun,
-    /// The adapter itself, or memory that it was given, panicked; all its connections were ended.
+    /// The adapter or a [`Memory`](crate::Memory) panicked; all connections were ended.
     Engine,
 }
 
-/// One broken rule.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
-    /// The QP concerned, 0 where none is known.
+    /// The QP, 0 if none is known.
     pub qpn: u32,
-    /// What was found.
+    /// The values found.
     pub detail: String,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Keeps the first violations; a broken driver repeats itself.
+/// The first violations; a broken driver repeats itself.
 #[derive(Debug, Default)]
 pub(crate) struct Violations {
     list: Vec<Violation>,

@@ -1,25 +1,25 @@
-//! What a parsed send entry asks for, in the adapter's own terms.
+//! The operation of a parsed send WQE, in the adapter's own terms.
 
 use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
 use crate::memory::{AtomicOp, Width};
 use rushmem_mlx5::wqe::{Atomic, Data, View};
 use rushmem_mlx5::{Flags, Opcode, Syndrome};
 
-/// Bytes of one data segment, wherever they are.
+/// The bytes of one data segment.
 #[derive(Clone, Copy)]
 pub(crate) enum Piece<'a> {
     Memory(Span<'a>),
     Inline(&'a [u8]),
 }
 
-/// Why a requester refuses its own entry.
+/// The reason why a requester refuses its own WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalError {
     Key(KeyFault),
-    /// Longer than `log_msg_max`, or a result that does not fit its scatter list.
+    /// The message is longer than `log_msg_max`, or a result does not fit its scatter list.
     Length,
     Memory,
-    /// Names an object that does not exist.
+    /// The WQE names an object that does not exist, or the service lacks the operation.
     Operation,
 }
 
@@ -34,8 +34,8 @@ impl LocalError {
     }
 }
 
-/// Calls `each` with the pieces behind bytes `at..at + len` of the entry's data, and their place within them. Every
-/// key is checked for its whole segment.
+/// Calls `each` with the pieces behind bytes `at..at + len` of the WQE's data, and their offset in them. Every key is
+/// checked for its whole segment.
 pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
     view: &View<'a>,
     mkeys: &'a Mkeys,
@@ -71,7 +71,7 @@ pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
     Ok(())
 }
 
-/// The operation of an atomic entry, and whether it is an extended one.
+/// Returns the operation of an atomic WQE, its width, and whether it is an extended one.
 pub(crate) fn atomic(atomic: Atomic) -> (AtomicOp, Width, bool) {
     match atomic {
         Atomic::FetchAdd { add } => (AtomicOp::Add { add, boundary: 0 }, Width::Eight, false),
@@ -98,8 +98,10 @@ pub(crate) fn atomic(atomic: Atomic) -> (AtomicOp, Width, bool) {
     }
 }
 
-/// The bytes in which an atomic's old value reaches local memory: 8-byte results in host order (the adapter advertises
-/// 8-byte endianness mode 1), 4-byte results most significant byte first.
+/// Returns the bytes of an atomic's old value for local memory.
+///
+/// Results of 8 bytes are in host order (the adapter advertises 8-byte endianness mode 1), results of 4 bytes in
+/// big-endian order.
 pub(crate) fn atomic_result(old: u64, width: Width) -> ([u8; 8], usize) {
     match width {
         Width::Eight => (old.to_le_bytes(), 8),
@@ -110,7 +112,7 @@ pub(crate) fn atomic_result(old: u64, width: Width) -> ([u8; 8], usize) {
     }
 }
 
-/// The field `byte_cnt` of a completion: bytes that came back.
+/// Returns the field `byte_cnt` of a completion: the bytes returned by the peer.
 pub(crate) fn returned_bytes(view: &View<'_>) -> u32 {
     match (view.opcode(), view.atomic()) {
         (Opcode::RDMA_READ, _) => view.data_len() as u32,
@@ -119,12 +121,12 @@ pub(crate) fn returned_bytes(view: &View<'_>) -> u32 {
     }
 }
 
-/// Whether the entry must wait for earlier reads and atomics of its QP.
+/// Returns whether the WQE must wait for earlier READs and atomics of its QP.
 pub(crate) fn waits_for_reads(flags: Flags) -> bool {
     flags.fence_mode() >= 2
 }
 
-/// Whether the entry must wait for all earlier entries of its QP.
+/// Returns whether the WQE must wait for all earlier WQEs of its QP.
 pub(crate) fn waits_for_all(flags: Flags) -> bool {
     flags.fence_mode() == 3
 }

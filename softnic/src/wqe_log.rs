@@ -1,7 +1,7 @@
-//! A file of the send entries that were executed: one of each shape, so that it stays small.
+//! A text file of executed send WQEs, one of each shape.
 //!
-//! It is text. Lines that begin with `#` are comments; each other line is an entry: the service of its QP (`rc`, `uc`,
-//! `ud`), its index in the queue as four hexadecimal digits, and its segments' bytes in memory order, two digits each.
+//! Lines that begin with `#` are comments. Each other line is a WQE: its service (`rc`, `uc`, `ud`), its index as four
+//! hexadecimal digits, and the bytes of its segments.
 
 use crate::nic::Error;
 use crate::roce::Service;
@@ -13,13 +13,13 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-/// An open file. A write error ends the recording, not the execution.
+/// An open log. A write error ends the log, not the execution.
 pub(crate) struct WqeLog {
     file: Option<File>,
     seen: HashSet<WqeShape>,
 }
 
-/// What makes two entries alike: everything but numbers and payload.
+/// The shape of a WQE: everything but numbers and payload.
 #[derive(PartialEq, Eq, Hash)]
 struct WqeShape {
     service: u8,
@@ -27,7 +27,7 @@ struct WqeShape {
     opmod: u8,
     flags: u8,
     ds: u8,
-    /// Bytes of each piece of inline data; nothing for a pointer.
+    /// Length of each piece of inline data; `None` for a pointer.
     data: Vec<Option<usize>>,
 }
 
@@ -36,11 +36,11 @@ impl WqeLog {
         let failed = |source| Error::Record { path: path.to_owned(), source };
         // Several adapters may write to one file: each line is one write at its end.
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
-        file.write_all(b"# send work-queue entries: service, index, bytes\n").map_err(failed)?;
+        file.write_all(b"# send WQEs: service, index, bytes\n").map_err(failed)?;
         Ok(WqeLog { file: Some(file), seen: HashSet::new() })
     }
 
-    /// Takes an entry that is about to be executed.
+    /// Logs a WQE that is about to be executed.
     pub(crate) fn entry(&mut self, service: Service, view: &View<'_>) {
         let Some(file) = &mut self.file else { return };
         let ctrl = view.ctrl();
@@ -72,9 +72,9 @@ impl WqeLog {
             let _ = write!(line, "{byte:02x}");
         }
         line.push('\n');
-        // At once: programs end without asking their adapters.
+        // Unbuffered, because programs end without stopping their adapters.
         if let Err(error) = file.write_all(line.as_bytes()) {
-            tracing::error!(%error, "the file of entries failed");
+            tracing::error!(%error, "the WQE log failed");
             self.file = None;
         }
     }

@@ -1,4 +1,4 @@
-//! What the adapter says that it can do.
+//! The capabilities of the adapter.
 
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, require};
@@ -21,7 +21,7 @@ pub(crate) const LOG_MAX_MSG: u8 = 30;
 pub(crate) const LOG_MAX_READS: u8 = 7;
 
 pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
-    // What is in force and what could be are the same: nothing can be switched.
+    // Current and maximum capabilities are equal, because nothing can be switched.
     let page = match command.cap_type {
         CapType::GENERAL => CapPage::new(general()),
         CapType::ATOMIC => CapPage::new(atomic()),

@@ -78,7 +78,7 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyCq) -> CmdR
     Ok(DestroyCqOut {})
 }
 
-/// A completion queue of this context.
+/// Returns a completion queue of this context.
 pub(super) fn own(core: &Core, context: u32, cqn: u32) -> CmdResult<&Cq> {
     core.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(bad_resource(Reason::NoCq))
 }

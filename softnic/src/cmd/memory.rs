@@ -1,4 +1,4 @@
-//! Protection domains and memory keys, and windows into umems.
+//! Protection domains, memory keys, and queue memory in umems.
 
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
@@ -26,7 +26,7 @@ pub(super) fn dealloc_pd(core: &mut Core, context: u32, command: DeallocPd) -> C
     Ok(DeallocPdOut {})
 }
 
-/// A protection domain of this context.
+/// Returns a protection domain of this context.
 pub(super) fn own_pd(core: &mut Core, context: u32, pd: u32) -> CmdResult<&mut Pd> {
     core.pds.get_mut(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }
@@ -76,12 +76,12 @@ pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) 
     Ok(DestroyMkeyOut {})
 }
 
-/// A umem of this context.
+/// Returns a umem of this context.
 pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> CmdResult<&Umem> {
     umems.get(id).filter(|umem| umem.owner == context).ok_or(bad_resource(Reason::NoUmem))
 }
 
-/// Host memory for a queue or a record.
+/// Returns host memory for a queue or a doorbell record.
 pub(super) fn queue_memory(
     core: &Core,
     context: u32,

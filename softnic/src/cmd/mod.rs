@@ -1,6 +1,6 @@
-//! The command interface: PRM mailboxes in, objects made, changed and destroyed.
+//! The command interface: PRM mailboxes create, change and destroy objects.
 //!
-//! A command is checked completely before anything changes, so a refused one leaves no trace.
+//! A handler checks a command completely before it changes anything. A refused command has no effect.
 
 mod caps;
 mod cq;
@@ -13,10 +13,10 @@ use crate::core::Core;
 use refuse::{Reason, refuse};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
 
-/// What a handler answers.
+/// The result of a command handler.
 type CmdResult<T> = Result<T, CmdError>;
 
-/// Executes the command in `input` for a context, and fills `output`.
+/// Executes the command in `input` for a context and fills `output`.
 pub(crate) fn execute(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) {
     let opcode = Header::decode(input).map(|header| header.opcode);
     if let Err(error) = dispatch(core, context, input, output) {
@@ -56,7 +56,7 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
     }
 }
 
-/// One command on its way.
+/// A command being executed.
 struct Call<'c> {
     core: &'c mut Core,
     context: u32,

@@ -1,6 +1,6 @@
 //! The state transitions of a queue pair.
 //!
-//! Fields that a transition requires are taken always, optional ones where the mask has their bit.
+//! Required fields are always taken, optional fields only if the mask has their bit.
 
 use super::caps::{LOG_MAX_MSG, LOG_MAX_READS};
 use super::qp::own;
@@ -48,7 +48,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     let qp = in_state(core, context, command.qpn, State::Init)?;
     let given = command.context;
     if qp.service == Service::Ud {
-        // Each entry has its own address.
+        // Each WQE has its own address.
         access(qp, &given, command.opt_param_mask);
         qp.state = State::Rtr;
         return Ok(ModifyQpOut::default());
@@ -63,7 +63,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         require(has_fabric, Reason::NoFabric)?;
         let fits = path_mtu(*address.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Reason::NoPath))?;
         if fits < asked {
-            // Both ends of a link come to the same result. QUERY_QP tells it.
+            // Both ends of a link compute the same MTU. QUERY_QP returns it.
             tracing::debug!(qpn = command.qpn, %peer, asked, fits, "path MTU cut to what the link carries");
             mtu = Mtu((fits / 128).ilog2() as u8);
         }
@@ -117,7 +117,7 @@ pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modifi
     qp.context.primary_address_path.ack_timeout = given.primary_address_path.ack_timeout;
     sender::begin(qp, Psn::new(given.next_send_psn));
     qp.state = State::Rts;
-    // Doorbells may have come already.
+    // Doorbells may have been rung already.
     core.enqueue(command.qpn);
     Ok(ModifyQpOut::default())
 }
@@ -145,7 +145,7 @@ fn in_state(core: &mut Core, context: u32, qpn: u32, state: State) -> CmdResult<
     if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Reason::State)) }
 }
 
-/// The access rights that `mask` selects, the atomic mode with the right to atomics, and the key to datagrams.
+/// Sets the access rights, the atomic mode and the queue key that `mask` selects.
 fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
     if mask & opt_param::Q_KEY != 0 {
         (qp.attrs.qkey, qp.context.q_key) = (given.q_key, given.q_key);
@@ -162,7 +162,7 @@ fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-/// What may change while the connection is up.
+/// Sets the attributes that may change while the connection is up.
 fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     access(qp, given, mask);
     if mask & opt_param::RNR_TIMEOUT != 0 {
@@ -180,7 +180,7 @@ fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-/// Where the address path leads.
+/// Returns the route of an address path.
 fn route(path: &AddressPath, own: SocketAddrV4) -> CmdResult<Route> {
     if path.fl {
         return Ok(Route::Loopback);

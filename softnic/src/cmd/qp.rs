@@ -46,7 +46,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
         cq::own(core, context, cqn)?;
     }
 
-    // The receive queue comes first, the send queue follows it.
+    // The send queue follows the receive queue.
     let stride = 16usize << qpc.log_rq_stride;
     let rq_bytes = if has_rq { stride << qpc.log_rq_size } else { 0 };
     let start = command.wq_umem_offset;
@@ -146,7 +146,7 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdR
     Ok(DestroyQpOut {})
 }
 
-/// A queue pair of this context.
+/// Returns a queue pair of this context.
 pub(super) fn own(core: &mut Core, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
     let qp = core.qps.get_mut(qpn).filter(|qp| qp.owner == context);
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))

@@ -1,16 +1,20 @@
-//! Reason a command is refused: this adapter's own syndromes.
+//! Reasons for refusing a command: this adapter's own syndromes.
 
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 
 macro_rules! reasons {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// Reason a command is refused. The number is the syndrome in the output mailbox.
+        /// The reason for refusing a command. Its number is the syndrome in the output mailbox.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reason {
             $($name = $number,)*
         }
 
-        /// What a syndrome in an output mailbox of the software ConnectX means.
+        /// Returns the meaning of a syndrome in an output mailbox of the software ConnectX.
+        ///
+        /// ```
+        /// assert_eq!(rushmem_softnic::reason(0x5f_0022), Some("no more objects of this kind"));
+        /// ```
         #[must_use]
         pub fn reason(syndrome: u32) -> Option<&'static str> {
             match syndrome {
@@ -24,7 +28,7 @@ macro_rules! reasons {
 reasons! {
     InputLength = 0x5f_0001, "the input mailbox is too short for its command";
     Command = 0x5f_0002, "the software ConnectX does not have this command";
-    CapPage = 0x5f_0003, "there is no such page of capabilities";
+    CapPage = 0x5f_0003, "no such capability page";
     Index = 0x5f_0004, "the address table has one entry, 0";
     NoPd = 0x5f_0010, "no such protection domain in this context";
     NoUar = 0x5f_0011, "no such UAR page in this context";
@@ -40,35 +44,35 @@ reasons! {
     UmemAlignment = 0x5f_0032, "queues must be aligned to 64 bytes, doorbell records to 8";
     UmemNotHost = 0x5f_0033, "queues and doorbell records must lie in host memory";
     AccessMode = 0x5f_0040, "only keys over a umem (access mode MTT) are supported";
-    KeyFree = 0x5f_0041, "keys that are made free, or changed by work-queue entries, are not supported";
+    KeyFree = 0x5f_0041, "keys in the free state, or changed by WQEs, are not supported";
     KeyRange = 0x5f_0042, "the key's addresses wrap around, or it has no bytes";
-    CqeSize = 0x5f_0050, "only completion entries of 64 or 128 bytes, uncompressed, are supported";
+    CqeSize = 0x5f_0050, "only uncompressed CQEs of 64 or 128 bytes are supported";
     CqSize = 0x5f_0051, "the completion queue is too large";
     Service = 0x5f_0060, "only reliable and unreliable connections and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with their own receive queue, or with none, are supported";
     DbrMode = 0x5f_0063, "queue pairs without doorbell record are not supported";
     Scatter = 0x5f_0064, "scattering data into completions is not supported";
-    Signature = 0x5f_0065, "signatures of work-queue entries are not supported";
+    Signature = 0x5f_0065, "WQE signatures are not supported";
     PageOffset = 0x5f_0066, "page_offset must be 0 with a umem";
-    Mtu = 0x5f_0070, "the path MTU is no MTU, or larger than this adapter's";
-    NoPath = 0x5f_0072, "there is no way to the peer's address, or its link carries not even packets of 256 bytes";
-    Gid = 0x5f_0073, "the peer's GID is no IPv4 address, neither mapped nor link-local";
+    Mtu = 0x5f_0070, "the path MTU is invalid, or larger than this adapter's";
+    NoPath = 0x5f_0072, "there is no route to the peer's address, or its link does not carry packets of 256 bytes";
+    Gid = 0x5f_0073, "the peer's GID is not an IPv4 address, neither mapped nor link-local";
     NoFabric = 0x5f_0074, "the peer is another adapter, and this one was started without a fabric";
     MsgMax = 0x5f_0075, "log_msg_max is larger than 30";
     Retries = 0x5f_0076, "the number of outstanding reads is too large";
     Extension = 0x5f_0077, "the QP context's extension is not supported";
-    Lid = 0x5f_0078, "the peer's LID is none of one machine: 0x0001 to 0xbfff";
+    Lid = 0x5f_0078, "the peer's LID is not unicast: use 0x0001 to 0xbfff";
     Partition = 0x5f_0079, "the table of partition keys has no such entry";
-    State = 0x5f_0080, "the queue pair is in another state than the transition starts from";
+    State = 0x5f_0080, "the queue pair is not in the state from which the transition starts";
 }
 
-/// A refusal.
+/// Returns the error of a refused command.
 pub(crate) fn refuse(status: CmdStatus, why: Reason) -> CmdError {
     CmdError { status, syndrome: why as u32 }
 }
 
-/// The refusal of a command that names an object which does not exist, or belongs to somebody else.
+/// Returns the error of a command that names an object which does not exist or belongs to another context.
 pub(crate) fn bad_resource(why: Reason) -> CmdError {
     refuse(CmdStatus::BAD_RES, why)
 }

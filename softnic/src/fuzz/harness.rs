@@ -1,4 +1,4 @@
-//! An adapter without a thread, one context, and two QPs of one service in RTS.
+//! The fuzzing harness: an adapter without a thread, one context, and two QPs of one service in RTS.
 
 use crate::cmd;
 use crate::config::{Config, Faults, Ip};
@@ -23,13 +23,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Another adapter, which is not there.
+/// Address of a peer adapter that does not exist.
 pub(super) const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 77), 4791);
 /// log2 of the blocks of a send queue.
 const LOG_SQ: u8 = 5;
 /// Bytes of the memory that keys map.
 const HEAP: u64 = 64 << 10;
-/// Where the parts of the control memory lie.
+/// Offsets in the control memory.
 const RING: u64 = 0;
 const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
@@ -44,20 +44,21 @@ pub(super) struct Harness {
     service: ServiceType,
     qpn: u32,
     peer: u32,
-    /// Where the peer is.
+    /// Address of the peer.
     to: SocketAddrV4,
-    /// Numbers of every object, for commands that aim.
+    /// Numbers of all objects, for plausible commands.
     numbers: Vec<u32>,
 }
 
-/// Every command that the adapter knows, and one that it does not.
+/// Returns the opcodes of all commands, and one unknown opcode.
 pub(super) fn opcodes() -> Vec<u16> {
     CmdOpcode::ALL.iter().map(|opcode| opcode.0).chain([0xfff]).collect()
 }
 
 impl Harness {
-    /// With `wire`, the first QP's peer is another adapter; else it is the second QP. `choice` is the service's; its top bit lets
-    /// requests wait and come in pieces.
+    /// Creates the harness. With `wire` the first QP's peer is another adapter, otherwise it is the second QP.
+    ///
+    /// `choice` selects the service. Its top bit enables stalls, splits and late answers.
     pub(super) fn new(wire: bool, choice: u8) -> Harness {
         let service = [ServiceType::RC, ServiceType::UC, ServiceType::UD][usize::from(choice & 0x7f) % 3];
         let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
@@ -201,8 +202,8 @@ impl Harness {
         <C::Output as Response>::decode(output.as_ref()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Makes small numbers in a mailbox those of objects that exist.
-    pub(super) fn aim(&self, input: &mut [u8]) {
+    /// Replaces small numbers in a mailbox by numbers of existing objects.
+    pub(super) fn use_known_numbers(&self, input: &mut [u8]) {
         for word in input[8..].chunks_exact_mut(4) {
             let value = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
             if let Some(number) = self.numbers.get(value as usize & 0xff).filter(|_| value < 0x100) {
@@ -212,12 +213,12 @@ impl Harness {
     }
 
     fn sq(&self) -> u64 {
-        // Four receive entries of 64 bytes come first.
+        // Four receive WQEs of 64 bytes come first.
         RING + 256
     }
 
     /// Fills the send queue. With `plausible`, most blocks get the right index, QPN and keys, and small lengths and
-    /// addresses, so that what is wrong lies deeper.
+    /// addresses.
     pub(super) fn fill_ring(&mut self, data: &[u8], plausible: bool) {
         let mut bytes = data[..data.len().min(64 << LOG_SQ)].to_vec();
         if plausible {
@@ -231,7 +232,7 @@ impl Harness {
     fn make_plausible(&self, block: &mut [u8; 64], index: u16) {
         block[1..3].copy_from_slice(&index.to_be_bytes());
         block[4..7].copy_from_slice(&self.qpn.to_be_bytes()[1..]);
-        // One block in sixteen keeps what the fuzzer put there.
+        // One block in sixteen keeps the fuzzer's bytes.
         if block[12] & 0xf == 0 {
             return;
         }
@@ -265,7 +266,7 @@ impl Harness {
         }
     }
 
-    /// The short address of the peer, and data; or the long one, of which the fuzzer writes the end.
+    /// Writes the short address of the peer and data, or the long address with an end from the fuzzer.
     fn make_datagram(&self, block: &mut [u8; 64]) {
         let whole = block[12] & 0x20 != 0;
         let [high, low] = if block[12] & 0x40 != 0 { [0, 1] } else { [block[30], block[31]] };
@@ -292,7 +293,7 @@ impl Harness {
         self.page.store_u64(0x800, Doorbell::producer(self.qpn, producer).raw());
     }
 
-    /// Posts one of each operation that waits for an answer, and receives.
+    /// Posts receives, and one of each operation with a response.
     pub(super) fn post_some(&mut self) {
         let (rkey, lkey) = (self.key, self.key);
         let (raddr, laddr) = (0, 4096);
@@ -315,8 +316,8 @@ impl Harness {
         self.ring(ops.len() as u16);
     }
 
-    /// Makes a packet likely to be looked at: the QP, the packet number, the key.
-    pub(super) fn address(&self, packet: &mut [u8], choice: u8) {
+    /// Sets QP, packet number and key of a packet to likely values.
+    pub(super) fn make_packet_plausible(&self, packet: &mut [u8], choice: u8) {
         let Some(bth) = packet.first_chunk_mut::<{ crate::roce::BTH }>() else { return };
         bth[1] &= 0xb0;
         let qpn = if choice & 1 == 0 { self.qpn } else { self.peer };

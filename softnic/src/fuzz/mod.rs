@@ -1,5 +1,6 @@
-//! Bodies of the fuzz targets: bytes from outside, by each of the ways that lead in. None may panic, and none may leave
-//! the adapter busy for ever.
+//! Bodies of the fuzz targets: arbitrary bytes through every input of the adapter.
+//!
+//! No input may cause a panic or keep the adapter busy forever.
 
 mod harness;
 #[cfg(test)]
@@ -10,10 +11,10 @@ use crate::core::Core;
 use crate::wire;
 use harness::{Harness, PEER};
 
-/// Passes after which an adapter must have come to rest.
+/// Number of passes after which an adapter must be idle.
 const PASSES: usize = 4096;
 
-/// Commands: each is two bytes of opcode choice and length, then the mailbox.
+/// Executes commands. Each one is two bytes (opcode choice and length) and a mailbox.
 pub fn mailboxes(data: &[u8]) {
     let mut harness = Harness::new(false, 0);
     let opcodes = harness::opcodes();
@@ -27,9 +28,9 @@ pub fn mailboxes(data: &[u8]) {
         let opcode = opcodes[usize::from(*choice) % opcodes.len()];
         input[..2].copy_from_slice(&opcode.to_be_bytes());
         if choice & 0x80 != 0 {
-            harness.aim(&mut input);
+            harness.use_known_numbers(&mut input);
         }
-        // The last choice bit cuts the mailbox short.
+        // One choice bit cuts the mailbox short.
         let input = if choice & 0x40 != 0 { &input[..len.max(2)] } else { &input[..] };
         let mut output = [0; 272];
         cmd::execute(&mut harness.core, harness.context, input, &mut output);
@@ -38,13 +39,15 @@ pub fn mailboxes(data: &[u8]) {
     harness.core.close_context(harness.context);
 }
 
-/// Send entries over loopback: the first byte says how far the doorbell goes, the second whether entries are made
-/// plausible and which service the QP has; the others fill the ring.
+/// Executes send WQEs over loopback.
+///
+/// The first byte is the announced producer. The second selects plausible WQEs and the service. The others fill the
+/// ring.
 pub fn loopback_entries(data: &[u8]) {
     entries(false, data);
 }
 
-/// Send entries towards another adapter, with answers that are fuzz as well.
+/// Executes send WQEs towards another adapter.
 pub fn wire_entries(data: &[u8]) {
     entries(true, data);
 }
@@ -57,7 +60,7 @@ fn entries(wire: bool, data: &[u8]) {
     settle(&mut harness.core);
 }
 
-/// Packets: a byte for the QP's service, then for each packet a choice, its length, and itself without its CRC.
+/// Handles packets. The first byte selects the service. Each packet is a choice, a length, and bytes without a CRC.
 pub fn packets(data: &[u8]) {
     let Some((service, data)) = data.split_first() else { return };
     let mut harness = Harness::new(true, *service);
@@ -69,13 +72,13 @@ pub fn packets(data: &[u8]) {
         rest = tail;
         let mut packet = body.to_vec();
         packet.resize(packet.len() + crate::roce::ICRC, 0);
-        harness.address(&mut packet, *choice);
+        harness.make_packet_plausible(&mut packet, *choice);
         wire::packet(&mut harness.core, PEER, &packet);
         harness.core.pass(|| false);
     }
 }
 
-/// Runs until there is nothing left to do at once.
+/// Runs until the adapter is idle.
 fn settle(core: &mut Core) {
     for _ in 0..PASSES {
         if !core.pass(|| false) {

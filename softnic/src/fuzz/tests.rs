@@ -1,4 +1,4 @@
-//! The fuzz targets on some thousand random inputs, as part of the ordinary tests.
+//! The fuzz targets on random inputs, as part of the ordinary tests.
 
 use super::*;
 use crate::roce::Op;
@@ -9,7 +9,7 @@ fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..len)
 }
 
-/// Blocks that begin like entries: a known opcode, few segments, sane reserved bits.
+/// Generates blocks that begin like WQEs: a known opcode, few segments, valid reserved bits.
 fn ring() -> impl Strategy<Value = Vec<u8>> {
     let opcodes = [
         Opcode::NOP,
@@ -32,7 +32,7 @@ fn ring() -> impl Strategy<Value = Vec<u8>> {
             block[32..].copy_from_slice(&b);
             let opcode = opcodes[opcode];
             let masked = matches!(opcode, Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA);
-            // Entries of one block: of the masked compare and swap, the 4-byte form.
+            // All WQEs have one block, so the masked compare and swap has its 4-byte form.
             block[0] =
                 if masked { 8 + u8::from(opcode == Opcode::ATOMIC_MASKED_FA) * (block[0] & 1) } else { 0 };
             block[3] = opcode.0;
@@ -55,7 +55,7 @@ fn ring() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Packets that begin like packets: a known opcode, a short length.
+/// Generates packets with a known opcode and a short length.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {
     let known: Vec<u8> = (0..=0xff).filter(|byte| Op::from_byte(*byte).is_some()).collect();
     let packet =
@@ -72,7 +72,7 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// A few hundred cases, or as many as `PROPTEST_CASES` says.
+/// Returns 300 cases, or the number in `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(300), ..ProptestConfig::default() }

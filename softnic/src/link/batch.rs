@@ -1,9 +1,9 @@
-//! Datagrams on their way in or out, side by side in one buffer.
+//! Datagrams to send, side by side in one buffer.
 
 use std::net::SocketAddrV4;
 use std::ops::Range;
 
-/// Bytes of sent datagrams that make it worth while to move the rest.
+/// Bytes of sent datagrams above which the rest is moved.
 const COMPACT: usize = 4 << 20;
 
 /// One datagram of a [`Batch`].
@@ -29,7 +29,7 @@ impl Batch {
         &mut self.arena[start..]
     }
 
-    /// Takes back the datagram added last.
+    /// Removes the datagram added last.
     pub(crate) fn pop(&mut self) {
         if let Some(entry) = self.entries.pop() {
             self.arena.truncate(entry.bytes.start);
@@ -44,7 +44,7 @@ impl Batch {
         self.entries.is_empty()
     }
 
-    /// Forgets the first `n` datagrams, which are sent.
+    /// Removes the first `n` datagrams, which are sent.
     pub(crate) fn drop_front(&mut self, n: usize) {
         self.entries.drain(..n);
         match self.entries.iter().map(|entry| entry.bytes.start).min() {

@@ -1,5 +1,6 @@
-//! A capture file of everything on the fabric, in pcap format with nanoseconds. It needs no privileges: the IPv4 and
-//! UDP headers are those that the kernel makes (see [`crate::roce::icrc`]).
+//! A capture file of all packets of the fabric, in pcap format with nanoseconds.
+//!
+//! It needs no privileges. The IPv4 and UDP headers are the ones that the kernel makes (see [`crate::roce::icrc`]).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -60,7 +61,7 @@ fn write(out: &mut impl Write, from: SocketAddrV4, to: SocketAddrV4, payload: &[
         out.write_all(&half.to_be_bytes())?;
     }
     out.write_all(payload)?;
-    // Complete packets only, so that a reader may look while the adapter runs.
+    // Flushing whole packets lets a reader follow the running adapter.
     out.flush()
 }
 

@@ -1,4 +1,4 @@
-//! Packets that get lost on purpose.
+//! Injected packet faults.
 
 use super::batch::{Batch, Entry};
 use crate::config::Faults;
@@ -7,7 +7,7 @@ use crate::stats::Stats;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// A packet that waits.
+/// A delayed packet.
 struct Held {
     due: Instant,
     peer: SocketAddrV4,
@@ -30,7 +30,7 @@ impl FaultStage {
         FaultStage { faults, active, rng, held: Vec::new() }
     }
 
-    /// Whether nothing from this sender may arrive.
+    /// Returns whether this peer is a black hole.
     pub(crate) fn hides(&self, from: SocketAddrV4) -> bool {
         self.faults.black_hole.contains(from.ip())
     }
@@ -43,7 +43,7 @@ impl FaultStage {
         self.held.iter().map(|held| held.due).min()
     }
 
-    /// Edits the datagrams from `fresh` on, and adds those that have waited long enough.
+    /// Applies faults to the datagrams from `fresh` on, and adds delayed ones that are due.
     pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, stats: &mut Stats) {
         if !self.active {
             return;
@@ -51,7 +51,7 @@ impl FaultStage {
         let entries = batch.entries.split_off(fresh);
         let mut last_swapped = false;
         for entry in entries {
-            self.one(batch, entry, fresh, now, stats, &mut last_swapped);
+            self.apply_to(batch, entry, fresh, now, stats, &mut last_swapped);
         }
         let (due, held) = std::mem::take(&mut self.held).into_iter().partition(|held| held.due <= now);
         self.held = held;
@@ -61,7 +61,7 @@ impl FaultStage {
         }
     }
 
-    fn one(
+    fn apply_to(
         &mut self,
         batch: &mut Batch,
         entry: Entry,
@@ -108,7 +108,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    /// What becomes of 500 numbered datagrams, flushed in batches of ten.
+    /// Returns the result of sending 500 numbered datagrams in batches of ten, and the number of faults.
     fn history(faults: Faults) -> (Vec<Vec<u8>>, u64) {
         let mut stage = FaultStage::new(faults);
         let (start, mut stats) = (Instant::now(), Stats::default());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_does_what_its_name_says() {
+    fn each_fault_has_its_effect() {
         let clean = history(Faults::default()).0;
         assert_eq!(clean.len(), 500);
         assert_eq!(history(Faults { drop: 1.0, ..Faults::default() }), (vec![], 500));

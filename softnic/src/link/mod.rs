@@ -1,9 +1,8 @@
-//! The way out: a socket, and the stages in front of it.
+//! The fabric: a UDP socket, and the fault and capture stages before it.
 
 pub(crate) mod batch;
 pub(crate) mod capture;
 pub(crate) mod fault;
-#[allow(unsafe_code, reason = "system calls that take arrays of messages")]
 pub(crate) mod udp;
 
 use crate::config::Config;
@@ -17,14 +16,14 @@ use std::net::SocketAddrV4;
 use std::time::Instant;
 use udp::{UdpLink, Waiter};
 
-/// Most datagrams that wait for the kernel.
+/// Maximum number of datagrams that wait for the kernel.
 const QUEUE: usize = 256;
 
 /// The adapter's connection to other adapters.
 pub(crate) struct Fabric {
     udp: UdpLink,
     outgoing: Batch,
-    /// Datagrams of `outgoing` that have been through the stages.
+    /// Datagrams of `outgoing` that have passed the stages.
     staged: usize,
     faults: FaultStage,
     capture: Option<Capture>,
@@ -54,12 +53,12 @@ impl Fabric {
         self.udp.waiter()
     }
 
-    /// Packets that may still be added before the next flush.
+    /// Returns the number of packets that may be added before the next flush.
     pub(crate) fn room(&self) -> usize {
         QUEUE.saturating_sub(self.outgoing.len())
     }
 
-    /// Adds a packet whose payload `fill` writes; an error of `fill` takes it back.
+    /// Adds a packet; `fill` writes its payload. An error of `fill` removes the packet.
     pub(crate) fn send<E>(
         &mut self,
         to: SocketAddrV4,
@@ -100,7 +99,7 @@ impl Fabric {
         self.staged = self.outgoing.len();
     }
 
-    /// Takes one burst of packets with intact CRC; returns whether any datagram came.
+    /// Receives one burst of packets and drops packets with a wrong CRC. Returns whether a datagram arrived.
     pub(crate) fn receive(&mut self, stats: &mut Stats, mut each: impl FnMut(SocketAddrV4, &[u8])) -> bool {
         let Fabric { udp, faults, capture, .. } = self;
         let local = udp.local();
@@ -120,12 +119,12 @@ impl Fabric {
         got != 0
     }
 
-    /// When a delayed packet is due.
+    /// Returns the time of the next delayed packet.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.faults.next_due()
     }
 
-    /// Whether packets wait for room in the socket.
+    /// Returns whether packets wait for room in the socket.
     pub(crate) fn blocked(&self) -> bool {
         !self.outgoing.is_empty()
     }

@@ -1,4 +1,5 @@
-//! The UDP socket: many datagrams a system call, never blocking.
+//! The UDP socket: non-blocking, with many datagrams per system call.
+#![allow(unsafe_code, reason = "system calls that take arrays of messages")]
 
 use super::batch::Batch;
 use crate::config::Ip;
@@ -11,16 +12,15 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-/// Datagrams a system call takes or gives.
+/// Maximum number of datagrams per system call.
 const BURST: usize = 64;
-/// Socket buffer asked for, in bytes; the kernel gives less without privileges.
+/// Requested socket buffer in bytes. Without privileges the kernel grants less.
 const SOCKET_BUFFER: usize = 8 << 20;
 /// Room for one incoming datagram.
 const SLOT: usize = MAX_PACKET.next_multiple_of(64);
 /// Bytes of the address that goes with a datagram.
 const NAME_LEN: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-/// Bytes that the largest packet has besides its payload: IPv4, UDP and base transport header, RDMA header, immediate,
-/// CRC.
+/// Bytes of the largest packet except its payload: IPv4, UDP, BTH, RETH, immediate and CRC.
 const OVERHEAD: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 
 /// A bound socket and its buffers.
@@ -64,7 +64,7 @@ impl Messages {
 }
 
 impl UdpLink {
-    /// Binds as the configuration says. `None` where it asks for no fabric at all.
+    /// Binds the socket. Returns `None` if the configuration has no fabric.
     pub(crate) fn bind(ip: Ip, port: u16) -> io::Result<Option<UdpLink>> {
         let (socket, local) = match ip {
             Ip::LoopbackOnly => return Ok(None),
@@ -79,7 +79,7 @@ impl UdpLink {
         self.local
     }
 
-    /// Sends what the kernel takes, removes it from the batch, and returns how many datagrams failed for good.
+    /// Sends datagrams as far as the kernel accepts them and removes them. Returns the number of failed datagrams.
     pub(crate) fn send(&mut self, batch: &mut Batch) -> u64 {
         let mut failed = 0;
         while !batch.is_empty() {
@@ -146,18 +146,18 @@ impl UdpLink {
         got
     }
 
-    /// A handle that sleeps for this socket without borrowing it.
+    /// Returns a handle that waits for this socket without borrowing it.
     pub(crate) fn waiter(&self) -> Waiter {
         Waiter(self.socket.as_raw_fd())
     }
 }
 
-/// Sleeps until a datagram comes. It holds no socket: after that is closed a wait may end at once, or not early.
+/// A handle that waits for a datagram. It does not keep the socket open; a wait on a closed socket is harmless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter(RawFd);
 
 impl Waiter {
-    /// Sleeps until a datagram comes or the time is over.
+    /// Sleeps until a datagram arrives or the time is over.
     pub(crate) fn wait(&self, time: Duration) {
         let mut poll = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
         let time = libc::timespec {
@@ -169,8 +169,9 @@ impl Waiter {
     }
 }
 
-/// Largest RoCE path MTU whose packets fit the link towards `peer` unfragmented, in bytes; `None` where even 256 do
-/// not fit or there is no way to `peer`.
+/// Returns the largest RoCE path MTU, in bytes, that fits the link to `peer` unfragmented.
+///
+/// Returns `None` if 256 bytes do not fit or there is no route to `peer`.
 pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
     let probe = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).ok()?;
     probe.bind(&SocketAddr::from((local, 0)).into()).ok()?;
@@ -192,7 +193,7 @@ pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
 }
 
 fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {
-    // On 127/8 another address is the better way out of a conflict, and the port stays the one that tools know.
+    // On 127/8 another address resolves a conflict, and the port stays the well-known one.
     let tries = if ip.is_loopback() || port == 0 { 1 } else { 1024 };
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for port in (port..=u16::MAX).take(tries) {
@@ -205,7 +206,7 @@ fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     Err(last)
 }
 
-/// An address with a LID that nobody else has bound, by trying some that depend on time and process.
+/// Binds an unused address with a LID. Candidates depend on time and process.
 fn bind_any_loopback(port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mut seed = crate::rng::Rng::new(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32);
@@ -233,7 +234,7 @@ fn open(addr: SocketAddrV4) -> io::Result<(Socket, SocketAddrV4)> {
             set_option(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER as libc::c_int)?;
         }
     }
-    // Forbidding fragments makes the kernel's IP header one that the invariant CRC can foresee.
+    // Without fragments the kernel's IP header is predictable, which the invariant CRC needs.
     set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
     let local = match socket.local_addr()?.as_socket_ipv4() {
         Some(local) => local,

@@ -26,7 +26,7 @@ pub(crate) struct LoopbackFaults {
     pieces: Vec<Range<u64>>,
     /// Time of the answer to the WQE at the head of the queue.
     due: Option<Instant>,
-    /// The old value of an atomic whose answer is late.
+    /// Old value of an atomic with a late answer.
     pub(super) old: u64,
     /// Executed WQEs, from the first one with a late answer.
     unanswered: VecDeque<Unanswered>,

@@ -1,10 +1,10 @@
 //! The invariant CRC of RoCEv2 (InfiniBand Architecture Specification, annex A17.3.3).
 //!
-//! It covers eight bytes of ones in place of the local route header, the IPv4 and UDP headers and the packet, with
-//! everything that a router may change set to ones: type of service, time to live, both checksums and the
-//! reserved byte of the BTH. The polynomial is Ethernet's; the result is stored least significant byte first.
+//! It covers eight bytes of ones (for the local route header), the IPv4 and UDP headers, and the packet. Fields that a
+//! router may change count as ones: type of service, time to live, both checksums, and the reserved byte of the BTH.
+//! The polynomial is Ethernet's. The result is stored least significant byte first.
 //!
-//! The headers are those that Linux gives a datagram of an unconnected socket that forbids fragmentation: no
+//! The headers are the ones that Linux gives a datagram of an unconnected socket that forbids fragmentation: no
 //! options, identification 0, "do not fragment" set.
 
 use std::net::SocketAddrV4;
@@ -14,12 +14,12 @@ const UDP: usize = 8;
 /// Bytes in front of the packet that the CRC covers.
 const PSEUDO: usize = 8 + IPV4 + UDP;
 
-/// The CRC of `packet` (BTH up to the padding, without the CRC itself) sent from `src` to `dst`.
+/// Returns the CRC of `packet` (BTH up to the padding, without the CRC itself) sent from `src` to `dst`.
 fn icrc(src: SocketAddrV4, dst: SocketAddrV4, packet: &[u8]) -> u32 {
     icrc_with_id(src, dst, 0, packet)
 }
 
-/// The same for a datagram with this IPv4 identification.
+/// Returns the same for a datagram with this IPv4 identification.
 fn icrc_with_id(src: SocketAddrV4, dst: SocketAddrV4, id: u16, packet: &[u8]) -> u32 {
     let udp_len = (UDP + packet.len() + super::ICRC) as u16;
     let mut head = [0xff; PSEUDO + super::BTH];
@@ -51,7 +51,7 @@ pub(crate) fn seal(src: SocketAddrV4, dst: SocketAddrV4, packet: &mut [u8]) {
     tail.copy_from_slice(&icrc(src, dst, body).to_le_bytes());
 }
 
-/// Whether the last four bytes of a whole packet are its CRC.
+/// Returns whether the last four bytes of a whole packet are its CRC.
 pub(crate) fn intact(src: SocketAddrV4, dst: SocketAddrV4, packet: &[u8]) -> bool {
     match packet.split_last_chunk::<{ super::ICRC }>() {
         Some((body, tail)) if body.len() >= super::BTH => icrc(src, dst, body).to_le_bytes() == *tail,
@@ -67,7 +67,7 @@ mod tests {
         SocketAddrV4::new(ip.into(), port)
     }
 
-    /// A congestion notification that a ConnectX-4 Lx sent, as published with scapy's RoCE tests.
+    /// Checks a congestion notification of a ConnectX-4 Lx, as published with scapy's RoCE tests.
     #[test]
     fn packet_captured_from_hardware() {
         let mut packet = [0; 28];
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(crc.to_le_bytes(), [0x82, 0xfd, 0x00, 0x2a]);
     }
 
-    /// UC SEND ONLY with two bytes of padding, from the same place.
+    /// Checks a UC SEND ONLY with two bytes of padding, from the same source.
     #[test]
     fn packet_with_payload() {
         let packet = [
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_noticed_wherever_it_is() {
+    fn every_flipped_bit_is_detected() {
         let (src, dst) = (addr([127, 0, 0, 1], 4791), addr([127, 0, 0, 2], 4791));
         let mut packet = [0x5a; 40];
         seal(src, dst, &mut packet);
@@ -97,7 +97,7 @@ mod tests {
         for bit in 0..8 * packet.len() {
             let mut broken = packet;
             broken[bit / 8] ^= 1 << (bit % 8);
-            // The byte with FECN and BECN is the network's to change.
+            // The network may change the byte with FECN and BECN.
             assert_eq!(intact(src, dst, &broken), bit / 8 == 4, "bit {bit}");
         }
         for len in 0..20 {

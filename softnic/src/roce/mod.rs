@@ -1,7 +1,7 @@
-//! RoCEv2 packets: what follows the UDP header.
+//! RoCEv2 packets, from the UDP payload on.
 //!
-//! A packet is a base transport header ([`Bth`]), the extension headers that its opcode asks for ([`Ext`]), payload
-//! padded to four bytes, and the invariant CRC ([`icrc`]). InfiniBand Architecture Specification, volume 1,
+//! A packet has a base transport header ([`Bth`]) and the extension headers of its opcode ([`Ext`]). The payload,
+//! padded to four bytes, and the invariant CRC ([`icrc`]) follow. InfiniBand Architecture Specification, volume 1,
 //! chapter 9; annex A17 for RoCEv2.
 
 pub(crate) mod icrc;
@@ -23,10 +23,11 @@ pub(crate) const MAX_PACKET: usize = BTH + MAX_EXT + MAX_MTU + ICRC;
 pub(crate) const PORT: u16 = 4791;
 
 const PSN_MASK: u32 = 0xff_ffff;
-/// The key of the partition that every port is in.
+/// Partition key of the default partition.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
-/// Whether QPs with these partition keys may talk: one partition, and a full member among them. Section 10.9.3.
+/// Returns whether QPs with these partition keys may communicate. They need the same partition, and one of them full
+/// membership (section 10.9.3).
 pub(crate) fn pkeys_match(one: u16, other: u16) -> bool {
     (one ^ other) & 0x7fff == 0 && (one | other) & 0x8000 != 0
 }
@@ -48,7 +49,7 @@ impl Psn {
         Psn::new(self.0.wrapping_add(n))
     }
 
-    /// How far `self` is ahead of `other`; negative when it is behind.
+    /// Returns the distance of `self` ahead of `other`; negative if it is behind.
     pub(crate) fn since(self, other: Psn) -> i32 {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
@@ -66,7 +67,7 @@ pub(crate) struct Bth {
     pub(crate) psn: Psn,
 }
 
-/// RDMA extended transport header: where a message acts.
+/// RDMA extended transport header: the remote range of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reth {
     pub(crate) addr: u64,
@@ -74,18 +75,18 @@ pub(crate) struct Reth {
     pub(crate) len: u32,
 }
 
-/// Datagram extended transport header: who sends, and the key that lets it in.
+/// Datagram extended transport header: the sender and the queue key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deth {
     pub(crate) qkey: u32,
     pub(crate) source_qpn: u32,
 }
 
-/// What an acknowledgement says.
+/// The syndrome of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AethSyndrome {
     Ack,
-    /// Receiver not ready; the timer code is that of `min_rnr_nak`.
+    /// Receiver not ready, with the timer code of `min_rnr_nak`.
     Rnr(u8),
     Nak(Nak),
     Unknown(u8),
@@ -164,7 +165,7 @@ pub(crate) enum Ext {
     },
 }
 
-/// A packet taken apart.
+/// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet<'a> {
     pub(crate) bth: Bth,
@@ -172,7 +173,7 @@ pub(crate) struct Packet<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// A packet that cannot be taken apart.
+/// The error of parsing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadPacket {
     Short,
@@ -181,7 +182,7 @@ pub(crate) enum BadPacket {
     Padding,
 }
 
-/// Which extension headers an opcode has.
+/// The kind of extension headers of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtKind {
     None,
@@ -324,13 +325,13 @@ impl Aeth {
     }
 }
 
-/// Bytes of a packet with these extension headers and this payload, padding and CRC included.
+/// Returns the bytes of a packet with these extension headers and this payload, including padding and CRC.
 pub(crate) fn packet_len(ext: &Ext, payload: usize) -> usize {
     BTH + ext.len() + payload.next_multiple_of(4) + ICRC
 }
 
-/// Writes the headers and the padding of a packet that fills `out` exactly, and returns where its payload belongs.
-/// The CRC is left for [`icrc::seal`].
+/// Writes the headers and the padding of a packet that fills `out`, and returns the part for its payload.
+/// [`icrc::seal`] adds the CRC.
 pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) -> &'a mut [u8] {
     let pad = payload.next_multiple_of(4) - payload;
     out[0] = bth.op.to_byte(bth.service);
@@ -344,7 +345,7 @@ pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) 
     &mut out[body..body + payload]
 }
 
-/// Takes a packet apart, CRC already checked and still at its end.
+/// Parses a packet. Its CRC is checked already and still at its end.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
     if bytes.len() < BTH + ICRC {
         return Err(BadPacket::Short);

@@ -85,7 +85,7 @@ const ALL: [Op; 23] = [
 ];
 
 impl Op {
-    /// The opcode of the operation on a service that has it.
+    /// Returns the opcode of the operation on a service that has it.
     pub(crate) fn to_byte(self, service: Service) -> u8 {
         self as u8 | service as u8
     }
@@ -102,13 +102,13 @@ impl Op {
         }
     }
 
-    /// Whether the packet is the first of a message, or all of it.
+    /// Returns whether the packet is the first or only one of a message.
     pub(crate) fn begins(self) -> bool {
         use Op::{SendFirst, SendOnly, SendOnlyImm, WriteFirst, WriteOnly, WriteOnlyImm};
         matches!(self, SendFirst | SendOnly | SendOnlyImm | WriteFirst | WriteOnly | WriteOnlyImm)
     }
 
-    /// Whether the packet answers a request.
+    /// Returns whether the packet is a response.
     pub(crate) fn is_response(self) -> bool {
         matches!(self, Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::AtomicAck)
     }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_opcode_survives_its_byte() {
+    fn opcodes_round_trip_through_bytes() {
         let known: Vec<(Service, Op)> = (0..=255).filter_map(Op::from_byte).collect();
         for (service, op) in &known {
             assert_eq!(Op::from_byte(op.to_byte(*service)), Some((*service, *op)));

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// WRITE ONLY of five bytes, put together by hand from the header tables of the specification.
+/// Encodes a WRITE ONLY of five bytes like the header tables of the specification.
 #[test]
 fn write_only_by_hand() {
     let bth = Bth {
@@ -27,7 +27,7 @@ fn write_only_by_hand() {
     assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hello" }));
 }
 
-/// UD SEND ONLY WITH IMMEDIATE of two bytes, by hand as well.
+/// Encodes a UD SEND ONLY WITH IMMEDIATE of two bytes like the header tables of the specification.
 #[test]
 fn datagram_by_hand() {
     let bth = Bth {
@@ -78,13 +78,13 @@ fn packet_numbers_compare_across_the_wrap() {
 }
 
 #[test]
-fn limited_members_talk_to_full_ones_only() {
+fn limited_members_communicate_with_full_members_only() {
     assert!(pkeys_match(DEFAULT_PKEY, DEFAULT_PKEY) && pkeys_match(0x8001, 1) && pkeys_match(1, 0x8001));
     assert!(!pkeys_match(1, 1) && !pkeys_match(0x8001, 0x8002) && !pkeys_match(0x8001, DEFAULT_PKEY));
 }
 
 #[test]
-fn what_cannot_be_a_packet_is_named() {
+fn rejects_invalid_packets() {
     let bth = Bth {
         service: Service::Rc,
         op: Op::Ack,
@@ -117,7 +117,7 @@ fn any_ext((service, op): (Service, Op)) -> BoxedStrategy<Ext> {
     let aeth = || {
         (any::<u8>(), 0..1u32 << 24)
             .prop_map(|(byte, msn)| Aeth { syndrome: AethSyndrome::from_byte(byte), msn })
-            // An acknowledgement with credits is read, but never written.
+            // Acknowledgements with credits are parsed but never written.
             .prop_filter("credits", |aeth| AethSyndrome::from_byte(aeth.syndrome.to_byte()) == aeth.syndrome)
     };
     match op.ext_kind(service) {
@@ -142,7 +142,7 @@ fn any_ext((service, op): (Service, Op)) -> BoxedStrategy<Ext> {
 
 proptest! {
     #[test]
-    fn any_packet_survives(
+    fn any_packet_round_trips(
         ((service, op), ext) in (0u8..=0xff)
             .prop_filter_map("no opcode", Op::from_byte)
             .prop_flat_map(|known| (Just(known), any_ext(known))),
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
         if let Ok(packet) = parse(&bytes) {
             prop_assert!(packet.payload.len() + BTH + ICRC + packet.ext.len() <= bytes.len());
         }
