@@ -1,7 +1,8 @@
-//! How fast the adapter is, with its engine on one core: small entries a second, payload a second, from a doorbell to its
-//! completion, and what it takes of a core when nobody wants anything.
+//! Measures the adapter with its engine on one core: WQEs per second, payload per second, latency from doorbell to
+//! completion, and CPU use while idle.
 //!
-//! `cargo bench -p rushmem-softnic`; the floor over loopback is a million entries and 2 GB a second, and 2 microseconds.
+//! Run `cargo bench -p rushmem-softnic`. The minimum over loopback is a million WQEs and 2 GB per second, and 2
+//! microseconds.
 
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
@@ -22,7 +23,7 @@ const LOG_DEPTH: u8 = 14;
 const DEPTH: u16 = 1 << LOG_DEPTH;
 /// Bytes of each heap.
 const HEAP: usize = 64 << 20;
-/// Least time of one measurement.
+/// Minimum time of one measurement.
 const TIME: Duration = Duration::from_millis(500);
 
 struct End {
@@ -134,8 +135,8 @@ impl End {
         call(&self.context, &Rtr2Rts { qpn, context, ..Rtr2Rts::default() });
     }
 
-    /// Posts `wqe` over and over in batches, each signalled at its end, at most two batches in flight. Gives
-    /// entries a second.
+    /// Posts `wqe` repeatedly in batches, each signalled at its end, at most two in flight. Returns the WQEs per
+    /// second.
     fn rate(&self, wqe: &Wqe, batch: u16) -> f64 {
         let mut producer = self.producer();
         let start = Instant::now();
@@ -154,7 +155,7 @@ impl End {
         }
     }
 
-    /// Median time from the doorbell of one `wqe` to its completion, with `pause` between them.
+    /// Returns the median time from the doorbell of a `wqe` to its completion, with `pause` between them.
     fn latency(&self, wqe: &Wqe, pause: Duration) -> Duration {
         let mut producer = self.producer();
         let begin = Instant::now();
@@ -170,12 +171,12 @@ impl End {
         times[times.len() / 2]
     }
 
-    /// The entry that is next.
+    /// Returns the index of the next WQE.
     fn producer(&self) -> u16 {
         call(&self.context, &QueryQp { qpn: self.qpn, ..QueryQp::default() }).context.sw_sq_wqebb_counter
     }
 
-    /// Posts `wqe` so many times, the last one signalled, from entry `producer`, and rings. Gives the entry that is next.
+    /// Posts `wqe` this many times from index `producer`, the last one signalled, and rings. Returns the next index.
     fn post(&self, wqe: &Wqe, mut producer: u16, batch: u16) -> u16 {
         for i in 0..batch {
             let flags = if i + 1 == batch { Flags::SIGNALED } else { Flags::NONE };
@@ -189,7 +190,7 @@ impl End {
         producer
     }
 
-    /// Waits until the collapsed CQ tells of entry `index` or a later one.
+    /// Waits until the collapsed CQ reports WQE `index` or a later one.
     fn wait(&self, index: u16) {
         loop {
             let word = self.cq.load_u64(0x38);
@@ -226,10 +227,10 @@ fn main() {
     println!("  {:?}", x.stats());
 }
 
-/// What this process has taken of all cores so far.
+/// Returns the CPU time of this process so far.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the local variable that it is given.
+    // SAFETY: the call writes only to the local variable.
     let rc = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     assert_eq!(rc, 0, "every process has this clock");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -254,7 +255,7 @@ fn report(a: &End, b: &End) {
         );
     }
     for len in [4096u32, 65_536, 1 << 20, 16 << 20] {
-        // Enough in flight that the doorbell's way does not count.
+        // Enough WQEs in flight to hide the doorbell latency.
         let batch = ((8 << 20) / len).clamp(2, 1024) as u16;
         let write = a.rate(&Wqe::Write { raddr, rkey, laddr, lkey, len }, batch) * f64::from(len) / 1e9;
         let read = a.rate(&Wqe::Read { raddr, rkey, laddr, lkey, len }, batch) * f64::from(len) / 1e9;

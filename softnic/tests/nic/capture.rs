@@ -1,4 +1,4 @@
-//! What Wireshark makes of the packets.
+//! Wireshark decodes the packets.
 
 use crate::script::{Pe, QKEY, Setup, pair, wire_nic};
 use crate::services::{by_gid, run_to};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A capture file that is removed again.
+/// A capture file that is removed on drop.
 struct Capture(PathBuf);
 
 impl Capture {
@@ -21,12 +21,12 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // A file that is gone already is as good.
+        // The file may be gone already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Runs one of everything between two adapters, and captures it.
+/// Runs every operation of a reliable connection between two adapters, and captures it.
 fn capture_everything(name: &str) -> Capture {
     let capture = Capture::new(name);
     let x = wire_nic(Config { capture: Some(capture.0.clone()), ..Config::default() });
@@ -69,7 +69,7 @@ fn capture_everything(name: &str) -> Capture {
     capture
 }
 
-/// Where tshark cannot run, a test says so; where it must run, that is a failure.
+/// Runs tshark on a file. Skips the test if tshark is missing, unless it is required.
 fn tshark_or_skip(test: &str) -> bool {
     let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -82,10 +82,10 @@ fn tshark_or_skip(test: &str) -> bool {
 fn tshark(capture: &Capture, fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(&capture.0).args(["-o", "udp.check_checksum:TRUE", "-T", "fields"]);
-    // Nobody's preferences.
+    // No user preferences.
     let nowhere = std::env::temp_dir().join("no-preferences");
     command.env("HOME", &nowhere).env("XDG_CONFIG_HOME", &nowhere);
-    // The payload is ours, whatever it looks like.
+    // The payload must not be dissected.
     command.args(["-E", "separator=|", "--disable-protocol", "rpcordma"]);
     for field in fields {
         command.args(["-e", field]);
@@ -109,7 +109,7 @@ fn tshark_decodes_every_packet() {
         assert_eq!(packet[1..4], ["", "", "4791"], "{packet:?}");
         seen.insert(packet[0].parse::<u8>().expect("an opcode"));
     }
-    // Everything that the reliable connection has, and the two opcodes of our own.
+    // All opcodes of a reliable connection, and the two opcodes for masked atomics.
     let expected: BTreeSet<u8> = (0..=0x14).chain([0xd4, 0xd5]).collect();
     assert_eq!(seen, expected);
     let last = &packets[packets.len() - 1][4];
@@ -117,8 +117,8 @@ fn tshark_decodes_every_packet() {
 }
 
 #[test]
-fn tshark_finds_the_values_where_they_belong() {
-    if !tshark_or_skip("tshark_finds_the_values_where_they_belong") {
+fn tshark_reads_the_expected_values() {
+    if !tshark_or_skip("tshark_reads_the_expected_values") {
         return;
     }
     let capture = capture_everything("values");
@@ -129,13 +129,13 @@ fn tshark_finds_the_values_where_they_belong() {
     assert_eq!(of("6").iter().map(|packet| packet[1].as_str()).collect::<Vec<_>>(), ["3000", "1500"]);
     assert!(of("11")[0][2].contains("cafe0001"), "{:?}", of("11"));
     assert_eq!(of("12").iter().map(|packet| packet[1].as_str()).collect::<Vec<_>>(), ["3001", "5"]);
-    // Requests number their packets one after the other, and leave room for the packets that a READ brings back.
+    // Request packets are numbered consecutively, with a gap for the response packets of a READ.
     let requests = packets.iter().filter(|packet| !(13..=18).contains(&packet[0].parse::<u8>().unwrap()));
     let numbers: Vec<u32> = requests.map(|packet| packet[3].parse().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
 }
 
-/// Runs everything that unreliable services have between two adapters, and captures it.
+/// Runs every operation of the unreliable services between two adapters, and captures it.
 fn capture_unreliable(name: &str) -> (Capture, Pe, Pe) {
     let capture = Capture::new(name);
     let x = wire_nic(Config { capture: Some(capture.0.clone()), ..Config::default() });
@@ -189,6 +189,6 @@ fn tshark_decodes_unreliable_services() {
             assert_eq!(packet[6].contains("cafe0001"), opcode == 0x65, "{packet:?}");
         }
     }
-    // Nobody acknowledges anything.
+    // Unreliable services acknowledge nothing.
     assert_eq!(seen, (0x20..=0x2b).chain([0x64, 0x65]).collect());
 }

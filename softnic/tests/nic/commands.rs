@@ -1,4 +1,4 @@
-//! The command interface: states, numbers, limits, and what is still in use.
+//! The command interface: states, numbers, limits and use counts.
 
 use crate::script::{Pe, Setup, call, loopback_nic, pair, wire_nic};
 use rushmem_mlx5::Wqe;
@@ -22,7 +22,7 @@ fn status<T: std::fmt::Debug>(result: Result<T, CmdError>) -> CmdStatus {
 }
 
 #[test]
-fn capabilities_are_what_a_gpu_initiated_driver_asks_for() {
+fn capabilities_suit_a_gpu_initiated_driver() {
     let nic = loopback_nic();
     let context = nic.open();
     let general: HcaCap = call(&context, &QueryHcaCap::current::<HcaCap>()).unwrap().page.get();
@@ -36,7 +36,7 @@ fn capabilities_are_what_a_gpu_initiated_driver_asks_for() {
 }
 
 #[test]
-fn the_address_table_holds_the_identity() {
+fn address_table_holds_the_adapter_address() {
     let nic = wire_nic(Config::default());
     let context = nic.open();
     let address = call(&context, &QueryRoceAddress::default()).unwrap().address;
@@ -50,7 +50,7 @@ fn the_address_table_holds_the_identity() {
 }
 
 #[test]
-fn the_path_mtu_is_what_the_link_carries() {
+fn path_mtu_fits_the_link() {
     let nic = wire_nic(Config::default());
     assert_eq!(nic.path_mtu([127, 0, 0, 1].into()), Some(4096), "the loopback interface has room");
     assert_eq!(nic.path_mtu(*nic.address().ip()), Some(4096));
@@ -89,7 +89,7 @@ fn transitions_start_from_their_state_only() {
             Box::new(|| call(&a.context, &Rts2Rts { qpn, ..Rts2Rts::default() }).map(drop)),
         ),
     ];
-    // Walk through all states; in each, everything that starts elsewhere is refused.
+    // Transitions from another state are refused in every state.
     let walk: [(QpState, Option<usize>); 4] =
         [(QpState::RST, Some(0)), (QpState::INIT, Some(2)), (QpState::RTR, Some(3)), (QpState::RTS, None)];
     for (state, onward) in walk {
@@ -114,7 +114,7 @@ fn transitions_start_from_their_state_only() {
 }
 
 #[test]
-fn a_reset_qp_starts_over() {
+fn reset_qp_can_connect_again() {
     let nic = loopback_nic();
     let (mut a, mut b) = pair(&nic, &nic, Setup::default());
     let bad = Wqe::Write { raddr: 0, rkey: 0, laddr: 0, lkey: a.key, len: 1 };
@@ -131,7 +131,7 @@ fn a_reset_qp_starts_over() {
 }
 
 #[test]
-fn query_tells_what_was_set_and_where_it_stands() {
+fn query_returns_attributes_and_counters() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup { psn: 0xff_fffe, ..Setup::default() });
     for i in 0..3 {
@@ -204,7 +204,7 @@ fn objects_belong_to_their_context() {
 }
 
 #[test]
-fn a_closed_context_takes_its_objects_along() {
+fn closing_a_context_destroys_its_objects() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup { ack_timeout: 10, retry_count: 0, ..Setup::default() });
     let (key, heap) = (b.key, Arc::downgrade(&b.heap));
@@ -215,7 +215,7 @@ fn a_closed_context_takes_its_objects_along() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn unsupported_features_are_refused_by_name() {
     let nic = loopback_nic();
     let a = Pe::new(&nic, Setup::default());
     let good = CreateQp {
@@ -273,7 +273,7 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
-fn paths_that_lead_nowhere_are_refused_at_once() {
+fn unreachable_paths_are_refused() {
     let nic = loopback_nic();
     let (a, peer) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
     a.to_init();
@@ -305,7 +305,7 @@ fn unknown_commands_and_short_mailboxes() {
         assert!(output[8..].iter().all(|byte| *byte == 0));
     }
     assert_eq!(CmdOpcode::CREATE_CQ.0, 0x400);
-    // A short output gets the beginning of the answer.
+    // A short output mailbox gets the beginning of the answer.
     let mut output = [0xaa; 8];
     context.command(&AllocPd::default().encode(), &mut output);
     assert_eq!(output, [0; 8]);
@@ -325,7 +325,7 @@ fn umems_must_lie_in_their_memory() {
 }
 
 #[test]
-fn settings_out_of_range_are_named() {
+fn rejects_settings_out_of_range() {
     let bad = [
         Config { mtu: 1500, ..Config::default() },
         Config { window: 1, ..Config::default() },
@@ -338,7 +338,7 @@ fn settings_out_of_range_are_named() {
 }
 
 #[test]
-fn a_second_adapter_on_the_same_address_is_told_so() {
+fn second_adapter_on_the_same_address_fails() {
     let first = wire_nic(Config::default());
     let config = Config { ip: (*first.address().ip()).into(), ..Config::default() };
     let error = rushmem_softnic::Nic::start(config).err().expect("taken").to_string();

@@ -1,4 +1,4 @@
-//! Every error a requester can see, over loopback and over the wire, and what becomes of the QP.
+//! Every error of a requester, over loopback and over the wire, and its effect on the QP.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pair_of, wire_nic};
 use rushmem_mlx5::prm::qp::{AddressPath, AtomicMode, QpContext, QpState, Rst2Init, ToErr};
@@ -8,7 +8,7 @@ use rushmem_mlx5::{CqeOpcode, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
 use rushmem_softnic::{Config, Nic, Rule, reason};
 use std::time::{Duration, Instant};
 
-/// Expects `make`'s entry to fail on fresh connections of both kinds.
+/// Checks that the WQE of `make` fails on fresh connections of both kinds.
 fn fails(setup: Setup, expected: Syndrome, make: impl Fn(&Pe, &Pe) -> Wqe) {
     fails_between(setup.clone(), setup, expected, make);
 }
@@ -16,12 +16,12 @@ fn fails(setup: Setup, expected: Syndrome, make: impl Fn(&Pe, &Pe) -> Wqe) {
 fn fails_between(of_a: Setup, of_b: Setup, expected: Syndrome, make: impl Fn(&Pe, &Pe) -> Wqe) {
     let check = |x: &Nic, y: &Nic, how: &str| {
         let (mut a, b) = pair_of(x, y, of_a.clone(), of_b.clone());
-        // Two good entries in front, which must complete.
+        // Two valid WQEs before it must complete.
         a.run(&Wqe::Nop);
         let wqe = make(&a, &b);
         assert_eq!(a.fail(&wqe), expected, "{how}: {wqe:?}");
         assert_eq!(a.query().state, QpState::ERR);
-        // Later entries are flushed, signalled or not.
+        // Later WQEs are flushed, signalled or not.
         let index = a.write(&Wqe::Nop, Flags::NONE);
         a.ring();
         let cqe = a.cq.wait();
@@ -42,7 +42,7 @@ fn write(rkey: u32, lkey: u32) -> Wqe {
 fn wrong_lkey() {
     fails(Setup::default(), Syndrome::LOCAL_PROT_ERR, |a, b| write(b.key, a.key ^ 1));
     fails(Setup::default(), Syndrome::LOCAL_PROT_ERR, |a, b| write(b.key, a.key.wrapping_add(0x1000)));
-    // Another protection domain's key.
+    // A key of another protection domain.
     fails(Setup::default(), Syndrome::LOCAL_PROT_ERR, |a, b| {
         if a.key == b.key { write(b.key, 0) } else { write(b.key, b.key) }
     });
@@ -134,7 +134,7 @@ fn fetch_add(a: &Pe, b: &Pe) -> Wqe {
 }
 
 #[test]
-fn operations_that_the_target_qp_does_not_allow() {
+fn operations_without_rights_at_the_target_qp() {
     let access = |access| Setup { access, ..Setup::default() };
     let expected = Syndrome::REMOTE_INVAL_REQ_ERR;
     fails_between(Setup::default(), access([true, false, true]), expected, |a, b| write(b.key, a.key));
@@ -157,7 +157,7 @@ fn operations_that_the_target_qp_does_not_allow() {
         add: 1,
         boundary: 0,
     });
-    // Nobody will ever post a receive to a QP without receive queue.
+    // A QP without receive queue never gets a receive.
     fails(Setup::default(), expected, |a, _| Wqe::Send { laddr: 0, lkey: a.key, len: 4 });
 }
 
@@ -219,7 +219,7 @@ fn receiver_never_ready() {
 }
 
 #[test]
-fn nobody_answers() {
+fn missing_peer_times_out() {
     let setup = Setup { ack_timeout: 13, retry_count: 2, ..Setup::default() };
     // 4.096 us * 2^13, three times.
     let wanted = Duration::from_micros(4096 * 8192 * 3 / 1000);
@@ -240,7 +240,7 @@ fn nobody_answers() {
 }
 
 #[test]
-fn a_peer_that_comes_late_is_waited_for() {
+fn requester_waits_for_a_late_peer() {
     let check = |x: &Nic, y: &Nic| {
         let (mut a, b) = (Pe::new(x, Setup::default()), Pe::new(y, Setup::default()));
         a.connect(&b);
@@ -258,7 +258,7 @@ fn a_peer_that_comes_late_is_waited_for() {
 }
 
 #[test]
-fn different_packet_numbers_never_meet() {
+fn different_packet_numbers_time_out() {
     let (one, other) = (Setup { psn: 5, ..quick() }, quick());
     let nic = loopback_nic();
     let (mut a, b) = (Pe::new(&nic, one.clone()), Pe::new(&nic, other));
@@ -270,7 +270,7 @@ fn different_packet_numbers_never_meet() {
 }
 
 #[test]
-fn partitions_do_not_meet() {
+fn different_partitions_cannot_communicate() {
     let keys = Config { pkeys: vec![0xffff, 0x8001, 0x0001], ..Config::default() };
     let check = |x: &Nic, y: &Nic| {
         let of = |setup: &Setup, pkey_index| Setup { pkey_index, ..setup.clone() };
@@ -279,7 +279,7 @@ fn partitions_do_not_meet() {
             assert_eq!(a.query().primary_address_path.pkey_index, one);
             a.run(&write(b.key, a.key));
         }
-        // Two limited members of one partition, and members of two.
+        // Two limited members of one partition, and members of different partitions.
         for (one, other) in [(2, 2), (0, 1), (1, 0)] {
             let (mut a, b) = pair_of(x, y, of(&quick(), one), of(&quick(), other));
             assert_eq!(a.fail(&write(b.key, a.key)), Syndrome::TRANSPORT_RETRY_EXC_ERR);
@@ -296,25 +296,25 @@ fn partitions_do_not_meet() {
     assert!(reason(refused.syndrome).unwrap().contains("partition"));
 }
 
-/// Gives up after some milliseconds.
+/// Connects with a timeout of some milliseconds.
 fn quick() -> Setup {
     Setup { ack_timeout: 10, retry_count: 1, ..Setup::default() }
 }
 
 #[test]
-fn malformed_entries() {
+fn malformed_wqes_fail() {
     let bad: [fn(&Pe, &Pe) -> Vec<Segment>; 6] = [
         // Unknown opcode.
         |a, _| vec![ctrl(a, a.producer, a.qpn, Opcode(0x77), 1)],
         // Another QP's number.
         |a, _| vec![ctrl(a, a.producer, a.qpn + 1, Opcode::NOP, 1)],
-        // Another place's index.
+        // The index of another slot.
         |a, _| vec![ctrl(a, a.producer.wrapping_add(1), a.qpn, Opcode::NOP, 1)],
         // A WRITE without a remote address.
         |a, _| vec![ctrl(a, a.producer, a.qpn, Opcode::RDMA_WRITE, 1)],
         // No segments at all.
         |a, _| vec![ctrl(a, a.producer, a.qpn, Opcode::NOP, 0)],
-        // Longer than what is announced.
+        // Longer than the announced blocks.
         |a, b| {
             let data = DataSeg::new(0, a.key, 8).to_segment();
             let raddr = rushmem_mlx5::seg::RaddrSeg::new(0, b.key).to_segment();
@@ -344,7 +344,7 @@ fn ctrl(_: &Pe, index: u16, qpn: u32, opcode: Opcode, ds: u8) -> Segment {
 }
 
 #[test]
-fn entries_before_a_failure_complete_and_those_after_are_flushed() {
+fn wqes_before_a_failure_complete_and_later_ones_are_flushed() {
     both(Setup::default(), |a, b| {
         let (rkey, lkey) = (b.key, a.key);
         let good = Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u32(1) };
@@ -382,7 +382,7 @@ fn entries_before_a_failure_complete_and_those_after_are_flushed() {
 }
 
 #[test]
-fn one_qp_in_error_leaves_the_others_alone() {
+fn qp_error_does_not_affect_other_qps() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let (mut c, d) = pair(&nic, &nic, Setup::default());
@@ -394,7 +394,7 @@ fn one_qp_in_error_leaves_the_others_alone() {
 }
 
 #[test]
-fn two_err_flushes_what_is_posted() {
+fn to_error_flushes_posted_wqes() {
     both(Setup { log_rq: Some(2), ..Setup::default() }, |a, b| {
         a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(1) });
         a.post_receive(0, 8);

@@ -1,4 +1,4 @@
-//! What the adapter tells without being asked: armed CQs, full CQs, broken QPs; and the pages that requests come by.
+//! Events: armed CQs, full CQs, broken QPs; and UAR pages in the driver's memory.
 
 use crate::script::{Pe, Setup, loopback_nic, pair, until, wire_nic};
 use rushmem_mlx5::doorbell::{CqArm, Doorbell, record_word, uar};
@@ -9,7 +9,7 @@ use rushmem_softnic::{Config, Error, Event, HostBuffer, Memory, Nic, Rule};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Everything that an adapter has told.
+/// All events of an adapter.
 struct Heard(Arc<Mutex<Vec<Event>>>);
 
 impl Heard {
@@ -24,7 +24,7 @@ impl Heard {
         self.0.lock().unwrap().clone()
     }
 
-    /// Waits until just these were told.
+    /// Waits until exactly these events have arrived.
     fn wait(&self, expected: &[Event]) {
         until("events", || self.list().len() >= expected.len());
         self.none_but(expected);
@@ -46,7 +46,7 @@ fn arm_send(pe: &Pe, sequence: u8, consumer: u32) {
     pe.uar.memory().store_u64(uar::CQ_ARM, CqArm::new(request, pe.cqn).0.raw());
 }
 
-/// Waits until the adapter has taken what is in the arm register.
+/// Waits until the adapter has taken the request in the arm register.
 fn taken(pe: &Pe) {
     until("the arm request to be taken", || pe.uar.memory().load_u64(uar::CQ_ARM) == 0);
 }
@@ -56,7 +56,7 @@ fn receiver() -> Setup {
 }
 
 #[test]
-fn an_armed_cq_tells_once() {
+fn armed_cq_raises_one_event() {
     let nic = loopback_nic();
     let heard = Heard::by(&nic);
     let (mut a, b) = pair(&nic, &nic, Setup::default());
@@ -69,12 +69,12 @@ fn an_armed_cq_tells_once() {
     heard.wait(&[event]);
     a.run(&Wqe::Nop);
     heard.none_but(&[event]);
-    // Three entries are there, the consumer says that it has seen one: it is told at once.
+    // Three CQEs exist and the consumer has seen one, so the event comes at once.
     arm_send(&a, 1, 1);
     heard.wait(&[event; 2]);
     let context =
         crate::script::call(&a.context, &QueryCq { cqn: a.cqn, ..QueryCq::default() }).unwrap().context;
-    // What an event has told of is no news, wherever the consumer is.
+    // An announced CQE raises no second event, whatever the consumer counter.
     arm_send(&a, 2, 1);
     taken(&a);
     heard.none_but(&[event; 2]);
@@ -88,7 +88,7 @@ fn an_armed_cq_tells_once() {
 }
 
 #[test]
-fn solicited_only_waits_for_a_solicited_entry_or_an_error() {
+fn solicited_arm_waits_for_a_solicited_cqe_or_an_error() {
     for (x, y) in [(None, loopback_nic()), (Some(wire_nic(Config::default())), wire_nic(Config::default()))] {
         let heard = Heard::by(&y);
         let (mut a, mut b) = pair(x.as_ref().unwrap_or(&y), &y, receiver());
@@ -107,18 +107,18 @@ fn solicited_only_waits_for_a_solicited_entry_or_an_error() {
         assert!(a.cq.wait().as_error().is_none());
         assert!(b.recv_cq.wait().op_own().is_solicited());
         heard.wait(&[event]);
-        // The solicited entry is behind the consumer, a plain one is not.
+        // The solicited CQE is behind the consumer, a plain one is not.
         arm_recv(&b, 1, true, 2);
         a.run(&send);
         heard.none_but(&[event]);
-        // An error is as good as solicited.
+        // An error counts as solicited.
         b.fail_now();
         heard.wait(&[event; 2]);
     }
 }
 
 #[test]
-fn requests_that_cover_each_other_in_the_register_are_not_lost() {
+fn overwritten_arm_requests_are_not_lost() {
     let nic = loopback_nic();
     let heard = Heard::by(&nic);
     let first = Pe::new(&nic, Setup::default());
@@ -126,7 +126,7 @@ fn requests_that_cover_each_other_in_the_register_are_not_lost() {
     pes.push(first);
     for sequence in 0..20 {
         let before = heard.list().len();
-        // The register keeps the last at most.
+        // The register keeps only the last request.
         for pe in &pes {
             arm_send(pe, sequence, u32::from(sequence));
         }
@@ -142,7 +142,7 @@ fn requests_that_cover_each_other_in_the_register_are_not_lost() {
 }
 
 #[test]
-fn nobody_arms_the_cq_of_another_page() {
+fn arming_through_a_foreign_page_is_a_violation() {
     let nic = loopback_nic();
     let heard = Heard::by(&nic);
     let (mut a, b) = pair(&nic, &nic, Setup::default());
@@ -150,12 +150,12 @@ fn nobody_arms_the_cq_of_another_page() {
     b.uar.memory().store_u64(uar::CQ_ARM, CqArm::new(request, a.cqn).0.raw());
     until("violation", || nic.violations().iter().any(|violation| violation.rule == Rule::CqArm));
     a.run(&Wqe::Nop);
-    // The page's own CQs may be told once too often, no other.
+    // CQs of the page may get a surplus event, but no other CQ.
     assert!(!heard.list().contains(&Event::Completion { cqn: a.cqn }));
 }
 
 #[test]
-fn a_full_cq_and_a_refused_request_are_told() {
+fn full_cq_and_refused_request_raise_events() {
     let nic = loopback_nic();
     let heard = Heard::by(&nic);
     let setup = Setup { log_cq: 1, ignore_overrun: false, ..Setup::default() };
@@ -174,12 +174,12 @@ fn a_full_cq_and_a_refused_request_are_told() {
         Syndrome::REMOTE_ACCESS_ERR
     );
     until("third event", || heard.list().len() == 3);
-    // The requester's error is in its completion.
+    // The requester's error is in its CQE.
     assert_eq!(heard.list()[2], Event::QpError { qpn: d.qpn, syndrome: Syndrome::REMOTE_ACCESS_ERR });
 }
 
 #[test]
-fn a_refused_packet_is_told_to_the_responder() {
+fn refused_packet_raises_an_event_at_the_responder() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
     let (heard, silent) = (Heard::by(&y), Heard::by(&x));
     let no_reads = Setup { access: [false, true, true], ..Setup::default() };
@@ -191,7 +191,7 @@ fn a_refused_packet_is_told_to_the_responder() {
 }
 
 #[test]
-fn the_sink_may_call_the_adapter() {
+fn sink_may_call_the_adapter() {
     let nic = Arc::new(loopback_nic());
     let (mut a, _b) = pair(&nic, &nic, Setup::default());
     let told = Arc::new(Mutex::new(None));
@@ -207,7 +207,7 @@ fn the_sink_may_call_the_adapter() {
 }
 
 #[test]
-fn doorbells_and_requests_by_a_page_of_the_drivers_own() {
+fn doorbells_and_arm_requests_work_in_a_page_of_the_driver() {
     let nic = loopback_nic();
     let heard = Heard::by(&nic);
     let pages = Arc::new(HostBuffer::new(3 * 4096));
@@ -225,7 +225,7 @@ fn doorbells_and_requests_by_a_page_of_the_drivers_own() {
 
     let request = a.cq.request(0, false, 0);
     pages.store_u64(4096 + uar::CQ_ARM, CqArm::new(request, a.cqn).0.raw());
-    // A whole entry, as BlueFlame writes it. What stays in the register looks like a doorbell wherever one reads.
+    // A whole WQE, as BlueFlame writes it. The rest of the register would look like a doorbell.
     for (i, half) in [0x800u64, 0x900, 0xa00, 0xb00, 0x800, 0x900].into_iter().enumerate() {
         let garbage = Doorbell::producer(a.qpn, a.producer.wrapping_add(20)).raw().to_le_bytes();
         let entry =

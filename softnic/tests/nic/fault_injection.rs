@@ -1,4 +1,4 @@
-//! Faults of execution: all that a reliable connection allows happens, and nothing else.
+//! Execution faults: every legal outcome of a reliable connection occurs, and no other.
 
 use crate::script::{Pe, Setup, call, pair, wire_nic};
 use rushmem_mlx5::prm::mkey::DestroyMkey;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 const ROUNDS: u64 = 300;
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Rounds for what must never happen.
+/// Rounds for outcomes that must never occur.
 fn many() -> impl Iterator<Item = u64> {
     1..=ROUNDS
 }
 
-/// Rounds for what must happen at last: on a busy machine, who looks may sleep through all that there is to see.
-fn patient() -> impl Iterator<Item = u64> {
+/// Rounds for outcomes that must occur. On a busy machine an observer may miss many of them.
+fn many_rounds() -> impl Iterator<Item = u64> {
     let begin = Instant::now();
     (1..).take_while(move |_| begin.elapsed() < Duration::from_secs(60))
 }
@@ -26,19 +26,19 @@ fn nic(faults: Faults) -> Nic {
     Nic::start(Config { faults, ..Config::default() }).expect("an adapter without fabric needs nothing")
 }
 
-/// Where the two ends of a connection are.
+/// The placement of the two ends of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// In one adapter.
+    /// Both ends in one adapter.
     Within,
-    /// In two, which exchange packets.
+    /// One end in each of two adapters, which exchange packets.
     Wire,
 }
 
 const BOTH: [Way; 2] = [Way::Within, Way::Wire];
 
 impl Way {
-    /// The adapters of both ends, each with these faults.
+    /// Starts the adapters of both ends with these faults.
     fn nics(self, faults: &Faults) -> Vec<Nic> {
         let config = || Config { faults: faults.clone(), ..Config::default() };
         match self {
@@ -48,7 +48,7 @@ impl Way {
     }
 }
 
-/// A connection between the first adapter and the last.
+/// Connects the first adapter with the last.
 fn ends(nics: &[Nic], setup: Setup) -> (Pe, Pe) {
     pair(&nics[0], nics.last().expect("an adapter"), setup)
 }
@@ -61,7 +61,7 @@ fn micros(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
-/// In how many of 40 rounds the second of two QPs' writes is seen before the first.
+/// Counts the rounds of 40 in which the second of two QPs' writes is seen before the first.
 fn overtaken(way: Way, faults: Faults) -> usize {
     let nics = way.nics(&faults);
     let (mut a, b) = ends(&nics, Setup::default());
@@ -80,9 +80,9 @@ fn overtaken(way: Way, faults: Faults) -> usize {
 }
 
 #[test]
-fn a_queue_that_stands_still_is_overtaken() {
+fn stalled_queue_is_overtaken() {
     for way in BOTH {
-        // QPs have no order among them, so that it happens by itself, too: seldom.
+        // QPs are unordered, so this also occurs without faults, but rarely.
         let by_itself = overtaken(way, Faults::default());
         let faults = Faults { stall: 1.0, stall_time: Duration::from_millis(10), ..Faults::default() };
         let found = overtaken(way, faults);
@@ -91,7 +91,7 @@ fn a_queue_that_stands_still_is_overtaken() {
 }
 
 #[test]
-fn a_split_message_has_no_order_in_itself_and_is_whole_before_the_next() {
+fn split_message_is_unordered_but_complete_before_the_next() {
     BOTH.into_iter().for_each(split_message);
 }
 
@@ -101,7 +101,7 @@ fn split_message(way: Way) {
     let (mut a, b) = ends(&nics, Setup::default());
     let (words, flag, rkey, lkey) = (16usize, 1000u64, b.key, a.key);
     let (mut last_first, mut first_first) = (0, 0);
-    let both_ways = patient().any(|round| {
+    let both_ways = many_rounds().any(|round| {
         let value = round << 32 | round;
         for i in 0..words {
             a.heap.store_u64(8 * i, value);
@@ -114,7 +114,7 @@ fn split_message(way: Way) {
             for word in [first, last] {
                 assert!(word == value || word == value - (1 << 32 | 1), "a torn word: {word:#x}");
             }
-            // The first word was read before the last one, so that what is seen is so.
+            // The first word was read before the last one.
             last_first += u64::from(first != value && last == value);
             first_first += u64::from(first == value && b.heap.load_u64(8 * (words - 1)) != value);
         }
@@ -129,7 +129,7 @@ fn split_message(way: Way) {
 
 #[test]
 fn split_reads_and_writes_move_every_byte() {
-    // Packets bring WRITEs in pieces, and READs as they are.
+    // Over packets only WRITEs are split.
     for (way, least) in [(Way::Within, 300), (Way::Wire, 150)] {
         let nics = way.nics(&Faults { split: 1.0, ..Faults::default() });
         let (mut a, b) = ends(&nics, Setup::default());
@@ -148,7 +148,7 @@ fn split_reads_and_writes_move_every_byte() {
 }
 
 #[test]
-fn a_split_write_whose_key_goes_is_refused() {
+fn split_write_with_a_destroyed_key_is_refused() {
     let stall_time = Duration::from_millis(20);
     let nics = Way::Wire.nics(&Faults { split: 1.0, stall: 1.0, stall_time, ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup { ack_timeout: 22, ..Setup::default() });
@@ -159,7 +159,7 @@ fn a_split_write_whose_key_goes_is_refused() {
     let len = 8 * words as u32;
     let write = a.write(&Wqe::Write { raddr: 0, rkey: b.key, laddr: 0, lkey: a.key, len }, Flags::SIGNALED);
     a.ring();
-    // Some piece has been moved, and seven are to come, each 10 ms after the one before.
+    // One piece has been moved; seven follow at intervals of 10 ms.
     while (0..words).all(|i| b.heap.load_u64(8 * i) == 0) {
         std::thread::yield_now();
     }
@@ -168,7 +168,7 @@ fn a_split_write_whose_key_goes_is_refused() {
     assert!((0..words).any(|i| b.heap.load_u64(8 * i) == 0), "all had been moved before the key went");
 }
 
-/// Whether, in one of the rounds, a READ of a word sees the WRITE behind it, which has these flags.
+/// Returns whether a READ of a word sees a later WRITE with these flags in any round.
 fn read_too_late(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup::default());
@@ -189,17 +189,17 @@ fn read_too_late(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) 
 }
 
 #[test]
-fn a_late_read_sees_later_writes_unless_they_are_fenced() {
+fn late_read_sees_later_unfenced_writes() {
     for way in BOTH {
-        assert!(read_too_late(way, patient(), Flags::SIGNALED), "{way:?}");
+        assert!(read_too_late(way, many_rounds(), Flags::SIGNALED), "{way:?}");
         for fence in [Flags::FENCE, Flags::FENCE_AND_SMALL_FENCE] {
             assert!(!read_too_late(way, many(), Flags::SIGNALED.or(fence)), "{way:?} {fence:?}");
         }
     }
 }
 
-/// Whether, in one of the rounds, a WRITE of an atomic's old value sends what lay there before; the atomic itself must have
-/// come first.
+/// Returns whether a WRITE of an atomic's old value sends the previous bytes in any round. The atomic must execute
+/// first.
 fn stale_result(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup::default());
@@ -218,9 +218,9 @@ fn stale_result(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) -
 }
 
 #[test]
-fn a_late_result_is_not_sent_unless_fenced() {
+fn late_atomic_result_needs_a_fence() {
     for way in BOTH {
-        assert!(stale_result(way, patient(), Flags::SIGNALED), "{way:?}");
+        assert!(stale_result(way, many_rounds(), Flags::SIGNALED), "{way:?}");
         assert!(!stale_result(way, many(), Flags::SIGNALED.or(Flags::FENCE)), "{way:?}");
     }
 }
@@ -246,14 +246,14 @@ fn answered_in_order(way: Way) {
         for i in 0..4 {
             let (old, read) = (a.heap.load_u64(64 + 16 * i), a.heap.load_u64(72 + 16 * i));
             assert_eq!(old, 4 * round + i as u64);
-            // A READ comes after the atomics before it; those behind it may be seen.
+            // A READ follows earlier atomics and may see later ones.
             assert!(read > old && read >= last && read <= 4 * round + 4, "{way:?} {round} {i}: {old} {read}");
             last = read;
         }
     }
 }
 
-/// A QP with a READ that waits for its answer, and behind it a signalled WRITE that has been done and one that was not.
+/// Prepares a QP with a READ that waits for its answer, an executed signalled WRITE, and a WRITE not yet executed.
 fn waiting_read() -> (Nic, Pe, Pe, [u16; 3]) {
     let nic = nic(Faults { late: 1.0, late_time: NEVER, ..Faults::default() });
     let (mut a, b) = pair(&nic, &nic, Setup::default());
@@ -276,7 +276,7 @@ fn failed(a: &mut Pe) -> (Syndrome, u16) {
 }
 
 #[test]
-fn entries_behind_a_late_answer_are_flushed_with_it() {
+fn wqes_behind_a_late_answer_are_flushed() {
     let (_nic, mut a, b, entries) = waiting_read();
     a.fail_now();
     for index in entries {
@@ -289,7 +289,7 @@ fn entries_behind_a_late_answer_are_flushed_with_it() {
 }
 
 #[test]
-fn entries_behind_a_late_read_that_fails_are_flushed() {
+fn wqes_behind_a_failed_late_read_are_flushed() {
     let nic = nic(Faults { late: 1.0, late_time: Duration::from_millis(400), seed: 3, ..Faults::default() });
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
@@ -307,7 +307,7 @@ fn entries_behind_a_late_read_that_fails_are_flushed() {
 }
 
 #[test]
-fn a_refusal_behind_a_late_answer_comes_after_it() {
+fn refusal_follows_an_earlier_late_answer() {
     let nic = nic(Faults { late: 1.0, late_time: NEVER, ..Faults::default() });
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     b.heap.store_u64(0, 5);
@@ -320,7 +320,7 @@ fn a_refusal_behind_a_late_answer_comes_after_it() {
     assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, bad));
 }
 
-/// Whether, after one of the rounds, some of the additions are missing that NIC and processor made to one word.
+/// Returns whether additions of NIC and processor to one word are lost in any round.
 fn lost(mut rounds: impl Iterator<Item = u64>, loose_atomic: f64) -> bool {
     let nic = nic(Faults { loose_atomic, ..Faults::default() });
     let (mut a, b) = pair(&nic, &nic, Setup::default());
@@ -346,9 +346,9 @@ fn lost(mut rounds: impl Iterator<Item = u64>, loose_atomic: f64) -> bool {
 }
 
 #[test]
-fn loose_atomics_are_none_to_processors() {
+fn loose_atomics_are_not_atomic_for_processors() {
     assert!(!lost(many(), 0.0));
-    assert!(lost(patient(), 1.0));
+    assert!(lost(many_rounds(), 1.0));
 }
 
 #[test]
@@ -375,10 +375,10 @@ fn loose_atomics_exclude_each_other() {
 }
 
 #[test]
-fn a_queue_that_waits_for_its_peer_is_not_forgotten() {
+fn queue_waiting_for_its_peer_is_resumed() {
     let faults = Faults { completion_delay: 1.0, completion_delay_time: micros(2), ..Faults::default() };
     let nic = nic(faults);
-    // The peer says "not ready" for 0.01 ms each time; the completion of the first entry wakes the QP before that.
+    // The peer is not ready for 0.01 ms each time. The first completion wakes the QP earlier.
     let (mut a, mut b) = pair(&nic, &nic, Setup { log_rq: Some(4), ..Setup::default() });
     for _ in 0..20 {
         a.write(&Wqe::Nop, Flags::SIGNALED);

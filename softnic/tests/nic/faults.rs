@@ -1,4 +1,4 @@
-//! Injected faults: what is lost comes again, what is broken is not believed, nothing happens twice.
+//! Injected packet faults: lost packets are resent, corrupt packets are dropped, and no request executes twice.
 
 use crate::script::{Pe, Setup, pair, pattern, wire_nic};
 use rushmem_mlx5::prm::qp::Mtu;
@@ -11,7 +11,7 @@ fn faulty(faults: Faults) -> Config {
     Config { faults, retransmit: Duration::from_millis(2), ..Config::default() }
 }
 
-/// Writes, reads and adds under faults in both directions; everything must come out right, once.
+/// Runs writes, reads and adds under faults in both directions, and checks that each takes effect once.
 fn survives(name: &str, faults: Faults) -> (Nic, Nic) {
     let there = faulty(Faults { seed: 11, ..faults.clone() });
     let back = faulty(Faults { seed: 12, ..faults });
@@ -81,7 +81,7 @@ fn delay() {
 }
 
 #[test]
-fn everything_at_once() {
+fn all_packet_faults_together() {
     survives(
         "all",
         Faults {
@@ -101,7 +101,7 @@ fn everything_at_once() {
 }
 
 #[test]
-fn a_black_hole_ends_in_an_error_in_time() {
+fn black_hole_ends_in_a_timely_error() {
     let y = wire_nic(Config::default());
     let hole = Faults { black_hole: vec![*y.address().ip()], ..Faults::default() };
     let x = wire_nic(faulty(hole));
@@ -136,7 +136,7 @@ fn late_completions_keep_their_order() {
 }
 
 #[test]
-fn skipped_queues_are_not_forgotten() {
+fn skipped_queues_are_resumed() {
     let faults = Faults { skip_qp: 0.9, ..Faults::default() };
     let nic = Nic::start(Config { faults, ..Config::default() }).unwrap();
     let mut pairs: Vec<(Pe, Pe)> = (0..4).map(|_| pair(&nic, &nic, Setup::default())).collect();
@@ -153,7 +153,7 @@ fn skipped_queues_are_not_forgotten() {
 }
 
 #[test]
-fn without_faults_nothing_is_sent_twice() {
+fn nothing_is_resent_without_faults() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
     let (mut a, b) = pair(&x, &y, Setup::default());
     for i in 0..200 {

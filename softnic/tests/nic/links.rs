@@ -1,5 +1,6 @@
-//! A link that carries less than the path MTU that drivers ask for, and adapters that share an address, in a network
-//! namespace of the test's own; addresses by LID.
+//! Links and addresses, in a network namespace of the test.
+//!
+//! A link carries less than the requested path MTU, adapters share an address, and addresses have LIDs.
 
 use crate::script::{Pe, Setup, call, pair, pattern, wire_nic};
 use rushmem_mlx5::Wqe;
@@ -8,16 +9,16 @@ use rushmem_mlx5::wqe::Inline;
 use rushmem_softnic::{Config, Ip, Nic, reason};
 use std::process::Command;
 
-/// Tells the test that it runs within the namespace.
+/// Set for the test when it runs within the namespace.
 const INSIDE: &str = "SOFTNIC_TEST_INSIDE";
 
 #[test]
-fn links_and_addresses_of_our_own() {
+fn links_and_addresses_in_a_namespace() {
     if std::env::var_os(INSIDE).is_some() {
         short_link();
         return shared_address();
     }
-    let test = "links::links_and_addresses_of_our_own";
+    let test = "links::links_and_addresses_in_a_namespace";
     let program = std::env::current_exe().expect("a test has a program");
     let namespace = |script: &str| {
         let mut unshare = Command::new("unshare");
@@ -49,7 +50,7 @@ fn short_link() {
     assert_eq!((x.stats().send_failures, y.stats().send_failures), (0, 0));
 }
 
-/// Outside of 127/8 the second adapter takes the next port, and its MAC address tells.
+/// Checks that the second adapter outside of 127/8 takes the next port, and that its MAC address contains it.
 fn shared_address() {
     let nic = || Nic::start(Config { ip: Ip::Addr([10, 9, 9, 1].into()), ..Config::default() }).unwrap();
     let (x, y) = (nic(), nic());
@@ -62,7 +63,7 @@ fn shared_address() {
 }
 
 #[test]
-fn adapters_of_one_machine_meet_by_lid() {
+fn adapters_of_one_machine_connect_by_lid() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
     for to in [&x, &y] {
         let (mut a, b) = (Pe::new(&x, Setup::default()), Pe::new(to, Setup::default()));
@@ -83,7 +84,7 @@ fn adapters_of_one_machine_meet_by_lid() {
 }
 
 #[test]
-fn lids_of_groups_and_of_nobody_are_refused() {
+fn multicast_and_unused_lids_are_refused() {
     let x = wire_nic(Config::default());
     let a = Pe::new(&x, Setup::default());
     a.to_init();

@@ -1,4 +1,4 @@
-//! The adapter as its drivers see it: mailboxes, queues, doorbells, completions.
+//! Tests of the adapter through its driver interface: mailboxes, queues, doorbells, completions.
 
 mod capture;
 mod commands;

@@ -39,7 +39,7 @@ fn gather_and_scatter_lists() {
     both(Setup::default(), |a, b| {
         let data = pattern(6000, 8);
         a.fill(0, &data);
-        // Eight pieces: an entry of ten segments, three blocks.
+        // Eight pieces: a WQE of ten segments in three blocks.
         let list: Vec<(u64, u32)> = (0..8).map(|i| (700 * i, 100 * (i as u32 + 1))).collect();
         let gathered: Vec<u8> = list
             .iter()
@@ -167,7 +167,7 @@ fn send_fills_receives_in_order() {
 }
 
 #[test]
-fn receiver_not_ready_is_waited_for() {
+fn requester_waits_for_a_receive() {
     both(Setup { log_rq: Some(2), ..Setup::default() }, |a, b| {
         a.fill(0, b"late");
         a.post(&Wqe::Send { laddr: 0, lkey: a.key, len: 4 });

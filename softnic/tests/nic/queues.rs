@@ -44,7 +44,7 @@ fn an_entry_of_two_blocks_crosses_the_ring_end() {
     both(Setup { log_sq: 2, ..Setup::default() }, |a, b| {
         let (raddr, rkey, laddr, lkey) = (8, b.key, 0, a.key);
         for i in 0..20u64 {
-            // Three blocks a round against a ring of four: every alignment comes up.
+            // Three blocks a round in a ring of four give every alignment.
             a.run(&Wqe::Nop);
             a.run(&Wqe::MaskedCompareSwap64 {
                 raddr,
@@ -62,7 +62,7 @@ fn an_entry_of_two_blocks_crosses_the_ring_end() {
 }
 
 #[test]
-fn collapsed_cq_tells_the_latest() {
+fn collapsed_cq_holds_the_latest_cqe() {
     both(Setup { collapsed: true, log_sq: 3, log_cq: 3, ..Setup::default() }, |a, b| {
         for i in 0..40u32 {
             let index = a.post(&put(b, i));
@@ -101,7 +101,7 @@ fn both_doorbell_styles_and_repeated_ones() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let uar = a.uar.clone();
-    // The last entry's control segment, as libmlx5 rings; on every register that may be in use.
+    // The control segment of the last WQE, as libmlx5 rings, on every register that may be in use.
     for (i, register) in [0x800usize, 0x900, 0xa00, 0xb00, 0x600].into_iter().enumerate() {
         let emitted = put(&b, i as u32).emit(a.producer, a.qpn, Flags::SIGNALED);
         let ctrl = rushmem_mlx5::CtrlSeg::from_segment(emitted.segments()[0]);
@@ -122,7 +122,7 @@ fn both_doorbell_styles_and_repeated_ones() {
 }
 
 #[test]
-fn wrong_doorbells_are_noticed() {
+fn wrong_doorbells_are_violations() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let noticed = |rule: Rule| until("violation", || nic.violations().iter().any(|v| v.rule == rule));
@@ -137,14 +137,14 @@ fn wrong_doorbells_are_noticed() {
     // Another QP's page.
     b.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer).raw());
     noticed(Rule::DoorbellPage);
-    // Nobody.
+    // A QP that does not exist.
     a.uar.memory().store_u64(0x800, Doorbell::producer(0xff_fff0, 1).raw());
     noticed(Rule::DoorbellQp);
     a.run(&put(&b, 2));
 }
 
 #[test]
-fn unsignalled_entries_leave_no_completion() {
+fn unsignalled_wqes_write_no_completion() {
     both(Setup::default(), |a, b| {
         for i in 0..10 {
             a.write(&put(b, i), Flags::NONE);
@@ -159,7 +159,7 @@ fn unsignalled_entries_leave_no_completion() {
 }
 
 #[test]
-fn wait_stalls_until_the_other_queue_is_there() {
+fn wait_blocks_until_the_other_queue_arrives() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let (mut c, d) = pair(&nic, &nic, Setup::default());
@@ -176,7 +176,7 @@ fn wait_stalls_until_the_other_queue_is_there() {
 }
 
 #[test]
-fn entries_posted_before_rts_wait_for_it() {
+fn wqes_posted_before_rts_wait_for_rts() {
     let nic = loopback_nic();
     let (mut a, b) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
     b.connect(&a);
@@ -189,7 +189,7 @@ fn entries_posted_before_rts_wait_for_it() {
 }
 
 #[test]
-fn a_record_that_comes_after_its_doorbell_is_taken_up() {
+fn record_stored_after_its_doorbell_is_used() {
     let nic = loopback_nic();
     let target = Pe::new(&nic, Setup::default());
     let (mut a, mut other) = {
@@ -201,7 +201,7 @@ fn a_record_that_comes_after_its_doorbell_is_taken_up() {
         pe.connect(peer);
         peer.connect(pe);
     }
-    // The doorbell is overwritten by the other queue's, and its record is not there yet.
+    // Another queue's doorbell overwrites this one, and its record is not stored yet.
     let index = a.write(&put(&peers[0], 7), Flags::SIGNALED);
     other.run(&put(&peers[1], 8));
     assert!(a.cq.poll().is_none());
@@ -211,7 +211,7 @@ fn a_record_that_comes_after_its_doorbell_is_taken_up() {
 }
 
 #[test]
-fn queues_that_share_a_page_overwrite_each_other_without_loss() {
+fn queues_sharing_a_page_lose_no_doorbells() {
     let nic = loopback_nic();
     let target = Pe::new(&nic, Setup { heap: 4096, ..Setup::default() });
     let first = Pe::new(&nic, Setup::default());
@@ -223,7 +223,7 @@ fn queues_that_share_a_page_overwrite_each_other_without_loss() {
         b.connect(a);
     }
     for round in 0..500 {
-        // All ring before anyone looks: the register holds the last only.
+        // All ring before the adapter scans, so the register holds only the last doorbell.
         for (a, b) in pes.iter_mut().zip(&peers) {
             a.write(&put(b, round), Flags::SIGNALED);
         }

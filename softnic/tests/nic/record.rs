@@ -1,4 +1,4 @@
-//! The file of executed send entries.
+//! The log of executed send WQEs.
 
 use crate::script::{Setup, pair, wire_nic};
 use crate::services::{by_gid, run_to};
@@ -8,14 +8,14 @@ use rushmem_mlx5::{Flags, Segment, Wqe};
 use rushmem_softnic::{Config, Error, Nic};
 
 #[test]
-fn one_entry_of_each_shape_is_written_down() {
+fn logs_one_wqe_of_each_shape() {
     let path = std::env::temp_dir().join(format!("softnic-record-{}.txt", std::process::id()));
     let config = || Config { record: Some(path.clone()), ..Config::default() };
     let x = wire_nic(config());
     let peer = wire_nic(Config::default());
     let mut expected = Vec::new();
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    // Within the adapter, and over the wire: the same shapes count once.
+    // Loopback and wire together: the same shapes count once.
     for to in [&x, &peer] {
         let (mut a, b) = pair(&x, to, Setup::default());
         let entries = [
@@ -47,7 +47,7 @@ fn one_entry_of_each_shape_is_written_down() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named() {
+fn error_names_an_unwritable_file() {
     let config = Config { record: Some("/no/such/folder/file".into()), ..Config::default() };
     match Nic::start(config) {
         Err(error @ Error::Record { .. }) => assert!(error.to_string().contains("/no/such/folder/file")),

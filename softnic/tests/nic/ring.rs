@@ -8,7 +8,7 @@ use rushmem_softnic::{HostBuffer, Memory};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A completion queue as its consumer sees it.
+/// The consumer's side of a completion queue.
 pub(crate) struct Ring {
     pub(crate) memory: Arc<HostBuffer>,
     pub(crate) log: u8,
@@ -19,7 +19,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// The next completion, if it is there.
+    /// Returns the next completion, if any.
     pub(crate) fn poll(&mut self) -> Option<Cqe> {
         let entries = 1u32 << self.log;
         let at = ((self.consumer & (entries - 1)) as usize + 1) * self.slot - CQE_BYTES;
@@ -32,19 +32,19 @@ impl Ring {
         Some(cqe)
     }
 
-    /// The entry at a byte offset, whatever it is.
+    /// Returns the CQE at a byte offset.
     pub(crate) fn entry(&self, at: usize) -> Cqe {
         let mut bytes = [0; CQE_BYTES];
         self.memory.read(at as u64, &mut bytes).unwrap();
         bytemuck::cast(bytes)
     }
 
-    /// Tells the adapter how far the consumer is.
+    /// Stores the consumer counter.
     pub(crate) fn report(&self) {
         self.record.store_u32(self.record_at, set_ci_word(self.consumer));
     }
 
-    /// What an arm request for the entries beyond `consumer` writes into the record; gives the request.
+    /// Stores an arm request for CQEs beyond `consumer` in the record. Returns the request.
     pub(crate) fn request(&self, sequence: u8, solicited_only: bool, consumer: u32) -> ArmWord {
         let request = ArmWord::new(sequence, solicited_only, consumer);
         self.record.store_u32(self.record_at + CqRecord::ARM_OFFSET, request.0.raw());

@@ -1,4 +1,4 @@
-//! A driver in a few lines: brings QPs up by mailboxes, posts entries, polls completions.
+//! A minimal driver: brings QPs up with mailboxes, posts WQEs and polls completions.
 
 use crate::ring::Ring;
 use rushmem_mlx5::cqe::CQE_BYTES;
@@ -17,19 +17,19 @@ use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, Uar};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a completion may take before a test fails.
+/// Time limit of a completion.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The key to every datagram QP.
+/// Queue key of every datagram QP.
 pub(crate) const QKEY: u32 = 0x1234_5678;
 /// Low byte of every key.
 const KEY_LOW: u8 = 0x5a;
 
-/// An adapter without a socket.
+/// Starts an adapter without a socket.
 pub(crate) fn loopback_nic() -> Nic {
     Nic::start(Config::default()).expect("an adapter without fabric needs nothing")
 }
 
-/// An adapter on a loopback address of its own.
+/// Starts an adapter on its own loopback address.
 pub(crate) fn wire_nic(config: Config) -> Nic {
     Nic::start(Config { ip: Ip::AnyLoopback, ..config }).expect("127/8 is always there")
 }
@@ -44,7 +44,7 @@ pub(crate) fn call<C: Command>(context: &Context, command: &C) -> Result<C::Outp
     })
 }
 
-/// Rights of the heap's key, and everything about a QP that tests vary.
+/// Rights of the heap's key, and the QP attributes that tests vary.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) service: ServiceType,
@@ -55,13 +55,13 @@ pub(crate) struct Setup {
     pub(crate) rights: [bool; 5],
     pub(crate) log_sq: u8,
     pub(crate) log_cq: u8,
-    /// log2 of a completion's slot, less 6.
+    /// log2 of a CQE slot, minus 6.
     pub(crate) cqe_sz: u8,
-    /// A doorbell page other than the user's own.
+    /// UAR page other than the user's own.
     pub(crate) page: Option<u32>,
     pub(crate) collapsed: bool,
     pub(crate) ignore_overrun: bool,
-    /// log2 of receive entries of 64 bytes.
+    /// log2 of the number of receive WQEs, of 64 bytes each.
     pub(crate) log_rq: Option<u8>,
     pub(crate) mtu: Mtu,
     /// rre, rwe, rae.
@@ -105,7 +105,7 @@ impl Default for Setup {
     }
 }
 
-/// One user of an adapter with a heap and a QP.
+/// A user of an adapter with a heap and a QP.
 pub(crate) struct Pe {
     pub(crate) context: Arc<Context>,
     pub(crate) setup: Setup,
@@ -128,7 +128,7 @@ pub(crate) struct Pe {
     pub(crate) mac: [u8; 6],
 }
 
-// Where records lie in their buffer.
+// Offsets of the records in their buffer.
 const SQ_RECORD: usize = 0;
 const CQ_RECORD: usize = 64;
 const RECV_CQ_RECORD: usize = 128;
@@ -138,13 +138,13 @@ impl Pe {
         Pe::of(nic, nic.open(), setup)
     }
 
-    /// The first QP of a user.
+    /// Creates the first QP of a user.
     pub(crate) fn of(nic: &Nic, context: Context, setup: Setup) -> Pe {
         let uar = context.alloc_uar().unwrap();
         Pe::with(nic, Arc::new(context), uar, setup)
     }
 
-    /// Another QP of the same user, rung on the same page.
+    /// Creates another QP of the same user, on the same UAR page.
     pub(crate) fn sibling(&self, nic: &Nic) -> Pe {
         Pe::with(nic, Arc::clone(&self.context), self.uar.clone(), self.setup.clone())
     }
@@ -289,7 +289,7 @@ impl Pe {
         call(&self.context, &Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).unwrap();
     }
 
-    /// The command that leads to `peer`.
+    /// Returns the command that connects to `peer`.
     pub(crate) fn init2rtr(&self, peer: &Pe) -> Init2Rtr {
         let context = QpContext {
             mtu: self.setup.mtu,
@@ -339,13 +339,13 @@ impl Pe {
         rq + usize::from(index) % (1 << self.setup.log_sq) * 64
     }
 
-    /// Writes an entry, without telling anyone; gives its index.
+    /// Writes a WQE without announcing it, and returns its index.
     pub(crate) fn write(&mut self, wqe: &Wqe, flags: Flags) -> u16 {
         let emitted = wqe.emit(self.producer, self.qpn, flags);
         self.write_segments(emitted.segments())
     }
 
-    /// Writes an entry given by its segments, control first.
+    /// Writes a WQE given by its segments, control segment first.
     pub(crate) fn write_segments(&mut self, segments: &[Segment]) -> u16 {
         let index = self.producer;
         for (block, part) in segments.chunks(4).enumerate() {
@@ -356,7 +356,7 @@ impl Pe {
         index
     }
 
-    /// An RDMA operation with a list of local pieces (address, length).
+    /// Writes an RDMA operation with a list of local pieces (address, length).
     pub(crate) fn write_list(
         &mut self,
         opcode: Opcode,
@@ -374,20 +374,20 @@ impl Pe {
         self.write_segments(&segments)
     }
 
-    /// Announces all written entries: record, then register.
+    /// Announces all written WQEs: record, then register.
     pub(crate) fn ring(&self) {
         self.records.store_u32(SQ_RECORD + 4, record_word(self.producer));
         self.uar.memory().store_u64(0x800, Doorbell::producer(self.qpn, self.producer).raw());
     }
 
-    /// Writes a signalled entry and announces it.
+    /// Writes a signalled WQE and announces it.
     pub(crate) fn post(&mut self, wqe: &Wqe) -> u16 {
         let index = self.write(wqe, Flags::SIGNALED);
         self.ring();
         index
     }
 
-    /// Posts a receive entry of one piece.
+    /// Posts a receive of one piece.
     pub(crate) fn post_receive(&mut self, addr: u64, len: u32) {
         let slot = u64::from(self.receives) % (1 << self.setup.log_rq.unwrap());
         let end = DataSeg::new(0, DataSeg::LIST_END_LKEY, 0);
@@ -441,7 +441,7 @@ pub(crate) fn both(setup: Setup, body: impl Fn(&mut Pe, &mut Pe)) {
     assert!(x.stats().packets_sent > 0, "the second run must use packets");
 }
 
-/// Two connected PEs, on one adapter or on two.
+/// Returns two connected PEs, on one adapter or on two.
 pub(crate) fn pair(a: &Nic, b: &Nic, setup: Setup) -> (Pe, Pe) {
     pair_of(a, b, setup.clone(), setup)
 }
@@ -453,7 +453,7 @@ pub(crate) fn pair_of(a: &Nic, b: &Nic, of_a: Setup, of_b: Setup) -> (Pe, Pe) {
     (x, y)
 }
 
-/// Bytes that differ everywhere.
+/// Returns bytes that differ everywhere.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
@@ -466,7 +466,7 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Waits until `done`, for what no completion announces.
+/// Waits until `done` for effects without a completion.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {

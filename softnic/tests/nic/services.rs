@@ -17,7 +17,7 @@ fn ud() -> Setup {
     Setup { service: ServiceType::UD, log_rq: Some(4), ..Setup::default() }
 }
 
-/// The address of a QP, by GID.
+/// Returns the address of a QP, by GID.
 pub(crate) fn by_gid(to: &Pe) -> AvSeg {
     AvSeg {
         qkey: Be32::new(QKEY),
@@ -29,7 +29,7 @@ pub(crate) fn by_gid(to: &Pe) -> AvSeg {
     }
 }
 
-/// Writes a SEND to an address, the data being the heap's first `len` bytes, and announces it.
+/// Writes and announces a SEND of the heap's first `len` bytes to an address.
 fn send_to(pe: &mut Pe, av: AvSeg, len: u32, imm: Option<u32>, flags: Flags) {
     let data = DataSeg::new(0, pe.key, len).to_segment();
     post_to(pe, av, &[data], imm, flags);
@@ -88,7 +88,7 @@ fn unreliable_connections_write_and_send() {
 }
 
 #[test]
-fn nobody_cares_whether_an_unreliable_peer_takes_it() {
+fn lost_unreliable_messages_still_complete() {
     for wire in [false, true] {
         let (x, y) = if wire {
             (wire_nic(Config::default()), wire_nic(Config::default()))
@@ -97,7 +97,7 @@ fn nobody_cares_whether_an_unreliable_peer_takes_it() {
         };
         let to = if wire { &y } else { &x };
         let (mut a, mut b) = pair(&x, to, uc());
-        // No receive, no such key, no right to the place: lost, and both go on.
+        // No receive, unknown key, missing right: the message is lost and both QPs continue.
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 2000 });
         a.run(&Wqe::Write { raddr: 0, rkey: 1, laddr: 0, lkey: a.key, len: 2000 });
         a.run(&Wqe::Write { raddr: 1 << 40, rkey: b.key, laddr: 0, lkey: a.key, len: 8 });
@@ -105,14 +105,14 @@ fn nobody_cares_whether_an_unreliable_peer_takes_it() {
         b.post_receive(0, 64);
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 64 });
         assert_eq!((b.recv_cq.wait().byte_cnt(), b.query().state), (64, QpState::RTS));
-        // A receive that is too short fails at the receiver alone.
+        // A receive that is too short fails only at the receiver.
         b.post_receive(0, 63);
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 64 });
         assert_eq!(b.recv_cq.wait().as_error().map(|error| error.syndrome), Some(Syndrome::LOCAL_LENGTH_ERR));
         until("the error state", || b.query().state == QpState::ERR);
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 64 });
         assert_eq!(a.query().state, QpState::RTS);
-        // What an unreliable connection does not have fails at once.
+        // Unsupported operations of an unreliable connection fail at once.
         let read = Wqe::Read { raddr: 0, rkey: b.key, laddr: 0, lkey: a.key, len: 8 };
         assert_eq!(a.fail(&read), Syndrome::LOCAL_QP_OP_ERR);
         assert_eq!((x.violations(), y.violations()), (vec![], vec![]));
@@ -120,14 +120,14 @@ fn nobody_cares_whether_an_unreliable_peer_takes_it() {
 }
 
 #[test]
-fn an_unreliable_message_without_one_of_its_packets_is_dropped_whole() {
+fn unreliable_message_with_a_missing_packet_is_dropped() {
     let lossy = Faults { drop: 0.02, reorder: 0.02, seed: 11, ..Faults::default() };
     let (x, y) = (wire_nic(Config { faults: lossy, ..Config::default() }), wire_nic(Config::default()));
     let (mut a, mut b) = pair(&x, &y, Setup { log_rq: Some(8), log_cq: 10, ..uc() });
     for slot in 0..200u64 {
         b.post_receive(4096 * slot, 4096);
     }
-    // Four packets each, all bytes of a message alike.
+    // Messages of four packets with equal bytes.
     for message in 0..200u32 {
         a.fill(0, &[message as u8 + 1; 4000]);
         a.run(&Wqe::SendImm { laddr: 0, lkey: a.key, len: 4000, imm: message });
@@ -148,7 +148,7 @@ fn an_unreliable_message_without_one_of_its_packets_is_dropped_whole() {
 }
 
 #[test]
-fn datagrams_go_where_each_says() {
+fn datagrams_reach_their_own_addresses() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
     let (mut a, mut b, mut c) = (Pe::new(&x, ud()), Pe::new(&x, ud()), Pe::new(&y, ud()));
     for pe in [&a, &b, &c] {
@@ -179,7 +179,7 @@ fn datagrams_go_where_each_says() {
 }
 
 #[test]
-fn datagrams_by_lid_inline_and_to_oneself() {
+fn datagrams_by_lid_inline_and_to_self() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
     let (mut a, mut b) = pair(&x, &y, ud());
     let mut inline = bytemuck::bytes_of(&InlineHdr::new(6)).to_vec();
@@ -187,7 +187,7 @@ fn datagrams_by_lid_inline_and_to_oneself() {
     inline.truncate(16);
     let inline = [Segment::from_bytes(inline.try_into().unwrap())];
     let (qkey, lid) = (Be32::new(QKEY), |nic: &Nic| Be16::new(nic.lid().unwrap()));
-    // Sixteen bytes of address, or all of them with nothing more in them.
+    // A 16-byte address, or a full address with zeroes.
     for extended in [0, AvSeg::EXTENDED] {
         b.post_receive(0, 100);
         let dqpn = Be32::new(extended | b.qpn);
@@ -216,7 +216,7 @@ fn datagrams_by_lid_inline_and_to_oneself() {
 }
 
 #[test]
-fn datagrams_that_nobody_takes_are_lost() {
+fn undeliverable_datagrams_are_lost() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
     let (mut a, mut b) = pair(&x, &y, ud());
     let (_, c) = pair_of(
@@ -226,7 +226,7 @@ fn datagrams_that_nobody_takes_are_lost() {
         Setup { service: ServiceType::RC, ..ud() },
     );
     let other = AvSeg { qkey: Be32::new(QKEY + 1), ..by_gid(&b) };
-    // No receive; another key, which would have found one; a QP of another service; nobody.
+    // No receive, a wrong queue key, a QP of another service, and no QP.
     run_to(&mut a, by_gid(&b), 8, None);
     until("the first", || lost(&y) == 1);
     b.post_receive(0, 100);
@@ -234,11 +234,11 @@ fn datagrams_that_nobody_takes_are_lost() {
     run_to(&mut a, AvSeg { dqpn: Be32::new(AvSeg::EXTENDED | c.qpn), ..by_gid(&b) }, 8, None);
     run_to(&mut a, AvSeg { rgid: [0xff; 16], ..by_gid(&b) }, 8, None);
     until("all", || (lost(&x), lost(&y), y.stats().dropped) == (1, 2, 1));
-    // The sender's own key, where it asks for that.
+    // The sender's own queue key, on request.
     let own = AvSeg { qkey: Be32::new(1 << 31), ..by_gid(&b) };
     run_to(&mut a, own, 8, Some(3));
     assert_eq!(b.recv_cq.wait().imm(), 3);
-    // The key may change.
+    // The queue key may change.
     let mut command = Rts2Rts { qpn: b.qpn, opt_param_mask: opt_param::Q_KEY, ..Rts2Rts::default() };
     command.context.q_key = QKEY + 1;
     call(&b.context, &command).unwrap();
@@ -249,7 +249,7 @@ fn datagrams_that_nobody_takes_are_lost() {
 }
 
 #[test]
-fn datagrams_that_cannot_be_sent_fail() {
+fn invalid_datagrams_fail() {
     let error = |cqe: Cqe| cqe.as_error().expect("an error").syndrome;
     type Write = fn(&mut Pe, AvSeg);
     let bad: [(Syndrome, usize, Write); 4] = [
@@ -273,7 +273,7 @@ fn datagrams_that_cannot_be_sent_fail() {
         let nic = wire_nic(Config::default());
         let (mut a, b) = pair(&nic, &nic, ud());
         write(&mut a, by_gid(&b));
-        // What follows is flushed, whether it is there already or not.
+        // Later WQEs are flushed, posted already or not.
         write_to(&mut a, by_gid(&b), &[], None, Flags::NONE);
         a.ring();
         assert_eq!(error(a.cq.wait()), expected);

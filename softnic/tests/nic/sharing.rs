@@ -1,4 +1,4 @@
-//! Memory that kernels use at the same time, and memory that the CPU cannot touch.
+//! Memory that kernels use concurrently, and memory that the CPU cannot access.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pattern, wire_nic};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[test]
-fn atomics_meet_those_of_threads() {
+fn atomics_work_with_atomics_of_threads() {
     const THREADS: u64 = 2;
     const EACH: u64 = 5_000;
     both(Setup::default(), |a, b| {
@@ -27,7 +27,7 @@ fn atomics_meet_those_of_threads() {
             let mut adds = 0;
             for _ in 0..40 {
                 for _ in 0..16 {
-                    // One add by value, one that the adapter makes by compare and swap in a loop.
+                    // One plain add, and one that the adapter executes by compare and swap in a loop.
                     let wqe = Wqe::FetchAdd { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, add: 1 };
                     a.write(&wqe, Flags::NONE);
                     let (raddr, rkey, laddr, lkey) = (8, b.key, 0, a.key);
@@ -63,7 +63,7 @@ fn aligned_words_are_never_torn() {
             });
             for i in 0..1_000u64 {
                 let word = (i & 0xff) * 0x0101_0101_0101_0101;
-                // Inline data lies four bytes off; the second comes from an odd address.
+                // Inline data is offset by four bytes; the second source has an odd address.
                 a.write(
                     &Wqe::WriteInline { raddr: 64, rkey: b.key, data: Inline::from_u64(word) },
                     Flags::NONE,
@@ -95,7 +95,7 @@ fn a_flag_follows_its_data() {
     });
 }
 
-/// Memory like a GPU's: no pointer, and writes that land at the latest when somebody flushes.
+/// Memory like GPU memory: no host pointer, and writes that complete at the latest with a flush.
 #[derive(Default)]
 struct FarMemory {
     bytes: Mutex<Far>,
@@ -125,7 +125,7 @@ impl FarMemory {
         FarMemory { bytes, direct, ..FarMemory::default() }
     }
 
-    /// What a kernel would see now.
+    /// Returns the bytes that a kernel would see now.
     fn landed(&self, at: usize, len: usize) -> Vec<u8> {
         self.bytes.lock().unwrap().landed[at..at + len].to_vec()
     }
@@ -192,7 +192,7 @@ unsafe impl Memory for FarMemory {
     }
 }
 
-/// A key over `memory` in the context of `pe`.
+/// Creates a key over `memory` in the context of `pe`.
 fn far_key(pe: &Pe, memory: &Arc<FarMemory>) -> u32 {
     let len = memory.len();
     let umem_id = pe.context.umem_reg(Arc::clone(memory) as _, 0, len).unwrap();
@@ -226,12 +226,12 @@ fn with_far(direct: bool, body: impl Fn(&mut Pe, &mut Pe, &Arc<FarMemory>, &Arc<
 }
 
 #[test]
-fn far_memory_is_complete_when_the_completion_comes() {
+fn device_memory_is_complete_at_the_completion() {
     for direct in [false, true] {
         with_far(direct, |a, b, near, far, [lkey, rkey]| {
             let data = pattern(200_000, 1);
             a.fill(0, &data);
-            // Host to far, far to far, far to host.
+            // Host to device, device to device, device to host.
             a.run(&Wqe::Write { raddr: 8, rkey, laddr: 0, lkey: a.key, len: 200_000 });
             assert!(far.landed(8, 200_000) == data);
             a.run(&Wqe::Read { raddr: 8, rkey, laddr: 16, lkey, len: 200_000 });
@@ -245,7 +245,7 @@ fn far_memory_is_complete_when_the_completion_comes() {
 }
 
 #[test]
-fn far_memory_is_flushed_once_a_batch() {
+fn device_memory_is_flushed_once_per_batch() {
     with_far(false, |a, _, _, far, [_, rkey]| {
         let before = far.flushes.load(Ordering::Relaxed);
         for i in 0..32 {
@@ -259,7 +259,7 @@ fn far_memory_is_flushed_once_a_batch() {
 }
 
 #[test]
-fn signalled_entries_to_far_memory_share_a_flush() {
+fn signalled_wqes_to_device_memory_share_a_flush() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let far = Arc::new(FarMemory::new(4096, false));
@@ -280,7 +280,7 @@ fn signalled_entries_to_far_memory_share_a_flush() {
 }
 
 #[test]
-fn far_memory_without_a_completion_lands_all_the_same() {
+fn device_memory_arrives_without_a_completion() {
     with_far(false, |a, _, _, far, [_, rkey]| {
         a.write(&Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u64(5) }, Flags::NONE);
         a.ring();
@@ -290,7 +290,7 @@ fn far_memory_without_a_completion_lands_all_the_same() {
 }
 
 #[test]
-fn atomics_on_far_memory_follow_earlier_writes() {
+fn atomics_on_device_memory_follow_earlier_writes() {
     with_far(false, |a, _, near, far, [lkey, rkey]| {
         a.write(&Wqe::WriteInline { raddr: 64, rkey, data: Inline::from_u64(40) }, Flags::NONE);
         a.run(&Wqe::FetchAdd { raddr: 64, rkey, laddr: 0, lkey, add: 2 });
@@ -316,7 +316,7 @@ fn data_in_one_memory_lands_before_the_flag_in_another() {
 }
 
 #[test]
-fn memory_that_fails_ends_in_an_error() {
+fn failing_memory_ends_in_an_error() {
     with_far(false, |a, _, _, far, [_, rkey]| {
         far.broken.store(true, Ordering::Relaxed);
         let syndrome = a.fail(&Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u64(5) });
@@ -325,7 +325,7 @@ fn memory_that_fails_ends_in_an_error() {
 }
 
 #[test]
-fn entries_that_waited_for_broken_memory_fail_in_order() {
+fn wqes_waiting_for_failing_memory_fail_in_order() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let far = Arc::new(FarMemory::new(4096, false));
@@ -342,7 +342,7 @@ fn entries_that_waited_for_broken_memory_fail_in_order() {
     assert_eq!(got.map(|cqe| cqe.tail.wqe_counter.get()), [0, 1, 2]);
 }
 
-/// Memory whose implementation has a bug.
+/// Memory with a faulty implementation.
 struct Panics;
 
 // SAFETY: there is no host pointer.
@@ -383,7 +383,7 @@ fn a_panic_ends_in_error_completions() {
     assert_eq!(a.fail(&wqe), Syndrome::WR_FLUSH_ERR);
     let found = nic.violations();
     assert!(found[0].rule == Rule::Engine && found[0].detail.contains("cannot be written"), "{found:?}");
-    // The engine goes on, so that others hear of it too.
+    // The engine continues, so other QPs also get their errors.
     let wqe = Wqe::WriteInline { raddr: 0, rkey: d.key, data: Inline::from_u32(1) };
     assert_eq!(c.fail(&wqe), Syndrome::WR_FLUSH_ERR);
 }

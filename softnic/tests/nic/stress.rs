@@ -1,4 +1,4 @@
-//! Many queues at once, and none at all.
+//! Many busy queues, and an idle adapter.
 
 use crate::script::{Pe, Setup, pair, pattern, wire_nic};
 use rushmem_mlx5::prm::qp::Mtu;
@@ -6,9 +6,9 @@ use rushmem_mlx5::{Flags, Wqe};
 use rushmem_softnic::{Config, Faults, Nic};
 use std::time::Duration;
 
-/// Eight connections, both directions, mixed operations of random size, checked at the end of each round.
+/// Runs mixed operations of random size on eight connections in both directions, and checks each round.
 fn many_queues(x: &Nic, y: &Nic, rounds: u64) {
-    // Packet numbers begin shortly before their wrap.
+    // Packet numbers start shortly before they wrap.
     let setup = |i: u32| Setup {
         heap: 256 << 10,
         mtu: [Mtu::B256, Mtu::B1024, Mtu::B4096][i as usize % 3],
@@ -63,7 +63,7 @@ fn many_queues_over_the_wire() {
 }
 
 #[test]
-fn many_queues_over_a_bad_wire() {
+fn many_queues_over_a_lossy_wire() {
     let config = |seed| Config {
         faults: Faults {
             seed,
@@ -81,7 +81,7 @@ fn many_queues_over_a_bad_wire() {
     assert!(x.stats().faults > 0);
 }
 
-/// Nanoseconds that threads with the engine's name have spent on a CPU.
+/// Returns the CPU time in nanoseconds of threads with the engine's name.
 fn engine_time() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     tasks
@@ -95,7 +95,7 @@ fn engine_time() -> u64 {
 }
 
 #[test]
-fn an_idle_adapter_leaves_the_cpu_alone() {
+fn idle_adapter_uses_little_cpu() {
     let nic = wire_nic(Config { name: "softnic-idle".into(), ..Config::default() });
     let _pe = Pe::new(&nic, Setup::default());
     std::thread::sleep(Duration::from_millis(50));
