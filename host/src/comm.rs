@@ -6,14 +6,14 @@ use crate::{Pe, Result, TeamConfig};
 
 /// What a [`Comm`] is to have. NCCL's `ncclDevCommRequirements`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Requirements {
+pub struct CommRequirements {
     signals: usize,
     barriers: usize,
     contexts: usize,
     peers: Option<Vec<u32>>,
 }
 
-impl Requirements {
+impl CommRequirements {
     /// Nothing.
     pub const fn new() -> Self {
         Self { signals: 0, barriers: 0, contexts: 0, peers: None }
@@ -73,7 +73,7 @@ impl Pe {
     /// Makes what a kernel is to have for itself, all of it or nothing. Collective. NCCL's `ncclDevCommCreate`.
     ///
     /// ```ignore
-    /// let needs = Requirements::new().signals(8).barriers(2).contexts(4).peers(&[left, right]);
+    /// let needs = CommRequirements::new().signals(8).barriers(2).contexts(4).peers(&[left, right]);
     /// let comm = pe.comm::<PerBlock>(&needs)?;
     /// pe.run(grid, exchange(comm.contexts()[0], comm.barriers()[0], comm.signals(), cells))?;
     /// pe.destroy_comm(comm)?;
@@ -82,7 +82,7 @@ impl Pe {
     /// # Errors
     /// Those of [`Pe::alloc`], [`Pe::team_split_strided`] (the setting `teams`) and [`Pe::context_to`] (`context_qps`), on all
     /// PEs if on one.
-    pub fn comm<S: Claim>(&self, needs: &Requirements) -> Result<Comm<S>> {
+    pub fn comm<S: Claim>(&self, needs: &CommRequirements) -> Result<Comm<S>> {
         let arguments = format!("{} signals, {} barriers", needs.signals, needs.barriers);
         self.agree("comm", &arguments)?;
         let mut comm =
@@ -97,7 +97,7 @@ impl Pe {
         Ok(comm)
     }
 
-    fn furnish<S: Claim>(&self, comm: &mut Comm<S>, needs: &Requirements) -> Result<()> {
+    fn furnish<S: Claim>(&self, comm: &mut Comm<S>, needs: &CommRequirements) -> Result<()> {
         for _ in 0..needs.barriers {
             comm.barriers.push(self.team_split_strided(
                 Team::WORLD,

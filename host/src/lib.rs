@@ -34,7 +34,7 @@ pub use rushmem_config as config;
 pub use rushmem_cuda as cuda;
 pub use rushmem_native as native;
 
-pub use comm::{Comm, Requirements};
+pub use comm::{Comm, CommRequirements};
 pub use direct::Path;
 pub use error::{Error, Result};
 pub use job::{AppError, Job, Ptx};
@@ -45,7 +45,7 @@ pub use machine::Grid;
 pub use memory::{Buffer, GpuBuffer, HostRange, Pages, Place};
 pub use modules::Kernels;
 pub use operations::{Operations, WaitSet};
-pub use pe::{Hints, Kept, Pe, Registered, Window};
+pub use pe::{Hints, Pe, RegisteredBuffer, UnregisterError, Window};
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]
 pub use provider::rdma::RdmaError;

@@ -22,7 +22,7 @@ use crate::modules::Modules;
 use crate::provider::Provider;
 use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, Tries, probe};
 use crate::report::recorded;
-use crate::teams::{Inbox, Place, Table, Teams, predefined};
+use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
@@ -52,7 +52,7 @@ pub struct Pe {
 }
 
 pub use self::memory::Hints;
-pub use self::register::{Kept, Registered, Window};
+pub use self::register::{RegisteredBuffer, UnregisterError, Window};
 
 type Lost = Arc<Mutex<Option<PeerLost>>>;
 
@@ -85,7 +85,7 @@ impl Pe {
         let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, Tries::new(&config))
             .without(reach.without_nic());
         let peers = reach.descriptors(&config, heap.addr);
-        let table = Table::new(&*machine, &heap, shape)?;
+        let table = TeamTable::new(&*machine, &heap, shape)?;
         state.write_pe(me, control.addr, config.timeout)?;
         state.describe_qps(&links.descriptors())?;
         state.describe_peers(&peers)?;
@@ -117,7 +117,7 @@ impl Pe {
         };
         reach.describe(&mut parts, &peers);
         table.describe(&mut parts);
-        let place = Place {
+        let place = PeLocation {
             node: config.node.unwrap_or(0),
             local: config.local_pe.unwrap_or(me),
             direct: (0..n_pes).filter(|&pe| pe == me || reach.mapped(pe).is_some()).collect(),

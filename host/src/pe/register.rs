@@ -15,12 +15,12 @@ const WINDOW_ALIGN: u64 = 16;
 /// A buffer that is registered with one PE. [`Pe::unregister`] gives it back; dropping this leaves it with the runtime
 /// until the PE ends.
 #[must_use = "`Pe::unregister` gives the buffer back"]
-pub struct Registered<B: Buffer> {
+pub struct RegisteredBuffer<B: Buffer> {
     handle: Local<B::Element>,
     _buffer: PhantomData<fn() -> B>,
 }
 
-impl<B: Buffer> Registered<B> {
+impl<B: Buffer> RegisteredBuffer<B> {
     /// The buffer, for kernels and for [`Pe::read`] and [`Pe::write`].
     pub fn handle(&self) -> Local<B::Element> {
         self.handle
@@ -43,27 +43,27 @@ impl<B: Buffer> Window<B> {
 }
 
 /// A registration that could not be ended: it goes on, and is handed back. Converts to its [`Error`], as `?` does.
-pub struct Kept<R> {
+pub struct UnregisterError<R> {
     /// Why.
     pub error: Box<Error>,
     /// The registration.
     pub registration: Box<R>,
 }
 
-impl<R> Kept<R> {
+impl<R> UnregisterError<R> {
     fn new(error: Error, registration: R) -> Self {
         Self { error: Box::new(error), registration: Box::new(registration) }
     }
 }
 
-impl<R> std::fmt::Debug for Kept<R> {
+impl<R> std::fmt::Debug for UnregisterError<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<R> From<Kept<R>> for Error {
-    fn from(kept: Kept<R>) -> Self {
+impl<R> From<UnregisterError<R>> for Error {
+    fn from(kept: UnregisterError<R>) -> Self {
         *kept.error
     }
 }
@@ -77,14 +77,14 @@ impl Pe {
     /// # Errors
     /// [`Error::Misuse`] if it is empty or overlaps the heap or another registered buffer; [`Error::Unavailable`] if kernels
     /// cannot reach it; what CUDA or a NIC refuses. The buffer is dropped then.
-    pub fn register<B: Buffer>(&self, buffer: B) -> Result<Registered<B>> {
+    pub fn register<B: Buffer>(&self, buffer: B) -> Result<RegisteredBuffer<B>> {
         let len = buffer.len();
         let bytes = len as u64 * size_of::<B::Element>() as u64;
         let segment = self.adopt("register", buffer, 1)?;
         let (offset, stamp) = self.memory.open_local(segment, bytes)?;
         // SAFETY: the buffer's own elements, registered with this PE.
         let handle = unsafe { Local::from_raw(offset, len, stamp) };
-        Ok(Registered { handle, _buffer: PhantomData })
+        Ok(RegisteredBuffer { handle, _buffer: PhantomData })
     }
 
     /// Ends a registration, and gives the buffer back. Not collective. `nvshmemx_buffer_unregister`.
@@ -94,9 +94,12 @@ impl Pe {
     ///
     /// # Errors
     /// [`Error::Misuse`] if it has ended, or while a launch goes on, which might use the buffer.
-    pub fn unregister<B: Buffer>(&self, registered: Registered<B>) -> Result<B, Kept<Registered<B>>> {
+    pub fn unregister<B: Buffer>(
+        &self,
+        registered: RegisteredBuffer<B>,
+    ) -> Result<B, UnregisterError<RegisteredBuffer<B>>> {
         let closed = self.memory.close("unregister", registered.handle.handle());
-        closed.and_then(buffer_of::<B>).map_err(|error| Kept::new(error, registered))
+        closed.and_then(buffer_of::<B>).map_err(|error| UnregisterError::new(error, registered))
     }
 
     /// Ends the registrations of all buffers with this PE only, and drops the buffers; how many there were.
@@ -148,7 +151,10 @@ impl Pe {
     /// # Errors
     /// On all PEs or none: [`Error::Misuse`] while a launch of this PE goes on, [`Error::Elsewhere`] while one of another PE
     /// does; [`Error::Mismatch`] if PEs name different windows.
-    pub fn unregister_symmetric<B: Buffer>(&self, window: Window<B>) -> Result<B, Kept<Window<B>>> {
+    pub fn unregister_symmetric<B: Buffer>(
+        &self,
+        window: Window<B>,
+    ) -> Result<B, UnregisterError<Window<B>>> {
         const CALL: &str = "unregister_symmetric";
         let buffer = window.handle.handle();
         let closed = self.agree(CALL, &format!("the window at {:#x}", buffer.offset)).and_then(|_| {
@@ -172,7 +178,7 @@ impl Pe {
             self.bootstrap.barrier("rushmem.closed")?;
             Ok(buffer)
         });
-        closed.map_err(|error| Kept::new(error, window))
+        closed.map_err(|error| UnregisterError::new(error, window))
     }
 
     /// Takes a buffer in: known to kernels and to all NICs of this PE.

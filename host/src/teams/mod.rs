@@ -1,10 +1,10 @@
-//! The host calls that make, translate and end teams.
+//! Host calls that make, translate and destroy teams.
 //!
-//! Those who make a team agree on a slot of their tables that is free on all its members, so that the team's words lie
-//! at the same offset of each member's heap. They clear these words, and leave the call when all have done so: the
-//! first kernel that uses the team finds them zero everywhere.
+//! The members of a new team agree on a slot that is free in all their team tables. So the team's words lie at the same
+//! offset of each member's heap. Every member clears these words before any member leaves the call: the first kernel that
+//! uses the team finds zeros everywhere.
 
-mod letters;
+mod messages;
 mod predefined;
 mod table;
 
@@ -14,32 +14,33 @@ use std::time::Duration;
 
 use rushmem_device::Team;
 
-use self::letters::{Circle, Part};
+use self::messages::{CallPart, TeamExchange};
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::pe::Pe;
 use crate::{Error, Result};
 
-pub(crate) use self::letters::Inbox;
-pub(crate) use self::predefined::{Place, predefined};
-pub(crate) use self::table::Table;
+pub(crate) use self::messages::Inbox;
+pub(crate) use self::predefined::{PeLocation, predefined};
+pub(crate) use self::table::TeamTable;
 
-/// What a team was made with. OpenSHMEM 1.6 section 9.4, `shmem_team_config_t`.
+/// The configuration of a team. OpenSHMEM 1.6 section 9.4, `shmem_team_config_t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamConfig {
-    /// Contexts that the program means to use for the team at once (`num_contexts`). Kept for the program to read:
-    /// contexts are the PE's here, and every team works with each of them.
+    /// The number of contexts that the program will use for the team at once (`num_contexts`).
+    ///
+    /// It is only stored, for [`Pe::team_config`]. Contexts belong to the PE, and every team works with each of them.
     pub contexts: u32,
 }
 
 impl TeamConfig {
-    /// The configuration with nothing asked for.
+    /// Returns a configuration without contexts.
     #[must_use]
     pub const fn new() -> Self {
         Self { contexts: 0 }
     }
 
-    /// The configuration with this number of contexts.
+    /// Returns the configuration with this number of contexts.
     #[must_use]
     pub const fn contexts(mut self, contexts: u32) -> Self {
         self.contexts = contexts;
@@ -47,40 +48,41 @@ impl TeamConfig {
     }
 }
 
-/// A team that this PE is in.
+/// A team of which this PE is a member.
 #[derive(Clone)]
-struct Known {
+struct TeamEntry {
     generation: u32,
     pes: Vec<u32>,
     config: TeamConfig,
-    /// Calls that its members have made together.
+    /// The number of calls that its members have made together.
     calls: u64,
 }
 
 /// The teams of a PE.
 pub(crate) struct Teams {
-    table: Table,
+    table: TeamTable,
     inbox: Inbox,
-    known: Mutex<State>,
+    known: Mutex<TeamSlots>,
 }
 
-struct State {
-    slots: Vec<Option<Known>>,
+/// The slots of the team table, and the counters that name calls.
+struct TeamSlots {
+    slots: Vec<Option<TeamEntry>>,
     generation: u32,
-    /// How often a team of just these PEs was made from a list.
+    /// The number of teams made from each list of PEs.
     lists: HashMap<Vec<u32>, u64>,
 }
 
-/// The new team of a PE, out of those that a call makes: its members, or nothing for a PE outside of all.
+/// The members of the new team that this PE joins, or `None` if it joins none.
 type Members = Option<Vec<u32>>;
 
 impl Teams {
-    /// The teams at the start. `members` are those of the predefined ones.
+    /// Returns the predefined teams with these members.
     ///
     /// # Errors
-    /// If the table cannot be written.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the table cannot be written.
     pub(crate) fn new(
-        table: Table,
+        table: TeamTable,
         inbox: Inbox,
         slots: u32,
         me: u32,
@@ -90,44 +92,44 @@ impl Teams {
         for (slot, pes) in members.into_iter().enumerate() {
             table.put(slot as u32, Team::WORLD.generation(), me, &pes)?;
             let config = TeamConfig::default();
-            known[slot] = Some(Known { generation: Team::WORLD.generation(), pes, config, calls: 0 });
+            known[slot] = Some(TeamEntry { generation: Team::WORLD.generation(), pes, config, calls: 0 });
         }
-        let state = State { slots: known, generation: Team::WORLD.generation(), lists: HashMap::new() };
+        let state = TeamSlots { slots: known, generation: Team::WORLD.generation(), lists: HashMap::new() };
         Ok(Self { table, inbox, known: Mutex::new(state) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TeamSlots> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, team: Team) -> Option<Known> {
+    fn find(&self, team: Team) -> Option<TeamEntry> {
         self.lock().find(team).cloned()
     }
 }
 
-impl State {
-    fn find(&mut self, team: Team) -> Option<&mut Known> {
+impl TeamSlots {
+    fn find(&mut self, team: Team) -> Option<&mut TeamEntry> {
         let known = self.slots.get_mut(team.slot() as usize)?.as_mut()?;
         (known.generation == team.generation()).then_some(known)
     }
 
-    /// A bit for each slot that is free.
+    /// Returns a bit for each slot that is free.
     fn free(&self) -> Vec<u64> {
-        let bits = |slots: &[Option<Known>]| {
+        let bits = |slots: &[Option<TeamEntry>]| {
             (0..).zip(slots).fold(0, |bits, (i, slot)| bits | u64::from(slot.is_none()) << i)
         };
         self.slots.chunks(64).map(bits).collect()
     }
 }
 
-/// The lowest slot that is free in all.
+/// Returns the lowest slot that is free on all PEs.
 fn common_slot<'a>(frees: impl Iterator<Item = &'a Vec<u64>>) -> Option<u32> {
     let common = frees.cloned().reduce(|a, b| a.iter().zip(b).map(|(a, b)| a & b).collect())?;
     let (at, bits) = (0..).zip(common).find(|(_, bits)| *bits != 0)?;
     Some(at * 64 + bits.trailing_zeros())
 }
 
-/// The members `start`, `start + stride`, ... of `parent`.
+/// Returns the members `start`, `start + stride`, ... of `parent`.
 fn strided(parent: &[u32], start: u32, stride: i32, size: u32) -> Result<Vec<u32>, String> {
     if size == 0 {
         return Err("a team has at least one member".into());
@@ -145,25 +147,40 @@ fn strided(parent: &[u32], start: u32, stride: i32, size: u32) -> Result<Vec<u32
     Ok((0..size).filter_map(member).collect())
 }
 
-/// The PEs of `parent` that have this one's place in the given axis of a grid with rows of `width`.
+/// Returns the PEs of `parent` in this PE's row or column of a grid with rows of `width`.
 fn in_axis(parent: &[u32], me: usize, width: usize, rows: bool) -> Vec<u32> {
     let same = |at: usize| if rows { at / width == me / width } else { at % width == me % width };
     parent.iter().enumerate().filter(|(at, _)| same(*at)).map(|(_, &pe)| pe).collect()
 }
 
-/// Teams. Every call that makes or ends one is collective over the PEs that it says, and over no others: with other
-/// arguments than theirs, a PE is named in the error of all of them.
+/// Teams. Calls that make or destroy a team are collective over the PEs named in their docs, and over no others.
 impl Pe {
     /// Makes a team of the members `start + k * stride` of `parent`, for `k` below `size`, in that order. Collective over
-    /// `parent`; PEs outside of the new team get [`Team::INVALID`]. OpenSHMEM 1.6 section 9.4,
-    /// `shmem_team_split_strided`.
+    /// `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_strided`.
     ///
-    /// The stride may be negative, and zero if `size` is 1.
+    /// PEs outside the new team get [`Team::INVALID`]. The stride may be negative. It may be zero if `size` is 1.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), rushmem::Error> {
+    /// # rushmem::Job::new()?.run(|pe| {
+    /// use rushmem::TeamConfig;
+    /// use rushmem_device::Team;
+    ///
+    /// // The even PEs of the job.
+    /// let size = pe.n_pes().div_ceil(2);
+    /// let even = pe.team_split_strided(Team::WORLD, 0, 2, size, TeamConfig::new())?;
+    /// pe.team_destroy(even)
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Misuse`] on all members of `parent` if that names a member that is not there, or if a member of the new
-    /// team is in as many teams as the setting `teams` allows; [`Error::Mismatch`], [`Error::Absent`],
-    /// [`Error::PeerLost`].
+    /// - [`Error::Misuse`] on all members of `parent` if a member does not exist, or a new member is in too many teams
+    ///   (setting `teams`).
+    /// - [`Error::Mismatch`] if a PE passes other arguments.
+    /// - [`Error::Absent`] if a PE does not call.
+    /// - [`Error::PeerLost`] if a PE died.
     pub fn team_split_strided(
         &self,
         parent: Team,
@@ -179,12 +196,14 @@ impl Pe {
         })
     }
 
-    /// Makes teams of the rows and columns of `parent`, whose members fill a grid with rows of `width` one row after
-    /// another; the last row may be short. Collective over `parent`; every member gets its row, and its column.
+    /// Makes teams of the rows and columns of `parent`, and returns this PE's row and column. Collective over `parent`.
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_split_2d`.
     ///
+    /// The members fill a grid with rows of `width`, one row after another. The last row may be short.
+    ///
     /// # Errors
-    /// [`Error::Misuse`] for a width of 0, and for too many teams; others as [`Pe::team_split_strided`].
+    /// - [`Error::Misuse`] for a width of 0, or if a member is in too many teams (setting `teams`).
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
     pub fn team_split_2d(
         &self,
         parent: Team,
@@ -209,7 +228,7 @@ impl Pe {
             Ok(column) => Ok((row, column)),
             Err(error) => {
                 if matches!(error, Error::Misuse { .. }) {
-                    // As on all members.
+                    // All members fail alike.
                     self.team_destroy(row)?;
                 }
                 Err(error)
@@ -217,11 +236,12 @@ impl Pe {
         }
     }
 
-    /// Makes a team of `pes`, in this order. Only they call it. NVSHMEM's `nvshmem_team_init`.
+    /// Makes a team of `pes`, in this order. Collective over `pes`. NVSHMEM's `nvshmem_team_init`.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the list is empty, names a PE twice or one that is not there, or leaves this PE out; and for
-    /// too many teams. Others as [`Pe::team_split_strided`].
+    /// - [`Error::Misuse`] if the list is empty, names a PE twice or a PE that does not exist, or leaves this PE out. Also if
+    ///   a member is in too many teams (setting `teams`).
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
     pub fn team_from_pes(&self, pes: &[u32], config: TeamConfig) -> Result<Team> {
         const CALL: &str = "team_from_pes";
         let misuse = |what| Err(Error::Misuse { call: CALL, what });
@@ -245,46 +265,49 @@ impl Pe {
         self.make(pes, &format!("{pes:?}.{nth}"), CALL, &call, config, || Ok(Some(pes.to_vec())))
     }
 
-    /// Ends a team. Collective over its members, whose kernels no longer use it. [`Team::INVALID`] and the predefined
-    /// teams stay as they are. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
+    /// Destroys a team. Collective over its members. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
+    ///
+    /// Kernels must not use the team any more. The call does nothing for [`Team::INVALID`] and the predefined teams.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if it was destroyed before; [`Error::Mismatch`], [`Error::Absent`], [`Error::PeerLost`].
+    /// - [`Error::Misuse`] if the team has been destroyed.
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
     pub fn team_destroy(&self, team: Team) -> Result<()> {
         const CALL: &str = "team_destroy";
         if !team.is_valid() || team.slot() < Team::PREDEFINED {
             return Ok(());
         }
         let (pes, key) = self.next_call(CALL, team)?;
-        self.circle(&pes, &|| self.lost()).share(&key, self.part("team_destroy()".into()))?;
+        self.exchange(&pes, &|| self.lost()).share(&key, self.part("team_destroy()".into()))?;
         self.teams.table.clear(team.slot())?;
         self.teams.lock().slots[team.slot() as usize] = None;
         Ok(())
     }
 
-    /// This PE's number in the team; none if that is no team. OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
+    /// Returns this PE's number in the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
     pub fn team_my_pe(&self, team: Team) -> Option<u32> {
         self.number_in(team, self.my_pe())
     }
 
-    /// Members of the team; none if that is no team. OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
+    /// Returns the number of members, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
     pub fn team_n_pes(&self, team: Team) -> Option<u32> {
         Some(self.teams.find(team)?.pes.len() as u32)
     }
 
-    /// The PEs of the team in their order; none if that is no team.
+    /// Returns the PEs of the team in their order, or `None` if the team does not exist.
     pub fn team_pes(&self, team: Team) -> Option<Vec<u32>> {
         Some(self.teams.find(team)?.pes)
     }
 
-    /// The number in team `to` of what is member `index` of `from`; none if it is not in `to`, if there is no such
-    /// member, or if one is no team. OpenSHMEM 1.6 section 9.4, `shmem_team_translate_pe`.
+    /// Returns the number in team `to` of member `index` of `from`.
+    ///
+    /// Returns `None` if that PE is not in `to`, or if the member or one of the teams does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_translate_pe`.
     pub fn team_translate_pe(&self, from: Team, index: u32, to: Team) -> Option<u32> {
         let pe = *self.teams.find(from)?.pes.get(index as usize)?;
         self.number_in(to, pe)
     }
 
-    /// What the team was made with; none if that is no team. OpenSHMEM 1.6 section 9.4, `shmem_team_get_config`.
+    /// Returns the configuration of the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_get_config`.
     pub fn team_config(&self, team: Team) -> Option<TeamConfig> {
         Some(self.teams.find(team)?.config)
     }
@@ -294,11 +317,13 @@ impl Pe {
         Some(at as u32)
     }
 
-    /// The PEs of `team`, and a key for their next call.
+    /// Returns the PEs of `team`, and a key for their next call.
     fn next_call(&self, call: &'static str, team: Team) -> Result<(Vec<u32>, String)> {
         let mut state = self.teams.lock();
         match state.find(team) {
-            None => Err(Error::Misuse { call, what: format!("{team:?} is no team, or has been destroyed") }),
+            None => {
+                Err(Error::Misuse { call, what: format!("{team:?} is not a team, or has been destroyed") })
+            }
             Some(known) => {
                 known.calls += 1;
                 Ok((known.pes.clone(), format!("{}.{}", known.generation, known.calls)))
@@ -306,7 +331,7 @@ impl Pe {
         }
     }
 
-    /// Makes the teams into which `members_of` divides `parent`.
+    /// Makes the teams into which `members_of` divides `parent`. Collective over `parent`.
     fn split(
         &self,
         parent: Team,
@@ -319,7 +344,7 @@ impl Pe {
         self.make(&pes, &key, name, call, config, || members_of(self.my_pe(), &pes))
     }
 
-    /// Makes teams of some of `callers`, who all call. `members` are those of this PE's team.
+    /// Makes teams of PEs in `callers`, which all call. `members` returns the members of this PE's new team.
     fn make(
         &self,
         callers: &[u32],
@@ -330,9 +355,9 @@ impl Pe {
         members: impl FnOnce() -> Result<Members, String>,
     ) -> Result<Team> {
         let (me, lost) = (self.my_pe(), || self.lost());
-        let circle = self.circle(callers, &lost);
-        let parts = circle.share(key, self.part(call.into()))?;
-        // The arguments are those of all, by now: all find the same wrong with them.
+        let exchange = self.exchange(callers, &lost);
+        let parts = exchange.share(key, self.part(call.into()))?;
+        // All PEs have passed the same arguments, so all find the same error.
         let misuse = |what| Error::Misuse { call: name, what };
         let members = members().map_err(misuse)?;
         let generation = parts.iter().map(|part| part.generation).max().unwrap_or(0) + 1;
@@ -347,39 +372,38 @@ impl Pe {
             }
             _ => None,
         };
-        // Whether all members have a slot is known to them alone.
+        // Only the members know whether all of them have a free slot.
         let fails = matches!(made, Some((None, _)));
-        let verdict = Part { free: vec![u64::from(fails)], ..self.part(call.into()) };
-        let verdicts = circle.share(&format!("{key}.made"), verdict)?;
+        let outcome = CallPart { free: vec![u64::from(fails)], ..self.part(call.into()) };
+        let outcomes = exchange.share(&format!("{key}.made"), outcome)?;
         let mut state = self.teams.lock();
         state.generation = generation;
-        if verdicts.iter().any(|part| part.free != [0]) {
+        if outcomes.iter().any(|part| part.free != [0]) {
             drop(state);
             if let Some(slot) = slot {
                 self.teams.table.clear(slot)?;
             }
             let most = self.config().teams;
             return Err(misuse(format!(
-                "a member is in {most} teams already, with the {} that are always there; destroy one, or raise \
-                 RUSHMEM_TEAMS",
+                "a member is in {most} teams already, including {} predefined ones: destroy a team, or raise RUSHMEM_TEAMS",
                 Team::PREDEFINED
             )));
         }
         let (Some(slot), Some((_, pes))) = (slot, made) else { return Ok(Team::INVALID) };
-        state.slots[slot as usize] = Some(Known { generation, pes, config, calls: 0 });
-        // SAFETY: it is in the table of this PE, since just now.
+        state.slots[slot as usize] = Some(TeamEntry { generation, pes, config, calls: 0 });
+        // SAFETY: the team has just been added to this PE's table.
         Ok(unsafe { Team::from_raw(slot, generation) })
     }
 
-    fn part(&self, call: String) -> Part {
+    fn part(&self, call: String) -> CallPart {
         let state = self.teams.lock();
-        Part { call, free: state.free(), generation: state.generation }
+        CallPart { call, free: state.free(), generation: state.generation }
     }
 
-    fn circle<'a>(&'a self, pes: &'a [u32], lost: &'a dyn Fn() -> Option<PeerLost>) -> Circle<'a> {
+    fn exchange<'a>(&'a self, pes: &'a [u32], lost: &'a dyn Fn() -> Option<PeerLost>) -> TeamExchange<'a> {
         let (bootstrap, within): (&dyn Bootstrap, Duration) =
             (self.bootstrap(), self.config().bootstrap_timeout);
-        Circle { bootstrap, inbox: &self.teams.inbox, lost, within, pes }
+        TeamExchange { bootstrap, inbox: &self.teams.inbox, lost, within, pes }
     }
 }
 
@@ -388,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strides_of_both_signs_and_none() {
+    fn strides_may_be_positive_negative_or_zero() {
         let parent = [10, 11, 12, 13, 14];
         assert_eq!(strided(&parent, 0, 2, 3), Ok(vec![10, 12, 14]));
         assert_eq!(strided(&parent, 4, -2, 3), Ok(vec![14, 12, 10]));
@@ -402,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_slot_that_all_have() {
+    fn finds_the_lowest_common_slot() {
         let slots = |frees: &[Vec<u64>]| common_slot(frees.iter());
         assert_eq!(slots(&[vec![0b1010, 0], vec![0b1100, 0]]), Some(3));
         assert_eq!(slots(&[vec![0b1010, 4], vec![0b0100, 6]]), Some(66));

@@ -1,41 +1,42 @@
-//! The teams that are there from the start.
+//! The predefined teams.
 
 use crate::bootstrap::Bootstrap;
 use crate::{Error, Result};
 
-/// Where a PE is, and whom it reaches.
+/// The location of a PE, and its P2P peers.
 #[derive(serde::Serialize, serde::Deserialize)]
-pub(crate) struct Place {
-    /// Number of its node.
+pub(crate) struct PeLocation {
+    /// The number of its node.
     pub(crate) node: u32,
     /// Its number among the PEs of the node.
     pub(crate) local: u32,
-    /// The PEs whose heaps it reaches by loads and stores, in order.
+    /// The PEs with heaps that it has mapped, in order.
     pub(crate) direct: Vec<u32>,
 }
 
-/// Tells the others this PE's place, and returns the members of the predefined teams that it is in, in the order of
-/// their slots. Collective.
+/// Exchanges the locations of all PEs. Returns the members of this PE's predefined teams, in the order of their slots.
+/// Collective.
 ///
 /// # Errors
-/// [`Error::Bootstrap`].
-pub(crate) fn predefined(bootstrap: &dyn Bootstrap, mine: &Place) -> Result<[Vec<u32>; 4]> {
+/// - [`Error::Bootstrap`] if a PE does not come.
+pub(crate) fn predefined(bootstrap: &dyn Bootstrap, mine: &PeLocation) -> Result<[Vec<u32>; 4]> {
     let malformed =
-        |pe: u32| Error::Misuse { call: "start", what: format!("PE {pe} sent a malformed place") };
+        |pe: u32| Error::Misuse { call: "start", what: format!("PE {pe} sent a malformed location") };
     let bytes = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe()))?;
     let all = bootstrap.allgather("rushmem.places", &bytes)?;
     let parse = |(pe, bytes): (u32, &Vec<u8>)| serde_json::from_slice(bytes).map_err(|_| malformed(pe));
-    let all: Vec<Place> = (0..).zip(&all).map(parse).collect::<Result<_>>()?;
+    let all: Vec<PeLocation> = (0..).zip(&all).map(parse).collect::<Result<_>>()?;
     Ok(members(bootstrap.pe(), &all))
 }
 
-fn members(me: u32, all: &[Place]) -> [Vec<u32>; 4] {
+/// Returns the members of PE `me`'s predefined teams.
+fn members(me: u32, all: &[PeLocation]) -> [Vec<u32>; 4] {
     let mine = &all[me as usize];
-    let those = |test: &dyn Fn(u32, &Place) -> bool| {
+    let those = |test: &dyn Fn(u32, &PeLocation) -> bool| {
         (0..).zip(all).filter(|(pe, place)| test(*pe, place)).map(|(pe, _)| pe).collect::<Vec<u32>>()
     };
-    // PEs that reach the same PEs, and each other: so the team is the same for all its members.
-    let together = |pe: u32, place: &Place| mine.direct.contains(&pe) && place.direct == mine.direct;
+    // PEs with the same P2P peers, each other among them. So all members find the same team.
+    let together = |pe: u32, place: &PeLocation| mine.direct.contains(&pe) && place.direct == mine.direct;
     [
         those(&|_, _| true),
         those(&|pe, place| pe == me || together(pe, place)),
@@ -50,11 +51,11 @@ mod tests {
 
     #[test]
     fn node_and_rail_teams_partition_the_world() {
-        // Nodes of 3 and 2 PEs; PEs 0 and 1 reach each other, PE 2 claims to reach PE 0, which does not reach it.
+        // Nodes of 3 and 2 PEs. PEs 0 and 1 are P2P peers. PE 2 has mapped PE 0, but not the other way round.
         let direct = [vec![0, 1], vec![0, 1], vec![0, 2], vec![3], vec![]];
         let places = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)];
-        let place = |((node, local), direct)| Place { node, local, direct };
-        let all: Vec<Place> = places.into_iter().zip(direct).map(place).collect();
+        let place = |((node, local), direct)| PeLocation { node, local, direct };
+        let all: Vec<PeLocation> = places.into_iter().zip(direct).map(place).collect();
         let teams: Vec<_> = (0..5).map(|me| members(me, &all)).collect();
         let of = |kind: usize| teams.iter().map(|team| team[kind].clone()).collect::<Vec<_>>();
         assert_eq!(of(0), vec![vec![0, 1, 2, 3, 4]; 5]);

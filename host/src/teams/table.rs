@@ -1,4 +1,4 @@
-//! The table of teams in memory that kernels read, and the words of each team in the symmetric heap.
+//! The team table in memory that kernels read, and each team's words in the symmetric heap.
 
 use std::mem::offset_of;
 
@@ -9,39 +9,40 @@ use crate::Result;
 use crate::machine::{Machine, Region};
 use crate::queues::Shape;
 
-/// The table of a PE.
-pub(crate) struct Table {
+/// The team table of a PE.
+pub(crate) struct TeamTable {
     region: Region,
     heap: Region,
     shape: Shape,
 }
 
-impl Table {
-    /// A table without teams.
+impl TeamTable {
+    /// Returns an empty table.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// - The machine's error if there is no memory for it.
     pub(crate) fn new(machine: &dyn Machine, heap: &Region, shape: Shape) -> Result<Self> {
         let lists = 2 * u64::from(shape.teams) * Self::list_bytes(shape);
         let region = machine.local(Self::desc_at(shape.teams) + lists)?;
         Ok(Self { region, heap: heap.clone(), shape })
     }
 
+    /// Returns the offset of a slot's descriptor.
     const fn desc_at(slot: u32) -> u64 {
         slot as u64 * size_of::<TeamDesc>() as u64
     }
 
-    /// Bytes of a list with a word for each PE.
+    /// Returns the bytes of a list with a word for each PE.
     fn list_bytes(shape: Shape) -> u64 {
         (u64::from(shape.n_pes) * 4).next_multiple_of(128)
     }
 
-    /// Where the lists of a slot begin: the members' PEs, then the PEs' numbers.
+    /// Returns the offset of a slot's lists: the PE of each member, then the member number of each PE.
     fn lists_at(&self, slot: u32) -> u64 {
         Self::desc_at(self.shape.teams) + 2 * u64::from(slot) * Self::list_bytes(self.shape)
     }
 
-    /// Says in the PE's context where it is.
+    /// Stores the location of the table in the PE's context.
     pub(crate) fn describe(&self, parts: &mut CtxParts) {
         parts.teams = self.region.addr;
         parts.team_words = self.shape.team_words();
@@ -49,7 +50,7 @@ impl Table {
         parts.team_slots = self.shape.teams;
     }
 
-    /// Puts a team of `pes` in `slot`, with all its words and slots zero. This PE is one of them.
+    /// Puts a team of `pes`, which include this PE, in `slot`. Clears the team's words and scratch slots.
     pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32]) -> Result<()> {
         let bytes = self.shape.team_bytes();
         let words = team_words::scratch(self.shape.n_pes);
@@ -77,14 +78,14 @@ impl Table {
         self.region.write(Self::desc_at(slot), bytemuck::bytes_of(&desc))
     }
 
-    /// Takes the team in `slot` out.
+    /// Removes the team in `slot`.
     pub(super) fn clear(&self, slot: u32) -> Result<()> {
         let at = Self::desc_at(slot) + offset_of!(TeamDesc, generation) as u64;
         self.region.write(at, bytemuck::bytes_of(&0u32))
     }
 }
 
-/// From each of them to the next one, wrapping; 0 if the steps differ. One alone is as good as many.
+/// Returns the wrapping step from each PE to the next, or 0 if the steps differ. The step of a single PE is 1.
 fn stride(pes: &[u32]) -> u32 {
     let mut steps = pes.windows(2).map(|two| two[1].wrapping_sub(two[0]));
     let first = steps.next().unwrap_or(1);
@@ -96,7 +97,7 @@ mod tests {
     use super::stride;
 
     #[test]
-    fn teams_with_equal_steps() {
+    fn finds_the_stride_of_a_team() {
         assert_eq!(stride(&[4]), 1);
         assert_eq!(stride(&[4, 7]), 3);
         assert_eq!(stride(&[4, 3, 2]), u32::MAX);

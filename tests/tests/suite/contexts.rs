@@ -1,6 +1,6 @@
 //! Contexts with queues of their own, views, shared memory, and the field's own names.
 
-use rushmem::{Comm, Error, Grid, Pe, Requirements};
+use rushmem::{Comm, CommRequirements, Error, Grid, Pe};
 use rushmem_device::prelude::{Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
 use rushmem_test_kernels::{
     MORE_NAMES, NAMES, exchange_by, exclusive_turns, more_names, names, private_puts, reverse,
@@ -200,7 +200,7 @@ fn a_kernel_gets_what_it_asked_for_and_gives_it_back() {
         setup.with("context_qps", 2).with("peer_path", "nic").with("connect", "lazy").run(|pe| {
             let (n, me) = (pe.n_pes(), pe.my_pe());
             let (next, before) = ((me + 1) % n, (me + n - 1) % n);
-            let ring = Requirements::new().signals(5).barriers(2).contexts(1).peers(&[next]);
+            let ring = CommRequirements::new().signals(5).barriers(2).contexts(1).peers(&[next]);
             let free = pe.heap_free();
             // Made anew, it is as it was.
             for times in 1..=3 {
@@ -212,7 +212,7 @@ fn a_kernel_gets_what_it_asked_for_and_gives_it_back() {
                 assert_eq!(pe.heap_free(), free);
             }
             // More than there is, nobody gets, and nothing stays behind.
-            let greedy = Requirements::new().signals(1).barriers(1).contexts(if me == 0 { 3 } else { 1 });
+            let greedy = CommRequirements::new().signals(1).barriers(1).contexts(if me == 0 { 3 } else { 1 });
             let refused = pe.comm::<PerGpu>(&greedy).unwrap_err();
             assert!(matches!(refused, Error::Unavailable { .. } | Error::Elsewhere { .. }), "{refused}");
             assert_eq!(pe.heap_free(), free);
@@ -228,7 +228,7 @@ fn a_context_of_some_pes_has_queues_to_these_and_refuses_others() {
     let setup = Setup::new(3).with("context_qps", 1).with("peer_path", "nic");
     let told = setup.run(|pe| {
         let (next, before) = ((pe.my_pe() + 1) % 3, (pe.my_pe() + 2) % 3);
-        let ring = Requirements::new().signals(2).barriers(2).contexts(1).peers(&[next]);
+        let ring = CommRequirements::new().signals(2).barriers(2).contexts(1).peers(&[next]);
         let comm = pe.comm::<PerGpu>(&ring)?;
         round(pe, &comm, next, before, 1)?;
         // The job's own queues, by which the barrier goes, and one of the context, though the PE before this one has

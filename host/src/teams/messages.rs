@@ -1,0 +1,175 @@
+//! Messages between the PEs that make or end a team. Other PEs take no part.
+//!
+//! Every PE sends its part to the first PE, which returns all parts to every PE.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::bootstrap::{Bootstrap, Mail, PeerLost};
+use crate::{Error, Result};
+
+/// The first byte of every team message. Messages about queues begin with another byte.
+const TEAM_MESSAGE: u8 = b'T';
+/// The interval at which a waiting call checks for lost PEs.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The part of one PE in a call.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct CallPart {
+    /// The call with its arguments.
+    pub(super) call: String,
+    /// A bit for each slot of the table that is free.
+    pub(super) free: Vec<u64>,
+    /// The newest generation that the PE knows.
+    pub(super) generation: u32,
+}
+
+/// A message between two PEs of a call.
+#[derive(serde::Serialize, serde::Deserialize)]
+enum TeamMessage {
+    /// To the first PE: the sender's part.
+    Mine(CallPart),
+    /// From the first PE: all parts.
+    All(Vec<CallPart>),
+    /// From the first PE: the PEs that did not call.
+    Missing(Vec<u32>),
+}
+
+/// The messages that no call has taken yet, by sender and call.
+#[derive(Clone, Default)]
+pub(crate) struct Inbox(Arc<Arrived>);
+
+/// The messages of an inbox.
+#[derive(Default)]
+struct Arrived {
+    messages: Mutex<HashMap<(u32, String), TeamMessage>>,
+    arrived: Condvar,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(u32, String), TeamMessage>> {
+        self.0.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a team message, and returns any other message.
+    pub(crate) fn keep(&self, mail: Mail) -> Option<Mail> {
+        let Some((&TEAM_MESSAGE, text)) = mail.bytes.split_first() else { return Some(mail) };
+        match serde_json::from_slice::<(String, TeamMessage)>(text) {
+            Ok((key, message)) => {
+                self.lock().insert((mail.from, key), message);
+                self.0.arrived.notify_all();
+            }
+            Err(error) => tracing::error!("PE {} sent a malformed team message: {error}", mail.from),
+        }
+        None
+    }
+
+    /// Waits for the messages of all PEs in `from`. Returns the messages in that order, and the PEs missing at the deadline.
+    fn take(
+        &self,
+        from: &[u32],
+        key: &str,
+        until: Instant,
+        lost: &dyn Fn() -> Option<PeerLost>,
+    ) -> Result<(Vec<TeamMessage>, Vec<u32>)> {
+        let mut messages = self.lock();
+        loop {
+            let missing = |pe: &&u32| !messages.contains_key(&(**pe, key.to_owned()));
+            let missing: Vec<u32> = from.iter().filter(missing).copied().collect();
+            let left = until.saturating_duration_since(Instant::now());
+            if missing.is_empty() || left.is_zero() {
+                let taken = from.iter().filter_map(|&pe| messages.remove(&(pe, key.to_owned()))).collect();
+                return Ok((taken, missing));
+            }
+            if let Some(lost) = lost() {
+                return Err(Error::PeerLost(lost));
+            }
+            messages = self
+                .0
+                .arrived
+                .wait_timeout(messages, left.min(POLL_INTERVAL))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+/// An exchange of parts among the PEs that make a call together.
+pub(super) struct TeamExchange<'a> {
+    pub(super) bootstrap: &'a dyn Bootstrap,
+    pub(super) inbox: &'a Inbox,
+    pub(super) lost: &'a dyn Fn() -> Option<PeerLost>,
+    pub(super) within: Duration,
+    pub(super) pes: &'a [u32],
+}
+
+impl TeamExchange<'_> {
+    /// Sends `mine` to all PEs, and returns all parts in their order. `key` names this call on every PE.
+    ///
+    /// # Errors
+    /// - [`Error::Mismatch`] with a PE that makes another call.
+    /// - [`Error::Absent`] if a PE does not call.
+    /// - [`Error::PeerLost`] if a PE died.
+    pub(super) fn share(&self, key: &str, mine: CallPart) -> Result<Vec<CallPart>> {
+        let me = self.bootstrap.pe();
+        let first = self.pes.first().copied().unwrap_or(me);
+        let parts = if me == first { self.gather(key, &mine)? } else { self.send_part(first, key, &mine)? };
+        let differs = |(part, _): &(&CallPart, &u32)| part.call != mine.call;
+        match parts.iter().zip(self.pes).find(differs) {
+            None => Ok(parts),
+            Some((theirs, &pe)) => Err(Error::Mismatch {
+                pe,
+                call: mine.call.split('(').next().unwrap_or_default().into(),
+                theirs: theirs.call.clone(),
+                mine: mine.call,
+            }),
+        }
+    }
+
+    /// Collects the parts on the first PE, and sends all of them to the others.
+    fn gather(&self, key: &str, mine: &CallPart) -> Result<Vec<CallPart>> {
+        let others = self.pes.get(1..).unwrap_or_default();
+        let (came, missing) = self.inbox.take(others, key, Instant::now() + self.within, self.lost)?;
+        let theirs = came.into_iter().filter_map(|message| match message {
+            TeamMessage::Mine(part) => Some(part),
+            TeamMessage::All(_) | TeamMessage::Missing(_) => None,
+        });
+        let parts: Vec<CallPart> = std::iter::once(mine.clone()).chain(theirs).collect();
+        let whole = missing.is_empty() && parts.len() == self.pes.len();
+        let answer = if whole { TeamMessage::All(parts) } else { TeamMessage::Missing(missing) };
+        for &pe in others {
+            self.send(pe, key, &answer)?;
+        }
+        self.read(answer, mine)
+    }
+
+    /// Sends this PE's part to the first PE, and waits for all parts.
+    fn send_part(&self, first: u32, key: &str, mine: &CallPart) -> Result<Vec<CallPart>> {
+        self.send(first, key, &TeamMessage::Mine(mine.clone()))?;
+        // Wait longer than the first PE, which knows the missing PEs.
+        let until = Instant::now() + self.within + self.within / 4;
+        let (came, _) = self.inbox.take(&[first], key, until, self.lost)?;
+        let answer = came.into_iter().next().unwrap_or_else(|| TeamMessage::Missing(vec![first]));
+        self.read(answer, mine)
+    }
+
+    fn read(&self, answer: TeamMessage, mine: &CallPart) -> Result<Vec<CallPart>> {
+        match answer {
+            TeamMessage::All(parts) if parts.len() == self.pes.len() => Ok(parts),
+            TeamMessage::Missing(pes) => {
+                Err(Error::Absent { call: mine.call.clone(), pes, waited: self.within })
+            }
+            TeamMessage::All(_) | TeamMessage::Mine(_) => {
+                Err(Error::Absent { call: mine.call.clone(), pes: Vec::new(), waited: self.within })
+            }
+        }
+    }
+
+    fn send(&self, to: u32, key: &str, message: &TeamMessage) -> Result<()> {
+        let mut bytes = vec![TEAM_MESSAGE];
+        serde_json::to_writer(&mut bytes, &(key, message))
+            .map_err(|error| Error::Misuse { call: "team", what: error.to_string() })?;
+        Ok(self.bootstrap.send(to, &bytes)?)
+    }
+}
