@@ -27,8 +27,8 @@ use crate::{Error, Result};
 
 /// One PE of a job. An application gets it from [`Job::run`](crate::Job::run).
 ///
-/// Calls with_launch_id *collective* must be made by all PEs, in the same order and with the same arguments; a PE that
-/// differs is named in the error of all the others.
+/// All PEs must make the calls marked *collective*, in the same order and with the same arguments. The errors of the other
+/// PEs name a PE that differs.
 pub struct Pe {
     // Fields drop in order: kernels end before all that they use goes, keys before the NICs that they are of, the QPs
     // before the heap that they reach.
@@ -395,7 +395,7 @@ impl Pe {
         if page.exit != 0 {
             self.global_exit(page.exit as u8);
         }
-        let errors = recorded(&page, true);
+        let errors = recorded(&page);
         if errors.is_empty() {
             return Ok(None);
         }

@@ -10,8 +10,6 @@ use rushmem_mlx5::{Opcode, Syndrome};
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceError {
     record: ErrorRecord,
-    /// What the NIC that served the kernel is, for the remedy.
-    soft_nic: bool,
 }
 
 impl DeviceError {
@@ -60,11 +58,8 @@ impl DeviceError {
             Some(Code::Timeout) if self.record.qpn == 0 => {
                 "every block of the grid must call it, the same number of times"
             }
-            Some(Code::Timeout) if self.soft_nic => {
-                "the NIC did not complete in time: see whether the peer still runs, or raise RUSHMEM_TIMEOUT"
-            }
             Some(Code::Timeout) => {
-                "the NIC did not complete in time: `rushmem doctor` looks at the doorbell mapping and the link"
+                "the NIC did not complete in time: see whether the peer still runs, or raise RUSHMEM_TIMEOUT"
             }
             Some(Code::Completion) if self.syndrome() == Some(Syndrome::WR_FLUSH_ERR) => {
                 "the completion that told the cause was overwritten: run with RUSHMEM_CQ=ring to see it"
@@ -219,8 +214,8 @@ impl fmt::Display for DeviceError {
 }
 
 /// The errors recorded in a control page, in order.
-pub(crate) fn recorded(page: &ControlPage, soft_nic: bool) -> Vec<DeviceError> {
+pub(crate) fn recorded(page: &ControlPage) -> Vec<DeviceError> {
     let records: &[ErrorRecord; RECORDS] = &page.records;
     let written = records.iter().filter(|r| r.code != 0);
-    written.map(|&record| DeviceError { record, soft_nic }).collect()
+    written.map(|&record| DeviceError { record }).collect()
 }

@@ -283,7 +283,7 @@ fn one_team_too_many_is_refused_on_all_members() {
         numbers(pe, again, all)?;
         Ok(error.to_string())
     });
-    let wanted = "team_split_strided: a member is in 6 teams already, with the 4 that are always there; destroy one, or \
+    let wanted = "team_split_strided: a member is in 6 teams already, including 4 predefined ones: destroy a team, or \
                   raise RUSHMEM_TEAMS";
     assert_eq!(told, [wanted; 3]);
 }
