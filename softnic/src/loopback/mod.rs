@@ -155,14 +155,39 @@ struct Source {
     late: bool,
 }
 
+impl Source {
+    #[inline]
+    fn new(qp: &Qp, part: Range<u64>) -> Source {
+        Source {
+            service: qp.service,
+            user: User { pd: qp.pd, qpn: qp.qpn },
+            peer: qp.attrs.remote_qpn,
+            psn: qp.send_psn,
+            attrs: qp.attrs,
+            progress: qp.progress,
+            part,
+            late: qp.faults.is_late(),
+        }
+    }
+
+    /// Returns whether `target` is connected to this QP and expects its next packet number.
+    #[inline]
+    fn is_expected_by(&self, target: &Qp) -> bool {
+        target.state.receives()
+            && target.service == self.service
+            && target.route == Route::Loopback
+            && target.attrs.remote_qpn == self.user.qpn
+            && pkeys_match(target.attrs.pkey, self.attrs.pkey)
+            && (target.recv_psn == self.psn || self.service != Service::Rc)
+    }
+}
+
 #[inline]
 fn step(core: &mut Core, qpn: u32) -> Step {
     let Core { qps, cqs, mkeys, dma, scratch, out, now, finished, .. } = core;
-    let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
-    if qp.state != State::Rts {
-        return Step::Idle;
-    }
-    if let Some(stall) = qp.stall.filter(|stall| stall.until > *now) {
+    let now = *now;
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
+    if let Some(stall) = qp.stall.filter(|stall| stall.until > now) {
         // The timer that fired may not be the stall's.
         out.wakeups.push((stall.until, qpn));
         return Step::Idle;
@@ -171,14 +196,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     let index = sq.consumer;
     let view = match sq::fetch(sq, (qp.service, qpn), index, scratch, out) {
         Ok(view) => view,
-        Err(bad) => {
-            announce_on(qp, cqs, dma, out, finished);
-            fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
-            if let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) {
-                malformed(qp, cqs, out, index, bad);
-            }
-            return Step::Failed;
-        }
+        Err(bad) => return fail_malformed(Parts { qps, cqs, mkeys, dma, out }, finished, qpn, index, bad),
     };
     let mut part = qp.progress..view.data_len().min(qp.progress + BURST_BYTES);
     if out.injects_faults {
@@ -188,29 +206,18 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         }
         part = qp.faults.piece().unwrap_or(part);
     }
-    let source = Source {
-        service: qp.service,
-        user: User { pd: qp.pd, qpn },
-        peer: qp.attrs.remote_qpn,
-        psn: qp.send_psn,
-        attrs: qp.attrs,
-        progress: qp.progress,
-        part,
-        late: qp.faults.is_late(),
-    };
+    let source = Source::new(qp, part);
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let outcome = execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }).unwrap_or_else(|other| other);
     let outcome = outcome.on(source.service, out);
 
-    let len = view.data_len();
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
-    let now = *now;
-    let (syndrome, vendor) = match outcome {
+    if out.injects_faults && matches!(outcome, Outcome::Done | Outcome::Partly(_)) {
+        fault_injection::moved(qp, out);
+    }
+    let retry = match outcome {
         Outcome::Done => {
-            let moved = len - qp.progress.min(len);
-            if out.injects_faults {
-                fault_injection::moved(qp, out);
-            }
+            let moved = view.data_len() - qp.progress.min(view.data_len());
             finish(qp, Finish { cqs, dma, out, finished }, &view, done);
             return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
         }
@@ -218,52 +225,94 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             let moved = progress - qp.progress;
             qp.progress = progress;
             (qp.stall, qp.rnr_tries) = (None, 0);
-            if out.injects_faults {
-                fault_injection::moved(qp, out);
-            }
             return Step::Moved(moved.max(BURST_BYTES));
         }
-        Outcome::Waits => {
-            core.arm(qpn, now + RETRY);
-            return Step::Idle;
-        }
-        Outcome::Silent => match wait(qp, now, RETRY) {
-            waited if qp.attrs.retry_timeout().is_none_or(|patience| waited < patience) => {
-                let until = qp.stall.map_or(now, |stall| stall.until);
-                core.arm(qpn, until);
-                return Step::Idle;
-            }
-            _ => (Syndrome::TRANSPORT_RETRY_EXC_ERR, 0),
-        },
-        // 7 means no limit.
-        Outcome::NotReady(code) if qp.attrs.rnr_retry == 7 || qp.rnr_tries < qp.attrs.rnr_retry => {
-            qp.rnr_tries = qp.rnr_tries.saturating_add(1);
-            let until = now + rnr_time(code);
-            qp.stall = Some(Stall { since: now, until });
-            core.arm(qpn, until);
-            return Step::Idle;
-        }
-        Outcome::NotReady(_) => (Syndrome::RNR_RETRY_EXC_ERR, 0),
-        Outcome::Local(refused) => refused.syndrome(),
-        Outcome::Remote(refusal) => refusal.syndrome(),
+        Outcome::Waits => Ok(now + RETRY),
+        Outcome::Silent => retry_silent(qp, now),
+        Outcome::NotReady(code) => retry_not_ready(qp, code, now),
+        Outcome::Local(error) => Err(error.syndrome()),
+        Outcome::Remote(error) => Err(error.syndrome()),
     };
-    announce_on(qp, cqs, dma, out, finished);
+    match retry {
+        Ok(until) => {
+            core.arm(qpn, until);
+            Step::Idle
+        }
+        Err(error) => {
+            let remote = matches!(outcome, Outcome::Remote(_));
+            let failed = FailedWqe { done, blocks: view.n_blocks(), error, remote };
+            fail_wqe(Parts { qps, cqs, mkeys, dma, out }, finished, &source, failed)
+        }
+    }
+}
+
+/// Completes earlier WQEs, then a malformed one in error.
+#[cold]
+fn fail_malformed(parts: Parts<'_>, finished: &mut Vec<Done>, qpn: u32, index: u16, bad: BadWqe) -> Step {
+    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    if let Some(qp) = qps.get_mut(qpn) {
+        announce_on(qp, cqs, dma, out, finished);
+    }
+    fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
+    if let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) {
+        malformed(qp, cqs, out, index, bad);
+    }
+    Step::Failed
+}
+
+/// A WQE that failed during its execution.
+struct FailedWqe {
+    done: Done,
+    blocks: u8,
+    /// Syndrome and vendor syndrome of its completion.
+    error: (Syndrome, u8),
+    /// Set if the responder refused it.
+    remote: bool,
+}
+
+/// Completes earlier WQEs, then this one in error.
+#[cold]
+fn fail_wqe(parts: Parts<'_>, finished: &mut Vec<Done>, source: &Source, failed: FailedWqe) -> Step {
+    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    let FailedWqe { done, blocks, error: (syndrome, vendor), remote } = failed;
+    let qpn = source.user.qpn;
+    if let Some(qp) = qps.get_mut(qpn) {
+        announce_on(qp, cqs, dma, out, finished);
+    }
     fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
         // An earlier WQE has failed, so this one is flushed.
         return Step::Failed;
     };
-    consume(qp, view.n_blocks());
+    consume(qp, blocks);
     out.stats.wqes += 1;
     fail(qp, cqs, out, done, syndrome, vendor);
-    if let Outcome::Remote(refusal) = outcome {
+    if remote && let Some(target) = qps.get_mut(source.peer).filter(|target| target.attrs.remote_qpn == qpn) {
         // The responder's QP fails with the requester's.
-        let peer = source.peer;
-        if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
-            core.out.fail_qp(target, refusal.syndrome().0);
-        }
+        out.fail_qp(target, syndrome);
     }
     Step::Failed
+}
+
+/// Returns the time of the next attempt to reach a silent peer, or the error after the last one.
+fn retry_silent(qp: &mut Qp, now: Instant) -> Result<Instant, (Syndrome, u8)> {
+    let waited = wait(qp, now, RETRY);
+    match qp.attrs.retry_timeout() {
+        Some(timeout) if waited >= timeout => Err((Syndrome::TRANSPORT_RETRY_EXC_ERR, 0)),
+        _ => Ok(qp.stall.map_or(now, |stall| stall.until)),
+    }
+}
+
+/// Returns the time of the next attempt after "receiver not ready", or the error after the last one.
+fn retry_not_ready(qp: &mut Qp, code: u8, now: Instant) -> Result<Instant, (Syndrome, u8)> {
+    // 7 means no limit.
+    if qp.attrs.rnr_retry != 7 && qp.rnr_tries >= qp.attrs.rnr_retry {
+        return Err((Syndrome::RNR_RETRY_EXC_ERR, 0));
+    }
+    qp.rnr_tries = qp.rnr_tries.saturating_add(1);
+    let until = now + rnr_time(code);
+    qp.stall = Some(Stall { since: now, until });
+    Ok(until)
 }
 
 /// Records that the peer did not answer. Returns the time since the first attempt.
@@ -347,14 +396,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
     if !reliable && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
         return Err(LocalError::Operation.into());
     }
-    let target = qps.get_mut(source.peer).filter(|target| {
-        target.state.receives()
-            && target.service == source.service
-            && target.route == Route::Loopback
-            && target.attrs.remote_qpn == source.user.qpn
-            && pkeys_match(target.attrs.pkey, source.attrs.pkey)
-            && (target.recv_psn == source.psn || !reliable)
-    });
+    let target = qps.get_mut(source.peer).filter(|target| source.is_expected_by(target));
     let Some(target) = target else { return Ok(Outcome::Silent) };
     target.recv_psn = source.psn;
     let progress = source.progress + (source.part.end - source.part.start);
@@ -399,14 +441,20 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
     if outcome < len {
         return Ok(Outcome::Partly(outcome));
     }
+    Ok(advance_psns(qps, source, len))
+}
+
+/// Advances the packet numbers of both QPs past a message of `len` bytes.
+#[inline]
+fn advance_psns(qps: &mut Table<Box<Qp>>, source: &Source, len: u64) -> Outcome {
     let packets = source.attrs.packets(len);
-    let Some(target) = qps.get_mut(source.peer) else { return Ok(Outcome::Silent) };
+    let Some(target) = qps.get_mut(source.peer) else { return Outcome::Silent };
     target.recv_psn = target.recv_psn.plus(packets);
     target.msn = target.msn.wrapping_add(1);
     if let Some(own) = qps.get_mut(source.user.qpn) {
         own.send_psn = own.send_psn.plus(packets);
     }
-    Ok(Outcome::Done)
+    Outcome::Done
 }
 
 fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
