@@ -21,23 +21,7 @@ use std::collections::VecDeque;
 
 pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
     let qpc = command.context;
-    let service = match qpc.st {
-        ServiceType::RC => Service::Rc,
-        ServiceType::UC => Service::Uc,
-        ServiceType::UD => Service::Ud,
-        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::Service)),
-    };
-    require(command.wq_umem_valid && qpc.dbr_umem_valid, Reason::NeedsUmem)?;
-    require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Reason::SqSize)?;
-    require(qpc.send_dbr_mode == 0, Reason::DbrMode)?;
-    require(qpc.cs_req == 0 && qpc.cs_res == 0, Reason::Scatter)?;
-    require(!qpc.wq_signature, Reason::Signature)?;
-    require(qpc.page_offset == 0, Reason::PageOffset)?;
-    let has_rq = match qpc.rq_type {
-        RqType::REGULAR => true,
-        RqType::ZERO_SIZE => false,
-        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::RqType)),
-    };
+    let (service, has_rq) = check_supported(&command)?;
     own_pd(core, context, qpc.pd)?;
     core.own_uar(context, qpc.uar_page).ok_or(bad_resource(Reason::NoUar))?;
     let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
@@ -45,26 +29,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
     for cqn in [cq_send, cq_recv].into_iter().flatten() {
         cq::own(core, context, cqn)?;
     }
-
-    // The send queue follows the receive queue.
-    let stride = 16usize << qpc.log_rq_stride;
-    let rq_bytes = if has_rq { stride << qpc.log_rq_size } else { 0 };
-    let start = command.wq_umem_offset;
-    let rq = match has_rq {
-        true => {
-            let ring = queue_memory(core, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
-            Some(Rq { ring, log_size: qpc.log_rq_size, stride, consumer: 0 })
-        }
-        false => None,
-    };
-    let sq = match qpc.no_sq {
-        false => {
-            let (bytes, at) = (WQEBB_BYTES << qpc.log_sq_size, start.saturating_add(rq_bytes as u64));
-            let ring = queue_memory(core, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
-            Some(Sq { ring, log_size: qpc.log_sq_size, producer: 0, consumer: 0 })
-        }
-        true => None,
-    };
+    let (rq, sq) = queues(core, context, &command, has_rq)?;
     let record = queue_memory(core, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
 
     let umems = [command.wq_umem_id, qpc.dbr_umem_id];
@@ -111,6 +76,59 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
         uar.qps.push(qpn);
     }
     Ok(CreateQpOut { qpn, ..CreateQpOut::default() })
+}
+
+/// Checks that the adapter supports the QP. Returns its service, and whether it has a receive queue.
+fn check_supported(command: &CreateQp) -> CmdResult<(Service, bool)> {
+    let qpc = &command.context;
+    let service = match qpc.st {
+        ServiceType::RC => Service::Rc,
+        ServiceType::UC => Service::Uc,
+        ServiceType::UD => Service::Ud,
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::Service)),
+    };
+    require(command.wq_umem_valid && qpc.dbr_umem_valid, Reason::NeedsUmem)?;
+    require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Reason::SqSize)?;
+    require(qpc.send_dbr_mode == 0, Reason::DbrMode)?;
+    require(qpc.cs_req == 0 && qpc.cs_res == 0, Reason::Scatter)?;
+    require(!qpc.wq_signature, Reason::Signature)?;
+    require(qpc.page_offset == 0, Reason::PageOffset)?;
+    let has_rq = match qpc.rq_type {
+        RqType::REGULAR => true,
+        RqType::ZERO_SIZE => false,
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::RqType)),
+    };
+    Ok((service, has_rq))
+}
+
+/// Returns the receive queue and the send queue, in the memory of the command.
+fn queues(
+    core: &Core,
+    context: u32,
+    command: &CreateQp,
+    has_rq: bool,
+) -> CmdResult<(Option<Rq>, Option<Sq>)> {
+    let qpc = &command.context;
+    // The send queue follows the receive queue.
+    let stride = 16usize << qpc.log_rq_stride;
+    let rq_bytes = if has_rq { stride << qpc.log_rq_size } else { 0 };
+    let start = command.wq_umem_offset;
+    let rq = match has_rq {
+        true => {
+            let ring = queue_memory(core, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
+            Some(Rq { ring, log_size: qpc.log_rq_size, stride, consumer: 0 })
+        }
+        false => None,
+    };
+    let sq = match qpc.no_sq {
+        false => {
+            let (bytes, at) = (WQEBB_BYTES << qpc.log_sq_size, start.saturating_add(rq_bytes as u64));
+            let ring = queue_memory(core, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
+            Some(Sq { ring, log_size: qpc.log_sq_size, producer: 0, consumer: 0 })
+        }
+        true => None,
+    };
+    Ok((rq, sq))
 }
 
 pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResult<QueryQpOut> {
