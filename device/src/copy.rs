@@ -1,4 +1,4 @@
-//! Moving bytes with loads and stores, by all threads of a group.
+//! Copying bytes with loads and stores, by all threads of a group.
 #![allow(unsafe_code, reason = "copies bytes between checked addresses")]
 
 use bytemuck::Pod;
@@ -6,10 +6,10 @@ use bytemuck::Pod;
 use crate::arch;
 use crate::group::Group;
 
-/// Copies `len` elements, each thread of the group its share: 16 bytes at a time where both ends are equally far from
-/// a multiple of 16, else as many as they have in common.
+/// Copies `len` elements, each thread of the group its share. It moves 16 bytes at a time if both ends are equally far
+/// from a multiple of 16, otherwise the widest words that fit both.
 ///
-/// An aligned word of the element's alignment is read and written at once, and nothing is touched beside the elements.
+/// An aligned word of the element's alignment is read and written at once. Nothing beside the elements is touched.
 ///
 /// # Safety
 /// Both ends are valid for `len` elements and aligned for `T`, and do not overlap.
@@ -19,10 +19,10 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T
     unsafe { copy_one(group, false, to, from, len) }
 }
 
-/// As [`copy`]; `of_many` says that the group goes on to the next transfer without a barrier.
+/// Copies like [`copy`]. `of_many` says that the group goes on to the next transfer without a barrier.
 ///
 /// # Safety
-/// As there.
+/// The rules of [`copy`] hold.
 #[inline(always)]
 pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     group: G,
@@ -35,7 +35,7 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     let mut share = Share { rank: group.rank() as usize, of: group.size() as usize };
     let aligned = (to.addr() | from.addr() | bytes) & 15 == 0;
     if aligned && bytes <= share.of * 16 {
-        // The smallest, where the call would take as long as the rest.
+        // The smallest copies, in which the call would take as long as the rest.
         if of_many {
             share = share.turned(to.addr());
         }
@@ -54,10 +54,10 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
 }
 
-/// As [`copy`] of bytes in elements aligned to `unit`, by `of` threads, of which this one has the number `rank`.
+/// Copies bytes like [`copy`], in elements aligned to `unit`. `rank` is this thread's number among `of` threads.
 ///
 /// # Safety
-/// As there.
+/// The rules of [`copy`] hold.
 #[inline(always)]
 pub(crate) unsafe fn copy_part(
     (rank, of): (u32, u32),
@@ -70,7 +70,7 @@ pub(crate) unsafe fn copy_part(
     unsafe { copy_bytes(Share { rank: rank as usize, of: of as usize }, to, from, bytes, unit) }
 }
 
-/// A thread's place in its group.
+/// A thread's part of a copy: its number, and the number of threads.
 #[derive(Clone, Copy)]
 struct Share {
     rank: usize,
@@ -78,8 +78,8 @@ struct Share {
 }
 
 impl Share {
-    /// The place after turning the group by as many warps as the address says: where some of the warps suffice for a
-    /// transfer, and nobody waits for them, others do the next one.
+    /// Rotates the group by a number of warps that depends on the address. If some of the warps suffice for a transfer
+    /// and nobody waits for them, other warps do the next one.
     #[inline(always)]
     fn turned(self, address: usize) -> Self {
         let warps = self.of / 32;
@@ -90,14 +90,14 @@ impl Share {
     }
 }
 
-/// Copies `bytes` bytes, a multiple of `unit`, to which both ends are aligned. Not inlined: one copy of it serves all
-/// types.
+/// Copies `bytes` bytes, a multiple of `unit`, to which both ends are aligned. Outlined: one copy of the code serves
+/// all types.
 ///
 /// # Safety
-/// As [`copy`].
+/// The rules of [`copy`] hold.
 #[inline(never)]
 unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, unit: usize) {
-    // Whether an end is aligned to 16 is told by the lowest bit in which the two differ.
+    // The lowest bit in which the addresses differ limits the width of the words.
     let width = 1 << ((to.addr() ^ from.addr()) | 16).trailing_zeros();
     let head = (to.addr().wrapping_neg() & (width - 1)).min(bytes);
     let body = (bytes - head) & !(width - 1);
@@ -123,7 +123,7 @@ unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, u
 /// Copies in words of `width` bytes, below 16.
 ///
 /// # Safety
-/// As [`copy`]; both ends are aligned to `width`, and `bytes` is a multiple of it.
+/// The rules of [`copy`] hold. Both ends are aligned to `width`, and `bytes` is a multiple of it.
 #[inline(always)]
 unsafe fn narrow(share: Share, to: *mut u8, from: *const u8, bytes: usize, width: usize) {
     // SAFETY: the caller's promise.
@@ -137,11 +137,15 @@ unsafe fn narrow(share: Share, to: *mut u8, from: *const u8, bytes: usize, width
     }
 }
 
-/// What one load or store moves.
+/// A word that one load or store moves.
 trait Word: Copy {
+    /// Loads a word.
+    ///
     /// # Safety
     /// `p` is aligned and readable.
     unsafe fn load(p: *const Self) -> Self;
+    /// Stores a word.
+    ///
     /// # Safety
     /// `p` is aligned and writable.
     unsafe fn store(p: *mut Self, v: Self);
@@ -165,10 +169,10 @@ macro_rules! word {
 }
 word! { [u32; 4], load16, store16; u64, read, write; u32, read, write; u16, read, write; u8, read, write; }
 
-/// Copies `count` words, of which no thread has more than one.
+/// Copies `count` words, at most one in each thread.
 ///
 /// # Safety
-/// As [`copy`]; both ends are aligned for `W`.
+/// The rules of [`copy`] hold. Both ends are aligned for `W`.
 #[inline(always)]
 unsafe fn at_once<W: Word>(share: Share, to: *mut W, from: *const W, count: usize) {
     if share.rank < count {
@@ -177,11 +181,11 @@ unsafe fn at_once<W: Word>(share: Share, to: *mut W, from: *const W, count: usiz
     }
 }
 
-/// Copies `count` words. Each thread has 8 loads on their way before its first store, as long as there is so much to do, as
-/// a peer's memory is far away; then 4. More would take registers that large blocks do not have.
+/// Copies `count` words. Each thread issues 8 loads before its first store while enough words are left, because a
+/// peer's memory is far away; then 4. More loads would take registers that large blocks do not have.
 ///
 /// # Safety
-/// As [`copy`]; both ends are aligned for `W`.
+/// The rules of [`copy`] hold. Both ends are aligned for `W`.
 #[inline(never)]
 unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize) {
     let Share { rank: mut i, of: step } = share;
@@ -194,7 +198,7 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
             i += 8 * step;
         }
         while i < count {
-            // No branches between the loads: for what lies beyond, the last word is read again.
+            // No branches between the loads: beyond the end, the last word is read again.
             let load = |k: usize| W::load(from.add((i + k * step).min(count - 1)));
             let (a, b, c, d) = (load(0), load(1), load(2), load(3));
             W::store(to.add(i), a);
@@ -212,10 +216,10 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
     }
 }
 
-/// Four words from number `i` on, `step` apart. An array of them, and a loop over it, would lie in memory.
+/// Loads four words from number `i` on, `step` apart. An array and a loop would put them in local memory.
 ///
 /// # Safety
-/// As [`stream`], for each of them.
+/// The rules of [`stream`] hold for each of them.
 #[inline(always)]
 unsafe fn load4<W: Word>(from: *const W, i: usize, step: usize) -> (W, W, W, W) {
     // SAFETY: the caller's promise.
@@ -223,10 +227,10 @@ unsafe fn load4<W: Word>(from: *const W, i: usize, step: usize) -> (W, W, W, W) 
     (load(0), load(1), load(2), load(3))
 }
 
-/// Puts them there.
+/// Stores four words from number `i` on, `step` apart.
 ///
 /// # Safety
-/// As [`stream`], for each of them.
+/// The rules of [`stream`] hold for each of them.
 #[inline(always)]
 unsafe fn store4<W: Word>(to: *mut W, i: usize, step: usize, (a, b, c, d): (W, W, W, W)) {
     // SAFETY: the caller's promise.

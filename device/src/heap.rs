@@ -1,4 +1,5 @@
-//! Symmetric addresses: the same object on every PE, told by its offset in the symmetric heap; and buffers of one PE's.
+//! Handles of memory: symmetric objects, addressed by their offset in the symmetric heap, and registered buffers of one
+//! PE.
 #![allow(unsafe_code, reason = "makes handles of raw offsets")]
 
 use core::marker::PhantomData;
@@ -6,14 +7,25 @@ use core::ops::Range;
 
 use bytemuck::Pod;
 
-/// `len` elements in the symmetric heap, the same on every PE.
+/// A symmetric object: `len` elements in the symmetric heap, at the same offset on every PE.
 ///
-/// A handle, not memory: only the runtime's allocator makes one, so that safe code cannot name an address that it
-/// does not own. A part that is not inside of the whole is *invalid*, and every call that gets it returns
+/// It is a handle, not memory. Only the runtime's allocator makes one, so safe code cannot name memory that it does not
+/// own. A part outside of its object is *invalid*: every call with it returns
 /// [`Error::OutOfRange`](crate::Error::OutOfRange).
 ///
-/// It is not tied to the life of its object by a lifetime: it may be copied and kept. The host looks at it whenever it is
-/// given to a call or to a kernel, and refuses one whose object has been freed, or belongs to another job.
+/// A handle has no lifetime: it may be copied and kept. The host checks it whenever a call or a launch gets it. The
+/// host refuses a handle if the object is freed or belongs to another job.
+///
+/// ```
+/// # use rushmem_device::prelude::*;
+/// /// Puts the first half of `src` to the second half of `dst` of the next PE.
+/// #[kernel]
+/// pub fn shift_half(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+///     let half = src.len() / 2;
+///     ctx.put(Block::current(), dst.slice(half..2 * half), src.slice(0..half), ctx.pe_after(1))
+/// }
+/// # fn main() {}
+/// ```
 #[repr(C)]
 pub struct SymSlice<T> {
     offset: u64,
@@ -22,7 +34,7 @@ pub struct SymSlice<T> {
     _element: PhantomData<fn() -> T>,
 }
 
-/// One element in the symmetric heap, the same on every PE.
+/// A symmetric element: one element in the symmetric heap, at the same offset on every PE.
 #[repr(C)]
 pub struct Sym<T> {
     offset: u64,
@@ -30,9 +42,10 @@ pub struct Sym<T> {
     _element: PhantomData<fn() -> T>,
 }
 
-/// `len` elements of a buffer that is registered with this PE only: the near end of a transfer, never the far one.
+/// A registered local buffer: `len` elements of memory of one PE. It can be the local operand of a transfer, never the
+/// remote one.
 ///
-/// Only the host's `Pe::register` makes one. A part that is not inside of the whole is invalid, as of a [`SymSlice`].
+/// Only the host's `Pe::register` makes one. A part outside of its buffer is invalid, like a part of a [`SymSlice`].
 #[repr(C)]
 pub struct Local<T> {
     offset: u64,
@@ -78,42 +91,42 @@ impl<T> core::fmt::Debug for Sym<T> {
     }
 }
 
-/// The offset that no object has.
+/// The offset of invalid handles.
 const INVALID: u64 = u64::MAX;
 
 impl<T> SymSlice<T> {
-    /// No part of anything.
+    /// An invalid handle.
     const NOWHERE: Self = Self { offset: INVALID, len: 0, stamp: RAW, _element: PhantomData };
 }
 
-/// The stamp of handles that nobody checks.
+/// The stamp of handles that the host does not check.
 const RAW: u64 = 0;
 
-/// What the host can tell of a handle: which bytes it names, and when and by whom it was made.
+/// The identity of a handle for the host: its bytes, and the stamp of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// First byte; `u64::MAX` for a part that is not inside of its object.
+    /// First byte; `u64::MAX` for an invalid handle.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Another one for each object, of all objects of all jobs; 0 for a handle that was made by `from_raw`.
+    /// The object's stamp, unique among all objects of all jobs; 0 for a handle made by `from_raw`.
     pub stamp: u64,
 }
 
-/// What may be the near end of a transfer: this PE's copy of symmetric memory, or a registered buffer of its own.
+/// Memory that can be the local operand of a transfer: this PE's copy of symmetric memory, or a registered buffer.
 ///
-/// Not among them: a [`View`](crate::View), be it of shared or of symmetric memory, references and arrays of a kernel. A
-/// NIC knows neither registers, stacks nor shared memory, so a transfer from there does not compile, on any path; a
-/// single value goes by [`Ctx::p`](crate::Ctx::p).
+/// A [`View`](crate::View) of shared or symmetric memory, a reference or an array of a kernel is not. A NIC cannot
+/// access registers, stacks or shared memory, so a transfer from there does not compile, on any path.
+/// [`Ctx::p`](crate::Ctx::p) puts a single value.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be the near end of a transfer of `{T}`",
-    label = "not memory that a NIC can reach",
-    note = "use a `SymSlice<{T}>`, or the `Local<{T}>` of a buffer that the host has registered"
+    message = "`{Self}` cannot be the local operand of a transfer of `{T}`",
+    label = "not memory that a NIC can access",
+    note = "use a `SymSlice<{T}>`, or the `Local<{T}>` of a buffer registered by the host"
 )]
 pub trait LocalBuffer<T: Pod>: Copy + sealed::Sealed {
-    /// What the host looks at.
+    /// Returns the identity that the host checks.
     fn handle(self) -> Handle;
-    /// Elements.
+    /// Returns the number of elements.
     fn elements(self) -> usize;
 }
 
@@ -145,14 +158,14 @@ impl<T: Pod> LocalBuffer<T> for Local<T> {
     }
 }
 
-/// A near end by its offset, as transfers take it.
+/// Returns a local operand by its offset, as transfers take it.
 #[inline(always)]
 pub(crate) fn local_operand<T: Pod>(end: impl LocalBuffer<T>) -> SymSlice<T> {
     let Handle { offset, stamp, .. } = end.handle();
     SymSlice { offset, len: end.elements() as u64, stamp, _element: PhantomData }
 }
 
-/// The elements `range` of `len` from `offset` on, as offset and length; invalid if they are not all inside.
+/// Returns offset and length of the elements `range` of `len` from `offset` on; invalid if they are not all inside.
 #[inline(always)]
 const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
     let (start, end) = (range.start as u64, range.end as u64);
@@ -164,33 +177,33 @@ const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
 }
 
 impl<T: Pod> Local<T> {
-    /// The `len` elements of a registered buffer at `offset`, made by `stamp`.
+    /// Returns the handle of `len` elements of a registered buffer at `offset`, with its stamp.
     ///
     /// # Safety
-    /// They are registered, with this element type, on the PE whose kernels get the handle.
+    /// They are registered, with this element type, on the PE that runs the kernels with the handle.
     pub const unsafe fn from_raw(offset: u64, len: usize, stamp: u64) -> Self {
         Self { offset, len: len as u64, stamp, _element: PhantomData }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[inline(always)]
     pub const fn len(self) -> usize {
         self.len as usize
     }
 
-    /// True if there are none.
+    /// Returns whether there are no elements.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline(always)]
     pub const fn bytes(self) -> u64 {
         self.len * size_of::<T>() as u64
     }
 
-    /// The elements `range`; invalid if they are not all inside.
+    /// Returns the elements `range`; invalid if they are not all inside.
     #[inline(always)]
     pub const fn slice(self, range: Range<usize>) -> Self {
         let (offset, len) = part::<T>(self.offset, self.len, range);
@@ -199,7 +212,7 @@ impl<T: Pod> Local<T> {
 }
 
 impl<T: Pod> SymSlice<T> {
-    /// The `len` elements at `offset` bytes from the base of the heap.
+    /// Returns the handle of `len` elements at `offset` bytes from the base of the heap. The host does not check it.
     ///
     /// # Safety
     /// They are an allocated object of this type in the heap of the context that the handle is used with.
@@ -207,46 +220,46 @@ impl<T: Pod> SymSlice<T> {
         Self { offset, len: len as u64, stamp: RAW, _element: PhantomData }
     }
 
-    /// The same, of the object with this stamp: the host refuses the handle once the object is gone.
+    /// Returns a handle with the object's stamp: the host refuses it once the object is gone.
     ///
     /// # Safety
-    /// As [`SymSlice::from_raw`].
+    /// The rules of [`SymSlice::from_raw`] hold.
     pub const unsafe fn stamped(offset: u64, len: usize, stamp: u64) -> Self {
         Self { offset, len: len as u64, stamp, _element: PhantomData }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[inline(always)]
     pub const fn len(self) -> usize {
         self.len as usize
     }
 
-    /// True if there are none.
+    /// Returns whether there are no elements.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Bytes from the base of the heap.
+    /// Returns the offset in bytes from the base of the heap.
     #[inline(always)]
     pub const fn offset(self) -> u64 {
         self.offset
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline(always)]
     pub const fn bytes(self) -> u64 {
         self.len * size_of::<T>() as u64
     }
 
-    /// The elements `range`; invalid if they are not all inside.
+    /// Returns the elements `range`; invalid if they are not all inside.
     #[inline(always)]
     pub const fn slice(self, range: Range<usize>) -> Self {
         let (offset, len) = part::<T>(self.offset, self.len, range);
         Self { offset, len, ..self }
     }
 
-    /// Element `i`; invalid if there is none.
+    /// Returns element `i`; invalid if there is none.
     #[inline(always)]
     pub const fn at(self, i: usize) -> Sym<T> {
         let offset =
@@ -254,7 +267,7 @@ impl<T: Pod> SymSlice<T> {
         Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 
-    /// The same bytes as elements of another type; invalid if they are not whole elements, or not aligned.
+    /// Returns the same bytes as elements of another type; invalid if they are not whole elements, or not aligned.
     #[inline(always)]
     pub const fn cast<U: Pod>(self) -> SymSlice<U> {
         const { assert!(align_of::<U>() <= 16, "symmetric memory is aligned to 16 bytes, wherever it is") };
@@ -274,49 +287,49 @@ impl<T: Pod> SymSlice<T> {
 }
 
 impl<T: Pod> Sym<T> {
-    /// The element at `offset` bytes from the base of the heap.
+    /// Returns the handle of the element at `offset` bytes from the base of the heap. The host does not check it.
     ///
     /// # Safety
-    /// As [`SymSlice::from_raw`].
+    /// The rules of [`SymSlice::from_raw`] hold.
     pub const unsafe fn from_raw(offset: u64) -> Self {
         Self { offset, stamp: RAW, _element: PhantomData }
     }
 
-    /// Bytes from the base of the heap.
+    /// Returns the offset in bytes from the base of the heap.
     #[inline(always)]
     pub const fn offset(self) -> u64 {
         self.offset
     }
 
-    /// The element as a slice of one.
+    /// Returns the element as a slice of one.
     #[inline(always)]
     pub const fn as_slice(self) -> SymSlice<T> {
         SymSlice { offset: self.offset, len: 1, stamp: self.stamp, _element: PhantomData }
     }
 }
 
-/// Blocks of elements of a symmetric object, each `stride` elements after the one before: what `iput` and `iget` move.
+/// Blocks of elements of a symmetric object, at equal distances: the operands of `iput` and `iget`.
 ///
-/// [`SymSlice::every`] and [`SymSlice::blocks`] make one. A block or stride of 0, or a stride shorter than the block, is an
-/// [`Error::BadStride`](crate::Error::BadStride) of the call that gets it.
+/// [`SymSlice::every`] and [`SymSlice::blocks`] make one. A block or stride of 0, or a stride shorter than the block,
+/// makes the call return [`Error::BadStride`](crate::Error::BadStride).
 #[derive(Clone, Copy, Debug)]
 pub struct Strided<T> {
     pub(crate) whole: SymSlice<T>,
-    /// Elements of a block.
+    /// Elements in a block.
     pub(crate) block: u64,
-    /// Elements from the beginning of a block to that of the next one.
+    /// Elements from the beginning of one block to the beginning of the next.
     pub(crate) stride: u64,
     count: u64,
 }
 
 impl<T: Pod> SymSlice<T> {
-    /// Every `stride`-th element, from the first one on.
+    /// Returns every `stride`-th element, from the first one on.
     #[inline(always)]
     pub fn every(self, stride: usize) -> Strided<T> {
         self.blocks(1, stride)
     }
 
-    /// As many blocks of `block` elements as fit, `stride` elements apart.
+    /// Returns all blocks of `block` elements that fit, `stride` elements apart.
     #[inline(always)]
     pub fn blocks(self, block: usize, stride: usize) -> Strided<T> {
         let (block, stride) = (block as u64, stride as u64);
@@ -326,37 +339,37 @@ impl<T: Pod> SymSlice<T> {
 }
 
 impl<T: Pod> Strided<T> {
-    /// The object that they are in, from the first block on.
+    /// Returns the object that contains the blocks, from the first block on.
     #[inline(always)]
     pub fn whole(self) -> SymSlice<T> {
         self.whole
     }
 
-    /// Elements of a block.
+    /// Returns the number of elements in a block.
     #[inline(always)]
     pub fn block(self) -> usize {
         self.block as usize
     }
 
-    /// Elements from the beginning of a block to that of the next one.
+    /// Returns the number of elements from the beginning of one block to the beginning of the next.
     #[inline(always)]
     pub fn stride(self) -> usize {
         self.stride as usize
     }
 
-    /// Blocks.
+    /// Returns the number of blocks.
     #[inline(always)]
     pub fn len(self) -> usize {
         self.count as usize
     }
 
-    /// True if there are none.
+    /// Returns whether there are no blocks.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.count == 0
     }
 
-    /// The first `n` blocks; invalid if there are fewer.
+    /// Returns the first `n` blocks; invalid if there are fewer.
     #[inline(always)]
     pub fn first(self, n: usize) -> Self {
         if n as u64 <= self.count {
@@ -367,5 +380,5 @@ impl<T: Pod> Strided<T> {
     }
 }
 
-/// A 64-bit word that remote PEs set or add to, and that its owner waits on.
+/// A signal word of 64 bits: remote PEs set it or add to it, and its owner waits for it.
 pub type Signal = u64;

@@ -1,4 +1,4 @@
-//! Elements of memory that other threads, PEs and NICs use at the same time.
+//! Elements of memory that other threads, PEs and NICs access at the same time.
 #![allow(unsafe_code, reason = "reads and writes elements of shared memory in bounds")]
 
 use core::panic::Location;
@@ -10,10 +10,10 @@ use crate::amo::AmoWord;
 use crate::arch::{self, SysWord};
 use crate::error::{Site, out_of_range};
 
-/// A run of elements that is shared: each access is one load or store, none is a reference.
+/// A view of shared elements: each access is one load or store, never a reference.
 ///
-/// Accesses are weak: order them with barriers, signals or fences. An index outside of the run reads as zero,
-/// writes nothing, and is reported: the launch ends with [`Error::OutOfRange`](crate::Error::OutOfRange).
+/// Accesses are weak: order them with barriers, signals or fences. A load at an index outside of the view returns zero,
+/// a store does nothing. Both are reported: the launch ends with [`Error::OutOfRange`](crate::Error::OutOfRange).
 #[derive(Clone, Copy)]
 pub struct View<T> {
     base: *mut T,
@@ -22,27 +22,29 @@ pub struct View<T> {
 }
 
 impl<T: Pod> View<T> {
+    /// Returns the view of `len` elements at `base`.
+    ///
     /// # Safety
-    /// `base` is aligned and valid for `len` elements for as long as the kernel runs; whoever writes them at the
-    /// same time does so with single stores.
+    /// `base` is aligned and valid for `len` elements while the kernel runs. Others write them at the same time by
+    /// single stores only.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *mut T, len: usize, state: DevAddr) -> Self {
         Self { base, len, state }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[inline(always)]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// Returns whether there are no elements.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Element `i`; zero, and an error record, if there is none.
+    /// Returns element `i`; zero, with an error record, if there is none.
     #[inline(always)]
     #[track_caller]
     pub fn load(self, i: usize) -> T {
@@ -55,7 +57,7 @@ impl<T: Pod> View<T> {
         }
     }
 
-    /// Writes element `i`; nothing, and an error record, if there is none.
+    /// Writes element `i`; does nothing but record an error if there is none.
     #[inline(always)]
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
@@ -67,7 +69,7 @@ impl<T: Pod> View<T> {
         }
     }
 
-    /// The base address, for code that must go beyond single elements.
+    /// Returns the base address, for code that needs more than single elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         self.base
@@ -80,9 +82,11 @@ impl<T: Pod> View<T> {
 }
 
 impl<T: AmoWord> View<T> {
-    /// Element `i`, by a strong load that orders nothing: a loop that looks for what another block, or a peer, stores here
-    /// sees it come. Otherwise as [`View::load`]. With [`Ctx::fence_acquire`](crate::Ctx::fence_acquire) after it; a wait, which has a
-    /// deadline, is better where it does.
+    /// Returns element `i` by a strong load without ordering; otherwise like [`View::load`].
+    ///
+    /// A loop of such loads sees the stores of another block or a peer. Make a
+    /// [`Ctx::fence_acquire`](crate::Ctx::fence_acquire) after it. Prefer a wait where possible, because a wait has a
+    /// deadline.
     #[inline(always)]
     #[track_caller]
     pub fn load_relaxed(self, i: usize) -> T {
@@ -95,8 +99,8 @@ impl<T: AmoWord> View<T> {
         }
     }
 
-    /// Writes element `i` by a strong store that orders nothing, for those who look with [`View::load_relaxed`] or wait.
-    /// Otherwise as [`View::store`]. With [`Ctx::fence_release`](crate::Ctx::fence_release) before it.
+    /// Writes element `i` by a strong store without ordering, for threads that use [`View::load_relaxed`] or wait.
+    /// Otherwise like [`View::store`]. Make a [`Ctx::fence_release`](crate::Ctx::fence_release) before it.
     #[inline(always)]
     #[track_caller]
     pub fn store_relaxed(self, i: usize, v: T) {
@@ -109,13 +113,14 @@ impl<T: AmoWord> View<T> {
     }
 }
 
-/// Elements of another PE's copy of a symmetric object, reached by loads and stores: [`Ctx::ptr`](crate::Ctx::ptr).
+/// A view of another PE's copy of a symmetric object, accessed by loads and stores: [`Ctx::ptr`](crate::Ctx::ptr) makes
+/// one.
 ///
-/// An address of that copy, and so no symmetric address: no call takes it where it wants a
-/// [`SymSlice`](crate::SymSlice). Accesses are as those of a [`View`]. A store is on its way when the call returns;
-/// [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the thread that stored order it as they
-/// order a put, and a [`put_signal`](crate::Ctx::put_signal) by a group announces what its threads stored before. Loads
-/// see what the PE, or others, had made visible before a wait of this thread ended.
+/// It holds an address of that copy, not a symmetric address: no call takes it where it wants a
+/// [`SymSlice`](crate::SymSlice). Accesses are like a [`View`]'s. A store is in flight when the call returns.
+/// [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the same thread order it like a put. A
+/// [`put_signal`](crate::Ctx::put_signal) of a group announces earlier stores of its threads. Loads see what other PEs
+/// had made visible before a wait of this thread ended.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
@@ -143,33 +148,33 @@ impl<T: Pod> RemoteView<T> {
         Self(view)
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[inline(always)]
     pub fn len(self) -> usize {
         self.0.len()
     }
 
-    /// True if there are none.
+    /// Returns whether there are no elements.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// Element `i`; zero, and an error record, if there is none.
+    /// Returns element `i`; zero, with an error record, if there is none.
     #[inline(always)]
     #[track_caller]
     pub fn load(self, i: usize) -> T {
         self.0.load(i)
     }
 
-    /// Writes element `i`; nothing, and an error record, if there is none.
+    /// Writes element `i`; does nothing but record an error if there is none.
     #[inline(always)]
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
         self.0.store(i, v)
     }
 
-    /// The base address, for code that must go beyond single elements.
+    /// Returns the base address, for code that needs more than single elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         self.0.as_ptr()

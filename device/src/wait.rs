@@ -1,39 +1,43 @@
-//! Waiting that ends: every spin of the device crate goes through [`Watch`].
+//! The wait loop: every wait of the device crate goes through [`Watch`], so that it ends at a deadline or when the job
+//! ends.
 #![allow(unsafe_code, reason = "reads the control page")]
 
 use crate::abi::{ControlPage, DevAddr, DeviceState};
 use crate::arch::{self, SysWord};
 use crate::error::{Error, Result, outcome};
 
-/// Watches a waiting loop: its deadline and the job's abort word.
+/// The watch of a wait loop: it observes the deadline and the job's abort word.
 pub(crate) struct Watch {
     state: DevAddr,
-    /// When the wait began: 0 until the first look, since most waits end before it.
+    /// Time when the wait began; 0 until the first look, since most waits end before it.
     since: u64,
     turns: u32,
-    /// The deadline of this wait alone, in nanoseconds; the PE's if it has none.
+    /// Deadline of this wait in nanoseconds; `None` for the PE's deadline.
     within: Option<u64>,
 }
 
 impl Watch {
+    /// Returns a watch with the PE's deadline.
     #[inline(always)]
     pub(crate) fn new(state: DevAddr) -> Self {
         Self::within(state, None)
     }
 
-    /// A watch with a deadline of its own.
+    /// Returns a watch with a deadline of its own, in nanoseconds.
     #[inline(always)]
     pub(crate) fn within(state: DevAddr, within: Option<u64>) -> Self {
         arch::wait_begins();
         Self { state, since: 0, turns: 0, within }
     }
 
-    /// One turn of the loop. The clock and the abort word, which lies in host memory, are looked at once every
+    /// Takes one turn of the loop. It looks at the clock and the abort word, which lies in host memory, once every
     /// [`arch::TURNS`] turns.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after the deadline, [`Error::Aborted`] after an abort. Nothing is recorded: the caller
-    /// knows what was waited for.
+    /// - [`Error::Timeout`] after the deadline.
+    /// - [`Error::Aborted`] after an abort.
+    ///
+    /// Nothing is recorded: only the caller knows its target.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn turn(&mut self) -> Result {
@@ -51,10 +55,10 @@ impl Watch {
     }
 }
 
-/// Looks for a while: what `read` gave last, which is `wanted` if it came. Waiting begins with this, since most of it is over so
-/// soon; what then takes longer is in a function that is not inlined, and uses [`poll_until`].
+/// Polls for a short time; returns the last value read, which is `wanted` if it arrived. A wait begins with this, since
+/// most end so soon. Longer waits continue in an outlined function, with [`poll_until`].
 ///
-/// There is one way out of the loop: threads of a warp that leave it at several places would have to meet for each.
+/// The loop has one exit. With several, the threads of a warp would have to reconverge for each.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> bool) -> V {
@@ -70,8 +74,10 @@ pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> 
     }
 }
 
-/// Waits until what `read` gives is `wanted`: 0, or the code of [`Error::Timeout`] or [`Error::Aborted`], and what was read last.
-/// With a deadline of its own in nanoseconds, or the PE's. As [`Watch::turn`], nothing is recorded.
+/// Polls until the value that `read` returns is `wanted`. Returns 0, or the code of [`Error::Timeout`] or
+/// [`Error::Aborted`], and the last value read.
+///
+/// The deadline is `within`, in nanoseconds, or the PE's. Nothing is recorded, as in [`Watch::turn`].
 #[inline(always)]
 #[track_caller]
 pub(crate) fn poll_until<V: Copy>(
@@ -92,8 +98,8 @@ pub(crate) fn poll_until<V: Copy>(
     }
 }
 
-/// Looks at the clock and the abort word: an error's code, or 0, and when the wait began. Not inlined: waiting loops are
-/// short, and what is on the way in them takes time.
+/// Looks at the clock and the abort word; returns an error's code or 0, and the time when the wait began. Outlined, so
+/// that the loops stay short.
 #[cold]
 #[inline(never)]
 fn look(state: DevAddr, since: u64, within: Option<u64>) -> (u32, u64) {

@@ -1,8 +1,8 @@
 //! Point-to-point synchronisation: waiting for words of this PE that others write, and testing them.
 //!
-//! Every call here acquires at system scope: once it says that a word is as wanted, what was ordered before that word's
-//! update may be read by all threads of the group. The words are integers of 4 or 8 bytes; puts, `p`, atomics and signals
-//! of any PE may write them.
+//! Every call here acquires at system scope. Once it finds a word as wanted, all threads of the group may read what was
+//! ordered before that word's update. The words are integers of 4 or 8 bytes. Puts, `p`, atomics and signals of any PE
+//! may write them.
 #![allow(unsafe_code, reason = "reads checked words of this PE's heap")]
 
 use core::panic::Location;
@@ -18,7 +18,9 @@ use crate::sharing::Sharing;
 use crate::view::View;
 use crate::wait::{Watch, poll_briefly, poll_until};
 
-/// What a word must be to its wanted value. OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
+/// A comparison of a word with its wanted value.
+///
+/// OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cmp {
     /// Equal.
@@ -33,7 +35,7 @@ pub enum Cmp {
     Lt,
     /// Less or equal.
     Le,
-    /// At the value or past it, on a circle: for counters that wrap. Less than half of the circle is "past".
+    /// At the value or past it on a circle, by less than half of the circle: for counters that wrap.
     Reached,
 }
 
@@ -55,10 +57,10 @@ impl Cmp {
     }
 }
 
-/// Words of this PE and what each is to be: what the `all`, `any` and `some` forms of waits and tests look at.
+/// Words of this PE and their wanted values: the operand of the `all`, `any` and `some` forms of waits and tests.
 ///
-/// A value of each thread; the threads of a group make it alike. It remembers where it found something, and looks behind
-/// that first: whoever asks again and again gets all indices in time.
+/// Each thread has its own value; the threads of a group make equal ones. It remembers where it found a word, and
+/// starts behind it next time. So repeated calls find all indices in time.
 #[derive(Clone, Copy)]
 pub struct Words<T> {
     words: SymSlice<T>,
@@ -66,42 +68,42 @@ pub struct Words<T> {
     value: T,
     each: Option<View<T>>,
     except: Option<View<i32>>,
-    /// Where to look first.
+    /// First index to look at.
     next: usize,
 }
 
 impl<T: Amo + PartialOrd> Words<T> {
-    /// Words that are to compare so with one value.
+    /// Returns words that all compare with one value.
     #[inline(always)]
     pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
         Self { words, cmp, value, each: None, except: None, next: 0 }
     }
 
-    /// Words of which each is to compare so with its own element of `values`: OpenSHMEM's `_vector` forms.
+    /// Returns words that compare with their own elements of `values`: OpenSHMEM's `_vector` forms.
     #[inline(always)]
     pub fn each(words: SymSlice<T>, cmp: Cmp, values: View<T>) -> Self {
         Self { words, cmp, value: T::zeroed(), each: Some(values), except: None, next: 0 }
     }
 
-    /// Without the words whose element of `status` is not 0.
+    /// Leaves out each word with an element of `status` other than 0.
     #[inline(always)]
     pub fn except(self, status: View<i32>) -> Self {
         Self { except: Some(status), ..self }
     }
 
-    /// Looks at word `i` first, instead of at the first one.
+    /// Looks at word `i` first, instead of the first word.
     #[inline(always)]
     pub fn starting_at(self, i: usize) -> Self {
         Self { next: i, ..self }
     }
 
-    /// Without those words, if any are named.
+    /// Leaves out words like [`Words::except`], if there is a `status`.
     #[inline(always)]
     pub(crate) fn excepting(self, status: Option<View<i32>>) -> Self {
         Self { except: status, ..self }
     }
 
-    /// Looks first at a word that the clock chooses: fair without remembering. Only the leader of a group looks.
+    /// Looks first at a word that the clock selects: fair without memory. Only the leader of a group looks.
     #[inline(always)]
     pub(crate) fn starting_anywhere(self) -> Self {
         let next = arch::now_ns().checked_rem(self.words.len() as u64).unwrap_or(0);
@@ -109,28 +111,41 @@ impl<T: Amo + PartialOrd> Words<T> {
     }
 }
 
-/// For how long a call looks at its words.
+/// The duration of a call that looks at words.
 #[derive(Clone, Copy)]
 enum Patience {
-    /// Once.
+    /// One look.
     Test,
-    /// Until the PE's deadline.
+    /// Looks until the PE's deadline.
     Wait,
 }
 
-/// What [`scan`] returns where no word is as wanted, or there is none.
+/// The result of [`scan`] if no word is as wanted, or there is none.
 const NONE: u64 = u64::MAX;
 
 impl<S: Sharing> Ctx<S> {
-    /// Waits until this PE's signal word compares so with `value`; then what the signal announced may be read by
-    /// all threads of the group. Returns the value that satisfied the comparison, the same to all of them, whatever the
-    /// word holds by now.
+    /// Waits until this PE's signal word compares with `value` as wanted. Returns the value that satisfied the
+    /// comparison, the same to all threads of the group, even if the word has changed since.
+    ///
+    /// All threads of the group may then read the data that the signal announced.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Waits for one signal of every PE.
+    /// #[kernel]
+    /// pub fn wait_for_all(ctx: &Ctx, arrived: Sym<Signal>) -> Result {
+    ///     ctx.signal_wait_until(Block::current(), arrived, Cmp::Ge, ctx.n_pes().into())?;
+    ///     Ok(())
+    /// }
+    /// # fn main() {}
+    /// ```
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_signal_wait_until`.
     ///
     /// # Errors
-    /// [`Error::WaitTimeout`] after the deadline (the record tells the word, its value and the value wanted),
-    /// [`Error::Aborted`] when the job ends, [`Error::OutOfRange`].
+    /// - [`Error::WaitTimeout`] after the deadline. The record has the word's offset, its value and the wanted value.
+    /// - [`Error::Aborted`] when the job ends.
+    /// - [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
     pub fn signal_wait_until<G: Group>(
@@ -140,16 +155,18 @@ impl<S: Sharing> Ctx<S> {
         cmp: Cmp,
         value: u64,
     ) -> Result<u64> {
-        // Nobody waits for this one: they all wait for the word.
+        // The barrier costs nothing here: all threads wait for the word anyway.
         group.sync();
         let found = if group.leader() { self.await_word(signal, cmp, value) } else { Ok(0) };
         agree_on(group, found)
     }
 
-    /// Waits until a word of this PE compares so with `value`. OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
+    /// Waits until a word of this PE compares with `value` as wanted.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
     ///
     /// # Errors
-    /// As [`Ctx::signal_wait_until`].
+    /// - The errors of [`Ctx::signal_wait_until`].
     #[inline(always)]
     #[track_caller]
     pub fn wait_until<G: Group, T: Amo + PartialOrd>(
@@ -163,13 +180,13 @@ impl<S: Sharing> Ctx<S> {
         agree(group, mine)
     }
 
-    /// Waits as [`Ctx::wait_until`] for at most `timeout_ns` nanoseconds: the value that satisfied the comparison, or
-    /// `None` if none did in time, which is no error and leaves no record. The job's own deadline does not count here.
+    /// Waits like [`Ctx::wait_until`], for at most `timeout_ns` nanoseconds. Returns the value that satisfied the
+    /// comparison, or `None` after that time, which is no error and leaves no record. The PE's deadline does not apply.
     ///
-    /// GIN's `waitSignal` with a timeout.
+    /// GIN: `waitSignal` with a timeout.
     ///
     /// # Errors
-    /// [`Error::Aborted`], [`Error::OutOfRange`].
+    /// - [`Error::Aborted`], [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
     pub fn wait_until_for<G: Group, T: Amo + PartialOrd>(
@@ -206,10 +223,12 @@ impl<S: Sharing> Ctx<S> {
         Ok(if in_time != 0 { Some(T::from_bits(group.broadcast(found))) } else { None })
     }
 
-    /// True if a word of this PE compares so with `value` now. Acquires. OpenSHMEM 1.6 section 9.10, `shmem_test`.
+    /// Returns whether a word of this PE compares with `value` as wanted now. Acquires.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// - [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
@@ -219,12 +238,14 @@ impl<S: Sharing> Ctx<S> {
         Ok(cmp.holds(T::from_word(unsafe { T::Word::load_acquire(at.cast()) }), value))
     }
 
-    /// Waits until all words are as wanted; at once if there are none. The threads of the group share the words.
+    /// Waits until all words are as wanted. Returns at once if there are none. The threads of the group share the
+    /// words.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_all` and, with [`Words::each`], `shmem_wait_until_all_vector`.
     ///
     /// # Errors
-    /// As [`Ctx::wait_until`]; [`Error::LengthMismatch`] if there are not as many values or statuses as words.
+    /// - The errors of [`Ctx::wait_until`].
+    /// - [`Error::LengthMismatch`]: there are not as many values or statuses as words.
     #[inline(always)]
     #[track_caller]
     pub fn wait_until_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &Words<T>) -> Result {
@@ -240,13 +261,13 @@ impl<S: Sharing> Ctx<S> {
         agree(group, mine)
     }
 
-    /// Waits until some word is as wanted; its index, or `None` at once if there are no words to wait for
-    /// (OpenSHMEM's `SIZE_MAX`).
+    /// Waits until any word is as wanted; returns its index. Returns `None` at once if there are no words to wait for
+    /// (OpenSHMEM: `SIZE_MAX`).
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_any` and `shmem_wait_until_any_vector`.
     ///
     /// # Errors
-    /// As [`Ctx::wait_until_all`].
+    /// - The errors of [`Ctx::wait_until_all`].
     #[inline(always)]
     #[track_caller]
     pub fn wait_until_any<G: Group, T: Amo + PartialOrd>(
@@ -257,13 +278,17 @@ impl<S: Sharing> Ctx<S> {
         self.any_of(group, words, Patience::Wait)
     }
 
-    /// Waits until at least one word is as wanted; writes the indices of all that are to `indices`, and returns how many.
-    /// If there is not room for all, the next call finds the others. 0 at once if there are no words to wait for.
+    /// Waits until at least one word is as wanted. Writes the indices of all such words to `indices`; returns their
+    /// number.
+    ///
+    /// If there is no room for all of them, the next call finds the others. Returns 0 at once if there are no words to
+    /// wait for.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_some` and `shmem_wait_until_some_vector`.
     ///
     /// # Errors
-    /// As [`Ctx::wait_until_all`]; [`Error::OutOfRange`] if `indices` has no elements.
+    /// - The errors of [`Ctx::wait_until_all`].
+    /// - [`Error::OutOfRange`]: `indices` has no elements.
     #[inline(always)]
     #[track_caller]
     pub fn wait_until_some<G: Group, T: Amo + PartialOrd>(
@@ -275,11 +300,12 @@ impl<S: Sharing> Ctx<S> {
         self.some_of(group, words, indices, Patience::Wait)
     }
 
-    /// True if all words are as wanted now, and if there are none. OpenSHMEM 1.6 section 9.10, `shmem_test_all` and
-    /// `shmem_test_all_vector`.
+    /// Returns whether all words are as wanted now; true if there are none.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_test_all` and `shmem_test_all_vector`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::LengthMismatch`].
+    /// - [`Error::OutOfRange`], [`Error::LengthMismatch`].
     #[inline(always)]
     #[track_caller]
     pub fn test_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &Words<T>) -> Result<bool> {
@@ -293,11 +319,12 @@ impl<S: Sharing> Ctx<S> {
         Ok(!group.any(missing))
     }
 
-    /// The index of a word that is as wanted now, if any is. OpenSHMEM 1.6 section 9.10, `shmem_test_any` and
-    /// `shmem_test_any_vector`.
+    /// Returns the index of a word that is as wanted now, if any is.
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_test_any` and `shmem_test_any_vector`.
     ///
     /// # Errors
-    /// As [`Ctx::test_all`].
+    /// - The errors of [`Ctx::test_all`].
     #[inline(always)]
     #[track_caller]
     pub fn test_any<G: Group, T: Amo + PartialOrd>(
@@ -308,11 +335,13 @@ impl<S: Sharing> Ctx<S> {
         self.any_of(group, words, Patience::Test)
     }
 
-    /// Writes the indices of all words that are as wanted now to `indices`, and returns how many; as
-    /// [`Ctx::wait_until_some`]. OpenSHMEM 1.6 section 9.10, `shmem_test_some` and `shmem_test_some_vector`.
+    /// Writes the indices of all words that are as wanted now to `indices`; returns their number. Otherwise like
+    /// [`Ctx::wait_until_some`].
+    ///
+    /// OpenSHMEM 1.6 section 9.10, `shmem_test_some` and `shmem_test_some_vector`.
     ///
     /// # Errors
-    /// As [`Ctx::test_all`].
+    /// - The errors of [`Ctx::test_all`].
     #[inline(always)]
     #[track_caller]
     pub fn test_some<G: Group, T: Amo + PartialOrd>(
@@ -357,7 +386,7 @@ impl<S: Sharing> Ctx<S> {
         Ok(found as usize)
     }
 
-    /// The leader looks; all threads of the group learn what it found, and see what that announced.
+    /// Scans the words in the leader; returns its result to all threads of the group, with acquire ordering.
     #[inline(always)]
     #[track_caller]
     fn scan<G: Group, T: Amo + PartialOrd>(
@@ -407,14 +436,14 @@ impl<S: Sharing> Ctx<S> {
         }
     }
 
-    /// A word of this PE; checked by the caller.
+    /// Returns a word of this PE that the caller has checked.
     #[inline(always)]
     fn word<T: Amo>(&self, word: Sym<T>) -> T {
         // SAFETY: the caller checked that it is inside of this PE's memory; the allocator aligned it.
         T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) })
     }
 
-    /// Waits, for one thread; the value that satisfied the comparison.
+    /// Waits for a word, in one thread; returns the value that satisfied the comparison.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<T> {
@@ -438,8 +467,8 @@ impl<T: Amo + PartialOrd> Words<T> {
     }
 }
 
-/// Polls the word at `at`, which is `offset` in the heap, until it compares so: the value that did. With a deadline of its
-/// own, that one is told by [`Error::Timeout`] and not recorded.
+/// Polls the word at `at`, which is `offset` in the heap, until it compares as wanted; returns that value. After a
+/// deadline of its own (`timeout_ns`) it returns [`Error::Timeout`] without a record.
 ///
 /// # Safety
 /// `at` is a word that is only accessed atomically while others write it.
@@ -468,10 +497,10 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     Error::from_code(code).map_or(Ok(T::from_bits(found)), Err)
 }
 
-/// As [`await_address`], where it takes longer than a few looks: an error's code, or 0 and the value.
+/// Continues [`await_address`] after the brief poll; returns an error's code, or 0 and the value.
 ///
 /// # Safety
-/// As there.
+/// The rules of [`await_address`] hold.
 #[cold]
 #[inline(never)]
 unsafe fn await_address_slow<T: Amo + PartialOrd>(
@@ -492,18 +521,18 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
     (code, found.bits())
 }
 
-/// Records that a word was not in time what it was to be; the error's code.
+/// Records that a word was not as wanted at the deadline; returns the error's code.
 #[cold]
 #[inline(never)]
 fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> u32 {
     record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
-/// Looks at the words at `at` until one is as wanted: an error's code, or 0 and its index; with `out`, how many indices
-/// were written there. As [`await_address_slow`].
+/// Scans the words at `at` until one is as wanted. Returns an error's code, or 0 and the word's index. With `out`, it
+/// writes the indices of all such words there, and returns their number instead.
 ///
 /// # Safety
-/// As [`await_address`], for all the words; there are as many statuses and values.
+/// The rules of [`await_address`] hold for all the words. There are as many statuses and values as words.
 #[inline(never)]
 unsafe fn scan_words<T: Amo + PartialOrd>(
     state: DevAddr,
