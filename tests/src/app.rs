@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rushmem::config::Config;
-use rushmem::doctor::{Host, examine, probe};
 use rushmem::{Error, Job, Operations, Pe};
 use rushmem_device::Signal;
+use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
     add_everywhere, end_the_job, send_to_all, small_puts, store_everywhere, store_marks, wait_for_ever,
 };
@@ -81,8 +81,8 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
 /// A line for each thing that was looked at.
 fn doctor(config: &Config) {
     let host = Host::here();
-    for check in [examine(&host, config), probe(&host, config)].concat() {
-        println!("{:?} {} {}: {}", check.verdict, check.kind.id, check.of, check.found);
+    for finding in [examine(&host, config), probe(&host, config)].concat() {
+        println!("{:?} {} {}: {}", finding.verdict, finding.check.id, finding.of, finding.found);
     }
 }
 

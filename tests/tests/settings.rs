@@ -7,9 +7,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use rushmem::config::{OTHER_VARIABLES, SETTINGS};
-use rushmem::doctor::KINDS;
 use rushmem::{Status, meaning_of};
 use rushmem_device::Error as Code;
+use rushmem_doctor::CHECKS;
 
 const HEAD: &str = "\
 # Settings
@@ -87,49 +87,49 @@ fn errors() -> String {
 }
 
 const DOCTOR: &str = "\
-# What is wrong with a machine
+# Checks of a machine
 
-The table on this page is made from `host/src/doctor`; a test compares.
+The table on this page is generated from `host/doctor`; a test compares.
 
 ```sh
-rushmem doctor                              # this machine
-rushmem run -n 16 rushmem doctor --job      # all nodes of a job, by whatever launcher
-rushmem explain 0x15                        # what a number or a name in an error message means
+rushmem doctor                              # check this machine
+rushmem run -n 16 rushmem doctor --job      # check all nodes of a job, under any launcher
+rushmem explain 0x15                        # explain a number or name of an error message
 ```
 
-`rushmem doctor` looks at GPUs, NICs, what lies between them and the system, and then runs jobs of two PEs that move a few bytes and
-compare them. A job that works proves more than any file; what the files say explains why one does not. Nothing is changed, and no
-privilege is needed: what only root may see is said to be unknown. What does not concern the machine is left out: without a ConnectX,
-nobody asks for lockable memory.
+`rushmem doctor` checks GPUs, NICs, the paths between them and the system. Then it runs jobs of two PEs that move a few bytes and
+compare them. A job that works proves more than the state of the system; the state explains why a job fails. The checks change
+nothing and need no privileges. State that only root can read is reported as unknown. Checks that do not concern the machine are
+left out. For example, lockable memory is checked only if there is a ConnectX.
 
 | mark | meaning |
 |---|---|
-| `ok` | As it should be. |
-| `note` | Nothing to judge, but good to know. |
-| `?` | It cannot be seen from here. |
-| `slow` | It works, slower than it could. |
-| `lesser` | It works another way than the best one. |
+| `ok` | No problem. |
+| `note` | Information only. |
+| `?` | The state cannot be read. |
+| `slow` | It works, but slower than possible. |
+| `lesser` | It works by a fallback. |
 | `risk` | It may fail. |
 | `FAIL` | It does not work. The exit code is 3. |
 
-Below each line that is worse than `?` stand the reason why it matters and, behind `->`, what to do. Errors of the probes tell that
-themselves. A failure that follows from an earlier one refers to it; the last line names the first.
+Below each line that is worse than `?` stand the reason why it matters and, after `->`, the remedy. Errors of the probes contain their
+remedy. A failure that follows from an earlier one refers to it. The last line names the first failure.
 
-With `--job`, started on all PEs of a job, PE 0 says where they are, what differs from node to node and what is wrong on which, and lets
-each PE put to each other; in a job of more than 64, to those at distances of powers of two. If a PE cannot be reached, the error names the
-pair, the QP and the cause. Without `--job`, `rushmem run` and other launchers look at each node once.
+Start `--job` on all PEs of a job. PE 0 then reports the location of the PEs, the differences between nodes and the problems of each
+node. Each PE puts to each other PE; in a job of more than 64 PEs, to those at distances of powers of two. If a PE cannot be reached,
+the error names the pair, the QP and the cause. Without `--job`, one PE of each node checks it, under `rushmem run` and other launchers.
 
-`--json` is for programs. `--save FILE` writes down all that was read on the machine, and `--saved FILE` judges that elsewhere: a good thing
-to send along with a report.
+`--json` prints JSON. `--save FILE` writes everything that was read on the machine, and `--saved FILE` checks such a file on another
+machine. Attach the file to a bug report.
 
-| id | what is looked at | why |
+| id | check | reason |
 |---|---|---|
 ";
 
 fn doctor() -> String {
     let mut page = DOCTOR.to_owned();
-    for kind in KINDS {
-        writeln!(page, "| {} | {} | {} |", kind.id, kind.about, kind.why).unwrap();
+    for check in CHECKS {
+        writeln!(page, "| {} | {} | {} |", check.id, check.about, check.why).unwrap();
     }
     page
 }

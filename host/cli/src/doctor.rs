@@ -6,23 +6,23 @@ use std::process::ExitCode;
 
 use rushmem::bootstrap::is_first_here;
 use rushmem::config::Config;
-use rushmem::doctor::{Check, Host, Verdict, examine, job, probe};
+use rushmem_doctor::{Finding, Host, Verdict, examine, job, probe};
 use serde_json::json;
 
 use crate::error::Error;
 use crate::print;
 
-/// Check whether this machine can run jobs at full speed, and print remedies
+/// Finding whether this machine can run jobs at full speed, and print remedies
 ///
 /// Checks GPUs, NICs, the PCIe paths between them and the system. Then runs two jobs of two PEs, one through the NIC and one
 /// over P2P, and compares every byte. Changes nothing and needs no privileges. Exit code 3 if a check fails.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Check the machine only; run no jobs
+    /// Finding the machine only; run no jobs
     #[arg(long)]
     no_probe: bool,
 
-    /// Check all nodes of a job, and put from each PE to each other PE: rushmem run -n 8 rushmem doctor --job
+    /// Finding all nodes of a job, and put from each PE to each other PE: rushmem run -n 8 rushmem doctor --job
     #[arg(long, conflicts_with_all = ["no_probe", "save", "saved"])]
     job: bool,
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// Check the machine that a file of --save describes
+    /// Finding the machine that a file of --save describes
     #[arg(long, value_name = "FILE", conflicts_with = "save")]
     saved: Option<PathBuf>,
 }
@@ -48,20 +48,20 @@ pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
         Some(file) => open(file)?,
         None => Host::here(),
     };
-    let checks = match (args.job, args.no_probe) {
+    let findings = match (args.job, args.no_probe) {
         (true, _) => job(&host, config),
         (false, true) => examine(&host, config),
         (false, false) => [examine(&host, config), probe(&host, config)].concat(),
     };
-    if checks.is_empty() {
+    if findings.is_empty() {
         // PE 0 reports.
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(file) = &args.save {
         save(&host, file)?;
     }
-    print(&if args.json { as_json(&checks) } else { as_text(&checks) })?;
-    Ok(if blocked(&checks).is_none() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    print(&if args.json { as_json(&findings) } else { as_text(&findings) })?;
+    Ok(if blocked(&findings).is_none() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
 fn open(file: &Path) -> Result<Host, Error> {
@@ -80,71 +80,72 @@ fn save(host: &Host, file: &Path) -> Result<(), Error> {
 }
 
 /// Returns the first check that failed. Later failures may follow from it.
-fn blocked(checks: &[Check]) -> Option<&Check> {
-    checks.iter().find(|check| check.verdict == Verdict::Blocks)
+fn blocked(findings: &[Finding]) -> Option<&Finding> {
+    findings.iter().find(|finding| finding.verdict == Verdict::Blocks)
 }
 
-fn as_json(checks: &[Check]) -> String {
-    let row = |check: &Check| {
+fn as_json(findings: &[Finding]) -> String {
+    let row = |finding: &Finding| {
         json!({
-            "id": check.kind.id,
-            "about": check.kind.about,
-            "why": check.kind.why,
-            "of": check.of,
-            "verdict": check.verdict,
-            "found": check.found,
-            "advice": check.advice,
+            "id": finding.check.id,
+            "about": finding.check.about,
+            "why": finding.check.why,
+            "of": finding.of,
+            "verdict": finding.verdict,
+            "found": finding.found,
+            "remedy": finding.remedy,
         })
     };
     let all = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "blocked": blocked(checks).is_some(),
-        "checks": checks.iter().map(row).collect::<Vec<_>>(),
+        "blocked": blocked(findings).is_some(),
+        "checks": findings.iter().map(row).collect::<Vec<_>>(),
     });
     format!("{all:#}\n")
 }
 
 /// Formats one line per check, with reason and remedy below each problem, and a summary at the end.
-fn as_text(checks: &[Check]) -> String {
+fn as_text(findings: &[Finding]) -> String {
     let mut text = format!("rushmem {} doctor\n", env!("CARGO_PKG_VERSION"));
     let mut section = "";
-    for (i, check) in checks.iter().enumerate() {
-        let title = title(check.kind.id);
+    for (i, finding) in findings.iter().enumerate() {
+        let title = title(finding.check.id);
         if title != section {
             text += &format!("\n{title}\n");
             section = title;
         }
-        let of = if check.of.is_empty() { String::new() } else { format!("{}: ", check.of) };
-        let about = format!("{of}{}", check.kind.about);
-        let found = match cause(checks, i) {
-            Some(cause) => format!("see {}", cause.kind.id),
-            None => check.found.clone(),
+        let of = if finding.of.is_empty() { String::new() } else { format!("{}: ", finding.of) };
+        let about = format!("{of}{}", finding.check.about);
+        let found = match cause(findings, i) {
+            Some(cause) => format!("see {}", cause.check.id),
+            None => finding.found.clone(),
         };
-        let _ = writeln!(text, "  {:<6} {:<3} {about}: {found}", mark(check.verdict), check.kind.id);
-        if check.verdict >= Verdict::Slow {
-            let _ = writeln!(text, "             {}", check.kind.why);
+        let _ = writeln!(text, "  {:<6} {:<3} {about}: {found}", mark(finding.verdict), finding.check.id);
+        if finding.verdict >= Verdict::Slow {
+            let _ = writeln!(text, "             {}", finding.check.why);
         }
-        if let Some(advice) = &check.advice {
-            let _ = writeln!(text, "             -> {advice}");
+        if let Some(remedy) = &finding.remedy {
+            let _ = writeln!(text, "             -> {remedy}");
         }
     }
-    text + &summary(checks)
+    text + &summary(findings)
 }
 
 /// Returns an earlier check that failed for the same reason.
-fn cause(checks: &[Check], i: usize) -> Option<&Check> {
-    let is_same = |cause: &&Check| cause.verdict == Verdict::Blocks && cause.found == checks[i].found;
-    checks[..i].iter().find(is_same).filter(|_| checks[i].verdict == Verdict::Blocks)
+fn cause(findings: &[Finding], i: usize) -> Option<&Finding> {
+    let is_same = |cause: &&Finding| cause.verdict == Verdict::Blocks && cause.found == findings[i].found;
+    findings[..i].iter().find(is_same).filter(|_| findings[i].verdict == Verdict::Blocks)
 }
 
-fn summary(checks: &[Check]) -> String {
-    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+fn summary(findings: &[Finding]) -> String {
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let counts: Vec<_> = [Verdict::Blocks, Verdict::Risk, Verdict::Lesser, Verdict::Slow, Verdict::Unknown]
         .into_iter()
         .filter(|&verdict| count(verdict) > 0)
         .map(|verdict| format!("{} {}", count(verdict), mark(verdict)))
         .collect();
-    let first = blocked(checks).map_or(String::new(), |check| format!("; start with {}", check.kind.id));
+    let first =
+        blocked(findings).map_or(String::new(), |finding| format!("; start with {}", finding.check.id));
     match counts.is_empty() {
         true => "\nNo problems found.\n".into(),
         false => format!("\n{}{first}\n", counts.join(", ")),
@@ -176,25 +177,25 @@ fn mark(verdict: Verdict) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use rushmem::doctor::Kind;
+    use rushmem_doctor::Check;
 
     use super::*;
 
-    static PORT: Kind = Kind { id: "N4", about: "port", why: "Only an active port carries anything." };
-    static JOB: Kind = Kind { id: "P3", about: "a job through the NIC", why: "It proves." };
+    static PORT: Check = Check { id: "N4", about: "port", why: "Only an active port carries anything." };
+    static JOB: Check = Check { id: "P3", about: "a job through the NIC", why: "It proves." };
 
-    fn check(kind: &'static Kind, verdict: Verdict, found: &str) -> Check {
-        let advice = (verdict == Verdict::Slow).then(|| "be patient".into());
-        Check { kind, of: "mlx5_0".into(), verdict, found: found.into(), advice }
+    fn finding(check: &'static Check, verdict: Verdict, found: &str) -> Finding {
+        let remedy = (verdict == Verdict::Slow).then(|| "be patient".into());
+        Finding { check, of: "mlx5_0".into(), verdict, found: found.into(), remedy }
     }
 
     #[test]
     fn repeated_failures_refer_to_the_first() {
-        let checks = [
-            check(&PORT, Verdict::Blocks, "down"),
-            check(&PORT, Verdict::Slow, "down"),
-            check(&JOB, Verdict::Blocks, "down"),
-            check(&JOB, Verdict::Blocks, "late"),
+        let findings = [
+            finding(&PORT, Verdict::Blocks, "down"),
+            finding(&PORT, Verdict::Slow, "down"),
+            finding(&JOB, Verdict::Blocks, "down"),
+            finding(&JOB, Verdict::Blocks, "late"),
         ];
         let wanted = "
 NICs
@@ -212,8 +213,8 @@ Probes
 
 3 FAIL, 1 slow; start with N4
 ";
-        let text = as_text(&checks);
+        let text = as_text(&findings);
         assert_eq!(text.split_once('\n').unwrap().1, wanted);
-        assert!(as_text(&[check(&PORT, Verdict::Good, "up")]).ends_with("No problems found.\n"));
+        assert!(as_text(&[finding(&PORT, Verdict::Good, "up")]).ends_with("No problems found.\n"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rushmem::doctor::explain;
+use rushmem_doctor::explain;
 
 use crate::error::Error;
 use crate::print;

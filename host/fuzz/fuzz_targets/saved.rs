@@ -1,8 +1,8 @@
-//! Whatever stands in the file of a saved machine, it is judged or refused.
+//! Fuzz target: a file of a saved machine is checked or refused, with any content.
 #![no_main]
 
 use rushmem::config::Config;
-use rushmem::doctor::{Host, examine};
+use rushmem_doctor::{Host, examine};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(saved) = serde_json::from_slice(bytes) {

@@ -39,7 +39,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-softnic",
         ],
     ),
-    ("rushmem-cli", &["rushmem", "rushmem-device", "rushmem-uverbs", "rushmem-bench-kernels"]),
+    ("rushmem-doctor", &["rushmem", "rushmem-device", "rushmem-mlx5"]),
+    (
+        "rushmem-cli",
+        &["rushmem", "rushmem-device", "rushmem-doctor", "rushmem-uverbs", "rushmem-bench-kernels"],
+    ),
     ("rushmem-ptx", &[]),
     ("rushmem-example-kernels", &["rushmem-device"]),
     ("rushmem-examples", &["rushmem", "rushmem-device", "rushmem-example-kernels"]),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::host::{Host, Refused};
 
-/// Where sysfs lists them.
+/// Folder of PCI functions in sysfs.
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Vendors.
 pub(super) const NVIDIA: u64 = 0x10de;
@@ -14,12 +14,12 @@ pub(super) const MELLANOX: u64 = 0x15b3;
 const DISPLAYS: [u64; 2] = [0x0300, 0x0302];
 const NETWORKS: [u64; 2] = [0x0200, 0x0207];
 
-/// The extended capability Access Control Services, and in its control word what sends requests between peers up to the
-/// root: request redirection and completion redirection.
+/// The extended capability Access Control Services. Its control word has bits that send requests and completions between
+/// peers up to the root.
 const ACS: u16 = 0x000d;
 const ACS_CONTROL: usize = 6;
 const ACS_REDIRECTS: u16 = 0x4 | 0x8;
-/// Where extended capabilities begin; what is behind can only be read by root.
+/// Offset of the extended capabilities. Only root can read from here on.
 const EXTENDED: usize = 0x100;
 
 /// A function: `0000:3b:00.0`.
@@ -29,12 +29,12 @@ pub(super) struct Function {
     pub(super) device: u64,
 }
 
-/// The GPUs on PCIe, whether or not a driver serves them.
+/// Returns the GPUs on PCIe, with or without a driver.
 pub(super) fn gpus(host: &Host) -> Vec<Function> {
     functions(host, NVIDIA, &DISPLAYS)
 }
 
-/// The ConnectX and BlueField ports on PCIe, whether or not a driver serves them.
+/// Returns the ConnectX and BlueField ports on PCIe, with or without a driver.
 pub(super) fn nics(host: &Host) -> Vec<Function> {
     functions(host, MELLANOX, &NETWORKS)
 }
@@ -51,21 +51,21 @@ fn functions(host: &Host, vendor: u64, classes: &[u64]) -> Vec<Function> {
     host.names(DEVICES).unwrap_or_default().into_iter().filter_map(look).collect()
 }
 
-/// The folder of the function with this address.
+/// Returns the folder of the function with this address.
 pub(super) fn folder(address: &str) -> String {
     format!("{DEVICES}/{address}")
 }
 
-/// The function and the bridges above it, up to the root.
-pub(super) fn way(host: &Host, address: &str) -> Result<Vec<String>, Refused> {
-    let place: PathBuf = host.place(&folder(address))?;
+/// Returns the addresses of the function and the bridges above it, up to the root.
+pub(super) fn route(host: &Host, address: &str) -> Result<Vec<String>, Refused> {
+    let place: PathBuf = host.follow(&folder(address))?;
     let parts = place.iter().filter_map(|part| part.to_str());
-    let mut way: Vec<_> = parts.filter(|part| is_address(part)).map(str::to_owned).collect();
-    way.reverse();
-    Ok(way)
+    let mut route: Vec<_> = parts.filter(|part| is_address(part)).map(str::to_owned).collect();
+    route.reverse();
+    Ok(route)
 }
 
-/// Whether this reads like `0000:3b:00.0`.
+/// Returns whether the text has the format `0000:3b:00.0`.
 fn is_address(text: &str) -> bool {
     let mut parts = text.split([':', '.']);
     let lengths = [4, 2, 2, 1].map(|len| {
@@ -81,11 +81,11 @@ fn is_address(text: &str) -> bool {
 pub(super) struct Link {
     address: String,
     is: Lanes,
-    /// What both ends can.
+    /// Maximum of both ends.
     could: Lanes,
 }
 
-/// Transfers a second, in units of 1e9, and lanes.
+/// Speed in GT/s and number of lanes.
 #[derive(Clone, Copy, Debug)]
 struct Lanes {
     speed: f64,
@@ -93,7 +93,7 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// `current` or `max` of a function; nothing for one without a link.
+    /// Reads the `current` or `max` values of a function. Returns `None` for a function without a link.
     fn of(host: &Host, address: &str, which: &str) -> Option<Lanes> {
         let read = |name: &str| host.text(&format!("{}/{which}_link_{name}", folder(address))).ok();
         let speed = read("speed")?.split_whitespace().next()?.parse().ok()?;
@@ -102,7 +102,7 @@ impl Lanes {
     }
 }
 
-/// The link whose lower end is the first of these, and whose upper end the second, if there is one.
+/// Returns the link with these ends. The first is the lower end, and the second, if present, the upper end.
 pub(super) fn link(host: &Host, ends: &[String]) -> Option<Link> {
     let (lower, upper) = (ends.first()?, ends.get(1));
     let mut could = Lanes::of(host, lower, "max")?;
@@ -113,9 +113,9 @@ pub(super) fn link(host: &Host, ends: &[String]) -> Option<Link> {
 }
 
 impl Link {
-    /// Whether it came up narrower, or slower unless it may rest, than its ends can.
-    pub(super) fn is_less(&self, rests: bool) -> bool {
-        self.is.width < self.could.width || (self.is.speed < self.could.speed && !rests)
+    /// Returns whether the link is narrower than its ends allow, or slower. A link that `idles` may be slower.
+    pub(super) fn is_degraded(&self, idles: bool) -> bool {
+        self.is.width < self.could.width || (self.is.speed < self.could.speed && !idles)
     }
 }
 
@@ -124,13 +124,13 @@ impl fmt::Display for Link {
         let Link { address, is, could } = self;
         write!(
             f,
-            "{address} runs at {} GT/s x{}, and could at {} GT/s x{}",
+            "{address} runs at {} GT/s x{}, and could run at {} GT/s x{}",
             is.speed, is.width, could.speed, could.width
         )
     }
 }
 
-/// Bytes of a function's memory region.
+/// Returns the bytes of a function's memory region.
 pub(super) fn region(host: &Host, address: &str, index: usize) -> Option<u64> {
     let text = host.text(&format!("{}/resource", folder(address))).ok()?;
     let mut words = text.lines().nth(index)?.split_whitespace();
@@ -139,18 +139,18 @@ pub(super) fn region(host: &Host, address: &str, index: usize) -> Option<u64> {
     last.checked_sub(first)?.checked_add(1)
 }
 
-/// Whether a bridge sends requests between the devices below it up to the root. None if only root may know.
+/// Returns whether a bridge sends requests between the devices below it up to the root, or `None` if only root can read it.
 pub(super) fn redirects(host: &Host, address: &str) -> Option<bool> {
     let config = host.bytes(&format!("{}/config", folder(address))).ok()?;
     (config.len() > EXTENDED)
         .then(|| acs_control(&config).is_some_and(|control| control & ACS_REDIRECTS != 0))
 }
 
-/// The control word of Access Control Services in a function's configuration space, if it has them.
+/// Returns the control word of Access Control Services in a configuration space, if it has that capability.
 fn acs_control(config: &[u8]) -> Option<u16> {
     let word = |at: usize| Some(u16::from_le_bytes(config.get(at..at + 2)?.try_into().ok()?));
     let mut at = EXTENDED;
-    // Each capability takes 8 bytes at least: more of them than fit are a loop.
+    // Each capability takes at least 8 bytes. More capabilities than fit are a loop.
     for _ in 0..config.len() / 8 {
         let (id, next) = (word(at)?, usize::from(word(at + 2)? >> 4));
         if id == ACS {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_from_other_names() {
+    fn recognizes_addresses() {
         for address in ["0000:3b:00.0", "10000:e1:1f.7"] {
             assert!(is_address(address));
         }
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// A configuration space with these extended capabilities: (place, id, next).
+    /// Returns a configuration space with these extended capabilities: (offset, id, next).
     fn config(capabilities: &[(usize, u16, usize)]) -> Vec<u8> {
         let mut config = vec![0; 4096];
         for &(at, id, next) in capabilities {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn access_control_is_found_behind_others() {
+    fn finds_access_control_behind_other_capabilities() {
         let mut space = config(&[(0x100, 1, 0x148), (0x148, 3, 0x220), (0x220, ACS, 0)]);
         assert_eq!(acs_control(&space), Some(0));
         space[0x226] = 0x1d;
@@ -202,7 +202,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_confuse_it(config in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
+        fn any_bytes_are_parsed(config in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
             acs_control(&config);
         }
     }

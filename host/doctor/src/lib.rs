@@ -1,10 +1,9 @@
-//! What keeps a machine from running jobs well, and what to do about it: the content of `rushmem doctor`.
+//! Checks of machines and jobs, with remedies: the content of `rushmem doctor`, and the texts of `rushmem explain`.
 //!
-//! Two kinds of look: at what the system says of itself ([`examine`]), which explains, and at a job of two PEs that moves a few
-//! bytes ([`probe`]), which proves; and at all nodes of a job together ([`job`]). Nothing on the machine is changed, and no privilege is needed; what cannot be seen without is
-//! said to be unknown.
+//! [`examine`] reads the state of the system. [`probe`] runs jobs of two PEs that move a few bytes and compare them. [`job`]
+//! checks all nodes of a job together. Checks change nothing and need no privileges. State that only root can read is
+//! reported as unknown.
 
-mod between;
 mod check;
 mod explain;
 mod gpu;
@@ -16,16 +15,17 @@ mod probe;
 mod system;
 #[cfg(test)]
 mod tests;
+mod topology;
 
-use crate::config::{Config, DeviceKind, HeapKind, Nic};
-use crate::job::{queue_memory, share_gpus};
+use rushmem::config::{Config, DeviceKind, HeapKind, Nic};
+use rushmem::inspect::{queue_memory, share_gpus};
 
-pub use self::check::{Check, Kind, Verdict};
+pub use self::check::{Check, Finding, Verdict};
 pub use self::explain::explain;
 pub use self::host::{Host, Saved};
 
-/// All that is looked at.
-pub static KINDS: [&Kind; 32] = [
+/// All checks.
+pub static CHECKS: [&Check; 32] = [
     &gpu::DRIVER,
     &gpu::FIT,
     &gpu::SHARED,
@@ -42,10 +42,10 @@ pub static KINDS: [&Kind; 32] = [
     &nic::MTU,
     &nic::FUNCTION,
     &nic::COUNTERS,
-    &between::NEAREST,
-    &between::LINK,
-    &between::IOMMU,
-    &between::ACS,
+    &topology::NEAREST,
+    &topology::LINK,
+    &topology::IOMMU,
+    &topology::ACS,
     &system::KERNEL,
     &system::MEMORY,
     &system::LOCKED,
@@ -60,18 +60,18 @@ pub static KINDS: [&Kind; 32] = [
     &probe::DIRECT,
 ];
 
-/// What jobs with given settings need of a machine.
+/// The requirements of jobs with given settings.
 struct Needs {
-    /// Kernels must run on GPUs.
+    /// Whether kernels must run on GPUs.
     gpu: bool,
-    /// There is a ConnectX, and the settings do not turn it down.
+    /// Whether there is a ConnectX and the settings allow it.
     rdma: bool,
-    /// The GPU of each PE of this node, where those are processes and not threads of one.
+    /// GPU of each PE of this node, if PEs are processes.
     gpus_of_processes: Vec<u32>,
     /// Bytes of each heap.
     heap: u64,
     nics_per_pe: usize,
-    /// Bytes of host memory that the PEs here take.
+    /// Bytes of host memory for all PEs of this node.
     host_memory: u64,
 }
 
@@ -82,7 +82,7 @@ impl Needs {
             && host.cuda.as_ref().is_ok_and(|driver| !driver.gpus.is_empty());
         let heap = config.heap_bytes.0;
         let in_host = if on_gpu && config.heap != HeapKind::Host { 0 } else { heap };
-        // A list of GPUs that there are not is the job's to refuse.
+        // The job itself refuses a list with missing GPUs.
         let gpus_of_processes = match (config.local_pes, &host.cuda) {
             (Some(pes), Ok(driver)) if on_gpu => {
                 share_gpus(config, driver.gpus.len() as u32, pes.get()).unwrap_or_default()
@@ -101,44 +101,47 @@ impl Needs {
     }
 }
 
-/// Looks at what a host says of itself, for jobs with these settings: GPUs, NICs, what lies between, the system.
+/// Checks GPUs, NICs, the paths between them and the system of a host, for jobs with these settings.
 ///
 /// ```
 /// use rushmem::config::Config;
-/// use rushmem::doctor::{Host, Verdict, examine};
+/// use rushmem_doctor::{Host, Verdict, examine};
 ///
 /// let checks = examine(&Host::here(), &Config::default());
 /// for check in checks.iter().filter(|check| check.verdict == Verdict::Blocks) {
-///     println!("{} {}: {}", check.kind.id, check.kind.about, check.found);
+///     println!("{} {}: {}", check.check.id, check.check.about, check.found);
 /// }
 /// ```
-pub fn examine(host: &Host, config: &Config) -> Vec<Check> {
+pub fn examine(host: &Host, config: &Config) -> Vec<Finding> {
     let needs = Needs::new(host, config);
     [
         gpu::check(host, &needs),
         nic::check(host, &needs),
-        between::check(host, &needs),
+        topology::check(host, &needs),
         system::check(host, &needs),
     ]
     .concat()
 }
 
-/// Runs a job of two PEs on this machine, through the NIC and then directly, and compares every byte. Nothing for a host that was
-/// saved.
-pub fn probe(host: &Host, config: &Config) -> Vec<Check> {
+/// Runs two jobs of two PEs on this machine, one through the NIC and one over P2P, and compares every byte.
+///
+/// Returns nothing for a saved host.
+pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
     match host.is_live() {
         true => probe::check(config, host.gpus()),
         false => Vec::new(),
     }
 }
 
-/// Compares the nodes of the job that this process was started in, and lets each PE put to each other. Collective among the
-/// processes of the job. Gives what PE 0 has to say; nothing at other PEs, unless the job does not come about.
-pub fn job(host: &Host, config: &Config) -> Vec<Check> {
+/// Compares the nodes of the job of this process, and puts from each PE to each other PE. Collective among the processes of
+/// the job.
+///
+/// Returns the findings on PE 0, and nothing on other PEs. If the job cannot start, each process returns its own findings.
+pub fn job(host: &Host, config: &Config) -> Vec<Finding> {
     job::check(host, config)
 }
 
-/// Bytes for people.
+/// Formats bytes as MiB.
 fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }

@@ -1,4 +1,4 @@
-//! A job's PEs looked at together: whether their nodes are alike, and whether each reaches each other.
+//! Checks of a whole job: differences between its nodes, and transfers between all PEs.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,41 +7,40 @@ use std::time::{Duration, Instant};
 use rushmem_device::{Cmp, Signal, SignalOp};
 use serde::{Deserialize, Serialize};
 
-use super::check::{Check, Kind, Verdict};
+use super::check::{Check, Finding, Verdict};
 use super::host::Host;
-use super::probe::{WORDS, agree, patient};
-use super::{KINDS, examine, gpu, nic};
-use crate::Operations;
-use crate::config::Config;
-use crate::{Error, Job, Pe, Result};
+use super::probe::{WORDS, agree, with_short_deadline};
+use super::{CHECKS, examine, gpu, nic};
+use rushmem::config::Config;
+use rushmem::{Error, Job, Operations, Pe, Result};
 
-pub(super) static PLACES: Kind =
-    Kind { id: "J1", about: "PEs", why: "Each launcher has its own way of placing PEs." };
-pub(super) static ALIKE: Kind = Kind {
+pub(super) static PLACES: Check =
+    Check { id: "J1", about: "PEs", why: "Launchers differ in the way they place PEs." };
+pub(super) static ALIKE: Check = Check {
     id: "J2",
     about: "on all PEs",
-    why: "One node with another driver, kernel or NIC firmware is slower than the others, or fails alone.",
+    why: "A node with another driver, kernel or NIC firmware may be slower than the others, or fail alone.",
 };
-pub(super) static PAIRS: Kind = Kind {
+pub(super) static PAIRS: Check = Check {
     id: "J3",
     about: "every PE to every other",
-    why: "Each PE puts to each other and signals, and every byte is compared; in a large job, to some.",
+    why: "Each PE puts to each other PE (in a large job, to some) with a signal, and every byte is compared.",
 };
 
-/// In a job of up to so many PEs each puts to each other.
+/// Maximum number of PEs of a job in which each PE puts to each other PE.
 const ALL_PAIRS: u32 = 64;
 
-/// What a PE tells the others of its node.
+/// The report of a PE about its node.
 #[derive(Clone, Serialize, Deserialize)]
 struct Mine {
     node: String,
     facts: BTreeMap<String, String>,
-    /// What is not good there; only from the first PE of a node.
+    /// Problems of the node. Only the first PE of a node reports them.
     rows: Vec<Row>,
 }
 
 impl Mine {
-    /// What every PE tells. Collective.
+    /// Exchanges the reports of all PEs. Collective.
     fn exchange(&self, pe: &Pe) -> Result<Vec<Mine>> {
         let mut mine = self.clone();
         if pe.config().local_pe.unwrap_or(pe.my_pe()) != 0 {
@@ -52,20 +51,21 @@ impl Mine {
     }
 }
 
-/// A check on its way.
+/// A finding in the form in which PEs exchange it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Row {
     id: String,
     of: String,
     verdict: Verdict,
     found: String,
-    advice: Option<String>,
+    remedy: Option<String>,
 }
 
-/// Looks at all PEs of the job that this process belongs to. Collective among its processes. Gives what PE 0 has to say, and
-/// nothing at the others; if the job does not come about, what each has to say.
-pub(super) fn check(host: &Host, config: &Config) -> Vec<Check> {
-    let config = patient(config, host.gpus());
+/// Checks all PEs of the job of this process. Collective among its processes.
+///
+/// Returns the findings on PE 0, and nothing on other PEs. If the job cannot start, each process returns its own findings.
+pub(super) fn check(host: &Host, config: &Config) -> Vec<Finding> {
+    let config = with_short_deadline(config, host.gpus());
     let here = examine(host, &config).into_iter().filter(|check| check.verdict >= Verdict::Slow);
     let here: Vec<_> = here.collect();
     let mine = Mine {
@@ -73,21 +73,21 @@ pub(super) fn check(host: &Host, config: &Config) -> Vec<Check> {
         facts: facts(host),
         rows: here.iter().map(Row::of).collect(),
     };
-    let said: Mutex<Option<Vec<Check>>> = Mutex::default();
-    let say = |checks: Vec<Check>| {
+    let said: Mutex<Option<Vec<Finding>>> = Mutex::default();
+    let say = |checks: Vec<Finding>| {
         said.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().extend(checks);
     };
     let done = Job::with_config(config).run(|pe| {
         let nodes = mine.exchange(pe)?;
         say(if pe.my_pe() == 0 { compare(&nodes) } else { Vec::new() });
-        let times = pe.allgather(bytemuck::cast_slice(&everybody(pe)?))?;
+        let times = pe.allgather(bytemuck::cast_slice(&put_to_all(pe)?))?;
         if pe.my_pe() == 0 {
             say(vec![PAIRS.good("", pairs(pe, &times))]);
         }
         Ok::<_, Error>(())
     });
     let said = said.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Whoever has met the others, and is not PE 0, leaves it to that one.
+    // A PE that has joined the others leaves the report to PE 0.
     let leaves_it = said.as_ref().is_some_and(Vec::is_empty);
     let mut checks = said.unwrap_or(here);
     if let Err(error) = done
@@ -99,17 +99,17 @@ pub(super) fn check(host: &Host, config: &Config) -> Vec<Check> {
 }
 
 fn broken(error: serde_json::Error) -> Error {
-    Error::App(format!("what PEs tell of themselves: {error}").into())
+    Error::App(format!("cannot decode the report of a PE: {error}").into())
 }
 
 impl Row {
-    fn of(check: &Check) -> Row {
-        let Check { kind, of, verdict, found, advice } = check.clone();
-        Row { id: kind.id.into(), of, verdict, found, advice }
+    fn of(finding: &Finding) -> Row {
+        let Finding { check, of, verdict, found, remedy } = finding.clone();
+        Row { id: check.id.into(), of, verdict, found, remedy }
     }
 }
 
-/// What should be the same everywhere.
+/// Returns the facts that should be the same on all nodes.
 fn facts(host: &Host) -> BTreeMap<String, String> {
     let text = |path: &str| host.text(path).unwrap_or_else(|_| "unknown".into());
     let driver = match &host.cuda {
@@ -131,30 +131,30 @@ fn facts(host: &Host) -> BTreeMap<String, String> {
     .into()
 }
 
-fn compare(all: &[Mine]) -> Vec<Check> {
+fn compare(all: &[Mine]) -> Vec<Finding> {
     let mut checks = vec![places(all)];
     for name in all[0].facts.keys() {
         let mut by_value: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (pe, told) in all.iter().enumerate() {
-            let value = told.facts.get(name).map_or("not told", String::as_str);
+            let value = told.facts.get(name).map_or("not reported", String::as_str);
             by_value.entry(value).or_default().push(pe.to_string());
         }
         let mut values: Vec<_> = by_value.into_iter().collect();
-        // Most have it right.
+        // The most frequent value comes first.
         values.sort_by_key(|(_, pes)| std::cmp::Reverse(pes.len()));
         if let [(value, _)] = &values[..] {
             checks.push(ALIKE.good(name, *value));
         } else {
             let told = values.iter().map(|(value, pes)| format!("{value} (PE {})", pes.join(", ")));
-            let advice = "install the same on all nodes, or leave the others out";
-            checks.push(ALIKE.bad(name, Verdict::Risk, told.collect::<Vec<_>>().join("; "), advice));
+            let remedy = "install the same version on all nodes, or exclude the nodes that differ";
+            checks.push(ALIKE.bad(name, Verdict::Risk, told.collect::<Vec<_>>().join("; "), remedy));
         }
     }
     checks.extend(of_nodes(all));
     checks
 }
 
-fn places(all: &[Mine]) -> Check {
+fn places(all: &[Mine]) -> Finding {
     let mut nodes: Vec<(&str, u32)> = Vec::new();
     for told in all {
         match nodes.iter_mut().find(|(node, _)| *node == told.node) {
@@ -166,8 +166,8 @@ fn places(all: &[Mine]) -> Check {
     PLACES.note("", told.join(", "))
 }
 
-/// What is wrong on nodes, each thing once, with the nodes that it is wrong on.
-fn of_nodes(all: &[Mine]) -> Vec<Check> {
+/// Returns each problem once, with its nodes.
+fn of_nodes(all: &[Mine]) -> Vec<Finding> {
     let mut by_row: BTreeMap<&Row, Vec<&str>> = BTreeMap::new();
     for told in all {
         for row in &told.rows {
@@ -175,16 +175,22 @@ fn of_nodes(all: &[Mine]) -> Vec<Check> {
         }
     }
     let check = |(row, nodes): (&Row, Vec<&str>)| {
-        // All PEs are of one build, so that each knows what the others look at.
-        let kind = KINDS.into_iter().find(|kind| kind.id == row.id)?;
+        // All PEs have the same build, so each knows the checks of the others.
+        let check = CHECKS.into_iter().find(|check| check.id == row.id)?;
         let of =
             if row.of.is_empty() { nodes.join(", ") } else { format!("{} {}", nodes.join(", "), row.of) };
-        Some(Check { kind, of, verdict: row.verdict, found: row.found.clone(), advice: row.advice.clone() })
+        Some(Finding {
+            check,
+            of,
+            verdict: row.verdict,
+            found: row.found.clone(),
+            remedy: row.remedy.clone(),
+        })
     };
     by_row.into_iter().filter_map(check).collect()
 }
 
-/// How far each PE puts, round the ring.
+/// Returns the distances around the ring of PEs over which each PE puts.
 fn distances(n_pes: u32) -> Vec<u32> {
     match n_pes <= ALL_PAIRS {
         true => (1..n_pes).collect(),
@@ -192,11 +198,11 @@ fn distances(n_pes: u32) -> Vec<u32> {
     }
 }
 
-/// Puts to each other PE in turn, while another one puts here. Gives how long each took, in nanoseconds.
-fn everybody(pe: &Pe) -> Result<Vec<u64>> {
+/// Puts to each other PE in turn, while another PE puts to this one. Returns the nanoseconds of each put.
+fn put_to_all(pe: &Pe) -> Result<Vec<u64>> {
     let (me, n) = (pe.my_pe(), pe.n_pes());
     let (sent, there) = (pe.alloc::<u64>(WORDS)?, pe.alloc::<u64>(WORDS)?);
-    let bell = pe.alloc_one::<Signal>()?;
+    let signal = pe.alloc_one::<Signal>()?;
     let of = |pe: u32, far: u32| -> Vec<u64> {
         (0..WORDS as u64).map(|i| i << 40 | u64::from(pe) << 20 | u64::from(far)).collect()
     };
@@ -208,17 +214,17 @@ fn everybody(pe: &Pe) -> Result<Vec<u64>> {
         pe.put(there, sent, to)?;
         pe.host_sync()?;
         let begin = Instant::now();
-        pe.put_signal(there, sent, bell, SignalOp::Add, 1, to)?;
+        pe.put_signal(there, sent, signal, SignalOp::Add, 1, to)?;
         pe.quiet()?;
         times.push(begin.elapsed().as_nanos() as u64);
-        pe.signal_wait_until(bell, Cmp::Ge, turn as u64 + 1)?;
+        pe.signal_wait_until(signal, Cmp::Ge, turn as u64 + 1)?;
         agree("put", &of(from, far), &pe.read(there)?)?;
         pe.host_sync()?;
     }
     Ok(times)
 }
 
-/// What came of it, as PE 0 tells it.
+/// Formats the times of all puts, on PE 0.
 fn pairs(pe: &Pe, times: &[Vec<u8>]) -> String {
     let n = pe.n_pes();
     let far = distances(n);
@@ -238,7 +244,7 @@ fn pairs(pe: &Pe, times: &[Vec<u8>]) -> String {
             us(*median),
             us(*slowest)
         ),
-        _ => "there is one PE only".into(),
+        _ => "the job has only one PE".into(),
     }
 }
 
@@ -253,13 +259,13 @@ mod tests {
             of: "mlx5_0 port 1".into(),
             verdict: Verdict::Blocks,
             found: (*found).into(),
-            advice: None,
+            remedy: None,
         };
         Mine { node: node.into(), facts, rows: rows.iter().map(row).collect() }
     }
 
     #[test]
-    fn the_odd_one_out_is_named() {
+    fn reports_the_node_that_differs() {
         let all = [
             told("a", "6.1", &["DOWN"]),
             told("a", "6.1", &[]),
@@ -268,7 +274,7 @@ mod tests {
         ];
         let said: Vec<_> = compare(&all)
             .iter()
-            .map(|check| (check.kind.id, check.verdict, format!("{}: {}", check.of, check.found)))
+            .map(|check| (check.check.id, check.verdict, format!("{}: {}", check.of, check.found)))
             .collect();
         let wanted = [
             ("J1", Verdict::Note, ": 2 on a, 1 on b, 1 on c"),
@@ -281,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reaches_each_in_a_small_job_and_some_in_a_large_one() {
+    fn large_jobs_use_distances_of_powers_of_two() {
         assert!(distances(1).is_empty());
         assert_eq!(distances(4), [1, 2, 3]);
         assert_eq!(distances(64).len(), 63);

@@ -1,6 +1,6 @@
-//! What a host shows of itself: files, folders, links, and what its CUDA driver says.
+//! Access to the state of a host: files, folders, links and the CUDA driver.
 //!
-//! Every answer is kept, so that what somebody saved of a machine can be looked at elsewhere as if one were there.
+//! Every answer is recorded. A saved record can be checked on another machine.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cuda::{Attributes, Cuda};
-use crate::provider::found;
+use rushmem::cuda::{self, Attributes, Cuda};
+use rushmem::inspect;
 
-/// A host, or what was saved of one.
+/// A host, or the saved record of one.
 pub struct Host {
     source: Source,
-    /// What was asked, and the answers.
+    /// Questions so far, with their answers.
     seen: RefCell<Answers>,
-    /// The driver's version and GPUs, or why there is none.
+    /// The driver's version and GPUs, or the reason why there is none.
     pub(super) cuda: Result<Driver, String>,
 }
 
 enum Source {
-    /// The machine with this root, and this one of sysfs for RDMA devices.
+    /// The machine with this root, and this root of sysfs for RDMA devices.
     Live {
         root: PathBuf,
         sysfs: PathBuf,
@@ -34,38 +34,38 @@ enum Source {
 /// By question: lines, or an error of the operating system.
 type Answers = BTreeMap<String, Result<Vec<String>, i32>>;
 
-/// What is saved of a host.
+/// The saved record of a host.
 #[derive(Serialize, Deserialize)]
 pub struct Saved {
-    /// The version of Rushmem that looked.
+    /// Version of Rushmem that wrote the record.
     pub version: String,
     pub(super) cuda: Result<Driver, String>,
     pub(super) answers: Answers,
 }
 
-/// What the CUDA driver says.
+/// The answers of the CUDA driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Driver {
-    /// The newest CUDA version that it knows.
+    /// Newest CUDA version that it supports.
     pub(super) version: (u32, u32),
     pub(super) gpus: Vec<Gpu>,
 }
 
-/// A GPU that the driver shows.
+/// A GPU that the driver reports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Gpu {
     pub(super) ordinal: u32,
-    /// PCI address, as in sysfs.
+    /// PCI address in the format of sysfs.
     pub(super) address: String,
     pub(super) attributes: Attributes,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer: an errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) i32);
 
 impl Refused {
-    /// Whether what was asked about is not there.
+    /// Returns whether the file or device does not exist.
     pub(super) fn is_absent(self) -> bool {
         matches!(self.0, libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENXIO)
     }
@@ -74,55 +74,55 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            libc::ENODATA => write!(f, "this was not saved"),
+            libc::ENODATA => write!(f, "not in the saved file"),
             errno => write!(f, "{}", io::Error::from_raw_os_error(errno)),
         }
     }
 }
 
 impl Host {
-    /// This machine. Nothing is changed on it.
+    /// Returns this machine. Reading it changes nothing.
     pub fn here() -> Host {
-        let source = Source::Live { root: "/".into(), sysfs: found::root() };
+        let source = Source::Live { root: "/".into(), sysfs: inspect::sysfs_root() };
         Host { source, seen: RefCell::default(), cuda: driver().map_err(|error| error.to_string()) }
     }
 
-    /// A machine that somebody has made up.
+    /// Returns a machine for tests, with its files below `root`.
     #[cfg(test)]
     pub(super) fn below(root: &Path, cuda: Result<Driver, String>) -> Host {
         let source = Source::Live { root: root.into(), sysfs: root.join("sys") };
         Host { source, seen: RefCell::default(), cuda }
     }
 
-    /// A machine of which this was saved.
+    /// Returns the machine of a saved record.
     pub fn of(saved: Saved) -> Host {
         Host { source: Source::Saved(saved.answers), seen: RefCell::default(), cuda: saved.cuda }
     }
 
-    /// All that was asked so far, and the answers.
+    /// Returns the record of all questions and answers so far.
     pub fn save(&self) -> Saved {
         let version = env!("CARGO_PKG_VERSION").into();
         Saved { version, cuda: self.cuda.clone(), answers: self.seen.borrow().clone() }
     }
 
-    /// Whether this is the machine itself.
+    /// Returns whether this is the machine itself.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.source, Source::Live { .. })
     }
 
-    /// How many GPUs the driver shows.
+    /// Returns the number of GPUs that the driver reports.
     pub(super) fn gpus(&self) -> usize {
         self.cuda.as_ref().map_or(0, |driver| driver.gpus.len())
     }
 
-    /// The content of a file, without blanks around it.
+    /// Returns the content of a file, without surrounding blanks.
     pub(super) fn text(&self, path: &str) -> Result<String, Refused> {
         let lines =
             self.ask("read", path, |path| Ok(vec![std::fs::read_to_string(path)?.trim().to_owned()]))?;
         Ok(lines.into_iter().next().unwrap_or_default())
     }
 
-    /// The number that a file holds, with `0x` before it if it is hexadecimal.
+    /// Returns the number in a file. A hexadecimal number begins with `0x`.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         let text = self.text(path).ok()?;
         match text.strip_prefix("0x") {
@@ -131,7 +131,7 @@ impl Host {
         }
     }
 
-    /// The bytes of a file that holds no text.
+    /// Returns the bytes of a binary file.
     pub(super) fn bytes(&self, path: &str) -> Result<Vec<u8>, Refused> {
         let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let lines = self.ask("bytes", path, |path| Ok(vec![hex(std::fs::read(path)?)]))?;
@@ -140,7 +140,7 @@ impl Host {
         digits.chunks(2).map(byte).collect::<Option<_>>().ok_or(Refused(libc::EILSEQ))
     }
 
-    /// What is in a folder, sorted.
+    /// Returns the names in a folder, sorted.
     pub(super) fn names(&self, path: &str) -> Result<Vec<String>, Refused> {
         self.ask("list", path, |path| {
             let name =
@@ -151,14 +151,14 @@ impl Host {
         })
     }
 
-    /// Where a path leads when all links are followed.
-    pub(super) fn place(&self, path: &str) -> Result<PathBuf, Refused> {
+    /// Returns a path with all links followed.
+    pub(super) fn follow(&self, path: &str) -> Result<PathBuf, Refused> {
         let lines =
             self.ask("follow", path, |path| Ok(vec![path.canonicalize()?.to_string_lossy().into_owned()]))?;
         Ok(lines.into_iter().next().unwrap_or_default().into())
     }
 
-    /// Whether a device node opens for reading and writing.
+    /// Opens a device node for reading and writing, and closes it again.
     pub(super) fn opens(&self, path: &str) -> Result<(), Refused> {
         let open = |path: &Path| std::fs::OpenOptions::new().read(true).write(true).open(path);
         self.ask("open", path, |path| open(path).map(|_| Vec::new())).map(drop)
@@ -166,18 +166,18 @@ impl Host {
 
     fn ask(
         &self,
-        what: &str,
+        operation: &str,
         path: &str,
         look: impl FnOnce(&Path) -> io::Result<Vec<String>>,
     ) -> Result<Vec<String>, Refused> {
-        let question = format!("{what} {path}");
+        let question = format!("{operation} {path}");
         if let Some(answer) = self.seen.borrow().get(&question) {
             return answer.clone().map_err(Refused);
         }
         let answer = match &self.source {
             Source::Saved(answers) => answers.get(&question).cloned().unwrap_or(Err(libc::ENODATA)),
             Source::Live { root, sysfs } => {
-                // libibverbs looks for RDMA devices below another root, if it is told to.
+                // `SYSFS_PATH` moves the RDMA devices below another root, as in libibverbs.
                 let moved = path.strip_prefix("/sys/").filter(|rest| rest.starts_with("class/infiniband"));
                 let real =
                     moved.map_or_else(|| root.join(path.trim_start_matches('/')), |rest| sysfs.join(rest));
@@ -189,7 +189,7 @@ impl Host {
     }
 }
 
-fn driver() -> Result<Driver, crate::cuda::Error> {
+fn driver() -> Result<Driver, cuda::Error> {
     let cuda = Cuda::load()?;
     let gpu = |ordinal| {
         let attributes = cuda.device(ordinal)?.attributes().clone();
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_is_seen_again_elsewhere() {
+    fn a_saved_host_gives_the_same_answers() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_str().unwrap().to_owned();
         let path = |name: &str| format!("{root}/{name}");
@@ -219,7 +219,7 @@ mod tests {
             assert_eq!(host.text(&path("bytes")), Err(Refused(libc::EILSEQ)));
             assert_eq!(host.bytes(&path("bytes")).unwrap(), [0, 255, 0x80]);
             assert_eq!(host.names(&root).unwrap(), ["bytes", "link", "number"]);
-            assert!(host.place(&path("link")).unwrap().ends_with("number"));
+            assert!(host.follow(&path("link")).unwrap().ends_with("number"));
             assert_eq!(host.opens(&path("number")), Ok(()));
             assert!(host.text(&path("absent")).unwrap_err().is_absent());
         };
@@ -231,7 +231,7 @@ mod tests {
         look(&saved);
         assert!(live.is_live() && !saved.is_live());
         assert_eq!(saved.text(&path("other")), Err(Refused(libc::ENODATA)));
-        assert!(!Refused(libc::ENODATA).is_absent(), "what was not saved may have been there");
+        assert!(!Refused(libc::ENODATA).is_absent(), "a file missing in the record may have existed");
         assert_eq!(saved.cuda.is_ok(), live.cuda.is_ok());
     }
 }

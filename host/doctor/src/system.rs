@@ -1,39 +1,39 @@
-//! The system around a job: kernel, memory, limits.
+//! Checks of the system: kernel, memory and limits.
 
-use super::check::{Check, Kind, Verdict};
+use super::check::{Check, Finding, Verdict};
 use super::host::Host;
 use super::{Needs, mib};
-use crate::job::available_of;
+use rushmem::inspect::available_memory;
 
-pub(super) static KERNEL: Kind =
-    Kind { id: "H1", about: "Linux", why: "A ConnectX reaches GPU memory by dma-buf from Linux 5.12 on." };
-pub(super) static MEMORY: Kind = Kind {
+pub(super) static KERNEL: Check =
+    Check { id: "H1", about: "Linux", why: "A ConnectX accesses GPU memory by dma-buf from Linux 5.12 on." };
+pub(super) static MEMORY: Check = Check {
     id: "H2",
     about: "host memory",
-    why: "Heaps and queues of native kernels, and heaps in host memory, are allocated when a job starts.",
+    why: "A job allocates heaps in host memory, and the queues of native kernels, when it starts.",
 };
-pub(super) static LOCKED: Kind = Kind {
+pub(super) static LOCKED: Check = Check {
     id: "H3",
     about: "lockable memory",
-    why: "What a ConnectX reaches in host memory is locked; a user may lock up to a limit.",
+    why: "Host memory that a ConnectX accesses is locked, and each user has a limit.",
 };
-pub(super) static FILES: Kind = Kind {
+pub(super) static FILES: Check = Check {
     id: "H4",
     about: "open files",
-    why: "A process has a file open for each PE beside it, and for each connection of the job.",
+    why: "A process opens a file for each PE of its node, and for each connection of the job.",
 };
-pub(super) static CGROUP: Kind = Kind {
+pub(super) static CGROUP: Check = Check {
     id: "H5",
     about: "RDMA objects of a container",
     why: "Queue pairs, memory keys and doorbell pages count against the limit of the control group rdma.",
 };
 
-/// What a process needs to lock memory beyond its limit: `CAP_IPC_LOCK`.
+/// The capability to lock memory beyond the limit.
 const CAP_IPC_LOCK: u32 = 14;
-/// Fewer open files than this are a few dozen PEs at most.
+/// Minimum limit of open files. A smaller limit allows only a few dozen PEs.
 const FEW_FILES: u64 = 1024;
 
-pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
+pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let mut checks = vec![kernel(host, needs), memory(host, needs)];
     if needs.rdma {
         checks.push(locked(host, needs));
@@ -43,44 +43,45 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
     checks
 }
 
-fn kernel(host: &Host, needs: &Needs) -> Check {
+fn kernel(host: &Host, needs: &Needs) -> Finding {
     let release = match host.text("/proc/sys/kernel/osrelease") {
         Ok(release) => release,
         Err(why) => return KERNEL.unknown("", why.to_string()),
     };
     match version(&release) {
         Some(old) if needs.rdma && old < (5, 12) => {
-            let advice = "update to 5.12 or newer, or load nvidia-peermem (modprobe nvidia-peermem)";
-            KERNEL.bad("", Verdict::Risk, release, advice)
+            let remedy = "update to 5.12 or newer, or load nvidia-peermem (modprobe nvidia-peermem)";
+            KERNEL.bad("", Verdict::Risk, release, remedy)
         }
         _ => KERNEL.good("", release),
     }
 }
 
-/// `6.1.0-18-amd64` is (6, 1).
+/// Parses a kernel release: `6.1.0-18-amd64` gives (6, 1).
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn memory(host: &Host, needs: &Needs) -> Check {
+fn memory(host: &Host, needs: &Needs) -> Finding {
     let text = match host.text("/proc/meminfo") {
         Ok(text) => text,
         Err(why) => return MEMORY.unknown("", why.to_string()),
     };
-    let Some(available) = available_of(&text) else {
-        return MEMORY.unknown("", "/proc/meminfo does not tell what is available");
+    let Some(available) = available_memory(&text) else {
+        return MEMORY.unknown("", "/proc/meminfo does not report the available memory");
     };
     let wanted = needs.host_memory;
-    let found = format!("{} available, the job wants {} here", mib(available), mib(wanted));
+    let found = format!("{} available, the job needs {} on this node", mib(available), mib(wanted));
     if wanted > available {
-        let advice = "set a smaller RUSHMEM_HEAP_BYTES or RUSHMEM_QUEUE_MEMORY, or start fewer PEs here";
-        return MEMORY.bad("", Verdict::Blocks, found, advice);
+        let remedy =
+            "set a smaller RUSHMEM_HEAP_BYTES or RUSHMEM_QUEUE_MEMORY, or start fewer PEs on this node";
+        return MEMORY.bad("", Verdict::Blocks, found, remedy);
     }
     MEMORY.good("", found)
 }
 
-fn locked(host: &Host, needs: &Needs) -> Check {
+fn locked(host: &Host, needs: &Needs) -> Finding {
     let (soft, hard) = match limit(host, "Max locked memory") {
         Ok(limits) => limits,
         Err(why) => return LOCKED.unknown("", why),
@@ -88,7 +89,7 @@ fn locked(host: &Host, needs: &Needs) -> Check {
     let wanted = needs.host_memory;
     let found = match soft {
         None => return LOCKED.good("", "unlimited"),
-        Some(bytes) => format!("{} at most, the job wants {} here", mib(bytes), mib(wanted)),
+        Some(bytes) => format!("limit {}, the job needs {} on this node", mib(bytes), mib(wanted)),
     };
     if soft.is_some_and(|most| most >= wanted) {
         return LOCKED.good("", found);
@@ -96,28 +97,28 @@ fn locked(host: &Host, needs: &Needs) -> Check {
     if may(host, CAP_IPC_LOCK) {
         return LOCKED.good("", format!("{found}; this process may lock more (CAP_IPC_LOCK)"));
     }
-    let advice = match hard {
-        None => "ulimit -l unlimited",
+    let remedy = match hard {
+        None => "run ulimit -l unlimited",
         Some(_) => {
-            "raise the hard limit: memlock in /etc/security/limits.conf, LimitMEMLOCK=infinity of a service, --ulimit memlock=-1 of \
-             a container"
+            "raise the hard limit: memlock in /etc/security/limits.conf, LimitMEMLOCK=infinity of a service, or --ulimit memlock=-1 \
+             of a container"
         }
     };
-    LOCKED.bad("", Verdict::Blocks, found, advice)
+    LOCKED.bad("", Verdict::Blocks, found, remedy)
 }
 
-fn files(host: &Host) -> Check {
+fn files(host: &Host) -> Finding {
     match limit(host, "Max open files") {
         Ok((Some(few), _)) if few < FEW_FILES => {
-            FILES.bad("", Verdict::Risk, format!("{few} at most"), "ulimit -n 65536")
+            FILES.bad("", Verdict::Risk, format!("limit {few}"), "run ulimit -n 65536")
         }
-        Ok((Some(most), _)) => FILES.good("", format!("{most} at most")),
+        Ok((Some(most), _)) => FILES.good("", format!("limit {most}")),
         Ok((None, _)) => FILES.good("", "unlimited"),
         Err(why) => FILES.unknown("", why),
     }
 }
 
-/// Soft and hard limit of this process; none for unlimited.
+/// Returns soft and hard limit of this process. `None` is unlimited.
 fn limit(host: &Host, name: &str) -> Result<(Option<u64>, Option<u64>), String> {
     let text = host.text("/proc/self/limits").map_err(|why| why.to_string())?;
     let numbers = text.lines().find_map(|line| line.strip_prefix(name));
@@ -127,12 +128,12 @@ fn limit(host: &Host, name: &str) -> Result<(Option<u64>, Option<u64>), String> 
         word => word
             .and_then(|word| word.parse().ok())
             .map(Some)
-            .ok_or_else(|| format!("/proc/self/limits does not tell {name}")),
+            .ok_or_else(|| format!("/proc/self/limits does not report {name}")),
     };
     Ok((number()?, number()?))
 }
 
-/// Whether this process has a capability.
+/// Returns whether this process has a capability.
 fn may(host: &Host, capability: u32) -> bool {
     let text = host.text("/proc/self/status").unwrap_or_default();
     let digits = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -140,8 +141,8 @@ fn may(host: &Host, capability: u32) -> bool {
     set.is_some_and(|set| set >> capability & 1 != 0)
 }
 
-/// The limits of the control group rdma, where there is one.
-fn cgroup(host: &Host) -> Option<Check> {
+/// Checks the limits of the control group rdma, if there is one.
+fn cgroup(host: &Host) -> Option<Finding> {
     let groups = host.text("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_end_matches('/');
     let text = host.text(&format!("/sys/fs/cgroup{group}/rdma.max")).ok()?;
@@ -152,6 +153,6 @@ fn cgroup(host: &Host) -> Option<Check> {
     if limited.is_empty() {
         return Some(CGROUP.good("", "unlimited"));
     }
-    let advice = format!("raise hca_handle and hca_object in /sys/fs/cgroup{group}/rdma.max");
-    Some(CGROUP.bad("", Verdict::Risk, limited.join("; "), advice))
+    let remedy = format!("raise hca_handle and hca_object in /sys/fs/cgroup{group}/rdma.max");
+    Some(CGROUP.bad("", Verdict::Risk, limited.join("; "), remedy))
 }

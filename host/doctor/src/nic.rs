@@ -1,49 +1,52 @@
-//! NICs: which they are, whether they open, their ports, links and addresses.
+//! Checks of NICs: models, device nodes, ports, links and addresses.
 
 use std::net::Ipv6Addr;
 
-use super::check::{Check, Kind, Verdict};
+use rushmem::inspect::DRIVES_RDMA;
+
+use super::check::{Check, Finding, Verdict};
 use super::host::Host;
 use super::{Needs, pci};
 
-pub(super) static DEVICE: Kind = Kind {
+pub(super) static DEVICE: Check = Check {
     id: "N1",
     about: "ConnectX",
-    why: "Kernels drive ConnectX NICs; without one, the software ConnectX carries what does not go directly.",
+    why: "Kernels drive ConnectX NICs. Without one, the software ConnectX carries all traffic that is not P2P.",
 };
-pub(super) static BUILD: Kind = Kind {
+pub(super) static BUILD: Check = Check {
     id: "N2",
     about: "support in this build",
     why: "The feature `rdma` links libibverbs and libmlx5.",
 };
-pub(super) static NODE: Kind =
-    Kind { id: "N3", about: "device node", why: "A process drives a NIC through /dev/infiniband/uverbs*." };
-pub(super) static PORT: Kind = Kind { id: "N4", about: "port", why: "Only an active port carries anything." };
-pub(super) static ADDRESS: Kind = Kind {
+pub(super) static NODE: Check =
+    Check { id: "N3", about: "device node", why: "A process drives a NIC through /dev/infiniband/uverbs*." };
+pub(super) static PORT: Check =
+    Check { id: "N4", about: "port", why: "Only an active port carries traffic." };
+pub(super) static ADDRESS: Check = Check {
     id: "N5",
     about: "RoCE v2 address",
-    why: "A peer is reached by the GID of a port; on Ethernet it comes from an IP address of the port's interface.",
+    why: "The GID of a port addresses a peer. On Ethernet it comes from an IP address of the port's interface.",
 };
-pub(super) static MTU: Kind = Kind {
+pub(super) static MTU: Check = Check {
     id: "N6",
     about: "MTU",
-    why: "RDMA packets of 4096 bytes need an Ethernet MTU of 4200; smaller ones are more packets for the same data.",
+    why: "RDMA packets of 4096 bytes need an Ethernet MTU of 4200. A smaller MTU needs more packets for the same data.",
 };
-pub(super) static FUNCTION: Kind = Kind {
+pub(super) static FUNCTION: Check = Check {
     id: "N7",
     about: "function",
-    why: "A virtual function may lack atomics, doorbell pages or GPUDirect; the probe tells.",
+    why: "A virtual function may lack atomics, doorbell pages or GPUDirect. The probe tests them.",
 };
-pub(super) static COUNTERS: Kind = Kind {
+pub(super) static COUNTERS: Check = Check {
     id: "N8",
     about: "errors so far",
-    why: "Packets that were lost, came out of order or were sent again slow a job down, or end it.",
+    why: "Lost, reordered or retransmitted packets slow a job down, or end it.",
 };
 
-/// Where sysfs lists RDMA devices.
+/// Folder of RDMA devices in sysfs.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Device numbers of vendor 15b3, in pairs with the virtual functions from ConnectX-4 to -6.
+/// Device ids of vendor 15b3. From ConnectX-4 to -6, each is followed by the id of its virtual function.
 const MODELS: [(u64, &str); 23] = [
     (0x1013, "ConnectX-4"),
     (0x1014, "ConnectX-4, virtual function"),
@@ -70,10 +73,10 @@ const MODELS: [(u64, &str); 23] = [
     (0x2101, "ConnectX-10 (NVLink-C2C)"),
 ];
 
-/// ConnectX-4 and its kin, which lack atomics that kernels use.
+/// ConnectX-4 models, which lack atomics that kernels use.
 const TOO_OLD: std::ops::RangeInclusive<u64> = 0x1013..=0x1016;
 
-/// Counters of a port that count what should not happen, below `ports/N`.
+/// Error counters of a port, below `ports/N`.
 const ERRORS: [&str; 7] = [
     "hw_counters/out_of_sequence",
     "hw_counters/packet_seq_err",
@@ -100,9 +103,10 @@ impl Device {
         self.vendor == Some(pci::MELLANOX)
     }
 
-    /// `mlx5_0 ConnectX-7, firmware 28.39.1002`
+    /// Returns a description, such as `mlx5_0 ConnectX-7, firmware 28.39.1002`.
     pub(super) fn describe(&self, host: &Host) -> String {
-        let model = self.model.filter(|_| self.is_connectx()).map_or_else(|| "no ConnectX".into(), name_of);
+        let model =
+            self.model.filter(|_| self.is_connectx()).map_or_else(|| "not a ConnectX".into(), name_of);
         let firmware =
             host.text(&self.path("fw_ver")).map_or(String::new(), |version| format!(", firmware {version}"));
         format!("{} {model}{firmware}", self.name)
@@ -113,11 +117,11 @@ impl Device {
     }
 }
 
-/// The RDMA devices of the kernel.
+/// Returns the RDMA devices of the kernel.
 pub(super) fn devices(host: &Host) -> Vec<Device> {
     let look = |name: String| {
         let file = |rest: &str| format!("{DEVICES}/{name}/device/{rest}");
-        let place = host.place(&format!("{DEVICES}/{name}/device")).ok();
+        let place = host.follow(&format!("{DEVICES}/{name}/device")).ok();
         let address = place.and_then(|place| Some(place.file_name()?.to_str()?.to_owned()));
         let (vendor, model) = (host.number(&file("vendor")), host.number(&file("device")));
         Device { address: address.filter(|_| vendor.is_some()), vendor, model, name }
@@ -125,7 +129,7 @@ pub(super) fn devices(host: &Host) -> Vec<Device> {
     host.names(DEVICES).unwrap_or_default().into_iter().map(look).collect()
 }
 
-pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
+pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let devices = devices(host);
     let mut checks = present(host, needs, &devices);
     for device in devices.iter().filter(|device| device.is_connectx()) {
@@ -144,34 +148,32 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
     checks
 }
 
-/// Whether there is a ConnectX at all, and whether this build can drive it.
-fn present(host: &Host, needs: &Needs, devices: &[Device]) -> Vec<Check> {
+/// Checks whether there is a ConnectX, and whether this build can drive it.
+fn present(host: &Host, needs: &Needs, devices: &[Device]) -> Vec<Finding> {
     let mut checks = Vec::new();
     let on_bus = pci::nics(host);
     for device in devices.iter().filter(|device| !device.is_connectx()) {
-        let found = "no ConnectX: Rushmem does not drive it, and uses the software ConnectX instead";
+        let found = "not a ConnectX; Rushmem uses the software ConnectX instead";
         checks.push(DEVICE.note(&device.name, found));
     }
     if !devices.iter().any(Device::is_connectx) {
         if on_bus.is_empty() {
-            checks.push(DEVICE.note("", "there is none on PCIe: the software ConnectX takes its place"));
+            checks.push(DEVICE.note("", "none on PCIe; jobs use the software ConnectX"));
         }
         for function in on_bus {
-            let found = format!(
-                "{} is on PCIe, but the kernel shows no RDMA device for it",
-                name_of(function.device)
-            );
-            let advice =
+            let found =
+                format!("{} is on PCIe, but the kernel has no RDMA device for it", name_of(function.device));
+            let remedy =
                 "modprobe mlx5_ib; in a container, pass in /dev/infiniband and the RDMA network namespace";
-            checks.push(DEVICE.bad(function.address, Verdict::Blocks, found, advice));
+            checks.push(DEVICE.bad(function.address, Verdict::Blocks, found, remedy));
         }
-    } else if needs.rdma && !cfg!(feature = "rdma") {
-        let found = "this build does not drive ConnectX NICs";
+    } else if needs.rdma && !DRIVES_RDMA {
+        let found = "this build cannot drive ConnectX NICs";
         checks.push(BUILD.bad(
             "",
             Verdict::Blocks,
             found,
-            "cargo build --release --features rdma, as docs/rdma.md tells",
+            "build with cargo build --release --features rdma; see docs/rdma.md",
         ));
     }
     checks
@@ -179,26 +181,23 @@ fn present(host: &Host, needs: &Needs, devices: &[Device]) -> Vec<Check> {
 
 fn name_of(model: u64) -> String {
     let known = MODELS.iter().find(|(number, _)| *number == model);
-    known.map_or_else(
-        || format!("device 15b3:{model:04x}, not known to this version,"),
-        |(_, name)| (*name).to_owned(),
-    )
+    known.map_or_else(|| format!("unknown device 15b3:{model:04x}"), |(_, name)| (*name).to_owned())
 }
 
-fn model(device: &Device) -> Check {
+fn model(device: &Device) -> Finding {
     let Some(number) = device.model else {
-        return DEVICE.unknown(&device.name, "sysfs does not tell its model");
+        return DEVICE.unknown(&device.name, "sysfs does not report its model");
     };
     let at = device.address.as_deref().unwrap_or("not on PCIe");
     let found = format!("{} ({at})", name_of(number));
     if TOO_OLD.contains(&number) {
-        let advice = "use a ConnectX-5 or newer, or RUSHMEM_NIC=soft";
-        return DEVICE.bad(&device.name, Verdict::Blocks, format!("{found}: too old"), advice);
+        let remedy = "use a ConnectX-5 or newer, or RUSHMEM_NIC=soft";
+        return DEVICE.bad(&device.name, Verdict::Blocks, format!("{found}: too old"), remedy);
     }
     DEVICE.good(&device.name, found)
 }
 
-fn node(host: &Host, device: &Device) -> Check {
+fn node(host: &Host, device: &Device) -> Finding {
     let class = "/sys/class/infiniband_verbs";
     let names = host.names(class).unwrap_or_default();
     let is_its =
@@ -216,26 +215,25 @@ fn node(host: &Host, device: &Device) -> Check {
     match host.opens(&path) {
         Ok(()) => NODE.good(&device.name, path),
         Err(why) => {
-            let advice = match why.0 {
-                libc::EACCES => "let this user read and write it: its group, or a rule of udev",
+            let remedy = match why.0 {
+                libc::EACCES => "let this user read and write it, by its group or a udev rule",
                 libc::EPERM => {
-                    "the container's device rules forbid it: pass the device in (--device /dev/infiniband)"
+                    "the container's device rules forbid it; pass the device in (--device /dev/infiniband)"
                 }
                 _ => "pass it into the container (--device /dev/infiniband), or load ib_uverbs",
             };
-            NODE.bad(&device.name, Verdict::Blocks, format!("{path}: {why}"), advice)
+            NODE.bad(&device.name, Verdict::Blocks, format!("{path}: {why}"), remedy)
         }
     }
 }
 
-fn function(host: &Host, device: &Device) -> Option<Check> {
-    if host.place(&device.path("device/physfn")).is_ok() {
-        let advice = "if the probe fails, use the physical function, or RUSHMEM_NIC=soft";
-        return Some(FUNCTION.bad(&device.name, Verdict::Risk, "a virtual function", advice));
+fn function(host: &Host, device: &Device) -> Option<Finding> {
+    if host.follow(&device.path("device/physfn")).is_ok() {
+        let remedy = "if the probe fails, use the physical function, or RUSHMEM_NIC=soft";
+        return Some(FUNCTION.bad(&device.name, Verdict::Risk, "a virtual function", remedy));
     }
     device.name.starts_with("mlx5_bond").then(|| {
-        FUNCTION
-            .note(&device.name, "two ports bonded into one device: traffic of a queue pair takes one of them")
+        FUNCTION.note(&device.name, "two ports bonded into one device; each queue pair uses one of them")
     })
 }
 
@@ -252,13 +250,13 @@ impl Port<'_> {
         self.host.text(&format!("{}/{name}", self.path)).ok()
     }
 
-    /// `4: ACTIVE` is `ACTIVE`.
+    /// Returns the word of a state file: `ACTIVE` for `4: ACTIVE`.
     fn word(&self, name: &str) -> Option<String> {
         let text = self.text(name)?;
         Some(text.split_once(": ").map_or(text.as_str(), |(_, word)| word).to_owned())
     }
 
-    fn check(&self, interfaces: &str) -> Vec<Check> {
+    fn check(&self, interfaces: &str) -> Vec<Finding> {
         let ethernet = self.text("link_layer").is_some_and(|link| link == "Ethernet");
         let mut checks = vec![self.state(ethernet)];
         if checks[0].verdict != Verdict::Blocks {
@@ -271,9 +269,9 @@ impl Port<'_> {
         checks
     }
 
-    fn state(&self, ethernet: bool) -> Check {
+    fn state(&self, ethernet: bool) -> Finding {
         let Some(state) = self.word("state") else {
-            return PORT.unknown(&self.of, "sysfs does not tell its state");
+            return PORT.unknown(&self.of, "sysfs does not report its state");
         };
         let link = if ethernet { "Ethernet" } else { "InfiniBand" };
         let rate = self.text("rate").unwrap_or_else(|| "of unknown rate".into());
@@ -286,14 +284,13 @@ impl Port<'_> {
             }
             _ => {
                 let physical = self.word("phys_state").unwrap_or_default();
-                let advice =
-                    "connect its cable and bring its interface up (ip link set ... up); mlxlink tells more";
-                PORT.bad(&self.of, Verdict::Blocks, format!("{found}, {physical}"), advice)
+                let remedy = "connect its cable and bring its interface up (ip link set ... up); mlxlink shows details";
+                PORT.bad(&self.of, Verdict::Blocks, format!("{found}, {physical}"), remedy)
             }
         }
     }
 
-    fn address(&self) -> Check {
+    fn address(&self) -> Finding {
         let gids = self.gids();
         let fit: Vec<_> =
             gids.iter().filter(|gid| gid.is_v2 && !gid.address.is_unicast_link_local()).collect();
@@ -305,15 +302,15 @@ impl Port<'_> {
             return ADDRESS.good(&self.of, list(&fit));
         }
         let found =
-            format!("none that reaches beyond its own link: {}", list(&gids.iter().collect::<Vec<_>>()));
-        let advice = "give the port's interface an IP address (ip addr add), and see that RoCE v2 is on";
-        ADDRESS.bad(&self.of, Verdict::Blocks, found, advice)
+            format!("none that is routable beyond its own link: {}", list(&gids.iter().collect::<Vec<_>>()));
+        let remedy = "give the port's interface an IP address (ip addr add), and check that RoCE v2 is on";
+        ADDRESS.bad(&self.of, Verdict::Blocks, found, remedy)
     }
 
     fn gids(&self) -> Vec<Gid> {
         let look = |index: String| {
             let address: Ipv6Addr = self.text(&format!("gids/{index}"))?.parse().ok()?;
-            // Empty places of the table have no type.
+            // Empty entries of the table have no type.
             let kind = self.text(&format!("gid_attrs/types/{index}"))?;
             let interface = self.text(&format!("gid_attrs/ndevs/{index}")).unwrap_or_default();
             let gid = Gid { index, address, is_v2: kind.contains("v2"), interface };
@@ -325,7 +322,7 @@ impl Port<'_> {
         gids
     }
 
-    fn mtu(&self, interfaces: &str) -> Vec<Check> {
+    fn mtu(&self, interfaces: &str) -> Vec<Finding> {
         let names = self.host.names(interfaces).unwrap_or_default();
         let judge = |name: String| {
             let mtu = self.host.number(&format!("{interfaces}/{name}/mtu"))?;
@@ -333,17 +330,18 @@ impl Port<'_> {
             if mtu >= 4200 {
                 return Some(MTU.good(&self.of, found));
             }
-            let advice = format!("ip link set {name} mtu 9000, on the switches and all nodes alike");
-            Some(MTU.bad(&self.of, Verdict::Slow, found, advice))
+            let remedy =
+                format!("run ip link set {name} mtu 9000 on all nodes, and set the same MTU on the switches");
+            Some(MTU.bad(&self.of, Verdict::Slow, found, remedy))
         };
         names.into_iter().filter_map(judge).collect()
     }
 
-    fn errors(&self) -> Check {
+    fn errors(&self) -> Finding {
         let count = |name: &&'static str| Some((*name, self.host.number(&format!("{}/{name}", self.path))?));
         let counters: Vec<_> = ERRORS.iter().filter_map(count).collect();
         if counters.is_empty() {
-            return COUNTERS.unknown(&self.of, "sysfs has no counters of it");
+            return COUNTERS.unknown(&self.of, "sysfs has no error counters for it");
         }
         let told: Vec<_> = counters
             .iter()
@@ -352,7 +350,7 @@ impl Port<'_> {
             .collect();
         match told.is_empty() {
             true => COUNTERS.good(&self.of, "none counted"),
-            // Since the machine was started: nobody knows when.
+            // The counters run since the machine was started.
             false => COUNTERS.note(
                 &self.of,
                 format!("{}; if they grow during a job, the fabric loses packets", told.join(", ")),

@@ -1,56 +1,55 @@
-//! GPUs: their driver, and what kernels and NICs may do with them.
+//! Checks of GPUs: the driver, and the access of kernels and NICs to GPU memory.
 
 use std::collections::BTreeSet;
 
-use super::check::{Check, Kind, Verdict};
+use super::check::{Check, Finding, Verdict};
 use super::host::{Gpu, Host};
 use super::{Needs, mib, pci};
 
-pub(super) static DRIVER: Kind =
-    Kind { id: "G1", about: "CUDA driver", why: "Without it, or without a GPU, kernels run natively." };
-pub(super) static FIT: Kind = Kind {
+pub(super) static DRIVER: Check =
+    Check { id: "G1", about: "CUDA driver", why: "Without the driver or a GPU, kernels run natively." };
+pub(super) static FIT: Check = Check {
     id: "G2",
     about: "GPU and committed kernels",
-    why: "The PTX that comes with Rushmem is for Hopper (sm_90) and newer.",
+    why: "The committed PTX of Rushmem is for Hopper (sm_90) and newer.",
 };
-pub(super) static SHARED: Kind = Kind {
+pub(super) static SHARED: Check = Check {
     id: "G3",
     about: "memory between processes",
-    why: "PEs that are processes of a node reach each other's heaps by file descriptors of GPU memory.",
+    why: "PEs that are processes of one node map each other's heaps through file descriptors of GPU memory.",
 };
-pub(super) static DIRECT: Kind = Kind {
+pub(super) static DIRECT: Check = Check {
     id: "G4",
     about: "GPU memory for NICs",
-    why: "A ConnectX reads and writes GPU memory through a dma-buf, which the open kernel modules export, or through \
-          nvidia-peermem.",
+    why: "A ConnectX accesses GPU memory through a dma-buf (open kernel modules) or through nvidia-peermem.",
 };
-pub(super) static ORDER: Kind = Kind {
+pub(super) static ORDER: Check = Check {
     id: "G5",
     about: "order of a NIC's writes",
-    why: "A kernel that has seen a signal must see the data that came before it.",
+    why: "A kernel that has seen a signal must also see the data before the signal.",
 };
-pub(super) static BAR: Kind = Kind {
+pub(super) static BAR: Check = Check {
     id: "G6",
     about: "GPU memory on PCIe",
-    why: "A NIC reaches as much GPU memory as the GPU shows on PCIe (BAR1).",
+    why: "A NIC can access only the GPU memory that the GPU exposes on PCIe (BAR1).",
 };
-pub(super) static DOORBELL: Kind = Kind {
+pub(super) static DOORBELL: Check = Check {
     id: "G7",
     about: "doorbells by the GPU",
-    why: "A kernel stores to the NIC's doorbell register, if the driver lets the GPU map it.",
+    why: "A kernel rings the NIC's doorbell register itself if the driver lets the GPU map the register.",
 };
 
-pub(super) static TURNS: Kind = Kind {
+pub(super) static TURNS: Check = Check {
     id: "G8",
     about: "processes on one GPU",
-    why: "They take turns of milliseconds, and a kernel that waits for another process waits for its turn; where MPS serves \
-          them, they run side by side.",
+    why: "Without MPS, the processes share the GPU in time slices of milliseconds, and kernels that wait for another process \
+          lose that time.",
 };
 
-/// Least compute capability of the committed PTX.
+/// Minimum compute capability of the committed PTX.
 const COMMITTED: (u32, u32) = (9, 0);
 
-pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
+pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let mut checks = vec![driver(host, needs)];
     let gpus = host.cuda.as_ref().map_or(&[][..], |driver| &driver.gpus);
     for gpu in gpus {
@@ -67,22 +66,21 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Check> {
     checks
 }
 
-/// Whether processes share a GPU, and how: each has the one at its place in the list.
-fn processes(gpus: &[Gpu], of_processes: &[u32]) -> Option<Check> {
+/// Checks whether processes share a GPU, and whether MPS serves them. Process `i` uses the GPU `of_processes[i]`.
+fn processes(gpus: &[Gpu], of_processes: &[u32]) -> Option<Finding> {
     if gpus.first()?.attributes.mps {
-        return Some(TURNS.good("", "MPS serves them: they run side by side"));
+        return Some(TURNS.good("", "MPS serves them, so they run concurrently"));
     }
     let used = of_processes.iter().collect::<BTreeSet<_>>().len();
     if of_processes.len() == used {
         return None;
     }
-    let found = format!("{} processes, and GPUs: {used}", of_processes.len());
-    let advice =
-        "start MPS: nvidia-cuda-mps-control -d; or run PEs as threads of one process (rushmem run --threads)";
-    Some(TURNS.bad("", Verdict::Slow, found, advice))
+    let found = format!("{} processes on {used} GPUs, without MPS", of_processes.len());
+    let remedy = "start MPS (nvidia-cuda-mps-control -d), or run PEs as threads of one process (rushmem run --threads)";
+    Some(TURNS.bad("", Verdict::Slow, found, remedy))
 }
 
-fn driver(host: &Host, needs: &Needs) -> Check {
+fn driver(host: &Host, needs: &Needs) -> Finding {
     let why = match &host.cuda {
         Ok(driver) if !driver.gpus.is_empty() => {
             let modules = match modules(host) {
@@ -93,23 +91,23 @@ fn driver(host: &Host, needs: &Needs) -> Check {
             return DRIVER
                 .good("", format!("for CUDA {major}.{minor}{modules}; GPUs: {}", driver.gpus.len()));
         }
-        Ok(_) => "the driver shows no GPU: see CUDA_VISIBLE_DEVICES, and nvidia-smi".to_owned(),
+        Ok(_) => "the driver reports no GPU; check CUDA_VISIBLE_DEVICES and nvidia-smi".to_owned(),
         Err(why) => why.clone(),
     };
     let on_bus = pci::gpus(host);
     if on_bus.is_empty() && !needs.gpu {
-        return DRIVER.note("", "there is no NVIDIA GPU on PCIe: kernels run natively");
+        return DRIVER.note("", "no NVIDIA GPU on PCIe; kernels run natively");
     }
     let addresses: Vec<_> = on_bus.iter().map(|gpu| gpu.address.as_str()).collect();
     let found = match addresses.is_empty() {
         true => why,
         false => format!("there are GPUs on PCIe ({}), but {why}", addresses.join(", ")),
     };
-    let advice = "install the driver (open kernel modules, 535 or newer); in a container, pass the GPUs in (--gpus all)";
-    DRIVER.bad("", Verdict::Blocks, found, advice)
+    let remedy = "install the driver (open kernel modules, 535 or newer); in a container, pass the GPUs in (--gpus all)";
+    DRIVER.bad("", Verdict::Blocks, found, remedy)
 }
 
-/// Version and flavour of the kernel modules.
+/// Returns version and flavour of the kernel modules.
 pub(super) fn modules(host: &Host) -> Option<String> {
     let text = host.text("/proc/driver/nvidia/version").ok()?;
     let line = text.lines().next()?;
@@ -124,12 +122,12 @@ fn is_open(host: &Host) -> bool {
     host.text("/proc/driver/nvidia/version").is_ok_and(|text| text.contains("Open Kernel Module"))
 }
 
-/// `GPU 0`
+/// Returns the name of a GPU, such as `GPU 0`.
 fn title(gpu: &Gpu) -> String {
     format!("GPU {}", gpu.ordinal)
 }
 
-fn fit(gpu: &Gpu) -> Check {
+fn fit(gpu: &Gpu) -> Finding {
     let a = &gpu.attributes;
     let (major, minor) = a.compute_capability;
     let found = format!("{} ({}), sm_{major}{minor}, {}", a.name, gpu.address, mib(a.memory));
@@ -139,11 +137,11 @@ fn fit(gpu: &Gpu) -> Check {
     FIT.bad(title(gpu), Verdict::Blocks, found, "use a Hopper GPU or newer, or RUSHMEM_DEVICE=native")
 }
 
-fn shared(gpu: &Gpu) -> Check {
+fn shared(gpu: &Gpu) -> Finding {
     if gpu.attributes.virtual_memory_fds {
-        return SHARED.good(title(gpu), "GPU memory can be passed on as file descriptors");
+        return SHARED.good(title(gpu), "GPU memory can be exported as file descriptors");
     }
-    let found = "the driver passes no GPU memory on as file descriptors";
+    let found = "the driver cannot export GPU memory as file descriptors";
     SHARED.bad(
         title(gpu),
         Verdict::Lesser,
@@ -152,46 +150,48 @@ fn shared(gpu: &Gpu) -> Check {
     )
 }
 
-fn direct(host: &Host, gpu: &Gpu) -> Check {
+fn direct(host: &Host, gpu: &Gpu) -> Finding {
     let a = &gpu.attributes;
     let peermem = host.names("/sys/module/nvidia_peermem").is_ok();
     match (a.gpu_direct_rdma, a.dma_buf, peermem) {
         (false, ..) => {
-            let advice = "RUSHMEM_HEAP=host; data-centre and professional GPUs have it";
-            DIRECT.bad(title(gpu), Verdict::Lesser, "the GPU has no GPUDirect RDMA", advice)
+            let remedy = "set RUSHMEM_HEAP=host, or use a data-centre or professional GPU";
+            DIRECT.bad(title(gpu), Verdict::Lesser, "the GPU has no GPUDirect RDMA", remedy)
         }
         (true, true, _) => DIRECT.good(title(gpu), "by dma-buf"),
         (true, false, true) => DIRECT.good(title(gpu), "by nvidia-peermem"),
         (true, false, false) => {
-            let advice = match is_open(host) {
-                true => "update Linux to 5.12 or newer; or modprobe nvidia-peermem; or RUSHMEM_HEAP=host",
-                false => "install the open kernel modules; or modprobe nvidia-peermem; or RUSHMEM_HEAP=host",
+            let remedy = match is_open(host) {
+                true => "update Linux to 5.12 or newer, or modprobe nvidia-peermem, or set RUSHMEM_HEAP=host",
+                false => {
+                    "install the open kernel modules, or modprobe nvidia-peermem, or set RUSHMEM_HEAP=host"
+                }
             };
-            DIRECT.bad(title(gpu), Verdict::Blocks, "neither dma-buf nor nvidia-peermem", advice)
+            DIRECT.bad(title(gpu), Verdict::Blocks, "neither dma-buf nor nvidia-peermem", remedy)
         }
     }
 }
 
-fn order(gpu: &Gpu) -> Check {
+fn order(gpu: &Gpu) -> Finding {
     if gpu.attributes.orders_rdma_writes() {
         return ORDER.good(title(gpu), "kernels see a NIC's writes in their order");
     }
-    let found = "kernels of this GPU may see a NIC's writes out of order: heaps are in host memory";
+    let found = "kernels of this GPU may see a NIC's writes out of order; heaps use host memory";
     ORDER.bad(title(gpu), Verdict::Lesser, found, "use a newer GPU or driver for heaps in GPU memory")
 }
 
-fn bar(host: &Host, gpu: &Gpu, needs: &Needs) -> Option<Check> {
+fn bar(host: &Host, gpu: &Gpu, needs: &Needs) -> Option<Finding> {
     let bytes = pci::region(host, &gpu.address, 1)?;
     let found = format!("{} of {}", mib(bytes), mib(gpu.attributes.memory));
     if bytes >= needs.heap {
         return Some(BAR.good(title(gpu), found));
     }
-    let advice =
+    let remedy =
         "turn on Above 4G Decoding and Resizable BAR in the firmware, or set a smaller RUSHMEM_HEAP_BYTES";
-    Some(BAR.bad(title(gpu), Verdict::Risk, format!("{found}, the heap has {}", mib(needs.heap)), advice))
+    Some(BAR.bad(title(gpu), Verdict::Risk, format!("{found}, the heap has {}", mib(needs.heap)), remedy))
 }
 
-fn doorbell(host: &Host) -> Check {
+fn doorbell(host: &Host) -> Finding {
     let text = match host.text("/proc/driver/nvidia/params") {
         Ok(text) => text,
         Err(why) => return DOORBELL.unknown("", format!("/proc/driver/nvidia/params: {why}")),
@@ -199,8 +199,9 @@ fn doorbell(host: &Host) -> Check {
     if text.contains("PeerMappingOverride=1") {
         return DOORBELL.good("", "PeerMappingOverride is set");
     }
-    let found = "PeerMappingOverride is not set: where the driver then refuses, a thread of the CPU rings, 2 us more for each doorbell";
-    let advice = "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1\" in /etc/modprobe.d/nvidia.conf, rebuild the initramfs, \
-                  reboot";
-    DOORBELL.bad("", Verdict::Lesser, found, advice)
+    let found = "PeerMappingOverride is not set; if the driver refuses the mapping, a CPU thread rings, and each doorbell takes 2 us \
+                 more";
+    let remedy = "put options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1\" into /etc/modprobe.d/nvidia.conf, rebuild the \
+                  initramfs, and reboot";
+    DOORBELL.bad("", Verdict::Lesser, found, remedy)
 }

@@ -1,12 +1,12 @@
-//! What the numbers and names mean that errors are told by: `rushmem explain`.
+//! Meaning of the numbers and names in error messages, for `rushmem explain`.
 
 use rushmem_device::Error as Code;
 use rushmem_mlx5::Syndrome;
 
-use super::KINDS;
-use crate::status::{Status, meaning_of};
+use super::CHECKS;
+use rushmem::{Status, meaning_of};
 
-/// Syndromes of mlx5, and what libibverbs makes of them: the number and name of `enum ibv_wc_status`.
+/// Syndromes of mlx5, with number and name in `enum ibv_wc_status` of libibverbs.
 const SYNDROMES: [(Syndrome, u32, &str); 13] = [
     (Syndrome::LOCAL_LENGTH_ERR, 1, "LOC_LEN_ERR"),
     (Syndrome::LOCAL_QP_OP_ERR, 2, "LOC_QP_OP_ERR"),
@@ -23,12 +23,13 @@ const SYNDROMES: [(Syndrome, u32, &str); 13] = [
     (Syndrome::REMOTE_ABORTED_ERR, 16, "REM_ABORT_ERR"),
 ];
 
-/// What a word of an error message means, a line for each thing that is called so: a syndrome in hexadecimal, as in `0x15`; a
-/// number that is a status of libibverbs, of this library or of a kernel's call; the name of any of them; or a check of
-/// `rushmem doctor`.
+/// Explains a number or name of an error message. Returns one line for each meaning.
+///
+/// Accepts a syndrome in hexadecimal, such as `0x15`, or the number of a status: of libibverbs, of this library, or of a
+/// kernel's call. Also accepts the names of these, and checks of `rushmem doctor`.
 ///
 /// ```
-/// let lines = rushmem::doctor::explain("0x15");
+/// let lines = rushmem_doctor::explain("0x15");
 /// assert!(lines[0].starts_with("syndrome 0x15 (TRANSPORT_RETRY_EXC_ERR, IBV_WC_RETRY_EXC_ERR = 12): "));
 /// ```
 pub fn explain(word: &str) -> Vec<String> {
@@ -58,8 +59,8 @@ pub fn explain(word: &str) -> Vec<String> {
             lines.push(format!("error {} of a kernel's call ({name}): {}", code as u32, meaning_of(code)));
         }
     }
-    for kind in KINDS.iter().filter(|kind| is(kind.id)) {
-        lines.push(format!("check {} ({}): {}", kind.id, kind.about, kind.why));
+    for check in CHECKS.iter().filter(|check| is(check.id)) {
+        lines.push(format!("check {} ({}): {}", check.id, check.about, check.why));
     }
     lines
 }
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_lead_to_the_same() {
+    fn numbers_and_names_have_the_same_meaning() {
         let by_syndrome = explain("0x15");
         assert_eq!(by_syndrome.len(), 1);
         for name in ["TRANSPORT_RETRY_EXC_ERR", "IBV_WC_RETRY_EXC_ERR", "retry_exc_err"] {
@@ -81,11 +82,11 @@ mod tests {
         assert!(by_number[2].starts_with("error 12 of a kernel's call (InGroup): "), "{by_number:?}");
         assert!(explain("Poisoned")[0].contains("already in the error state"));
         assert!(explain("peer_lost")[0].starts_with("status 11 "));
-        assert_eq!(explain("n4"), ["check N4 (port): Only an active port carries anything."]);
+        assert_eq!(explain("n4"), ["check N4 (port): Only an active port carries traffic."]);
     }
 
     #[test]
-    fn what_nobody_knows_is_not_explained() {
+    fn unknown_words_have_no_explanation() {
         for word in ["0x77", "4000000000", "99999999999", "-1", "", "0x", "IBV_WC_"] {
             assert!(explain(word).is_empty(), "{word:?}");
         }

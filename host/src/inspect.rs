@@ -1,0 +1,143 @@
+//! Facts about a machine, and the choices that a job would make on it, for tools such as `rushmem doctor`.
+//!
+//! These functions read the machine and the settings. They change nothing and start no job.
+
+use std::path::PathBuf;
+
+use crate::config::Config;
+use crate::nics::Decision;
+use crate::provider::found;
+use crate::provider::nearest::{self, Distance, Place};
+use crate::{Result, job, nics};
+
+/// Whether this build can drive ConnectX NICs (feature `rdma`).
+pub const DRIVES_RDMA: bool = cfg!(feature = "rdma");
+
+/// The location of a GPU or NIC in the machine.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceLocation {
+    /// Folder of the device in sysfs, with symbolic links followed.
+    pub sysfs: PathBuf,
+    /// NUMA node, if the system reports it.
+    pub numa_node: Option<u32>,
+}
+
+/// A NIC that a job would assign to a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssignedNic {
+    /// Index in the list of NICs.
+    pub index: usize,
+    /// Distance from the GPU, as a phrase such as "behind the same PCIe switch".
+    pub distance: &'static str,
+    /// Whether GPU and NIC are below the same PCIe root.
+    pub is_local: bool,
+}
+
+/// Assigns NICs to PEs as a job does. PE `i` runs on `gpus[i]` and uses up to `nics_per_pe` NICs.
+///
+/// Returns the NICs of each PE, in the order in which the PE uses them.
+///
+/// ```
+/// use rushmem::inspect::{DeviceLocation, assign_nics};
+///
+/// let gpu = DeviceLocation { numa_node: Some(0), ..DeviceLocation::default() };
+/// let nic = DeviceLocation { numa_node: Some(0), ..DeviceLocation::default() };
+/// let assigned = assign_nics(&[gpu], &[nic], 1);
+/// assert_eq!(assigned[0][0].distance, "on the same NUMA node");
+/// ```
+pub fn assign_nics(
+    gpus: &[DeviceLocation],
+    nics: &[DeviceLocation],
+    nics_per_pe: usize,
+) -> Vec<Vec<AssignedNic>> {
+    let place = |device: &DeviceLocation| Place { sysfs: device.sysfs.clone(), node: device.numa_node };
+    let nics: Vec<_> = nics.iter().map(place).collect();
+    let distances: Vec<Vec<Distance>> =
+        gpus.iter().map(|gpu| nics.iter().map(|nic| nearest::distance(&place(gpu), nic)).collect()).collect();
+    let nic = |row: &[Distance], index: usize| AssignedNic {
+        index,
+        distance: row[index].describe(),
+        is_local: row[index] < Distance::Node,
+    };
+    nearest::deal(&distances, nics_per_pe)
+        .iter()
+        .zip(&distances)
+        // The NICs after these are spares.
+        .map(|(assigned, row)| assigned.iter().take(nics_per_pe).map(|&index| nic(row, index)).collect())
+        .collect()
+}
+
+/// The NICs that a job would use, from [`choose_nics`].
+pub struct NicChoice {
+    decision: Decision,
+}
+
+/// Chooses between RDMA devices and the software ConnectX, as a job with these settings does.
+///
+/// # Errors
+/// - [`Error::Unavailable`](crate::Error::Unavailable) and other errors of NICs: a named device cannot be used.
+pub fn choose_nics(config: &Config) -> Result<NicChoice> {
+    Ok(NicChoice { decision: nics::decide(config)? })
+}
+
+impl NicChoice {
+    /// Returns the reason for the choice.
+    pub fn reason(&self) -> &str {
+        &self.decision.why
+    }
+
+    /// Returns whether there is an unused RDMA device that the user might expect to be used.
+    pub fn is_device_unused(&self) -> bool {
+        self.decision.left_out
+    }
+
+    /// Returns a description of each RDMA device in use. Empty means the software ConnectX.
+    pub fn devices(&self) -> Vec<String> {
+        #[cfg(feature = "rdma")]
+        return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.describe());
+        #[cfg(not(feature = "rdma"))]
+        Vec::new()
+    }
+
+    /// Returns the reason for each RDMA device that cannot be used.
+    pub fn refused(&self) -> Vec<String> {
+        #[cfg(feature = "rdma")]
+        return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.refused().to_vec());
+        #[cfg(not(feature = "rdma"))]
+        Vec::new()
+    }
+
+    /// Creates and maps a UAR page for kernels as a job does, on a GPU if there is one, and describes the result.
+    ///
+    /// Returns `None` for the software ConnectX.
+    #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
+    pub fn try_doorbells(&self, config: &Config, gpu: Option<u32>) -> Option<Result<String>> {
+        #[cfg(feature = "rdma")]
+        return self.decision.hardware.as_ref().map(|hardware| hardware.doorbells(config, gpu));
+        #[cfg(not(feature = "rdma"))]
+        None
+    }
+}
+
+/// Returns the root of sysfs for RDMA devices: `SYSFS_PATH` if it is set, as in libibverbs.
+pub fn sysfs_root() -> PathBuf {
+    found::root()
+}
+
+/// Returns the bytes of host memory that the queues of one PE need, at most.
+pub fn queue_memory(config: &Config) -> u64 {
+    job::queue_memory(config)
+}
+
+/// Returns the GPU of each of the `pes` PEs of this node, if `found` GPUs exist.
+///
+/// # Errors
+/// - [`Error::Unavailable`](crate::Error::Unavailable): the settings name a missing GPU, or there is none.
+pub fn share_gpus(config: &Config, found: u32, pes: u32) -> Result<Vec<u32>> {
+    job::share_gpus(config, found, pes)
+}
+
+/// Parses `/proc/meminfo`, and returns the bytes that the system can provide without swapping.
+pub fn available_memory(meminfo: &str) -> Option<u64> {
+    job::available_of(meminfo)
+}
