@@ -148,14 +148,14 @@ fn compares_results_with_another_program() {
 #[test]
 fn rejects_invalid_command_lines() {
     for (args, why) in [
-        (&["putt_bw"][..], "no benchmark begins with `putt_bw`"),
+        (&["putt_bw"][..], "no benchmark name begins with `putt_bw`"),
         (&["--sizes", "7"], "a multiple of 8 bytes"),
         (&["--runs", "3"], "7.."),
         (&["--pes", "1"], "2.."),
         (&["--blocks", "0"], "1..=1024"),
         (&["--from", "absent.json"], "absent.json"),
         (&["--targets", "absent.json"], "--compare"),
-        (&["put_bw", "--max-bytes", "8", "--blocks", "4"], "nothing is left"),
+        (&["put_bw", "--max-bytes", "8", "--blocks", "4"], "no row is left"),
         (&["--frobnicate"], "--frobnicate"),
     ] {
         let said = refused(perf(args));
