@@ -2,17 +2,17 @@
 //!
 //! | call | through a NIC | through mapped memory |
 //! |---|---|---|
-//! | `fence` | nothing to do while one QP serves a peer: it delivers in order; with several, waits for all of them | a fence at system scope |
-//! | `quiet` | waits until the CQ has passed everything posted | the same fence |
-//! | `flush` | as `quiet`: a reliable connection acknowledges what has arrived, so that a source is free no earlier | nothing to do: the source has been read when the call returns |
+//! | `fence` | nothing while one QP serves a peer, since it delivers in order; with several QPs, a wait for all of them | a fence at system scope |
+//! | `quiet` | a wait until the CQ has passed all postings | the same fence |
+//! | `flush` | the same as `quiet`: a reliable connection acknowledges received data, so the source is free no earlier | nothing: the call has read the source |
 //!
-//! `fence_pe`, `quiet_pe`, `quiet_pes` and `flush_pe` do the same for the PEs that they name. All of them speak of
-//! what was posted through this context, by whatever thread, before the call; "before" is the program's own: a barrier of the
-//! block between a put by one thread and a fence by another suffices.
+//! `fence_pe`, `quiet_pe`, `quiet_pes` and `flush_pe` do the same for the PEs that they name. All of them cover earlier
+//! postings through this context by any thread. "Earlier" is the program's own order: a barrier of the block between a
+//! put of one thread and a fence of another suffices.
 //!
-//! Mapped memory is reached both ways when atomics must go through the NIC, as they must as soon as one PE of the job
-//! reaches another so. What was stored before an atomic is there before it, since a fence precedes every doorbell; what
-//! is stored after it would overtake it, so `fence` waits for the QPs to those PEs.
+//! A mapped heap is also accessed through the NIC if atomics must use the NIC. They must as soon as one pair of PEs in
+//! the job uses it. Stores before such an atomic arrive before it, since a fence precedes every doorbell. Stores after
+//! it could overtake it, so `fence` waits for the QPs to those PEs.
 
 use core::panic::Location;
 
@@ -24,7 +24,9 @@ use crate::group::{Group, Thread, agree};
 use crate::sharing::Sharing;
 use crate::view::View;
 
-/// Whom a fence speaks to: CUDA's thread scopes, GPUNetIO's `doca_gpu_dev_verbs_sync_scope`, GIN's `ncclMemFenceScope`.
+/// The observers that a fence covers.
+///
+/// CUDA: thread scopes. GPUNetIO: `doca_gpu_dev_verbs_sync_scope`. GIN: `ncclMemFenceScope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceScope {
     /// The threads of the block.
@@ -36,12 +38,14 @@ pub enum FenceScope {
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// Orders: what the calling thread put, set or signalled before is delivered to each PE before what it issues
-    /// to that PE afterwards. Completes nothing. OpenSHMEM 1.6 section 9.11, `shmem_fence`.
+    /// Orders delivery: to each PE, the calling thread's earlier puts, sets and signals are delivered before its later
+    /// ones. It completes nothing.
+    ///
+    /// OpenSHMEM 1.6 section 9.11, `shmem_fence`.
     ///
     /// # Errors
-    /// Those of [`Ctx::quiet`], when it has to wait: several QPs serve a peer, or atomics on memory that is mapped
-    /// here, at least this PE's own, go through the NIC.
+    /// - The errors of [`Ctx::quiet`], if it has to wait: several QPs serve a peer, or atomics on mapped memory go
+    ///   through the NIC.
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Result {
@@ -52,20 +56,24 @@ impl<S: Sharing> Ctx<S> {
         fence_slow::<S>(CtxRef::of(self))
     }
 
-    /// Completes: everything posted through this context before, by whatever thread, is delivered and visible at
-    /// its PE, gets and fetches have their results. OpenSHMEM 1.6 section 9.11, `shmem_quiet`.
+    /// Completes everything posted through this context before, by any thread. Puts are delivered and visible at their
+    /// PEs, gets and fetching atomics have their results.
     ///
-    /// The threads of the group share the work of looking at the queues.
+    /// The threads of the group share the queues to wait for.
+    ///
+    /// OpenSHMEM 1.6 section 9.11, `shmem_quiet`.
     ///
     /// # Errors
-    /// [`Error::Completion`](crate::Error::Completion) if the NIC ended an operation with an error,
-    /// [`Error::Timeout`](crate::Error::Timeout), [`Error::Aborted`](crate::Error::Aborted).
+    /// - [`Error::Completion`](crate::Error::Completion): the NIC ended an operation with an error.
+    /// - [`Error::Poisoned`](crate::Error::Poisoned): the QP had ended before.
+    /// - [`Error::Timeout`](crate::Error::Timeout), [`Error::Aborted`](crate::Error::Aborted).
+    /// - [`Error::InGroup`](crate::Error::InGroup): another thread of the group met the error.
     #[inline(always)]
     #[track_caller]
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
         if self.p2p_all() {
-            // The barrier before it makes it speak for all threads of the group, and the one after it tells them.
+            // The first barrier makes the release cover all threads of the group; the second one tells them.
             if group.leader() {
                 Sys::release();
             }
@@ -76,11 +84,11 @@ impl<S: Sharing> Ctx<S> {
         flush_slow::<G, S>(group, CtxRef::of(self))
     }
 
-    /// [`Ctx::fence`] for a group: covers what each of its threads issued before, and orders it before what any of them
-    /// issues afterwards.
+    /// Orders delivery like [`Ctx::fence`], for a group: earlier operations of all its threads before later ones of
+    /// any.
     ///
     /// # Errors
-    /// Those of [`Ctx::fence`].
+    /// - The errors of [`Ctx::fence`].
     #[inline(always)]
     #[track_caller]
     pub fn fence_group<G: Group>(&self, group: G) -> Result {
@@ -90,10 +98,11 @@ impl<S: Sharing> Ctx<S> {
         agree(group, mine)
     }
 
-    /// [`Ctx::fence`] towards one PE only: what goes to others is not waited for. rocSHMEM's `rocshmem_fence(pe)`.
+    /// Orders delivery like [`Ctx::fence`], to one PE only. It does not wait for operations to others. rocSHMEM:
+    /// `rocshmem_fence(pe)`.
     ///
     /// # Errors
-    /// [`Error::BadPe`](crate::Error::BadPe), and those of [`Ctx::fence`].
+    /// - [`Error::BadPe`](crate::Error::BadPe), and the errors of [`Ctx::fence`].
     #[inline(always)]
     #[track_caller]
     pub fn fence_pe(&self, pe: u32) -> Result {
@@ -105,11 +114,12 @@ impl<S: Sharing> Ctx<S> {
         Ok(())
     }
 
-    /// [`Ctx::quiet`] towards one PE only, for one thread. OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`; NVSHMEM's
-    /// `nvshmemx_qp_quiet`.
+    /// Completes operations like [`Ctx::quiet`], to one PE only, for one thread.
+    ///
+    /// OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`. NVSHMEM: `nvshmemx_qp_quiet`.
     ///
     /// # Errors
-    /// [`Error::BadPe`](crate::Error::BadPe), and those of [`Ctx::quiet`].
+    /// - [`Error::BadPe`](crate::Error::BadPe), and the errors of [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
     pub fn quiet_pe(&self, pe: u32) -> Result {
@@ -118,11 +128,12 @@ impl<S: Sharing> Ctx<S> {
         self.flush_queues_to(pe)
     }
 
-    /// [`Ctx::quiet`] towards the PEs in `pes` only; the threads of the group share them. OpenSHMEM 1.6 section 9.11,
-    /// `shmem_pe_quiet`.
+    /// Completes operations like [`Ctx::quiet`], to the PEs in `pes` only. The threads of the group share the PEs.
+    ///
+    /// OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`.
     ///
     /// # Errors
-    /// Those of [`Ctx::quiet_pe`].
+    /// - The errors of [`Ctx::quiet_pe`].
     #[inline(always)]
     #[track_caller]
     pub fn quiet_pes<G: Group>(&self, group: G, pes: View<u32>) -> Result {
@@ -136,11 +147,11 @@ impl<S: Sharing> Ctx<S> {
         agree(group, mine)
     }
 
-    /// Waits until the sources of all puts posted through this context before may be reused. It says nothing of
-    /// delivery, though on a reliable connection both come together. NVSHMEM's `nvshmemx_flush`, GIN's `flush`.
+    /// Waits until the sources of all earlier puts through this context may be reused. It does not promise delivery,
+    /// although on a reliable connection both come together. NVSHMEM: `nvshmemx_flush`. GIN: `flush`.
     ///
     /// # Errors
-    /// Those of [`Ctx::quiet`].
+    /// - The errors of [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
     pub fn flush<G: Group>(&self, group: G) -> Result {
@@ -151,10 +162,10 @@ impl<S: Sharing> Ctx<S> {
         flush_slow::<G, S>(group, CtxRef::of(self))
     }
 
-    /// [`Ctx::flush`] towards one PE only, for one thread.
+    /// Waits like [`Ctx::flush`], for puts to one PE only, in one thread.
     ///
     /// # Errors
-    /// [`Error::BadPe`](crate::Error::BadPe), and those of [`Ctx::quiet`].
+    /// - [`Error::BadPe`](crate::Error::BadPe), and the errors of [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
     pub fn flush_pe(&self, pe: u32) -> Result {
@@ -162,28 +173,38 @@ impl<S: Sharing> Ctx<S> {
         self.flush_queues_to(pe)
     }
 
-    /// Makes this thread's plain stores before it visible to all observers, peers and NICs included, before its
-    /// operations after it, and its loads after it see what others have published. `quiet` and `fence` contain one; puts and
-    /// signals order what they tell their PE of: stores to this PE's memory, to registered buffers, and to that PE. CUDA's
-    /// `__threadfence_system`, rocSHMEM's `rocshmem_threadfence_system`.
+    /// Makes a fence at system scope: all observers, peers and NICs included, see this thread's earlier stores before
+    /// its later operations. Its later loads see what others have published.
+    ///
+    /// [`Ctx::quiet`] and [`Ctx::fence`] contain one. Puts and signals order stores to this PE's memory, to registered
+    /// buffers, and to their PE. CUDA: `__threadfence_system`. rocSHMEM: `rocshmem_threadfence_system`.
     #[inline(always)]
     pub fn fence_system(&self) {
         Sys::fence();
     }
 
-    /// Orders what the calling thread has stored, and has seen of others, before the stores that it makes afterwards, for those
-    /// of the `scope` who see one of these and then make a [`Ctx::fence_acquire`]. So one thread can write a source and another
-    /// put it: between the two the scope of both is enough, since every put fences for its peer and the NIC by itself. GPUNetIO's
-    /// `doca_gpu_dev_verbs_fence_release`.
+    /// Makes a release fence: orders everything that the calling thread has stored or seen before its later stores. It
+    /// applies to threads of the `scope` that see one of these stores and then make a [`Ctx::fence_acquire`].
     ///
-    /// ```ignore
-    /// source.store(0, value); // a thread of one block
-    /// ctx.fence_release(FenceScope::Gpu);
-    /// written.store_relaxed(0, 1);
+    /// So one thread can write a source and another can put it, with the scope that contains both. Every put fences for
+    /// its peer and the NIC by itself. GPUNetIO: `doca_gpu_dev_verbs_fence_release`.
     ///
-    /// while written.load_relaxed(0) == 0 {} // a thread of another
-    /// ctx.fence_acquire(FenceScope::Gpu);
-    /// ctx.put_nbi(Thread, dst, src, pe)?;      // sends `value`
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Block 0 writes the source, block 1 sends it.
+    /// #[kernel]
+    /// pub fn hand_over(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, written: SymSlice<u64>) -> Result {
+    ///     if Block::current().id() == 0 {
+    ///         ctx.local(src).store(0, 7);
+    ///         ctx.fence_release(FenceScope::Gpu);
+    ///         ctx.local(written).store_relaxed(0, 1);
+    ///         return Ok(());
+    ///     }
+    ///     while ctx.local(written).load_relaxed(0) == 0 {}
+    ///     ctx.fence_acquire(FenceScope::Gpu);
+    ///     ctx.put(Thread, dst, src, ctx.pe_after(1)) // sends 7
+    /// }
+    /// # fn main() {}
     /// ```
     #[inline(always)]
     pub fn fence_release(&self, scope: FenceScope) {
@@ -194,9 +215,10 @@ impl<S: Sharing> Ctx<S> {
         }
     }
 
-    /// The other half of [`Ctx::fence_release`]: after a load that has seen a store behind such a fence, what that one ordered
-    /// may be read, and put. Waits and tests of this crate contain one at system scope. GPUNetIO's
-    /// `doca_gpu_dev_verbs_fence_acquire`.
+    /// Makes an acquire fence, the counterpart of [`Ctx::fence_release`]: call it after a load that has seen a store
+    /// behind such a fence. What that fence ordered may then be read, and put.
+    ///
+    /// Waits and tests of this crate contain one at system scope. GPUNetIO: `doca_gpu_dev_verbs_fence_acquire`.
     #[inline(always)]
     pub fn fence_acquire(&self, scope: FenceScope) {
         match scope {
@@ -206,7 +228,7 @@ impl<S: Sharing> Ctx<S> {
         }
     }
 
-    /// Sees to it that what is posted to `pe` from now on by any QP comes after what was posted before by any.
+    /// Orders later postings to `pe` by any QP after all earlier ones by any QP.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn order_queues(&self, pe: u32) -> Result {
@@ -214,14 +236,14 @@ impl<S: Sharing> Ctx<S> {
         if several { self.quiet_pe(pe) } else { self.check_pe(pe) }
     }
 
-    /// Waits until what was posted to `pe`, which is below `n_pes`, is complete.
+    /// Waits until all postings to `pe`, which is below `n_pes`, are complete.
     #[inline(always)]
     #[track_caller]
     fn flush_queues_to(&self, pe: u32) -> Result {
         if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
-    /// Waits until all QPs of this context to `pe` have completed what was posted.
+    /// Waits until all QPs of this context to `pe` have completed their postings.
     #[inline(always)]
     #[track_caller]
     fn wait_queues(&self, pe: u32) -> Result {
@@ -237,7 +259,7 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// A [`Ctx::fence`] where not all goes to near PEs.
+/// Fences where some PEs are not P2P peers.
 #[inline(never)]
 #[track_caller]
 fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
@@ -258,7 +280,7 @@ fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
     Ok(())
 }
 
-/// Waits until all QPs have completed what was posted; the threads of the group share them.
+/// Waits until all QPs have completed their postings. The threads of the group share the QPs.
 #[inline(never)]
 #[track_caller]
 fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
@@ -272,7 +294,7 @@ fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
     agree(group, mine)
 }
 
-/// Waits until those to one PE have.
+/// Waits until all QPs to one PE have completed their postings.
 #[inline(never)]
 #[track_caller]
 fn flush_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {

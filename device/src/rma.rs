@@ -1,17 +1,23 @@
-//! Put and get: remote memory access in OpenSHMEM's sense, issued by the threads of a kernel.
-//!
-//! What completes when, on every path:
+//! Put and get: OpenSHMEM's remote memory access, issued by the threads of a kernel.
 //!
 //! | call | returns when |
 //! |---|---|
 //! | `put_nbi`, `get_nbi` | the operation is posted; `quiet` completes it |
-//! | `put`, `p` | `put`: the source may be reused; `p`: the value has been taken. Delivery needs `quiet` |
+//! | `put` | the source may be reused; delivery needs `quiet` |
+//! | `p` | the value has been taken; delivery needs `quiet` |
 //! | `get`, `g` | the data is here |
 //!
-//! The near end of a transfer is this PE's copy of symmetric memory, or a [`Local`](crate::Local) buffer: see
-//! [`LocalBuffer`] for what it cannot be.
+//! The local operand of a transfer is this PE's copy of symmetric memory, or a [`Local`](crate::Local) buffer: see
+//! [`LocalBuffer`]. Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
 //!
-//! Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
+//! # Paths
+//!
+//! 1. A P2P peer: the threads of the group copy by loads and stores.
+//! 2. A NIC peer, between heaps: the leader posts a WQE.
+//! 3. Everything else (segments, wrong arguments): a function with a name that ends in `_slow` checks again and does
+//!    the work.
+//!
+//! One check of kernel parameters, inlined, selects the path.
 #![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps, and QPs by entry")]
 
 use core::panic::Location;
@@ -34,7 +40,7 @@ use crate::sq::{EndIndex, Qp};
 /// Longest message of one WQE: 2^30 bytes, the QP's `log_msg_max`.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 
-/// A plain value that fits in one inline WQE and one fetch slot.
+/// A plain value that fits in one inline WQE and one fetch slot: 1 to 8 bytes.
 pub trait Scalar: Pod + sealed::Sealed {}
 
 mod sealed {
@@ -66,16 +72,17 @@ mod sealed {
     }
 }
 
+/// The direction of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) enum Direction {
     Put,
     Get,
 }
 
-/// One end of a transfer, in plain words: its offset, and how many elements it has.
+/// One end of a transfer in plain words: offset and number of elements.
 pub(crate) type End = (u64, u64);
 
-/// Of the elements of a transfer: size and alignment in bytes.
+/// Size and alignment of an element, in bytes.
 pub(crate) type Unit = (u32, u32);
 
 #[inline(always)]
@@ -91,17 +98,29 @@ pub(crate) const fn unit_of<T>() -> Unit {
 impl<S: Sharing> Ctx<S> {
     /// Starts to copy `src` of this PE to `dst` of `pe`; returns once posted.
     ///
-    /// `src` must not change before `quiet`. Lengths of both must be equal; 0 elements do nothing.
-    /// OpenSHMEM 1.6 section 9.6, `shmem_put_nbi`. On a NIC: RDMA WRITE.
+    /// `src` must not change before [`Ctx::quiet`], which completes the put. Both lengths must be equal; 0 elements do
+    /// nothing. On a NIC: RDMA WRITE.
     ///
-    /// ```ignore
-    /// ctx.put_nbi(Block::current(), dst, src, right)?;
-    /// ctx.quiet(Block::current())?; // `src` is free, `dst` of `right` is written
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// #[kernel]
+    /// pub fn send(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+    ///     let block = Block::current();
+    ///     ctx.put_nbi(block, dst, src, ctx.pe_after(1))?;
+    ///     ctx.quiet(block) // `src` is free, and `dst` of the next PE is written
+    /// }
+    /// # fn main() {}
     /// ```
     ///
+    /// OpenSHMEM 1.6 section 9.6, `shmem_put_nbi`.
+    ///
     /// # Errors
-    /// [`Error::BadPe`], [`Error::OutOfRange`], [`Error::LengthMismatch`]; those of a full queue that does not
-    /// drain before the deadline or has failed.
+    /// - [`Error::BadPe`], [`Error::OutOfRange`], [`Error::LengthMismatch`]: wrong arguments.
+    /// - [`Error::Timeout`]: the send queue stayed full until the deadline.
+    /// - [`Error::Completion`], [`Error::Poisoned`]: the QP has ended by an error.
+    /// - [`Error::Unconnected`]: the host did not connect the QP.
+    /// - [`Error::Aborted`]: the job ends.
+    /// - [`Error::InGroup`]: another thread of the group met the error.
     #[inline(always)]
     #[track_caller]
     pub fn put_nbi<G: Group, T: Pod>(
@@ -116,10 +135,12 @@ impl<S: Sharing> Ctx<S> {
 
     /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
     ///
-    /// Delivery is not implied: `quiet` does that, `fence` orders it. OpenSHMEM 1.6 section 9.5, `shmem_put`.
+    /// [`Ctx::quiet`] completes delivery, [`Ctx::fence`] orders it.
+    ///
+    /// OpenSHMEM 1.6 section 9.5, `shmem_put`.
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`], and an operation that the NIC completed with an error.
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn put<G: Group, T: Pod>(
@@ -132,12 +153,13 @@ impl<S: Sharing> Ctx<S> {
         self.transfer(group, Direction::Put, dst, local_operand(src), pe, true).map(|_| ())
     }
 
-    /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted, `quiet` completes it.
+    /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted. [`Ctx::quiet`] completes it. On a NIC:
+    /// RDMA READ.
     ///
-    /// OpenSHMEM 1.6 section 9.6, `shmem_get_nbi`. On a NIC: RDMA READ.
+    /// OpenSHMEM 1.6 section 9.6, `shmem_get_nbi`.
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`].
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn get_nbi<G: Group, T: Pod>(
@@ -155,7 +177,7 @@ impl<S: Sharing> Ctx<S> {
     /// OpenSHMEM 1.6 section 9.5, `shmem_get`.
     ///
     /// # Errors
-    /// As [`Ctx::put`].
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn get<G: Group, T: Pod>(
@@ -168,12 +190,12 @@ impl<S: Sharing> Ctx<S> {
         self.transfer(group, Direction::Get, src, local_operand(dst), pe, true).map(|_| ())
     }
 
-    /// Writes one value to `dst` of `pe`; the value has been taken when the call returns.
+    /// Writes one value to `dst` of `pe`; returns once the value has been taken. On a NIC: RDMA WRITE with inline data.
     ///
-    /// OpenSHMEM 1.6 section 9.5, `shmem_p`. On a NIC: RDMA WRITE with the value inline, no source buffer.
+    /// OpenSHMEM 1.6 section 9.5, `shmem_p`.
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`].
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
@@ -185,12 +207,12 @@ impl<S: Sharing> Ctx<S> {
         p_slow::<S>(CtxRef::of(self), dst.offset(), sealed::Sealed::word(value), size_of::<T>() as u32, pe)
     }
 
-    /// Reads one value of `pe`.
+    /// Returns one value of `pe`. On a NIC: RDMA READ into a fetch slot of the QP.
     ///
-    /// OpenSHMEM 1.6 section 9.5, `shmem_g`. On a NIC: RDMA READ into a slot of the QP's own.
+    /// OpenSHMEM 1.6 section 9.5, `shmem_g`.
     ///
     /// # Errors
-    /// As [`Ctx::put`].
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
@@ -205,7 +227,7 @@ impl<S: Sharing> Ctx<S> {
         }
     }
 
-    /// A put or a get: `remote` lies at `pe`, `local` here. The leader's ticket, if the NIC does it.
+    /// Puts or gets: `remote` lies at `pe`, `local` here. Returns the leader's end index if the NIC does it.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn transfer<G: Group, T: Pod>(
@@ -247,7 +269,8 @@ impl<S: Sharing> Ctx<S> {
             let (lkey, rkey) = qp.keys();
             let (there, here) = ((remote.offset(), rkey), (local.offset(), lkey));
             let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
-            // Who has taken queues of its own wants to post fast; else a kernel with many transfers stays small.
+            // An exclusive context wants to post fast, so its code is inlined. Otherwise a kernel with many transfers
+            // stays small.
             let sent = if S::SHARED {
                 let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
                 outcome(code).map(|()| end)
@@ -262,8 +285,8 @@ impl<S: Sharing> Ctx<S> {
         Ok(ticket)
     }
 
-    /// Where the ends of a transfer are, `remote` first, if both lie in heaps, and that of `pe` is near: with one branch, as
-    /// [`Ctx::p2p_addr`].
+    /// Returns the addresses of the operands, `remote` first, if both lie in heaps and `pe` is a P2P peer. It takes one
+    /// branch, like [`Ctx::p2p_addr`].
     #[inline(always)]
     pub(crate) fn p2p_operands<T: Pod>(
         &self,
@@ -273,15 +296,15 @@ impl<S: Sharing> Ctx<S> {
     ) -> Option<(*mut T, *mut T)> {
         let last = remote.offset().max(local.offset());
         let same = remote.len() == local.len();
-        // Where the last byte may be: past the end of the heap, if the lengths differ.
+        // If the lengths differ, an end past every heap.
         let bytes = if same { local.bytes() } else { u64::MAX };
         let _: *mut T = self.p2p_addr(pe, last, bytes)?;
         let p = self.parts_ref();
         Some((self.p2p_heap_addr(pe, remote.offset()), p.heap.add(local.offset()).ptr()))
     }
 
-    /// True if a transfer between heaps, whose arguments are right, goes through a NIC: the way of almost all that does, with
-    /// one branch.
+    /// Returns whether a transfer between heaps, with correct arguments, goes through a NIC. This is the fast path of
+    /// almost all NIC transfers, with one branch.
     #[inline(always)]
     fn is_nic_peer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
         let (p, last) = (self.parts_ref(), remote.offset().max(local.offset()));
@@ -289,25 +312,25 @@ impl<S: Sharing> Ctx<S> {
         pe < p.n_pes && far && p.has(last, local.bytes()) && remote.len() == local.len()
     }
 
-    /// Where the ends of a transfer are whose arguments are right, if the memory of `pe` is mapped.
+    /// Returns the addresses of operands with correct arguments, if the memory of `pe` is mapped.
     #[inline(always)]
     pub(crate) fn mapped_operands(&self, remote: End, local: End, pe: u32) -> Option<(*mut u8, *mut u8)> {
         let there = self.peer_addr(pe, remote.0)?;
         Some((there, self.address(local.0)))
     }
 
-    /// What [`Ctx::check_transfer`] checks, without a record.
+    /// Returns whether [`Ctx::check_transfer`] would succeed, without a record.
     #[inline(always)]
     pub(crate) fn may_transfer(&self, remote: End, local: End, size: u32, pe: u32) -> bool {
         let (p, bytes) = (self.parts_ref(), local.1 * size as u64);
-        // One comparison for both where both are in the heap.
+        // One comparison suffices if both are in the heap.
         let in_place =
             || p.has(remote.0.max(local.0), bytes) || self.has(remote.0, bytes) && self.has(local.0, bytes);
         pe < p.n_pes && remote.1 == local.1 && in_place()
     }
 
-    /// Checks the arguments of a transfer of elements of `size` bytes; lengths in `found` and `wanted` of the record are
-    /// elements.
+    /// Checks the arguments of a transfer of elements of `size` bytes. In its records, `found` and `wanted` lengths are
+    /// in elements.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_transfer(&self, remote: End, local: End, size: u32, pe: u32) -> Result {
@@ -321,8 +344,8 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// A [`Ctx::transfer`] that is neither between the heaps of near PEs nor between heaps through a NIC. An error's code, or 0
-/// and the leader's ticket, which is 0 if there is none.
+/// Transfers where neither fast path applies. Returns an error's code, or 0 and the leader's end index, which is 0 if
+/// there is none.
 #[inline(never)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
@@ -370,14 +393,14 @@ fn transfer_slow<G: Group, S: Sharing>(
     }
 }
 
-/// A [`Ctx::p`] of `bytes` bytes, which are in `word`, to what is not in the heap of a near PE.
+/// Puts the low `bytes` bytes of `word` where the fast path does not apply.
 #[inline(never)]
 #[track_caller]
 fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     ctx.check_word(offset, bytes as u64, pe)?;
     if let Some(to) = ctx.peer_addr::<u8>(pe, offset) {
-        // SAFETY: inside of the peer's memory, which is mapped; whoever named an element there has aligned it.
+        // SAFETY: inside of the peer's memory, which is mapped; the handle's maker has aligned it.
         unsafe {
             match bytes {
                 1 => arch::write(to, word as u8),
@@ -399,7 +422,7 @@ fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u
     post(Thread, &qp, 1, &Wqe::WriteInline { raddr, rkey, data }, Location::caller()).map(|_| ())
 }
 
-/// A [`Ctx::g`] of `bytes` bytes of what is not in the heap of a near PE: an error's code, or 0 and the bytes.
+/// Gets `bytes` bytes where the fast path does not apply; returns an error's code, or 0 and the bytes.
 #[inline(never)]
 #[track_caller]
 fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32, u64) {
@@ -428,7 +451,7 @@ fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32
     }
 }
 
-/// As [`send_here`]: an error's code, or 0 and the ticket. Not inlined.
+/// Calls [`send_here`], outlined; returns an error's code, or 0 and the end index.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 pub(crate) fn send<G: Group, S: Sharing>(
@@ -447,8 +470,8 @@ pub(crate) fn send<G: Group, S: Sharing>(
     }
 }
 
-/// The leader's part of a transfer through a NIC: `left` bytes between `raddr` at the peer and `laddr` here, each with
-/// its key. Returns the ticket of what was posted, which is 0 if nothing was.
+/// Posts a transfer through a NIC, in the leader: `left` bytes between `raddr` at the peer and `laddr` here, each with
+/// its key. Returns the end index of the posting, which is 0 if nothing was posted.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // as above
 fn send_here<G: Group, S: Sharing>(
@@ -481,7 +504,7 @@ fn send_here<G: Group, S: Sharing>(
     Ok(ticket.0)
 }
 
-/// Posts a WQE whose result goes to a fetch slot, and waits for it. The word is what lies in the slot.
+/// Posts a WQE with a fetch slot as its result, waits for it, and returns the word in the slot.
 #[inline(always)]
 pub(crate) fn fetch<S: Sharing>(
     qp: &Qp<'_, S>,

@@ -1,4 +1,4 @@
-//! Signals: words that say that data has come.
+//! Signals: words that announce data.
 #![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps, and QPs by entry")]
 
 use core::panic::Location;
@@ -20,7 +20,7 @@ use crate::rma::{Direction, End, MAX_MESSAGE, Unit, end_of, send, unit_of};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 
-/// How a signal changes its word.
+/// The change that a signal makes to its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalOp {
     /// `SHMEM_SIGNAL_SET`: the word becomes the value.
@@ -42,25 +42,39 @@ impl SignalOp {
 impl<S: Sharing> Ctx<S> {
     /// Changes a signal word of `pe`; returns once posted.
     ///
-    /// Ordered after nothing: use [`Ctx::put_signal_nbi`] for a signal that announces data. Signals are atomics:
-    /// see the [`amo`](crate::amo) module for what they are atomic with. NVSHMEM's `nvshmemx_signal_op`.
+    /// It is ordered after nothing: [`Ctx::put_signal_nbi`] announces data. Signals are atomics; the module
+    /// [`amo`](crate::amo) says what they are atomic with. NVSHMEM: `nvshmemx_signal_op`.
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`].
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
         self.signal_word(signal, op, value, pe)
     }
 
-    /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there: whoever sees the signal's new value
-    /// (by [`Ctx::signal_wait_until`]) sees the data. Returns once posted.
+    /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there. Returns once posted.
     ///
-    /// The signal covers this call's data only, not earlier puts. OpenSHMEM 1.6 section 9.8.3,
-    /// `shmem_put_signal_nbi`. On a NIC: RDMA WRITE and an atomic on one QP, one reservation and one doorbell.
+    /// A thread that sees the signal's new value, by [`Ctx::signal_wait_until`], sees the data. The signal covers this
+    /// call's data only, not earlier puts. `src` must not change before [`Ctx::quiet`]. On a NIC: RDMA WRITE and an
+    /// atomic on one QP, with one reservation and one doorbell.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Sends `src` to the next PE and tells it.
+    /// #[kernel]
+    /// pub fn send(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
+    ///     let block = Block::current();
+    ///     ctx.put_signal_nbi(block, dst, src, arrived, SignalOp::Add, 1, ctx.pe_after(1))?;
+    ///     ctx.quiet(block)
+    /// }
+    /// # fn main() {}
+    /// ```
+    ///
+    /// OpenSHMEM 1.6 section 9.8.3, `shmem_put_signal_nbi`.
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`].
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments)] // the field's signature
@@ -77,11 +91,12 @@ impl<S: Sharing> Ctx<S> {
         self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, false)
     }
 
-    /// As [`Ctx::put_signal_nbi`], and returns once `src` may be reused. OpenSHMEM 1.6 section 9.8.2,
-    /// `shmem_put_signal`.
+    /// Copies and signals like [`Ctx::put_signal_nbi`]; returns once `src` may be reused.
+    ///
+    /// OpenSHMEM 1.6 section 9.8.2, `shmem_put_signal`.
     ///
     /// # Errors
-    /// As [`Ctx::put`].
+    /// - The errors of [`Ctx::put`].
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments)] // the field's signature
@@ -98,13 +113,14 @@ impl<S: Sharing> Ctx<S> {
         self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, true)
     }
 
-    /// As [`Ctx::signal_op`], after everything that was put, set or signalled to `pe` through this context before, by the
-    /// threads of the group or by others that have synchronised with them: a *strong* signal. Whoever sees it sees all
-    /// of that, whatever queues and NICs it took. With one QP for the peer it costs nothing more than a signal; with
-    /// several, the group's leader first waits for all of them. GIN's `StrongSignal`.
+    /// Signals like [`Ctx::signal_op`], after all earlier operations to `pe` through this context: a *strong* signal.
+    ///
+    /// It covers puts, sets and signals of the group's threads, and of threads that have synchronised with them, on all
+    /// queues and NICs. With one QP for the peer it costs as much as a signal. With several, the group's leader first
+    /// waits for all of them. GIN: `StrongSignal`.
     ///
     /// # Errors
-    /// As [`Ctx::signal_op`] and [`Ctx::quiet`].
+    /// - The errors of [`Ctx::signal_op`] and [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
     pub fn signal_after_all<G: Group>(
@@ -128,11 +144,11 @@ impl<S: Sharing> Ctx<S> {
         agree(group, mine)
     }
 
-    /// As [`Ctx::put_signal_nbi`], with a strong signal: it covers this data and, as [`Ctx::signal_after_all`],
-    /// everything before.
+    /// Copies and signals like [`Ctx::put_signal_nbi`], with a strong signal. It covers this data and, like
+    /// [`Ctx::signal_after_all`], all earlier operations.
     ///
     /// # Errors
-    /// As [`Ctx::put_signal_nbi`] and [`Ctx::quiet`].
+    /// - The errors of [`Ctx::put_signal_nbi`] and [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments)] // the field's signature
@@ -153,11 +169,12 @@ impl<S: Sharing> Ctx<S> {
         self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, false)
     }
 
-    /// The value of this PE's own signal word. Acquires: what the signal announced may be read afterwards.
+    /// Returns the value of this PE's own signal word. Acquires: announced data may be read afterwards.
+    ///
     /// OpenSHMEM 1.6 section 9.8.4, `shmem_signal_fetch`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange).
     #[inline(always)]
     #[track_caller]
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
@@ -166,17 +183,18 @@ impl<S: Sharing> Ctx<S> {
         Ok(unsafe { <u64 as SysWord>::load_acquire(at.cast()) })
     }
 
-    /// Sets this PE's own signal word to 0, as a signal does; returns what it held. For a word that nobody signals at
-    /// this time. GIN's `resetSignal`.
+    /// Sets this PE's own signal word to 0, as a signal would; returns the old value. No PE may signal the word at this
+    /// time. GIN: `resetSignal`.
     ///
     /// # Errors
-    /// As [`Ctx::atomic_swap`].
+    /// - The errors of [`Ctx::atomic_swap`].
     #[inline(always)]
     #[track_caller]
     pub fn signal_reset(&self, signal: Sym<Signal>) -> Result<u64> {
         self.atomic_swap(signal, 0, self.my_pe())
     }
 
+    /// Copies and signals: the common part of the methods above.
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments)] // one place for both forms above
@@ -200,7 +218,7 @@ impl<S: Sharing> Ctx<S> {
         {
             // SAFETY: both are inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
-            // It cannot fail, and the source has been read: nobody waits for the leader.
+            // It cannot fail, and the source has been read: no thread waits for the leader.
             return self.signal_stored(group, signal, op, value, pe);
         }
         let (ctx_ref, there, here) = (CtxRef::of(self), end_of(dst), end_of(src));
@@ -208,7 +226,7 @@ impl<S: Sharing> Ctx<S> {
         put_signal_slow::<G, S>(group, ctx_ref, there, here, unit, signal.offset(), op, value, pe, complete)
     }
 
-    /// Changes a signal word. As a rule one thread of a warp does.
+    /// Changes a signal word. Usually one thread of a warp calls it.
     #[inline(always)]
     #[track_caller]
     fn signal_word(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
@@ -216,7 +234,7 @@ impl<S: Sharing> Ctx<S> {
         self.post_op(signal, op.kind(), value, pe)
     }
 
-    /// The signal that covers data which all threads of the group have stored, by the leader.
+    /// Signals, in the leader, after all threads of the group have stored the data.
     #[inline(always)]
     #[track_caller]
     fn signal_stored<G: Group>(
@@ -236,7 +254,7 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// A put with signal that is not between the heaps of near PEs.
+/// Puts and signals where the fast path, between heaps of P2P peers, does not apply.
 #[inline(never)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
@@ -274,7 +292,7 @@ fn put_signal_slow<G: Group, S: Sharing>(
         let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
         let (entry, site) = (qp.entry(), Location::caller());
         if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
-            // The word's other atomics are the processors', and so is this one: once the data is there.
+            // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put.
             let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
             if code != 0 { outcome(code) } else { ctx.signal_word(to, op, value, pe) }
         } else {
@@ -287,8 +305,8 @@ fn put_signal_slow<G: Group, S: Sharing>(
     agree(group, mine)
 }
 
-/// The leader's part of a put with signal through a NIC: `left` bytes from `laddr` here to `raddr` at the peer, then the
-/// word at `signal` there, each with its key. Not inlined, so that a kernel with many stays small.
+/// Puts and signals through a NIC, in the leader: `left` bytes from `laddr` here to `raddr` at the peer, then the word
+/// at `signal` there, each with its key. Outlined, so that a kernel with many calls stays small.
 #[inline(never)]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
 fn send_put_signal<G: Group, S: Sharing>(
@@ -306,8 +324,8 @@ fn send_put_signal<G: Group, S: Sharing>(
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     let op = Op::<8>::new(op.kind(), value);
-    // The QP executes in order: all but the last message are posted by themselves, the last one together with the
-    // atomic if the queue can hold both.
+    // The QP executes in order. So all messages but the last are posted by themselves, the last one with the atomic if
+    // the queue can hold both.
     while left > MAX_MESSAGE {
         let _ = post(group, &qp, 1, &Wqe::Write { raddr, rkey, laddr, lkey, len: MAX_MESSAGE as u32 }, site)?;
         raddr += MAX_MESSAGE;

@@ -1,4 +1,4 @@
-//! Atomics on fields of a word: what a NIC's extended atomics do, and the others are made of.
+//! Atomics on fields of a word: the extended atomics of a NIC. All other atomics are special cases of them.
 #![allow(unsafe_code, reason = "performs atomics on checked addresses of mapped heaps")]
 
 use core::panic::Location;
@@ -15,15 +15,17 @@ use crate::heap::Sym;
 use crate::rma::fetch;
 use crate::sharing::Sharing;
 
-/// A masked atomic on a word of `WIDTH` bytes.
+/// The kind of a masked atomic.
 #[derive(Clone, Copy)]
 enum Masked {
     CompareSwap,
     Add,
 }
 
-/// Operands of a masked atomic, in the low bits: `compare` and `compare_mask` count for the swap only, `mask` is what the
-/// swap may change, or the top bits of the fields of a sum.
+/// Operands of a masked atomic, in the low bits.
+///
+/// `compare` and `compare_mask` are for the swap only. `mask` has the bits that the swap may change, or the top bits of
+/// the fields of a sum.
 #[derive(Clone, Copy)]
 struct Operands {
     value: u64,
@@ -33,7 +35,7 @@ struct Operands {
 }
 
 impl Masked {
-    /// What becomes of `old`.
+    /// Returns the new value of a word that holds `old`.
     #[inline(always)]
     fn of(self, old: u64, o: Operands) -> u64 {
         match self {
@@ -41,20 +43,20 @@ impl Masked {
                 (old & !o.mask) | (o.value & o.mask)
             }
             Self::CompareSwap => old,
-            // The sum of all but the fields' top bits carries into those and no further.
+            // The sum without the fields' top bits carries into those and no further.
             Self::Add => (old & !o.mask).wrapping_add(o.value & !o.mask) ^ ((old ^ o.value) & o.mask),
         }
     }
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// Sets the bits of `swap_mask` to those of `value` if the word's bits under `compare_mask` are those of `compare`; no
-    /// other bit changes. Returns the value found.
+    /// Swaps in bits of `value` if the word's bits under `compare_mask` equal the same bits of `compare`; returns the value
+    /// found. Only bits under `swap_mask` change.
     ///
-    /// GPUNetIO's extended atomics. On a NIC: masked CMP_SWAP.
+    /// GPUNetIO: extended atomics. On a NIC: masked CMP_SWAP.
     ///
     /// # Errors
-    /// As [`Ctx::atomic_fetch`].
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_masked_compare_swap<T: Amo>(
@@ -75,13 +77,13 @@ impl<S: Sharing> Ctx<S> {
         self.masked(word, Masked::CompareSwap, o, pe)
     }
 
-    /// Adds to the fields of a word, each by itself: a 1 in `tops` is the top bit of a field, out of which nothing is
-    /// carried. 0 is one field, all ones an exclusive or. Returns the value found.
+    /// Adds to each field of a word separately; returns the value found. A 1 in `tops` is the top bit of a field,
+    /// without carry out of it.
     ///
-    /// GPUNetIO's extended atomics. On a NIC: masked FETCH_ADD.
+    /// `tops` of 0 is one field, all ones an exclusive or. GPUNetIO: extended atomics. On a NIC: masked FETCH_ADD.
     ///
     /// # Errors
-    /// As [`Ctx::atomic_fetch`].
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_masked_fetch_add<T: Amo>(&self, word: Sym<T>, value: T, tops: T, pe: u32) -> Result<T> {
@@ -89,6 +91,7 @@ impl<S: Sharing> Ctx<S> {
         self.masked(word, Masked::Add, o, pe)
     }
 
+    /// Applies a masked atomic; returns the value found.
     #[inline(always)]
     #[track_caller]
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
@@ -106,8 +109,8 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// A masked atomic on any word, which the thread waits for: an error's code, or 0 and the old value. Not inlined, so that a
-/// kernel with many stays small.
+/// Applies a masked atomic to any word and waits for it; returns an error's code, or 0 and the old value. Outlined, so
+/// that a kernel with many calls stays small.
 #[inline(never)]
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
@@ -173,7 +176,7 @@ fn masked<S: Sharing, const WIDTH: usize>(
     }
 }
 
-/// Does it with processor atomics; returns the old value.
+/// Applies the masked atomic by processor atomics; returns the old value.
 ///
 /// # Safety
 /// `p` is an aligned word that is only accessed atomically.
@@ -182,7 +185,7 @@ unsafe fn apply_fetch<T: Amo>(p: *mut T, kind: Masked, o: Operands) -> T {
     let p = p.cast::<T::Word>();
     // SAFETY: the caller's promise.
     let mut old = unsafe { T::Word::load_acquire(p) };
-    // A turn that fails means that another thread's has succeeded.
+    // A turn fails only if another thread's has succeeded.
     loop {
         let new = kind.of(T::from_word(old).bits(), o);
         // SAFETY: the caller's promise.

@@ -1,15 +1,17 @@
 //! Remote atomics on words of 4 and 8 bytes.
 //!
-//! They are atomic with each other and with signals, from whatever PE and path they come: the runtime sends all atomics
-//! on a PE's heap one way, through its NIC or through processor atomics, never both. They are **not** atomic with plain
-//! stores, puts or collectives on the same word. They order nothing: use `fence`, `quiet` or signals.
+//! They are atomic with each other and with signals, from every PE and path. The runtime sends all atomics on a PE's
+//! heap one way: through its NIC or as processor atomics, never both. They are **not** atomic with plain stores, puts
+//! or collectives on the same word. They order nothing: use `fence`, `quiet` or signals.
+//!
+//! Every method takes `(result, word, value, pe)` in this order; `compare` precedes `value`, as in OpenSHMEM.
 //!
 //! | operation | types | on a NIC |
 //! |---|---|---|
 //! | fetch, set, swap | [`AmoWord`]: integers, `f32`, `f64`, bit for bit | FETCH_ADD of 0, masked CMP_SWAP |
-//! | add, fetch_add | [`Addend`]: integers and floats | FETCH_ADD; of floats a fetch and one CMP_SWAP for each try |
+//! | add, fetch_add | [`Addend`]: integers and floats | FETCH_ADD; for floats a fetch and one CMP_SWAP for each try |
 //! | inc, compare_swap, and, or, xor | [`Amo`]: integers | FETCH_ADD, CMP_SWAP, masked atomics |
-//! | the fetching ones, not waiting | as above; [`Ctx::atomic_fetch_add_nbi`] and its kin | the same, the result goes to a [`Fetched`] |
+//! | non-blocking fetching ones | the same types; [`Ctx::atomic_fetch_add_nbi`] and others | the same; the result goes to a [`Fetched`] |
 //! | fields of a word | integers: [`Ctx::atomic_masked_compare_swap`], [`Ctx::atomic_masked_fetch_add`] | the masked atomics |
 #![allow(unsafe_code, reason = "performs atomics on checked addresses of mapped heaps")]
 
@@ -36,30 +38,30 @@ mod nbi;
 
 pub use nbi::Fetched;
 
-/// A word that remote atomics read, set and swap: 4 or 8 bytes.
+/// A word that remote atomics can read, set and swap: 4 or 8 bytes.
 pub trait AmoWord: Pod + sealed::Sealed {}
 
-/// A word that remote atomics add to.
+/// A word that remote atomics can add to.
 pub trait Addend: AmoWord {}
 
-/// An integer, with which remote atomics do everything.
+/// An integer, to which every remote atomic applies.
 pub trait Amo: Addend {}
 
 mod sealed {
     use crate::arch::SysWord;
 
     pub trait Sealed: Sized {
-        /// The word of this size.
+        /// The unsigned word of this size.
         type Word: SysWord;
-        /// The low bits as a word.
+        /// Returns the low bits as a word.
         fn word(bits: u64) -> Self::Word;
-        /// The value in the low bits.
+        /// Returns the value in the low bits.
         fn bits(self) -> u64;
         fn from_word(word: Self::Word) -> Self;
         fn from_bits(bits: u64) -> Self;
-        /// True if a NIC cannot add it.
+        /// Whether the type is a float, which a NIC cannot add.
         const FLOAT: bool;
-        /// The sum, wrapping or rounded as the type does.
+        /// Returns the sum, wrapping or rounded according to the type.
         fn plus(self, other: Self) -> Self;
     }
 
@@ -129,7 +131,7 @@ mod sealed {
     float! { f32, u32; f64, u64; }
 }
 
-/// What to do to a word.
+/// The kind of an atomic.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Add,
@@ -141,7 +143,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// By number, as [`Ctx::atomic_fetching`] has it.
+    /// Returns the kind with this number, in the numbering of [`Ctx::atomic_fetching`].
     #[inline(always)]
     fn of(number: u32) -> Self {
         match number {
@@ -169,7 +171,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
         Self { kind, value, compare: 0 }
     }
 
-    /// The WQE for the word at heap offset `raddr`; the old value goes to `laddr`.
+    /// Returns the WQE for the word at heap offset `raddr`. The old value goes to `laddr`.
     #[inline(always)]
     pub(crate) fn wqe(self, raddr: u64, rkey: u32, laddr: u64, lkey: u32) -> Wqe {
         if WIDTH == 8 { self.wqe_64(raddr, rkey, laddr, lkey) } else { self.wqe_32(raddr, rkey, laddr, lkey) }
@@ -222,14 +224,14 @@ impl<const WIDTH: usize> Op<WIDTH> {
         }
     }
 
-    /// Blocks of the WQE.
+    /// Returns the number of blocks of the WQE.
     #[inline(always)]
     pub(crate) fn blocks(self) -> u64 {
         let two = WIDTH == 8 && matches!(self.kind, Kind::And | Kind::Or | Kind::Set);
         if two { 2 } else { 1 }
     }
 
-    /// Does it with processor atomics; returns the old value.
+    /// Applies the atomic by processor atomics; returns the old value.
     ///
     /// # Safety
     /// `p` is an aligned word of `WIDTH` bytes that is only accessed atomically.
@@ -250,10 +252,10 @@ impl<const WIDTH: usize> Op<WIDTH> {
         T::from_word(old)
     }
 
-    /// The same by the word's width alone; the old value's bits.
+    /// Applies the atomic by the word's width alone; returns the old value's bits.
     ///
     /// # Safety
-    /// As [`Op::here`].
+    /// The rules of [`Op::apply_fetch`] hold.
     #[inline(always)]
     unsafe fn apply_fetch_bits(self, p: *mut u8) -> u64 {
         // SAFETY: the caller's promise.
@@ -266,10 +268,10 @@ impl<const WIDTH: usize> Op<WIDTH> {
         }
     }
 
-    /// The same where nobody wants the old value.
+    /// Applies the atomic by processor atomics, without a result.
     ///
     /// # Safety
-    /// As [`Op::here`].
+    /// The rules of [`Op::apply_fetch`] hold.
     #[inline(always)]
     unsafe fn apply<T: AmoWord>(self, p: *mut T) {
         let (word, value) = (p.cast::<T::Word>(), T::word(self.value));
@@ -288,10 +290,10 @@ impl<const WIDTH: usize> Op<WIDTH> {
         }
     }
 
-    /// The same by the word's width alone.
+    /// Applies the atomic by the word's width alone, without a result.
     ///
     /// # Safety
-    /// As [`Op::here`].
+    /// The rules of [`Op::apply_fetch`] hold.
     #[inline(always)]
     unsafe fn apply_bits(self, p: *mut u8) {
         // SAFETY: the caller's promise.
@@ -300,42 +302,59 @@ impl<const WIDTH: usize> Op<WIDTH> {
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// Reads the word atomically. OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch`.
+    /// Returns the word, read atomically.
+    ///
+    /// OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch`.
     ///
     /// # Errors
-    /// Those of [`Ctx::g`]; the same holds for all the atomics.
+    /// - The errors of [`Ctx::g`]. The same holds for all the atomics.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_op(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
-    /// Sets the word. `shmem_atomic_set`.
+    /// Sets the word. OpenSHMEM: `shmem_atomic_set`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_set<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
         self.post_op(word, Kind::Set, value, pe)
     }
 
-    /// Sets the word; returns the old value. `shmem_atomic_swap`.
+    /// Sets the word; returns the old value. OpenSHMEM: `shmem_atomic_swap`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_swap<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_op(word, Kind::Set, value, T::zeroed(), pe)
     }
 
-    /// Sets the word to `value` if it holds `compare`; returns the value found. `shmem_atomic_compare_swap`.
+    /// Sets the word to `value` if it holds `compare`; returns the value found. OpenSHMEM: `shmem_atomic_compare_swap`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_compare_swap<T: Amo>(&self, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
         self.fetch_op(word, Kind::CompareSwap, value, compare, pe)
     }
 
-    /// Adds to the word: integers wrap, floats round to nearest. `shmem_atomic_add`; for floats NVSHMEM's
-    /// `nvshmemx_float_atomic_add`.
+    /// Adds to the word: integers wrap, floats round to nearest.
     ///
-    /// A NIC cannot add floats: their sum is made here and swapped in if nobody was faster, so that this call waits as a
-    /// fetching one does, for two round trips and two more for each other PE that was.
+    /// A NIC cannot add floats. This call computes their sum and swaps it in, if no other PE was faster. So it waits
+    /// like a fetching atomic, for two round trips, and two more for each PE that was faster.
+    ///
+    /// OpenSHMEM: `shmem_atomic_add`. NVSHMEM, for floats: `nvshmemx_float_atomic_add`.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Counts this PE in a word of PE 0.
+    /// #[kernel]
+    /// pub fn count(ctx: &Ctx, total: Sym<u64>) -> Result {
+    ///     if Thread::index() == 0 {
+    ///         ctx.atomic_add(total, 1, 0)?;
+    ///         ctx.quiet(Thread)?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # fn main() {}
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn atomic_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
@@ -345,7 +364,7 @@ impl<S: Sharing> Ctx<S> {
         self.post_op(word, Kind::Add, value, pe)
     }
 
-    /// Adds as [`Ctx::atomic_add`]; returns the old value. `shmem_atomic_fetch_add`.
+    /// Adds like [`Ctx::atomic_add`]; returns the old value. OpenSHMEM: `shmem_atomic_fetch_add`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -355,63 +374,63 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_op(word, Kind::Add, value, T::zeroed(), pe)
     }
 
-    /// Adds 1 to the word, wrapping. `shmem_atomic_inc`.
+    /// Adds 1 to the word, wrapping. OpenSHMEM: `shmem_atomic_inc`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result {
         self.post_op(word, Kind::Add, T::from_bits(1), pe)
     }
 
-    /// Adds 1 to the word, wrapping; returns the old value. `shmem_atomic_fetch_inc`.
+    /// Adds 1 to the word, wrapping; returns the old value. OpenSHMEM: `shmem_atomic_fetch_inc`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_op(word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
-    /// Bitwise and. `shmem_atomic_and`.
+    /// Applies bitwise and. OpenSHMEM: `shmem_atomic_and`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
         self.post_op(word, Kind::And, value, pe)
     }
 
-    /// Bitwise and; returns the old value. `shmem_atomic_fetch_and`.
+    /// Applies bitwise and; returns the old value. OpenSHMEM: `shmem_atomic_fetch_and`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_op(word, Kind::And, value, T::zeroed(), pe)
     }
 
-    /// Bitwise or. `shmem_atomic_or`.
+    /// Applies bitwise or. OpenSHMEM: `shmem_atomic_or`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
         self.post_op(word, Kind::Or, value, pe)
     }
 
-    /// Bitwise or; returns the old value. `shmem_atomic_fetch_or`.
+    /// Applies bitwise or; returns the old value. OpenSHMEM: `shmem_atomic_fetch_or`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_op(word, Kind::Or, value, T::zeroed(), pe)
     }
 
-    /// Bitwise exclusive or. `shmem_atomic_xor`.
+    /// Applies bitwise exclusive or. OpenSHMEM: `shmem_atomic_xor`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
         self.post_op(word, Kind::Xor, value, pe)
     }
 
-    /// Bitwise exclusive or; returns the old value. `shmem_atomic_fetch_xor`.
+    /// Applies bitwise exclusive or; returns the old value. OpenSHMEM: `shmem_atomic_fetch_xor`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_op(word, Kind::Xor, value, T::zeroed(), pe)
     }
 
-    /// Adds a float; returns the old value. Whoever fails to swap has been overtaken by one who did.
+    /// Adds a float by compare-and-swap; returns the old value. A swap fails only if another one has succeeded.
     #[inline(always)]
     #[track_caller]
     fn add_by_swap<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -440,11 +459,11 @@ impl<S: Sharing> Ctx<S> {
         }
     }
 
-    /// The atomic with this number; returns the old value. For kernels that serve many: 0 add, 1 and, 2 or, 3 exclusive
-    /// or, 4 set, any other compare and swap.
+    /// Applies the atomic with this number; returns the old value. For kernels that serve many atomics: 0 is add, 1
+    /// and, 2 or, 3 exclusive or, 4 set, any other number compare and swap.
     ///
     /// # Errors
-    /// As all of them.
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[doc(hidden)]
     #[inline(always)]
     #[track_caller]
@@ -459,10 +478,10 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_op(word, Kind::of(number), value, compare, pe)
     }
 
-    /// As [`Ctx::atomic_fetching`], but nobody wants the old value; not compare and swap.
+    /// Applies the atomic with this number like [`Ctx::atomic_fetching`], without a result; not compare and swap.
     ///
     /// # Errors
-    /// As all of them.
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[doc(hidden)]
     #[inline(always)]
     #[track_caller]
@@ -470,6 +489,7 @@ impl<S: Sharing> Ctx<S> {
         self.post_op(word, Kind::of(number), value, pe)
     }
 
+    /// Applies an atomic; returns the old value.
     #[inline(always)]
     #[track_caller]
     fn fetch_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
@@ -491,6 +511,7 @@ impl<S: Sharing> Ctx<S> {
         }
     }
 
+    /// Applies or posts an atomic without a result.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
@@ -509,7 +530,7 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// An atomic whose result nobody wants, on a word that is not in the heap of a near PE.
+/// Posts an atomic without a result where the fast path does not apply.
 #[inline(never)]
 #[track_caller]
 fn post_slow<S: Sharing, const WIDTH: usize>(
@@ -530,8 +551,8 @@ fn post_slow<S: Sharing, const WIDTH: usize>(
     post_atomic(Thread, &qp, ctx.remote_end(&qp, offset), op, Location::caller()).map(|_| ())
 }
 
-/// An atomic whose result the thread waits for, on a word that is not in the heap of a near PE. An error's code, or 0 and
-/// the old value: plain words, or every kernel would get a stack.
+/// Applies an atomic where the fast path does not apply, and waits for the result. Returns an error's code, or 0 and
+/// the old value: plain words, so that kernels need no stack.
 #[inline(never)]
 #[track_caller]
 fn fetch_slow<S: Sharing, const WIDTH: usize>(
@@ -559,8 +580,8 @@ fn fetch_slow<S: Sharing, const WIDTH: usize>(
     }
 }
 
-/// A result as a NIC wrote it, in this processor's order: those of 4 bytes are big-endian always, those of 8 bytes as the
-/// device says.
+/// Returns a NIC's result in this processor's byte order. 4-byte results are always big-endian, 8-byte results depend
+/// on the device.
 #[inline(always)]
 fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     match (WIDTH, big_endian_8) {
@@ -570,7 +591,7 @@ fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     }
 }
 
-/// Posts an atomic on the word with this address and key, whose result nobody wants.
+/// Posts an atomic without a result on the word with this address and key.
 #[inline(always)]
 pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     group: G,
@@ -582,7 +603,7 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     post(group, qp, op.blocks(), &atomic_to_sink(qp, word, op), site)
 }
 
-/// The WQE of an atomic whose result goes to the sink.
+/// Returns the WQE of an atomic with the sink as its result.
 #[inline(always)]
 pub(crate) fn atomic_to_sink<S: Sharing, const WIDTH: usize>(
     qp: &Qp<'_, S>,

@@ -1,4 +1,4 @@
-//! Fetching atomics that do not wait: the old value lands in symmetric memory, and is there after `quiet`.
+//! Non-blocking fetching atomics: the old value arrives in symmetric memory, and may be read after `quiet`.
 #![allow(unsafe_code, reason = "implements `Pod` for results, and writes them at checked addresses")]
 
 use core::marker::PhantomData;
@@ -18,26 +18,26 @@ use crate::heap::{Sym, SymSlice};
 use crate::post::post;
 use crate::sharing::Sharing;
 
-/// Where the old value of a non-blocking atomic lands; [`Ctx::fetched`] reads it.
+/// The result of a non-blocking atomic, in 16 bytes of symmetric memory; [`Ctx::fetched`] reads it.
 ///
-/// NICs write such values in byte orders of their own, so it is no plain `T`. 16 bytes of symmetric memory.
+/// NICs write results in byte orders of their own, so it is not a plain `T`.
 #[repr(C)]
 pub struct Fetched<T> {
-    /// The value as it was written, in the first bytes.
+    /// The result as it was written, in the first bytes.
     raw: u64,
-    /// Bits of [`order`].
+    /// One of [`order`].
     order: u32,
     reserved: u32,
     _value: PhantomData<T>,
 }
 
-/// [`Fetched::order`].
+/// Byte orders of [`Fetched::raw`].
 mod order {
-    /// As this processor's.
+    /// This processor's order.
     pub(super) const OWN: u32 = 0;
-    /// As a NIC's that writes 8 bytes as they lie in memory; 4 bytes are big-endian.
+    /// The order of a NIC that writes 8 bytes in this processor's order; 4 bytes are big-endian.
     pub(super) const NIC: u32 = 1;
-    /// As a NIC's that writes everything big-endian.
+    /// The order of a NIC that writes everything big-endian.
     pub(super) const NIC_BIG_ENDIAN_8: u32 = 2;
 }
 
@@ -54,20 +54,22 @@ unsafe impl<T> Zeroable for Fetched<T> {}
 unsafe impl<T: 'static> Pod for Fetched<T> {}
 
 impl<S: Sharing> Ctx<S> {
-    /// Starts to read the word. OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_nbi`.
+    /// Starts to read the word.
     ///
-    /// The value is in `result` of this PE after `quiet`, or after the wait that shows that it has come; until then
-    /// `result` must not be used for another call.
+    /// The value is in `result` of this PE after [`Ctx::quiet`], or after a wait that shows its arrival. Until then, no
+    /// other call may use `result`.
+    ///
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_nbi`.
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`]; the same holds for all the non-blocking atomics.
+    /// - The errors of [`Ctx::put_nbi`]. The same holds for all non-blocking atomics.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
         self.fetch_nbi(result, word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
-    /// Starts to swap. `shmem_atomic_swap_nbi`.
+    /// Starts to swap. OpenSHMEM: `shmem_atomic_swap_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_swap_nbi<T: AmoWord>(
@@ -80,7 +82,7 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_nbi(result, word, Kind::Set, value, T::zeroed(), pe)
     }
 
-    /// Starts to set the word to `value` if it holds `compare`. `shmem_atomic_compare_swap_nbi`.
+    /// Starts to set the word to `value` if it holds `compare`. OpenSHMEM: `shmem_atomic_compare_swap_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_compare_swap_nbi<T: Amo>(
@@ -94,7 +96,7 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_nbi(result, word, Kind::CompareSwap, value, compare, pe)
     }
 
-    /// Starts to add; integers only, since a NIC cannot add floats. `shmem_atomic_fetch_add_nbi`.
+    /// Starts to add; integers only, since a NIC cannot add floats. OpenSHMEM: `shmem_atomic_fetch_add_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_add_nbi<T: Amo>(
@@ -107,14 +109,14 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_nbi(result, word, Kind::Add, value, T::zeroed(), pe)
     }
 
-    /// Starts to add 1. `shmem_atomic_fetch_inc_nbi`.
+    /// Starts to add 1. OpenSHMEM: `shmem_atomic_fetch_inc_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_inc_nbi<T: Amo>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
         self.fetch_nbi(result, word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
-    /// Starts a bitwise and. `shmem_atomic_fetch_and_nbi`.
+    /// Starts a bitwise and. OpenSHMEM: `shmem_atomic_fetch_and_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_and_nbi<T: Amo>(
@@ -127,7 +129,7 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_nbi(result, word, Kind::And, value, T::zeroed(), pe)
     }
 
-    /// Starts a bitwise or. `shmem_atomic_fetch_or_nbi`.
+    /// Starts a bitwise or. OpenSHMEM: `shmem_atomic_fetch_or_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_or_nbi<T: Amo>(
@@ -140,7 +142,7 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_nbi(result, word, Kind::Or, value, T::zeroed(), pe)
     }
 
-    /// Starts a bitwise exclusive or. `shmem_atomic_fetch_xor_nbi`.
+    /// Starts a bitwise exclusive or. OpenSHMEM: `shmem_atomic_fetch_xor_nbi`.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_xor_nbi<T: Amo>(
@@ -153,10 +155,10 @@ impl<S: Sharing> Ctx<S> {
         self.fetch_nbi(result, word, Kind::Xor, value, T::zeroed(), pe)
     }
 
-    /// What a non-blocking atomic has fetched into `result`, after `quiet`.
+    /// Returns the old value that a non-blocking atomic has written to `result`. Call it after [`Ctx::quiet`].
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange).
     #[inline(always)]
     #[track_caller]
     pub fn fetched<T: AmoWord>(&self, result: Sym<Fetched<T>>) -> Result<T> {
@@ -171,6 +173,7 @@ impl<S: Sharing> Ctx<S> {
         Ok(T::from_bits(found))
     }
 
+    /// Starts a fetching atomic.
     #[inline(always)]
     #[track_caller]
     fn fetch_nbi<T: AmoWord>(
@@ -192,8 +195,8 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// Starts an atomic on any word, whose old value goes to the [`Fetched`] at `result`, for a thread. Not inlined, so that a
-/// kernel with many stays small.
+/// Starts an atomic on any word, for one thread. The old value goes to the [`Fetched`] at `result`. Outlined, so that a
+/// kernel with many calls stays small.
 #[inline(never)]
 #[track_caller]
 fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(
