@@ -38,9 +38,9 @@ pub struct AvSeg {
 }
 
 impl AvSeg {
-    /// The bit of [`AvSeg::dqpn`] that tells 48 bytes from 16.
+    /// The bit of [`AvSeg::dqpn`] that marks a vector of 48 bytes.
     pub const EXTENDED: u32 = 1 << 31;
-    /// The bit of [`AvSeg::grh_gid_fl`] that tells a global destination from one of the subnet.
+    /// The bit of [`AvSeg::grh_gid_fl`] that marks a global destination.
     pub const GRH: u32 = 1 << 30;
     /// Segments of the whole vector.
     pub const SEGMENTS: usize = 3;

@@ -3,7 +3,7 @@
 //! | module | format | idiom |
 //! |---|---|---|
 //! | [`ctrl`], [`av`], [`seg`] | the 16-byte segments of a send work-queue entry | Pod structs over [`be`] words |
-//! | [`wqe`] | a whole work-queue entry: [`Wqe`] is what it says, [`Wqebb`] are its bytes, [`View`] reads any of them | emit, parse |
+//! | [`wqe`] | a whole work-queue entry: [`Wqe`] is its content, [`Wqebb`] are its bytes, [`View`] reads any entry | emit, parse |
 //! | [`cqe`] | completion-queue entry, error entry, owner bit, syndromes | Pod structs |
 //! | [`doorbell`] | doorbell records, the 8-byte UAR values, register offsets | words |
 //! | [`prm`] | command mailboxes: how NIC objects are made, changed and asked about | tables of bit fields |
@@ -11,7 +11,7 @@
 //!
 //! Three rules hold everywhere:
 //!
-//! - A number in memory order has a type that says so ([`be`], [`Segment`], [`cqe::CqeWord`]). Plain integers are
+//! - A number in memory order has its own type ([`be`], [`Segment`], [`cqe::CqeWord`]). Plain integers are
 //!   host order.
 //! - A number from the wire is a newtype with named constants ([`Opcode`], [`cqe::Syndrome`]): unknown values pass
 //!   through and print.

@@ -144,7 +144,7 @@ impl DataSeg {
 pub struct InlineHdr(pub Be32);
 
 impl InlineHdr {
-    /// The bit that tells inline data from a pointer.
+    /// The bit that marks inline data.
     pub const INLINE: u32 = 1 << 31;
     /// The bits of the length.
     pub const LEN_MASK: u32 = 0x3ff;

@@ -62,10 +62,10 @@ fn one_pe_of_a_node_reports() {
 fn a_failed_check_sets_the_exit_code() {
     let output = with(&[("RUSHMEM_HEAP_BYTES", "900000GiB")], &["doctor", "--no-probe"]);
     assert_eq!(output.status.code(), Some(3), "{}", out(&output));
-    let told = out(&output);
-    assert!(told.contains("FAIL   H2  host memory: "), "{told}");
-    assert!(told.contains("-> set a smaller RUSHMEM_HEAP_BYTES"), "{told}");
-    assert!(told.trim_end().ends_with("1 FAIL; start with H2"), "{told}");
+    let text = out(&output);
+    assert!(text.contains("FAIL   H2  host memory: "), "{text}");
+    assert!(text.contains("-> set a smaller RUSHMEM_HEAP_BYTES"), "{text}");
+    assert!(text.trim_end().ends_with("1 FAIL; start with H2"), "{text}");
 }
 
 #[test]
@@ -91,12 +91,12 @@ fn checks_all_pes_of_a_job() {
     assert!(output.status.success(), "{}{}", out(&output), err(&output));
     let lines: BTreeSet<_> = out(&output).lines().collect();
     assert!(lines.iter().all(|line| line.starts_with("[0]")), "only PE 0 reports: {}", out(&output));
-    let told = out(&output);
-    assert!(told.contains("note   J1  PEs: 3 on "), "{told}");
-    assert!(told.contains("ok     J2  Linux: on all PEs: "), "{told}");
+    let text = out(&output);
+    assert!(text.contains("note   J1  PEs: 3 on "), "{text}");
+    assert!(text.contains("ok     J2  Linux: on all PEs: "), "{text}");
     assert!(
-        told.contains("J3  every PE to every other: 6 pairs; a put of 4096 bytes with signal takes "),
-        "{told}"
+        text.contains("J3  every PE to every other: 6 pairs; a put of 4096 bytes with signal takes "),
+        "{text}"
     );
 }
 
@@ -106,10 +106,10 @@ fn reports_a_job_that_cannot_start() {
     let script = format!("RUSHMEM_SQ_DEPTH=$((64 << RUSHMEM_PE)) exec {RUSHMEM} doctor --job");
     let output = rushmem(&["run", "-n", "2", "sh", "-c", &script]);
     assert!(!output.status.success());
-    let told = out(&output);
+    let text = out(&output);
     assert!(
-        told.contains("FAIL   J3  every PE to every other: ") && told.contains("sq_depth"),
-        "{told}{}",
+        text.contains("FAIL   J3  every PE to every other: ") && text.contains("sq_depth"),
+        "{text}{}",
         err(&output)
     );
 }

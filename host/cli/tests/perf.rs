@@ -158,8 +158,8 @@ fn rejects_invalid_command_lines() {
         (&["put_bw", "--max-bytes", "8", "--blocks", "4"], "no row is left"),
         (&["--frobnicate"], "--frobnicate"),
     ] {
-        let said = refused(perf(args));
-        assert!(said.contains(why), "{args:?}: {said}");
+        let error = refused(perf(args));
+        assert!(error.contains(why), "{args:?}: {error}");
     }
     let small = Command::new(env!("CARGO_BIN_EXE_rushmem"))
         .env("RUSHMEM_HEAP_BYTES", "9MiB")

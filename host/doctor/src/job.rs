@@ -32,22 +32,22 @@ const ALL_PAIRS: u32 = 64;
 
 /// The report of a PE about its node.
 #[derive(Clone, Serialize, Deserialize)]
-struct Mine {
+struct NodeReport {
     node: String,
     facts: BTreeMap<String, String>,
     /// Problems of the node. Only the first PE of a node reports them.
     rows: Vec<Row>,
 }
 
-impl Mine {
+impl NodeReport {
     /// Exchanges the reports of all PEs. Collective.
-    fn exchange(&self, pe: &Pe) -> Result<Vec<Mine>> {
+    fn exchange(&self, pe: &Pe) -> Result<Vec<NodeReport>> {
         let mut mine = self.clone();
         if pe.config().local_pe.unwrap_or(pe.my_pe()) != 0 {
             mine.rows.clear();
         }
         let all = pe.allgather(&serde_json::to_vec(&mine).map_err(broken)?)?;
-        all.iter().map(|told| serde_json::from_slice(told).map_err(broken)).collect()
+        all.iter().map(|report| serde_json::from_slice(report).map_err(broken)).collect()
     }
 }
 
@@ -68,30 +68,30 @@ pub(super) fn check(host: &Host, config: &Config) -> Vec<Finding> {
     let config = with_short_deadline(config, host.gpus());
     let here = examine(host, &config).into_iter().filter(|check| check.verdict >= Verdict::Slow);
     let here: Vec<_> = here.collect();
-    let mine = Mine {
+    let mine = NodeReport {
         node: host.text("/proc/sys/kernel/hostname").unwrap_or_default(),
         facts: facts(host),
         rows: here.iter().map(Row::of).collect(),
     };
-    let said: Mutex<Option<Vec<Finding>>> = Mutex::default();
-    let say = |checks: Vec<Finding>| {
-        said.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().extend(checks);
+    let findings: Mutex<Option<Vec<Finding>>> = Mutex::default();
+    let add = |checks: Vec<Finding>| {
+        findings.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().extend(checks);
     };
     let done = Job::with_config(config).run(|pe| {
         let nodes = mine.exchange(pe)?;
-        say(if pe.my_pe() == 0 { compare(&nodes) } else { Vec::new() });
+        add(if pe.my_pe() == 0 { compare(&nodes) } else { Vec::new() });
         let times = pe.allgather(bytemuck::cast_slice(&put_to_all(pe)?))?;
         if pe.my_pe() == 0 {
-            say(vec![PAIRS.good("", pairs(pe, &times))]);
+            add(vec![PAIRS.good("", pairs(pe, &times))]);
         }
         Ok::<_, Error>(())
     });
-    let said = said.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let findings = findings.into_inner().unwrap_or_else(PoisonError::into_inner);
     // A PE that has joined the others leaves the report to PE 0.
-    let leaves_it = said.as_ref().is_some_and(Vec::is_empty);
-    let mut checks = said.unwrap_or(here);
+    let is_reported_by_pe_0 = findings.as_ref().is_some_and(Vec::is_empty);
+    let mut checks = findings.unwrap_or(here);
     if let Err(error) = done
-        && !leaves_it
+        && !is_reported_by_pe_0
     {
         checks.push(PAIRS.fails("", Verdict::Blocks, error.to_string()));
     }
@@ -131,12 +131,12 @@ fn facts(host: &Host) -> BTreeMap<String, String> {
     .into()
 }
 
-fn compare(all: &[Mine]) -> Vec<Finding> {
+fn compare(all: &[NodeReport]) -> Vec<Finding> {
     let mut checks = vec![places(all)];
     for name in all[0].facts.keys() {
         let mut by_value: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for (pe, told) in all.iter().enumerate() {
-            let value = told.facts.get(name).map_or("not reported", String::as_str);
+        for (pe, report) in all.iter().enumerate() {
+            let value = report.facts.get(name).map_or("not reported", String::as_str);
             by_value.entry(value).or_default().push(pe.to_string());
         }
         let mut values: Vec<_> = by_value.into_iter().collect();
@@ -145,33 +145,33 @@ fn compare(all: &[Mine]) -> Vec<Finding> {
         if let [(value, _)] = &values[..] {
             checks.push(ALIKE.good(name, *value));
         } else {
-            let told = values.iter().map(|(value, pes)| format!("{value} (PE {})", pes.join(", ")));
+            let list = values.iter().map(|(value, pes)| format!("{value} (PE {})", pes.join(", ")));
             let remedy = "install the same version on all nodes, or exclude the nodes that differ";
-            checks.push(ALIKE.bad(name, Verdict::Risk, told.collect::<Vec<_>>().join("; "), remedy));
+            checks.push(ALIKE.bad(name, Verdict::Risk, list.collect::<Vec<_>>().join("; "), remedy));
         }
     }
     checks.extend(of_nodes(all));
     checks
 }
 
-fn places(all: &[Mine]) -> Finding {
+fn places(all: &[NodeReport]) -> Finding {
     let mut nodes: Vec<(&str, u32)> = Vec::new();
-    for told in all {
-        match nodes.iter_mut().find(|(node, _)| *node == told.node) {
+    for report in all {
+        match nodes.iter_mut().find(|(node, _)| *node == report.node) {
             Some((_, pes)) => *pes += 1,
-            None => nodes.push((&told.node, 1)),
+            None => nodes.push((&report.node, 1)),
         }
     }
-    let told: Vec<_> = nodes.iter().map(|(node, pes)| format!("{pes} on {node}")).collect();
-    PLACES.note("", told.join(", "))
+    let list: Vec<_> = nodes.iter().map(|(node, pes)| format!("{pes} on {node}")).collect();
+    PLACES.note("", list.join(", "))
 }
 
 /// Returns each problem once, with its nodes.
-fn of_nodes(all: &[Mine]) -> Vec<Finding> {
+fn of_nodes(all: &[NodeReport]) -> Vec<Finding> {
     let mut by_row: BTreeMap<&Row, Vec<&str>> = BTreeMap::new();
-    for told in all {
-        for row in &told.rows {
-            by_row.entry(row).or_default().push(&told.node);
+    for report in all {
+        for row in &report.rows {
+            by_row.entry(row).or_default().push(&report.node);
         }
     }
     let check = |(row, nodes): (&Row, Vec<&str>)| {
@@ -252,7 +252,7 @@ fn pairs(pe: &Pe, times: &[Vec<u8>]) -> String {
 mod tests {
     use super::*;
 
-    fn told(node: &str, linux: &str, rows: &[&str]) -> Mine {
+    fn report(node: &str, linux: &str, rows: &[&str]) -> NodeReport {
         let facts = [("Linux".to_owned(), linux.to_owned())].into();
         let row = |found: &&str| Row {
             id: "N4".into(),
@@ -261,18 +261,18 @@ mod tests {
             found: (*found).into(),
             remedy: None,
         };
-        Mine { node: node.into(), facts, rows: rows.iter().map(row).collect() }
+        NodeReport { node: node.into(), facts, rows: rows.iter().map(row).collect() }
     }
 
     #[test]
     fn reports_the_node_that_differs() {
         let all = [
-            told("a", "6.1", &["DOWN"]),
-            told("a", "6.1", &[]),
-            told("b", "5.4", &["DOWN"]),
-            told("c", "6.1", &["INIT"]),
+            report("a", "6.1", &["DOWN"]),
+            report("a", "6.1", &[]),
+            report("b", "5.4", &["DOWN"]),
+            report("c", "6.1", &["INIT"]),
         ];
-        let said: Vec<_> = compare(&all)
+        let findings: Vec<_> = compare(&all)
             .iter()
             .map(|check| (check.check.id, check.verdict, format!("{}: {}", check.of, check.found)))
             .collect();
@@ -282,7 +282,7 @@ mod tests {
             ("N4", Verdict::Blocks, "a, b mlx5_0 port 1: DOWN"),
             ("N4", Verdict::Blocks, "c mlx5_0 port 1: INIT"),
         ];
-        assert_eq!(said, wanted.map(|(id, verdict, text)| (id, verdict, text.to_owned())));
+        assert_eq!(findings, wanted.map(|(id, verdict, text)| (id, verdict, text.to_owned())));
         assert_eq!(compare(&all[..2])[1].verdict, Verdict::Good);
     }
 

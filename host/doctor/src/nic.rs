@@ -343,17 +343,17 @@ impl Port<'_> {
         if counters.is_empty() {
             return COUNTERS.unknown(&self.of, "sysfs has no error counters for it");
         }
-        let told: Vec<_> = counters
+        let counts: Vec<_> = counters
             .iter()
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| format!("{} {count}", name.rsplit('/').next().unwrap_or(name)))
             .collect();
-        match told.is_empty() {
+        match counts.is_empty() {
             true => COUNTERS.good(&self.of, "none counted"),
             // The counters run since the machine was started.
             false => COUNTERS.note(
                 &self.of,
-                format!("{}; if they grow during a job, the fabric loses packets", told.join(", ")),
+                format!("{}; if they grow during a job, the fabric loses packets", counts.join(", ")),
             ),
         }
     }

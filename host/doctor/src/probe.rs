@@ -89,7 +89,7 @@ fn one(config: &Config, check: &'static Check, path: PeerPath, gpus: usize) -> F
     config.peer_path = path;
     config.pes = const { std::num::NonZeroU32::new(2).expect("2") };
     match Job::with_config(config).run(exchange) {
-        Ok(said) => check.good("", said.into_iter().next().unwrap_or_default()),
+        Ok(texts) => check.good("", texts.into_iter().next().unwrap_or_default()),
         Err(error) => check.fails("", Verdict::Blocks, error.to_string()),
     }
 }

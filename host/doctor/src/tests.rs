@@ -399,10 +399,10 @@ fn reports_exactly_the_defect() {
     for (what, machine, wanted, remedy) in cases() {
         let checks = machine.checks();
         assert_eq!(problems(&checks), wanted, "{what}: {checks:#?}");
-        let told = checks.iter().any(|check| {
+        let is_advised = checks.iter().any(|check| {
             check.verdict > Verdict::Good && check.remedy.as_deref().unwrap_or("").contains(remedy)
         });
-        assert!(told, "{what}: no finding advises {remedy:?}");
+        assert!(is_advised, "{what}: no finding advises {remedy:?}");
     }
 }
 

@@ -72,7 +72,7 @@ impl View<'_> {
             }
         }
         if self.opcode() == Opcode::NOP {
-            // Its size says nothing, but it is its size.
+            // The size has no meaning for the NIC, but is kept.
             while out.used < self.ctrl().ds() as usize {
                 out.put(Segment::ZERO)?;
             }

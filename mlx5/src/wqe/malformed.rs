@@ -7,7 +7,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer segments were handed over than `ds` says (or none at all).
+    /// Fewer segments than `ds` were passed, or none.
     Short {
         /// Segments that `ds` calls for.
         need: u8,

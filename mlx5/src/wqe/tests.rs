@@ -191,8 +191,8 @@ fn every_truncation_is_told() {
         let whole = segments(bytes);
         for have in 0..whole.len() {
             let need = if have == 0 { 1 } else { whole.len() as u8 };
-            let told = View::parse(&whole[..have]).unwrap_err();
-            assert_eq!(told, Malformed::Short { need, have }, "{name}");
+            let error = View::parse(&whole[..have]).unwrap_err();
+            assert_eq!(error, Malformed::Short { need, have }, "{name}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The arguments of a uverbs ioctl: a header and a list of attributes, looked up by number.
 //!
-//! An input of up to eight bytes lies in the attribute itself, a longer one behind a pointer; an output always behind
-//! a pointer. Handles and file descriptors are the attribute's value. The wire does not tell these apart, so each
+//! An input of up to eight bytes is in the attribute itself, a longer one behind a pointer. An output is always behind
+//! a pointer. Handles and file descriptors are the attribute's value. The attributes do not distinguish these, so each
 //! method asks for its attributes as what they are.
 
 use crate::errno::Errno;
@@ -46,7 +46,7 @@ const HEADER: usize = size_of::<Header>();
 const ATTR: usize = size_of::<Attr>();
 const _: () = assert!(HEADER == 24 && ATTR == 16);
 
-/// One call: its attributes, and where they lie.
+/// One call: its attributes and their address.
 pub(crate) struct Call {
     /// Kind of object.
     pub(crate) object: u16,

@@ -1,4 +1,4 @@
-//! A device: what it says that it is, and the adapter behind it.
+//! A device: its reported properties, and its adapter.
 
 use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
@@ -10,7 +10,7 @@ use rushmem_softnic::{Config, Ip, Nic};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Slots of the table of GIDs. A device has few, so that a program that asks for each need not ask often.
+/// Slots of the table of GIDs. There are few, because some programs query each slot.
 pub(crate) const GID_SLOTS: u32 = 16;
 /// Keys of the partitions that the port is in: the one that every port is in, and another.
 pub(crate) const PKEYS: [u16; 2] = [0xffff, 0x8001];
@@ -28,7 +28,7 @@ pub(crate) struct Device {
     adapter: Mutex<Slot>,
 }
 
-/// The adapter runs while somebody has the device open; its address stays the same all the time.
+/// The adapter runs while the device is open. Its address never changes.
 #[derive(Default)]
 struct Slot {
     running: Option<Arc<Adapter>>,
@@ -37,7 +37,7 @@ struct Slot {
     address: Option<Ipv4Addr>,
 }
 
-/// A running adapter, and who hears its events.
+/// A running adapter, and the receivers of its events.
 pub(crate) struct Adapter {
     pub(crate) nic: Nic,
     pub(crate) registry: Arc<Registry>,
@@ -192,7 +192,7 @@ impl Device {
             max_mtu: 5,
             active_mtu: 5,
             max_vl_num: 1,
-            // Four lanes of 100 Gb/s: what a ConnectX-7 says.
+            // Four lanes of 100 Gb/s, like a ConnectX-7.
             active_width: 2,
             active_speed: 128,
             phys_state,
@@ -203,7 +203,7 @@ impl Device {
             LinkLayer::Ethernet => abi::QueryPort {
                 port_cap_flags: 1 << 16 | 1 << 26,
                 link_layer: link_layer::ETHERNET,
-                // Peers have no LIDs, so that each needs a global route.
+                // Peers have no LIDs, so each needs a global route.
                 flags: 1,
                 ..common
             },

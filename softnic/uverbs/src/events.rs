@@ -16,7 +16,7 @@ const MAX_EVENT: usize = 4096;
 pub(crate) enum Kind {
     /// All events have the same length, which readers know.
     Fixed,
-    /// A read returns one event, whatever the buffer's length.
+    /// A read returns one event, for any length of the buffer.
     Packets,
 }
 
@@ -48,7 +48,7 @@ impl Channel {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: a C string that lives.
         let reader = sys::owned(unsafe { sys::open(name.as_ptr(), flags, 0) })?;
-        // Programs get an end that waits, as the kernel gives it; `reader` is a description of its own.
+        // Programs get a blocking end, as from the kernel. `reader` has its own file description.
         // SAFETY: takes numbers only.
         if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
             return Err(Errno::last());
@@ -73,7 +73,7 @@ impl Channel {
         !self.is(self.end)
     }
 
-    /// Adds an event. Gives whether there was room.
+    /// Adds an event. Returns whether there was room.
     pub(crate) fn send(&self, event: &[u8]) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.put(event)
@@ -89,7 +89,7 @@ impl Channel {
         whole
     }
 
-    /// Takes back the unread events for which `choose` says so; gives their number. `len` is an event's length.
+    /// Takes back the unread events that `choose` selects, and returns their number. `len` is the length of an event.
     pub(crate) fn take_back(&self, len: usize, choose: impl Fn(&[u8]) -> bool) -> u32 {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = [0; MAX_EVENT];

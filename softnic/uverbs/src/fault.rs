@@ -42,10 +42,10 @@ faults! {
     Uar = "uar", "Doorbell pages of both types are refused with ENOMEM.";
     UarBf = "uar-bf", "Doorbell pages of type BlueFlame are refused with ENOMEM.";
     UarMmap = "uar-mmap", "Doorbell pages are made, and then cannot be mapped.";
-    PortDown = "port-down", "The port says that it is down, and nothing gets through.";
+    PortDown = "port-down", "The port reports that it is down, and carries no traffic.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";
-    NoAtomics = "atomics=none", "The device says that it has no atomics, and queue pairs do not grant them.";
+    NoAtomics = "atomics=none", "The device reports no atomics, and queue pairs do not grant them.";
     PeerGone = "peer-gone", "No packet gets through to any other adapter.";
 }
 

@@ -61,12 +61,12 @@ kinds! {
 const LIMIT: usize = 1 << 20;
 
 impl Handles {
-    /// Stores an object; gives its handle.
+    /// Stores an object and returns its handle.
     pub(crate) fn insert(&mut self, object: impl Kind) -> Result<u32, Errno> {
         if self.objects.len() >= LIMIT {
             return Err(Errno::ENOMEM);
         }
-        // Numbers are not used again soon, so that a stale handle meets nothing.
+        // Numbers are not reused soon, so a stale handle finds no object.
         while self.objects.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }

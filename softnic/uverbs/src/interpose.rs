@@ -104,7 +104,7 @@ pub unsafe fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller guarantees the same as for `stat`.
     match unsafe { node(path) } {
         Some(index) if current().has(index) => {
-            // SAFETY: the caller gives room for one.
+            // SAFETY: the caller provides room for one.
             unsafe { to.write(node_stat(index)) };
             0
         }

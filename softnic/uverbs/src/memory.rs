@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Memory, and where in it the registered bytes begin.
+/// Memory, and the offset of the registered bytes in it.
 pub(crate) struct Region {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) offset: u64,
@@ -34,7 +34,7 @@ pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     Ok(Region { memory, offset: 0 })
 }
 
-/// Makes the system map all pages of a range. Gives whether they may be written, which `write` demands.
+/// Makes the system map all pages of a range. Returns whether they may be written; `write` requires that.
 fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
     let page = PAGE as u64;
     let first = start & !(page - 1);
@@ -93,7 +93,7 @@ fn mapping(line: &str) -> Option<(u64, u64, Protection)> {
     Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?, protection))
 }
 
-/// Memory that nobody may write, so that it has no pointer for the adapter.
+/// Read-only memory. It has no pointer for the adapter.
 struct ReadOnly(HostMemory);
 
 // SAFETY: it has no host pointer.

@@ -14,7 +14,7 @@ pub(crate) struct Pages {
     file: OwnedFd,
     /// Pages that the file has.
     count: u64,
-    /// Where those lie that nobody has.
+    /// Offsets of the free pages.
     free: Vec<u64>,
 }
 

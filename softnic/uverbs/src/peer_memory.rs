@@ -68,9 +68,9 @@ pub struct PeerMemory {
     pub size: u32,
     /// First argument of every call.
     pub client: *mut c_void,
-    /// A handle for an address range, or null where it is not the client's.
+    /// Returns a handle for an address range, or null if it is not the client's.
     pub claim_range: unsafe extern "C" fn(*mut c_void, u64, u64) -> *mut c_void,
-    /// A handle for part of a dma-buf, or null where it is not the client's.
+    /// Returns a handle for part of a dma-buf, or null if it is not the client's.
     pub claim_dma_buf: unsafe extern "C" fn(*mut c_void, RawFd, u64, u64) -> *mut c_void,
     /// The range is no longer registered.
     pub release: unsafe extern "C" fn(*mut c_void, *mut c_void),
@@ -78,7 +78,7 @@ pub struct PeerMemory {
     pub read: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *mut c_void, u64) -> i32,
     /// Copies bytes in; 0 or a code.
     pub write: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const c_void, u64) -> i32,
-    /// Does an atomic and gives the old value; 0 or a code.
+    /// Executes an atomic and stores the old value. Returns 0 or a code.
     pub atomic: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const PeerAtomic, *mut u64) -> i32,
     /// Makes earlier writes visible; 0 or a code.
     pub flush: unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32,
@@ -91,7 +91,7 @@ unsafe impl Sync for PeerMemory {}
 
 static CLIENTS: RwLock<Vec<PeerMemory>> = RwLock::new(Vec::new());
 
-/// Registers a client for the rest of the process. Returns 0, or `EINVAL` where the table is null or of another
+/// Registers a client for the rest of the process. Returns 0, or `EINVAL` if the table is null or of another
 /// version.
 ///
 /// # Safety
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn rushmem_uverbs_register_peer_memory(table: *const PeerM
     if version != VERSION || (size as usize) < size_of::<PeerMemory>() {
         return libc::EINVAL;
     }
-    // SAFETY: of the right version and size, says the caller.
+    // SAFETY: the caller guarantees version and size.
     let table = unsafe { table.read() };
     CLIENTS.write().unwrap_or_else(PoisonError::into_inner).push(table);
     0
@@ -124,7 +124,7 @@ pub(crate) fn claim_dma_buf(fd: RawFd, offset: u64, len: u64) -> Option<Arc<dyn 
 }
 
 fn claim(len: u64, ask: impl Fn(&PeerMemory) -> *mut c_void) -> Option<Arc<dyn Memory>> {
-    // A client may register memory itself while it is asked, so that the lock is not held.
+    // The lock is not held, because a client may register memory itself during this call.
     let clients = CLIENTS.read().unwrap_or_else(PoisonError::into_inner).clone();
     clients.into_iter().find_map(|table| {
         let range = NonNull::new(ask(&table))?;

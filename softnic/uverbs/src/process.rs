@@ -76,7 +76,7 @@ pub(crate) fn current() -> &'static Process {
         match CURRENT.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: made above, and never freed.
             Ok(_) => return unsafe { &*new },
-            // SAFETY: made above, and shown to nobody.
+            // SAFETY: made above, and not shared yet.
             Err(_) => drop(unsafe { Box::from_raw(new) }),
         }
     }
@@ -116,7 +116,7 @@ impl Process {
         Ok(())
     }
 
-    /// Opens a device; gives the descriptor.
+    /// Opens a device and returns the descriptor.
     pub(crate) fn open(&self, index: u32, close_on_exec: bool) -> Result<RawFd, Errno> {
         let device = self.devices.get(index as usize).ok_or(Errno::ENOENT)?;
         if device.has(Fault::Open) {
@@ -146,7 +146,7 @@ impl Process {
         self.file(fd).map(|file| device_number(file.index))
     }
 
-    /// Executes an ioctl of request [`crate::attrs::REQUEST`]; `None` where `fd` is no device of this library.
+    /// Executes an ioctl of request [`crate::attrs::REQUEST`]; Returns `None` if `fd` is not a device of this library.
     pub(crate) fn ioctl(&self, fd: RawFd, at: u64) -> Option<Result<(), Errno>> {
         let Some(file) = self.file(fd) else {
             if sys::is_memory_file(fd) {

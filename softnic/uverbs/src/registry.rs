@@ -39,7 +39,7 @@ impl Waiter {
         }
     }
 
-    /// Takes back what has not been read; gives how many events have been.
+    /// Takes back unread events, and returns the number of events that were read.
     pub(crate) fn finish(&self) -> u32 {
         let own = self.user_handle.to_ne_bytes();
         let unread = self.channel.take_back(self.len, |event| event.starts_with(&own));
@@ -66,17 +66,17 @@ impl Registry {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `waiter` hear of completions of a CQ.
+    /// Registers `waiter` for completions of a CQ.
     pub(crate) fn listen_to_completions(&self, cqn: u32, waiter: Arc<Waiter>) {
         self.lists().completions.insert(cqn, waiter);
     }
 
-    /// Has `waiter` hear of a CQ's failure.
+    /// Registers `waiter` for the failure of a CQ.
     pub(crate) fn listen_to_cq(&self, cqn: u32, waiter: Arc<Waiter>) {
         self.lists().cqs.insert(cqn, waiter);
     }
 
-    /// Has `waiter` hear of a QP's failures.
+    /// Registers `waiter` for failures of a QP.
     pub(crate) fn listen_to_qp(&self, qpn: u32, waiter: Arc<Waiter>) {
         self.lists().qps.insert(qpn, waiter);
     }
@@ -93,7 +93,7 @@ impl Registry {
         self.lists().qps.remove(&qpn);
     }
 
-    /// Has `target` hear of event number `event` of an object.
+    /// Registers `target` for event number `event` of an object.
     pub(crate) fn subscribe(&self, source: Source, event: u16, target: Target) {
         self.lists().subscriptions.add(source, event, target);
     }

@@ -42,7 +42,7 @@ impl Target {
             }
             Target::Counter(fd) => {
                 let one = 1u64.to_ne_bytes();
-                // SAFETY: the eight bytes of `one`. A counter that is full has been told already.
+                // SAFETY: the eight bytes of `one`. A full counter has signalled already.
                 unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
             }
         }
@@ -56,7 +56,7 @@ pub(crate) struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Has `target` hear of event number `event` of an object.
+    /// Registers `target` for event number `event` of an object.
     pub(crate) fn add(&mut self, source: Source, event: u16, target: Target) {
         self.list.entry((source, event)).or_default().push(target);
     }
@@ -66,7 +66,7 @@ impl Subscriptions {
         self.list.retain(|(other, _), _| *other != source);
     }
 
-    /// Passes an event on; gives whether somebody heard it.
+    /// Delivers an event, and returns whether a target received it.
     pub(crate) fn event(&self, event: Event) -> bool {
         let Some((source, number)) = meaning(event) else { return false };
         let targets = self.list.get(&(source, number)).map_or(&[][..], Vec::as_slice);
@@ -125,9 +125,9 @@ mod tests {
         assert!(list.event(Event::QpError { qpn: 7, syndrome: Syndrome::REMOTE_ACCESS_ERR }));
 
         let read = crate::events::tests::read;
-        let told = read(whole, 100);
-        assert_eq!((told.len(), &told[..8]), (72, &0x1111u64.to_ne_bytes()[..]));
-        assert_eq!(told[8 + 0x38..8 + 0x3c], 7u32.to_be_bytes());
+        let bytes = read(whole, 100);
+        assert_eq!((bytes.len(), &bytes[..8]), (72, &0x1111u64.to_ne_bytes()[..]));
+        assert_eq!(bytes[8 + 0x38..8 + 0x3c], 7u32.to_be_bytes());
         assert_eq!(read(brief, 100), 0x2222u64.to_ne_bytes());
         assert_eq!(read(count.as_raw_fd(), 8), 1u64.to_ne_bytes());
         list.remove(Source::Cq(7));

@@ -34,13 +34,13 @@ enum Entry {
     LinkLayer(String),
 }
 
-/// Makes the tree in a folder of its own below `base`, and gives that folder: the value of `SYSFS_PATH`.
+/// Creates the tree in its own folder below `base`, and returns that folder: the value of `SYSFS_PATH`.
 ///
-/// Its name tells its contents. Where it is there already it is left alone, so that others may read it meanwhile.
+/// The name depends on the content. An existing folder is not changed, because other processes may read it.
 ///
 /// # Errors
 ///
-/// Where the system cannot make a folder, file or link.
+/// Returns the error of creating a folder, file or link.
 pub fn install(base: &Path, devices: u32, link: LinkLayer) -> io::Result<PathBuf> {
     let tree = tree(devices, link);
     let mut hasher = DefaultHasher::new();
@@ -57,7 +57,7 @@ pub fn install(base: &Path, devices: u32, link: LinkLayer) -> io::Result<PathBuf
         let _ = std::fs::remove_dir_all(&unfinished);
     }
     match done {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(_) if root.is_dir() => Ok(root),
         done => done.map(|()| root),
     }

@@ -7,7 +7,7 @@ mod common;
 mod entries;
 mod program;
 
-use common::{Running, all_there, good_pair, said, softnic};
+use common::{Running, all_there, good_pair, output_text, softnic};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -53,7 +53,7 @@ fn all_that_libmlx5_writes_is_read_and_written_again() {
     let file = folder.path().join("verbs");
     let options = ["--devices", "2", "--record", file.to_str().unwrap()];
     let output = Running::start(softnic(&options, &[verbs.to_str().unwrap(), "mlx5_0", "mlx5_1"])).end();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     take(&file);
     for (i, program) in PROGRAMS.iter().enumerate() {
         let file = folder.path().join(format!("{i}"));

@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{all_there, said, softnic};
+use common::{all_there, output_text, softnic};
 
 const TOOLS: [&str; 2] = ["ibv_devices", "ibv_devinfo"];
 
 fn run(options: &[&str], program: &[&str]) -> String {
     let output = softnic(options, program).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    said(&output)
+    assert!(output.status.success(), "{}", output_text(&output));
+    output_text(&output)
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_roce_port_is_described() {
     if !all_there("a_roce_port_is_described", &TOOLS, "ibverbs-utils") {
         return;
     }
-    let told = run(&["--devices", "2", "--ip", "127.77.0.1,127.77.0.2"], &["ibv_devinfo", "-v"]);
+    let text = run(&["--devices", "2", "--ip", "127.77.0.1,127.77.0.2"], &["ibv_devinfo", "-v"]);
     for wanted in [
         "hca_id:\tmlx5_0",
         "hca_id:\tmlx5_1",
@@ -41,7 +41,7 @@ fn a_roce_port_is_described() {
         "GID[  3]:\t\t::ffff:127.77.0.1, RoCE v2",
         "GID[  3]:\t\t::ffff:127.77.0.2, RoCE v2",
     ] {
-        assert!(told.contains(wanted), "{wanted} is not in\n{told}");
+        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
     }
 }
 
@@ -50,10 +50,10 @@ fn an_infiniband_port_is_described() {
     if !all_there("an_infiniband_port_is_described", &TOOLS, "ibverbs-utils") {
         return;
     }
-    let told = run(&["--link", "ib", "--ip", "127.64.1.2"], &["ibv_devinfo", "-v"]);
+    let text = run(&["--link", "ib", "--ip", "127.64.1.2"], &["ibv_devinfo", "-v"]);
     for wanted in ["port_lid:\t\t258", "link_layer:\t\tInfiniBand", "fe80:0000:0000:0000:524d:00ff:fe00:0000"]
     {
-        assert!(told.contains(wanted), "{wanted} is not in\n{told}");
+        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
     }
 }
 
@@ -66,12 +66,12 @@ fn wrong_options_are_explained() {
         (&["--devices", "2", "--ip", "127.0.0.9"], "one for each"),
     ] {
         let output = softnic(options, &["true"]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
-        assert!(said(&output).contains(why), "{options:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", output_text(&output));
+        assert!(output_text(&output).contains(why), "{options:?}: {}", output_text(&output));
     }
     let output = softnic(&[], &["/no/such/program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("/no/such/program"), "{}", said(&output));
+    assert!(output_text(&output).contains("/no/such/program"), "{}", output_text(&output));
 }
 
 #[test]
@@ -79,13 +79,17 @@ fn a_missing_library_is_explained() {
     let mut command = softnic(&[], &["true"]);
     let output = command.env("RUSHMEM_UVERBS_LIBRARY", "/no/such/library.so").output().unwrap();
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("/no/such/library.so"), "{}", said(&output));
+    assert!(output_text(&output).contains("/no/such/library.so"), "{}", output_text(&output));
 }
 
 #[test]
 fn an_ordinary_program_notices_nothing() {
     let output =
         softnic(&[], &["sh", "-c", "cat /proc/version && ls / && echo $((6 * 7))"]).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("Linux version") && said(&output).contains("\n42\n"), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
+    assert!(
+        output_text(&output).contains("Linux version") && output_text(&output).contains("\n42\n"),
+        "{}",
+        output_text(&output)
+    );
 }

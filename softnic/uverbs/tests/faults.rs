@@ -3,7 +3,7 @@
 mod common;
 mod mlx5;
 
-use common::{all_there, pair, said, softnic};
+use common::{all_there, output_text, pair, softnic};
 use mlx5::{Handle, Mlx5, inside};
 use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
 use rushmem_softnic::HostBuffer;
@@ -173,8 +173,8 @@ fn a_port_that_is_down() {
     for link in ["ethernet", "ib"] {
         let output =
             softnic(&["--fault", "port-down", "--link", link], &["ibv_devinfo", "-v"]).output().unwrap();
-        let told = said(&output);
-        assert!(told.contains("PORT_DOWN (1)") && told.contains("phys_state:\t\tDISABLED (3)"), "{told}");
+        let text = output_text(&output);
+        assert!(text.contains("PORT_DOWN (1)") && text.contains("phys_state:\t\tDISABLED (3)"), "{text}");
     }
 }
 
@@ -185,8 +185,12 @@ fn tools_see_the_table_of_gids() {
     }
     let lines = |fault: &str| {
         let output = softnic(&["--fault", fault], &["ibv_devinfo", "-v"]).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
-        said(&output).lines().filter(|line| line.contains("GID[")).map(str::to_owned).collect::<Vec<_>>()
+        assert!(output.status.success(), "{}", output_text(&output));
+        output_text(&output)
+            .lines()
+            .filter(|line| line.contains("GID["))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     assert_eq!(lines("no-gid"), Vec::<String>::new());
     let v1 = lines("gid-v1-only");
@@ -201,19 +205,19 @@ fn failing_pingpong(test: &str, options: &[&str], gid: &str) -> Option<String> {
     let tool = ["timeout", "10", "ibv_rc_pingpong", "-g", gid, "-n", "10", "-e"];
     let outputs = pair(options, &tool);
     assert!(outputs.iter().all(|output| !output.status.success()), "{outputs:?}");
-    Some(outputs.iter().map(said).collect())
+    Some(outputs.iter().map(output_text).collect())
 }
 
 #[test]
 fn a_peer_that_is_gone() {
-    let Some(told) = failing_pingpong("a_peer_that_is_gone", &["--fault", "peer-gone"], "3") else { return };
+    let Some(text) = failing_pingpong("a_peer_that_is_gone", &["--fault", "peer-gone"], "3") else { return };
     // The retries are used up, or, at the side that only waits for a message, the time.
-    assert!(told.contains("transport retry counter exceeded"), "{told}");
+    assert!(text.contains("transport retry counter exceeded"), "{text}");
 }
 
 #[test]
 fn a_gid_of_the_first_version_is_refused() {
     let test = "a_gid_of_the_first_version_is_refused";
-    let Some(told) = failing_pingpong(test, &[], "2") else { return };
-    assert!(told.contains("no RoCEv1") && told.contains("Failed to modify QP to RTR"), "{told}");
+    let Some(text) = failing_pingpong(test, &[], "2") else { return };
+    assert!(text.contains("no RoCEv1") && text.contains("Failed to modify QP to RTR"), "{text}");
 }

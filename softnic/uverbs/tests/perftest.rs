@@ -1,11 +1,11 @@
-//! Two processes of unmodified ping-pong and perftest programs on each service, with everything that they can be told to
+//! Two processes of unmodified ping-pong and perftest programs on each service, with everything that they can be text to
 //! do with a queue: all message sizes, events, inline data, several queue pairs, both directions.
 //!
 //! The tests check that both ends finish and report every size. They do not check speeds.
 
 mod common;
 
-use common::{all_there, good_pair, said};
+use common::{all_there, good_pair, output_text};
 
 /// Sizes of `-a`: powers of two from 2 bytes to 8 MiB.
 const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
@@ -19,7 +19,7 @@ fn perftest(options: &[&str], command: &str) -> Option<Vec<String>> {
     // The governor of the CPU's frequency is none of our business.
     let tool = [&words[..], &["-F"]].concat();
     let [_, client] = good_pair(options, &tool);
-    let report = said(&client);
+    let report = output_text(&client);
     // Of a report, only its lines begin with a number.
     let number = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u64>().is_ok());
     let lines: Vec<String> = report.lines().filter(number).map(str::to_owned).collect();
@@ -43,7 +43,7 @@ fn ping_pong(options: &[&str], command: &str) {
         return;
     }
     for output in good_pair(options, &words) {
-        let report = said(&output);
+        let report = output_text(&output);
         assert!(report.contains("iters in") && !report.contains("invalid data"), "{command}:\n{report}");
     }
 }

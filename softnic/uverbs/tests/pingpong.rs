@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{all_there, good_pair, said};
+use common::{all_there, good_pair, output_text};
 
 const TOOL: &str = "ibv_rc_pingpong";
 
@@ -13,8 +13,8 @@ fn play(test: &str, options: &[&str], arguments: &[&str]) {
     // Few rounds: on two cores, four threads that poll take their turns.
     let tool = [&[TOOL, "-n", "100"], arguments].concat();
     for output in good_pair(options, &tool) {
-        assert!(said(&output).contains("100 iters in"), "{}", said(&output));
-        assert!(!said(&output).contains("invalid data"), "{}", said(&output));
+        assert!(output_text(&output).contains("100 iters in"), "{}", output_text(&output));
+        assert!(!output_text(&output).contains("invalid data"), "{}", output_text(&output));
     }
 }
 

@@ -327,7 +327,7 @@ static void reads_and_atomics(struct end *a, struct end *b)
 	CHECK(*old == 99 && *word == 99, "%lx %lx", *old, *word);
 }
 
-static int told(int fd)
+static int readable(int fd)
 {
 	struct pollfd one = { .fd = fd, .events = POLLIN };
 	return poll(&one, 1, 50) == 1;
@@ -345,18 +345,18 @@ static void events(struct end *a, struct end *b)
 		post_receive(b, 0, 8, 0);
 	run(a, &wr);
 	receive(b);
-	CHECK(!told(b->channel->fd), "an event that nobody asked for");
+	CHECK(!readable(b->channel->fd), "an event that nobody asked for");
 	wr.send_flags = IBV_SEND_SOLICITED;
 	run(a, &wr);
 	receive(b);
-	CHECK(told(b->channel->fd), "no event");
+	CHECK(readable(b->channel->fd), "no event");
 	CHECK(!ibv_get_cq_event(b->channel, &cq, &cq_context) && cq == b->recv_cq, "event");
 	CHECK(!ibv_req_notify_cq(b->recv_cq, 0), "arm");
-	CHECK(!told(b->channel->fd), "an event of old");
+	CHECK(!readable(b->channel->fd), "an event of old");
 	wr.send_flags = 0;
 	run(a, &wr);
 	receive(b);
-	CHECK(told(b->channel->fd), "no event");
+	CHECK(readable(b->channel->fd), "no event");
 	CHECK(!ibv_get_cq_event(b->channel, &cq, &cq_context) && cq == b->recv_cq, "event");
 	ibv_ack_cq_events(b->recv_cq, 2);
 }
@@ -379,7 +379,7 @@ static void failure(struct end *a, struct end *b)
 	wc = completion(a->send_cq);
 	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == wr.wr_id, "%s", ibv_wc_status_str(wc.status));
 
-	CHECK(told(b->context->async_fd), "no asynchronous event");
+	CHECK(readable(b->context->async_fd), "no asynchronous event");
 	CHECK(!ibv_get_async_event(b->context, &event), "event");
 	CHECK(event.event_type == IBV_EVENT_QP_ACCESS_ERR && event.element.qp == b->qp, "%s",
 	      ibv_event_type_str(event.event_type));

@@ -4,12 +4,12 @@
 mod common;
 mod program;
 
-use common::{Running, said, softnic};
+use common::{Running, output_text, softnic};
 
 fn run(test: &str, options: &[&str], peer: &str) {
     let Some(program) = program::verbs_program(test) else { return };
     let output = Running::start(softnic(options, &[program.to_str().unwrap(), "mlx5_0", peer])).end();
-    assert!(output.status.success() && said(&output).contains("all good"), "{}", said(&output));
+    assert!(output.status.success() && output_text(&output).contains("all good"), "{}", output_text(&output));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::open_device::OpenDevice;
 use crate::subscriptions::Target;
 use crate::sys;
 
-/// Events are to be told without what is in them.
+/// The flag for events without their content.
 const OMIT_DATA: u32 = 1;
 
 /// Most kinds of events of a subscription.

@@ -1,4 +1,4 @@
-//! Objects that a program makes by commands of its own.
+//! Objects that a program creates by its own commands.
 
 use super::{FIRST, caps};
 use crate::attrs::Call;

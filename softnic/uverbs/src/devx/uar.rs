@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A doorbell page.
 pub(crate) struct Uar {
     page_id: u32,
-    /// Where it lies in the device's file.
+    /// Offset in the device's file.
     offset: u64,
 }
 

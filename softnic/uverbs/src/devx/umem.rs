@@ -1,4 +1,4 @@
-//! Memory for queues and keys that a program makes by commands of its own.
+//! Memory for queues and keys that a program creates by its own commands.
 
 use super::FIRST;
 use crate::abi::access;

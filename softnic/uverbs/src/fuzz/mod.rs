@@ -15,9 +15,9 @@ mod tests;
 
 /// Bytes of the arena, which holds the calls and all memory that they name.
 const ARENA: usize = 1 << 16;
-/// Where calls are put together.
+/// Address at which calls are built.
 const CALL: usize = 0;
-/// Where inputs and outputs lie.
+/// Address of inputs and outputs.
 const DATA: usize = 4096;
 
 /// Every method that there is, and some that are not.
@@ -155,7 +155,7 @@ impl Bed {
     }
 }
 
-/// Takes bytes from the front; zeroes where none are left.
+/// Takes bytes from the front, or zeroes if none are left.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {

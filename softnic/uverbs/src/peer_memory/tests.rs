@@ -108,7 +108,7 @@ fn a_client_serves_its_claimed_memory() {
         flush,
     };
     table.version = 2;
-    // SAFETY: null, or a table that is what it says.
+    // SAFETY: null, or a valid table.
     unsafe {
         assert_eq!(rushmem_uverbs_register_peer_memory(std::ptr::null()), libc::EINVAL);
         assert_eq!(rushmem_uverbs_register_peer_memory(&raw const table), libc::EINVAL);

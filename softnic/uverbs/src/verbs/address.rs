@@ -12,7 +12,7 @@ pub(super) struct Peer {
     pub(super) mac: [u8; 6],
 }
 
-/// Returns the peer with this GID, as it is reached from an entry of the own table.
+/// Returns the peer with this GID, as addressed from an entry of the local table.
 pub(super) fn resolve(opened: &OpenDevice, sgid_index: u8, dgid: [u8; 16]) -> Result<Peer, Errno> {
     let nic = &opened.session()?.adapter.nic;
     let table = opened.device.gids(nic);
@@ -25,7 +25,7 @@ pub(super) fn resolve(opened: &OpenDevice, sgid_index: u8, dgid: [u8; 16]) -> Re
         tracing::error!(gid = ?dgid, "the peer's GID is none of a software ConnectX");
         Errno::EINVAL
     })?;
-    // All adapters have the same port, so that another's Ethernet address says nothing.
+    // All adapters have the same port, so the peer's Ethernet address is not needed.
     let mac = if ip == *nic.address().ip() { nic.mac() } else { [0; 6] };
     Ok(Peer { ip, mac })
 }

@@ -1,4 +1,4 @@
-//! Completion queues and the channels that tell of completions.
+//! Completion queues and the channels for completion events.
 
 use super::core_out;
 use crate::abi::{self, cq_flag, driver_data};

@@ -158,7 +158,7 @@ impl Step<'_> {
         let set = self.attributes;
         let connected = service != ServiceType::UD;
         let context = QpContext {
-            // Datagrams are as long as the port's MTU lets them be.
+            // The port's MTU limits the length of datagrams.
             mtu: if connected { Mtu(set.path_mtu) } else { Mtu::B4096 },
             log_msg_max: if connected { LOG_MSG_MAX } else { 12 },
             remote_qpn: set.dest_qp_num & 0xff_ffff,

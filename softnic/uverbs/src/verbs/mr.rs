@@ -65,7 +65,7 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
     call.output(8, &key)
 }
 
-/// Makes a region of the memory that `region` finds; gives its handle and its key.
+/// Registers the memory that `region` finds, and returns its handle and its key.
 fn create(
     opened: &mut OpenDevice,
     wanted: &MrRequest,

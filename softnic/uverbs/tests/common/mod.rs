@@ -80,7 +80,7 @@ pub(crate) fn softnic(options: &[&str], program: &[&str]) -> Command {
 }
 
 /// Returns the output of a program on both streams.
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -154,7 +154,7 @@ fn is_listening(port: u16) -> bool {
     })
 }
 
-/// Runs a tool of the kind that takes `-p PORT [SERVER]` as server and as client; gives what both said.
+/// Runs a tool of the kind that takes `-p PORT [SERVER]` as server and as client; returns the output of both.
 pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     let port = free_port();
     let number = port.to_string();
@@ -166,7 +166,7 @@ pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
         assert!(begin.elapsed() < PATIENCE, "{tool:?} does not listen");
         if server.child.try_wait().unwrap().is_some() {
             let output = server.end();
-            panic!("{tool:?} ended early: {}\n{}", output.status, said(&output));
+            panic!("{tool:?} ended early: {}\n{}", output.status, output_text(&output));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -178,7 +178,7 @@ pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
 pub(crate) fn good_pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     let outputs = pair(options, tool);
     for (output, side) in outputs.iter().zip(["server", "client"]) {
-        assert!(output.status.success(), "{side} of {tool:?}: {}\n{}", output.status, said(output));
+        assert!(output.status.success(), "{side} of {tool:?}: {}\n{}", output.status, output_text(output));
     }
     outputs
 }

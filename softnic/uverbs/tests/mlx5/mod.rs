@@ -5,7 +5,7 @@ use rushmem_mlx5::prm::{CmdError, Command, Response};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 
-use crate::common::{Running, built, said, skip, softnic};
+use crate::common::{Running, built, output_text, skip, softnic};
 
 /// An `ibv_context`, `ibv_device` or other object of the libraries.
 pub(crate) type Handle = *mut c_void;
@@ -122,8 +122,8 @@ pub(crate) fn inside(test: &str, options: &[&str], body: impl FnOnce(&Mlx5)) {
     let mut command = softnic(options, &program);
     command.env(INSIDE, "1");
     let output = Running::start(command).end();
-    assert!(output.status.success(), "{}\n{}", output.status, said(&output));
-    assert!(said(&output).contains("1 passed"), "{}", said(&output));
+    assert!(output.status.success(), "{}\n{}", output.status, output_text(&output));
+    assert!(output_text(&output).contains("1 passed"), "{}", output_text(&output));
 }
 
 /// Returns the `errno` of a call that returned null or -1.
@@ -325,7 +325,7 @@ impl Mlx5 {
         Ok(C::Output::decode(output).unwrap())
     }
 
-    /// Makes an object; an error has what the output mailbox says.
+    /// Makes an object. An error contains the status of the output mailbox.
     pub(crate) fn create<C: Command>(
         &self,
         context: Handle,

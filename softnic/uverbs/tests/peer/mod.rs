@@ -98,7 +98,7 @@ pub(crate) fn register() -> &'static HostBuffer {
     assert!(!found.is_null(), "the library is preloaded");
     // SAFETY: the library declares it so.
     let register: unsafe extern "C" fn(*const PeerMemory) -> i32 = unsafe { std::mem::transmute(found) };
-    // SAFETY: the table is what it says, and its functions and client stay.
+    // SAFETY: the table is valid, and its functions and client stay.
     assert_eq!(unsafe { register(&raw const table) }, 0);
     memory
 }
