@@ -33,7 +33,13 @@ if [[ -x $here/rushmem ]]; then
     bin=$here
 else
     root=$here/..
-    [[ ${RUSHMEM_PTX:-} != none ]] || printf 'RUSHMEM_PTX=none: what is built runs natively only\n'
+    # The PTX of benchmarks is built only on request, with a PTX compiler: here on a machine with a GPU, and for a pack.
+    # Without a compiler the build ends with the remedy.
+    if [[ -n $pack ]] || nvidia-smi -L >/dev/null 2>&1; then
+        export RUSHMEM_PTX=${RUSHMEM_PTX:-all}
+        [[ $RUSHMEM_PTX == all || $RUSHMEM_PTX == build ]] ||
+            printf 'RUSHMEM_PTX=%s: the benchmarks run natively only\n' "$RUSHMEM_PTX"
+    fi
     (cd "$root" && cargo build --locked --release -p rushmem-cli -p rushmem-gpunetio)
     bin=${CARGO_TARGET_DIR:-$root/target}/release
 fi

@@ -1,4 +1,4 @@
-//! Makes the PTX of the kernels, or takes the committed one if it was made from the same source.
+//! Builds the PTX of the kernels, or uses the committed PTX if it matches the source.
 
 fn main() {
     rushmem_ptx::Builder::new("kernels").fallback("../ptx/committed/rushmem_example_kernels.ptx").build();

@@ -20,8 +20,10 @@ use crate::{Error, Pe, Result, native};
 pub struct Ptx {
     /// The kernel crate.
     pub name: &'static str,
-    /// PTX text; empty if it was built with `RUSHMEM_PTX=none`.
+    /// PTX text; empty if the build left it out.
     pub image: &'static str,
+    /// The reason why the build left the PTX out, with the remedy; empty if there is PTX.
+    pub omitted: &'static str,
     /// Machine code of the same kernels; empty unless it was built with `RUSHMEM_PTX_CUBIN`. GPUs that it is not for get
     /// the PTX.
     pub code: &'static [u8],
@@ -34,7 +36,8 @@ macro_rules! ptx {
         // Statics are in a program once, however often a function with this is inlined.
         static IMAGE: &str = include_str!(concat!(env!("OUT_DIR"), "/", $name, ".ptx"));
         static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".cubin"));
-        $crate::Ptx { name: $name, image: IMAGE, code: CODE }
+        const OMITTED: &str = include_str!(concat!(env!("OUT_DIR"), "/", $name, ".omitted"));
+        $crate::Ptx { name: $name, image: IMAGE, omitted: OMITTED, code: CODE }
     }};
 }
 
@@ -336,11 +339,14 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
         return Ok(0);
     }
     if let Some(none) = ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty()) {
-        let why = format!("{} was built with RUSHMEM_PTX=none", none.name);
-        return match wanted {
-            true => Err(Error::Unavailable { what: "running kernels on a GPU".into(), why }),
-            false => Ok(0),
-        };
+        let why = format!("there is no PTX of {}: {}", none.name, none.omitted);
+        if wanted {
+            return Err(Error::Unavailable { what: "running kernels on a GPU".into(), why });
+        }
+        if Cuda::load().and_then(|cuda| cuda.device_count()).is_ok_and(|found| found > 0) {
+            tracing::warn!("kernels run natively, although there is a GPU: {why}");
+        }
+        return Ok(0);
     }
     match Cuda::load().and_then(|cuda| cuda.device_count()) {
         Ok(0) if wanted => {
@@ -431,9 +437,9 @@ mod tests {
         let mut config = Config::default();
         assert_eq!(count_gpus(&config, &[]).unwrap(), 0);
         config.set("device", "gpu").unwrap();
-        let none = Ptx { name: "mine", image: "", code: &[] };
+        let none = Ptx { name: "mine", image: "", omitted: "it was left out", code: &[] };
         let error = count_gpus(&config, &[none]).unwrap_err().to_string();
-        assert!(error.contains("mine was built with RUSHMEM_PTX=none"), "{error}");
+        assert!(error.contains("there is no PTX of mine: it was left out"), "{error}");
         config.set("device", "native").unwrap();
         assert_eq!(count_gpus(&config, &[none]).unwrap(), 0);
     }

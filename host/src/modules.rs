@@ -38,7 +38,7 @@ impl Pe {
     /// kernel runs that waits for what this PE does next, or it waits until its deadline (`RUSHMEM_TIMEOUT`).
     ///
     /// Natively kernels are functions of the program, and loading keeps account of them only: one that no module was
-    /// loaded with runs all the same, and nothing is known of a module that was built with `RUSHMEM_PTX=none`.
+    /// loaded with runs all the same, and nothing is known of a module without PTX.
     ///
     /// ```ignore
     /// let solver = pe.load(rushmem::ptx!("solver_kernels"))?;
@@ -48,7 +48,7 @@ impl Pe {
     ///
     /// # Errors
     /// [`Error::Misuse`] if one of its kernels has the name of one that is loaded: kernels are told apart by their names.
-    /// [`Error::Unavailable`] on a GPU if it was built with `RUSHMEM_PTX=none`; what the driver says of the PTX.
+    /// [`Error::Unavailable`] on a GPU if the build left its PTX out; what the driver says of the PTX.
     pub fn load(&self, ptx: Ptx) -> Result<Kernels<'_>> {
         Ok(Kernels { pe: self, module: self.modules().load("Pe::load", self.machine_ref(), &ptx)? })
     }
@@ -163,9 +163,13 @@ mod tests {
     use super::*;
     use crate::machine::Native;
 
-    const ONE: Ptx =
-        Ptx { name: "one", image: ".visible .entry first()\n.visible .entry second()", code: &[] };
-    const OTHER: Ptx = Ptx { name: "other", image: ".visible .entry third()", code: &[] };
+    const ONE: Ptx = Ptx {
+        name: "one",
+        image: ".visible .entry first()\n.visible .entry second()",
+        omitted: "",
+        code: &[],
+    };
+    const OTHER: Ptx = Ptx { name: "other", image: ".visible .entry third()", omitted: "", code: &[] };
 
     fn machine() -> Native {
         Native::new(Default::default(), 1)

@@ -1,4 +1,4 @@
-//! What a `build.rs` calls.
+//! The builder that a `build.rs` calls.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use crate::compile::compile;
-use crate::decide::{Committed, MODE, Mode, Plan, decide};
+use crate::decide::{Committed, MODE, Mode, Plan, Request, decide};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::inspect::{self, Report};
@@ -15,10 +15,10 @@ use crate::source::{self, Source};
 use crate::target::Target;
 use crate::toolchain::{CARGO, RUSTC, Search};
 
-/// Builds the kernel crate in the folder `kernels`, seen from the package that is being built, into
-/// `$OUT_DIR/<crate>.ptx`. On failure the build ends with a message that says what to do.
+/// Builds the kernel crate in the folder `kernels` into `$OUT_DIR/<crate>.ptx`.
 ///
-/// For a target other than the default, or for committed PTX, see [`Builder`].
+/// The path is relative to the package that is being built. On failure the build ends with a message that names the
+/// remedy. [`Builder`] has options for other targets, for committed PTX and for optional PTX.
 pub fn build(kernels: impl AsRef<Path>) {
     Builder::new(kernels).build();
 }
@@ -33,58 +33,78 @@ pub fn build(kernels: impl AsRef<Path>) {
 pub struct Builder {
     kernels: PathBuf,
     fallback: Option<PathBuf>,
+    optional: bool,
     target: Target,
 }
 
-/// What was built.
+/// The result of a build.
 #[derive(Debug)]
 pub struct Built {
     /// The PTX file.
     pub path: PathBuf,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
-    /// What is in it.
+    /// Its contents.
     pub report: Report,
 }
 
-/// Where PTX came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The origin of PTX.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was committed, made from this very source.
+    /// Committed PTX that was made from this source.
     Committed,
-    /// It was compiled.
+    /// PTX that this build compiled.
     Compiled,
-    /// There is none: the file is empty, and the kernels run natively only.
-    None,
+    /// No PTX: the file is empty, and the kernels run natively only.
+    Omitted {
+        /// The reason, with the remedy. `rushmem::Ptx` carries it to the error of a program that needs the PTX.
+        reason: String,
+    },
 }
 
 impl Builder {
-    /// A build of the kernel crate in the folder `kernels`, seen from the package that is being built.
+    /// Returns a build of the kernel crate in the folder `kernels`, relative to the package that is being built.
     pub fn new(kernels: impl AsRef<Path>) -> Self {
-        Self { kernels: kernels.as_ref().into(), fallback: None, target: Target::default() }
+        Self { kernels: kernels.as_ref().into(), fallback: None, optional: false, target: Target::default() }
     }
 
-    /// Committed PTX, seen from the package that is being built. It is used as long as it was made from the source as
-    /// it is, and makes a compiler for the GPU unnecessary. Write it by copying `$OUT_DIR/<crate>.ptx`.
+    /// Sets the path of committed PTX, relative to the package that is being built.
+    ///
+    /// It is used if it was made from the current source. Then no PTX compiler is needed. To write it, copy
+    /// `$OUT_DIR/<crate>.ptx`.
     pub fn fallback(mut self, path: impl AsRef<Path>) -> Self {
         self.fallback = Some(path.as_ref().into());
         self
     }
 
-    /// The oldest GPU that the kernels must run on, as `sm_90` (Hopper, the default) or `sm_80`. Newer ones run them too.
+    /// Marks the PTX as optional: it is compiled only with `RUSHMEM_PTX=all` or `RUSHMEM_PTX=build`.
+    ///
+    /// This suits kernels of tests and benchmarks, which take long to compile and need no PTX on a machine without a GPU.
+    /// Committed PTX that matches the source is used all the same. Without PTX the file is empty, the kernels run
+    /// natively, and a program that asks for a GPU gets an error that says how to build the PTX.
+    ///
+    /// ```no_run
+    /// rushmem_ptx::Builder::new("kernels").optional().build();
+    /// ```
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Sets the oldest GPU that the kernels must run on, such as `sm_90` (Hopper, the default). Newer GPUs run them too.
     pub fn arch(mut self, arch: impl Into<String>) -> Self {
         self.target.arch = arch.into();
         self
     }
 
-    /// The version of PTX to write, 8.6 by default and 8.2 at least. A driver loads the versions that are not newer
-    /// than it.
+    /// Sets the PTX version, which is 8.6 by default and at least. A driver loads the versions that are not newer than
+    /// itself.
     pub fn isa(mut self, major: u32, minor: u32) -> Self {
         self.target.isa = (major, minor);
         self
     }
 
-    /// Builds. On failure the build of the package ends with a message that says what to do.
+    /// Builds the PTX. On failure the build of the package ends with a message that names the remedy.
     pub fn build(self) -> Built {
         match self.try_build() {
             Ok(built) => built,
@@ -93,7 +113,7 @@ impl Builder {
                 process::exit(1)
             }
             Err(error) => {
-                // Cargo shows these as its own errors, and fails the build.
+                // Cargo shows these lines as its own errors, and fails the build.
                 for line in error.to_string().lines() {
                     println!("cargo::error={line}");
                 }
@@ -102,17 +122,21 @@ impl Builder {
         }
     }
 
-    /// Builds.
+    /// Builds the PTX, and prints cargo's directives.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// - [`Error::NotABuildScript`] outside of a build script.
+    /// - [`Error::Variable`] or [`Error::UnknownVariable`] for an invalid variable of the environment.
+    /// - [`Error::NoToolchain`], [`Error::NotCommitted`] or [`Error::Override`] if nothing provides the PTX.
+    /// - [`Error::Compile`] or [`Error::Refused`] for an error in the kernels.
+    /// - [`Error::Io`], [`Error::Manifest`], [`Error::Spawn`] or [`Error::Ptxas`] for files and programs.
     pub fn try_build(self) -> Result<Built> {
         let base = folder("CARGO_MANIFEST_DIR")?;
         let out = folder("OUT_DIR")?;
         for name in VARIABLES {
             println!("cargo::rerun-if-env-changed={name}");
         }
-        known_only(env::vars_os().map(|(name, _)| name))?;
+        check_names(env::vars_os().map(|(name, _)| name))?;
         let mode = Mode::from_env()?;
 
         let source = Source::read(&base.join(&self.kernels))?;
@@ -120,8 +144,9 @@ impl Builder {
         for path in source.files.iter().chain(&fallback) {
             println!("cargo::rerun-if-changed={}", path.display());
         }
-        let committed = Committed::look(fallback.as_deref(), &source, &self.target)?;
-        let (origin, text, report) = match decide(&source.crate_name, mode, committed, Search::run)? {
+        let committed = Committed::read(fallback.as_deref(), &source, &self.target)?;
+        let request = Request { krate: &source.crate_name, optional: self.optional, committed };
+        let (origin, text, report) = match decide(mode, request, Search::run)? {
             Plan::Use(text) => {
                 let report = inspect::check(&text, &self.target)
                     .map_err(|violations| Error::Refused { krate: source.crate_name.clone(), violations })?;
@@ -131,24 +156,26 @@ impl Builder {
                 let made = compile(&source, &toolchain, &self.target, &cache_for(&out))?;
                 (Origin::Compiled, made.text, made.report)
             }
-            Plan::None => (Origin::None, String::new(), Report::default()),
+            Plan::Omit(reason) => (Origin::Omitted { reason }, String::new(), Report::default()),
         };
+        let reason = if let Origin::Omitted { reason } = &origin { reason } else { "" };
         let path = out.join(format!("{}.ptx", source.crate_name));
         files::write_if_changed(&path, &text)?;
+        files::write_if_changed(&path.with_extension("omitted"), reason)?;
         assemble(&path, &text)?;
         Ok(Built { path, origin, report })
     }
 }
 
-/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names; an empty file if it names none, or
-/// there is no PTX.
+/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names. The file is empty if the variable
+/// names no GPU, or if there is no PTX.
 fn assemble(ptx: &Path, text: &str) -> Result<()> {
     let cubin = ptx.with_extension("cubin");
     let arch = env::var(CUBIN).unwrap_or_default();
     if arch.is_empty() || text.is_empty() {
         return files::write_if_changed(&cubin, "");
     }
-    // It takes long: only if something has changed.
+    // ptxas takes long: run it only if something has changed.
     let made = ptx.with_extension("cubin.made-of");
     let now = format!("{arch} {}", source::hash(text));
     if cubin.exists() && files::read(&made).is_ok_and(|before| before == now) {
@@ -158,14 +185,14 @@ fn assemble(ptx: &Path, text: &str) -> Result<()> {
     files::write_if_changed(&made, &now)
 }
 
-/// The variable that names a GPU to make machine code for.
+/// The variable that names the GPU of the machine code.
 const CUBIN: &str = "RUSHMEM_PTX_CUBIN";
 
-/// The variables of this crate.
+/// All variables of this crate.
 const VARIABLES: [&str; 5] = [MODE, RUSTC, CARGO, PTXAS, CUBIN];
 
-/// Refuses variables that look like one of ours and are none.
-fn known_only(names: impl Iterator<Item = OsString>) -> Result<()> {
+/// Rejects unknown variables with this crate's prefix.
+fn check_names(names: impl Iterator<Item = OsString>) -> Result<()> {
     for name in names {
         let name = name.to_string_lossy();
         if name.starts_with(MODE) && !VARIABLES.contains(&&*name) {
@@ -179,8 +206,8 @@ fn folder(name: &'static str) -> Result<PathBuf> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NotABuildScript(name))
 }
 
-/// A folder that all build scripts of one target folder share, so that `core` is compiled once for all of them. Cargo
-/// marks target folders with a tag.
+/// Returns a folder that all build scripts of one target folder share, so that `core` is compiled once for all of them.
+/// Cargo marks target folders with a tag.
 fn cache_for(out: &Path) -> PathBuf {
     let target = out.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists());
     target.unwrap_or(out).join("rushmem-ptx")
@@ -191,8 +218,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_that_is_none_of_ours_is_named() {
-        let check = |names: &[&str]| known_only(names.iter().map(OsString::from)).map_err(|e| e.to_string());
+    fn rejects_unknown_variables() {
+        let check = |names: &[&str]| check_names(names.iter().map(OsString::from)).map_err(|e| e.to_string());
         assert_eq!(check(&["PATH", "RUSHMEM_HEAP", "RUSHMEM_PTX", "RUSHMEM_PTXAS"]), Ok(()));
         assert_eq!(
             check(&["RUSHMEM_PTX", "RUSHMEM_PTX_RUST"]).unwrap_err(),
@@ -202,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_lies_in_the_target_folder() {
+    fn the_cache_is_in_the_target_folder() {
         let tmp = tempfile::tempdir().unwrap();
         let out = tmp.path().join("target/debug/build/app-1/out");
         files::create_dir(&out).unwrap();

@@ -1,8 +1,8 @@
-//! Whether to compile kernels or to take the PTX that is committed next to them.
+//! Decides whether to compile a kernel crate, to use its committed PTX, or to do without PTX.
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, TOOLCHAIN_REMEDY};
 use crate::files;
 use crate::header::Header;
 use crate::source::Source;
@@ -12,22 +12,24 @@ use crate::toolchain::{Search, Toolchain};
 /// The variable that overrides the choice.
 pub(crate) const MODE: &str = "RUSHMEM_PTX";
 
-/// What `RUSHMEM_PTX` asks for.
+/// The value of `RUSHMEM_PTX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Committed PTX if it fits, else compile.
+    /// Use committed PTX that matches the source; otherwise compile. Leave out [optional](crate::Builder::optional) PTX.
     #[default]
     Auto,
-    /// Compile.
+    /// Same as `Auto`, with optional PTX.
+    All,
+    /// Compile everything, even if the committed PTX matches the source.
     Build,
-    /// Committed PTX only.
+    /// Use committed PTX only, and never compile.
     Committed,
-    /// No PTX at all: kernels run natively.
+    /// Build no PTX: kernels run natively only.
     None,
 }
 
 impl Mode {
-    /// From the environment.
+    /// Reads the mode from the environment.
     pub(crate) fn from_env() -> Result<Self> {
         match std::env::var_os(MODE) {
             Some(value) => Self::parse(&value.to_string_lossy()),
@@ -38,79 +40,105 @@ impl Mode {
     fn parse(value: &str) -> Result<Self> {
         match value {
             "auto" | "" => Ok(Self::Auto),
+            "all" => Ok(Self::All),
             "build" => Ok(Self::Build),
             "committed" => Ok(Self::Committed),
             "none" => Ok(Self::None),
             other => {
-                let expected = "auto, build, committed or none";
+                let expected = "auto, all, build, committed or none";
                 Err(Error::Variable { name: MODE, value: other.into(), expected })
             }
         }
     }
 }
 
-/// What is committed.
+/// State of the committed PTX of a kernel crate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
     /// PTX of this source for this target.
-    Fits(String),
-    /// Nothing that can be used, and why.
-    Not(String),
+    Matches(String),
+    /// No usable PTX, with the reason.
+    Unusable(String),
 }
 
 impl Committed {
-    /// Looks at the file at `path`, if the caller named one.
-    pub(crate) fn look(path: Option<&Path>, source: &Source, target: &Target) -> Result<Self> {
+    /// Reads the file at `path`, if the caller named one, and compares its header with `source` and `target`.
+    pub(crate) fn read(path: Option<&Path>, source: &Source, target: &Target) -> Result<Self> {
         let Some(path) = path else {
-            return Ok(Self::Not("none is committed".into()));
+            return Ok(Self::Unusable("none is committed".into()));
         };
         if !path.exists() {
-            return Ok(Self::Not(format!("{} does not exist", path.display())));
+            return Ok(Self::Unusable(format!("{} does not exist", path.display())));
         }
-        // A checkout may have changed the line ends; the driver gets the same bytes everywhere.
+        // A checkout may have changed the line ends. The driver gets the same bytes everywhere.
         let text = files::read(path)?.replace("\r\n", "\n");
         Ok(match Header::parse(&text) {
-            None => Self::Not(format!("{} was not written by rushmem-ptx", path.display())),
+            None => Self::Unusable(format!("{} was not written by rushmem-ptx", path.display())),
             Some(header) if header.source != source.hash => {
-                Self::Not(format!("the source is newer than {}", path.display()))
+                Self::Unusable(format!("{} was made from other source", path.display()))
             }
             Some(header) if header.target != target.to_string() => {
-                Self::Not(format!("{} is for {}, not for {target}", path.display(), header.target))
+                Self::Unusable(format!("{} is for {}, not for {target}", path.display(), header.target))
             }
-            Some(_) => Self::Fits(text),
+            Some(_) => Self::Matches(text),
         })
     }
 }
 
-/// What to do.
+/// The way to get the PTX.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Use this text.
     Use(String),
     /// Compile with this toolchain.
     Compile(Toolchain),
-    /// Do without.
-    None,
+    /// Make an empty file, for this reason.
+    Omit(String),
 }
 
-/// Decides. `search` is only called if a compiler is needed.
+/// A kernel crate that needs a decision.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// Name of the kernel crate.
+    pub(crate) krate: &'a str,
+    /// Whether a program without this PTX is of use.
+    pub(crate) optional: bool,
+    /// Its committed PTX.
+    pub(crate) committed: Committed,
+}
+
+/// Decides how to get the PTX. Calls `search` only if a compiler is needed.
 pub(crate) fn decide(
-    krate: &str,
     mode: Mode,
-    committed: Committed,
+    request: Request<'_>,
     search: impl FnOnce() -> Result<Search>,
 ) -> Result<Plan> {
-    let krate = krate.to_owned();
-    let committed = match (mode, committed) {
-        (Mode::Auto | Mode::Committed, Committed::Fits(text)) => return Ok(Plan::Use(text)),
-        (Mode::None, _) => return Ok(Plan::None),
-        (Mode::Committed, Committed::Not(committed)) => return Err(Error::NotCommitted { krate, committed }),
-        (Mode::Build, Committed::Fits(_)) => "RUSHMEM_PTX=build forbids to use what is committed".to_owned(),
-        (Mode::Auto | Mode::Build, Committed::Not(why)) => why,
+    let krate = request.krate.to_owned();
+    let committed = match (mode, request.committed) {
+        (Mode::None, _) => {
+            return Ok(Plan::Omit(format!("it was built with {MODE}=none; build it again without")));
+        }
+        (Mode::Auto | Mode::All | Mode::Committed, Committed::Matches(text)) => return Ok(Plan::Use(text)),
+        (Mode::Auto | Mode::Committed, Committed::Unusable(_)) if request.optional => {
+            return Ok(Plan::Omit(not_requested()));
+        }
+        (Mode::Committed, Committed::Unusable(committed)) => {
+            return Err(Error::NotCommitted { krate, committed });
+        }
+        (Mode::Build, Committed::Matches(_)) => format!("{MODE}=build ignores what is committed"),
+        (Mode::Auto | Mode::All | Mode::Build, Committed::Unusable(why)) => why,
     };
     let search = search()?;
     let looked = search.looked();
     search.found.map(Plan::Compile).ok_or(Error::NoToolchain { krate, committed, looked })
+}
+
+/// Returns the reason why optional PTX was left out, with the remedy.
+fn not_requested() -> String {
+    format!(
+        "it is built only with {MODE}=all; build again with that, and with a PTX compiler ({})",
+        TOOLCHAIN_REMEDY.join(" or ")
+    )
 }
 
 #[cfg(test)]
@@ -119,6 +147,8 @@ mod tests {
 
     use super::*;
     use crate::toolchain::tests::fake;
+
+    const MODES: [Mode; 5] = [Mode::Auto, Mode::All, Mode::Build, Mode::Committed, Mode::None];
 
     fn source(hash: &str) -> Source {
         Source {
@@ -136,71 +166,115 @@ mod tests {
     }
 
     fn none() -> Result<Search> {
-        Ok(Search { found: None, rejected: vec![("/usr/bin/rustc".into(), "not there".into())] })
+        Ok(Search { found: None, rejected: vec![("/usr/bin/rustc".into(), "does not exist".into())] })
     }
 
-    fn fits() -> Committed {
-        Committed::Fits("ptx".into())
+    fn required(committed: Committed) -> Request<'static> {
+        Request { krate: "k", optional: false, committed }
+    }
+
+    fn optional(committed: Committed) -> Request<'static> {
+        Request { krate: "k", optional: true, committed }
+    }
+
+    fn matching() -> Committed {
+        Committed::Matches("ptx".into())
     }
 
     fn stale() -> Committed {
-        Committed::Not("the source is newer than k.ptx".into())
+        Committed::Unusable("k.ptx was made from other source".into())
     }
 
     #[test]
-    fn committed_ptx_that_fits_is_used_at_once() {
-        for mode in [Mode::Auto, Mode::Committed] {
-            assert_eq!(decide("k", mode, fits(), never).unwrap(), Plan::Use("ptx".into()));
+    fn matching_committed_ptx_is_used_without_a_search() {
+        for mode in [Mode::Auto, Mode::All, Mode::Committed] {
+            for request in [required(matching()), optional(matching())] {
+                assert_eq!(decide(mode, request, never).unwrap(), Plan::Use("ptx".into()));
+            }
         }
     }
 
     #[test]
-    fn a_compiler_is_used_when_needed_or_asked_for() {
+    fn compiles_when_needed_or_requested() {
         let tmp = tempfile::tempdir().unwrap();
         let toolchain = Toolchain::at(&fake(tmp.path(), "1.96.0", true)).unwrap();
         let found = || Ok(Search { found: Some(toolchain.clone()), rejected: Vec::new() });
-        for (mode, committed) in [(Mode::Auto, stale()), (Mode::Build, stale()), (Mode::Build, fits())] {
-            assert_eq!(decide("k", mode, committed, found).unwrap(), Plan::Compile(toolchain.clone()));
+        let cases = [
+            (Mode::Auto, required(stale())),
+            (Mode::All, required(stale())),
+            (Mode::All, optional(stale())),
+            (Mode::Build, required(stale())),
+            (Mode::Build, required(matching())),
+            (Mode::Build, optional(matching())),
+        ];
+        for (mode, request) in cases {
+            assert_eq!(decide(mode, request, found).unwrap(), Plan::Compile(toolchain.clone()));
         }
     }
 
     #[test]
-    fn without_both_the_message_says_what_to_install() {
-        let message = decide("k", Mode::Auto, stale(), none).unwrap_err().to_string();
+    fn optional_ptx_is_left_out_unless_requested() {
+        for mode in [Mode::Auto, Mode::Committed] {
+            let Plan::Omit(why) = decide(mode, optional(stale()), never).unwrap() else {
+                panic!("{mode:?} does not leave it out")
+            };
+            assert_eq!(
+                why,
+                "it is built only with RUSHMEM_PTX=all; build again with that, and with a PTX compiler \
+                 (rustup toolchain install nightly --component rust-src or apt-get install rustc-web rust-web-src)"
+            );
+        }
+    }
+
+    #[test]
+    fn requested_optional_ptx_needs_a_compiler() {
+        for mode in [Mode::All, Mode::Build] {
+            let error = decide(mode, optional(stale()), none).unwrap_err();
+            assert!(matches!(error, Error::NoToolchain { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_compiler_is_reported_with_the_remedy() {
+        let message = decide(Mode::Auto, required(stale()), none).unwrap_err().to_string();
         assert_eq!(
             message,
-            "no PTX for kernel crate `k`: the source is newer than k.ptx, and no compiler for the GPU was found\n\
-             looked at /usr/bin/rustc: not there\n\
+            "no PTX for kernel crate `k`: k.ptx was made from other source, and no PTX compiler was found\n\
+             /usr/bin/rustc: does not exist\n\
              install one of these and build again:\n  \
              rustup toolchain install nightly --component rust-src\n  \
              apt-get install rustc-web rust-web-src    (Debian 12)"
         );
-        let message = decide("k", Mode::Build, fits(), none).unwrap_err().to_string();
-        assert!(message.contains("RUSHMEM_PTX=build forbids"), "{message}");
+        let message = decide(Mode::Build, required(matching()), none).unwrap_err().to_string();
+        assert!(message.contains("RUSHMEM_PTX=build ignores what is committed"), "{message}");
     }
 
     #[test]
-    fn committed_only_never_compiles() {
-        let message = decide("k", Mode::Committed, stale(), never).unwrap_err().to_string();
-        assert!(message.ends_with("and RUSHMEM_PTX=committed forbids to compile it"), "{message}");
+    fn committed_mode_never_compiles() {
+        let message = decide(Mode::Committed, required(stale()), never).unwrap_err().to_string();
+        assert!(message.ends_with("and RUSHMEM_PTX=committed forbids compiling it"), "{message}");
     }
 
     #[test]
-    fn none_looks_for_nothing() {
-        for committed in [fits(), stale()] {
-            assert_eq!(decide("k", Mode::None, committed, never).unwrap(), Plan::None);
+    fn none_mode_omits_all_ptx() {
+        for request in [required(matching()), required(stale()), optional(stale())] {
+            let why = "it was built with RUSHMEM_PTX=none; build it again without".to_owned();
+            assert_eq!(decide(Mode::None, request, never).unwrap(), Plan::Omit(why));
         }
     }
 
     #[test]
-    fn a_mode_that_means_nothing_is_named() {
-        assert_eq!(Mode::parse("auto").unwrap(), Mode::Auto);
+    fn modes_are_parsed() {
+        for (text, mode) in ["auto", "all", "build", "committed", "none"].into_iter().zip(MODES) {
+            assert_eq!(Mode::parse(text).unwrap(), mode);
+        }
+        assert_eq!(Mode::parse("").unwrap(), Mode::Auto);
         let message = Mode::parse("maybe").unwrap_err().to_string();
-        assert_eq!(message, "RUSHMEM_PTX=maybe: expected auto, build, committed or none");
+        assert_eq!(message, "RUSHMEM_PTX=maybe: expected auto, all, build, committed or none");
     }
 
     #[test]
-    fn committed_ptx_fits_by_hash_and_target() {
+    fn committed_ptx_matches_by_hash_and_target() {
         let tmp = tempfile::tempdir().unwrap();
         let path = tmp.path().join("k.ptx");
         let header = Header {
@@ -210,22 +284,20 @@ mod tests {
             source: "aa".into(),
         };
         let text = format!("{header}.version 8.6\n");
-        let look = |hash: &str, target: &Target| Committed::look(Some(&path), &source(hash), target).unwrap();
-        let why = |c: Committed| match c {
-            Committed::Not(why) => why,
-            Committed::Fits(_) => panic!("it fits"),
+        let read = |hash: &str, target: &Target| Committed::read(Some(&path), &source(hash), target).unwrap();
+        let reason = |committed: Committed| match committed {
+            Committed::Unusable(reason) => reason,
+            Committed::Matches(_) => panic!("it matches"),
         };
-        assert!(why(look("aa", &Target::default())).ends_with("does not exist"));
+        assert!(reason(read("aa", &Target::default())).ends_with("does not exist"));
         fs::write(&path, text.replace('\n', "\r\n")).unwrap();
-        assert_eq!(look("aa", &Target::default()), Committed::Fits(text));
-        assert!(why(look("bb", &Target::default())).starts_with("the source is newer than "));
+        assert_eq!(read("aa", &Target::default()), Committed::Matches(text));
+        assert!(reason(read("bb", &Target::default())).ends_with("was made from other source"));
         let other = Target { arch: "sm_80".into(), isa: (8, 6) };
-        assert!(why(look("aa", &other)).ends_with("is for sm_90, PTX 8.6, not for sm_80, PTX 8.6"));
+        assert!(reason(read("aa", &other)).ends_with("is for sm_90, PTX 8.6, not for sm_80, PTX 8.6"));
         fs::write(&path, ".version 8.6\n").unwrap();
-        assert!(why(look("aa", &Target::default())).ends_with("was not written by rushmem-ptx"));
-        assert_eq!(
-            why(Committed::look(None, &source("aa"), &Target::default()).unwrap()),
-            "none is committed"
-        );
+        assert!(reason(read("aa", &Target::default())).ends_with("was not written by rushmem-ptx"));
+        let unnamed = Committed::read(None, &source("aa"), &Target::default()).unwrap();
+        assert_eq!(reason(unnamed), "none is committed");
     }
 }

@@ -1,134 +1,136 @@
-//! Why there is no PTX.
+//! Errors of a PTX build.
 
 use std::path::{Path, PathBuf};
 
 use crate::inspect::Violation;
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no PTX. The message says what was tried and what to do.
+/// The commands that install a PTX compiler.
+pub(crate) const TOOLCHAIN_REMEDY: [&str; 2] =
+    ["rustup toolchain install nightly --component rust-src", "apt-get install rustc-web rust-web-src"];
+
+/// The reason why there is no PTX. The message names what was tried, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An environment variable that only a build script has.
+    /// A missing environment variable that cargo sets for build scripts only.
     #[error("{0} is not set: call rushmem_ptx from a build script (build.rs)")]
     NotABuildScript(&'static str),
 
-    /// A variable with a value that means nothing.
+    /// A variable with an unknown value.
     #[error("{name}={value}: expected {expected}")]
     Variable {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The accepted values.
         expected: &'static str,
     },
 
-    /// A variable with our prefix that nothing reads.
+    /// A variable with this crate's prefix and an unknown name.
     #[error("unknown variable {name}; known are {known}")]
     UnknownVariable {
         /// The variable.
         name: String,
-        /// The others.
+        /// The known names.
         known: String,
     },
 
-    /// A file could not be read or written.
-    #[error("cannot {doing} {}: {source}", path.display())]
+    /// A file that could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was done with it.
-        doing: &'static str,
+        /// The failed action, such as `read`.
+        action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
 
-    /// A manifest or lock file that does not say what it must.
-    #[error("{}: {what}", path.display())]
+    /// A manifest or lock file with invalid content.
+    #[error("{}: {problem}", path.display())]
     Manifest {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
-        what: String,
+        /// The problem in it.
+        problem: String,
     },
 
-    /// The compiler that the user named cannot be used.
-    #[error("{name}={}: {what}", path.display())]
+    /// An unusable compiler that the user named.
+    #[error("{name}={}: {problem}", path.display())]
     Override {
-        /// The variable that named it.
+        /// The variable that names the compiler.
         name: &'static str,
         /// The path in it.
         path: PathBuf,
-        /// Why it cannot be used.
-        what: String,
+        /// The reason why the compiler is unusable.
+        problem: String,
     },
 
-    /// Neither a compiler nor fitting committed PTX.
+    /// Neither a compiler nor usable committed PTX.
     #[error(
-        "no PTX for kernel crate `{krate}`: {committed}, and no compiler for the GPU was found\n\
-         {looked}install one of these and build again:\n  \
-         rustup toolchain install nightly --component rust-src\n  \
-         apt-get install rustc-web rust-web-src    (Debian 12)"
+        "no PTX for kernel crate `{krate}`: {committed}, and no PTX compiler was found\n\
+         {looked}install one of these and build again:\n  {}\n  {}    (Debian 12)",
+        TOOLCHAIN_REMEDY[0],
+        TOOLCHAIN_REMEDY[1]
     )]
     NoToolchain {
         /// The kernel crate.
         krate: String,
-        /// Why its committed PTX was not used.
+        /// The reason why its committed PTX is unusable.
         committed: String,
-        /// The compilers that were looked at, a line each.
+        /// The rejected compilers, one per line.
         looked: String,
     },
 
-    /// `RUSHMEM_PTX=committed`, and what is committed does not fit.
-    #[error(
-        "no PTX for kernel crate `{krate}`: {committed}, and RUSHMEM_PTX=committed forbids to compile it"
-    )]
+    /// Unusable committed PTX with `RUSHMEM_PTX=committed`.
+    #[error("no PTX for kernel crate `{krate}`: {committed}, and RUSHMEM_PTX=committed forbids compiling it")]
     NotCommitted {
         /// The kernel crate.
         krate: String,
-        /// Why its committed PTX was not used.
+        /// The reason why its committed PTX is unusable.
         committed: String,
     },
 
-    /// A compiler or `cargo` could not be started.
+    /// A compiler or `cargo` that could not be started.
     #[error("cannot run {}: {source}", program.display())]
     Spawn {
         /// The program.
         program: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
 
-    /// The compiler refused.
-    #[error("{what} failed for the GPU\n{output}")]
+    /// A failed compilation.
+    #[error("{step} failed for the GPU\n{output}")]
     Compile {
-        /// What was compiled.
-        what: String,
-        /// What the compiler said.
+        /// The failed step.
+        step: String,
+        /// The output of the compiler.
         output: String,
     },
 
-    /// The PTX breaks a rule.
+    /// PTX that breaks rules of [`inspect`](crate::inspect).
     #[error("the PTX of kernel crate `{krate}` cannot be used:{}", listed(violations))]
     Refused {
         /// The kernel crate.
         krate: String,
-        /// All of them.
+        /// All violations.
         violations: Vec<Violation>,
     },
 
-    /// `ptxas` is missing or refused.
+    /// A missing `ptxas`, or an error that it reported.
     #[error("{0}")]
     Ptxas(String),
 }
 
 impl Error {
-    /// For `map_err` on file operations.
-    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        move |source| Self::Io { doing, path: path.into(), source }
+    /// Returns a function for `map_err` that names the file and the failed action.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Io { action, path: path.into(), source }
     }
 }
 

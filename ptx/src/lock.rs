@@ -30,7 +30,7 @@ impl Lock {
         if !path.exists() {
             return Ok(Self::default());
         }
-        Self::parse(&files::read(path)?).map_err(|what| Error::Manifest { path: path.into(), what })
+        Self::parse(&files::read(path)?).map_err(|problem| Error::Manifest { path: path.into(), problem })
     }
 
     fn parse(text: &str) -> Result<Self, String> {

@@ -1,4 +1,4 @@
-//! The project's own kernels: writes their committed PTX, checks it, and reports what it needs on a GPU.
+//! Compiles the project's own kernels: writes and checks their committed PTX, and reports their use of registers.
 
 use std::env;
 use std::fs;
@@ -7,18 +7,33 @@ use std::process::ExitCode;
 
 use rushmem_ptx::{Error, Header, Search, Source, Target, Toolchain, compile, inspect, ptxas};
 
-/// The kernel crates whose PTX is committed, seen from the root of the project.
-const KERNEL_CRATES: [&str; 5] =
-    ["host/kernels", "examples/kernels", "tests/kernels", "tests/litmus/kernels", "benches/kernels"];
+/// A kernel crate of the project.
+struct KernelCrate {
+    /// Its folder, relative to the root of the project.
+    dir: &'static str,
+    /// Whether its PTX is committed. Programs that users start need it; tests and benchmarks build theirs on demand.
+    committed: bool,
+    /// Whether its kernels may spill registers.
+    may_spill: bool,
+}
+
+const KERNEL_CRATES: [KernelCrate; 5] = [
+    KernelCrate { dir: "host/kernels", committed: true, may_spill: true },
+    KernelCrate { dir: "examples/kernels", committed: true, may_spill: false },
+    KernelCrate { dir: "tests/kernels", committed: false, may_spill: true },
+    KernelCrate { dir: "tests/litmus/kernels", committed: false, may_spill: true },
+    KernelCrate { dir: "benches/kernels", committed: false, may_spill: false },
+];
 
 const USAGE: &str = "\
 usage: cargo run -p rushmem-ptx -- COMMAND
 
-  update              compile all kernels and write ptx/committed
-  check               compile all kernels and compare with ptx/committed
-  report [--no-spills] [FILE.ptx ...]
-                      registers, stack, spills and barriers of each kernel, by ptxas;
-                      of ptx/committed if no file is named";
+  update              compile the kernels of the runtime and the examples, and write ptx/committed
+  check               compile all kernels, and compare with ptx/committed
+  report [FILE.ptx ...]
+                      print registers, stack, spills and barriers of each kernel, by ptxas.
+                      Without files: compile all kernels, and fail if those of the examples
+                      or benchmarks spill";
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -49,17 +64,25 @@ fn committed() -> PathBuf {
     root().join("ptx/committed")
 }
 
-/// Compiles every kernel crate, and hands its name and PTX to `with`.
-fn each(mut with: impl FnMut(&str, &Toolchain, String) -> Result<(), Failure>) -> Result<(), Failure> {
+/// Compiles `kernel_crates`, and calls `with` with each one, its name in Rust, the compiler and the PTX.
+fn compile_each<'a>(
+    kernel_crates: impl Iterator<Item = &'a KernelCrate>,
+    mut with: impl FnMut(&KernelCrate, &str, &Toolchain, String) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let search = Search::run()?;
     let Some(toolchain) = search.found else {
         let looked = search.rejected.iter().map(|(p, why)| format!("\n  {}: {why}", p.display()));
-        return Err(format!("no compiler for the GPU was found:{}", looked.collect::<String>()).into());
+        return Err(format!(
+            "no PTX compiler was found:{}\ninstall one: rustup toolchain install nightly --component rust-src, \
+             or apt-get install rustc-web rust-web-src",
+            looked.collect::<String>()
+        )
+        .into());
     };
-    for dir in KERNEL_CRATES {
-        let source = Source::read(&root().join(dir))?;
+    for kernel_crate in kernel_crates {
+        let source = Source::read(&root().join(kernel_crate.dir))?;
         let made = compile(&source, &toolchain, &Target::default(), &root().join("target/rushmem-ptx"))?;
-        with(&source.crate_name, &toolchain, made.text)?;
+        with(kernel_crate, &source.crate_name, &toolchain, made.text)?;
     }
     Ok(())
 }
@@ -67,13 +90,13 @@ fn each(mut with: impl FnMut(&str, &Toolchain, String) -> Result<(), Failure>) -
 fn update() -> Result<(), Failure> {
     let dir = committed();
     fs::create_dir_all(&dir)?;
-    each(|name, toolchain, text| {
+    compile_each(KERNEL_CRATES.iter().filter(|kernels| kernels.committed), |_, name, toolchain, text| {
         let path = dir.join(format!("{name}.ptx"));
-        let changed = fs::read_to_string(&path).is_ok_and(|old| old == text);
+        let unchanged = fs::read_to_string(&path).is_ok_and(|old| old == text);
         println!(
             "{}: {} by {}",
             path.display(),
-            if changed { "as it was" } else { "written" },
+            if unchanged { "unchanged," } else { "written" },
             toolchain.version
         );
         Ok(fs::write(&path, text)?)
@@ -81,16 +104,20 @@ fn update() -> Result<(), Failure> {
 }
 
 fn check() -> Result<(), Failure> {
-    each(|name, toolchain, text| {
+    compile_each(KERNEL_CRATES.iter(), |kernels, name, toolchain, text| {
+        if !kernels.committed {
+            println!("{name}: compiles by {}", toolchain.version);
+            return Ok(());
+        }
         let path = committed().join(format!("{name}.ptx"));
         let old = fs::read_to_string(&path).map_err(|e| {
             format!("cannot read {}: {e}\nmake it: cargo run -p rushmem-ptx -- update", path.display())
         })?;
         match difference(&old, &text) {
-            None => println!("{}: as the source and {} make it", path.display(), toolchain.version),
-            Some(what) => {
+            None => println!("{}: same as compiled by {}", path.display(), toolchain.version),
+            Some(cause) => {
                 return Err(format!(
-                    "{}: {what}\nwrite it again: cargo run -p rushmem-ptx -- update",
+                    "{}: {cause}\nwrite it again: cargo run -p rushmem-ptx -- update",
                     path.display()
                 )
                 .into());
@@ -100,55 +127,49 @@ fn check() -> Result<(), Failure> {
     })
 }
 
-/// How what is committed differs from what was made just now.
+/// Returns the cause of a difference between committed and compiled PTX.
 fn difference(old: &str, new: &str) -> Option<String> {
     if old == new {
         return None;
     }
     let (Some(was), Some(is)) = (Header::parse(old), Header::parse(new)) else {
-        return Some("not written by rushmem-ptx".into());
+        return Some("it was not written by rushmem-ptx".into());
     };
     if was.source != is.source {
-        return Some("made from other source".into());
+        return Some("it was made from other source".into());
     }
     if was.compiler != is.compiler {
-        return Some(format!("made by {}, and this is {}", was.compiler, is.compiler));
+        return Some(format!("it was made by {}, and this compiler is {}", was.compiler, is.compiler));
     }
     let line = old.lines().zip(new.lines()).position(|(a, b)| a != b);
     let line = line.unwrap_or(old.lines().count().min(new.lines().count()));
     let at = |text: &str| text.lines().nth(line).unwrap_or("(end)").to_owned();
-    Some(format!("differs first in line {}:\n- {}\n+ {}", line + 1, at(old), at(new)))
+    Some(format!("the first difference is in line {}:\n- {}\n+ {}", line + 1, at(old), at(new)))
 }
 
 fn report(args: &[&str]) -> Result<(), Failure> {
-    let mut no_spills = false;
-    let mut files = Vec::new();
-    for arg in args {
-        match *arg {
-            "--no-spills" => no_spills = true,
-            option if option.starts_with('-') => {
-                return Err(format!("unknown option {option}\n{USAGE}").into());
-            }
-            file => files.push(PathBuf::from(file)),
-        }
-    }
-    if files.is_empty() {
-        files = fs::read_dir(committed())?
-            .map(|entry| Ok(entry?.path()))
-            .collect::<Result<_, std::io::Error>>()?;
-        files.retain(|path| path.extension().is_some_and(|e| e == "ptx"));
-        files.sort();
+    if let Some(option) = args.iter().find(|arg| arg.starts_with('-')) {
+        return Err(format!("unknown option {option}\n{USAGE}").into());
     }
     let ptxas = ptxas::find()?;
-    let mut spilling = Vec::new();
     println!(
         "{:<40} {:>9} {:>5} {:>6} {:>8} {:>12}",
         "kernel", "registers", "stack", "spills", "barriers", "in PTX, local"
     );
-    for file in &files {
-        spilling.extend(report_file(&ptxas, file)?);
+    if !args.is_empty() {
+        return args.iter().try_for_each(|file| report_file(&ptxas, Path::new(file)).map(drop));
     }
-    if no_spills && !spilling.is_empty() {
+    let dir = root().join("target/rushmem-ptx/report");
+    fs::create_dir_all(&dir)?;
+    let mut spilling = Vec::new();
+    compile_each(KERNEL_CRATES.iter(), |kernels, name, _, text| {
+        let file = dir.join(format!("{name}.ptx"));
+        fs::write(&file, text)?;
+        let spills = report_file(&ptxas, &file)?;
+        spilling.extend(spills.into_iter().filter(|_| !kernels.may_spill));
+        Ok(())
+    })?;
+    if !spilling.is_empty() {
         return Err(format!("registers are spilled in: {}", spilling.join(", ")).into());
     }
     Ok(())
@@ -192,16 +213,22 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_by_its_cause() {
+    fn reports_the_cause_of_a_difference() {
         let new = ptx("s", "c", "a\nb\n");
         assert_eq!(difference(&new, &new), None);
-        assert_eq!(difference("text", &new).unwrap(), "not written by rushmem-ptx");
-        assert_eq!(difference(&ptx("x", "y", ""), &new).unwrap(), "made from other source");
-        assert_eq!(difference(&ptx("s", "y", "a\nb\n"), &new).unwrap(), "made by y, and this is c");
-        assert_eq!(difference(&ptx("s", "c", "a\nx\n"), &new).unwrap(), "differs first in line 6:\n- x\n+ b");
+        assert_eq!(difference("text", &new).unwrap(), "it was not written by rushmem-ptx");
+        assert_eq!(difference(&ptx("x", "y", ""), &new).unwrap(), "it was made from other source");
+        assert_eq!(
+            difference(&ptx("s", "y", "a\nb\n"), &new).unwrap(),
+            "it was made by y, and this compiler is c"
+        );
+        assert_eq!(
+            difference(&ptx("s", "c", "a\nx\n"), &new).unwrap(),
+            "the first difference is in line 6:\n- x\n+ b"
+        );
         assert_eq!(
             difference(&ptx("s", "c", "a\n"), &new).unwrap(),
-            "differs first in line 6:\n- (end)\n+ b"
+            "the first difference is in line 6:\n- (end)\n+ b"
         );
     }
 }

@@ -60,7 +60,7 @@ impl Manifest {
         let workspace = Workspace::of(dir, &path, &table)?;
         let mut read = vec![path.clone()];
         read.extend(workspace.path.clone().filter(|p| *p != path));
-        Self::build(dir, &table, &workspace, read).map_err(|what| Error::Manifest { path, what })
+        Self::build(dir, &table, &workspace, read).map_err(|problem| Error::Manifest { path, problem })
     }
 
     fn build(dir: &Path, table: &Table, workspace: &Workspace, read: Vec<PathBuf>) -> Result<Self, String> {
@@ -211,7 +211,7 @@ impl Workspace {
 }
 
 fn table(path: &Path, text: &str) -> Result<Table> {
-    text.parse().map_err(|e: toml::de::Error| Error::Manifest { path: path.into(), what: e.to_string() })
+    text.parse().map_err(|e: toml::de::Error| Error::Manifest { path: path.into(), problem: e.to_string() })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub struct Usage {
 /// If there is none, or `RUSHMEM_PTXAS` names none.
 pub fn find() -> Result<PathBuf> {
     if let Some(path) = env::var_os(PTXAS).map(PathBuf::from) {
-        let absent = || Error::Ptxas(format!("{PTXAS}={}: not there", path.display()));
+        let absent = || Error::Ptxas(format!("{PTXAS}={}: does not exist", path.display()));
         return if path.is_file() { Ok(path) } else { Err(absent()) };
     }
     let on_path = env::var_os("PATH").map(|p| env::split_paths(&p).collect::<Vec<_>>()).unwrap_or_default();

@@ -141,20 +141,20 @@ fn edition(core: &Path) -> Result<String> {
     let text = files::read(&path)?;
     let table: toml::Table = text
         .parse()
-        .map_err(|e: toml::de::Error| Error::Manifest { path: path.clone(), what: e.to_string() })?;
+        .map_err(|e: toml::de::Error| Error::Manifest { path: path.clone(), problem: e.to_string() })?;
     let edition = table.get("package").and_then(|p| p.get("edition")).and_then(toml::Value::as_str);
-    edition.map(str::to_owned).ok_or(Error::Manifest { path, what: "no edition".into() })
+    edition.map(str::to_owned).ok_or(Error::Manifest { path, problem: "no edition".into() })
 }
 
 /// Runs a compiler to its end.
-pub(crate) fn run(mut command: Command, what: &str) -> Result<()> {
+pub(crate) fn run(mut command: Command, step: &str) -> Result<()> {
     let output =
         command.output().map_err(|source| Error::Spawn { program: command.get_program().into(), source })?;
     if output.status.success() {
         return Ok(());
     }
     Err(Error::Compile {
-        what: what.into(),
+        step: step.into(),
         output: String::from_utf8_lossy(&output.stderr).trim_end().into(),
     })
 }

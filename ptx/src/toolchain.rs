@@ -88,8 +88,11 @@ impl Search {
         let mut search = Self::default();
         if let Some(path) = &places.chosen {
             let toolchain = Toolchain::at(path);
-            search.found =
-                Some(toolchain.map_err(|what| Error::Override { name: RUSTC, path: path.clone(), what })?);
+            search.found = Some(toolchain.map_err(|problem| Error::Override {
+                name: RUSTC,
+                path: path.clone(),
+                problem,
+            })?);
             return Ok(search);
         }
         let nightlies = places.rustup.as_deref().map(nightlies).unwrap_or_default();
@@ -107,7 +110,7 @@ impl Search {
 
     /// The rejected compilers, a line each.
     pub(crate) fn looked(&self) -> String {
-        self.rejected.iter().map(|(path, why)| format!("looked at {}: {why}\n", path.display())).collect()
+        self.rejected.iter().map(|(path, why)| format!("{}: {why}\n", path.display())).collect()
     }
 }
 
@@ -128,7 +131,7 @@ impl Toolchain {
     /// The toolchain of the compiler at `rustc`, or why it cannot build for the GPU.
     pub(crate) fn at(rustc: &Path) -> Result<Self, String> {
         if !rustc.exists() {
-            return Err("not there".into());
+            return Err("does not exist".into());
         }
         let version = Version::parse(&ask(rustc, &["-vV"])?)
             .ok_or_else(|| "its `rustc -vV` cannot be understood".to_owned())?;
@@ -242,7 +245,7 @@ pub(crate) mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let search = Search::through(&places(tmp.path())).unwrap();
         assert_eq!(search.found, None);
-        assert!(search.looked().ends_with("usr/bin/rustc: not there\n"));
+        assert!(search.looked().ends_with("usr/bin/rustc: does not exist\n"));
     }
 
     #[test]
@@ -254,7 +257,10 @@ pub(crate) mod tests {
             |path: &Path| Search::through(&Places { chosen: Some(path.into()), ..places(tmp.path()) });
         assert_eq!(choose(&mine).unwrap().found.unwrap().rustc, mine);
         let error = choose(&tmp.path().join("absent")).unwrap_err().to_string();
-        assert!(error.starts_with("RUSHMEM_PTX_RUSTC=") && error.ends_with("absent: not there"), "{error}");
+        assert!(
+            error.starts_with("RUSHMEM_PTX_RUSTC=") && error.ends_with("absent: does not exist"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -200,7 +200,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_CONFIG", "Path of a TOML file with settings; the environment overrides what it says."),
     (
         "RUSHMEM_PTX",
-        "When kernels are built: auto, build (always compile them), committed (never) or none (kernels run natively only).",
+        "When kernels are built: auto, all (with those of tests and benchmarks), build (compile even if committed PTX matches), committed (never compile) or none (kernels run natively only).",
     ),
     ("RUSHMEM_PTX_RUSTC", "When kernels are built: path of the rustc that compiles them."),
     ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives it."),

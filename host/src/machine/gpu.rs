@@ -170,9 +170,9 @@ impl Machine for Gpu {
     }
 
     fn load(&self, ptx: &Ptx) -> Result<Code> {
-        let Ptx { name, image, code } = ptx;
+        let Ptx { name, image, omitted, code } = ptx;
         if image.is_empty() {
-            let why = "it was built with RUSHMEM_PTX=none".into();
+            let why = format!("there is no PTX of it: {omitted}");
             return Err(Error::Unavailable { what: format!("{name} on a GPU"), why });
         }
         Ok(Code::Gpu(cuda::Module::load_kernels(&self.device, name, image, code)?))

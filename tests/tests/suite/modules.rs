@@ -22,7 +22,7 @@ fn run(setup: &Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) {
 fn named(test: &str) -> bool {
     let known = !examples().image.is_empty();
     if !known {
-        skip(test, "no PTX was built (RUSHMEM_PTX=none)");
+        skip(test, &format!("there is no PTX: {}", examples().omitted));
     }
     known
 }
@@ -157,9 +157,10 @@ fn kernels_of_one_name_are_not_loaded_together() {
     run(&Setup::new(1), |pe| {
         let clash = |ptx: Ptx| pe.load(ptx).err().expect("the names are taken").to_string();
         let loaded = pe.load(examples())?;
-        let text = "Pe::load: rushmem_test_kernels has a kernel collect, and so has rushmem_example_kernels, which is \
-                    loaded: their names must differ";
-        assert_eq!(clash(kernels()), text);
+        let text = "Pe::load: mine has a kernel collect, and so has rushmem_example_kernels, which is loaded: their \
+                    names must differ";
+        let image = ".visible .entry collect(\n)\n{}";
+        assert_eq!(clash(Ptx { name: "mine", image, omitted: "", code: &[] }), text);
         let copy = Ptx { name: "copy", ..examples() };
         assert!(clash(copy).starts_with("Pe::load: copy has a kernel "));
         loaded.unload();
@@ -167,11 +168,12 @@ fn kernels_of_one_name_are_not_loaded_together() {
 
         // Of the runtime's own, too.
         let image = ".visible .entry rushmem_order(\n)\n{}";
-        let taken = clash(Ptx { name: "mine", image, code: &[] });
+        let taken = clash(Ptx { name: "mine", image, omitted: "", code: &[] });
         assert!(taken.contains("rushmem_runtime_kernels"), "{taken}");
         Ok(())
     });
-    let twice = Setup::new(1).job().kernels(kernels()).run(|_| Ok::<_, Error>(()));
+    let job = Job::with_config(Setup::new(1).config().clone());
+    let twice = job.kernels(examples()).kernels(examples()).run(|_| Ok::<_, Error>(()));
     assert!(matches!(twice, Err(Error::Misuse { call: "Job::kernels", .. })), "{twice:?}");
 }
 
@@ -180,6 +182,7 @@ fn ptx_that_a_gpu_refuses_is_an_error_and_no_more() {
     const BROKEN: Ptx = Ptx {
         name: "broken",
         image: ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n\tnonsense;\n}\n",
+        omitted: "",
         code: &[],
     };
     run(&Setup::new(1), |pe| {

@@ -39,7 +39,7 @@ impl Ours {
     pub fn load(device: &Arc<Device>) -> Result<Self> {
         let ptx = rushmem::ptx!("rushmem_bench_kernels");
         if ptx.image.is_empty() {
-            return Err(Error::Missing("this was built with RUSHMEM_PTX=none: there are no kernels".into()));
+            return Err(Error::Missing(format!("there is no PTX of {}: {}", ptx.name, ptx.omitted)));
         }
         let kernels = Module::load_kernels(device, ptx.name, ptx.image, ptx.code)?;
         let control = PinnedBuffer::new(device, size_of::<ControlPage>())?;

@@ -158,7 +158,7 @@ fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
     if launched.is_none() {
         config.set("pes", &pes.to_string())?;
     }
-    let gpu = has_gpu(&config, ptx);
+    let gpu = has_gpu(&config, ptx)?;
     let Bounds { max_bytes, window, heap_bytes } = bounds(args, gpu, &config)?;
     let pick = |given: &[u32], gpus: &[u32], native: &[u32]| match (given, gpu) {
         ([], true) => gpus.to_vec(),
@@ -237,8 +237,20 @@ fn settings(selection: &Selection, kind: JobKind, config: &Config) -> Result<Con
 }
 
 /// Returns whether the job will run on GPUs.
-fn has_gpu(config: &Config, ptx: Ptx) -> bool {
-    config.device != DeviceKind::Native && !ptx.image.is_empty() && !rushmem::survey(config).gpus.is_empty()
+///
+/// # Errors
+/// [`Error::Usage`] if there is a GPU and no PTX for it: native figures could be mistaken for GPU figures.
+fn has_gpu(config: &Config, ptx: Ptx) -> Result<bool, Error> {
+    if config.device == DeviceKind::Native || rushmem::survey(config).gpus.is_empty() {
+        return Ok(false);
+    }
+    if ptx.image.is_empty() {
+        return Err(Error::Usage(format!(
+            "there is a GPU, but no PTX of {}: {}. RUSHMEM_DEVICE=native measures on the CPU",
+            ptx.name, ptx.omitted
+        )));
+    }
+    Ok(true)
 }
 
 /// The sizes that follow from the largest message.
