@@ -38,9 +38,15 @@ fn fails(program: &str, arguments: &[&str]) -> String {
     err.into_owned()
 }
 
+const HELLO: &str = env!("CARGO_BIN_EXE_hello");
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const ALLTOALL: &str = env!("CARGO_BIN_EXE_alltoall");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
+
+#[test]
+fn hello_passes() {
+    passes(HELLO, &[]);
+}
 
 #[test]
 fn ring_of_any_size() {

@@ -6,10 +6,12 @@
 
 mod alltoall;
 mod band;
+mod hello;
 mod ring;
 mod stencil;
 
 pub use alltoall::{TILE_BYTES, transpose};
 pub use band::{Band, bands};
+pub use hello::hello;
 pub use ring::ring;
 pub use stencil::{collect, heat, relax};
