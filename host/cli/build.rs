@@ -1,4 +1,4 @@
-//! Builds the PTX of the benchmark kernels, or uses the committed PTX if it comes from the same source.
+//! Builds the PTX of the benchmark kernels, for `rushmem perf`.
 
 fn main() {
     rushmem_ptx::Builder::new("../../benches/kernels").optional().build();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rushmem::{Error, Job, Operations, Pe, Ptx};
 use rushmem_device::{Error as Code, Signal, Sym, SymSlice};
 use rushmem_example_kernels::ring;
-use rushmem_tests::{Setup, grid, kernels, skip};
+use rushmem_tests::{Setup, grid, skip};
 
 /// Kernels that the suite's jobs do not begin with.
 fn examples() -> Ptx {
