@@ -1,30 +1,46 @@
-//! Posting much with few doorbells.
+//! Batches: many postings with few doorbells.
 
 use core::ops::Deref;
 
 use crate::ctx::Ctx;
 use crate::sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
 
-/// A context whose doorbells are held back until it ends, or somebody needs what was posted.
+/// A context that delays its doorbells: it publishes postings, and announces them when the batch ends or a call needs
+/// them.
 ///
-/// Nothing else changes: operations mean the same, and whatever waits rings first, so that nothing is lost and nobody
-/// waits for what lies here. That is `quiet`, `flush` and their kin, blocking puts and gets, fetching atomics, waits and
-/// tests through this batch, a full queue, and the end of the batch. It may be rung earlier, by others that post to the same
-/// queue. A wait or test through *another* context does not know of this one: end the batch first.
+/// Operations mean the same as without a batch. Every wait announces first, so nothing is lost. These calls announce:
 ///
-/// Each thread that opens a batch ends its own. A batch in a batch does not compile. NVSHMEM 3.8's regions, OpenSHMEM's
-/// sessions (`shmem_ctx_session_start`), GIN's `AggregateRequests`.
+/// - `quiet`, `flush` and the other completing calls,
+/// - blocking puts and gets, and fetching atomics,
+/// - waits and tests through this batch,
+/// - a posting that finds the queue full,
+/// - the end of the batch.
 ///
-/// ```ignore
-/// let batch = ctx.batch();
-/// for (part, pe) in parts {
-///     batch.put_nbi(Thread, dst, part, pe)?;
+/// Other posters to the same queue may announce the postings earlier. A wait or test through *another* context does not
+/// announce them: end the batch first. Each thread that opens a batch ends its own. A batch in a batch does not
+/// compile.
+///
+/// NVSHMEM 3.8: regions. OpenSHMEM: sessions (`shmem_ctx_session_start`). GIN: `AggregateRequests`.
+///
+/// ```
+/// # use rushmem_device::prelude::*;
+/// /// Sends `src` to all other PEs, with one doorbell for each queue.
+/// #[kernel]
+/// pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+///     let batch = ctx.batch();
+///     let mut k = 1;
+///     while k < ctx.n_pes() {
+///         batch.put_nbi(Thread, dst, src, ctx.pe_after(k))?;
+///         k += 1;
+///     }
+///     batch.end();
+///     ctx.quiet(Thread)
 /// }
-/// batch.end(); // one doorbell for each queue
+/// # fn main() {}
 /// ```
 pub struct Batch<S: Sharing>(Ctx<Batched<S>>);
 
-/// A sharing that is not held already.
+/// A sharing without a batch, so that its contexts can begin one.
 pub trait Batchable: Sharing {}
 impl Batchable for Exclusive {}
 impl Batchable for PerBlock {}
@@ -39,11 +55,11 @@ impl<S: Batchable> Ctx<S> {
 }
 
 impl<S: Sharing> Batch<S> {
-    /// Ends the batch: rings for what it holds back. Completes nothing.
+    /// Ends the batch: announces its postings. It completes nothing.
     #[inline(always)]
     pub fn end(self) {}
 
-    /// Batchable for what it holds back, and goes on.
+    /// Announces the batch's postings and continues the batch.
     #[inline(always)]
     pub fn announce(&self) {
         self.0.announce_batches();
@@ -67,7 +83,7 @@ impl<S: Sharing> Drop for Batch<S> {
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// Batchable for what this block's queues hold back, if this context belongs to a batch.
+    /// Announces the postings in this block's queues, if this context belongs to a batch.
     #[inline(always)]
     pub(crate) fn announce_batches(&self) {
         if !S::BATCHED {

@@ -1,4 +1,4 @@
-//! Contexts that the host makes: queues of their own, given to kernels as arguments.
+//! Contexts made by the host: queues of their own, given to kernels as arguments.
 #![allow(unsafe_code, reason = "implements `KernelArg`, and takes the table of QPs from the host")]
 
 use core::marker::PhantomData;
@@ -10,11 +10,13 @@ use crate::kernel::KernelArg;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 use crate::sq::Qp;
 
-/// A context that the host has made, as a kernel argument: [`Ctx::context`] makes it usable.
+/// A context made by the host, as a kernel argument. [`Ctx::context`] makes it usable.
 ///
-/// `S` is who may post to it: [`PerGpu`] for all threads (OpenSHMEM's default and `SHMEM_CTX_SERIALIZED`), [`PerBlock`] for
-/// one block at a time, [`Exclusive`] for one thread at a time (`SHMEM_CTX_PRIVATE`). `SHMEM_CTX_NOSTORE` has no counterpart: what
-/// it would save is one fence. OpenSHMEM 1.6 section 9.5, `shmem_ctx_t`.
+/// `S` is its sharing: [`PerGpu`] for all threads (OpenSHMEM's default and `SHMEM_CTX_SERIALIZED`), [`PerBlock`] for
+/// one block at a time, [`Exclusive`] for one thread at a time (`SHMEM_CTX_PRIVATE`). `SHMEM_CTX_NOSTORE` has no
+/// counterpart; it would save one fence.
+///
+/// OpenSHMEM 1.6 section 9.5, `shmem_ctx_t`.
 #[repr(transparent)]
 pub struct Context<S = PerGpu> {
     index: u32,
@@ -34,12 +36,12 @@ impl<S> core::fmt::Debug for Context<S> {
     }
 }
 
-// SAFETY: `repr(transparent)` number, of which the device checks that it is in range; who posts is part of the type, and the
+// SAFETY: a `repr(transparent)` number that the device checks to be in range. The sharing is part of the type, and the
 // runtime never gives the same queues to two sharings.
 unsafe impl<S: 'static> KernelArg for Context<S> {}
 
 impl<S> Context<S> {
-    /// Context number `index` of those that the host makes.
+    /// Returns the host-made context with number `index`.
     ///
     /// # Safety
     /// No context of another sharing has this number while the job runs.
@@ -47,15 +49,15 @@ impl<S> Context<S> {
         Self { index, _sharing: PhantomData }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub const fn index(self) -> u32 {
         self.index
     }
 }
 
-/// How a thread becomes one of those that may post to a context.
+/// A sharing with which threads can claim a context of the host.
 pub trait Claim: Sharing {
-    /// Who claims; `None` if nobody has to.
+    /// Returns the claimant's number; `None` if no claim is needed.
     #[doc(hidden)]
     fn claimant() -> Option<u64>;
 }
@@ -77,18 +79,21 @@ impl Claim for PerBlock {
 impl Claim for Exclusive {
     #[inline(always)]
     fn claimant() -> Option<u64> {
-        // No two threads of a grid, and no block, are the same.
+        // Unique among the threads of a grid, and among all blocks.
         Some(1 << 63 | (arch::block() as u64) << 32 | arch::thread() as u64)
     }
 }
 
 impl Ctx {
-    /// The context that the host made for this kernel; quiet and fence of one do not concern the other. All threads of a
-    /// block may take the same [`PerBlock`] context; they, or the thread that took an [`Exclusive`] one, give it back with
-    /// `release` before others can have it.
+    /// Returns the context that the host made for this kernel. Ordering and completion of this context and that one are
+    /// independent.
+    ///
+    /// All threads of a block may claim the same [`PerBlock`] context. They, or the thread with an [`Exclusive`] one,
+    /// give it back with `release` before others can claim it.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another block or thread has it; [`Error::NoQp`] if the job has no such context (`context_qps`).
+    /// - [`Error::Busy`]: another block or thread has it.
+    /// - [`Error::NoQp`]: the job has no such context (setting `context_qps`).
     #[inline(always)]
     #[track_caller]
     pub fn context<S: Claim>(&self, context: Context<S>) -> Result<Ctx<S>> {
@@ -107,8 +112,8 @@ impl Ctx {
 }
 
 impl Ctx<PerBlock> {
-    /// Gives the context back that the calling block took with [`Ctx::context`]: for one thread of it, after a barrier of
-    /// the block. What was posted goes on.
+    /// Gives back the context that the calling block claimed with [`Ctx::context`]. One thread of the block calls it,
+    /// after a barrier of the block. Posted operations continue.
     #[inline(always)]
     pub fn release(self) {
         self.owner_qp().release_set()
@@ -116,7 +121,7 @@ impl Ctx<PerBlock> {
 }
 
 impl<S> Ctx<S> {
-    /// The QP whose owner word says who has the set.
+    /// Returns the QP that holds the owner word of the set.
     #[inline(always)]
     pub(crate) fn owner_qp(&self) -> Qp<'_, Exclusive> {
         // SAFETY: as `qp_of_set`; the set exists.

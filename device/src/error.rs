@@ -1,7 +1,7 @@
 //! Errors of device calls: a code for the kernel, a record for the host.
 //!
-//! A call that fails writes one [`ErrorRecord`] to the control page and returns an [`Error`]; the host prints
-//! the record. Nothing here ends a kernel: the GPU context survives, and so does the traffic to other peers.
+//! A failed call writes one [`ErrorRecord`] to the control page and returns an [`Error`]; the host prints the record.
+//! An error does not end the kernel: the GPU context survives, and so does traffic to other peers.
 #![allow(unsafe_code, reason = "writes error records to the control page")]
 
 use core::panic::Location;
@@ -9,18 +9,18 @@ use core::panic::Location;
 use crate::abi::{ControlPage, DevAddr, DeviceState, ErrorRecord, RECORDS};
 use crate::arch::{self, Gpu, Scope, SysWord};
 
-/// What a device call returns.
+/// The result of a device call.
 pub type Result<T = ()> = core::result::Result<T, Error>;
 
-/// Where a call was made.
+/// The location of a call.
 pub(crate) type Site = &'static Location<'static>;
 
-/// Why a device call failed. The host-side record has the details.
+/// The reason why a device call failed. The host-side record has the details.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Error {
-    /// The kernel and the runtime were built from different layouts.
+    /// Kernel and runtime were built from different layouts.
     Layout = 1,
     /// The deadline of a blocking call passed.
     Timeout = 2,
@@ -46,33 +46,33 @@ pub enum Error {
     InGroup = 12,
     /// The host did not connect the QP before the deadline.
     Unconnected = 13,
-    /// The handle is that of no team, or of one that has been destroyed.
+    /// The handle names no team, or a destroyed one.
     BadTeam = 14,
     /// Another member of the team is in another collective call, or in the same one with other arguments.
     TeamMismatch = 15,
     /// Another group of this PE is in a collective call of the team.
     TeamBusy = 16,
-    /// An earlier collective call of the team failed half way, and left its members out of step.
+    /// An earlier collective call of the team failed midway and left its members out of step.
     TeamFailed = 17,
-    /// The parts of memory that a call reads and writes overlap in a way that it does not allow.
+    /// Memory operands of a call overlap in a way that it does not allow.
     Overlap = 18,
     /// There is no such reduction, or not for this type.
     BadReduction = 19,
     /// A stride of 0, or one that is shorter than its blocks.
     BadStride = 20,
-    /// A lock was cleared by a PE that does not hold it, or set by one that does.
+    /// A PE cleared a lock that it does not hold, or set one that it holds.
     BadLock = 21,
 }
 
-/// What a code says: an error, or none if it is 0. The other way round than `error as u32`: functions that are not inlined
-/// return codes, since a kernel would get a stack for results.
+/// Returns the result for a code, where 0 is success. Outlined functions return codes, since a `Result` would give
+/// kernels a stack.
 #[inline(always)]
 pub(crate) fn outcome(code: u32) -> Result {
     Error::from_code(code).map_or(Ok(()), Err)
 }
 
 impl Error {
-    /// The error with this code.
+    /// Returns the error with this code, if any.
     pub const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
             1 => Self::Layout,
@@ -101,14 +101,14 @@ impl Error {
     }
 }
 
-/// The details of an error, apart from where and when.
+/// The details of an error, without location and time.
 #[derive(Clone, Copy)]
 pub(crate) struct Detail {
     /// The peer concerned.
     pub(crate) peer: u32,
     /// The QP concerned, 24 bits.
     pub(crate) qpn: u32,
-    /// The completion that told: see [`Completion::packed`].
+    /// The error CQE: see [`Completion::packed`].
     pub(crate) completion: u64,
     pub(crate) found: u64,
     pub(crate) wanted: u64,
@@ -120,7 +120,7 @@ impl Detail {
         Self { peer: u32::MAX, qpn: 0, completion: 0, found: 0, wanted: 0, offset: u64::MAX };
 }
 
-/// What an error CQE tells.
+/// The contents of an error CQE.
 #[derive(Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) wqe: u16,
@@ -130,8 +130,8 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// As one word, since the path to a record takes plain words only: anything else would give every kernel a
-    /// stack.
+    /// Returns the contents as one word, since any other argument type on the path to a record would give every kernel
+    /// a stack.
     pub(crate) const fn packed(self) -> u64 {
         u64::from_le_bytes([
             self.wqe as u8,
@@ -146,7 +146,7 @@ impl Completion {
     }
 }
 
-/// Writes the record of `error` for the PE whose state this is, and returns it.
+/// Writes the record of `error` for the PE with this state; returns the error.
 #[cold]
 #[inline(always)]
 pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Error {
@@ -155,7 +155,7 @@ pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Err
     error
 }
 
-/// Records that there is no such PE. Not inlined, as [`out_of_range`]: nearly every call of every kernel has one of these.
+/// Records that there is no such PE. Outlined, like [`out_of_range`]: nearly every call of every kernel contains one.
 #[cold]
 #[inline(never)]
 pub(crate) fn bad_pe(state: DevAddr, pe: u32, n_pes: u32, site: Site) -> Error {
@@ -163,7 +163,7 @@ pub(crate) fn bad_pe(state: DevAddr, pe: u32, n_pes: u32, site: Site) -> Error {
     record(state, Error::BadPe, d, site)
 }
 
-/// Records that `found` is more than `wanted`: bytes at a heap offset, or an index (the offset is `u64::MAX` then).
+/// Records that `found` exceeds `wanted`: bytes at a heap offset, or an index with an `offset` of `u64::MAX`.
 #[cold]
 #[inline(never)]
 pub(crate) fn out_of_range(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> Error {
@@ -177,9 +177,10 @@ pub(crate) fn length_mismatch(state: DevAddr, peer: u32, found: u64, wanted: u64
     record(state, Error::LengthMismatch, Detail { peer, found, wanted, ..Detail::NONE }, site)
 }
 
+/// Claims a record and writes it.
 #[cold]
 #[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words: see `Completion::packed`
+#[allow(clippy::too_many_arguments, reason = "outlined: plain words stay in registers")]
 fn record_words(
     state: DevAddr,
     code: u32,
@@ -200,9 +201,9 @@ fn record_words(
     }
 }
 
-/// Writes record number `place`, which is below [`RECORDS`] and the caller's alone.
+/// Writes record number `place`, which is below [`RECORDS`] and this thread's alone.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // as above
+#[allow(clippy::too_many_arguments, reason = "outlined: plain words stay in registers")]
 pub(crate) fn write_record(
     control: DevAddr,
     place: u64,
@@ -237,7 +238,7 @@ pub(crate) fn write_record(
     }
 }
 
-/// Writes the last bytes of a name, as many as an [`ErrorRecord`] holds; returns how many.
+/// Writes the tail of a name that fits an [`ErrorRecord`]; returns its length in bytes.
 ///
 /// # Safety
 /// `to` has room for 32 bytes.

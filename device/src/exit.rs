@@ -1,4 +1,4 @@
-//! The end of the whole job, asked for by a kernel.
+//! The end of the whole job, requested by a kernel.
 #![allow(unsafe_code, reason = "writes the exit words of the control page")]
 
 use crate::Ctx;
@@ -7,10 +7,12 @@ use crate::arch::SysWord;
 use crate::error::Error;
 
 impl<S> Ctx<S> {
-    /// Has the host end all processes of the job with `code`, without their help; soon, and whatever they wait for. The
-    /// waiting calls of this kernel end with [`Error::Aborted`], which is also what this call gives back, to be
-    /// returned: `return Err(ctx.global_exit(3))`. Nothing is completed. OpenSHMEM 1.6 section 9.1.5,
-    /// `shmem_global_exit`.
+    /// Ends all processes of the job with `code`. The host does so soon, whatever they wait for and without their help.
+    ///
+    /// Waiting calls of this kernel end with [`Error::Aborted`]. This call returns the same error, to be returned by
+    /// the kernel: `return Err(ctx.global_exit(3))`. It completes nothing.
+    ///
+    /// OpenSHMEM 1.6 section 9.1.5, `shmem_global_exit`.
     #[cold]
     #[inline(never)]
     pub fn global_exit(&self, code: u8) -> Error {

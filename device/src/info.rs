@@ -1,9 +1,10 @@
-//! What this library is: constants for kernels and hosts alike. OpenSHMEM 1.6 section 9.1.6.
+//! Name and version of this library, for kernels and hosts. OpenSHMEM 1.6 section 9.1.6.
 
 use core::ffi::CStr;
 
-/// The version of OpenSHMEM whose meaning the calls have, major and minor: `SHMEM_MAJOR_VERSION` and
-/// `SHMEM_MINOR_VERSION`, as `shmem_info_get_version` gives them.
+/// The version of OpenSHMEM that the calls follow, major and minor.
+///
+/// OpenSHMEM: `SHMEM_MAJOR_VERSION`, `SHMEM_MINOR_VERSION`, `shmem_info_get_version`.
 pub const SPECIFICATION: (u32, u32) = (1, 6);
 
 /// The version of this library, major, minor and patch. NVSHMEM: `nvshmemx_vendor_get_version_info`.

@@ -1,8 +1,8 @@
-//! What `#[kernel]` expands to.
+//! The expansion of `#[kernel]`.
 //!
-//! On the GPU the attribute writes a PTX entry that takes the context and the arguments by value. On the host it
-//! writes a function without the context that returns a [`Call`]: the runtime makes the context, so that a kernel
-//! cannot run before there is one.
+//! For the GPU the attribute writes a PTX entry that takes the context and the arguments by value. For the host it
+//! writes a function without the context that returns a [`Call`]. The runtime adds the context, so a kernel cannot run
+//! before there is one.
 #![allow(unsafe_code, reason = "implements `KernelArg`, and defines the panic handler")]
 
 use crate::Ctx;
@@ -14,15 +14,15 @@ pub use rushmem_macros::kernel;
 /// A value that a kernel may take as an argument: its bytes mean the same on the host and on the GPU.
 ///
 /// # Safety
-/// The type is `repr(C)`, `repr(transparent)` or primitive and has no padding, holds no host pointer, and every
-/// bit pattern that safe host code can give it is safe for device code to trust.
+/// The type is `repr(C)`, `repr(transparent)` or primitive, without padding and without host pointers. Every bit
+/// pattern that safe host code can produce is safe for device code to trust.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a kernel argument",
     label = "not known to be the same bytes on the host and on the GPU",
     note = "a kernel takes numbers, `Sym<T>`, `SymSlice<T>`, `Local<T>` and types with an `unsafe impl KernelArg`"
 )]
 pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
-    /// Shows each handle in it to the host, which refuses a launch with one whose object is gone.
+    /// Shows each handle in it to the host, which refuses the launch if an object is gone.
     fn handles(&self, _see: &mut dyn FnMut(Handle)) {}
 }
 
@@ -57,13 +57,13 @@ unsafe impl<T: bytemuck::Pod> KernelArg for Local<T> {
     }
 }
 
-/// What a kernel may return.
+/// The result of a kernel: nothing, or a `Result<()>`.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot return `{Self}`",
     label = "a kernel returns nothing or `rushmem_device::Result<()>`"
 )]
 pub trait KernelResult: sealed::Sealed {
-    /// True if the kernel ended by an error.
+    /// Returns whether the kernel ended by an error.
     #[doc(hidden)]
     fn failed(&self) -> bool;
 }
@@ -87,9 +87,10 @@ mod sealed {
     impl<E> Sealed for Result<(), E> {}
 }
 
-/// Begins a kernel: true if host and kernel agree on what a context is, and no launch before it in its queue has
-/// failed. If they do not agree, the error is recorded where the host finds it and the kernel must not touch the
-/// context.
+/// Begins a kernel. Returns whether host and kernel agree on the layout, and no earlier launch in its launch queue has
+/// failed.
+///
+/// If they do not agree, it records the error where the host finds it, and the kernel must not touch the context.
 #[inline(always)]
 pub fn enter(ctx: &Ctx) -> bool {
     let trusted = ctx.trusted();
@@ -99,7 +100,7 @@ pub fn enter(ctx: &Ctx) -> bool {
     trusted && !ctx.follows_failure()
 }
 
-/// Ends a kernel. The call that failed has recorded its error already; the queue of kernels learns which launch it was.
+/// Ends a kernel. A failed call has recorded its error already; this marks the launch as failed in its launch queue.
 #[inline(always)]
 pub fn finish<R: KernelResult>(ctx: &Ctx, result: R) {
     if result.failed() {
@@ -120,8 +121,8 @@ mod host {
     use crate::Ctx;
     use crate::heap::Handle;
 
-    /// A kernel and its arguments, made by calling the function that `#[kernel]` wrote on the host side. The
-    /// runtime prepends the context and launches it, natively or as PTX.
+    /// A kernel and its arguments, made by the host-side function of `#[kernel]`. The runtime prepends the context and
+    /// launches it, natively or as PTX.
     #[non_exhaustive]
     #[must_use = "a call does nothing until a runtime launches it"]
     pub struct Call {
@@ -138,17 +139,17 @@ mod host {
     }
 
     impl Call {
-        /// A call of the PTX entry `name`, or of `native`, without arguments yet. `#[kernel]` calls this.
+        /// Returns a call of the PTX entry `name`, or of `native`, without arguments. `#[kernel]` calls this.
         pub fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
             Self { name, args: Vec::new(), handles: Vec::new(), max_threads: None, native: Box::new(native) }
         }
 
-        /// The call of a kernel whose blocks have at most so many threads.
+        /// Returns the call with a limit on the threads of a block.
         pub fn max_threads(self, threads: u32) -> Self {
             Self { max_threads: Some(threads), ..self }
         }
 
-        /// The call with `value` as its next argument.
+        /// Returns the call with `value` as its next argument.
         pub fn arg<T: KernelArg>(mut self, value: T) -> Self {
             // SAFETY: `KernelArg` promises a type without padding, so all its bytes are initialised.
             let bytes =
@@ -166,8 +167,7 @@ mod host {
     }
 }
 
-/// Reached only by a kernel with a panic path in it, which the PTX check refuses: no kernel that was built by
-/// `rushmem-ptx` has one.
+/// Traps. Only a kernel with a panic path reaches it, and the PTX check of `rushmem-ptx` refuses such kernels.
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

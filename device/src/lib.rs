@@ -1,11 +1,11 @@
-//! What a GPU kernel calls: the shmem interface, and the mlx5 send-queue protocol under it.
+//! The device side of Rushmem: the OpenSHMEM operations that GPU kernels call, and the mlx5 send-queue protocol under them.
 //!
-//! The same source compiles for `nvptx64-nvidia-cuda` and natively; see [`arch`] for all that differs.
+//! The same source compiles for `nvptx64-nvidia-cuda` and natively; everything that differs is in [`arch`].
 //!
-//! | the field says | here |
+//! | OpenSHMEM, NVSHMEM | here |
 //! |---|---|
 //! | `shmem_my_pe`, `shmem_n_pes` | [`Ctx::my_pe`], [`Ctx::n_pes`] |
-//! | symmetric object | [`SymSlice`], [`Sym`]; one's own part of it: [`Ctx::local`] |
+//! | symmetric object | [`SymSlice`], [`Sym`]; this PE's copy of it: [`Ctx::local`] |
 //! | `nvshmemx_put_nbi_block` | [`Ctx::put_nbi`] with [`Block::current()`](Block::current) as its group |
 //! | `shmem_p`, `shmem_g` | [`Ctx::p`], [`Ctx::g`] |
 //! | `shmem_put_signal`, `shmem_signal_wait_until` | [`Ctx::put_signal`], [`Ctx::signal_wait_until`] |
@@ -14,18 +14,21 @@
 //! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
 //! | `shmem_global_exit`, `shmem_info_get_version` | [`Ctx::global_exit`], [`info`] |
 //! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
-//! | the names themselves | [`shmem`] |
+//! | the OpenSHMEM names | [`shmem`] |
 //!
-//! Three axes, three words. A [`Group`] says who calls together and is a value; [`Sharing`] says who else posts to
-//! a QP and is a type parameter of the context; a scope says who must see a store and is part of an atomic's type.
+//! Three independent properties of a call have three names:
 //!
-//! Every call that can fail returns a [`Result`], ends by its deadline, and has written an error record for the host
-//! when it returns an error.
+//! - A [`Group`] is the set of threads that make the call together. It is a value.
+//! - [`Sharing`] is the set of threads that post to the same QP. It is a type parameter of the context.
+//! - A scope is the set of observers that must see a store. It is part of an atomic's type.
+//!
+//! Every call that can fail returns a [`Result`] and ends by its deadline. Before it returns an error, it has written a record of
+//! the error for the host.
 //!
 //! ```
 //! use rushmem_device::prelude::*;
 //!
-//! /// Sends `src` to the right neighbour's `dst`, and waits for the left neighbour's.
+//! /// Sends `src` to the right neighbour's `dst`, and waits for the left neighbour's data.
 //! #[kernel]
 //! pub fn shift(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
 //!     let block = Block::current();
@@ -97,7 +100,7 @@ pub use team::Team;
 pub use view::{RemoteView, View};
 pub use wait_until::{Cmp, Words};
 
-/// What a kernel file imports.
+/// The imports of a kernel file.
 pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::kernel;

@@ -1,8 +1,8 @@
 //! Locks among PEs, granted in the order of request.
 //!
-//! A queue of PEs (Mellor-Crummey and Scott): the lock's ctx_ref, one of the PEs, has a word that says who asked last. Who asks
-//! swaps itself in there and finds its predecessor, tells it so, and waits for a word of its own memory; so a lock that many
-//! want costs each of them two messages and no polling of the network.
+//! A lock is a queue of PEs (Mellor-Crummey and Scott). One PE, the lock's home, has a word with the number of the last
+//! requester. A requester swaps its own number in and so finds its predecessor. It tells the predecessor, and waits for
+//! a word in its own memory. So a contended lock costs each PE two messages, and no PE polls the network.
 #![allow(unsafe_code, reason = "names the words of a lock by their offsets")]
 
 use bytemuck::{Pod, Zeroable};
@@ -15,24 +15,28 @@ use crate::heap::Sym;
 use crate::sharing::Sharing;
 use crate::wait_until::Cmp;
 
-/// A lock, as an element of symmetric memory; all zero is free. PEs hold it, one thread of each at a time asks for it.
+/// A lock: an element of symmetric memory, free if all zero. A PE holds it; one thread of each PE at a time requests
+/// it.
+///
 /// OpenSHMEM 1.6 section 9.12.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Lock {
-    /// At its ctx_ref: the PE that asked last, plus one; 0 if it is free.
+    /// At the home: the PE that requested last, plus one; 0 if the lock is free.
     last: u64,
-    /// Who asked after this PE, plus one.
+    /// The next requester after this PE, plus one.
     next: u64,
-    /// 1 once this PE may go on.
+    /// 1 once this PE may continue.
     granted: u64,
-    /// 1 while this PE holds it.
+    /// 1 while this PE holds the lock.
     held: u64,
 }
 
 impl Lock {
-    /// The PE that asked last and has not been served, or holds it: of the copy at the lock's ctx_ref, which a host may read to
-    /// see who waits for whom. `None` in all other copies, and while the lock is free.
+    /// Returns the PE that requested last, and waits or holds the lock. Call it on the copy at the lock's home, to see
+    /// which PEs wait.
+    ///
+    /// Returns `None` in all other copies, and while the lock is free.
     pub fn last_to_ask(self) -> Option<u32> {
         self.last.checked_sub(1).map(|pe| pe as u32)
     }
@@ -52,19 +56,22 @@ const GRANTED: u64 = 2;
 const HELD: u64 = 3;
 
 impl<S: Sharing> Ctx<S> {
-    /// Takes the lock; waits as long as other PEs hold it, who get it in the order in which they asked. What the last holder
-    /// did before it cleared the lock is complete. OpenSHMEM 1.6 section 9.12.1, `shmem_set_lock`.
+    /// Takes the lock. Waits while other PEs hold it; they get it in the order of their requests. Everything that the
+    /// last holder did before it cleared the lock is complete.
+    ///
+    /// OpenSHMEM 1.6 section 9.12.1, `shmem_set_lock`.
     ///
     /// # Errors
-    /// [`Error::BadLock`] if this PE holds it; [`Error::WaitTimeout`] if it does not come before the deadline, after which
-    /// the lock is of no use any more; those of the atomics.
+    /// - [`Error::BadLock`]: this PE holds it.
+    /// - [`Error::WaitTimeout`]: the lock was not granted before the deadline. It cannot be used any more.
+    /// - The errors of [`Ctx::atomic_swap`].
     #[inline(always)]
     #[track_caller]
     pub fn set_lock(&self, lock: Sym<Lock>) -> Result {
         let (me, home) = self.prepare_request(lock)?;
         let before = self.atomic_swap(lock.word(LAST), me, home)?;
         if before != 0 {
-            // Only a PE asks, so its number fits.
+            // Only PEs request, so the number fits.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
             let _ = self.await_word(lock.word(GRANTED), Cmp::Ne, 0)?;
         }
@@ -72,11 +79,12 @@ impl<S: Sharing> Ctx<S> {
         Ok(())
     }
 
-    /// Takes the lock if it is free; true if this PE has it now. (OpenSHMEM's returns 0 then.) OpenSHMEM 1.6 section 9.12.1,
-    /// `shmem_test_lock`.
+    /// Takes the lock if it is free. Returns whether this PE has it now. (OpenSHMEM's function returns 0 then.)
+    ///
+    /// OpenSHMEM 1.6 section 9.12.1, `shmem_test_lock`.
     ///
     /// # Errors
-    /// As [`Ctx::set_lock`], but for the deadline.
+    /// - The errors of [`Ctx::set_lock`], except for the deadline.
     #[inline(always)]
     #[track_caller]
     pub fn test_lock(&self, lock: Sym<Lock>) -> Result<bool> {
@@ -88,11 +96,14 @@ impl<S: Sharing> Ctx<S> {
         Ok(free)
     }
 
-    /// Gives the lock to whoever asked next, after `quiet`: what this PE did through this context is complete before
-    /// anybody else has the lock. OpenSHMEM 1.6 section 9.12.1, `shmem_clear_lock`.
+    /// Completes this PE's operations through this context, like [`Ctx::quiet`], and then gives the lock to the next
+    /// requester.
+    ///
+    /// OpenSHMEM 1.6 section 9.12.1, `shmem_clear_lock`.
     ///
     /// # Errors
-    /// [`Error::BadLock`] if this PE does not hold it; those of [`Ctx::quiet`] and the atomics.
+    /// - [`Error::BadLock`]: this PE does not hold it.
+    /// - The errors of [`Ctx::quiet`] and [`Ctx::atomic_swap`].
     #[inline(always)]
     #[track_caller]
     pub fn clear_lock(&self, lock: Sym<Lock>) -> Result {
@@ -111,13 +122,13 @@ impl<S: Sharing> Ctx<S> {
         self.quiet_pe(next as u32 - 1)
     }
 
-    /// The PE that has the word of who asked last: the locks of a program are spread over all.
+    /// Returns the lock's home. The locks of a program are spread over all PEs.
     #[inline(always)]
     fn lock_home(&self, lock: Sym<Lock>) -> u32 {
         (lock.offset() / 128).checked_rem(self.n_pes() as u64).unwrap_or(0) as u32
     }
 
-    /// Makes this PE's words those of one who begins to ask; its number plus one, and the ctx_ref.
+    /// Resets this PE's words for a request; returns its number plus one, and the lock's home.
     #[inline(always)]
     #[track_caller]
     fn prepare_request(&self, lock: Sym<Lock>) -> Result<(u64, u32)> {
@@ -125,7 +136,7 @@ impl<S: Sharing> Ctx<S> {
         if self.local_one(lock.word(HELD)).load(0) != 0 {
             return Err(self.bad_lock(lock));
         }
-        // Nobody else writes these words: this PE is not in the queue.
+        // No other PE writes these words: this PE is not in the queue.
         self.local_one(lock.word(NEXT)).store(0, 0);
         self.local_one(lock.word(GRANTED)).store(0, 0);
         Sys::fence();

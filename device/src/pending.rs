@@ -1,4 +1,4 @@
-//! Operations that were started and can be waited for one by one.
+//! Asynchronous operations that can be waited for one by one.
 
 use core::panic::Location;
 
@@ -13,24 +13,24 @@ use crate::rma::Direction;
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
 
-/// Something that was started, up to a point in the queues that it went through.
+/// An operation in flight, up to a point in the queues that it uses.
 ///
-/// A value of each thread of the group that started it; dropping it cancels nothing. GIN's asynchronous requests, GPUNetIO's
-/// tickets.
+/// Each thread of the group that started it has its own value. Dropping it cancels nothing. GIN: asynchronous requests.
+/// GPUNetIO: tickets.
 #[must_use = "without a wait or test of it, `quiet` must complete it"]
 #[derive(Clone, Copy)]
 pub struct Pending<'a, S> {
-    /// The queue, and how far it must come; `None` where nothing is outstanding. Two, since puts and signals of a block
-    /// may go through different ones.
+    /// Each queue with the end index to wait for; `None` if nothing is outstanding. There are two, since puts and
+    /// signals of a block may use different queues.
     parts: [Option<(Qp<'a, S>, EndIndex)>; 2],
 }
 
 impl<S: Sharing> Pending<'_, S> {
-    /// Waits until it is complete: a put is delivered and its source free, a get's data is here, for all threads of the
-    /// group.
+    /// Waits until the operation is complete, for all threads of the group: a put is delivered and its source free, a
+    /// get's data is here.
     ///
     /// # Errors
-    /// Those of [`Ctx::quiet`].
+    /// - The errors of [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
     pub fn wait<G: Group>(self, group: G) -> Result {
@@ -45,10 +45,10 @@ impl<S: Sharing> Pending<'_, S> {
         agree(group, mine)
     }
 
-    /// Whether it is complete, as of [`Pending::wait`], for the calling thread.
+    /// Returns whether the operation is complete, for the calling thread. See [`Pending::wait`].
     ///
     /// # Errors
-    /// Those of [`Ctx::quiet`], but for the deadline.
+    /// - The errors of [`Ctx::quiet`], except for the deadline.
     #[inline(always)]
     #[track_caller]
     pub fn test(&self) -> Result<bool> {
@@ -64,16 +64,24 @@ impl<S: Sharing> Pending<'_, S> {
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// As [`Ctx::put_nbi`], and gives something to wait for.
+    /// Starts a put like [`Ctx::put_nbi`]; returns a value to wait for.
     ///
-    /// ```ignore
-    /// let first = ctx.put_async(block, dst.slice(0..half), src.slice(0..half), right)?;
-    /// let second = ctx.put_async(block, dst.slice(half..n), src.slice(half..n), right)?;
-    /// first.wait(block)?; // the first half of `src` is free, the second may not be
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Puts two halves, and reuses the first one early.
+    /// #[kernel]
+    /// pub fn put_halves(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
+    ///     let (block, right, n) = (Block::current(), ctx.pe_after(1), src.len());
+    ///     let first = ctx.put_async(block, dst.slice(0..n / 2), src.slice(0..n / 2), right)?;
+    ///     let second = ctx.put_async(block, dst.slice(n / 2..n), src.slice(n / 2..n), right)?;
+    ///     first.wait(block)?; // the first half of `src` may be reused, the second one may not
+    ///     second.wait(block)
+    /// }
+    /// # fn main() {}
     /// ```
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`].
+    /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn put_async<G: Group, T: Pod>(
@@ -87,10 +95,10 @@ impl<S: Sharing> Ctx<S> {
         Ok(self.pending(group, ticket, pe))
     }
 
-    /// As [`Ctx::get_nbi`], and gives something to wait for.
+    /// Starts a get like [`Ctx::get_nbi`]; returns a value to wait for.
     ///
     /// # Errors
-    /// As [`Ctx::get_nbi`].
+    /// - The errors of [`Ctx::get_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn get_async<G: Group, T: Pod>(
@@ -104,11 +112,11 @@ impl<S: Sharing> Ctx<S> {
         Ok(self.pending(group, ticket, pe))
     }
 
-    /// Something to wait for that covers what the calling thread's block has posted to `pe` so far, by threads that have
-    /// synchronised with the caller; later puts are not waited for. GIN's `flushAsync`.
+    /// Returns a value to wait for that covers earlier postings of the calling thread's block to `pe`, by threads that
+    /// have synchronised with the caller. Later puts are not covered. GIN: `flushAsync`.
     ///
     /// # Errors
-    /// [`Error::BadPe`](crate::Error::BadPe).
+    /// - [`Error::BadPe`](crate::Error::BadPe).
     #[inline(always)]
     #[track_caller]
     pub fn flush_async(&self, pe: u32) -> Result<Pending<'_, S>> {

@@ -1,4 +1,4 @@
-//! From WQEs to the queue, for one thread and for lanes that call at once.
+//! Posting WQEs: by one thread, by lanes that call at once, or by a group.
 
 use rushmem_mlx5::{Flags, Wqe};
 
@@ -17,10 +17,10 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// The calling thread by itself.
+    /// The calling thread alone.
     pub(crate) const ALONE: Self = Self { mask: 0, rank: 0, count: 1 };
 
-    /// Who posts `blocks` blocks to `qp` with the leader of `group`.
+    /// Returns the lanes that post `blocks` blocks to `qp` together with the leader of `group`.
     #[inline(always)]
     pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64, site: Site) -> Self {
         if G::TOGETHER && S::SHARED {
@@ -30,7 +30,7 @@ impl Lanes {
         }
     }
 
-    /// The lanes that are here together with the same `key`.
+    /// Returns the lanes that are here together with the same `key`.
     #[inline(always)]
     fn together(key: u64, site: Site) -> Self {
         let here = arch::converged(site);
@@ -42,13 +42,13 @@ impl Lanes {
         Self { mask, rank: below.count_ones(), count: mask.count_ones() }
     }
 
-    /// What the first of them gave.
+    /// Returns the first lane's value.
     #[inline(always)]
     fn first(self, value: u64) -> u64 {
         if self.count == 1 { value } else { arch::shuffle(self.mask, value, self.mask.trailing_zeros()) }
     }
 
-    /// True if any of them voted so.
+    /// Returns whether any lane voted true.
     #[inline(always)]
     fn any(self, vote: bool) -> bool {
         if self.count == 1 { vote } else { arch::ballot(self.mask, vote) != 0 }
@@ -63,7 +63,7 @@ impl Lanes {
     }
 }
 
-/// Blocks that are the calling lane's to write: between [`begin`] and [`Posting::commit`].
+/// The calling lane's blocks, between [`begin`] and [`Posting::commit`].
 #[derive(Clone, Copy)]
 pub(crate) struct Posting {
     lanes: Lanes,
@@ -77,7 +77,7 @@ pub(crate) struct Posting {
 /// Reserves `blocks` blocks for each lane of `lanes`: one reservation, one completion and one doorbell for all.
 ///
 /// # Errors
-/// Those of a full queue.
+/// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).
 #[inline(always)]
 pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site: Site) -> Result<Posting> {
     const FAILED: u64 = u64::MAX;
@@ -117,7 +117,7 @@ impl Posting {
         qp.send_queue(qp.depth()).write(index, wqe, flags)
     }
 
-    /// Makes the blocks, which are written, the NIC's. The ticket covers the WQEs of all the lanes.
+    /// Publishes the written blocks. The end index covers the WQEs of all lanes.
     #[inline(always)]
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> EndIndex {
         self.lanes.sync();
@@ -127,8 +127,8 @@ impl Posting {
         self.all.end_index()
     }
 
-    /// The same where writing can fail. `written` says whether the calling lane could write its own; if one could not, it
-    /// has poisoned the QP, and nothing is posted.
+    /// Publishes like [`Posting::commit`], if all lanes could write. `written` is the calling lane's result. If one
+    /// failed, it has poisoned the QP, and nothing is published.
     #[inline(always)]
     pub(crate) fn commit_if<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<EndIndex> {
         if self.lanes.any(written.is_err()) {
@@ -139,16 +139,17 @@ impl Posting {
     }
 }
 
-/// WQEs of one reservation of [`post_many`], at most: half of the queue, so that one half is written while the other is
+/// Most WQEs of one reservation of [`post_many`]: half of the queue, so that one half is written while the other is
 /// executed.
 const MANY: u64 = 256;
 
-/// Posts `count` WQEs of one block each, the threads of the group together: one reservation, one completion and one doorbell
-/// for as many as half of the queue holds. `wqe` gives the WQE of each number. All threads of the group call; the ticket
-/// covers all WQEs.
+/// Posts `count` WQEs of one block each, by all threads of the group together. `wqe` returns the WQE of each number.
+///
+/// Each half of the queue takes one reservation, one completion and one doorbell. The end index covers all WQEs.
 ///
 /// # Errors
-/// Those of a full queue; [`Error::InGroup`] where another thread has met them.
+/// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).
+/// - [`Error::InGroup`]: another thread has met them.
 #[inline(always)]
 pub(crate) fn post_many<G: Group, S: Sharing>(
     group: G,
@@ -193,10 +194,10 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     Ok(last)
 }
 
-/// Posts one WQE of `blocks` blocks with the leader of `group`.
+/// Posts one WQE of `blocks` blocks, in the leader of `group`.
 ///
 /// # Errors
-/// Those of a full queue.
+/// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).
 #[inline(always)]
 pub(crate) fn post<G: Group, S: Sharing>(
     group: G,
@@ -211,7 +212,7 @@ pub(crate) fn post<G: Group, S: Sharing>(
         let all = qp.reserve(blocks, depth, site)?;
         let link = qp.send_queue(depth);
         link.write(all.first, wqe, Flags::SIGNALED);
-        // Kernels of blocks that share queues are large: kept until here, the link would make them spill registers.
+        // Kernels of blocks that share queues are large. A view kept until here would make them spill registers.
         qp.publish(all, || if S::SHARED && !G::TOGETHER { qp.send_queue(depth) } else { link });
         return Ok(all.end_index());
     }

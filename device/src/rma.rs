@@ -348,7 +348,10 @@ impl<S: Sharing> Ctx<S> {
 /// there is none.
 #[inline(never)]
 #[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+#[allow(
+    clippy::too_many_arguments,
+    reason = "outlined: plain words stay in registers, so kernels need no stack"
+)]
 fn transfer_slow<G: Group, S: Sharing>(
     group: G,
     ctx_ref: CtxRef,
@@ -453,7 +456,10 @@ fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32
 
 /// Calls [`send_here`], outlined; returns an error's code, or 0 and the end index.
 #[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+#[allow(
+    clippy::too_many_arguments,
+    reason = "outlined: plain words stay in registers, so kernels need no stack"
+)]
 pub(crate) fn send<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,
@@ -473,7 +479,7 @@ pub(crate) fn send<G: Group, S: Sharing>(
 /// Posts a transfer through a NIC, in the leader: `left` bytes between `raddr` at the peer and `laddr` here, each with
 /// its key. Returns the end index of the posting, which is 0 if nothing was posted.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // as above
+#[allow(clippy::too_many_arguments, reason = "outlined: plain words stay in registers")]
 fn send_here<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,

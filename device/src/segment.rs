@@ -1,12 +1,12 @@
-//! Symmetric memory beyond the heap, and buffers of the user's: found by their offsets in the table of the launch.
+//! Segments: symmetric memory beyond the heap, and registered buffers, found by offset in the table of the launch.
 //!
-//! Offsets below the heap's length never come here. The table is searched from its beginning, one entry after the
-//! other: there is one for each registered buffer, and few for a heap that doubles each time it grows.
+//! Offsets inside of the heap never come here. The search is linear. There is one entry for each registered buffer, and
+//! few for a heap that doubles whenever it grows.
 #![allow(unsafe_code, reason = "reads the segment table of the launch")]
 
 use crate::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
 
-/// The segment that holds `bytes` bytes from `offset` on; null if there is none.
+/// Returns the segment that contains `bytes` bytes from `offset` on; null if there is none.
 #[inline(always)]
 fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
     let head = table.ptr::<SegmentTable>().cast_const();
@@ -26,14 +26,14 @@ fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
     core::ptr::null()
 }
 
-/// True if one segment holds `bytes` bytes from `offset` on.
+/// Returns whether one segment contains `bytes` bytes from `offset` on.
 #[cold]
 #[inline(never)]
 pub(crate) fn holds(table: DevAddr, offset: u64, bytes: u64) -> bool {
     !find(table, offset, bytes).is_null()
 }
 
-/// Where this PE's memory at `offset` is; 0 if there is none, as at the end of the heap.
+/// Returns the address of this PE's memory at `offset`; 0 if there is none, as at the end of the heap.
 #[cold]
 #[inline(never)]
 pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
@@ -45,12 +45,12 @@ pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
     unsafe { (*segment).addr.add(offset - (*segment).begin) }
 }
 
-/// Where the memory of `pe` at `offset` is mapped here; 0 if it is not.
+/// Returns the address where the memory of `pe` at `offset` is mapped here; 0 if it is not.
 #[cold]
 #[inline(never)]
 pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
     let segment = find(table, offset, 0);
-    // SAFETY: an entry of the table; the addresses are those of all PEs, or there are none.
+    // SAFETY: an entry of the table; there is one address for each PE, or no list.
     unsafe {
         if segment.is_null() || (*segment).mapped.0 == 0 {
             return DevAddr(0);
@@ -60,13 +60,13 @@ pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
     }
 }
 
-/// What end number `end` of a segment says of `offset`: address on the wire and key.
+/// Returns wire address and key of `offset` at end number `end` of its segment.
 #[cold]
 #[inline(never)]
 pub(crate) fn end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
     let segment = find(table, offset, 0);
     if segment.is_null() {
-        return (offset, 0); // nothing at the end of the heap, of which no byte is moved
+        return (offset, 0); // the end of the heap, for a transfer of 0 bytes
     }
     // SAFETY: an entry of the table. Handles of local buffers are never given to remote ends, so that there is this one.
     unsafe {

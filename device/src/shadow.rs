@@ -1,8 +1,8 @@
-//! Signals with a shadow: how far this PE has come with a signal that only ever grows.
+//! Shadowed signals: a signal that only grows, with this PE's expectation of it.
 //!
-//! A signal that is reset between rounds must be quiet while it is. One that only grows needs no reset, but somebody must
-//! remember what value the next round waits for: the shadow, a word beside the signal that this PE alone uses. GIN's signal
-//! shadows. Comparisons are on a circle ([`Cmp::Reached`]), so that neither word's wrapping does harm.
+//! A signal that is reset between rounds must not be signalled meanwhile. A growing signal needs no reset, but this PE
+//! must remember the value of the next round: the shadow, a word beside the signal that this PE alone uses. GIN: signal
+//! shadows. Comparisons are on a circle ([`Cmp::Reached`]), so that both words may wrap.
 #![allow(unsafe_code, reason = "names the words of a shadowed signal by their offsets")]
 
 use bytemuck::{Pod, Zeroable};
@@ -18,14 +18,14 @@ use crate::wait_until::Cmp;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Shadowed {
-    /// What peers signal.
+    /// The word that peers signal.
     pub signal: Signal,
-    /// What this PE expects of it.
+    /// The value that this PE expects.
     pub shadow: u64,
 }
 
 impl Sym<Shadowed> {
-    /// The word that peers signal.
+    /// Returns the word that peers signal.
     #[inline(always)]
     pub const fn signal(self) -> Sym<Signal> {
         // SAFETY: the first field of an object of this type.
@@ -40,10 +40,10 @@ impl Sym<Shadowed> {
 }
 
 impl<S: Sharing> Ctx<S> {
-    /// Expects `by` more of the signal. For one thread of the PE at a time, as all calls with this shadow.
+    /// Increases the expected value by `by`. One thread of the PE at a time makes calls with this shadow.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange).
     #[inline(always)]
     #[track_caller]
     pub fn shadow_increase(&self, word: Sym<Shadowed>, by: u64) -> Result {
@@ -56,7 +56,7 @@ impl<S: Sharing> Ctx<S> {
     /// Waits until the signal has reached its shadow; returns the shadow.
     ///
     /// # Errors
-    /// As [`Ctx::signal_wait_until`].
+    /// - The errors of [`Ctx::signal_wait_until`].
     #[inline(always)]
     #[track_caller]
     pub fn wait_meet_shadow<G: Group>(&self, group: G, word: Sym<Shadowed>) -> Result<u64> {
@@ -68,11 +68,11 @@ impl<S: Sharing> Ctx<S> {
         Ok(group.broadcast(met))
     }
 
-    /// Waits until the signal is at least `least` beyond its shadow, and lets the shadow follow to where the signal is;
-    /// returns by how much it moved.
+    /// Waits until the signal is at least `least` beyond its shadow, and moves the shadow to the signal. Returns the
+    /// distance moved.
     ///
     /// # Errors
-    /// As [`Ctx::signal_wait_until`].
+    /// - The errors of [`Ctx::signal_wait_until`].
     #[inline(always)]
     #[track_caller]
     pub fn wait_follow_shadow<G: Group>(&self, group: G, word: Sym<Shadowed>, least: u64) -> Result<u64> {
@@ -90,7 +90,7 @@ impl<S: Sharing> Ctx<S> {
         Ok(group.broadcast(moved))
     }
 
-    /// Waits, for one thread: the shadow, and the signal's value that was `least` beyond it.
+    /// Waits, in one thread. Returns the shadow, and the signal's value that was at least `least` beyond it.
     #[inline(always)]
     #[track_caller]
     fn await_shadow(&self, word: Sym<Shadowed>, least: u64) -> Result<(u64, u64)> {

@@ -1,20 +1,20 @@
-//! Who else posts to a QP: a type parameter, chosen where the queues are taken.
+//! Sharing: the threads that post to one QP, as a type parameter that is chosen with the queues.
 
 use core::marker::PhantomData;
 
 use crate::arch::{Cta, Gpu, Scope};
 
-/// Who may post to one QP at the same time.
+/// The set of threads that may post to one QP at the same time.
 pub trait Sharing: Copy + sealed::Sealed + 'static {
-    /// True if more than one thread may.
+    /// Whether several threads may post.
     const SHARED: bool;
-    /// True if doorbells are held back: see [`Batch`](crate::Batch).
+    /// Whether doorbells are delayed: see [`Batch`](crate::Batch).
     const BATCHED: bool = false;
-    /// The scope at which posters meet.
+    /// The scope that contains all posters.
     type Scope: Scope;
 }
 
-/// One thread alone.
+/// A single thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusive;
 
@@ -39,7 +39,7 @@ impl Sharing for PerGpu {
     type Scope = Gpu;
 }
 
-/// Those of `S`, in a [`Batch`](crate::Batch): what they post is held back until somebody needs it.
+/// The sharing `S` in a [`Batch`](crate::Batch): postings are announced later.
 #[derive(Clone, Copy, Debug)]
 pub struct Batched<S>(PhantomData<S>);
 

@@ -77,7 +77,7 @@ impl<S: Sharing> Ctx<S> {
     /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments)] // the field's signature
+    #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
     pub fn put_signal_nbi<G: Group, T: Pod>(
         &self,
         group: G,
@@ -99,7 +99,7 @@ impl<S: Sharing> Ctx<S> {
     /// - The errors of [`Ctx::put`].
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments)] // the field's signature
+    #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
     pub fn put_signal<G: Group, T: Pod>(
         &self,
         group: G,
@@ -151,7 +151,7 @@ impl<S: Sharing> Ctx<S> {
     /// - The errors of [`Ctx::put_signal_nbi`] and [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments)] // the field's signature
+    #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
     pub fn put_signal_after_all<G: Group, T: Pod>(
         &self,
         group: G,
@@ -197,7 +197,7 @@ impl<S: Sharing> Ctx<S> {
     /// Copies and signals: the common part of the methods above.
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments)] // one place for both forms above
+    #[allow(clippy::too_many_arguments, reason = "inlined: the arguments of the four public forms")]
     fn put_then_signal<G: Group, T: Pod>(
         &self,
         group: G,
@@ -257,7 +257,10 @@ impl<S: Sharing> Ctx<S> {
 /// Puts and signals where the fast path, between heaps of P2P peers, does not apply.
 #[inline(never)]
 #[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+#[allow(
+    clippy::too_many_arguments,
+    reason = "outlined: plain words stay in registers, so kernels need no stack"
+)]
 fn put_signal_slow<G: Group, S: Sharing>(
     group: G,
     ctx_ref: CtxRef,
@@ -308,7 +311,10 @@ fn put_signal_slow<G: Group, S: Sharing>(
 /// Puts and signals through a NIC, in the leader: `left` bytes from `laddr` here to `raddr` at the peer, then the word
 /// at `signal` there, each with its key. Outlined, so that a kernel with many calls stays small.
 #[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+#[allow(
+    clippy::too_many_arguments,
+    reason = "outlined: plain words stay in registers, so kernels need no stack"
+)]
 fn send_put_signal<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,

@@ -1,9 +1,9 @@
-//! Strided puts and gets: blocks of elements that lie apart, on either side or on both.
+//! Strided puts and gets: blocks of elements at equal distances, on either side or on both.
 //!
-//! Through mapped memory the threads of the group share the elements. Through a NIC each block is a work request of its
-//! own, which the threads of the group write together; as many as half of the send queue holds go with one doorbell and
-//! one completion. Blocks of one element make the work requests that carry least: where a copy into a contiguous buffer
-//! is cheap, `put` of that buffer is faster.
+//! Through mapped memory the threads of the group share the elements. Through a NIC each block is a WQE of its own. The
+//! threads of the group write the WQEs together. Each half of the send queue takes one doorbell and one completion.
+//! Blocks of one element make the smallest WQEs: if copying into a contiguous buffer is cheap, `put` of that buffer is
+//! faster.
 #![allow(unsafe_code, reason = "copies blocks between checked addresses")]
 
 use core::panic::Location;
@@ -24,30 +24,37 @@ use crate::sharing::Sharing;
 use crate::sq::Qp;
 
 impl<S: Sharing> Ctx<S> {
-    /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`; returns once `src` may be reused. What lies
-    /// between the blocks is not touched on either side.
+    /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`; returns once `src` may be reused. Elements
+    /// between the blocks are not touched on either side.
     ///
-    /// ```ignore
-    /// // A column of a matrix of `width` columns becomes a contiguous array.
-    /// ctx.iput(Block::current(), column.every(1), matrix.slice(k..matrix.len()).every(width), right)?;
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Sends column `k` of a matrix of `width` columns to a contiguous array of the next PE.
+    /// #[kernel]
+    /// pub fn send_column(ctx: &Ctx, dst: SymSlice<f32>, matrix: SymSlice<f32>, width: u64, k: u64) -> Result {
+    ///     let column = matrix.slice(k as usize..matrix.len()).every(width as usize);
+    ///     ctx.iput(Block::current(), dst.every(1), column, ctx.pe_after(1))
+    /// }
+    /// # fn main() {}
     /// ```
     ///
-    /// OpenSHMEM 1.6 section 9.5, `shmem_iput` and, for blocks of more than one element, `shmem_ibput`.
+    /// OpenSHMEM 1.6 section 9.5, `shmem_iput` and, for blocks of several elements, `shmem_ibput`.
     ///
     /// # Errors
-    /// As [`Ctx::put`]; [`Error::BadStride`], [`Error::LengthMismatch`] if the two sides differ in the number of blocks or
-    /// in the elements of a block.
+    /// - The errors of [`Ctx::put`].
+    /// - [`Error::BadStride`]: a block or stride of 0, or a stride shorter than the block.
+    /// - [`Error::LengthMismatch`]: the sides differ in the number of blocks, or in the elements of a block.
     #[inline(always)]
     #[track_caller]
     pub fn iput<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
         self.blocks(group, Direction::Put, dst, src, pe, true)
     }
 
-    /// Starts to copy as [`Ctx::iput`]; returns once posted, `quiet` completes it. NVSHMEM and OpenSHMEM have no such
-    /// call.
+    /// Starts to copy like [`Ctx::iput`]; returns once posted. [`Ctx::quiet`] completes it. NVSHMEM and OpenSHMEM have
+    /// no such call.
     ///
     /// # Errors
-    /// As [`Ctx::put_nbi`] and [`Ctx::iput`].
+    /// - The errors of [`Ctx::put_nbi`] and [`Ctx::iput`].
     #[inline(always)]
     #[track_caller]
     pub fn iput_nbi<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
@@ -55,20 +62,21 @@ impl<S: Sharing> Ctx<S> {
     }
 
     /// Copies the blocks of `src` of `pe` to the blocks of `dst` of this PE; returns once the data is here.
+    ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_iget` and `shmem_ibget`.
     ///
     /// # Errors
-    /// As [`Ctx::iput`].
+    /// - The errors of [`Ctx::iput`].
     #[inline(always)]
     #[track_caller]
     pub fn iget<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
         self.blocks(group, Direction::Get, src, dst, pe, true)
     }
 
-    /// Starts to copy as [`Ctx::iget`]; returns once posted, `quiet` completes it.
+    /// Starts to copy like [`Ctx::iget`]; returns once posted. [`Ctx::quiet`] completes it.
     ///
     /// # Errors
-    /// As [`Ctx::iput_nbi`].
+    /// - The errors of [`Ctx::iput_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn iget_nbi<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
@@ -133,10 +141,10 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-/// Copies the blocks that begin at these addresses, each thread of the group its share.
+/// Copies the blocks, each thread of the group its share. Each side has the address of its first element.
 ///
 /// # Safety
-/// The addresses are those of the first elements, which are valid; both sides have as many blocks.
+/// The first elements of both sides are at these addresses and valid. Both sides have as many blocks.
 #[inline(always)]
 unsafe fn copy_blocks<G: Group, T: Pod>(
     group: G,
@@ -159,11 +167,15 @@ unsafe fn copy_blocks<G: Group, T: Pod>(
     }
 }
 
-/// Moves `count` blocks of `block` bytes through a NIC: those at `raddr` at the peer, those at `laddr` here, each with its
-/// key, the next ones so many bytes further on. All threads of the group call. Not inlined, so that a kernel with many
-/// stays small.
+/// Posts `count` blocks of `block` bytes through a NIC. They begin at `raddr` at the peer and at `laddr` here, each
+/// with its key, and repeat after `rstep` and `lstep` bytes.
+///
+/// All threads of the group call. Outlined, so that a kernel with many calls stays small.
 #[inline(never)]
-#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+#[allow(
+    clippy::too_many_arguments,
+    reason = "outlined: plain words stay in registers, so kernels need no stack"
+)]
 fn send_blocks<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,

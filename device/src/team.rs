@@ -1,7 +1,7 @@
-//! Teams: PEs that synchronise, and work together on data, among themselves.
+//! Teams: sets of PEs that synchronise and move data among themselves.
 //!
-//! The host makes a team and gets a [`Team`], which a kernel takes as an argument. Members are numbered from 0 in the
-//! order that the call which made the team says. What kernels know of a team lies in a table of the PE.
+//! The host makes a team and gets a [`Team`], which a kernel takes as an argument. Members are numbered from 0, in the
+//! order given by the call that made the team. Kernels find a team in a table of the PE.
 #![allow(unsafe_code, reason = "reads the team table of the launch")]
 
 use crate::abi::TeamDesc;
@@ -9,10 +9,12 @@ use crate::arch;
 use crate::ctx::Ctx;
 use crate::kernel::KernelArg;
 
-/// A team, as this PE knows it: a handle that each member has of its own. OpenSHMEM 1.6 section 9.4, `shmem_team_t`.
+/// A team, as a handle of this PE. Each member has its own.
 ///
-/// Only the runtime makes one. The handle of a team that has been destroyed, and that of a PE outside of the team
-/// ([`Team::INVALID`]), are no teams: collective calls return [`Error::BadTeam`](crate::Error::BadTeam).
+/// Only the runtime makes one. The handle of a destroyed team, or of a PE outside of the team ([`Team::INVALID`]),
+/// names no team: collective calls return [`Error::BadTeam`](crate::Error::BadTeam).
+///
+/// OpenSHMEM 1.6 section 9.4, `shmem_team_t`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Team {
@@ -32,10 +34,10 @@ impl Team {
     /// No team: what a PE gets for a team that it is not in. `SHMEM_TEAM_INVALID`.
     pub const INVALID: Self = Self { slot: u32::MAX, generation: 0 };
 
-    /// Teams that are always there.
+    /// Number of predefined teams, which always exist.
     pub const PREDEFINED: u32 = 4;
 
-    /// The handle of what is in `slot` of the table since `generation`.
+    /// Returns the handle of the team in `slot` with this `generation`.
     ///
     /// # Safety
     /// The runtime has put it there for the PE that uses the handle.
@@ -43,19 +45,19 @@ impl Team {
         Self { slot, generation }
     }
 
-    /// Its place in the table.
+    /// Returns its slot in the table.
     #[inline(always)]
     pub const fn slot(self) -> u32 {
         self.slot
     }
 
-    /// What tells it from other teams that had the same place.
+    /// Returns the number that distinguishes it from other teams of the same slot.
     #[inline(always)]
     pub const fn generation(self) -> u32 {
         self.generation
     }
 
-    /// False for [`Team::INVALID`] only: one that was destroyed still looks like a team.
+    /// Returns whether this is not [`Team::INVALID`]. A destroyed team still looks valid.
     #[inline(always)]
     pub const fn is_valid(self) -> bool {
         self.slot != u32::MAX
@@ -66,7 +68,9 @@ impl Team {
 unsafe impl KernelArg for Team {}
 
 impl<S> Ctx<S> {
-    /// This PE's number in the team; none if that is no team. OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
+    /// Returns this PE's number in the team; `None` if that is no team.
+    ///
+    /// OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
     #[inline(always)]
     pub fn team_my_pe(&self, team: Team) -> Option<u32> {
         let desc = self.team_desc(team)?;
@@ -74,7 +78,9 @@ impl<S> Ctx<S> {
         Some(unsafe { (*desc).my_pe })
     }
 
-    /// Members of the team; none if that is no team. OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
+    /// Returns the number of members; `None` if that is no team.
+    ///
+    /// OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
     #[inline(always)]
     pub fn team_n_pes(&self, team: Team) -> Option<u32> {
         let desc = self.team_desc(team)?;
@@ -82,10 +88,12 @@ impl<S> Ctx<S> {
         Some(unsafe { (*desc).n_pes })
     }
 
-    /// The number in team `to` of what is member `index` of `from`; none if it is not in `to`, if there is no such
-    /// member, or if one is no team. OpenSHMEM 1.6 section 9.4, `shmem_team_translate_pe`.
+    /// Returns the number in team `to` of member `index` of team `from`. Returns `None` if that PE is not in `to`, if
+    /// there is no such member, or if either is no team.
     ///
-    /// `ctx.translate_pe(team, 2, Team::WORLD)` is what calls that take a PE want.
+    /// `ctx.translate_pe(team, 2, Team::WORLD)` gives the PE of member 2.
+    ///
+    /// OpenSHMEM 1.6 section 9.4, `shmem_team_translate_pe`.
     #[inline(always)]
     pub fn translate_pe(&self, from: Team, index: u32, to: Team) -> Option<u32> {
         let (from, to) = (self.team_desc(from)?, self.team_desc(to)?);
@@ -100,7 +108,7 @@ impl<S> Ctx<S> {
         if number == u32::MAX { None } else { Some(number) }
     }
 
-    /// The entry of a team in the table; none if the handle is that of no team, or no more.
+    /// Returns the entry of a team in the table; `None` if the handle names no team, or a destroyed one.
     #[inline(always)]
     pub(crate) fn team_desc(&self, team: Team) -> Option<*mut TeamDesc> {
         let desc = self.team_entry(team)?;
@@ -109,7 +117,7 @@ impl<S> Ctx<S> {
         if generation != 0 && generation == team.generation { Some(desc) } else { None }
     }
 
-    /// The entry of the table that the handle names, whichever team it is of.
+    /// Returns the entry of the table that the handle names, of any generation.
     #[inline(always)]
     pub(crate) fn team_entry(&self, team: Team) -> Option<*mut TeamDesc> {
         let p = self.parts_ref();

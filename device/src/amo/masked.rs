@@ -113,7 +113,10 @@ impl<S: Sharing> Ctx<S> {
 /// that a kernel with many calls stays small.
 #[inline(never)]
 #[track_caller]
-#[allow(clippy::too_many_arguments)] // plain words, or every kernel would get a stack
+#[allow(
+    clippy::too_many_arguments,
+    reason = "outlined: plain words stay in registers, so kernels need no stack"
+)]
 fn masked<S: Sharing, const WIDTH: usize>(
     ctx_ref: CtxRef,
     offset: u64,

@@ -37,20 +37,20 @@ macro_rules! reductions {
     )*};
 }
 reductions! {
-    shmem_sum_reduce, reduce, Reduce::Sum, "[`Ctx::reduce`] by [`Reduce::Sum`]; its errors.";
-    shmem_prod_reduce, reduce, Reduce::Prod, "[`Ctx::reduce`] by [`Reduce::Prod`]; its errors.";
-    shmem_min_reduce, reduce, Reduce::Min, "[`Ctx::reduce`] by [`Reduce::Min`]; its errors.";
-    shmem_max_reduce, reduce, Reduce::Max, "[`Ctx::reduce`] by [`Reduce::Max`]; its errors.";
-    shmem_and_reduce, reduce, Reduce::And, "[`Ctx::reduce`] by [`Reduce::And`]; its errors.";
-    shmem_or_reduce, reduce, Reduce::Or, "[`Ctx::reduce`] by [`Reduce::Or`]; its errors.";
-    shmem_xor_reduce, reduce, Reduce::Xor, "[`Ctx::reduce`] by [`Reduce::Xor`]; its errors.";
-    shmem_sum_reducescatter, reduce_scatter, Reduce::Sum, "[`Ctx::reduce_scatter`] by [`Reduce::Sum`]; its errors.";
-    shmem_prod_reducescatter, reduce_scatter, Reduce::Prod, "[`Ctx::reduce_scatter`] by [`Reduce::Prod`]; its errors.";
-    shmem_min_reducescatter, reduce_scatter, Reduce::Min, "[`Ctx::reduce_scatter`] by [`Reduce::Min`]; its errors.";
-    shmem_max_reducescatter, reduce_scatter, Reduce::Max, "[`Ctx::reduce_scatter`] by [`Reduce::Max`]; its errors.";
-    shmem_and_reducescatter, reduce_scatter, Reduce::And, "[`Ctx::reduce_scatter`] by [`Reduce::And`]; its errors.";
-    shmem_or_reducescatter, reduce_scatter, Reduce::Or, "[`Ctx::reduce_scatter`] by [`Reduce::Or`]; its errors.";
-    shmem_xor_reducescatter, reduce_scatter, Reduce::Xor, "[`Ctx::reduce_scatter`] by [`Reduce::Xor`]; its errors.";
-    shmem_sum_inscan, sum_scan, Scan::Inclusive, "[`Ctx::sum_scan`] with this member; its errors.";
-    shmem_sum_exscan, sum_scan, Scan::Exclusive, "[`Ctx::sum_scan`] without this member; its errors.";
+    shmem_sum_reduce, reduce, Reduce::Sum, "Calls [`Ctx::reduce`] by [`Reduce::Sum`], and returns its errors.";
+    shmem_prod_reduce, reduce, Reduce::Prod, "Calls [`Ctx::reduce`] by [`Reduce::Prod`], and returns its errors.";
+    shmem_min_reduce, reduce, Reduce::Min, "Calls [`Ctx::reduce`] by [`Reduce::Min`], and returns its errors.";
+    shmem_max_reduce, reduce, Reduce::Max, "Calls [`Ctx::reduce`] by [`Reduce::Max`], and returns its errors.";
+    shmem_and_reduce, reduce, Reduce::And, "Calls [`Ctx::reduce`] by [`Reduce::And`], and returns its errors.";
+    shmem_or_reduce, reduce, Reduce::Or, "Calls [`Ctx::reduce`] by [`Reduce::Or`], and returns its errors.";
+    shmem_xor_reduce, reduce, Reduce::Xor, "Calls [`Ctx::reduce`] by [`Reduce::Xor`], and returns its errors.";
+    shmem_sum_reducescatter, reduce_scatter, Reduce::Sum, "Calls [`Ctx::reduce_scatter`] by [`Reduce::Sum`], and returns its errors.";
+    shmem_prod_reducescatter, reduce_scatter, Reduce::Prod, "Calls [`Ctx::reduce_scatter`] by [`Reduce::Prod`], and returns its errors.";
+    shmem_min_reducescatter, reduce_scatter, Reduce::Min, "Calls [`Ctx::reduce_scatter`] by [`Reduce::Min`], and returns its errors.";
+    shmem_max_reducescatter, reduce_scatter, Reduce::Max, "Calls [`Ctx::reduce_scatter`] by [`Reduce::Max`], and returns its errors.";
+    shmem_and_reducescatter, reduce_scatter, Reduce::And, "Calls [`Ctx::reduce_scatter`] by [`Reduce::And`], and returns its errors.";
+    shmem_or_reducescatter, reduce_scatter, Reduce::Or, "Calls [`Ctx::reduce_scatter`] by [`Reduce::Or`], and returns its errors.";
+    shmem_xor_reducescatter, reduce_scatter, Reduce::Xor, "Calls [`Ctx::reduce_scatter`] by [`Reduce::Xor`], and returns its errors.";
+    shmem_sum_inscan, sum_scan, Scan::Inclusive, "Calls [`Ctx::sum_scan`] with this member, and returns its errors.";
+    shmem_sum_exscan, sum_scan, Scan::Exclusive, "Calls [`Ctx::sum_scan`] without this member, and returns its errors.";
 }

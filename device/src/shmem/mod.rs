@@ -1,7 +1,7 @@
-//! The field's own names, for those who know them by heart: thin functions over the methods of [`Ctx`].
+//! The OpenSHMEM names: thin functions over the methods of [`Ctx`].
 //!
-//! A call of a group takes it as its second argument: `shmem_put(ctx, Block::current(), ..)` is what
-//! `nvshmemx_put_block(..)` is elsewhere. Types are told by the arguments, not by the name.
+//! A call of a group takes the group as its second argument: `shmem_put(ctx, Block::current(), ..)` is NVSHMEM's
+//! `nvshmemx_put_block(..)`. The argument types select the element type, not the name.
 
 use bytemuck::Pod;
 
@@ -10,10 +10,10 @@ use crate::{Ctx, RemoteView, Sharing, SymSlice};
 /// Functions over methods: `name = method [type parameters] (arguments) -> result;`.
 macro_rules! names {
     ($($name:ident = $method:ident [$($g:ident: $b:ident $(+ $bs:ident)*),*] ($($arg:ident: $t:ty),*) -> $r:ty;)*) => {$(
-        #[doc = concat!("[`Ctx::", stringify!($method), "`]; its errors.")]
+        #[doc = concat!("Calls [`Ctx::", stringify!($method), "`], and returns its errors.")]
         #[inline(always)]
         #[track_caller]
-        #[allow(clippy::too_many_arguments)] // the field's signatures
+        #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
         pub fn $name<S: Sharing, $($g: $b $(+ $bs)*),*>(ctx: &Ctx<S>, $($arg: $t),*) -> $r {
             ctx.$method($($arg),*)
         }
@@ -36,19 +36,19 @@ pub use signal::*;
 pub use team::*;
 pub use wait::*;
 
-/// [`Ctx::my_pe`].
+/// Calls [`Ctx::my_pe`].
 #[inline(always)]
 pub fn shmem_my_pe<S: Sharing>(ctx: &Ctx<S>) -> u32 {
     ctx.my_pe()
 }
 
-/// [`Ctx::n_pes`].
+/// Calls [`Ctx::n_pes`].
 #[inline(always)]
 pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
     ctx.n_pes()
 }
 
-/// [`Ctx::ptr`].
+/// Calls [`Ctx::ptr`].
 #[inline(always)]
 pub fn shmem_ptr<S: Sharing, T: Pod>(ctx: &Ctx<S>, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
     ctx.ptr(object, pe)

@@ -12,7 +12,7 @@ names! {
     shmem_clear_lock = clear_lock [] (lock: Sym<Lock>) -> Result;
 }
 
-/// [`Ctx::test_lock`]; its errors. 0 if this PE has the lock now, 1 if another has it.
+/// Calls [`Ctx::test_lock`], and returns its errors. Returns 0 if this PE has the lock now, 1 if another PE has it.
 #[inline(always)]
 #[track_caller]
 pub fn shmem_test_lock<S: Sharing>(ctx: &Ctx<S>, lock: Sym<Lock>) -> Result<i32> {

@@ -13,10 +13,10 @@ names! {
     shmem_g = g [T: Scalar] (src: Sym<T>, pe: u32) -> Result<T>;
 }
 
-/// [`Ctx::iput`] of `n` elements, `dst_stride` and `src_stride` elements apart; its errors.
+/// Calls [`Ctx::iput`] for `n` elements, `dst_stride` and `src_stride` elements apart, and returns its errors.
 #[inline(always)]
 #[track_caller]
-#[allow(clippy::too_many_arguments)] // the field's signature
+#[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
 pub fn shmem_iput<S: Sharing, G: Group, T: Pod>(
     ctx: &Ctx<S>,
     group: G,
@@ -30,10 +30,10 @@ pub fn shmem_iput<S: Sharing, G: Group, T: Pod>(
     shmem_ibput(ctx, group, dst, src, dst_stride, src_stride, 1, n, pe)
 }
 
-/// [`Ctx::iget`] of `n` elements, `dst_stride` and `src_stride` elements apart; its errors.
+/// Calls [`Ctx::iget`] for `n` elements, `dst_stride` and `src_stride` elements apart, and returns its errors.
 #[inline(always)]
 #[track_caller]
-#[allow(clippy::too_many_arguments)] // the field's signature
+#[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
 pub fn shmem_iget<S: Sharing, G: Group, T: Pod>(
     ctx: &Ctx<S>,
     group: G,
@@ -47,10 +47,10 @@ pub fn shmem_iget<S: Sharing, G: Group, T: Pod>(
     shmem_ibget(ctx, group, dst, src, dst_stride, src_stride, 1, n, pe)
 }
 
-/// [`Ctx::iput`] of `n` blocks of `block` elements, `dst_stride` and `src_stride` elements apart; its errors.
+/// Calls [`Ctx::iput`] for `n` blocks of `block` elements, and returns its errors. Strides are in elements.
 #[inline(always)]
 #[track_caller]
-#[allow(clippy::too_many_arguments)] // the field's signature
+#[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
 pub fn shmem_ibput<S: Sharing, G: Group, T: Pod>(
     ctx: &Ctx<S>,
     group: G,
@@ -66,10 +66,10 @@ pub fn shmem_ibput<S: Sharing, G: Group, T: Pod>(
     ctx.iput(group, dst.first(n), src.first(n), pe)
 }
 
-/// [`Ctx::iget`] of `n` blocks of `block` elements, `dst_stride` and `src_stride` elements apart; its errors.
+/// Calls [`Ctx::iget`] for `n` blocks of `block` elements, and returns its errors. Strides are in elements.
 #[inline(always)]
 #[track_caller]
-#[allow(clippy::too_many_arguments)] // the field's signature
+#[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
 pub fn shmem_ibget<S: Sharing, G: Group, T: Pod>(
     ctx: &Ctx<S>,
     group: G,

@@ -1,7 +1,7 @@
 //! Waits and tests.
 //!
-//! The forms over arrays are here for one value, and for one value each (`_vector`). `status` is OpenSHMEM's: a word whose
-//! element is not 0 is left out. Each call begins at a word that the clock chooses; [`Words`] is fair by remembering.
+//! The forms over arrays compare with one value, or with one value for each word (`_vector`). A word with an element of
+//! `status` other than 0 is left out. Each call begins at a word that the clock selects; [`Words`] is fair by remembering.
 
 use crate::amo::Amo;
 use crate::{Cmp, Ctx, Group, Result, Sharing, Signal, Sym, SymSlice, View, Words};
@@ -19,10 +19,10 @@ names! {
 /// One value, or one for each word.
 macro_rules! sets {
     ($($name:ident, $vector:ident = $method:ident [$($words:tt)*] ($($arg:ident: $t:ty)?) -> $r:ty;)*) => {$(
-        #[doc = concat!("[`Ctx::", stringify!($method), "`]; its errors.")]
+        #[doc = concat!("Calls [`Ctx::", stringify!($method), "`], and returns its errors.")]
         #[inline(always)]
         #[track_caller]
-        #[allow(clippy::too_many_arguments)] // the field's signature
+        #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
         pub fn $name<S: Sharing, G: Group, T: Amo + PartialOrd>(
             ctx: &Ctx<S>, group: G, words: SymSlice<T>, $($arg: $t,)? status: Option<View<i32>>, cmp: Cmp, value: T
         ) -> Result<$r> {
@@ -30,10 +30,10 @@ macro_rules! sets {
             ctx.$method(group, sets!(@ $($words)* words) $(, $arg)?)
         }
 
-        #[doc = concat!("[`Ctx::", stringify!($method), "`] with [`Words::each`]; its errors.")]
+        #[doc = concat!("Calls [`Ctx::", stringify!($method), "`] with [`Words::each`], and returns its errors.")]
         #[inline(always)]
         #[track_caller]
-        #[allow(clippy::too_many_arguments)] // the field's signature
+        #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
         pub fn $vector<S: Sharing, G: Group, T: Amo + PartialOrd>(
             ctx: &Ctx<S>, group: G, words: SymSlice<T>, $($arg: $t,)? status: Option<View<i32>>, cmp: Cmp, values: View<T>
         ) -> Result<$r> {
