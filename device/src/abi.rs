@@ -1,6 +1,6 @@
 //! The layout of everything that the host fills and kernels read.
 //!
-//! Plain data is `Pod`. A type whose address device code trusts, such as the context or a symmetric handle, is not:
+//! Plain data is `Pod`. A type with an address that device code trusts, such as the context or a symmetric handle, is not:
 //! safe code cannot forge it from bytes. The host writes descriptors once. Words that kernels update lie in structs of
 //! their own, one cache line each. The magic number, the version and the layout hash in [`Header`] let a kernel refuse
 //! a host of another build.

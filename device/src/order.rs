@@ -216,7 +216,7 @@ impl<S: Sharing> Ctx<S> {
     }
 
     /// Makes an acquire fence, the counterpart of [`Ctx::fence_release`]: call it after a load that has seen a store
-    /// behind such a fence. What that fence ordered may then be read, and put.
+    /// behind such a fence. The stores ordered by that fence may then be read, and put.
     ///
     /// Waits and tests of this crate contain one at system scope. GPUNetIO: `doca_gpu_dev_verbs_fence_acquire`.
     #[inline(always)]
