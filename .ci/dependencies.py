@@ -50,6 +50,7 @@ def licensed(expression, allowed):
 def problems(packages, rules):
     allowed = set(rules["licenses"]["allow"])
     registries = {"registry+" + url for url in rules["sources"]["allow-registry"]}
+    clarified = {clarify["crate"]: clarify["expression"] for clarify in rules["licenses"].get("clarify", [])}
     skipped = {(skip["name"], skip["version"].lstrip("=")) for skip in rules["bans"]["skip"]}
     versions = collections.defaultdict(set)
     for package in packages:
@@ -59,7 +60,7 @@ def problems(packages, rules):
             continue
         if source not in registries:
             yield f"{name} {version}: its source {source} is not in deny.toml"
-        license = package["license"]
+        license = package["license"] or clarified.get(name)
         if license is None or not licensed(license, allowed):
             yield f"{name} {version}: its license {license} is not allowed by deny.toml"
     for name, found in sorted(versions.items()):

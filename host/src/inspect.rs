@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use crate::config::Config;
 use crate::nics::Decision;
-use crate::provider::found;
-use crate::provider::nearest::{self, Distance, Place};
-use crate::{Result, job, nics};
+use crate::provider::sysfs as rdma_sysfs;
+use crate::provider::topology::{self, Distance, PciPath};
+use crate::{Result, job, machine, nics};
 
 /// Whether this build can drive ConnectX NICs (feature `rdma`).
 pub const DRIVES_RDMA: bool = cfg!(feature = "rdma");
@@ -50,16 +50,18 @@ pub fn assign_nics(
     nics: &[DeviceLocation],
     nics_per_pe: usize,
 ) -> Vec<Vec<AssignedNic>> {
-    let place = |device: &DeviceLocation| Place { sysfs: device.sysfs.clone(), node: device.numa_node };
+    let place = |device: &DeviceLocation| PciPath { sysfs: device.sysfs.clone(), node: device.numa_node };
     let nics: Vec<_> = nics.iter().map(place).collect();
-    let distances: Vec<Vec<Distance>> =
-        gpus.iter().map(|gpu| nics.iter().map(|nic| nearest::distance(&place(gpu), nic)).collect()).collect();
+    let distances: Vec<Vec<Distance>> = gpus
+        .iter()
+        .map(|gpu| nics.iter().map(|nic| topology::distance(&place(gpu), nic)).collect())
+        .collect();
     let nic = |row: &[Distance], index: usize| AssignedNic {
         index,
         distance: row[index].describe(),
         is_local: row[index] < Distance::Node,
     };
-    nearest::deal(&distances, nics_per_pe)
+    topology::assign(&distances, nics_per_pe)
         .iter()
         .zip(&distances)
         // The NICs after these are spares.
@@ -121,7 +123,7 @@ impl NicChoice {
 
 /// Returns the root of sysfs for RDMA devices: `SYSFS_PATH` if it is set, as in libibverbs.
 pub fn sysfs_root() -> PathBuf {
-    found::root()
+    rdma_sysfs::root()
 }
 
 /// Returns the bytes of host memory that the queues of one PE need, at most.
@@ -139,5 +141,5 @@ pub fn share_gpus(config: &Config, found: u32, pes: u32) -> Result<Vec<u32>> {
 
 /// Parses `/proc/meminfo`, and returns the bytes that the system can provide without swapping.
 pub fn available_memory(meminfo: &str) -> Option<u64> {
-    job::available_of(meminfo)
+    machine::parse_available(meminfo)
 }

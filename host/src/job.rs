@@ -9,7 +9,7 @@ use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind};
 use crate::cuda::{Cuda, gate};
 use crate::life::Up;
-use crate::machine::{Gpu, Machine, Native};
+use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::Modules;
 use crate::nics::Nics;
 use crate::queues::Shape;
@@ -399,17 +399,6 @@ fn check_memory(config: &Config, pes: u32) -> Result<()> {
 /// Bytes that the queues of a PE take, of host memory at most.
 pub(crate) fn queue_memory(config: &Config) -> u64 {
     Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
-}
-
-/// Bytes that the system could give without swapping.
-pub(crate) fn available_memory() -> Option<u64> {
-    available_of(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-/// The same, of what `/proc/meminfo` says.
-pub(crate) fn available_of(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use rushmem_device::Ctx;
 use rushmem_device::kernel::Call;
 
 use crate::launch_queue::{LaunchId, LaunchResources, check_grid};
-use crate::machine::{Grid, Mark};
+use crate::machine::{Event, Grid};
 use crate::{Error, Pe, Result};
 
 /// A kernel that runs, or waits for those launched before it. Dropping it waits for its end.
@@ -12,7 +12,7 @@ use crate::{Error, Pe, Result};
 pub struct Launch<'a> {
     pe: &'a Pe,
     /// What it is, and where in the queue.
-    running: Option<(LaunchId, Mark)>,
+    running: Option<(LaunchId, Event)>,
 }
 
 impl Launch<'_> {

@@ -3,10 +3,10 @@
 //! An application is a function of a [`Pe`]; a [`Job`] runs it on every PE. Kernels are written with
 //! [`rushmem_device`] and launched with [`Pe::launch`].
 
+mod buffer;
 mod build;
 mod comm;
 mod contexts;
-mod direct;
 mod error;
 mod exit;
 pub mod inspect;
@@ -20,6 +20,7 @@ mod memory;
 mod modules;
 mod nics;
 mod operations;
+mod p2p;
 mod pe;
 mod provider;
 mod queues;
@@ -34,17 +35,17 @@ pub use rushmem_config as config;
 pub use rushmem_cuda as cuda;
 pub use rushmem_native as native;
 
+pub use buffer::{Buffer, GpuBuffer, HostRange, MemoryLocation, Pages};
 pub use comm::{Comm, CommRequirements};
-pub use direct::Path;
 pub use error::{Error, Result};
 pub use job::{AppError, Job, Ptx};
 pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
 pub use machine::Grid;
-pub use memory::{Buffer, GpuBuffer, HostRange, Pages, Place};
 pub use modules::Kernels;
 pub use operations::{Operations, WaitSet};
+pub use p2p::PeerRoute;
 pub use pe::{Hints, Pe, RegisteredBuffer, UnregisterError, Window};
 pub use provider::Error as NicError;
 #[cfg(feature = "rdma")]

@@ -13,14 +13,16 @@ use rushmem_device::{Ctx, Error as Code, LocalBuffer, SymSlice, Team};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueuePlace};
 use crate::contexts::Contexts;
-use crate::direct::{self, Path, Reach};
 use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues, LaunchResources};
 use crate::machine::{Grid, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
+use crate::p2p::{self, PeerMap, PeerRoute};
 use crate::provider::Provider;
-use crate::queues::{Card, Handshakes, Links, QpInfo, Rail, Service, Shape, StateMap, Tries, probe};
+use crate::queues::{
+    Connections, Handshakes, PeNics, QpInfo, Rail, RetryPolicy, Service, Shape, StateMap, probe,
+};
 use crate::report::recorded;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::{Error, Result};
@@ -37,7 +39,7 @@ pub struct Pe {
     memory: Memory,
     service: Service,
     state: Arc<StateMap>,
-    reach: Reach,
+    peer_map: PeerMap,
     heap: Region,
     control: Region,
     collectives: Mutex<u64>,
@@ -72,27 +74,35 @@ impl Pe {
         let shape = Shape::new(&config, n_pes);
         let first = shape.reserved() + HostScratch::BYTES;
         let bytes = config.heap_bytes.0.next_multiple_of(4096) + first;
-        let heap = direct::heap(&config, &*machine, bytes, n_pes)?;
+        let heap = p2p::heap(&config, &*machine, bytes, n_pes)?;
         let state = Arc::new(StateMap::new(&*machine, shape)?);
         let rails = rails(nics, &*machine, &heap, shape, config.queues)?;
         let names: Vec<String> = rails.iter().map(|rail| rail.nic().name()).collect();
         let nics = names.join(", ");
 
-        let card = Card { rails: rails.iter().map(Rail::card).collect() };
+        let card = PeNics { rails: rails.iter().map(Rail::info).collect() };
         let cards = exchange(&*bootstrap, &card, &config)?;
-        let reach = Reach::new(&config, &*machine, &*bootstrap, &heap)?;
+        let peer_map = PeerMap::new(&config, &*machine, &*bootstrap, &heap)?;
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
-        let links = Links::new(rails, cards, Arc::clone(&state), handshakes, shape, me, Tries::new(&config))
-            .without(reach.without_nic());
-        let peers = reach.descriptors(&config, heap.addr);
+        let connections = Connections::new(
+            rails,
+            cards,
+            Arc::clone(&state),
+            handshakes,
+            shape,
+            me,
+            RetryPolicy::new(&config),
+        )
+        .without_p2p_peers(peer_map.without_nic());
+        let peers = peer_map.descriptors(&config, heap.addr);
         let table = TeamTable::new(&*machine, &heap, shape)?;
         state.write_pe(me, control.addr, config.timeout)?;
-        state.describe_qps(&links.descriptors())?;
+        state.describe_qps(&connections.descriptors())?;
         state.describe_peers(&peers)?;
-        let flags = if links.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+        let flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
         let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
-        let service = Service::start(links, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
+        let service = Service::start(connections, Arc::clone(&bootstrap), control.clone(), inbox.clone())?;
         if config.connect == ConnectKind::Eager {
             service.connect_all(config.bootstrap_timeout)?;
         }
@@ -115,12 +125,12 @@ impl Pe {
             flags,
             ..Zeroable::zeroed()
         };
-        reach.describe(&mut parts, &peers);
+        peer_map.describe(&mut parts, &peers);
         table.describe(&mut parts);
         let place = PeLocation {
             node: config.node.unwrap_or(0),
             local: config.local_pe.unwrap_or(me),
-            direct: (0..n_pes).filter(|&pe| pe == me || reach.mapped(pe).is_some()).collect(),
+            direct: (0..n_pes).filter(|&pe| pe == me || peer_map.mapped(pe).is_some()).collect(),
         };
         let members = predefined(&*bootstrap, &place)?;
         let teams = Teams::new(table, inbox, shape.teams, me, members)?;
@@ -135,7 +145,7 @@ impl Pe {
             memory,
             service,
             state,
-            reach,
+            peer_map,
             heap,
             control,
             collectives: Mutex::new(0),
@@ -181,8 +191,8 @@ impl Pe {
     }
 
     /// How each PE is reached, and why.
-    pub fn paths(&self) -> Vec<Path> {
-        self.reach.paths(&self.config, &self.nics)
+    pub fn peer_routes(&self) -> Vec<PeerRoute> {
+        self.peer_map.routes(&self.config, &self.nics)
     }
 
     /// True if there is such a PE: every PE of the job can be the target of every operation, by one path or another.
@@ -497,10 +507,10 @@ fn rails(
 }
 
 /// Tells the others this PE's card, and returns all of them. Settings that must be equal travel along.
-fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<Vec<Card>> {
+fn exchange(bootstrap: &dyn Bootstrap, mine: &PeNics, config: &Config) -> Result<Vec<PeNics>> {
     let settings = format!(
         "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
-         exclusive_qps={} context_qps={} peer_path={:?} direct_group={} teams={} team_scratch={}",
+         exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} teams={} team_scratch={}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.get(),
@@ -511,7 +521,7 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         config.exclusive_qps,
         config.context_qps,
         config.peer_path,
-        config.direct_group,
+        config.p2p_group,
         config.teams,
         config.team_scratch.0
     );
@@ -524,17 +534,17 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &Card, config: &Config) -> Result<V
         |pe: usize| Error::Misuse { call: "start", what: format!("PE {pe} sent a malformed card") };
     let card = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
     let cards = bootstrap.allgather("rushmem.cards", &card)?;
-    let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<Card> {
-        let card: Card = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
+    let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<PeNics> {
+        let card: PeNics = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
         if card.rails.len() == mine.rails.len() { Ok(card) } else { Err(malformed(pe)) }
     };
-    let cards: Vec<Card> = cards.iter().enumerate().map(parse).collect::<Result<_>>()?;
+    let cards: Vec<PeNics> = cards.iter().enumerate().map(parse).collect::<Result<_>>()?;
     let pairs =
-        |card: &Card| card.rails.iter().zip(&mine.rails).position(|(a, b)| a.port.kind != b.port.kind);
+        |card: &PeNics| card.rails.iter().zip(&mine.rails).position(|(a, b)| a.port.kind != b.port.kind);
     match cards.iter().enumerate().find_map(|(pe, card)| Some((pe, pairs(card)?))) {
         None => Ok(cards),
         Some((pe, rail)) => {
-            let kind = |card: &Card| card.rails[rail].port.kind.to_string();
+            let kind = |card: &PeNics| card.rails[rail].port.kind.to_string();
             Err(Error::MixedNics { pe: pe as u32, theirs: kind(&cards[pe]), mine: kind(mine) })
         }
     }

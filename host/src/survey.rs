@@ -5,9 +5,9 @@ use serde::Serialize;
 use crate::bootstrap;
 use crate::config::{Config, DeviceKind};
 use crate::cuda::Cuda;
-use crate::direct::{Path, expected};
 use crate::nics::{Decision, decide};
-use crate::provider::found;
+use crate::p2p::{PeerRoute, expected_routes};
+use crate::provider::sysfs;
 
 /// A GPU.
 #[derive(Clone, Debug, Serialize)]
@@ -55,26 +55,26 @@ pub struct Survey {
     /// What NIC would carry what does not go directly.
     pub nic: Choice,
     /// How PE 0 of a job of `pes` would reach each PE.
-    pub paths: Vec<Path>,
+    pub routes: Vec<PeerRoute>,
 }
 
 /// Looks at this machine with these settings.
 pub fn survey(config: &Config) -> Survey {
     let cuda = Cuda::load();
     let gpus = cuda.as_ref().map(|&cuda| gpus(cuda)).unwrap_or_default();
-    let rdma_devices = found::devices(&found::root()).into_iter().map(|(name, _)| name).collect();
+    let rdma_devices = sysfs::devices(&sysfs::root()).into_iter().map(|(name, _)| name).collect();
     let (nic, nic_details) = nic(config, &gpus);
     let n_pes = config.n_pes.unwrap_or(config.pes).get();
     let on_gpu = config.device != DeviceKind::Native && !gpus.is_empty();
     Survey {
         cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
-        memory_available: crate::job::available_memory(),
+        memory_available: crate::machine::available_memory(),
         pes: pes(config),
         kernels: kernels(config, &gpus, cuda.as_ref().err().map(ToString::to_string)),
         cuda: cuda
             .map(|cuda| format!("{}.{}", cuda.version().0, cuda.version().1))
             .map_err(|e| e.to_string()),
-        paths: expected(config, 0, n_pes, &nic.what, on_gpu),
+        routes: expected_routes(config, 0, n_pes, &nic.what, on_gpu),
         nic,
         nic_details,
         gpus,

@@ -122,7 +122,7 @@ fn direct(pe: &Pe) -> Result<(), Error> {
     let exact = [pe.read_one(wide)?, pe.read_one(narrow)?.into(), pe.read_one(signal)?] == [all; 3];
     let sums = if exact { "right" } else { "wrong" };
     println!("PE {me} reaches {mapped}, has marks of {marked}, sums are {sums}, {} QPs", pe.connected_qps());
-    for path in pe.paths() {
+    for path in pe.peer_routes() {
         println!("PE {me} -> {}: {}, {}", path.pe, path.via, path.why);
     }
     Ok(())

@@ -135,7 +135,7 @@ fn who_waits_for_one_pe_does_not_wait_for_another_that_stalls() {
 
 #[test]
 fn processes_of_a_node_reach_each_other_directly() {
-    let args = ["-n", "3", "--set", "peer_path=direct", "--set", "connect=eager", PE];
+    let args = ["-n", "3", "--set", "peer_path=p2p", "--set", "connect=eager", PE];
     for what in ["direct", "ring"] {
         let Some(mut command) = run("processes_of_a_node_reach_each_other_directly", &args) else { return };
         let output = command.arg(what).output().unwrap();
@@ -156,14 +156,14 @@ fn processes_of_a_node_reach_each_other_directly() {
     }
 }
 
-/// The launchers of a job of two nodes, both on this machine, which run `what` on `n` PEs with direct peers.
+/// The launchers of a job of two nodes, both on this machine, which run `what` on `n` PEs with P2P peers.
 fn two_nodes(launcher: &Path, n: &str, what: &str) -> Vec<Output> {
     // Nobody else on this machine uses such an address, so that no port needs to be looked for.
     let rendezvous = format!("127.79.{}.{n}:7000", std::process::id() % 250);
     let start = |node: &str| {
         let mut command = clean(launcher);
         command.args(["run", "-n", n, "--nodes", "2", "--node", node, "--rendezvous", &rendezvous]);
-        command.args(["--set", "peer_path=direct", PE, what]).env("RUSHMEM_TOKEN", "5a".repeat(32));
+        command.args(["--set", "peer_path=p2p", PE, what]).env("RUSHMEM_TOKEN", "5a".repeat(32));
         command.spawn().unwrap()
     };
     let launchers = ["1", "0"].map(start);
@@ -196,7 +196,7 @@ fn a_job_of_mapped_and_far_peers_works_and_counts_right() {
 
 #[test]
 fn memory_of_a_killed_pe_stays_mapped_while_the_job_ends() {
-    let args = ["-n", "3", "--set", "timeout=120s", "--set", "peer_path=direct", PE, "store"];
+    let args = ["-n", "3", "--set", "timeout=120s", "--set", "peer_path=p2p", PE, "store"];
     let Some(command) = run("memory_of_a_killed_pe_stays_mapped_while_the_job_ends", &args) else { return };
     let job = Waiting::start(command, 3);
     assert!(Command::new("kill").args(["-9", &job.pids[1]]).status().unwrap().success());
@@ -213,7 +213,7 @@ fn memory_of_a_killed_pe_stays_mapped_while_the_job_ends() {
 #[test]
 fn pes_with_different_paths_are_no_job() {
     let script = "if [ $RUSHMEM_PE = 1 ]; then export RUSHMEM_PEER_PATH=nic; fi; exec \"$0\" ring";
-    let args = ["-n", "2", "--set", "peer_path=direct", "sh", "-c", script, PE];
+    let args = ["-n", "2", "--set", "peer_path=p2p", "sh", "-c", script, PE];
     let Some(mut command) = run("pes_with_different_paths_are_no_job", &args) else { return };
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", all(&output));

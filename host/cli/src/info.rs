@@ -96,7 +96,7 @@ fn machine(found: &Survey) -> String {
     for detail in &found.nic_details {
         text += &format!("           {detail}\n");
     }
-    for path in &found.paths {
+    for path in &found.routes {
         let way = format!("0 -> {}", path.pe);
         text += &format!("  PE {way:<8} {} ({})\n", path.via, path.why);
     }

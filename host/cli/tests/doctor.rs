@@ -43,7 +43,7 @@ fn this_machine_runs_jobs() {
     }
     let jobs: Vec<_> = rows.iter().filter(|row| ["P3", "P4"].map(Value::from).contains(&row["id"])).collect();
     assert!(jobs.iter().all(|row| row["verdict"] == "good"), "{jobs:#?}");
-    assert!(jobs[1]["found"].as_str().unwrap().contains("by direct: put and signal "), "{jobs:#?}");
+    assert!(jobs[1]["found"].as_str().unwrap().contains("by p2p: put and signal "), "{jobs:#?}");
 }
 
 #[test]

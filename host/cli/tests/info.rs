@@ -51,10 +51,10 @@ fn prints_the_path_to_each_pe_with_the_reason() {
         text.lines().find(|line| line.contains("0 -> 2")).unwrap().to_string()
     };
     let auto = path(&[]);
-    assert!(auto.contains("software ConnectX") && auto.contains("RUSHMEM_PEER_PATH=direct maps"), "{auto}");
-    let direct = path(&[("RUSHMEM_PEER_PATH", "direct")]);
-    assert!(direct.contains(" direct (RUSHMEM_PEER_PATH=direct, if it is on this node)"), "{direct}");
-    let group = path(&[("RUSHMEM_PEER_PATH", "direct"), ("RUSHMEM_DIRECT_GROUP", "2")]);
+    assert!(auto.contains("software ConnectX") && auto.contains("RUSHMEM_PEER_PATH=p2p maps"), "{auto}");
+    let direct = path(&[("RUSHMEM_PEER_PATH", "p2p")]);
+    assert!(direct.contains(" p2p (RUSHMEM_PEER_PATH=p2p, if it is on this node)"), "{direct}");
+    let group = path(&[("RUSHMEM_PEER_PATH", "p2p"), ("RUSHMEM_P2P_GROUP", "2")]);
     assert!(group.contains("software ConnectX (it is of another group"), "{group}");
 }
 

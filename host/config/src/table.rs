@@ -116,10 +116,9 @@ settings! {
             "How long a NIC waits for an acknowledgement each time, rounded up to 4.096 us times a power of two; auto lets \
              all tries end within half of `timeout`.";
         peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
-            "How peers are reached: direct (loads and stores, by all PEs of a node) or through the NIC; auto is direct where \
-             GPUs reach each other, and the NIC natively.";
-        direct_group: u32, "RUSHMEM_DIRECT_GROUP", "0", "PEs",
-            "With peer_path = direct: PEs that reach each other so, in groups of this size by number; 0 for all of a node.";
+            "Path to peers: p2p (loads and stores within a node), nic, or auto. Auto uses p2p between GPUs, and the NIC natively.";
+        p2p_group: u32, "RUSHMEM_P2P_GROUP", "0", "PEs",
+            "With peer_path = p2p: the number of consecutive PEs that map each other's heaps; 0 means all PEs of a node.";
         sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
             "Depth of each send queue.";
         cq: CqKind, "RUSHMEM_CQ", "ring", "",

@@ -147,12 +147,12 @@ pub enum ConnectKind {
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
-    /// Directly where GPUs reach each other, and through the NIC natively.
+    /// P2P between GPUs that reach each other, and the NIC natively.
     Auto,
-    /// Loads and stores to the heaps of the same node; one that cannot be reached so is an error. Other nodes are reached
-    /// through the NIC.
-    Direct,
-    /// Always through the NIC, also to a peer in the same node.
+    /// Loads and stores to the mapped heaps of the same node; a heap that cannot be mapped is an error. Other nodes are
+    /// reached through the NIC.
+    P2p,
+    /// The NIC for every peer, including peers of the same node.
     Nic,
 }
 
@@ -235,7 +235,7 @@ impl Choice for CqKind {
 
 impl Choice for PeerPath {
     const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", PeerPath::Auto), ("direct", PeerPath::Direct), ("nic", PeerPath::Nic)];
+        &[("auto", PeerPath::Auto), ("p2p", PeerPath::P2p), ("nic", PeerPath::Nic)];
 }
 
 impl Choice for QueuePlace {

@@ -40,7 +40,7 @@ const ROUNDS: usize = 16;
 /// Checks the NICs that a job would use, and runs two PEs as threads of this process, through the NIC and over P2P.
 pub(super) fn check(config: &Config, gpus: usize) -> Vec<Finding> {
     let mut checks = carriers(config, gpus);
-    for (check, path) in [(&NIC, PeerPath::Nic), (&DIRECT, PeerPath::Direct)] {
+    for (check, path) in [(&NIC, PeerPath::Nic), (&DIRECT, PeerPath::P2p)] {
         checks.push(one(config, check, path, gpus));
     }
     checks
@@ -124,7 +124,8 @@ fn exchange(pe: &Pe) -> Result<String> {
         pe.host_sync()?;
     }
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    let way = pe.paths().into_iter().find(|path| path.pe == right).map_or(String::new(), |path| path.via);
+    let way =
+        pe.peer_routes().into_iter().find(|path| path.pe == right).map_or(String::new(), |path| path.via);
     Ok(format!(
         "{} by {way}: put and signal {:.0} us, get {:.0} us, fetch_add {:.0} us, each as a call of the host",
         pe.machine(),

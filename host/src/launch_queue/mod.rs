@@ -20,7 +20,7 @@ pub(crate) use resources::LaunchResources;
 pub(crate) use scratch::{HostScratch, StagingBuffer};
 pub(crate) use table::{LaunchId, LaunchTable, OWN};
 
-use crate::machine::{Grid, Machine, Step};
+use crate::machine::{Grid, KernelLaunch, Machine};
 use crate::operations::Operation;
 use crate::{Error, Pe, Result};
 
@@ -71,7 +71,12 @@ impl Pe {
         let (ctx, resources) = self.launch_context(&operation.call)?;
         let ctx = with_launch_id(ctx, table.addr(entry.index), launch_id);
         self.service().launched();
-        let step = Step { ctx, grid: operation.grid, call: operation.call, module: resources.module.clone() };
+        let step = KernelLaunch {
+            ctx,
+            grid: operation.grid,
+            call: operation.call,
+            module: resources.module.clone(),
+        };
         let ran = self.machine_ref().run(step, self.patience());
         self.service().ended();
         let mut failed = table.failed(entry.index)?;

@@ -7,12 +7,12 @@ use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 
 use super::{LaunchId, LaunchResources, RecordedGraph, check_grid};
-use crate::machine::{Grid, Mark, Queue, Step};
+use crate::machine::{Event, Grid, KernelLaunch, KernelStream};
 use crate::{Error, Pe, Result};
 
 /// A queue of a stream's launches, with the entry of the launch table that names a failed launch.
 pub(crate) struct LaunchQueue {
-    queue: Box<dyn Queue>,
+    queue: Box<dyn KernelStream>,
     /// Its entry in the launch table.
     entry: u32,
     state: Mutex<QueueState>,
@@ -40,7 +40,7 @@ const NUMBERS: u32 = 1 << 31;
 const SKIPPED: usize = 64;
 
 impl LaunchQueue {
-    pub(crate) fn new(queue: Box<dyn Queue>, entry: u32) -> Self {
+    pub(crate) fn new(queue: Box<dyn KernelStream>, entry: u32) -> Self {
         Self { queue, entry, state: Mutex::default() }
     }
 
@@ -63,7 +63,7 @@ impl LaunchQueue {
         state.launches = (state.launches + 1) % NUMBERS;
         let launch_id = table.launch_id(state.launches, name);
         let ctx = with_launch_id(ctx, table.addr(self.entry), launch_id);
-        self.queue.launch(Step { ctx, grid, call, module: resources.module.clone() })?;
+        self.queue.launch(KernelLaunch { ctx, grid, call, module: resources.module.clone() })?;
         if !state.resources.contains(&resources) {
             state.resources.push(resources);
         }
@@ -75,7 +75,7 @@ impl LaunchQueue {
     /// Appends the kernels of a graph.
     pub(crate) fn replay(&self, pe: &Pe, graph: &Arc<RecordedGraph>) -> Result<()> {
         let mut state = self.lock();
-        self.queue.replay(graph.recording())?;
+        self.queue.launch_graph(graph.recording())?;
         state.began(pe);
         if !state.graphs.iter().any(|known| Arc::ptr_eq(known, graph)) {
             state.graphs.push(Arc::clone(graph));
@@ -84,13 +84,13 @@ impl LaunchQueue {
     }
 
     /// Returns an event after everything that is queued now.
-    pub(crate) fn mark(&self) -> Result<Mark> {
-        self.queue.mark()
+    pub(crate) fn mark(&self) -> Result<Event> {
+        self.queue.record_event()
     }
 
     /// Makes later launches begin after everything before `event`.
-    pub(crate) fn follow(&self, event: &Mark) -> Result<()> {
-        self.queue.follow(event)
+    pub(crate) fn follow(&self, event: &Event) -> Result<()> {
+        self.queue.wait_event(event)
     }
 
     /// Waits until every launch in the queue has ended.
@@ -121,7 +121,7 @@ impl LaunchQueue {
     /// # Errors
     /// - [`Error::NotRun`] if a launch before it has failed.
     /// - The error of the launch itself.
-    pub(crate) fn wait_for(&self, pe: &Pe, launch_id: LaunchId, event: &Mark) -> Result<()> {
+    pub(crate) fn wait_for(&self, pe: &Pe, launch_id: LaunchId, event: &Event) -> Result<()> {
         let ran = self.queue.wait(event, pe.patience());
         let not_run = |failed: LaunchId| Error::NotRun {
             kernel: pe.launch_queues().table.name(launch_id),
@@ -152,7 +152,7 @@ impl LaunchQueue {
 
     /// Waits until nothing runs in the queue.
     fn drain(&self, pe: &Pe) -> Result<()> {
-        let ran = self.queue.mark().and_then(|event| self.queue.wait(&event, pe.patience()));
+        let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event, pe.patience()));
         self.lock().ended(pe);
         ran
     }

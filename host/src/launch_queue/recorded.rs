@@ -1,22 +1,22 @@
 //! The recording of a graph, as launch queues replay it.
 
 use super::{LaunchResources, PooledIndex};
-use crate::machine::Recording;
+use crate::machine::ExecGraph;
 
 /// A recorded graph with the entry of the launch table that its kernels report to.
 pub(crate) struct RecordedGraph {
-    recording: Recording,
+    recording: ExecGraph,
     entry: PooledIndex,
     /// Resources of its kernels, which segments opened later do not join.
     _resources: Vec<LaunchResources>,
 }
 
 impl RecordedGraph {
-    pub(crate) fn new(recording: Recording, entry: PooledIndex, resources: Vec<LaunchResources>) -> Self {
+    pub(crate) fn new(recording: ExecGraph, entry: PooledIndex, resources: Vec<LaunchResources>) -> Self {
         Self { recording, entry, _resources: resources }
     }
 
-    pub(crate) fn recording(&self) -> &Recording {
+    pub(crate) fn recording(&self) -> &ExecGraph {
         &self.recording
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::machine::Module;
-use crate::memory::Table;
+use crate::memory::SegmentMap;
 
 /// Shared resources of a launch, which must outlive it.
 pub(crate) struct LaunchResources {
     /// The segments that the launch's context names.
-    pub(crate) table: Arc<Table>,
+    pub(crate) table: Arc<SegmentMap>,
     /// The module of its kernel, if it has one.
     pub(crate) module: Option<Arc<Module>>,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rushmem_device::abi::DevAddr;
 use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
 
-use super::{Exported, HEAP_ALIGN, Region, Window};
+use super::{HEAP_ALIGN, HeapWindow, PeerHeap, Region};
 use crate::{Error, Result};
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -39,7 +39,7 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
         return Err(failed("fcntl(F_ADD_SEALS)"));
     }
-    let pages = Places::of(&file, bytes)?;
+    let pages = NativeHeapWindow::of(&file, bytes)?;
     let addr = pages.base();
     // SAFETY: the pages stay mapped as long as the object that holds both, and are handed out by address only.
     let memory = unsafe { HostMemory::new(pages.start, bytes) };
@@ -74,30 +74,30 @@ fn lasting(file: &OwnedFd, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Places for files of equal size, each at a multiple of [`HEAP_ALIGN`].
-pub(super) struct Places {
+/// NativeHeapWindow for files of equal size, each at a multiple of [`HEAP_ALIGN`].
+pub(super) struct NativeHeapWindow {
     start: NonNull<u8>,
     stride: u64,
     /// Where they are.
-    _room: Room,
+    _range: AddressRange,
 }
 
 // SAFETY: an address range, handed out by address only.
-unsafe impl Send for Places {}
+unsafe impl Send for NativeHeapWindow {}
 // SAFETY: as above.
-unsafe impl Sync for Places {}
+unsafe impl Sync for NativeHeapWindow {}
 
-impl Places {
-    /// Places that nothing is mapped at yet.
+impl NativeHeapWindow {
+    /// NativeHeapWindow that nothing is mapped at yet.
     ///
     /// # Errors
     /// What the system refuses.
     pub(super) fn new(slots: u32, bytes: u64) -> Result<Self> {
         let stride = bytes.next_multiple_of(HEAP_ALIGN);
-        let room = Room::reserve((u64::from(slots) * stride + HEAP_ALIGN) as usize)?;
+        let room = AddressRange::reserve((u64::from(slots) * stride + HEAP_ALIGN) as usize)?;
         let skipped = room.start.as_ptr().align_offset(HEAP_ALIGN as usize);
         let start = NonNull::new(room.start.as_ptr().wrapping_add(skipped)).unwrap_or(room.start);
-        Ok(Self { start, stride, _room: room })
+        Ok(Self { start, stride, _range: room })
     }
 
     /// A file at a place of its own.
@@ -117,7 +117,7 @@ impl Places {
     }
 }
 
-impl Window for Places {
+impl HeapWindow for NativeHeapWindow {
     fn base(&self) -> DevAddr {
         DevAddr(self.start.as_ptr() as u64)
     }
@@ -126,16 +126,16 @@ impl Window for Places {
         self.stride
     }
 
-    fn map(&mut self, slot: u32, heap: Exported) -> Result<bool> {
+    fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool> {
         match heap {
-            Exported::Here(region) => {
+            PeerHeap::Local(region) => {
                 let file = region.file.as_ref().ok_or_else(|| Error::Unavailable {
                     what: "the file of a heap".into(),
                     why: "it was made for its own process".into(),
                 })?;
                 self.put(slot, file, region.memory.len())?;
             }
-            Exported::File { file, bytes } => {
+            PeerHeap::File { file, bytes } => {
                 lasting(&file, bytes)?;
                 self.put(slot, &file, bytes)?;
             }
@@ -145,12 +145,12 @@ impl Window for Places {
 }
 
 /// Addresses that nothing else is mapped at.
-struct Room {
+struct AddressRange {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-impl Room {
+impl AddressRange {
     fn reserve(bytes: usize) -> Result<Self> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: new pages without access, at an address of the system's choice.
@@ -162,7 +162,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for AddressRange {
     fn drop(&mut self) {
         // SAFETY: reserved in `reserve`, unmapped once with what is in it.
         if unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) } != 0 {
@@ -174,7 +174,7 @@ impl Drop for Room {
 /// The memory of a file of this process.
 struct FileMemory {
     memory: HostMemory,
-    _pages: Places,
+    _pages: NativeHeapWindow,
 }
 
 // SAFETY: the pages are a `Memory` of their own; this one keeps them mapped.
@@ -200,17 +200,17 @@ unsafe impl Memory for FileMemory {
 mod tests {
     use super::*;
 
-    fn exported(region: &Region) -> Exported {
+    fn exported(region: &Region) -> PeerHeap {
         let file = region.file.as_ref().unwrap().try_clone().unwrap();
-        Exported::File { file, bytes: region.memory.len() }
+        PeerHeap::File { file, bytes: region.memory.len() }
     }
 
     #[test]
     fn both_ends_see_the_same_bytes_and_the_mapping_outlives_its_maker() {
         let ours = [region(8192).unwrap(), region(8192).unwrap()];
-        let mut theirs = Places::new(3, 8192).unwrap();
+        let mut theirs = NativeHeapWindow::new(3, 8192).unwrap();
         theirs.map(0, exported(&ours[0])).unwrap();
-        theirs.map(2, Exported::Here(ours[1].clone())).unwrap();
+        theirs.map(2, PeerHeap::Local(ours[1].clone())).unwrap();
         for (i, word) in [b"rushmem", b"memrush"].into_iter().enumerate() {
             ours[i].write(4100, word).unwrap();
         }

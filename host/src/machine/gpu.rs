@@ -12,16 +12,16 @@ use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
 
 use super::{
-    Code, Exported, HEAP_ALIGN, Machine, Mapping, Mark, Module, PageKind, Queue, Recording, Region, Step,
-    Window, other_machine,
+    Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
+    PeerHeap, Region, other_machine,
 };
+use crate::buffer::MemoryLocation;
 use crate::config::HeapKind;
 use crate::cuda::{
     self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, RegisteredHost,
     SharedMemory, SharedWindow, Stream,
     gate::{self, GATE},
 };
-use crate::memory::Place;
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
 
@@ -34,7 +34,7 @@ pub(crate) struct Gpu {
     stream: Arc<Stream>,
     copies: Arc<CopyEngine>,
     /// Streams for kernels that run beside all queues, in nobody's use.
-    idle: Mutex<Vec<StreamQueue>>,
+    idle: Mutex<Vec<GpuStream>>,
     heap: HeapKind,
     /// PEs that share this GPU.
     sharers: u32,
@@ -76,7 +76,7 @@ impl Gpu {
         let buffer = HostBuffer::aligned(bytes as usize, align as usize);
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
         let mapping = register(&self.device, start, len, HostKind::Memory)?;
-        Ok(locked(Locked { mapping, memory: buffer }))
+        Ok(locked(PageLocked { mapping, memory: buffer }))
     }
 
     /// Host memory of the user's.
@@ -86,12 +86,12 @@ impl Gpu {
         let before = start.addr() % PAGE;
         let len = (before + memory.len() as usize).next_multiple_of(PAGE);
         let mapping = register(&self.device, start.wrapping_sub(before), len, HostKind::Memory)?;
-        let region = locked(Locked { mapping, memory });
+        let region = locked(PageLocked { mapping, memory });
         Ok(Region { addr: region.addr.add(before as u64), ..region })
     }
 }
 
-fn locked<M: Memory + 'static>(locked: Locked<M>) -> Region {
+fn locked<M: Memory + 'static>(locked: PageLocked<M>) -> Region {
     Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None, file: None }
 }
 
@@ -144,15 +144,15 @@ impl Machine for Gpu {
         }
     }
 
-    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>> {
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
         Ok(Box::new(SharedWindow::new(&self.device, slots as usize, bytes as usize)?))
     }
 
-    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
-        match place {
+    unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
+        match location {
             // SAFETY: the caller's promise.
-            Place::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
-            Place::Gpu(address) => {
+            MemoryLocation::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
+            MemoryLocation::Gpu(address) => {
                 // SAFETY: the caller's promise, but for the GPU, which is checked.
                 let buffer = Arc::new(unsafe { DeviceBuffer::of(&self.device, address, bytes as usize) }?);
                 let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
@@ -178,11 +178,11 @@ impl Machine for Gpu {
         Ok(Code::Gpu(cuda::Module::load_kernels(&self.device, name, image, code)?))
     }
 
-    fn run(&self, step: Step, patience: Duration) -> Result<()> {
+    fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()> {
         let kept = self.idle().pop();
         let queue = match kept {
             Some(queue) => queue,
-            None => StreamQueue::new(Stream::new(&self.device)?, self.job),
+            None => GpuStream::new(Stream::new(&self.device)?, self.job),
         };
         let outcome = queue.launch(step);
         let outcome = outcome.and_then(|()| Ok(queue.stream.wait(patience)?));
@@ -190,21 +190,21 @@ impl Machine for Gpu {
         outcome
     }
 
-    fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(StreamQueue::new(Stream::new(&self.device)?, self.job)))
+    fn queue(&self) -> Result<Box<dyn KernelStream>> {
+        Ok(Box::new(GpuStream::new(Stream::new(&self.device)?, self.job)))
     }
 
-    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(StreamQueue::new(Stream::of(&self.device, stream)?, self.job)))
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
+        Ok(Box::new(GpuStream::new(Stream::of(&self.device, stream)?, self.job)))
     }
 
-    fn record(&self, steps: Vec<Step>) -> Result<Recording> {
+    fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         let mut nodes = Vec::with_capacity(steps.len());
-        for Step { ctx, grid, call, module } in &steps {
+        for KernelLaunch { ctx, grid, call, module } in &steps {
             nodes.push((prepare(module.as_deref(), call.name, *grid)?, *grid, arguments(ctx, call)));
         }
         // SAFETY: as a launch; the PE that the arguments belong to outlives the graph, which borrows it.
-        Ok(Recording::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
+        Ok(ExecGraph::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
     }
 
     fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
@@ -213,7 +213,7 @@ impl Machine for Gpu {
 }
 
 impl Gpu {
-    fn idle(&self) -> MutexGuard<'_, Vec<StreamQueue>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<GpuStream>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -241,12 +241,12 @@ fn arguments<'a>(ctx: &'a Ctx, call: &'a Call) -> Vec<&'a [u8]> {
 }
 
 /// A stream of kernels.
-struct StreamQueue {
+struct GpuStream {
     stream: Arc<Stream>,
     job: gate::Job,
 }
 
-impl StreamQueue {
+impl GpuStream {
     fn new(stream: Stream, job: gate::Job) -> Self {
         Self { stream: Arc::new(stream), job }
     }
@@ -264,9 +264,9 @@ impl StreamQueue {
     }
 }
 
-impl Queue for StreamQueue {
-    fn launch(&self, step: Step) -> Result<()> {
-        let Step { ctx, grid, call, module } = step;
+impl KernelStream for GpuStream {
+    fn launch(&self, step: KernelLaunch) -> Result<()> {
+        let KernelLaunch { ctx, grid, call, module } = step;
         let kernel = prepare(module.as_deref(), call.name, grid)?;
         // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first; the PE that they
         // belong to outlives the launch: what is queued is waited for before the PE ends.
@@ -277,30 +277,30 @@ impl Queue for StreamQueue {
         Ok(())
     }
 
-    fn replay(&self, recording: &Recording) -> Result<()> {
-        let Recording::Gpu(graph) = recording else { return Err(other_machine()) };
+    fn launch_graph(&self, recording: &ExecGraph) -> Result<()> {
+        let ExecGraph::Gpu(graph) = recording else { return Err(other_machine()) };
         // SAFETY: as `launch`; whoever launches a graph keeps it until the stream has been waited for.
         self.guarded(|| unsafe { graph.launch(&self.stream) }).map(drop)
     }
 
-    fn mark(&self) -> Result<Mark> {
+    fn record_event(&self) -> Result<super::Event> {
         let event = Event::new(self.stream.device())?;
         event.record(&self.stream)?;
-        Ok(Mark::Gpu(Arc::new(event)))
+        Ok(super::Event::Gpu(Arc::new(event)))
     }
 
-    fn follow(&self, mark: &Mark) -> Result<()> {
-        let Mark::Gpu(event) = mark else { return Err(other_machine()) };
+    fn wait_event(&self, event: &super::Event) -> Result<()> {
+        let super::Event::Gpu(event) = event else { return Err(other_machine()) };
         Ok(self.stream.wait_for(event)?)
     }
 
-    fn wait(&self, mark: &Mark, patience: Duration) -> Result<()> {
-        let Mark::Gpu(event) = mark else { return Err(other_machine()) };
+    fn wait(&self, event: &super::Event, patience: Duration) -> Result<()> {
+        let super::Event::Gpu(event) = event else { return Err(other_machine()) };
         Ok(event.wait(patience)?)
     }
 }
 
-impl Drop for StreamQueue {
+impl Drop for GpuStream {
     fn drop(&mut self) {
         if let Err(error) = self.stream.synchronize() {
             tracing::debug!("a stream ended with an error: {error}");
@@ -309,7 +309,7 @@ impl Drop for StreamQueue {
     }
 }
 
-impl Window for SharedWindow {
+impl HeapWindow for SharedWindow {
     fn base(&self) -> DevAddr {
         DevAddr(self.address())
     }
@@ -318,13 +318,13 @@ impl Window for SharedWindow {
         SharedWindow::stride(self)
     }
 
-    fn map(&mut self, slot: u32, heap: Exported) -> Result<bool> {
+    fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool> {
         match heap {
-            Exported::Here(region) => {
+            PeerHeap::Local(region) => {
                 let buffer = region.gpu.as_ref().ok_or_else(not_shared)?;
                 self.map_here(slot as usize, buffer)?.ok_or_else(not_shared)
             }
-            Exported::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
+            PeerHeap::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
         }
     }
 }
@@ -339,13 +339,13 @@ impl Mapping for Page {
 }
 
 /// Host memory that the GPU sees too. Unlocked before it is freed: fields drop in order.
-struct Locked<M> {
+struct PageLocked<M> {
     mapping: RegisteredHost,
     memory: M,
 }
 
 // SAFETY: the memory is a `Memory` of its own; the registration changes nothing about it.
-unsafe impl<M: Memory> Memory for Locked<M> {
+unsafe impl<M: Memory> Memory for PageLocked<M> {
     fn len(&self) -> u64 {
         self.memory.len()
     }

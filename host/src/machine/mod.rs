@@ -2,8 +2,9 @@
 
 mod file;
 mod gpu;
+mod host_memory;
 #[cfg(test)]
-mod lacking;
+mod limited;
 mod module;
 mod native;
 
@@ -18,19 +19,20 @@ use rushmem_softnic::{HostBuffer, Memory};
 
 use cudarc::driver::CudaStream;
 
-use crate::cuda::{DeviceBuffer, Event, GraphExec};
-use crate::memory::Place;
+use crate::buffer::MemoryLocation;
+use crate::cuda::{self, DeviceBuffer, GraphExec};
 use crate::{Error, Ptx, Result};
 
 pub use crate::native::Grid;
 pub(crate) use gpu::Gpu;
+pub(crate) use host_memory::{available_memory, parse_available};
 #[cfg(test)]
-pub(crate) use lacking::Lacking;
+pub(crate) use limited::LimitedMachine;
 pub(crate) use module::{Code, Module};
 pub(crate) use native::Native;
 
 /// What pieces of the symmetric heap are aligned to.
-pub(crate) const HEAP_ALIGN: u64 = crate::memory::PIECE;
+pub(crate) const HEAP_ALIGN: u64 = 2 << 20;
 
 /// Memory that kernels see.
 #[derive(Clone)]
@@ -71,9 +73,9 @@ impl Region {
 }
 
 /// The heap of another PE.
-pub(crate) enum Exported {
+pub(crate) enum PeerHeap {
     /// Of this process.
-    Here(Region),
+    Local(Region),
     /// Of another process.
     File {
         /// [`Region::file`] there.
@@ -84,14 +86,14 @@ pub(crate) enum Exported {
 }
 
 /// Addresses at which kernels find heaps of other PEs, in places of equal size.
-pub(crate) trait Window: Send + Sync {
+pub(crate) trait HeapWindow: Send + Sync {
     /// The address of its first place.
     fn base(&self) -> DevAddr;
     /// Bytes from one place to the next.
     fn stride(&self) -> u64;
     /// Maps a heap at place number `slot`, for as long as the window lives. True if the atomics of all processors that
     /// map it exclude each other.
-    fn map(&mut self, slot: u32, heap: Exported) -> Result<bool>;
+    fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool>;
 }
 
 /// Memory of somebody else, such as a page of the NIC's, mapped for kernels for as long as it lives.
@@ -113,17 +115,17 @@ pub(crate) enum PageKind {
 /// Kernels that run one after the other, beside those of other queues.
 ///
 /// Dropping it lets them run to their end first.
-pub(crate) trait Queue: Send + Sync {
+pub(crate) trait KernelStream: Send + Sync {
     /// Appends a kernel.
-    fn launch(&self, step: Step) -> Result<()>;
+    fn launch(&self, step: KernelLaunch) -> Result<()>;
     /// Appends the kernels of a recording.
-    fn replay(&self, recording: &Recording) -> Result<()>;
+    fn launch_graph(&self, recording: &ExecGraph) -> Result<()>;
     /// A mark behind all that is in it now.
-    fn mark(&self) -> Result<Mark>;
+    fn record_event(&self) -> Result<Event>;
     /// What is appended from now on begins after all that is before the mark, in whatever queue.
-    fn follow(&self, mark: &Mark) -> Result<()>;
+    fn wait_event(&self, mark: &Event) -> Result<()>;
     /// Waits until all that is before a mark of this queue has ended, or until `patience` is over.
-    fn wait(&self, mark: &Mark, patience: Duration) -> Result<()>;
+    fn wait(&self, mark: &Event, patience: Duration) -> Result<()>;
     /// The mark of a launch that the machine could not run; what follows it does not run.
     fn failed(&self) -> Option<u64> {
         None
@@ -136,13 +138,13 @@ pub(crate) trait Queue: Send + Sync {
 
 /// A place in a queue.
 #[derive(Clone)]
-pub(crate) enum Mark {
-    Native(Arc<native::Passed>),
-    Gpu(Arc<Event>),
+pub(crate) enum Event {
+    Native(Arc<native::Completion>),
+    Gpu(Arc<cuda::Event>),
 }
 
 /// A kernel with all that its launch needs.
-pub(crate) struct Step {
+pub(crate) struct KernelLaunch {
     pub(crate) ctx: Ctx,
     pub(crate) grid: Grid,
     pub(crate) call: Call,
@@ -152,8 +154,8 @@ pub(crate) struct Step {
 
 /// Kernels that can be launched again and again.
 #[derive(Clone)]
-pub(crate) enum Recording {
-    Native(Arc<native::Steps>),
+pub(crate) enum ExecGraph {
+    Native(Arc<native::NativeGraph>),
     Gpu(Arc<GraphExec>),
 }
 
@@ -181,13 +183,13 @@ pub(crate) trait Machine: Send + Sync {
     /// A piece of the symmetric heap, zeroed, at a multiple of [`HEAP_ALIGN`] where the machine can do that; `shared` if
     /// other PEs are to map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
-    /// Places for `slots` heaps of other PEs, of `bytes` bytes each.
-    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>>;
+    /// NativeHeapWindow for `slots` heaps of other PEs, of `bytes` bytes each.
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>>;
     /// Makes memory of the user's, which is not copied, known to kernels and to NICs.
     ///
     /// # Safety
-    /// The memory is that of a [`Buffer`](crate::memory::Buffer), which is kept for longer than the region.
-    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region>;
+    /// The memory is that of a [`Buffer`](crate::buffer::Buffer), which is kept for longer than the region.
+    unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region>;
     /// Maps a page of the NIC's for kernels.
     ///
     /// # Safety
@@ -196,13 +198,13 @@ pub(crate) trait Machine: Send + Sync {
     /// Makes kernels ready to be launched. It may wait until no kernel of this process's PEs runs.
     fn load(&self, ptx: &Ptx) -> Result<Code>;
     /// Runs a kernel to its end, beside all queues.
-    fn run(&self, step: Step, patience: Duration) -> Result<()>;
+    fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()>;
     /// A queue of its own.
-    fn queue(&self) -> Result<Box<dyn Queue>>;
+    fn queue(&self) -> Result<Box<dyn KernelStream>>;
     /// A queue that is a stream of the application's.
-    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>>;
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>>;
     /// Makes kernels ready to be launched together, in this order.
-    fn record(&self, steps: Vec<Step>) -> Result<Recording>;
+    fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph>;
     /// Blocks of this shape of a kernel that all run at once, while every PE that shares the machine has as many.
     fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32>;
 }

@@ -10,15 +10,16 @@ use rushmem_device::abi::DevAddr;
 use rushmem_softnic::HostMemory;
 
 use super::{
-    Code, HEAP_ALIGN, Machine, Mapping, Module, PageKind, Queue, Recording, Region, Step, Window, file,
+    Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
+    Region, available_memory, file,
 };
-use crate::job::available_memory;
-use crate::memory::Place;
+
+use crate::buffer::MemoryLocation;
 use crate::native::{self, Grid, Options};
 use crate::{Error, Ptx, Result};
 
-use queue::NativeQueue;
-pub(crate) use queue::{Passed, Steps};
+use queue::NativeStream;
+pub(crate) use queue::{Completion, NativeGraph};
 
 /// Runs kernels natively.
 pub(crate) struct Native {
@@ -67,19 +68,19 @@ impl Machine for Native {
         if shared { file::region(bytes) } else { Ok(Region::host_aligned(bytes, HEAP_ALIGN)) }
     }
 
-    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>> {
-        Ok(Box::new(file::Places::new(slots, bytes)?))
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
+        Ok(Box::new(file::NativeHeapWindow::new(slots, bytes)?))
     }
 
-    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
-        match place {
-            Place::Host(start) => {
+    unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
+        match location {
+            MemoryLocation::Host(start) => {
                 // SAFETY: the caller's promise.
                 let memory = unsafe { HostMemory::new(start, bytes) };
                 let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));
                 Ok(Region { addr, memory, gpu: None, file: None })
             }
-            Place::Gpu(_) => Err(Error::Unavailable {
+            MemoryLocation::Gpu(_) => Err(Error::Unavailable {
                 what: "a buffer in GPU memory".into(),
                 why: "kernels run natively here, and cannot reach it".into(),
             }),
@@ -87,28 +88,28 @@ impl Machine for Native {
     }
 
     unsafe fn map_page(&self, page: *mut u8, _: PageKind) -> Result<Box<dyn Mapping>> {
-        Ok(Box::new(Own(DevAddr(page as u64))))
+        Ok(Box::new(IdentityMapping(DevAddr(page as u64))))
     }
 
     fn load(&self, _: &Ptx) -> Result<Code> {
         Ok(Code::Native)
     }
 
-    fn run(&self, step: Step, _: Duration) -> Result<()> {
+    fn run(&self, step: KernelLaunch, _: Duration) -> Result<()> {
         run(&step, &self.options)
     }
 
-    fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(NativeQueue::start(self.options.clone())?))
+    fn queue(&self) -> Result<Box<dyn KernelStream>> {
+        Ok(Box::new(NativeStream::start(self.options.clone())?))
     }
 
-    fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+    fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
         let why = "kernels run natively here; set RUSHMEM_DEVICE=gpu".into();
         Err(Error::Unavailable { what: "a CUDA stream for kernels".into(), why })
     }
 
-    fn record(&self, steps: Vec<Step>) -> Result<Recording> {
-        Ok(Recording::Native(Arc::new(Steps::new(steps))))
+    fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
+        Ok(ExecGraph::Native(Arc::new(NativeGraph::new(steps))))
     }
 
     fn room(&self, _: &str, _: Option<&Module>, grid: Grid) -> Result<u32> {
@@ -121,14 +122,14 @@ impl Machine for Native {
 }
 
 /// Runs a kernel on the calling thread, and others.
-fn run(step: &Step, options: &Options) -> Result<()> {
+fn run(step: &KernelLaunch, options: &Options) -> Result<()> {
     Ok(native::launch(step.grid, options, || (step.call.native)(&step.ctx))?)
 }
 
 /// A page at its own address.
-struct Own(DevAddr);
+struct IdentityMapping(DevAddr);
 
-impl Mapping for Own {
+impl Mapping for IdentityMapping {
     fn addr(&self) -> DevAddr {
         self.0
     }

@@ -28,7 +28,7 @@ struct Object {
 
 /// Why a handle is not that of a whole object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
+pub(crate) enum HandleError {
     /// There is no such object, or not any more.
     Gone,
     /// It is a part of one.
@@ -95,20 +95,20 @@ impl Allocator {
     }
 
     /// Whether `handle` names a whole object.
-    pub(crate) fn whole(&self, handle: Handle) -> Result<(), Wrong> {
+    pub(crate) fn whole(&self, handle: Handle) -> Result<(), HandleError> {
         let stamped = |object: &Object| handle.stamp == 0 || object.stamp == handle.stamp;
         match self.used.get(&handle.offset).filter(|object| stamped(object)) {
             Some(object) if object.bytes == handle.bytes => Ok(()),
-            Some(_) => Err(Wrong::Part),
-            None if self.holds(handle) => Err(Wrong::Part),
-            None => Err(Wrong::Gone),
+            Some(_) => Err(HandleError::Part),
+            None if self.holds(handle) => Err(HandleError::Part),
+            None => Err(HandleError::Gone),
         }
     }
 
     /// Takes a whole object back.
-    pub(crate) fn free(&mut self, handle: Handle) -> Result<(), Wrong> {
+    pub(crate) fn free(&mut self, handle: Handle) -> Result<(), HandleError> {
         self.whole(handle)?;
-        let Some(object) = self.used.remove(&handle.offset) else { return Err(Wrong::Gone) };
+        let Some(object) = self.used.remove(&handle.offset) else { return Err(HandleError::Gone) };
         self.give_back(handle.offset, object.room);
         Ok(())
     }
@@ -189,15 +189,15 @@ mod tests {
         let at = heap.alloc(100, 1, 7).unwrap();
         let whole = handle(at, 100, 7);
         assert!(heap.holds(whole) && heap.holds(handle(at + 99, 1, 7)) && !heap.holds(handle(at + 99, 2, 7)));
-        assert_eq!(heap.free(handle(at, 99, 7)), Err(Wrong::Part));
-        assert_eq!(heap.free(handle(at + 4, 96, 7)), Err(Wrong::Part));
-        assert_eq!(heap.free(handle(at, 100, 8)), Err(Wrong::Gone));
+        assert_eq!(heap.free(handle(at, 99, 7)), Err(HandleError::Part));
+        assert_eq!(heap.free(handle(at + 4, 96, 7)), Err(HandleError::Part));
+        assert_eq!(heap.free(handle(at, 100, 8)), Err(HandleError::Gone));
         assert_eq!(heap.free(whole), Ok(()));
-        assert_eq!(heap.free(whole), Err(Wrong::Gone));
+        assert_eq!(heap.free(whole), Err(HandleError::Gone));
         // Another object in the same place.
         assert_eq!(heap.alloc(100, 1, 8).unwrap(), at);
         assert!(!heap.holds(whole));
-        assert_eq!(heap.free(whole), Err(Wrong::Gone));
+        assert_eq!(heap.free(whole), Err(HandleError::Gone));
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
                 if op == 0 && !live.is_empty() {
                     let (at, len) = live.swap_remove(n as usize % live.len());
                     prop_assert_eq!(heap.free(handle(at, len, len)), Ok(()));
-                    prop_assert_eq!(heap.free(handle(at, len, len)), Err(Wrong::Gone));
+                    prop_assert_eq!(heap.free(handle(at, len, len)), Err(HandleError::Gone));
                 } else if let Ok(at) = heap.alloc(n, 1 << log_align, n) {
                     prop_assert!(at >= 4096 && at + n <= 1 << 16 && at % ALIGN == 0);
                     prop_assert_eq!(at % (1 << log_align), 0);

@@ -9,7 +9,6 @@
 //! with its context. Offsets of segments are never given out twice: one of a segment that has gone leads nowhere.
 
 mod allocator;
-mod buffer;
 mod segment;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,18 +17,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::{Ctx, Handle};
 
-use crate::machine::{Machine, Region};
+use crate::machine::{HEAP_ALIGN, Machine, Region};
 use crate::{Error, Result};
 
-use self::allocator::{Allocator, Wrong};
-pub use self::buffer::{Buffer, GpuBuffer, HostRange, Pages, Place};
-pub(crate) use self::segment::{Segment, Table};
+use self::allocator::{Allocator, HandleError};
+pub(crate) use self::segment::{Segment, SegmentMap};
 
 /// Segments begin at multiples of this, as their memory does: the largest alignment of an object.
-pub(crate) const PIECE: u64 = 2 << 20;
+pub(crate) const SEGMENT_ALIGN: u64 = HEAP_ALIGN;
 
 /// The smallest alignment that may be asked for, and the largest.
-pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=PIECE;
+pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=SEGMENT_ALIGN;
 
 /// All memory of a PE that has offsets. Its keys must go before the protection domains that they are of.
 pub(crate) struct Memory {
@@ -46,7 +44,7 @@ pub(crate) struct Memory {
 
 struct State {
     allocator: Allocator,
-    table: Arc<Table>,
+    table: Arc<SegmentMap>,
     /// The first offset that no segment has had.
     next: u64,
     next_local: u64,
@@ -55,15 +53,15 @@ struct State {
 }
 
 /// A handle that does not name what it should, and why.
-pub(crate) type Refused = &'static str;
+pub(crate) type Rejection = &'static str;
 
-pub(crate) const GONE: Refused = "is not an object, or has been freed";
-const UNREGISTERED: Refused = "is not registered with this PE, or not any more";
-const IN_USE: Refused = "may be in use by a kernel: wait for the end of all launches first";
-const ANOTHER_JOB: Refused = "belongs to another job";
-const REGISTERED: Refused = "is a registered buffer, which `unregister_symmetric` gives back";
-const OUTSIDE: Refused = "is not inside of its object";
-const PART: Refused = "is only a part of an object";
+pub(crate) const GONE: Rejection = "is not an object, or has been freed";
+const UNREGISTERED: Rejection = "is not registered with this PE, or not any more";
+const IN_USE: Rejection = "may be in use by a kernel: wait for the end of all launches first";
+const ANOTHER_JOB: Rejection = "belongs to another job";
+const REGISTERED: Rejection = "is a registered buffer, which `unregister_symmetric` gives back";
+const OUTSIDE: Rejection = "is not inside of its object";
+const PART: Rejection = "is only a part of an object";
 
 impl Memory {
     /// The heap `heap`, of which objects may have what begins at `reserved`, and a context of `parts`.
@@ -80,7 +78,7 @@ impl Memory {
     ) -> Result<Self> {
         let state = State {
             allocator: Allocator::new(reserved, parts.heap_bytes),
-            table: Arc::new(Table::new(&*machine, parts, Vec::new())?),
+            table: Arc::new(SegmentMap::new(&*machine, parts, Vec::new())?),
             next: parts.heap_bytes + 1,
             next_local: LOCAL_OFFSETS,
             given: parts.heap_bytes - reserved,
@@ -93,7 +91,7 @@ impl Memory {
     }
 
     /// The context of a launch that begins now, and what must live as long as it.
-    pub(crate) fn current(&self) -> (Ctx, Arc<Table>) {
+    pub(crate) fn current(&self) -> (Ctx, Arc<SegmentMap>) {
         let table = Arc::clone(&self.state().table);
         (table.ctx(), table)
     }
@@ -122,14 +120,14 @@ impl Memory {
     }
 
     /// Takes a whole object back.
-    pub(crate) fn free(&self, object: Handle) -> Result<(), Refused> {
+    pub(crate) fn free(&self, object: Handle) -> Result<(), Rejection> {
         self.known(object)?;
         let freed = self.state().allocator.free(object);
         freed.map_err(|wrong| self.refused(object, wrong))
     }
 
     /// Whether `object` is a whole object of the heap.
-    pub(crate) fn whole(&self, object: Handle) -> Result<(), Refused> {
+    pub(crate) fn whole(&self, object: Handle) -> Result<(), Rejection> {
         self.known(object)?;
         let found = self.state().allocator.whole(object);
         found.map_err(|wrong| self.refused(object, wrong))
@@ -140,16 +138,18 @@ impl Memory {
         self.state().allocator.resize(object.offset, bytes, stamp)
     }
 
-    fn refused(&self, object: Handle, wrong: Wrong) -> Refused {
+    fn refused(&self, object: Handle, wrong: HandleError) -> Rejection {
         match wrong {
-            Wrong::Part => PART,
-            Wrong::Gone if object.offset > self.parts.heap_bytes && self.locate(object).is_ok() => REGISTERED,
-            Wrong::Gone => GONE,
+            HandleError::Part => PART,
+            HandleError::Gone if object.offset > self.parts.heap_bytes && self.locate(object).is_ok() => {
+                REGISTERED
+            }
+            HandleError::Gone => GONE,
         }
     }
 
     /// Whether `handle` is of this job.
-    fn known(&self, handle: Handle) -> Result<(), Refused> {
+    fn known(&self, handle: Handle) -> Result<(), Rejection> {
         let ours =
             handle.stamp == 0 || handle.offset >= LOCAL_OFFSETS || handle.stamp >> 32 == u64::from(self.job);
         if ours { Ok(()) } else { Err(ANOTHER_JOB) }
@@ -157,12 +157,12 @@ impl Memory {
 
     /// Whether what `handle` was made for is still there. A part that is not inside of its object is left to the call
     /// that uses it, and one that was made by `from_raw` to whoever made it.
-    pub(crate) fn check(&self, handle: Handle) -> Result<(), Refused> {
+    pub(crate) fn check(&self, handle: Handle) -> Result<(), Rejection> {
         if handle.stamp == 0 || handle.offset == u64::MAX { Ok(()) } else { self.locate(handle).map(|_| ()) }
     }
 
     /// The memory that `handle` names, and where in it.
-    pub(crate) fn locate(&self, handle: Handle) -> Result<(Region, u64), Refused> {
+    pub(crate) fn locate(&self, handle: Handle) -> Result<(Region, u64), Rejection> {
         self.known(handle)?;
         if handle.offset == u64::MAX {
             return Err(OUTSIDE);
@@ -188,11 +188,11 @@ impl Memory {
     }
 
     /// How much the heap must grow for an object of `bytes`: it doubles, within its limit. The same on all PEs.
-    pub(crate) fn piece_for(&self, bytes: u64, align: u64) -> Option<u64> {
+    pub(crate) fn growth_for(&self, bytes: u64, align: u64) -> Option<u64> {
         let given = self.state().given;
-        let needed = bytes.max(1).checked_add(align)?.checked_next_multiple_of(PIECE)?;
+        let needed = bytes.max(1).checked_add(align)?.checked_next_multiple_of(SEGMENT_ALIGN)?;
         let allowed = self.max.checked_sub(given)?;
-        let piece = needed.max(given).min(allowed) / PIECE * PIECE;
+        let piece = needed.max(given).min(allowed) / SEGMENT_ALIGN * SEGMENT_ALIGN;
         (piece >= needed).then_some(piece)
     }
 
@@ -202,7 +202,7 @@ impl Memory {
     /// If there is no memory for the table.
     pub(crate) fn grow(&self, segment: Segment) -> Result<()> {
         let mut state = self.state();
-        let (begin, bytes) = (state.next.next_multiple_of(PIECE), segment.bytes);
+        let (begin, bytes) = (state.next.next_multiple_of(SEGMENT_ALIGN), segment.bytes);
         self.insert(&mut state, segment.at(begin, bytes, 0))?;
         state.allocator.add(begin, begin + bytes);
         state.given += bytes;
@@ -213,9 +213,9 @@ impl Memory {
     ///
     /// # Errors
     /// As [`Memory::grow`].
-    pub(crate) fn open(&self, segment: Segment, bytes: u64, stamp: u64) -> Result<u64> {
+    pub(crate) fn add_window(&self, segment: Segment, bytes: u64, stamp: u64) -> Result<u64> {
         let mut state = self.state();
-        let begin = state.next.next_multiple_of(PIECE);
+        let begin = state.next.next_multiple_of(SEGMENT_ALIGN);
         self.insert(&mut state, segment.at(begin, bytes, stamp))?;
         Ok(begin)
     }
@@ -224,7 +224,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`Memory::grow`].
-    pub(crate) fn open_local(&self, segment: Segment, bytes: u64) -> Result<(u64, u64)> {
+    pub(crate) fn add_local(&self, segment: Segment, bytes: u64) -> Result<(u64, u64)> {
         /// The last stamp of a local buffer of this process.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let stamp = LAST.fetch_add(1, Ordering::Relaxed) + 1;
@@ -236,7 +236,7 @@ impl Memory {
 
     fn insert(&self, state: &mut State, segment: Segment) -> Result<()> {
         // Between two segments there is a gap, so that the end of one is not in the next.
-        let after = (segment.begin + segment.bytes + 1).next_multiple_of(PIECE);
+        let after = (segment.begin + segment.bytes + 1).next_multiple_of(SEGMENT_ALIGN);
         let next = if segment.begin >= LOCAL_OFFSETS { &mut state.next_local } else { &mut state.next };
         *next = after;
         self.enter(state, segment)
@@ -245,7 +245,7 @@ impl Memory {
     fn enter(&self, state: &mut State, segment: Segment) -> Result<()> {
         let mut segments = state.table.segments().to_vec();
         segments.push(Arc::new(segment));
-        state.table = Arc::new(Table::new(&*self.machine, self.parts, segments)?);
+        state.table = Arc::new(SegmentMap::new(&*self.machine, self.parts, segments)?);
         Ok(())
     }
 
@@ -254,25 +254,25 @@ impl Memory {
     /// # Errors
     /// [`Error::Misuse`] if it is not there as a whole, or a launch goes on, which might use it; if there is no memory for
     /// the new table.
-    pub(crate) fn close(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
+    pub(crate) fn remove(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
         let mut state = self.state();
-        let place = self.may_go(&state, call, buffer)?;
+        let place = self.find_removable(&state, call, buffer)?;
         let mut stay = state.table.segments().to_vec();
         let gone = stay.remove(place);
-        state.table = Arc::new(Table::new(&*self.machine, self.parts, stay)?);
+        state.table = Arc::new(SegmentMap::new(&*self.machine, self.parts, stay)?);
         Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
     }
 
-    /// Says whether [`Memory::close`] would find it, and no launch that goes on.
+    /// Says whether [`Memory::remove`] would find it, and no launch that goes on.
     ///
     /// # Errors
     /// Its [`Error::Misuse`].
-    pub(crate) fn may_close(&self, call: &'static str, buffer: Handle) -> Result<()> {
-        self.may_go(&self.state(), call, buffer).map(drop)
+    pub(crate) fn check_removable(&self, call: &'static str, buffer: Handle) -> Result<()> {
+        self.find_removable(&self.state(), call, buffer).map(drop)
     }
 
     /// Where a buffer of the user's that nobody uses is in the table.
-    fn may_go(&self, state: &State, call: &'static str, buffer: Handle) -> Result<usize> {
+    fn find_removable(&self, state: &State, call: &'static str, buffer: Handle) -> Result<usize> {
         let wrong = |why| misuse(call, buffer, why);
         self.known(buffer).map_err(wrong)?;
         let all = state.table.segments();
@@ -288,11 +288,11 @@ impl Memory {
         Ok(place)
     }
 
-    /// Undoes [`Memory::close`].
+    /// Undoes [`Memory::remove`].
     ///
     /// # Errors
     /// If there is no memory for the table.
-    pub(crate) fn open_again(&self, segment: Segment) -> Result<()> {
+    pub(crate) fn restore(&self, segment: Segment) -> Result<()> {
         let mut state = self.state();
         self.enter(&mut state, segment)
     }
@@ -321,6 +321,6 @@ impl Memory {
 }
 
 /// The error of a handle that is refused.
-pub(crate) fn misuse(call: &'static str, handle: impl std::fmt::Debug, why: Refused) -> Error {
+pub(crate) fn misuse(call: &'static str, handle: impl std::fmt::Debug, why: Rejection) -> Error {
     Error::Misuse { call, what: format!("{handle:?} {why}") }
 }

@@ -9,8 +9,8 @@ use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTab
 use rushmem_device::{Ctx, Handle};
 
 use crate::Result;
-use crate::direct::Shared;
 use crate::machine::{Machine, Region};
+use crate::p2p::PeerMapping;
 use crate::provider::Key;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys before the memory, the memory before its owner.
@@ -34,7 +34,7 @@ struct Peers {
     /// By PE; 0 for those that are not.
     mapped: Vec<DevAddr>,
     /// What keeps it so.
-    _shared: Shared,
+    _shared: PeerMapping,
 }
 
 /// How NICs know memory: those of peers, or this PE's own.
@@ -63,7 +63,7 @@ impl Segment {
     }
 
     /// The segment, which all PEs have: known to their NICs by `ends`, and mapped where `mapped` says.
-    pub(crate) fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: Shared) -> Self {
+    pub(crate) fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: PeerMapping) -> Self {
         Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
 
@@ -104,7 +104,7 @@ impl Segment {
 
 /// The segments that launches of one time know, and the context that they get. Never changed: there is a new table instead,
 /// and a launch keeps its own.
-pub(crate) struct Table {
+pub(crate) struct SegmentMap {
     _region: Region,
     parts: CtxParts,
     segments: Vec<Arc<Segment>>,
@@ -117,7 +117,7 @@ impl Segment {
     }
 }
 
-impl Table {
+impl SegmentMap {
     /// The table of `segments`, in memory of `machine`, of a PE whose own parts of a context are `own`.
     pub(super) fn new(machine: &dyn Machine, own: CtxParts, segments: Vec<Arc<Segment>>) -> Result<Self> {
         let tail = |segment: &Segment| {
@@ -192,7 +192,7 @@ mod tests {
     fn a_launch_is_told_of_memory_of_the_host() {
         let machine = Native::new(Options::default(), 1);
         let told = |segments| {
-            let table = Table::new(&machine, CtxParts::zeroed(), segments).unwrap();
+            let table = SegmentMap::new(&machine, CtxParts::zeroed(), segments).unwrap();
             table.ctx().parts().flags & ctx_flags::HOST_MEMORY != 0
         };
         assert!(!told(Vec::new()));

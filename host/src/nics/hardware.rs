@@ -3,9 +3,9 @@
 use crate::config::{Config, HeapKind, Nic};
 use crate::cuda::{Attributes, Cuda, gate};
 use crate::machine::{Gpu, Machine, Native};
-use crate::provider::nearest::{Distance, Place, deal, distance};
 use crate::provider::rdma::{self, Candidate, Rdma};
-use crate::provider::{Error as NicError, Link, Provider, found};
+use crate::provider::topology::{Distance, PciPath, assign, distance};
+use crate::provider::{Error as NicError, LinkLayer, Provider, sysfs};
 use crate::{Error, Result, native};
 
 use super::Decision;
@@ -28,7 +28,7 @@ pub(super) fn look(config: &Config) -> Result<Decision> {
         let why = if left_out { refused.join("; ") } else { "there is no ConnectX".into() };
         return Ok(Decision { left_out, ..Decision::soft(why) });
     }
-    let candidates = of_one_link(candidates, &mut refused, named.is_some())?;
+    let candidates = of_one_link_layer(candidates, &mut refused, named.is_some())?;
     let why = match named {
         Some(_) => "RUSHMEM_NIC names it".into(),
         None => format!("found, with {} active", if candidates.len() == 1 { "a port" } else { "ports" }),
@@ -38,9 +38,13 @@ pub(super) fn look(config: &Config) -> Result<Decision> {
 }
 
 /// PEs can only talk over links of one kind: of devices found, those of the kind that more of them have.
-fn of_one_link(found: Vec<Candidate>, refused: &mut Vec<String>, named: bool) -> Result<Vec<Candidate>> {
+fn of_one_link_layer(
+    found: Vec<Candidate>,
+    refused: &mut Vec<String>,
+    named: bool,
+) -> Result<Vec<Candidate>> {
     let (infiniband, ethernet): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|candidate| candidate.link() == Link::InfiniBand);
+        found.into_iter().partition(|candidate| candidate.link() == LinkLayer::InfiniBand);
     if named && !infiniband.is_empty() && !ethernet.is_empty() {
         let what = "a job over both InfiniBand and Ethernet".into();
         let why = "its PEs could not reach each other; name devices of one kind in RUSHMEM_NIC".into();
@@ -86,32 +90,36 @@ impl Hardware {
     }
 
     /// Deals the devices among the PEs of this node, `wanted` to each.
-    pub(super) fn share(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<Shares> {
+    pub(super) fn share(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<NicAssignment> {
         for why in &self.refused {
             tracing::info!("not used: {why}");
         }
-        let root = found::root();
-        let place = |pe: u32| -> Result<Place> {
-            let Some(&gpu) = gpus.get(pe as usize) else { return Ok(Place::default()) };
-            Ok(Place::of_pci(&root, &Cuda::load()?.pci_address(gpu)?))
+        let root = sysfs::root();
+        let place = |pe: u32| -> Result<PciPath> {
+            let Some(&gpu) = gpus.get(pe as usize) else { return Ok(PciPath::default()) };
+            Ok(PciPath::of_pci(&root, &Cuda::load()?.pci_address(gpu)?))
         };
         let places = (0..on_node).map(place).collect::<Result<Vec<_>>>()?;
-        let from = |place: &Place| -> Vec<Distance> {
+        let from = |place: &PciPath| -> Vec<Distance> {
             self.candidates.iter().map(|candidate| distance(place, &candidate.place)).collect()
         };
         let distances: Vec<Vec<Distance>> = places.iter().map(from).collect();
-        Ok(Shares { by_pe: deal(&distances, wanted as usize), distances, candidates: self.candidates })
+        Ok(NicAssignment {
+            by_pe: assign(&distances, wanted as usize),
+            distances,
+            candidates: self.candidates,
+        })
     }
 }
 
 /// The devices of each PE of this node.
-pub(crate) struct Shares {
+pub(crate) struct NicAssignment {
     candidates: Vec<Candidate>,
     by_pe: Vec<Vec<usize>>,
     distances: Vec<Vec<Distance>>,
 }
 
-impl Shares {
+impl NicAssignment {
     /// Opens the devices of a PE, best first. Those beyond what it needs stand by, and need not open.
     pub(super) fn open(&self, config: &Config, pe: u32) -> Result<Vec<Box<dyn Provider>>> {
         let mine = self.by_pe.get(pe as usize).map_or(&[][..], Vec::as_slice);

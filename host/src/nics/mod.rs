@@ -11,7 +11,7 @@ use rushmem_softnic::{self as softnic, Ip};
 use crate::config::{Config, HeapKind, Nic};
 use crate::cuda::Attributes;
 #[cfg(not(feature = "rdma"))]
-use crate::provider::found;
+use crate::provider::sysfs;
 use crate::provider::{Provider, Soft};
 use crate::{Error, Result};
 
@@ -59,7 +59,7 @@ fn look(config: &Config) -> Result<Decision> {
     use crate::config::NicPort;
     const BUILD: &str =
         "this build cannot drive RDMA devices; build with `cargo build --release --features rdma`";
-    let found = found::devices(&found::root());
+    let found = sysfs::devices(&sysfs::root());
     if let Nic::Named(names) = &config.nic {
         let names: Vec<_> = names.iter().map(NicPort::to_string).collect();
         let why = format!("{BUILD}, or use RUSHMEM_NIC=soft, the software ConnectX");
@@ -81,7 +81,7 @@ pub(crate) enum Nics {
     Soft(Vec<Arc<softnic::Nic>>),
     /// RDMA devices.
     #[cfg(feature = "rdma")]
-    Hardware(hardware::Shares),
+    Hardware(hardware::NicAssignment),
 }
 
 impl Nics {

@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use rushmem_device::{Handle, LocalBuffer, Sym, SymSlice};
 
 use super::Pe;
-use crate::memory::{ALIGNMENTS, Refused, Segment, misuse};
+use crate::memory::{ALIGNMENTS, Rejection, Segment, misuse};
 use crate::{Error, Result};
 
 /// Bytes that are zeroed or copied at a time.
@@ -217,7 +217,7 @@ impl Pe {
         let base = match self.memory.mapped(object.offset(), pe) {
             _ if pe == self.my_pe() => region.addr,
             Some(segment) => segment?,
-            None => self.reach.mapped(pe)?,
+            None => self.peer_map.mapped(pe)?,
         };
         Some(base.add(at).ptr())
     }
@@ -257,7 +257,7 @@ impl Pe {
     fn room(&self, call: &'static str, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         match self.memory.alloc(bytes, align, stamp) {
             Err(full @ Error::HeapFull { .. }) => {
-                let Some(piece) = self.memory.piece_for(bytes, align) else { return Err(full) };
+                let Some(piece) = self.memory.growth_for(bytes, align) else { return Err(full) };
                 self.grow(call, piece)?;
                 self.memory.alloc(bytes, align, stamp)
             }
@@ -267,11 +267,10 @@ impl Pe {
 
     /// Adds `piece` bytes to the heap of every PE.
     fn grow(&self, call: &'static str, piece: u64) -> Result<()> {
-        let made =
-            crate::direct::heap(&self.config, &*self.machine, piece, self.n_pes()).and_then(|region| {
-                let keys = self.service.register(&region)?;
-                Ok(Segment::new(region, keys, None))
-            });
+        let made = crate::p2p::heap(&self.config, &*self.machine, piece, self.n_pes()).and_then(|region| {
+            let keys = self.service.register(&region)?;
+            Ok(Segment::new(region, keys, None))
+        });
         let segment = self.share(call, made)?;
         let grown = self.memory.grow(segment);
         self.conclude(call, grown)?;
@@ -301,7 +300,7 @@ impl Pe {
     }
 
     fn place(&self, object: Handle) -> Result<(crate::machine::Region, u64)> {
-        self.memory.locate(object).map_err(|why: Refused| misuse("alloc", "the new object", why))
+        self.memory.locate(object).map_err(|why: Rejection| misuse("alloc", "the new object", why))
     }
 
     fn aligned(&self, object: Handle, align: u64) -> Result<()> {

@@ -6,7 +6,8 @@ use rushmem_device::abi::SegmentEnd;
 use rushmem_device::{Handle, Local, LocalBuffer, SymSlice};
 
 use super::Pe;
-use crate::memory::{Buffer, GONE, Place, Segment, misuse};
+use crate::buffer::{Buffer, MemoryLocation};
+use crate::memory::{GONE, Segment, misuse};
 use crate::{Error, Result};
 
 /// What windows are aligned to: kernels may look at their bytes as elements of another type.
@@ -81,7 +82,7 @@ impl Pe {
         let len = buffer.len();
         let bytes = len as u64 * size_of::<B::Element>() as u64;
         let segment = self.adopt("register", buffer, 1)?;
-        let (offset, stamp) = self.memory.open_local(segment, bytes)?;
+        let (offset, stamp) = self.memory.add_local(segment, bytes)?;
         // SAFETY: the buffer's own elements, registered with this PE.
         let handle = unsafe { Local::from_raw(offset, len, stamp) };
         Ok(RegisteredBuffer { handle, _buffer: PhantomData })
@@ -98,7 +99,7 @@ impl Pe {
         &self,
         registered: RegisteredBuffer<B>,
     ) -> Result<B, UnregisterError<RegisteredBuffer<B>>> {
-        let closed = self.memory.close("unregister", registered.handle.handle());
+        let closed = self.memory.remove("unregister", registered.handle.handle());
         closed.and_then(buffer_of::<B>).map_err(|error| UnregisterError::new(error, registered))
     }
 
@@ -111,7 +112,7 @@ impl Pe {
         const CALL: &str = "unregister_all";
         let all = self.memory.locals();
         for &buffer in &all {
-            drop(self.memory.close(CALL, buffer)?);
+            drop(self.memory.remove(CALL, buffer)?);
         }
         Ok(all.len())
     }
@@ -125,7 +126,7 @@ impl Pe {
     ///
     /// # Errors
     /// On all PEs or none: [`Error::Mismatch`] if lengths differ; as [`Pe::register`], and [`Error::Elsewhere`] on the PEs
-    /// that had no part in it; [`Error::Unavailable`] in a job of direct peers (`peer_path=direct`) for memory that others
+    /// that had no part in it; [`Error::Unavailable`] in a job of P2P peers (`peer_path=p2p`) for memory that others
     /// cannot map, which otherwise goes through the NIC; [`Error::Bootstrap`].
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
         const CALL: &str = "register_symmetric";
@@ -135,11 +136,11 @@ impl Pe {
         let made = self.adopt(CALL, buffer, WINDOW_ALIGN);
         let segment = self.share(CALL, made)?;
         let stamp = self.memory.stamp(n);
-        let opened = self.memory.open(segment, bytes, stamp);
+        let opened = self.memory.add_window(segment, bytes, stamp);
         let here = opened.as_ref().ok().copied();
         let outcome = self.conclude(CALL, opened);
         if let (Err(_), Some(offset)) = (&outcome, here) {
-            drop(self.memory.close(CALL, Handle { offset, bytes, stamp })?);
+            drop(self.memory.remove(CALL, Handle { offset, bytes, stamp })?);
         }
         // SAFETY: the buffers' own elements, which all PEs have at this offset.
         let handle = unsafe { SymSlice::stamped(outcome?, len, stamp) };
@@ -159,8 +160,8 @@ impl Pe {
         let buffer = window.handle.handle();
         let closed = self.agree(CALL, &format!("the window at {:#x}", buffer.offset)).and_then(|_| {
             // All know first that nobody uses it: closing allocates, which waits for the kernels of others on the same GPU.
-            self.conclude(CALL, self.memory.may_close(CALL, buffer))?;
-            let (ready, segment) = match self.memory.close(CALL, buffer) {
+            self.conclude(CALL, self.memory.check_removable(CALL, buffer))?;
+            let (ready, segment) = match self.memory.remove(CALL, buffer) {
                 Ok(segment) => (Ok(()), Some(segment)),
                 Err(error) => (Err(error), None),
             };
@@ -168,7 +169,7 @@ impl Pe {
             match (concluded, segment) {
                 (Ok(()), Some(segment)) => Ok(segment),
                 (outcome, segment) => {
-                    segment.map_or(Ok(()), |segment| self.memory.open_again(segment))?;
+                    segment.map_or(Ok(()), |segment| self.memory.restore(segment))?;
                     outcome.and(Err(misuse(CALL, window.handle, GONE)))
                 }
             }
@@ -186,10 +187,10 @@ impl Pe {
         let wrong = |what: String| Error::Misuse { call, what };
         let bytes = (buffer.len() as u64).checked_mul(size_of::<B::Element>() as u64);
         let bytes = bytes.filter(|&bytes| bytes > 0).ok_or_else(|| wrong("a buffer of no bytes".into()))?;
-        let place = buffer.place();
+        let place = buffer.location();
         let address = match place {
-            Place::Host(start) => start.as_ptr() as u64,
-            Place::Gpu(address) => address,
+            MemoryLocation::Host(start) => start.as_ptr() as u64,
+            MemoryLocation::Gpu(address) => address,
         };
         let align = align.max(align_of::<B::Element>() as u64);
         if !address.is_multiple_of(align) {
@@ -226,7 +227,7 @@ impl Pe {
             ends.extend(theirs.into_iter().map(|(base, key)| SegmentEnd { base, key, reserved: 0 }));
         }
         let (addrs, mappings) =
-            self.reach.segment(&self.config, &*self.machine, &*self.bootstrap, call, segment.region())?;
+            self.peer_map.segment(&self.config, &*self.machine, &*self.bootstrap, call, segment.region())?;
         Ok(segment.symmetric(ends, addrs, mappings))
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! Everything above these traits is the same on hardware and in software.
 
-pub(crate) mod found;
-pub(crate) mod nearest;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
 mod soft;
+pub(crate) mod sysfs;
+pub(crate) mod topology;
 
 use rushmem_device::abi::DevAddr;
 use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
@@ -97,7 +97,7 @@ impl std::fmt::Display for NicKind {
 
 /// What a port's link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Link {
+pub(crate) enum LinkLayer {
     /// Ethernet: RoCE v2, addressed by GID and MAC.
     Ethernet,
     /// InfiniBand, addressed by LID, and by GID across subnets.
@@ -109,7 +109,7 @@ pub(crate) enum Link {
 pub(crate) struct PortAddress {
     /// Who is behind it: the two kinds do not meet.
     pub(crate) kind: NicKind,
-    pub(crate) link: Link,
+    pub(crate) link: LinkLayer,
     /// Its number on its NIC, from 1.
     pub(crate) number: u8,
     pub(crate) gid: [u8; 16],
@@ -127,8 +127,8 @@ impl std::fmt::Display for PortAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gid = std::net::Ipv6Addr::from(self.gid);
         match self.link {
-            Link::Ethernet => write!(f, "{gid} (Ethernet)"),
-            Link::InfiniBand => write!(f, "LID {:#x}, {gid} (InfiniBand)", self.lid),
+            LinkLayer::Ethernet => write!(f, "{gid} (Ethernet)"),
+            LinkLayer::InfiniBand => write!(f, "LID {:#x}, {gid} (InfiniBand)", self.lid),
         }
     }
 }
@@ -205,21 +205,21 @@ pub(crate) trait Uar: Send + Sync {
     /// Its number.
     fn page_id(&self) -> u32;
     /// A doorbell of one QP through this page, for kernels of `machine`.
-    fn bell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Bell>>;
+    fn doorbell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>>;
     /// Rings from the CPU.
     fn ring(&self, doorbell: u64);
 }
 
 /// The doorbell of one QP.
-pub(crate) trait Bell: Send + Sync {
+pub(crate) trait QpDoorbell: Send + Sync {
     /// Where kernels ring: 8 bytes, write only.
     fn register(&self) -> DevAddr;
 }
 
 /// A doorbell that kernels write to where it lies, on a page that lives longer.
-pub(crate) struct Register(pub(crate) DevAddr);
+pub(crate) struct MappedDoorbell(pub(crate) DevAddr);
 
-impl Bell for Register {
+impl QpDoorbell for MappedDoorbell {
     fn register(&self) -> DevAddr {
         self.0
     }

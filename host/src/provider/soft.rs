@@ -8,8 +8,8 @@ use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Nic};
 
 use super::{
-    Bell, Error, Key, Link, NicKind, Object, Pd, PortAddress, Provider, Register, Uar, Umem, mtu_within,
-    place_in_page, read,
+    Error, Key, LinkLayer, MappedDoorbell, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
+    mtu_within, place_in_page, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Mapping, PageKind, Region};
@@ -45,7 +45,7 @@ impl Provider for Soft {
         let own = self.nic.address();
         PortAddress {
             kind: NicKind::Software,
-            link: Link::Ethernet,
+            link: LinkLayer::Ethernet,
             number: PORT,
             gid: self.nic.gid(),
             mac: self.nic.mac(),
@@ -269,8 +269,8 @@ impl Uar for SoftUar {
         self.page.uar.page_id
     }
 
-    fn bell(&self, _: &dyn Machine) -> crate::Result<Box<dyn Bell>> {
-        Ok(Box::new(Register(self.mapping.addr().add(self.page.register() as u64))))
+    fn doorbell(&self, _: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>> {
+        Ok(Box::new(MappedDoorbell(self.mapping.addr().add(self.page.register() as u64))))
     }
 
     fn ring(&self, doorbell: u64) {

@@ -7,7 +7,7 @@ use rushmem_device::sq;
 use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
 
 use super::StateMap;
-use super::rail::{Pair, Rail};
+use super::rail::{Qp, Rail};
 use crate::{Error, Result};
 
 /// Waits until all that kernels posted to QP `i`, whose queues are those of `pair`, has completed, and counts it as they
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// That it has not by then, or that a completion tells an error.
-pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Pair, until: Instant) -> Result<()> {
+pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Instant) -> Result<()> {
     let mut words = state.read_qp(i)?;
     let (depth, collapsed) = (rail.shape().depth, rail.shape().collapsed);
     let posted = words.reserved.word;

@@ -3,22 +3,22 @@
 //! ```text
 //! Rail::new   heap and queue memory registered, PD, key, UARs          (once per NIC)
 //! probe       the NIC moves bytes for its own PE                       (once per NIC)
-//! Links       CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS        (when a kernel first posts to a peer)
+//! Connections       CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS        (when a kernel first posts to a peer)
 //! ```
 
+mod connections;
 mod drain;
 mod info;
-mod links;
 mod probe;
 mod rail;
 mod service;
 mod shape;
 mod state;
 
+pub(crate) use connections::{Connections, PeNics};
 pub use info::QpInfo;
-pub(crate) use links::{Card, Links};
 pub(crate) use probe::probe;
-pub(crate) use rail::{Rail, Tries};
+pub(crate) use rail::{Rail, RetryPolicy};
 pub(crate) use service::Service;
 pub(crate) use shape::Shape;
 pub(crate) use state::{Handshakes, StateMap};

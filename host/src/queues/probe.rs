@@ -9,8 +9,8 @@ use rushmem_device::abi::{qp_flags, reserved};
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Syndrome, Wqe};
 
-use super::rail::{Pair, Rail, Tries};
-use super::shape::{CQE_BYTES, Place, WQEBB_BYTES};
+use super::rail::{Qp, Rail, RetryPolicy};
+use super::shape::{CQE_BYTES, QueueLayout, WQEBB_BYTES};
 use crate::machine::Region;
 use crate::{Error, Result};
 
@@ -41,7 +41,7 @@ pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
 fn once(rail: &Rail, heap: &Region) -> Result<()> {
     let begin = Instant::now();
     let pair = rail.make(0, 0)?;
-    rail.connect(&pair, &rail.nic().port(), pair.qpn, Tries::within(DEADLINE, 7))?;
+    rail.connect(&pair, &rail.nic().port(), pair.qpn, RetryPolicy::within(DEADLINE, 7))?;
     let mut probe = Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin };
     let outcome = probe.run();
     drop(probe);
@@ -58,8 +58,8 @@ fn once(rail: &Rail, heap: &Region) -> Result<()> {
 struct Probe<'a> {
     rail: &'a Rail,
     heap: &'a Region,
-    pair: Pair,
-    at: Place,
+    pair: Qp,
+    at: QueueLayout,
     /// Blocks posted, and entries of the CQ seen.
     posted: u64,
     completed: u64,
@@ -71,7 +71,7 @@ impl Probe<'_> {
     fn run(&mut self) -> Result<[Duration; 3]> {
         const PATTERN: u64 = 0x5275_7368_6d65_6d21;
         const SIGNAL: u64 = 0x0123_4567_89ab_cdef;
-        let key = self.rail.card().rkey;
+        let key = self.rail.info().rkey;
         let (raddr, rkey, laddr, lkey) = (TARGET, key, RESULT, self.rail.lkey());
 
         self.set(SOURCE, PATTERN)?;

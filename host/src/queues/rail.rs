@@ -16,7 +16,7 @@ use crate::Result;
 use crate::config::{Config, QueuePlace};
 use crate::machine::{Machine, Region};
 use crate::provider::{
-    self, Bell, Key, NicKind, Object, Pd, PortAddress, Provider, Uar, Umem, create, execute,
+    self, Key, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute,
 };
 
 /// Doorbell pages of a rail. QPs share them in turn.
@@ -29,15 +29,15 @@ const DEFAULT: u8 = 1;
 
 /// What a PE tells the others of one of its NICs.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct RailCard {
+pub(crate) struct NicInfo {
     pub(crate) port: PortAddress,
     pub(crate) rkey: u32,
 }
 
-/// A NIC as a PE uses it. Fields drop in order: bells before pages, key before domain, registrations before memory.
+/// A NIC as a PE uses it. Fields drop in order: doorbells before pages, key before domain, registrations before memory.
 pub(crate) struct Rail {
     /// Of each slot.
-    bells: Vec<Box<dyn Bell>>,
+    doorbells: Vec<Box<dyn QpDoorbell>>,
     uars: Vec<Box<dyn Uar>>,
     key: Box<dyn Key>,
     pd: Box<dyn Pd>,
@@ -53,7 +53,7 @@ pub(crate) struct Rail {
 }
 
 /// A QP and its CQ. Fields drop in order.
-pub(crate) struct Pair {
+pub(crate) struct Qp {
     qp: Box<dyn Object>,
     _cq: Box<dyn Object>,
     pub(super) qpn: u32,
@@ -83,13 +83,13 @@ impl Rail {
         let key = pd.register(heap)?;
         let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<Vec<_>>>()?;
         let uar = |slot| &uars[(slot % UARS) as usize];
-        let bells = (0..slots).map(|slot| uar(slot).bell(machine)).collect::<Result<_>>()?;
+        let doorbells = (0..slots).map(|slot| uar(slot).doorbell(machine)).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
         flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
         flags |= if queues.memory.host_ptr().is_none() { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
-        let rail = Self { bells, uars, key, pd, umem, nic, queues, shape, eqn, flags, time_stamps };
+        let rail = Self { doorbells, uars, key, pd, umem, nic, queues, shape, eqn, flags, time_stamps };
         (0..slots).try_for_each(|slot| rail.clear(slot))?;
         Ok(rail)
     }
@@ -117,8 +117,8 @@ impl Rail {
         &*self.nic
     }
 
-    pub(crate) fn card(&self) -> RailCard {
-        RailCard { port: self.nic.port(), rkey: self.key.rkey() }
+    pub(crate) fn info(&self) -> NicInfo {
+        NicInfo { port: self.nic.port(), rkey: self.key.rkey() }
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -146,7 +146,7 @@ impl Rail {
     ///
     /// # Errors
     /// What the NIC refuses.
-    pub(super) fn make(&self, slot: u64, index: u64) -> Result<Pair> {
+    pub(super) fn make(&self, slot: u64, index: u64) -> Result<Qp> {
         let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
         let uar_page = self.uar(slot).page_id();
         let (cq, out) = create(
@@ -193,7 +193,7 @@ impl Rail {
                 ..Default::default()
             },
         )?;
-        Ok(Pair { qp, _cq: cq, qpn: created.qpn, slot })
+        Ok(Qp { qp, _cq: cq, qpn: created.qpn, slot })
     }
 
     /// RST2INIT, INIT2RTR and RTR2RTS towards QP `remote_qpn` behind `peer`.
@@ -202,10 +202,10 @@ impl Rail {
     /// What the NIC refuses, or that there is no way to the peer.
     pub(super) fn connect(
         &self,
-        pair: &Pair,
+        pair: &Qp,
         peer: &PortAddress,
         remote_qpn: u32,
-        tries: Tries,
+        retries: RetryPolicy,
     ) -> Result<(), provider::Error> {
         /// log2 of the READs and atomics in flight.
         const LOG_READS: u8 = 4;
@@ -238,7 +238,7 @@ impl Rail {
             },
             ..Default::default()
         };
-        let Tries { retry_count, ack_timeout } = tries;
+        let RetryPolicy { retry_count, ack_timeout } = retries;
         let rts = qp::Rtr2Rts {
             qpn: pair.qpn,
             context: qp::QpContext {
@@ -257,7 +257,7 @@ impl Rail {
     }
 
     /// The last 8 bytes of entry `index` of a pair's completion queue.
-    pub(super) fn completion(&self, pair: &Pair, index: u64) -> Result<u64> {
+    pub(super) fn completion(&self, pair: &Qp, index: u64) -> Result<u64> {
         let at = self.shape.place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
         let mut word = 0u64;
         self.queues.read(at, bytemuck::bytes_of_mut(&mut word))?;
@@ -268,19 +268,19 @@ impl Rail {
     ///
     /// # Errors
     /// What the NIC refuses.
-    pub(super) fn query(&self, pair: &Pair, peer: u32) -> Result<QpInfo, provider::Error> {
+    pub(super) fn query(&self, pair: &Qp, peer: u32) -> Result<QpInfo, provider::Error> {
         let command = qp::QueryQp { qpn: pair.qpn, ..Default::default() };
         let answer = execute(&*self.nic, &*pair.qp, &command)?;
         Ok(QpInfo::new(peer, self.nic.name(), pair.qpn, &answer.context))
     }
 
     /// What kernels must know of a connected pair, whose words are those of slot `words` of the PE.
-    pub(super) fn connection(&self, state: &StateMap, pair: &Pair, words: u64) -> Connection {
+    pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64) -> Connection {
         let at = self.shape.place(pair.slot);
         Connection {
             sq: self.queues.addr.add(at.sq),
             dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
-            uar: self.bells[pair.slot as usize].register(),
+            uar: self.doorbells[pair.slot as usize].register(),
             qpn: pair.qpn,
             flags: self.flags,
             cq: self.queues.addr.add(at.cq),
@@ -292,29 +292,29 @@ impl Rail {
     }
 }
 
-/// How a NIC tries before it gives a peer up, as QPs take it.
+/// How a NIC retries before it gives a peer up, as QPs take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tries {
+pub(crate) struct RetryPolicy {
     retry_count: u8,
     /// 4.096 us * 2^v.
     ack_timeout: u8,
 }
 
-impl Tries {
+impl RetryPolicy {
     /// As the settings say.
-    pub(crate) fn new(config: &Config) -> Tries {
+    pub(crate) fn new(config: &Config) -> RetryPolicy {
         let retry_count = config.retries.get();
         match config.ack_timeout.0 {
-            None => Tries::within(config.timeout, retry_count),
-            Some(each) => Tries { retry_count, ack_timeout: power(each).ceil().clamp(1.0, 31.0) as u8 },
+            None => RetryPolicy::within(config.timeout, retry_count),
+            Some(each) => RetryPolicy { retry_count, ack_timeout: power(each).ceil().clamp(1.0, 31.0) as u8 },
         }
     }
 
-    /// All tries of a WQE end in half of a kernel's deadline, so that the NIC's own verdict, which names the cause, comes
+    /// All retries of a WQE end in half of a kernel's deadline, so that the NIC's own verdict, which names the cause, comes
     /// first.
-    pub(super) fn within(deadline: Duration, retry_count: u8) -> Tries {
+    pub(super) fn within(deadline: Duration, retry_count: u8) -> RetryPolicy {
         let each = deadline / (2 * (u32::from(retry_count) + 1));
-        Tries { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8 }
+        RetryPolicy { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8 }
     }
 }
 
@@ -329,18 +329,18 @@ mod tests {
 
     #[test]
     fn a_nic_gives_up_when_the_settings_say() {
-        let tries = |settings: &[(&str, &str)]| {
+        let retries = |settings: &[(&str, &str)]| {
             let mut config = Config::default();
             settings.iter().for_each(|(key, text)| config.set(key, text).unwrap());
-            let Tries { retry_count, ack_timeout } = Tries::new(&config);
+            let RetryPolicy { retry_count, ack_timeout } = RetryPolicy::new(&config);
             (retry_count, ack_timeout)
         };
         // Eight times 0.54 s, in half of 10 s.
-        assert_eq!(tries(&[]), (7, 17));
-        assert_eq!(tries(&[("retries", "0")]), (0, 20));
-        assert_eq!(tries(&[("timeout", "1ms")]), (7, 8));
+        assert_eq!(retries(&[]), (7, 17));
+        assert_eq!(retries(&[("retries", "0")]), (0, 20));
+        assert_eq!(retries(&[("timeout", "1ms")]), (7, 8));
         for (time, power) in [("1us", 1), ("8.192us", 1), ("9us", 2), ("1s", 18), ("10h", 31)] {
-            assert_eq!(tries(&[("ack_timeout", time), ("retries", "3")]), (3, power), "{time}");
+            assert_eq!(retries(&[("ack_timeout", time), ("retries", "3")]), (3, power), "{time}");
         }
     }
 }

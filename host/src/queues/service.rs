@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rushmem_device::abi::ControlPage;
 
+use super::connections::{ConnectMessage, Connections, Outgoing};
 use super::info::QpInfo;
-use super::links::{Letter, Links, Outgoing};
 use crate::bootstrap::{Bootstrap, Mail};
 use crate::exit::end_job;
 use crate::machine::Region;
@@ -26,7 +26,7 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 /// The same where all connections are made, and a kernel can only ask for the end of the job.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
-enum Event {
+enum ServiceEvent {
     Mail(Mail),
     /// Connect everything.
     All,
@@ -36,7 +36,7 @@ enum Event {
 
 /// The connections of a PE, and the thread that makes them. Dropping it ends the thread.
 pub(crate) struct Service {
-    events: Sender<Event>,
+    events: Sender<ServiceEvent>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
@@ -49,7 +49,7 @@ struct Shared {
 }
 
 struct State {
-    links: Links,
+    connections: Connections,
     failure: Option<Error>,
 }
 
@@ -60,25 +60,25 @@ impl Shared {
 }
 
 impl Service {
-    /// Starts the thread. Letters of peers may have come already; those about teams go to `teams`.
+    /// Starts the thread. Messages of peers may have come already; those about teams go to `teams`.
     ///
     /// # Errors
-    /// If there is no thread, or somebody else reads this PE's letters.
+    /// If there is no thread, or somebody else reads this PE's messages.
     pub(crate) fn start(
-        links: Links,
+        connections: Connections,
         bootstrap: Arc<dyn Bootstrap>,
         control: Region,
         teams: Inbox,
     ) -> Result<Self> {
         let (events, inbox) = channel();
         let mail = events.clone();
-        bootstrap.on_mail(Box::new(move |letter| {
-            if let Some(letter) = teams.keep(letter) {
-                // A letter after the thread's end is for nobody.
-                drop(mail.send(Event::Mail(letter)));
+        bootstrap.on_mail(Box::new(move |message| {
+            if let Some(message) = teams.keep(message) {
+                // A message after the thread's end is for nobody.
+                drop(mail.send(ServiceEvent::Mail(message)));
             }
         }))?;
-        let state = Mutex::new(State { links, failure: None });
+        let state = Mutex::new(State { connections, failure: None });
         let shared = Arc::new(Shared { state, changed: Condvar::new(), running: AtomicUsize::new(0) });
         let worker = Worker { shared: Arc::clone(&shared), bootstrap, control };
         let name = "rushmem-connect".to_string();
@@ -91,16 +91,17 @@ impl Service {
     /// # Errors
     /// What keeps one from being made, or that the deadline has passed.
     pub(crate) fn connect_all(&self, within: Duration) -> Result<()> {
-        self.tell(Event::All);
+        self.tell(ServiceEvent::All);
         let begin = Instant::now();
         let mut state = self.shared.lock();
-        while !state.links.complete() {
+        while !state.connections.complete() {
             if let Some(failure) = state.failure.take() {
                 return Err(failure);
             }
             let left = within.saturating_sub(begin.elapsed());
             if left.is_zero() {
-                let why = format!("{} connections were made within {within:?}", state.links.connected());
+                let why =
+                    format!("{} connections were made within {within:?}", state.connections.connected());
                 return Err(Error::Unavailable { what: "a connection to every PE".into(), why });
             }
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -113,7 +114,7 @@ impl Service {
     /// # Errors
     /// [`Error::Unavailable`] if one may already.
     pub(crate) fn limit(&self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
-        self.shared.lock().links.limit(qps, peers)
+        self.shared.lock().connections.limit(qps, peers)
     }
 
     /// A key of each NIC over `memory`. The keys must go before the service.
@@ -121,13 +122,13 @@ impl Service {
     /// # Errors
     /// What a NIC refuses.
     pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
-        self.shared.lock().links.register(memory)
+        self.shared.lock().connections.register(memory)
     }
 
     /// A kernel begins.
     pub(crate) fn launched(&self) {
         self.shared.running.fetch_add(1, Ordering::AcqRel);
-        self.tell(Event::Launched);
+        self.tell(ServiceEvent::Launched);
     }
 
     /// A kernel has ended.
@@ -150,7 +151,7 @@ impl Service {
     /// # Errors
     /// That it is not complete by then, or ended with an error.
     pub(crate) fn drain(&self, mut qps: Range<usize>, until: Instant) -> Result<()> {
-        qps.try_for_each(|i| self.shared.lock().links.drain(i, until))
+        qps.try_for_each(|i| self.shared.lock().connections.drain(i, until))
     }
 
     /// A QP that an error has ended, if there is one: its peer, and its number.
@@ -158,7 +159,7 @@ impl Service {
     /// # Errors
     /// If the machine cannot read its memory.
     pub(crate) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
-        self.shared.lock().links.poisoned()
+        self.shared.lock().connections.poisoned()
     }
 
     /// Ends all connections, as at the start. No kernel runs on any PE.
@@ -168,12 +169,12 @@ impl Service {
     pub(crate) fn reset(&self) -> Result<()> {
         let mut state = self.shared.lock();
         state.failure = None;
-        state.links.reset()
+        state.connections.reset()
     }
 
     /// QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
-        self.shared.lock().links.connected()
+        self.shared.lock().connections.connected()
     }
 
     /// What the NICs say of those.
@@ -181,10 +182,10 @@ impl Service {
     /// # Errors
     /// What a NIC refuses.
     pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
-        self.shared.lock().links.query()
+        self.shared.lock().connections.query()
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, event: ServiceEvent) {
         // The thread ends only with this object.
         let _ = self.events.send(event);
     }
@@ -192,7 +193,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.tell(Event::Stop);
+        self.tell(ServiceEvent::Stop);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported by itself.
             let _ = thread.join();
@@ -207,11 +208,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&self, events: &Receiver<Event>) {
+    fn run(&self, events: &Receiver<ServiceEvent>) {
         let mut pause = FIRST_LOOK;
         loop {
             let event = if self.shared.running.load(Ordering::Acquire) != 0 {
-                let complete = self.shared.lock().links.complete();
+                let complete = self.shared.lock().connections.complete();
                 match events.recv_timeout(if complete { IDLE_LOOK } else { pause }) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => {
@@ -228,13 +229,13 @@ impl Worker {
                 }
             };
             match event {
-                Event::Launched => pause = FIRST_LOOK,
-                Event::Mail(mail) => self.read(mail),
-                Event::All => {
-                    let all = self.shared.lock().links.usable();
-                    self.want(all);
+                ServiceEvent::Launched => pause = FIRST_LOOK,
+                ServiceEvent::Mail(mail) => self.read(mail),
+                ServiceEvent::All => {
+                    let all = self.shared.lock().connections.usable();
+                    self.request(all);
                 }
-                Event::Stop => return,
+                ServiceEvent::Stop => return,
             }
         }
     }
@@ -257,7 +258,7 @@ impl Worker {
             Vec::new()
         });
         let any = !asked.is_empty();
-        self.want(asked);
+        self.request(asked);
         any
     }
 
@@ -272,40 +273,40 @@ impl Worker {
         // Cleared before the handshakes are read: a request that comes meanwhile sets it again.
         self.control.write(AT, bytemuck::bytes_of(&0u32))?;
         fence(Ordering::SeqCst);
-        self.shared.lock().links.wanted()
+        self.shared.lock().connections.wanted()
     }
 
-    fn want(&self, qps: impl IntoIterator<Item = usize>) {
+    fn request(&self, qps: impl IntoIterator<Item = usize>) {
         for i in qps {
-            self.step(|links, post| links.want(i, post));
+            self.step(|connections, post| connections.request(i, post));
         }
     }
 
     fn read(&self, mail: Mail) {
-        match serde_json::from_slice::<Letter>(&mail.bytes) {
-            Ok(letter) => self.step(|links, post| links.hear(mail.from, letter, post)),
-            Err(error) => tracing::error!("a letter of PE {} makes no sense: {error}", mail.from),
+        match serde_json::from_slice::<ConnectMessage>(&mail.bytes) {
+            Ok(message) => self.step(|connections, post| connections.receive(mail.from, message, post)),
+            Err(error) => tracing::error!("a message of PE {} makes no sense: {error}", mail.from),
         }
     }
 
-    /// Takes a step, sends the letters that it makes necessary, and remembers the first failure.
-    fn step(&self, step: impl FnOnce(&mut Links, &mut dyn FnMut(Outgoing)) -> Result<()>) {
-        let mut letters = Vec::new();
+    /// Takes a step, sends the messages that it makes necessary, and remembers the first failure.
+    fn step(&self, step: impl FnOnce(&mut Connections, &mut dyn FnMut(Outgoing)) -> Result<()>) {
+        let mut messages = Vec::new();
         {
             let mut state = self.shared.lock();
-            let outcome = step(&mut state.links, &mut |letter| letters.push(letter));
+            let outcome = step(&mut state.connections, &mut |message| messages.push(message));
             if let Err(error) = outcome {
                 tracing::error!("{error}");
                 state.failure.get_or_insert(error);
             }
         }
         self.shared.changed.notify_all();
-        for (to, letter) in letters {
-            let sent = serde_json::to_vec(&letter).map_err(|e| e.to_string());
+        for (to, message) in messages {
+            let sent = serde_json::to_vec(&message).map_err(|e| e.to_string());
             let sent = sent.and_then(|bytes| self.bootstrap.send(to, &bytes).map_err(|e| e.to_string()));
             if let Err(error) = sent {
                 // The peer, or this PE, has left: what waits for the connection learns that from its own watch.
-                tracing::debug!("no letter to PE {to}: {error}");
+                tracing::debug!("no message to PE {to}: {error}");
             }
         }
     }

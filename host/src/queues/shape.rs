@@ -34,7 +34,7 @@ pub(crate) struct Shape {
 }
 
 /// Where the queues of a slot lie in the queue memory.
-pub(super) struct Place {
+pub(super) struct QueueLayout {
     pub(super) sq: u64,
     pub(super) cq: u64,
     pub(super) sq_record: u64,
@@ -130,11 +130,11 @@ impl Shape {
     }
 
     /// Where the queues of slot `slot` lie in the queue memory.
-    pub(super) fn place(&self, slot: u64) -> Place {
+    pub(super) fn place(&self, slot: u64) -> QueueLayout {
         let sq = slot * self.queue_bytes();
         let cq = sq + self.sq_bytes();
         let sq_record = cq + self.depth * CQE_BYTES;
-        Place { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
+        QueueLayout { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
     }
 
     /// Number of the rail that set `set` uses.

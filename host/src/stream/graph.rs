@@ -12,7 +12,7 @@ use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
 use crate::launch_queue::{LaunchResources, RecordedGraph, check_grid, with_launch_id};
-use crate::machine::Step;
+use crate::machine::KernelLaunch;
 use crate::operations::Operation;
 use crate::{Error, Pe, Result};
 
@@ -26,7 +26,7 @@ pub struct Graph<'a> {
 /// Records the operations of a stream that is being captured.
 pub(super) struct GraphRecorder {
     word: DevAddr,
-    steps: Mutex<Vec<Step>>,
+    steps: Mutex<Vec<KernelLaunch>>,
     resources: Mutex<Vec<LaunchResources>>,
 }
 
@@ -44,7 +44,7 @@ impl GraphRecorder {
         // Each step has its own number, so that steps after a failed one know that another step failed.
         let launch_id = pe.launch_queues().table.launch_id(steps.len() as u32, operation.name);
         let ctx = with_launch_id(ctx, self.word, launch_id);
-        steps.push(Step { ctx, grid: operation.grid, call: operation.call, module });
+        steps.push(KernelLaunch { ctx, grid: operation.grid, call: operation.call, module });
         Ok(())
     }
 }

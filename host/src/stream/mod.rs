@@ -63,7 +63,7 @@ enum Sink {
 
 /// An event after everything that its stream held when it was recorded. [`Stream::record`] makes it.
 #[derive(Clone)]
-pub struct Event(machine::Mark);
+pub struct Event(machine::Event);
 
 impl Pe {
     /// Returns a new stream of this PE. Not collective.
@@ -100,7 +100,7 @@ impl Pe {
         self.stream_on(self.machine_ref().queue_of(stream)?)
     }
 
-    fn stream_on(&self, queue: Box<dyn machine::Queue>) -> Result<Stream<'_>> {
+    fn stream_on(&self, queue: Box<dyn machine::KernelStream>) -> Result<Stream<'_>> {
         let entry = self.launch_queues().table.take(std::time::Duration::ZERO)?;
         Ok(Stream { pe: self, sink: Sink::Queue(LaunchQueue::new(queue, entry.index), entry), context: None })
     }

@@ -55,8 +55,8 @@ pub const PATHS: &[Path] = &[
         false,
         &[("peer_path", "nic"), ("cq", "collapsed"), ("sq_depth", "2")],
     ),
-    path("direct peers", 3, false, &[("peer_path", "direct")]),
-    path("2 direct peers, 1 by NIC", 3, true, &[("peer_path", "direct"), ("direct_group", "2")]),
+    path("P2P peers", 3, false, &[("peer_path", "p2p")]),
+    path("2 P2P peers, 1 by NIC", 3, true, &[("peer_path", "p2p"), ("p2p_group", "2")]),
     path("2 NICs", 3, false, &[("peer_path", "nic"), ("nics_per_pe", "2")]),
     path(
         "2 NICs, 2 queues each",

@@ -14,20 +14,15 @@ fn together(a: u32, b: u32, group: u32) -> bool {
 
 /// Whether PEs of a group map each other's heaps: on GPUs also if nothing is said.
 fn mapped(pe: &Pe, path: &str) -> bool {
-    path == "direct" || path == "auto" && pe.is_gpu()
+    path == "p2p" || path == "auto" && pe.is_gpu()
 }
 
 #[test]
 fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
-    for (pes, path, group) in [
-        (1, "direct", 0),
-        (3, "direct", 0),
-        (5, "direct", 2),
-        (3, "auto", 0),
-        (2, "nic", 0),
-        (4, "direct", 1),
-    ] {
-        Setup::new(pes).with("peer_path", path).with("direct_group", group).run(|pe| {
+    for (pes, path, group) in
+        [(1, "p2p", 0), (3, "p2p", 0), (5, "p2p", 2), (3, "auto", 0), (2, "nic", 0), (4, "p2p", 1)]
+    {
+        Setup::new(pes).with("peer_path", path).with("p2p_group", group).run(|pe| {
             let (me, n) = (pe.my_pe(), pe.n_pes() as usize);
             let direct = |other: u32| other == me || mapped(pe, path) && together(me, other, group);
             let (object, before) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
@@ -50,8 +45,8 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
             for other in pes() {
                 assert_eq!(pe.ptr(object, other).is_some(), direct(other));
                 assert!(pe.accessible(other));
-                let via = &pe.paths()[other as usize].via;
-                assert_eq!(via == "direct", direct(other) && path != "nic", "{via}");
+                let via = &pe.peer_routes()[other as usize].via;
+                assert_eq!(via == "p2p", direct(other) && path != "nic", "{via}");
             }
             assert!(pe.ptr(object, n as u32).is_none() && !pe.accessible(n as u32));
             let (first, last) = (pe.ptr(object, me), pe.ptr(object.slice(n - 1..n), me));
@@ -65,8 +60,8 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
 
 #[test]
 fn the_team_of_those_who_share_memory_has_pointers_to_all_its_members() {
-    for (pes, path, group) in [(3, "direct", 0), (5, "direct", 2), (3, "auto", 0)] {
-        let setup = Setup::new(pes).with("peer_path", path).with("direct_group", group);
+    for (pes, path, group) in [(3, "p2p", 0), (5, "p2p", 2), (3, "auto", 0)] {
+        let setup = Setup::new(pes).with("peer_path", path).with("p2p_group", group);
         setup.run(|pe| {
             let me = pe.my_pe();
             let members: Vec<u32> = (0..pes)
@@ -96,7 +91,7 @@ fn the_team_of_those_who_share_memory_has_pointers_to_all_its_members() {
 /// Settings of jobs whose PEs are all, partly and not mapped to each other.
 fn domains() -> impl Iterator<Item = Setup> {
     [(4, 0), (4, 2), (5, 3), (3, 1)].into_iter().map(|(pes, group)| {
-        Setup::new(pes).with("peer_path", "direct").with("direct_group", group).with("sq_depth", 8)
+        Setup::new(pes).with("peer_path", "p2p").with("p2p_group", group).with("sq_depth", 8)
     })
 }
 
@@ -165,33 +160,33 @@ fn direct_peers_need_no_queues() {
         Ok(pe.connected_qps())
     };
     for connect in ["lazy", "eager"] {
-        let setup = Setup::new(3).with("peer_path", "direct").with("connect", connect);
+        let setup = Setup::new(3).with("peer_path", "p2p").with("connect", connect);
         assert_eq!(setup.run(add), [0; 3], "{setup}");
     }
     // Where atomics go through the NIC, those to mapped peers do so too.
-    let setup = Setup::new(3).with("peer_path", "direct").with("direct_group", 2);
+    let setup = Setup::new(3).with("peer_path", "p2p").with("p2p_group", 2);
     assert_eq!(setup.run(add), [3; 3], "{setup}");
 }
 
 #[test]
 fn reasons_are_given_for_each_path() {
     let whys = |path: &str, group: u32| {
-        let setup = Setup::new(3).with("peer_path", path).with("direct_group", group);
-        let paths = setup.run(|pe| Ok(pe.paths()));
+        let setup = Setup::new(3).with("peer_path", path).with("p2p_group", group);
+        let paths = setup.run(|pe| Ok(pe.peer_routes()));
         paths[0].iter().map(|path| format!("{}: {}", path.via, path.why)).collect::<Vec<_>>()
     };
     let via_nic = "atomics through the NIC, as";
-    let mixed = whys("direct", 2);
+    let mixed = whys("p2p", 2);
     assert_eq!(mixed[0], format!("direct: its own memory; {via_nic} those of its peers"));
     assert!(
         mixed[1].starts_with("direct: a thread of the same process; atomics through the NIC"),
         "{}",
         mixed[1]
     );
-    assert_eq!(mixed[2], "software ConnectX: it is of another group (RUSHMEM_DIRECT_GROUP)");
-    assert_eq!(whys("direct", 0)[1..], ["direct: a thread of the same process"; 2]);
+    assert_eq!(mixed[2], "software ConnectX: it is of another group (RUSHMEM_P2P_GROUP)");
+    assert_eq!(whys("p2p", 0)[1..], ["p2p: a thread of the same process"; 2]);
     assert_eq!(whys("nic", 0), ["software ConnectX: RUSHMEM_PEER_PATH=nic"; 3]);
     if !Setup::on_gpu() {
-        assert!(whys("auto", 0)[1].ends_with("RUSHMEM_PEER_PATH=direct maps the node's heaps"));
+        assert!(whys("auto", 0)[1].ends_with("RUSHMEM_PEER_PATH=p2p maps the node's heaps"));
     }
 }

@@ -191,7 +191,7 @@ fn a_block_that_stays_away_from_the_grid_barrier_is_missed() {
 
 #[test]
 fn a_pe_that_stays_away_from_a_barrier_is_missed() {
-    // Direct peers are waited for by a lane each: another thread says so.
+    // P2P peers are waited for by a lane each: another thread says so.
     let told = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic").run(|pe| {
         let (cells, bad) = (pe.alloc::<u32>(2)?, pe.alloc_one::<u32>()?);
         let told = match pe.my_pe() {

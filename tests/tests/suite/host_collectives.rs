@@ -184,7 +184,7 @@ fn collective_calls_of_two_teams_go_on_beside_each_other() {
 
 #[test]
 fn hosts_that_call_differently_are_told() {
-    for path in ["nic", "direct"] {
+    for path in ["nic", "p2p"] {
         Setup::new(2).with("peer_path", path).run(|pe| {
             let data = pe.alloc::<u32>(4)?;
             let other = pe.alloc::<u32>(4)?;

@@ -15,8 +15,8 @@ const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
     (4, 1024, "ring", 1, "nic", 1, "lazy"),
     (5, 2, "ring", 3, "nic", 1, "eager"),
     (5, 8, "collapsed", 1, "auto", 2, "lazy"),
-    (2, 8, "ring", 1, "direct", 1, "eager"),
-    (3, 2, "collapsed", 3, "direct", 2, "lazy"),
+    (2, 8, "ring", 1, "p2p", 1, "eager"),
+    (3, 2, "collapsed", 3, "p2p", 2, "lazy"),
     (4, 8, "ring", 1, "mixed", 1, "lazy"),
     (5, 2, "collapsed", 1, "mixed", 2, "eager"),
 ];
@@ -24,13 +24,13 @@ const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
 /// All of the suite's settings.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
     VARIATIONS.iter().map(|&(pes, depth, cq, qps, path, nics, connect)| {
-        let (path, group) = if path == "mixed" { ("direct", 2) } else { (path, 0) };
+        let (path, group) = if path == "mixed" { ("p2p", 2) } else { (path, 0) };
         Setup::new(pes)
             .with("sq_depth", depth)
             .with("cq", cq)
             .with("qps_per_peer", qps)
             .with("peer_path", path)
-            .with("direct_group", group)
+            .with("p2p_group", group)
             .with("nics_per_pe", nics)
             .with("connect", connect)
     })

@@ -44,7 +44,7 @@ pub(super) fn measure(
             rows.push(Row::new(case, values));
             tracing::info!("{} {} B, {} x {}", case.bench.name(), case.bytes, case.blocks, case.threads);
         }
-        let path = pe.paths().into_iter().find(|path| path.pe == 1).map(|path| path.via);
+        let path = pe.peer_routes().into_iter().find(|path| path.pe == 1).map(|path| path.via);
         let machine = format!("{}, peers by {}", pe.machine(), path.as_deref().unwrap_or("nothing"));
         Ok::<_, AnyError>((pe.my_pe() == 0).then_some(Measured { machine, rows }))
     })?;

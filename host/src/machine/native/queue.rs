@@ -6,32 +6,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::super::{Mark, Queue, Recording, Step, other_machine};
+use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, other_machine};
 use super::run;
 use crate::native::Options;
 use crate::{Error, Result};
 
 /// The kernels of a recording. As on a GPU, it does not run beside itself.
-pub(crate) struct Steps(Mutex<Vec<Step>>);
+pub(crate) struct NativeGraph(Mutex<Vec<KernelLaunch>>);
 
-impl Steps {
-    pub(super) fn new(steps: Vec<Step>) -> Self {
+impl NativeGraph {
+    pub(super) fn new(steps: Vec<KernelLaunch>) -> Self {
         Self(Mutex::new(steps))
     }
 
-    fn alone(&self) -> MutexGuard<'_, Vec<Step>> {
+    fn alone(&self) -> MutexGuard<'_, Vec<KernelLaunch>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether a queue has come to a mark.
 #[derive(Default)]
-pub(crate) struct Passed {
+pub(crate) struct Completion {
     passed: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Passed {
+impl Completion {
     fn set(&self) {
         *self.passed.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -52,7 +52,7 @@ impl Passed {
     }
 }
 
-pub(super) struct NativeQueue {
+pub(super) struct NativeStream {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -71,10 +71,10 @@ struct State {
 }
 
 enum Item {
-    One(Box<Step>),
-    Many(Arc<Steps>),
-    Mark(Arc<Passed>),
-    Follow(Arc<Passed>),
+    Kernel(Box<KernelLaunch>),
+    Graph(Arc<NativeGraph>),
+    Event(Arc<Completion>),
+    WaitEvent(Arc<Completion>),
 }
 
 impl Shared {
@@ -105,17 +105,17 @@ impl Shared {
     fn work(&self, options: &Options) {
         while let Some(item) = self.next() {
             match &item {
-                Item::One(step) => self.run(step, options),
-                Item::Many(steps) => steps.alone().iter().for_each(|step| self.run(step, options)),
-                Item::Mark(mark) => mark.set(),
+                Item::Kernel(step) => self.run(step, options),
+                Item::Graph(steps) => steps.alone().iter().for_each(|step| self.run(step, options)),
+                Item::Event(mark) => mark.set(),
                 // What is before the mark was there before this item, and every kernel has its deadlines.
-                Item::Follow(mark) => drop(mark.wait(Duration::MAX)),
+                Item::WaitEvent(mark) => drop(mark.wait(Duration::MAX)),
             }
         }
     }
 
     /// Runs a kernel, unless one before it could not run.
-    fn run(&self, step: &Step, options: &Options) {
+    fn run(&self, step: &KernelLaunch, options: &Options) {
         if self.lock().failure.is_some() {
             return;
         }
@@ -127,7 +127,7 @@ impl Shared {
     }
 }
 
-impl NativeQueue {
+impl NativeStream {
     pub(super) fn start(options: Options) -> Result<Self> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
         let worker = Arc::clone(&shared);
@@ -137,32 +137,32 @@ impl NativeQueue {
     }
 }
 
-impl Queue for NativeQueue {
-    fn launch(&self, step: Step) -> Result<()> {
-        self.shared.push(Item::One(Box::new(step)));
+impl KernelStream for NativeStream {
+    fn launch(&self, step: KernelLaunch) -> Result<()> {
+        self.shared.push(Item::Kernel(Box::new(step)));
         Ok(())
     }
 
-    fn replay(&self, recording: &Recording) -> Result<()> {
-        let Recording::Native(steps) = recording else { return Err(other_machine()) };
-        self.shared.push(Item::Many(Arc::clone(steps)));
+    fn launch_graph(&self, recording: &ExecGraph) -> Result<()> {
+        let ExecGraph::Native(steps) = recording else { return Err(other_machine()) };
+        self.shared.push(Item::Graph(Arc::clone(steps)));
         Ok(())
     }
 
-    fn mark(&self) -> Result<Mark> {
-        let mark = Arc::new(Passed::default());
-        self.shared.push(Item::Mark(Arc::clone(&mark)));
-        Ok(Mark::Native(mark))
+    fn record_event(&self) -> Result<Event> {
+        let mark = Arc::new(Completion::default());
+        self.shared.push(Item::Event(Arc::clone(&mark)));
+        Ok(Event::Native(mark))
     }
 
-    fn follow(&self, mark: &Mark) -> Result<()> {
-        let Mark::Native(mark) = mark else { return Err(other_machine()) };
-        self.shared.push(Item::Follow(Arc::clone(mark)));
+    fn wait_event(&self, mark: &Event) -> Result<()> {
+        let Event::Native(mark) = mark else { return Err(other_machine()) };
+        self.shared.push(Item::WaitEvent(Arc::clone(mark)));
         Ok(())
     }
 
-    fn wait(&self, mark: &Mark, patience: Duration) -> Result<()> {
-        let Mark::Native(mark) = mark else { return Err(other_machine()) };
+    fn wait(&self, mark: &Event, patience: Duration) -> Result<()> {
+        let Event::Native(mark) = mark else { return Err(other_machine()) };
         if !mark.wait(patience) {
             let what = format!("what was queued on it did not end within {patience:?}");
             return Err(Error::Misuse { call: "stream", what });
@@ -179,7 +179,7 @@ impl Queue for NativeQueue {
     }
 }
 
-impl Drop for NativeQueue {
+impl Drop for NativeStream {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
@@ -209,13 +209,13 @@ mod tests {
         unsafe { Ctx::from_parts(CtxParts::zeroed()) }
     }
 
-    fn queue() -> NativeQueue {
-        NativeQueue::start(Options::default()).unwrap()
+    fn queue() -> NativeStream {
+        NativeStream::start(Options::default()).unwrap()
     }
 
-    fn push(queue: &NativeQueue, kernel: impl Fn() + Send + Sync + 'static) {
+    fn push(queue: &NativeStream, kernel: impl Fn() + Send + Sync + 'static) {
         let call = Call::new("test", move |_| kernel());
-        queue.launch(Step { ctx: ctx(), grid: ONE, call, module: None }).unwrap();
+        queue.launch(KernelLaunch { ctx: ctx(), grid: ONE, call, module: None }).unwrap();
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
             let seen = Arc::clone(&seen);
             push(&queue, move || seen.lock().unwrap().push(i));
         }
-        let mark = queue.mark().unwrap();
+        let mark = queue.record_event().unwrap();
         queue.wait(&mark, Duration::from_secs(60)).unwrap();
         assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>());
     }
@@ -240,13 +240,13 @@ mod tests {
             }
             a.store(2, Ordering::Release);
         });
-        let before = first.mark().unwrap();
+        let before = first.record_event().unwrap();
         push(&second, move || b.store(1, Ordering::Release));
-        second.follow(&before).unwrap();
+        second.wait_event(&before).unwrap();
         push(&second, move || {
             c.fetch_add(10, Ordering::AcqRel);
         });
-        second.wait(&second.mark().unwrap(), Duration::from_secs(60)).unwrap();
+        second.wait(&second.record_event().unwrap(), Duration::from_secs(60)).unwrap();
         assert_eq!(word.load(Ordering::Acquire), 12);
     }
 
@@ -258,7 +258,7 @@ mod tests {
         push(&queue, move || {
             after.fetch_add(1, Ordering::AcqRel);
         });
-        let mark = queue.mark().unwrap();
+        let mark = queue.record_event().unwrap();
         queue.wait(&mark, Duration::from_secs(60)).unwrap();
         assert_eq!(queue.failed(), Some(0));
         let error = queue.take_failure().unwrap();
@@ -268,7 +268,7 @@ mod tests {
         push(&queue, move || {
             after.fetch_add(1, Ordering::AcqRel);
         });
-        queue.wait(&queue.mark().unwrap(), Duration::from_secs(60)).unwrap();
+        queue.wait(&queue.record_event().unwrap(), Duration::from_secs(60)).unwrap();
         assert_eq!(ran.load(Ordering::Acquire), 1);
     }
 }

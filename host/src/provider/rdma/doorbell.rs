@@ -23,18 +23,18 @@ const STRIDE: u64 = 64;
 const WORDS: u64 = 64;
 
 /// One word and its register.
-struct Bell {
+struct DoorbellEntry {
     number: u64,
     word: *const AtomicU64,
     register: *mut u64,
 }
 
 // SAFETY: the word is accessed with atomics only, the register by the thread only.
-unsafe impl Send for Bell {}
+unsafe impl Send for DoorbellEntry {}
 
-impl Bell {
+impl DoorbellEntry {
     /// Passes on what is in the word; true if there was something.
-    fn pass(&self) -> bool {
+    fn forward(&self) -> bool {
         // SAFETY: the word is mapped as long as the bell is in the list.
         let word = unsafe { &*self.word };
         if word.load(Ordering::Relaxed) == 0 {
@@ -69,32 +69,32 @@ fn flush_write_combining() {
 }
 
 #[derive(Default)]
-struct Bells {
+struct Entries {
     next: u64,
-    list: Vec<Bell>,
+    list: Vec<DoorbellEntry>,
     /// The newest memory for words, and how many of them are given away.
     words: Option<(Region, u64)>,
 }
 
 #[derive(Default)]
 struct Shared {
-    bells: Mutex<Bells>,
+    bells: Mutex<Entries>,
     stop: AtomicBool,
 }
 
 impl Shared {
-    fn bells(&self) -> MutexGuard<'_, Bells> {
+    fn bells(&self) -> MutexGuard<'_, Entries> {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The thread. It ends when this is dropped.
-pub(super) struct Ringer {
+pub(super) struct DoorbellProxy {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Ringer {
+impl DoorbellProxy {
     /// Starts the thread, for kernels of `machine`.
     pub(super) fn start(machine: &dyn Machine) -> Result<Self> {
         let shared = Arc::<Shared>::default();
@@ -112,7 +112,7 @@ impl Ringer {
     ///
     /// # Safety
     /// The register may be written as long as the word lives.
-    pub(super) unsafe fn word(&self, machine: &dyn Machine, register: *mut u64) -> Result<Word> {
+    pub(super) unsafe fn word(&self, machine: &dyn Machine, register: *mut u64) -> Result<DoorbellWord> {
         let mut bells = self.shared.bells();
         let (region, index) = match bells.words.take() {
             Some((region, used)) if used < WORDS => (region, used),
@@ -128,9 +128,9 @@ impl Ringer {
         let word = unsafe { start.add(offset as usize) }.cast::<AtomicU64>();
         let number = bells.next;
         bells.next += 1;
-        bells.list.push(Bell { number, word: word.as_ptr(), register });
+        bells.list.push(DoorbellEntry { number, word: word.as_ptr(), register });
         let addr = region.addr.add(offset);
-        Ok(Word { shared: Arc::clone(&self.shared), number, addr, word, _region: region })
+        Ok(DoorbellWord { shared: Arc::clone(&self.shared), number, addr, word, _region: region })
     }
 
     /// How long it takes from a value in a word to the register: the median of some tries, with a register that is
@@ -156,7 +156,7 @@ impl Ringer {
     }
 }
 
-impl Drop for Ringer {
+impl Drop for DoorbellProxy {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -167,7 +167,7 @@ impl Drop for Ringer {
 }
 
 /// A word for one doorbell register. Once it is dropped, the register is left alone.
-pub(super) struct Word {
+pub(super) struct DoorbellWord {
     shared: Arc<Shared>,
     number: u64,
     addr: DevAddr,
@@ -175,19 +175,19 @@ pub(super) struct Word {
     _region: Region,
 }
 
-// SAFETY: the pointer is only read by `Ringer::measure`, to an atomic.
-unsafe impl Send for Word {}
+// SAFETY: the pointer is only read by `DoorbellProxy::measure`, to an atomic.
+unsafe impl Send for DoorbellWord {}
 // SAFETY: as above.
-unsafe impl Sync for Word {}
+unsafe impl Sync for DoorbellWord {}
 
-impl Word {
+impl DoorbellWord {
     /// Its address for kernels.
     pub(super) fn addr(&self) -> DevAddr {
         self.addr
     }
 }
 
-impl Drop for Word {
+impl Drop for DoorbellWord {
     fn drop(&mut self) {
         self.shared.bells().list.retain(|bell| bell.number != self.number);
     }
@@ -196,7 +196,7 @@ impl Drop for Word {
 fn run(shared: &Shared, pause: Idle) {
     let mut idle_since = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
-        let rang = shared.bells().list.iter().fold(false, |rang, bell| bell.pass() | rang);
+        let rang = shared.bells().list.iter().fold(false, |rang, bell| bell.forward() | rang);
         if rang {
             idle_since = Instant::now();
             continue;
@@ -215,7 +215,7 @@ mod tests {
         Native::new(Options::default(), 1)
     }
 
-    fn ring(word: &Word, value: u64) {
+    fn ring(word: &DoorbellWord, value: u64) {
         // SAFETY: a live word.
         unsafe { word.word.as_ref() }.store(value, Ordering::Release);
     }
@@ -231,9 +231,9 @@ mod tests {
     #[test]
     fn values_arrive_even_when_they_repeat() {
         let (machine, register) = (machine(), AtomicU64::new(0));
-        let ringer = Ringer::start(&machine).unwrap();
+        let proxy = DoorbellProxy::start(&machine).unwrap();
         // SAFETY: the register outlives the word.
-        let word = unsafe { ringer.word(&machine, register.as_ptr()) }.unwrap();
+        let word = unsafe { proxy.word(&machine, register.as_ptr()) }.unwrap();
         for value in [5, 5, 5, u64::MAX, 5] {
             register.store(0, Ordering::Relaxed);
             ring(&word, value);
@@ -245,9 +245,9 @@ mod tests {
     fn bells_do_not_mix_and_stop_when_dropped() {
         let machine = machine();
         let registers: Vec<_> = (0..2 * WORDS).map(|_| AtomicU64::new(0)).collect();
-        let ringer = Ringer::start(&machine).unwrap();
+        let proxy = DoorbellProxy::start(&machine).unwrap();
         // SAFETY: the registers outlive the words.
-        let word = |register: &AtomicU64| unsafe { ringer.word(&machine, register.as_ptr()) }.unwrap();
+        let word = |register: &AtomicU64| unsafe { proxy.word(&machine, register.as_ptr()) }.unwrap();
         let mut words: Vec<_> = registers.iter().map(word).collect();
         for (i, word) in words.iter().enumerate() {
             ring(word, 1000 + i as u64);
@@ -264,6 +264,6 @@ mod tests {
         await_value(&registers[0], 8);
         assert_ne!(registers[registers.len() - 1].load(Ordering::Relaxed), 7);
         drop(region);
-        assert!(ringer.measure(&machine).unwrap() < Duration::from_millis(100));
+        assert!(proxy.measure(&machine).unwrap() < Duration::from_millis(100));
     }
 }

@@ -24,8 +24,8 @@ use self::memory::{RdmaPd, RdmaUmem, SharedPd};
 use self::path::Paths;
 use self::port::Port;
 use self::uar::Doorbells;
-use super::nearest::Place;
-use super::{Error, Link, Object, Pd, PortAddress, Provider, Uar, Umem};
+use super::topology::PciPath;
+use super::{Error, LinkLayer, Object, Pd, PortAddress, Provider, Uar, Umem};
 use crate::config::{Config, NicPort};
 use crate::machine::{Machine, Region};
 
@@ -38,7 +38,7 @@ pub(crate) struct Candidate {
     pub(crate) nic: NicPort,
     /// Name and PCI address.
     pub(crate) title: String,
-    pub(crate) place: Place,
+    pub(crate) place: PciPath,
     port: Port,
 }
 
@@ -50,7 +50,7 @@ impl Candidate {
     }
 
     /// What the port's link is.
-    pub(crate) fn link(&self) -> Link {
+    pub(crate) fn link(&self) -> LinkLayer {
         self.port.address.link
     }
 }
@@ -91,7 +91,7 @@ fn look(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate,
     Ok(Candidate { nic, title: context.title().into(), place, port })
 }
 
-fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, Place), RdmaError> {
+fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, PciPath), RdmaError> {
     let Some(device) = devices.iter().find(|device| device.name == name.device) else {
         let names: Vec<_> = devices.iter().map(|device| device.name).collect();
         let found = if names.is_empty() {
@@ -106,7 +106,7 @@ fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, Place), Rdma
         let why = "it is not driven by libmlx5: a ConnectX NIC is needed; change RUSHMEM_NIC";
         return Err(RdmaError::Unusable { nic: device.title(), why: why.into() });
     }
-    Ok((device.open()?, Place::of(device.sysfs.clone())))
+    Ok((device.open()?, PciPath::of(device.sysfs.clone())))
 }
 
 /// A page of capabilities.

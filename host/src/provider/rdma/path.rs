@@ -13,7 +13,7 @@ use super::error::{errno_text, last_errno};
 use super::ffi;
 use super::memory::RdmaPd;
 use super::port::Port;
-use crate::provider::{Error, Link, NicKind, PortAddress, mtu_within};
+use crate::provider::{Error, LinkLayer, NicKind, PortAddress, mtu_within};
 
 const HOP_LIMIT: u8 = 64;
 /// First UDP source port of RoCE v2 where the device does not say which it takes.
@@ -56,8 +56,8 @@ impl Paths {
             return Err(no_path(why));
         }
         let path = match own.link {
-            Link::InfiniBand => self.infiniband(peer),
-            Link::Ethernet => self.ethernet(peer, self.mac(pd, peer).map_err(no_path)?),
+            LinkLayer::InfiniBand => self.infiniband(peer),
+            LinkLayer::Ethernet => self.ethernet(peer, self.mac(pd, peer).map_err(no_path)?),
         };
         Ok((path, mtu_within(own.mtu.min(peer.mtu))))
     }
@@ -207,14 +207,14 @@ mod tests {
     use super::*;
     use crate::config::Partition;
 
-    fn port(link: Link, gid: &str) -> PortAddress {
+    fn port(link: LinkLayer, gid: &str) -> PortAddress {
         let gid: Ipv6Addr = gid.parse().unwrap();
         let kind = NicKind::Hardware;
         let (mac, partition) = ([2, 0, 0, 0, 0, 7], Partition(0x8001));
         PortAddress { kind, link, number: 1, gid: gid.octets(), mac, lid: 9, mtu: 1024, partition }
     }
 
-    fn paths(link: Link, gid: &str) -> Paths {
+    fn paths(link: LinkLayer, gid: &str) -> Paths {
         let port = Port { address: port(link, gid), gid_index: 3, pkey_index: 4, grh_required: false };
         let roce =
             RoceCap { r_roce_min_src_udp_port: 50000, r_roce_max_src_udp_port: 50001, ..Default::default() };
@@ -223,21 +223,21 @@ mod tests {
 
     #[test]
     fn infiniband_within_a_subnet_goes_by_lid() {
-        let mut paths = paths(Link::InfiniBand, "fe80::1");
-        let near = paths.infiniband(&port(Link::InfiniBand, "fe80::2"));
+        let mut paths = paths(LinkLayer::InfiniBand, "fe80::1");
+        let near = paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2"));
         assert_eq!((near.rlid, near.sl, near.grh, near.vhca_port_num), (9, 5, false, 1));
         assert_eq!(near.pkey_index, 4);
-        let far = paths.infiniband(&port(Link::InfiniBand, "fec0::2"));
+        let far = paths.infiniband(&port(LinkLayer::InfiniBand, "fec0::2"));
         assert_eq!((far.rlid, far.grh, far.src_addr_index, far.rgid_rip[0]), (9, true, 3, 0xfe));
         assert!(far.hop_limit > 1);
         paths.port.grh_required = true;
-        assert!(paths.infiniband(&port(Link::InfiniBand, "fe80::2")).grh);
+        assert!(paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2")).grh);
     }
 
     #[test]
     fn ethernet_goes_by_mac_and_gid() {
-        let paths = paths(Link::Ethernet, "::ffff:10.0.0.1");
-        let peer = port(Link::Ethernet, "::ffff:10.0.0.2");
+        let paths = paths(LinkLayer::Ethernet, "::ffff:10.0.0.1");
+        let peer = port(LinkLayer::Ethernet, "::ffff:10.0.0.2");
         let path = paths.ethernet(&peer, peer.mac);
         assert_eq!((path.rgid_rip, path.rmac, path.src_addr_index), (peer.gid, peer.mac, 3));
         assert_eq!((path.dscp, path.ecn, path.eth_prio, path.grh, path.rlid), (26, 2, 5, false, 0));

@@ -14,7 +14,7 @@ use super::context::Context;
 use super::error::{RdmaError, errno_text, last_errno};
 use super::ffi;
 use crate::config::{Config, Partition};
-use crate::provider::{Link, NicKind, PortAddress};
+use crate::provider::{LinkLayer, NicKind, PortAddress};
 
 /// `IBV_LINK_LAYER_INFINIBAND` and `IBV_LINK_LAYER_ETHERNET`.
 const LINK_LAYERS: [u8; 2] = [1, 2];
@@ -100,12 +100,12 @@ fn describe(
 ) -> Result<Port, RdmaError> {
     let unusable = |why| RdmaError::Unusable { nic: context.title().into(), why };
     let link = match attr.link_layer {
-        layer if layer == LINK_LAYERS[1] => Link::Ethernet,
+        layer if layer == LINK_LAYERS[1] => LinkLayer::Ethernet,
         // Devices older than the field are InfiniBand.
-        layer if layer == LINK_LAYERS[0] || layer == 0 => Link::InfiniBand,
+        layer if layer == LINK_LAYERS[0] || layer == 0 => LinkLayer::InfiniBand,
         layer => return Err(unusable(format!("port {number} has a link of unknown kind {layer}"))),
     };
-    if link == Link::InfiniBand && attr.lid == 0 {
+    if link == LinkLayer::InfiniBand && attr.lid == 0 {
         let why = format!("port {number} has no LID: start a subnet manager (opensm) on its network");
         return Err(unusable(why));
     }
@@ -115,11 +115,11 @@ fn describe(
     let Some(gid) = best(link, wanted, &entries) else {
         let remedy = match (wanted, link) {
             (Some(_), _) => "change RUSHMEM_GID_INDEX, or leave it out",
-            (None, Link::Ethernet) => {
+            (None, LinkLayer::Ethernet) => {
                 "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and see \
                  that RoCE v2 is on"
             }
-            (None, Link::InfiniBand) => "see that a subnet manager runs on its network",
+            (None, LinkLayer::InfiniBand) => "see that a subnet manager runs on its network",
         };
         let at = wanted.map_or(String::new(), |index| format!(" at index {index}"));
         let found = if entries.is_empty() { "none at all".into() } else { list(&entries) };
@@ -146,7 +146,7 @@ fn describe(
             link,
             number,
             gid: gid.gid.octets(),
-            mac: if link == Link::Ethernet { mac(context, number, gid) } else { [0; 6] },
+            mac: if link == LinkLayer::Ethernet { mac(context, number, gid) } else { [0; 6] },
             lid: attr.lid,
             mtu: 128 << attr.active_mtu.clamp(1, 5),
             partition,
@@ -212,10 +212,10 @@ fn reach(gid: Ipv6Addr) -> Option<u8> {
 
 /// The entry to use, at the wanted place if there is one: on Ethernet RoCE v2 only, IPv4 before routable IPv6 before
 /// link-local addresses; on InfiniBand the one that reaches furthest. The first of equals.
-fn best(link: Link, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
+fn best(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
     let kind = match link {
-        Link::Ethernet => IBV_GID_TYPE_ROCE_V2,
-        Link::InfiniBand => IBV_GID_TYPE_IB,
+        LinkLayer::Ethernet => IBV_GID_TYPE_ROCE_V2,
+        LinkLayer::InfiniBand => IBV_GID_TYPE_IB,
     };
     let fit = entries.iter().filter(|entry| entry.kind == kind && reach(entry.gid).is_some());
     let fit = fit.filter(|entry| wanted.is_none_or(|index| entry.index == u32::from(index)));
@@ -322,7 +322,7 @@ mod tests {
             gid(7, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2),
             gid(8, "::ffff:10.0.0.2", IBV_GID_TYPE_ROCE_V2),
         ];
-        let index = |entries: &[Gid]| best(Link::Ethernet, None, entries).map(|gid| gid.index);
+        let index = |entries: &[Gid]| best(LinkLayer::Ethernet, None, entries).map(|gid| gid.index);
         assert_eq!(index(&table), Some(7));
         assert_eq!(index(&table[..7]), Some(4));
         assert_eq!(index(&table[..4]), Some(3));
@@ -331,11 +331,11 @@ mod tests {
         let mut backwards = table;
         backwards.reverse();
         assert_eq!(index(&backwards), Some(7), "the order of the answer does not count");
-        assert_eq!(best(Link::InfiniBand, None, &table), None);
-        let at = |wanted| best(Link::Ethernet, Some(wanted), &table).map(|gid| gid.index);
+        assert_eq!(best(LinkLayer::InfiniBand, None, &table), None);
+        let at = |wanted| best(LinkLayer::Ethernet, Some(wanted), &table).map(|gid| gid.index);
         assert_eq!([at(4), at(8), at(2), at(6), at(9)], [Some(4), Some(8), None, None, None]);
         let subnet = [gid(0, "fe80::5", IBV_GID_TYPE_IB), gid(1, "fec0::5", IBV_GID_TYPE_IB)];
-        assert_eq!(best(Link::InfiniBand, None, &subnet).map(|gid| gid.index), Some(1));
+        assert_eq!(best(LinkLayer::InfiniBand, None, &subnet).map(|gid| gid.index), Some(1));
     }
 
     #[test]

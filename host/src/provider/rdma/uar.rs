@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rushmem_device::abi::DevAddr;
 
 use super::context::Context;
-use super::doorbell::{Ringer, Word, store_register};
+use super::doorbell::{DoorbellProxy, DoorbellWord, store_register};
 use super::error::{RdmaError, errno_text, last_errno};
 use super::ffi::{self, uar_type};
 use crate::Result;
 use crate::config::DoorbellKind;
 use crate::machine::{Machine, Mapping, PageKind};
-use crate::provider::{self, Bell, Register, Uar};
+use crate::provider::{self, MappedDoorbell, QpDoorbell, Uar};
 
 const PAGE: usize = 4096;
 
@@ -24,17 +24,17 @@ const REMEDY: &str = "For a GPU that rings by itself, load the NVIDIA driver wit
      RUSHMEM_DOORBELL=auto, where a thread of the CPU rings if it must";
 
 /// Gives a page of a type, or says why not.
-type Source = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
+type AllocPage = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
 
 /// The doorbell pages of one opened device.
 pub(super) struct Doorbells {
     /// The device.
     nic: String,
-    source: Source,
+    source: AllocPage,
     kind: DoorbellKind,
     /// Pages that are mapped for kernels: libmlx5 gives the uncached one to everybody who asks.
     mapped: Mutex<Vec<Weak<Mapped>>>,
-    ringer: Mutex<Option<Arc<Ringer>>>,
+    proxy: Mutex<Option<Arc<DoorbellProxy>>>,
     said: Mutex<Option<String>>,
 }
 
@@ -44,9 +44,9 @@ impl Doorbells {
         Self::of(nic, Box::new(move |flags| Owned::alloc(&context, flags)), kind)
     }
 
-    fn of(nic: String, source: Source, kind: DoorbellKind) -> Self {
-        let (mapped, ringer, said) = Default::default();
-        Self { nic, source, kind, mapped, ringer, said }
+    fn of(nic: String, source: AllocPage, kind: DoorbellKind) -> Self {
+        let (mapped, proxy, said) = Default::default();
+        Self { nic, source, kind, mapped, proxy, said }
     }
 
     /// A page for kernels of `machine`.
@@ -92,7 +92,7 @@ impl Doorbells {
         known.retain(|mapped| mapped.strong_count() != 0);
         let same = |mapped: &Arc<Mapped>| mapped.page.base() == page.base();
         if let Some(mapped) = known.iter().filter_map(Weak::upgrade).find(same) {
-            return Ok(Box::new(Direct(mapped)));
+            return Ok(Box::new(MappedUar(mapped)));
         }
         let mut attempts = Vec::new();
         // A device's page is mapped as such; where that is refused, or the device is software, as memory.
@@ -104,7 +104,7 @@ impl Doorbells {
                     self.say(format!("{who} to a register of type {name}, mapped as {kind:?}"));
                     let mapped = Arc::new(Mapped { mapping, page });
                     known.push(Arc::downgrade(&mapped));
-                    return Ok(Box::new(Direct(mapped)));
+                    return Ok(Box::new(MappedUar(mapped)));
                 }
                 Err(error) => attempts.push(format!("type {name} as {kind:?}: {error}")),
             }
@@ -114,23 +114,23 @@ impl Doorbells {
 
     /// A page whose register a thread of the CPU writes.
     fn proxied(&self, machine: &dyn Machine, page: Page, name: &str, why: &[String]) -> Result<Box<dyn Uar>> {
-        let ringer = self.ringer(machine, name, why)?;
-        Ok(Box::new(Proxied { ringer, page: Arc::new(page) }))
+        let proxy = self.proxy(machine, name, why)?;
+        Ok(Box::new(ProxiedUar { proxy, page: Arc::new(page) }))
     }
 
-    fn ringer(&self, machine: &dyn Machine, name: &str, why: &[String]) -> Result<Arc<Ringer>> {
-        let mut slot = self.ringer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ringer) = &*slot {
-            return Ok(Arc::clone(ringer));
+    fn proxy(&self, machine: &dyn Machine, name: &str, why: &[String]) -> Result<Arc<DoorbellProxy>> {
+        let mut slot = self.proxy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(proxy) = &*slot {
+            return Ok(Arc::clone(proxy));
         }
-        let ringer = Arc::new(Ringer::start(machine)?);
-        let took = ringer.measure(machine)?;
+        let proxy = Arc::new(DoorbellProxy::start(machine)?);
+        let took = proxy.measure(machine)?;
         let cause = if why.is_empty() { "RUSHMEM_DOORBELL=cpu".into() } else { why.join("; ") };
         self.say(format!(
             "a thread of the CPU writes them for kernels to a register of type {name}, {took:.1?} after it is told ({cause})"
         ));
-        *slot = Some(Arc::clone(&ringer));
-        Ok(ringer)
+        *slot = Some(Arc::clone(&proxy));
+        Ok(proxy)
     }
 
     /// Logs how doorbells are rung, if it has changed.
@@ -217,17 +217,17 @@ struct Mapped {
     page: Page,
 }
 
-struct Direct(Arc<Mapped>);
+struct MappedUar(Arc<Mapped>);
 
-impl Uar for Direct {
+impl Uar for MappedUar {
     fn page_id(&self) -> u32 {
         self.0.page.id
     }
 
-    fn bell(&self, _: &dyn Machine) -> Result<Box<dyn Bell>> {
+    fn doorbell(&self, _: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
         let page = &self.0.page;
         let offset = page.register as usize - page.base() as usize;
-        Ok(Box::new(Register(self.0.mapping.addr().add(offset as u64))))
+        Ok(Box::new(MappedDoorbell(self.0.mapping.addr().add(offset as u64))))
     }
 
     fn ring(&self, doorbell: u64) {
@@ -236,20 +236,20 @@ impl Uar for Direct {
 }
 
 /// A page that the thread writes.
-struct Proxied {
-    ringer: Arc<Ringer>,
+struct ProxiedUar {
+    proxy: Arc<DoorbellProxy>,
     page: Arc<Page>,
 }
 
-impl Uar for Proxied {
+impl Uar for ProxiedUar {
     fn page_id(&self) -> u32 {
         self.page.id
     }
 
-    fn bell(&self, machine: &dyn Machine) -> Result<Box<dyn Bell>> {
+    fn doorbell(&self, machine: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
         // SAFETY: the register stays mapped as long as the page, which `ProxiedBell` keeps until after the word.
-        let word = unsafe { self.ringer.word(machine, self.page.register) }?;
-        Ok(Box::new(ProxiedBell { word, _ringer: Arc::clone(&self.ringer), _page: Arc::clone(&self.page) }))
+        let word = unsafe { self.proxy.word(machine, self.page.register) }?;
+        Ok(Box::new(ProxiedBell { word, _ringer: Arc::clone(&self.proxy), _page: Arc::clone(&self.page) }))
     }
 
     fn ring(&self, doorbell: u64) {
@@ -259,12 +259,12 @@ impl Uar for Proxied {
 
 /// A word of a QP's own: one that QPs shared could lose a doorbell. Fields drop in order: the word before the page.
 struct ProxiedBell {
-    word: Word,
-    _ringer: Arc<Ringer>,
+    word: DoorbellWord,
+    _ringer: Arc<DoorbellProxy>,
     _page: Arc<Page>,
 }
 
-impl Bell for ProxiedBell {
+impl QpDoorbell for ProxiedBell {
     fn register(&self) -> DevAddr {
         self.word.addr()
     }
@@ -276,7 +276,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::machine::{Lacking, Region};
+    use crate::machine::{LimitedMachine, Region};
 
     /// Where the register is in its page.
     const REGISTER: u64 = 0x800;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// Rings as a native kernel does.
-    fn ring(bell: &dyn Bell, value: u64) {
+    fn ring(bell: &dyn QpDoorbell, value: u64) {
         // SAFETY: the word of a live bell, which lies in the CPU's address space here.
         unsafe { &*bell.register().ptr::<AtomicU64>() }.store(value, Ordering::Release);
     }
@@ -307,10 +307,10 @@ mod tests {
 
     #[test]
     fn a_thread_rings_where_kernels_cannot_reach_the_register() {
-        let (page, machine) = (Region::host(PAGE as u64), Lacking::with_pages(|_| false));
+        let (page, machine) = (Region::host(PAGE as u64), LimitedMachine::with_pages(|_| false));
         let doorbells = device(&page, DoorbellKind::Auto);
         let uar = doorbells.get(&machine).unwrap();
-        let bells = [(); 2].map(|()| uar.bell(&machine).unwrap());
+        let bells = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
         for (bell, value) in bells.iter().zip([0x1234, u64::MAX]) {
             assert!(bell.register() != page.addr.add(REGISTER));
             ring(&**bell, value);
@@ -336,11 +336,11 @@ mod tests {
         for (pages, kind) in
             [((|_| true) as fn(_) -> _, "Registers"), (|kind| kind == PageKind::Memory, "Memory")]
         {
-            let machine = Lacking::with_pages(pages);
+            let machine = LimitedMachine::with_pages(pages);
             for setting in [DoorbellKind::Auto, DoorbellKind::Gpu] {
                 let doorbells = device(&page, setting);
                 let uar = doorbells.get(&machine).unwrap();
-                assert!(uar.bell(&machine).unwrap().register() == page.addr.add(REGISTER));
+                assert!(uar.doorbell(&machine).unwrap().register() == page.addr.add(REGISTER));
                 let said = "native kernels write to a register of type NC_DEDICATED, mapped as";
                 assert_eq!(doorbells.said().unwrap(), format!("{said} {kind}"));
             }
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn kernels_that_must_ring_and_cannot_are_an_error_with_a_remedy() {
-        let (page, machine) = (Region::host(PAGE as u64), Lacking::with_pages(|_| false));
+        let (page, machine) = (Region::host(PAGE as u64), LimitedMachine::with_pages(|_| false));
         let error = device(&page, DoorbellKind::Gpu).get(&machine).err().unwrap().to_string();
         assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
         assert!(error.contains("type BF as Memory: a map is not available"), "{error}");

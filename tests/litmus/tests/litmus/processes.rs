@@ -44,12 +44,12 @@ fn adversary() -> [String; 4] {
 
 #[test]
 fn two_processes_direct() {
-    nothing_forbidden("two_processes_direct", 2, 48, &["peer_path=direct"]);
+    nothing_forbidden("two_processes_direct", 2, 48, &["peer_path=p2p"]);
 }
 
 #[test]
 fn four_processes_direct() {
-    nothing_forbidden("four_processes_direct", 4, 48, &["peer_path=direct"]);
+    nothing_forbidden("four_processes_direct", 4, 48, &["peer_path=p2p"]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn two_processes_by_packets() {
 
 #[test]
 fn four_processes_two_of_them_direct() {
-    nothing_forbidden("four_processes_two_of_them_direct", 4, 48, &["peer_path=direct", "direct_group=2"]);
+    nothing_forbidden("four_processes_two_of_them_direct", 4, 48, &["peer_path=p2p", "p2p_group=2"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use rushmem_device::{Error as Code, Signal, Team};
 use rushmem_test_kernels::{Disagreement, disagree, half_barriers, team_twice};
 use rushmem_tests::{Setup, grid};
 
-const PATHS: [&str; 2] = ["nic", "direct"];
+const PATHS: [&str; 2] = ["nic", "p2p"];
 
 /// The record of the first error of a launch.
 fn record(told: Result<(), Error>) -> (Option<Code>, u32, u64, String) {

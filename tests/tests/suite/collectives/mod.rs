@@ -104,7 +104,7 @@ fn teams_of_different_blocks_do_not_meet() {
 
 #[test]
 fn calls_back_to_back_with_a_slow_member() {
-    let ways = [("nic", 15), ("direct", 300)];
+    let ways = [("nic", 15), ("p2p", 300)];
     for ((pes, slow), (path, rounds)) in
         [(2, 0), (3, 2), (4, 1)].into_iter().flat_map(|job| ways.map(|way| (job, way)))
     {
@@ -134,7 +134,7 @@ fn calls_back_to_back_with_a_slow_member() {
 /// where words of 8 and 16 bytes end.
 #[test]
 fn lengths_around_those_of_small_calls() {
-    for (pes, path) in [(2, "direct"), (3, "direct"), (4, "direct"), (3, "nic")] {
+    for (pes, path) in [(2, "p2p"), (3, "p2p"), (4, "p2p"), (3, "nic")] {
         let setup = Setup::new(pes).with("team_scratch", "4KiB").with("peer_path", path);
         for (together, threads) in GROUPS {
             let (mut steps, mut at) = (Vec::new(), 0);
@@ -162,7 +162,7 @@ fn lengths_around_those_of_small_calls() {
 /// Objects beyond the heap that the job began with.
 #[test]
 fn objects_in_a_heap_that_has_grown() {
-    for (pes, path) in [(2, "direct"), (3, "direct"), (3, "nic")] {
+    for (pes, path) in [(2, "p2p"), (3, "p2p"), (3, "nic")] {
         let setup =
             Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("heap_max", "16MiB");
         let setup = setup.with("teams", 5).with("team_scratch", "4KiB");
@@ -187,7 +187,7 @@ fn objects_in_a_heap_that_has_grown() {
 /// More than a warp has lanes, and than tell each other through a NIC.
 #[test]
 fn teams_of_many_members() {
-    for (pes, path) in [(33, "nic"), (40, "direct")] {
+    for (pes, path) in [(33, "nic"), (40, "p2p")] {
         let setup = Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("teams", 6);
         let teams = vec![(0..pes).rev().collect(), some(pes)];
         for (together, threads) in GROUPS {

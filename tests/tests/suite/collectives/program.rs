@@ -141,8 +141,8 @@ fn agrees(setup: &Setup, cases: u32) {
 fn random_collectives_of_few_pes() {
     agrees(&Setup::new(2).with("sq_depth", 2).with("peer_path", "nic"), 40);
     agrees(&Setup::new(3).with("cq", "collapsed").with("qps_per_peer", 3), 40);
-    agrees(&Setup::new(2).with("peer_path", "direct"), 60);
-    agrees(&Setup::new(4).with("peer_path", "direct"), 60);
+    agrees(&Setup::new(2).with("peer_path", "p2p"), 60);
+    agrees(&Setup::new(4).with("peer_path", "p2p"), 60);
     agrees(&Setup::new(4).with("nics_per_pe", 2).with("peer_path", "nic").with("sq_depth", 8), 30);
 }
 
@@ -150,7 +150,7 @@ fn random_collectives_of_few_pes() {
 fn random_collectives_of_many_pes() {
     agrees(&Setup::new(5).with("peer_path", "nic"), 20);
     agrees(&Setup::new(6), 15);
-    agrees(&Setup::new(7).with("peer_path", "direct"), 40);
+    agrees(&Setup::new(7).with("peer_path", "p2p"), 40);
     agrees(&Setup::new(8).with("sq_depth", 8).with("peer_path", "nic"), 15);
 }
 

@@ -53,7 +53,7 @@ fn every_reduction_of_every_type() {
             bytes: at as usize,
             signals: 0,
         };
-        for path in ["nic", "direct"] {
+        for path in ["nic", "p2p"] {
             Setup::new(pes).with("peer_path", path).run(|pe| plan.check(path, pe));
         }
     }
@@ -66,7 +66,7 @@ fn of_equal_values_the_lowest_index_wins() {
         [(5.0, 9), (1.0, 4), (f64::from(pe), 7), (-0.5, 8)]
             .map(|(value, index): (f64, i64)| Located { value, index: index - i64::from(pe) })
     };
-    for path in ["nic", "direct"] {
+    for path in ["nic", "p2p"] {
         Setup::new(3).with("peer_path", path).run(|pe| {
             let (dst, src) = (pe.alloc::<Located>(4)?, pe.alloc::<Located>(4)?);
             pe.write(src, &of(pe.my_pe()))?;
@@ -102,7 +102,7 @@ fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
         })
     };
     let found = by("nic");
-    assert_eq!(by("direct"), found);
+    assert_eq!(by("p2p"), found);
     // The same bits on all members.
     assert_eq!(found[1], found[0]);
     assert_eq!(found[2], found[0]);
@@ -141,7 +141,7 @@ fn more_than_the_scratch_holds() {
         bytes: (1 << 20) + n as usize,
         signals: 0,
     };
-    for path in ["nic", "direct"] {
+    for path in ["nic", "p2p"] {
         Setup::new(3).with("heap_bytes", "8MiB").with("peer_path", path).run(|pe| plan.check(path, pe));
     }
 }

@@ -12,16 +12,16 @@ fn table() -> MutexGuard<'static, Option<HashMap<String, Region>>> {
 }
 
 /// A heap can be found under its name as long as this lives.
-pub(super) struct Listed(String);
+pub(super) struct LocalHeap(String);
 
-impl Listed {
+impl LocalHeap {
     pub(super) fn new(name: &str, heap: &Region) -> Self {
         table().get_or_insert_default().insert(name.into(), heap.clone());
         Self(name.into())
     }
 }
 
-impl Drop for Listed {
+impl Drop for LocalHeap {
     fn drop(&mut self) {
         if let Some(heaps) = &mut *table() {
             heaps.remove(&self.0);

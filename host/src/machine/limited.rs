@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
-use super::{Code, Grid, Machine, Mapping, Module, Native, PageKind, Queue, Recording, Region, Step, Window};
-use crate::memory::Place;
+use super::{
+    Code, ExecGraph, Grid, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, Native,
+    PageKind, Region,
+};
+use crate::buffer::MemoryLocation;
 use crate::{Error, Ptx, Result};
 
 /// Native, but for what it cannot map.
-pub(crate) struct Lacking {
+pub(crate) struct LimitedMachine {
     native: Native,
     windows: bool,
     pages: fn(PageKind) -> bool,
 }
 
-impl Lacking {
+impl LimitedMachine {
     /// Without maps of the memory of others.
     pub(crate) fn without_windows() -> Self {
         Self { native: Native::new(Default::default(), 1), windows: false, pages: |_| true }
@@ -33,7 +36,7 @@ fn no_map<M>() -> Result<M> {
     Err(Error::Unavailable { what: "a map".into(), why: "there is no paper".into() })
 }
 
-impl Machine for Lacking {
+impl Machine for LimitedMachine {
     fn describe(&self) -> String {
         self.native.describe()
     }
@@ -52,12 +55,12 @@ impl Machine for Lacking {
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         self.native.heap(bytes, shared)
     }
-    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn Window>> {
+    fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
         if self.windows { self.native.window(slots, bytes) } else { no_map() }
     }
-    unsafe fn adopt(&self, place: Place, bytes: u64) -> Result<Region> {
+    unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
         // SAFETY: the caller's promise.
-        unsafe { self.native.adopt(place, bytes) }
+        unsafe { self.native.adopt(location, bytes) }
     }
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
         if !(self.pages)(kind) {
@@ -69,16 +72,16 @@ impl Machine for Lacking {
     fn load(&self, ptx: &Ptx) -> Result<Code> {
         self.native.load(ptx)
     }
-    fn run(&self, step: Step, patience: Duration) -> Result<()> {
+    fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()> {
         self.native.run(step, patience)
     }
-    fn queue(&self) -> Result<Box<dyn Queue>> {
+    fn queue(&self) -> Result<Box<dyn KernelStream>> {
         self.native.queue()
     }
-    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn Queue>> {
+    fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
         self.native.queue_of(stream)
     }
-    fn record(&self, steps: Vec<Step>) -> Result<Recording> {
+    fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         self.native.record(steps)
     }
     fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {

@@ -1,6 +1,6 @@
 //! Connections, made when they are needed first.
 //!
-//! Either side may begin, or both at once. There is one kind of letter: "this is my QP number; I am ready, or not yet".
+//! Either side may begin, or both at once. There is one kind of message: "this is my QP number; I am ready, or not yet".
 //!
 //! ```text
 //! A wants a connection                 B
@@ -9,7 +9,7 @@
 //!   tells its kernels  --- ready --->  tells its kernels
 //! ```
 //!
-//! A QP is ready once it accepts packets (RTR). Kernels hear of a connection when both ends are ready: a packet sent
+//! A QP is ready once it accepts packets (RTR). Kernels receive of a connection when both ends are ready: a packet sent
 //! earlier would be lost, and wait for the retransmission timer.
 
 use std::ops::Range;
@@ -20,7 +20,7 @@ use rushmem_device::abi::{QpDesc, qp_flags};
 
 use super::drain::drain;
 use super::info::QpInfo;
-use super::rail::{Pair, Rail, RailCard, Tries};
+use super::rail::{NicInfo, Qp, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
 use crate::provider::Key;
@@ -28,35 +28,35 @@ use crate::{Error, Result};
 
 /// What a PE tells the others at start.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Card {
-    pub(crate) rails: Vec<RailCard>,
+pub(crate) struct PeNics {
+    pub(crate) rails: Vec<NicInfo>,
 }
 
 /// What PEs say to each other about the QP of a set between them.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Letter {
+pub(crate) struct ConnectMessage {
     /// How often connections had begun anew when it was written: one from before is for nobody.
-    era: u64,
+    epoch: u64,
     set: u64,
-    news: News,
+    status: QpStatus,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum News {
+enum QpStatus {
     /// This is the writer's QP.
     Qp { qpn: u32, ready: bool },
     /// The writer cannot connect.
     Failed { why: String },
 }
 
-/// A letter, and to whom.
-pub(crate) type Outgoing = (u32, Letter);
+/// A message, and to whom.
+pub(crate) type Outgoing = (u32, ConnectMessage);
 
 /// One QP towards a peer, as far as it has come.
 #[derive(Default)]
-struct Link {
+struct QpConnection {
     /// With the number of its slot on the PE.
-    pair: Option<(Pair, u64)>,
+    pair: Option<(Qp, u64)>,
     /// It accepts packets, and whether the peer has been told.
     ready: bool,
     told: bool,
@@ -69,46 +69,46 @@ struct Link {
 }
 
 /// All QPs of a PE. Fields drop in order: pairs before rails.
-pub(crate) struct Links {
-    links: Vec<Link>,
+pub(crate) struct Connections {
+    connections: Vec<QpConnection>,
     rails: Vec<Rail>,
     /// Slots given out, by rail.
     used: Vec<u64>,
-    cards: Vec<Card>,
+    nics: Vec<PeNics>,
     state: Arc<StateMap>,
     handshakes: Arc<Handshakes>,
     shape: Shape,
     me: u32,
-    tries: Tries,
+    retries: RetryPolicy,
     /// PEs that no kernel posts to.
-    direct: Vec<bool>,
+    p2p: Vec<bool>,
     /// By QP: true if no kernel may post to it, though the peer may use it the other way.
     closed: Vec<bool>,
     /// How often connections have begun anew.
-    era: u64,
+    epoch: u64,
 }
 
-impl Links {
-    /// No connection yet. `cards` are those of all PEs.
+impl Connections {
+    /// No connection yet. `nics` are those of all PEs.
     pub(crate) fn new(
         rails: Vec<Rail>,
-        cards: Vec<Card>,
+        nics: Vec<PeNics>,
         state: Arc<StateMap>,
         handshakes: Arc<Handshakes>,
         shape: Shape,
         me: u32,
-        tries: Tries,
+        retries: RetryPolicy,
     ) -> Self {
-        let links: Vec<Link> = (0..shape.qps()).map(|_| Link::default()).collect();
-        let closed = vec![false; links.len()];
+        let connections: Vec<QpConnection> = (0..shape.qps()).map(|_| QpConnection::default()).collect();
+        let closed = vec![false; connections.len()];
         let used = vec![0; rails.len()];
-        let direct = vec![false; shape.n_pes as usize];
-        Self { links, rails, used, cards, state, handshakes, shape, me, tries, direct, closed, era: 0 }
+        let p2p = vec![false; shape.n_pes as usize];
+        Self { connections, rails, used, nics, state, handshakes, shape, me, retries, p2p, closed, epoch: 0 }
     }
 
-    /// The same without connections to the PEs that are true in `direct`: no kernel posts to these.
-    pub(crate) fn without(mut self, direct: Vec<bool>) -> Self {
-        self.direct = direct;
+    /// The same without connections to the PEs that are true in `p2p`: no kernel posts to these.
+    pub(crate) fn without_p2p_peers(mut self, p2p: Vec<bool>) -> Self {
+        self.p2p = p2p;
         self
     }
 
@@ -118,7 +118,7 @@ impl Links {
     /// [`Error::Unavailable`] if one can already.
     pub(super) fn limit(&mut self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
         let others: Vec<usize> = qps.filter(|&i| !peers.contains(&self.place(i).0)).collect();
-        if let Some(&i) = others.iter().find(|&&i| self.links[i].published) {
+        if let Some(&i) = others.iter().find(|&&i| self.connections[i].published) {
             let why = format!("the queue to PE {} is there; set RUSHMEM_CONNECT=lazy", self.place(i).0);
             return Err(Error::Unavailable { what: "a context that leads to some PEs only".into(), why });
         }
@@ -128,7 +128,7 @@ impl Links {
 
     /// True if no kernel posts to QP `i`.
     fn is_unused(&self, i: usize) -> bool {
-        self.closed[i] || self.direct[self.place(i).0 as usize]
+        self.closed[i] || self.p2p[self.place(i).0 as usize]
     }
 
     /// True if queues of a rail lie in GPU memory.
@@ -151,7 +151,7 @@ impl Links {
                 pe_state: self.state.device_state(),
                 handshake: self.handshakes.addr(i),
                 lkey: self.rails[rail].lkey(),
-                rkey: self.cards[peer as usize].rails[rail].rkey,
+                rkey: self.nics[peer as usize].rails[rail].rkey,
                 peer,
                 log_depth: self.shape.log_depth().into(),
                 flags: self.rails[rail].flags(),
@@ -159,7 +159,7 @@ impl Links {
                 reserved: [0; 22],
             }
         };
-        (0..self.links.len()).map(describe).collect()
+        (0..self.connections.len()).map(describe).collect()
     }
 
     /// Ends all connections: what kernels and NICs know of QPs is as at the start. No kernel runs on any PE.
@@ -167,8 +167,8 @@ impl Links {
     /// # Errors
     /// If the machine cannot write its memory.
     pub(super) fn reset(&mut self) -> Result<()> {
-        self.era += 1;
-        self.links.iter_mut().for_each(|link| *link = Link::default());
+        self.epoch += 1;
+        self.connections.iter_mut().for_each(|connection| *connection = QpConnection::default());
         for (rail, used) in self.rails.iter().zip(&mut self.used) {
             (0..std::mem::take(used)).try_for_each(|slot| rail.clear(slot))?;
         }
@@ -187,12 +187,12 @@ impl Links {
 
     /// The QPs that kernels may want.
     pub(crate) fn usable(&self) -> Vec<usize> {
-        (0..self.links.len()).filter(|&i| !self.is_unused(i)).collect()
+        (0..self.connections.len()).filter(|&i| !self.is_unused(i)).collect()
     }
 
     /// True if kernels have all connections that they could use.
     pub(crate) fn complete(&self) -> bool {
-        self.links.iter().enumerate().all(|(i, link)| link.published || self.is_unused(i))
+        self.connections.iter().enumerate().all(|(i, connection)| connection.published || self.is_unused(i))
     }
 
     /// Completes what kernels have posted to QP `i`.
@@ -200,7 +200,7 @@ impl Links {
     /// # Errors
     /// As of [`drain`].
     pub(crate) fn drain(&self, i: usize, until: Instant) -> Result<()> {
-        match &self.links[i].pair {
+        match &self.connections[i].pair {
             Some((pair, _)) => {
                 let rail = &self.rails[self.shape.rail(self.place(i).1)];
                 drain(&self.state, i as u64, rail, pair, until)
@@ -211,7 +211,7 @@ impl Links {
 
     /// QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
-        self.links.iter().filter(|link| link.published).count()
+        self.connections.iter().filter(|connection| connection.published).count()
     }
 
     /// A QP that an error has ended, if there is one: its peer, and its number.
@@ -219,8 +219,10 @@ impl Links {
     /// # Errors
     /// If the kernels' words cannot be read.
     pub(super) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
-        for (i, link) in self.links.iter().enumerate().filter(|(_, link)| link.published) {
-            if let Some((pair, _)) = &link.pair
+        for (i, connection) in
+            self.connections.iter().enumerate().filter(|(_, connection)| connection.published)
+        {
+            if let Some((pair, _)) = &connection.pair
                 && self.state.read_qp(i as u64)?.poison.word != 0
             {
                 return Ok(Some((self.place(i).0, pair.qpn)));
@@ -235,9 +237,11 @@ impl Links {
     /// What a NIC refuses.
     pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
         let mut all = Vec::new();
-        for (i, link) in self.links.iter().enumerate().filter(|(_, link)| link.published) {
+        for (i, connection) in
+            self.connections.iter().enumerate().filter(|(_, connection)| connection.published)
+        {
             let (peer, set) = self.place(i);
-            if let Some((pair, _)) = &link.pair {
+            if let Some((pair, _)) = &connection.pair {
                 all.push(self.rails[self.shape.rail(set)].query(pair, peer)?);
             }
         }
@@ -249,10 +253,10 @@ impl Links {
     /// # Errors
     /// If the kernels' words cannot be read.
     pub(crate) fn wanted(&self) -> Result<Vec<usize>> {
-        let asks = |(i, link): &(usize, &Link)| {
-            (link.pair.is_none() || self.closed[*i]) && !link.failed && !link.refused
+        let asks = |(i, connection): &(usize, &QpConnection)| {
+            (connection.pair.is_none() || self.closed[*i]) && !connection.failed && !connection.refused
         };
-        let idle = self.links.iter().enumerate().filter(asks);
+        let idle = self.connections.iter().enumerate().filter(asks);
         let mut wanted = Vec::new();
         for (i, _) in idle {
             if self.handshakes.wanted(i)? {
@@ -266,22 +270,22 @@ impl Links {
     ///
     /// # Errors
     /// Why it cannot be connected; its kernels and its peer are told.
-    pub(crate) fn want(&mut self, i: usize, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let ((peer, set), era) = (self.place(i), self.era);
+    pub(crate) fn request(&mut self, i: usize, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
+        let ((peer, set), epoch) = (self.place(i), self.epoch);
         if self.closed[i] {
-            self.links[i].refused = true;
+            self.connections[i].refused = true;
             return Err(self.deny(i, "the context leads to other PEs only: see `Pe::context_to`"));
         }
-        if self.links[i].pair.is_some() || self.links[i].failed {
+        if self.connections[i].pair.is_some() || self.connections[i].failed {
             return Ok(());
         }
         let outcome = self.make(i).and_then(|qpn| {
             if peer == self.me {
                 self.connect(i, qpn)?;
-                self.links[i].peer_ready = true;
+                self.connections[i].peer_ready = true;
                 return self.publish_if_ready(i);
             }
-            post((peer, Letter { era, set, news: News::Qp { qpn, ready: false } }));
+            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { qpn, ready: false } }));
             Ok(())
         });
         outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
@@ -291,18 +295,23 @@ impl Links {
     ///
     /// # Errors
     /// Why a QP cannot be connected; its kernels and its peer are told.
-    pub(crate) fn hear(&mut self, from: u32, letter: Letter, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let i = letter.set.saturating_mul(self.shape.n_pes.into()).saturating_add(from.into()) as usize;
-        if from >= self.shape.n_pes || i >= self.links.len() {
-            let what = format!("PE {from} wants to connect QP set {}, which this job has not", letter.set);
+    pub(crate) fn receive(
+        &mut self,
+        from: u32,
+        message: ConnectMessage,
+        post: &mut dyn FnMut(Outgoing),
+    ) -> Result<()> {
+        let i = message.set.saturating_mul(self.shape.n_pes.into()).saturating_add(from.into()) as usize;
+        if from >= self.shape.n_pes || i >= self.connections.len() {
+            let what = format!("PE {from} wants to connect QP set {}, which this job has not", message.set);
             return Err(Error::Misuse { call: "connect", what });
         }
-        if self.links[i].failed || letter.era != self.era {
+        if self.connections[i].failed || message.epoch != self.epoch {
             return Ok(());
         }
-        let (qpn, ready) = match letter.news {
-            News::Qp { qpn, ready } => (qpn, ready),
-            News::Failed { why } => {
+        let (qpn, ready) = match message.status {
+            QpStatus::Qp { qpn, ready } => (qpn, ready),
+            QpStatus::Failed { why } => {
                 let why = format!("PE {from} says: {why}");
                 return Err(self.fail(i, &why, None));
             }
@@ -312,22 +321,22 @@ impl Links {
     }
 
     fn advance(&mut self, i: usize, qpn: u32, ready: bool, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let ((peer, set), era) = (self.place(i), self.era);
+        let ((peer, set), epoch) = (self.place(i), self.epoch);
         let mine = self.make(i)?;
-        if !self.links[i].ready {
+        if !self.connections[i].ready {
             self.connect(i, qpn)?;
         }
-        let link = &mut self.links[i];
-        link.peer_ready |= ready;
-        if !std::mem::replace(&mut link.told, true) {
-            post((peer, Letter { era, set, news: News::Qp { qpn: mine, ready: true } }));
+        let connection = &mut self.connections[i];
+        connection.peer_ready |= ready;
+        if !std::mem::replace(&mut connection.told, true) {
+            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { qpn: mine, ready: true } }));
         }
         self.publish_if_ready(i)
     }
 
     /// The QP's number; makes it if need be.
     fn make(&mut self, i: usize) -> Result<u32> {
-        if let Some((pair, _)) = &self.links[i].pair {
+        if let Some((pair, _)) = &self.connections[i].pair {
             return Ok(pair.qpn);
         }
         let rail = self.shape.rail(self.place(i).1);
@@ -338,34 +347,34 @@ impl Links {
         let pair = self.rails[rail].make(slot, i as u64)?;
         self.used[rail] += 1;
         let qpn = pair.qpn;
-        self.links[i].pair = Some((pair, rail as u64 * slots + slot));
+        self.connections[i].pair = Some((pair, rail as u64 * slots + slot));
         Ok(qpn)
     }
 
     fn connect(&mut self, i: usize, remote_qpn: u32) -> Result<()> {
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set);
-        if let Some((pair, _)) = &self.links[i].pair {
-            let port = &self.cards[peer as usize].rails[rail].port;
-            self.rails[rail].connect(pair, port, remote_qpn, self.tries)?;
+        if let Some((pair, _)) = &self.connections[i].pair {
+            let port = &self.nics[peer as usize].rails[rail].port;
+            self.rails[rail].connect(pair, port, remote_qpn, self.retries)?;
             tracing::debug!(pe = self.me, peer, set, qpn = pair.qpn, remote_qpn, "connected");
-            self.links[i].ready = true;
+            self.connections[i].ready = true;
         }
         Ok(())
     }
 
     fn publish_if_ready(&mut self, i: usize) -> Result<()> {
         let rail = self.shape.rail(self.place(i).1);
-        let link = &mut self.links[i];
-        if let Some((pair, words)) = &link.pair
-            && link.ready
-            && link.peer_ready
-            && !link.published
+        let connection = &mut self.connections[i];
+        if let Some((pair, words)) = &connection.pair
+            && connection.ready
+            && connection.peer_ready
+            && !connection.published
             && !self.closed[i]
         {
-            let connection = self.rails[rail].connection(&self.state, pair, *words);
-            self.handshakes.answer(i, Some(&connection))?;
-            link.published = true;
+            let published = self.rails[rail].connection(&self.state, pair, *words);
+            self.handshakes.answer(i, Some(&published))?;
+            connection.published = true;
         }
         Ok(())
     }
@@ -373,10 +382,13 @@ impl Links {
     /// Gives QP `i` up, and returns the error that says so.
     fn fail(&mut self, i: usize, why: &str, post: Option<&mut dyn FnMut(Outgoing)>) -> Error {
         let (peer, set) = self.place(i);
-        self.links[i].failed = true;
+        self.connections[i].failed = true;
         let error = self.deny(i, why);
         if let Some(post) = post.filter(|_| peer != self.me) {
-            post((peer, Letter { era: self.era, set, news: News::Failed { why: why.into() } }));
+            post((
+                peer,
+                ConnectMessage { epoch: self.epoch, set, status: QpStatus::Failed { why: why.into() } },
+            ));
         }
         error
     }
@@ -403,11 +415,11 @@ mod tests {
     use crate::native::Options;
     use crate::provider::Soft;
 
-    /// A job's links without its threads: the test carries the letters.
+    /// A job's connections without its threads: the test carries the messages.
     struct Job {
-        links: Vec<Links>,
-        /// Letters on their way, by sender and receiver; only those of one sender to one receiver keep their order.
-        mail: Vec<VecDeque<Letter>>,
+        connections: Vec<Connections>,
+        /// Messages on their way, by sender and receiver; only those of one sender to one receiver keep their order.
+        mail: Vec<VecDeque<ConnectMessage>>,
     }
 
     impl Job {
@@ -421,33 +433,44 @@ mod tests {
                 Rail::new(nic, &machine, &heap, shape, QueuePlace::Host).unwrap()
             };
             let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
-            let cards: Vec<Card> = rails.iter().map(|rail| Card { rails: vec![rail.card()] }).collect();
-            let links = |(me, rail)| {
+            let nics: Vec<PeNics> = rails.iter().map(|rail| PeNics { rails: vec![rail.info()] }).collect();
+            let connections = |(me, rail)| {
                 let state = Arc::new(StateMap::new(&machine, shape).unwrap());
                 let handshakes = Arc::new(Handshakes::new(&machine, shape).unwrap());
-                Links::new(vec![rail], cards.clone(), state, handshakes, shape, me, Tries::new(config))
+                Connections::new(
+                    vec![rail],
+                    nics.clone(),
+                    state,
+                    handshakes,
+                    shape,
+                    me,
+                    RetryPolicy::new(config),
+                )
             };
-            let links = (0..).zip(rails).map(links).collect();
-            Self { links, mail: vec![VecDeque::new(); (n_pes * n_pes) as usize] }
+            let connections = (0..).zip(rails).map(connections).collect();
+            Self { connections, mail: vec![VecDeque::new(); (n_pes * n_pes) as usize] }
         }
 
-        fn post(mail: &mut [VecDeque<Letter>], n: usize, from: usize, (to, letter): Outgoing) {
-            mail[from * n + to as usize].push_back(letter);
+        fn post(mail: &mut [VecDeque<ConnectMessage>], n: usize, from: usize, (to, message): Outgoing) {
+            mail[from * n + to as usize].push_back(message);
         }
 
-        fn want(&mut self, pe: usize, i: usize) -> Result<()> {
-            let (n, mail) = (self.links.len(), &mut self.mail);
-            self.links[pe].want(i, &mut |letter| Self::post(mail, n, pe, letter))
+        fn request(&mut self, pe: usize, i: usize) -> Result<()> {
+            let (n, mail) = (self.connections.len(), &mut self.mail);
+            self.connections[pe].request(i, &mut |message| Self::post(mail, n, pe, message))
         }
 
-        /// Delivers a letter of the non-empty way that `choice` falls on; `false` if there is none.
+        /// Delivers a message of the non-empty way that `choice` falls on; `false` if there is none.
         fn deliver(&mut self, choice: usize) -> Option<Result<()>> {
-            let n = self.links.len();
+            let n = self.connections.len();
             let ways: Vec<usize> = (0..n * n).filter(|&way| !self.mail[way].is_empty()).collect();
             let way = *ways.get(choice.checked_rem(ways.len())?)?;
-            let letter = self.mail[way].pop_front()?;
+            let message = self.mail[way].pop_front()?;
             let (from, to, mail) = (way / n, way % n, &mut self.mail);
-            Some(self.links[to].hear(from as u32, letter, &mut |letter| Self::post(mail, n, to, letter)))
+            Some(
+                self.connections[to]
+                    .receive(from as u32, message, &mut |message| Self::post(mail, n, to, message)),
+            )
         }
     }
 
@@ -462,7 +485,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-        /// Whoever begins, and in whatever order letters arrive: what one side wants is connected on both, once.
+        /// Whoever begins, and in whatever order messages arrive: what one side wants is connected on both, once.
         #[test]
         fn both_sides_end_connected(
             wants in prop::collection::vec((0usize..3, 0usize..6), 1..12),
@@ -472,8 +495,8 @@ mod tests {
             let mut job = Job::new(3, &config);
             let mut choices = choices.into_iter().cycle();
             for &(pe, i) in &wants {
-                job.want(pe, i).unwrap();
-                // Some letters arrive between two wishes, others later.
+                job.request(pe, i).unwrap();
+                // Some messages arrive between two wishes, others later.
                 if choices.next().is_some_and(|choice| choice % 2 == 0) {
                     job.deliver(choices.next().unwrap()).transpose().unwrap();
                 }
@@ -483,11 +506,11 @@ mod tests {
             }
             for (pe, i) in wants {
                 let (peer, set) = (i % 3, i / 3);
-                prop_assert!(job.links[pe].links[i].published);
-                prop_assert!(job.links[peer].links[set * 3 + pe].published);
+                prop_assert!(job.connections[pe].connections[i].published);
+                prop_assert!(job.connections[peer].connections[set * 3 + pe].published);
             }
-            for links in &job.links {
-                prop_assert!(links.links.iter().all(|link| link.published == link.pair.is_some()));
+            for connections in &job.connections {
+                prop_assert!(connections.connections.iter().all(|connection| connection.published == connection.pair.is_some()));
             }
         }
     }
@@ -496,19 +519,24 @@ mod tests {
     fn letters_of_before_are_for_nobody() {
         for delivered in 0..3 {
             let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-            job.want(0, 1).unwrap();
+            job.request(0, 1).unwrap();
             (0..delivered).for_each(|_| job.deliver(0).unwrap().unwrap());
-            job.links.iter_mut().for_each(|links| links.reset().unwrap());
+            job.connections.iter_mut().for_each(|connections| connections.reset().unwrap());
             while let Some(outcome) = job.deliver(0) {
                 outcome.unwrap();
             }
-            assert!(job.links.iter().all(|links| links.connected() == 0 && links.links[0].pair.is_none()));
+            assert!(
+                job.connections
+                    .iter()
+                    .all(|connections| connections.connected() == 0
+                        && connections.connections[0].pair.is_none())
+            );
 
-            job.want(1, 0).unwrap();
+            job.request(1, 0).unwrap();
             while let Some(outcome) = job.deliver(0) {
                 outcome.unwrap();
             }
-            assert!(job.links.iter().all(|links| links.connected() == 1));
+            assert!(job.connections.iter().all(|connections| connections.connected() == 1));
         }
     }
 
@@ -517,11 +545,11 @@ mod tests {
         let config = config(&[("sq_depth", "4"), ("queue_memory", "1")]);
         let mut job = Job::new(3, &config);
         // PE 1 has room for one QP, and PE 2 takes it.
-        job.want(2, 1).unwrap();
+        job.request(2, 1).unwrap();
         while let Some(outcome) = job.deliver(0) {
             outcome.unwrap();
         }
-        job.want(0, 1).unwrap();
+        job.request(0, 1).unwrap();
         let told = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
         assert!(told[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", told[0]);
         assert!(
@@ -530,16 +558,16 @@ mod tests {
             told[1]
         );
         assert!(job.deliver(0).is_none());
-        assert!(job.links[0].links[1].failed && !job.links[0].links[1].published);
+        assert!(job.connections[0].connections[1].failed && !job.connections[0].connections[1].published);
     }
 
     #[test]
     fn letters_that_make_no_sense_are_errors() {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        let qp = News::Qp { qpn: 1, ready: true };
+        let qp = QpStatus::Qp { qpn: 1, ready: true };
         for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
-            let letter = Letter { era: 0, set, news: qp.clone() };
-            assert!(job.links[0].hear(from, letter, &mut |_| panic!("an answer")).is_err());
+            let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
+            assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());
         }
     }
 }

@@ -26,12 +26,12 @@ use crate::{Error, Result};
 type Control = [u64; 3];
 /// Its bytes without padding.
 const CONTROL_LEN: u64 = 20;
-/// How long one who has come to the door may take.
-const VISIT: Duration = Duration::from_secs(10);
+/// How long one who has come to the fd_server may take.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
 
 /// Where the processes of this node get the file of a heap, as long as it lives.
-pub(super) struct Door {
+pub(super) struct FdServer {
     listener: Arc<UnixListener>,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,7 +41,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("rushmem-{name}"))
 }
 
-impl Door {
+impl FdServer {
     /// Hands out `file` under `name`.
     ///
     /// # Errors
@@ -68,12 +68,12 @@ impl Door {
             });
         };
         let thread =
-            std::thread::Builder::new().name("rushmem-door".into()).spawn(run).map_err(Error::Thread)?;
+            std::thread::Builder::new().name("rushmem-fd_server".into()).spawn(run).map_err(Error::Thread)?;
         Ok(Self { listener, thread: Some(thread) })
     }
 }
 
-impl Drop for Door {
+impl Drop for FdServer {
     fn drop(&mut self) {
         // Ends the thread's `accept`.
         if let Err(error) = SockRef::from(&*self.listener).shutdown(std::net::Shutdown::Both) {
@@ -96,19 +96,19 @@ fn random() -> io::Result<[u8; PROOF_BYTES]> {
     nonce().map_err(|error| io::Error::other(error.to_string()))
 }
 
-fn stranger() -> io::Error {
+fn unknown_peer() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "it does not know the job's token")
 }
 
 fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token) -> io::Result<()> {
-    prepare(&stream, VISIT)?;
+    prepare(&stream, CLIENT_TIMEOUT)?;
     let ours = random()?;
     stream.write_all(&ours)?;
     let (mut theirs, mut proof) = ([0; PROOF_BYTES], [0; PROOF_BYTES]);
     stream.read_exact(&mut theirs)?;
     stream.read_exact(&mut proof)?;
     if !token.verify(Role::HeapUser, &ours, &theirs, &proof) {
-        return Err(stranger());
+        return Err(unknown_peer());
     }
     send(&stream, &token.proof(Role::HeapOwner, &ours, &theirs), file)
 }
@@ -150,7 +150,7 @@ pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<O
     // SAFETY: the system has just made the descriptor for this process.
     let file = has_file.then(|| unsafe { OwnedFd::from_raw_fd(control[2] as u32 as i32) });
     if len != PROOF_BYTES || !token.verify(Role::HeapOwner, &theirs, &ours, &proof) {
-        return Err(stranger());
+        return Err(unknown_peer());
     }
     file.ok_or_else(|| io::Error::other("no file came with the answer; see `ulimit -n`"))
 }
@@ -176,7 +176,7 @@ mod tests {
     fn who_knows_the_token_gets_the_file() {
         let token = Token::generate().unwrap();
         let name = name("friend");
-        let door = Door::open(&name, a_file(), token.clone()).unwrap();
+        let fd_server = FdServer::open(&name, a_file(), token.clone()).unwrap();
         for _ in 0..3 {
             let mut file = std::fs::File::from(fetch(&name, &token, WITHIN).unwrap());
             let mut text = String::new();
@@ -184,20 +184,20 @@ mod tests {
             file.read_to_string(&mut text).unwrap();
             assert_eq!(text, "a heap");
         }
-        drop(door);
+        drop(fd_server);
         assert!(fetch(&name, &token, WITHIN).is_err());
     }
 
     #[test]
     fn a_stranger_gets_nothing_and_keeps_nobody_waiting() {
         let token = Token::generate().unwrap();
-        let name = name("stranger");
-        let door = Door::open(&name, a_file(), token.clone()).unwrap();
+        let name = name("unknown_peer");
+        let fd_server = FdServer::open(&name, a_file(), token.clone()).unwrap();
         let silent = UnixStream::connect_addr(&address(&name).unwrap()).unwrap();
         assert!(fetch(&name, &Token::generate().unwrap(), WITHIN).is_err());
         fetch(&name, &token, WITHIN).unwrap();
         drop(silent);
-        drop(door);
+        drop(fd_server);
     }
 
     #[test]

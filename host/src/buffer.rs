@@ -10,7 +10,7 @@ use rushmem_softnic::{HostBuffer, Memory as _};
 
 /// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MemoryLocation {
     /// In this process.
     Host(NonNull<u8>),
     /// At this address of GPU memory.
@@ -25,14 +25,14 @@ pub enum Place {
 /// host memory by pages: of two buffers that share one, only one can be registered at a time. [`Pages`] have theirs alone.
 ///
 /// # Safety
-/// [`place`](Buffer::place) leads to [`len`](Buffer::len) initialised elements that are aligned for their type, may be read
+/// [`location`](Buffer::location) leads to [`len`](Buffer::len) initialised elements that are aligned for their type, may be read
 /// and written by anybody, and stay where they are until the value is dropped, wherever the value itself is moved. While
 /// the runtime has the value, nobody has references to them.
 pub unsafe trait Buffer: Send + Sync + 'static {
     /// An element.
     type Element: Pod;
     /// Where the first element is.
-    fn place(&mut self) -> Place;
+    fn location(&mut self) -> MemoryLocation;
     /// Elements.
     fn len(&self) -> usize;
     /// True if there are none; such memory cannot be registered.
@@ -44,8 +44,8 @@ pub unsafe trait Buffer: Send + Sync + 'static {
 // SAFETY: a vector's elements are allocated until it is dropped or grows, which needs the value.
 unsafe impl<T: Pod + Send + Sync> Buffer for Vec<T> {
     type Element = T;
-    fn place(&mut self) -> Place {
-        Place::Host(NonNull::from(self.as_mut_slice()).cast())
+    fn location(&mut self) -> MemoryLocation {
+        MemoryLocation::Host(NonNull::from(self.as_mut_slice()).cast())
     }
     fn len(&self) -> usize {
         Vec::len(self)
@@ -55,8 +55,8 @@ unsafe impl<T: Pod + Send + Sync> Buffer for Vec<T> {
 // SAFETY: as a vector's.
 unsafe impl<T: Pod + Send + Sync> Buffer for Box<[T]> {
     type Element = T;
-    fn place(&mut self) -> Place {
-        Place::Host(NonNull::from(&mut **self).cast())
+    fn location(&mut self) -> MemoryLocation {
+        MemoryLocation::Host(NonNull::from(&mut **self).cast())
     }
     fn len(&self) -> usize {
         <[T]>::len(self)
@@ -102,8 +102,8 @@ impl<T: Pod> DerefMut for Pages<T> {
 // SAFETY: whole pages, allocated until the value is dropped.
 unsafe impl<T: Pod + Send + Sync> Buffer for Pages<T> {
     type Element = T;
-    fn place(&mut self) -> Place {
-        Place::Host(self.memory.host_ptr().unwrap_or(NonNull::dangling()))
+    fn location(&mut self) -> MemoryLocation {
+        MemoryLocation::Host(self.memory.host_ptr().unwrap_or(NonNull::dangling()))
     }
     fn len(&self) -> usize {
         self.len
@@ -136,8 +136,8 @@ impl<T: Pod> HostRange<T> {
 // SAFETY: the promise of `new`.
 unsafe impl<T: Pod + Send + Sync> Buffer for HostRange<T> {
     type Element = T;
-    fn place(&mut self) -> Place {
-        Place::Host(self.start.cast())
+    fn location(&mut self) -> MemoryLocation {
+        MemoryLocation::Host(self.start.cast())
     }
     fn len(&self) -> usize {
         self.len
@@ -172,8 +172,8 @@ impl<T: Pod, O: Any + Send + Sync> GpuBuffer<T, O> {
 // SAFETY: the promise of `new`.
 unsafe impl<T: Pod, O: Any + Send + Sync> Buffer for GpuBuffer<T, O> {
     type Element = T;
-    fn place(&mut self) -> Place {
-        Place::Gpu(self.address)
+    fn location(&mut self) -> MemoryLocation {
+        MemoryLocation::Gpu(self.address)
     }
     fn len(&self) -> usize {
         self.len

@@ -29,14 +29,14 @@ impl Distance {
 
 /// Where a device hangs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct PciPath {
     /// Its folder in sysfs, with symbolic links followed.
     pub(crate) sysfs: PathBuf,
     /// Its NUMA node, if the system knows it.
     pub(crate) node: Option<u32>,
 }
 
-impl Place {
+impl PciPath {
     /// Of the device with this folder.
     #[cfg(any(test, feature = "rdma"))]
     pub(crate) fn of(sysfs: PathBuf) -> Self {
@@ -53,7 +53,7 @@ impl Place {
 }
 
 /// The root complex, and the bridges below it, on the way to a device.
-fn way(place: &Place) -> Option<(&str, Vec<&str>)> {
+fn way(place: &PciPath) -> Option<(&str, Vec<&str>)> {
     let mut parts = place.sysfs.iter().filter_map(|part| part.to_str());
     let root = parts.find(|part| part.starts_with("pci") && part.contains(':'))?;
     let mut bridges: Vec<_> = parts.collect();
@@ -62,7 +62,7 @@ fn way(place: &Place) -> Option<(&str, Vec<&str>)> {
 }
 
 /// How far a NIC is from a GPU.
-pub(crate) fn distance(a: &Place, b: &Place) -> Distance {
+pub(crate) fn distance(a: &PciPath, b: &PciPath) -> Distance {
     if let (Some((root_a, way_a)), Some((root_b, way_b))) = (way(a), way(b))
         && root_a == root_b
     {
@@ -75,7 +75,7 @@ pub(crate) fn distance(a: &Place, b: &Place) -> Distance {
 /// The NICs of each PE of a node, in the order in which it is to take them: `distances[pe][nic]`. Each PE gets `wanted`
 /// of them, or all if there are fewer: the nearest, and of equally near ones those that serve the fewest PEs so far. NICs
 /// that nobody got stand behind, as spares of the PE that they are nearest to.
-pub(crate) fn deal(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
+pub(crate) fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
     let nics = distances.iter().map(Vec::len).max().unwrap_or(0);
     let mut load = vec![0; nics];
     let mut dealt: Vec<Vec<usize>> = vec![Vec::new(); distances.len()];
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn distances_follow_the_tree() {
         let root = tree();
-        let gpu = Place::of_pci(root.path(), "0000:3d:00.0");
+        let gpu = PciPath::of_pci(root.path(), "0000:3d:00.0");
         assert_eq!(gpu.node, Some(0));
         for (address, wanted) in [
             ("0000:3e:00.0", Distance::Switch),
@@ -136,12 +136,12 @@ mod tests {
             ("0000:ff:00.0", Distance::Other),
             ("0000:aa:00.0", Distance::Other),
         ] {
-            let nic = Place::of_pci(root.path(), address);
+            let nic = PciPath::of_pci(root.path(), address);
             assert_eq!(distance(&gpu, &nic), wanted, "{address}");
             assert_eq!(distance(&nic, &gpu), wanted, "{address}");
         }
         assert!(Distance::Switch < Distance::RootComplex && Distance::Node < Distance::Other);
-        assert_eq!(distance(&Place::default(), &Place::default()), Distance::Other);
+        assert_eq!(distance(&PciPath::default(), &PciPath::default()), Distance::Other);
     }
 
     #[test]
@@ -152,17 +152,17 @@ mod tests {
         };
         // One NIC beside each GPU.
         let own: Vec<_> = (0..4).map(|pe| near(pe, 4)).collect();
-        assert_eq!(deal(&own, 1), [[0], [1], [2], [3]]);
-        assert_eq!(deal(&own, 2), [[0, 1], [1, 0], [2, 3], [3, 2]]);
+        assert_eq!(assign(&own, 1), [[0], [1], [2], [3]]);
+        assert_eq!(assign(&own, 2), [[0, 1], [1, 0], [2, 3], [3, 2]]);
         // Two GPUs and two NICs behind a switch, and two NICs elsewhere, which are spares.
         let pairs = vec![vec![Other, Switch, Other, Switch]; 2];
-        assert_eq!(deal(&pairs, 1), [[1, 0], [3, 2]]);
-        assert_eq!(deal(&pairs, 2), [[1, 3, 0], [3, 1, 2]]);
+        assert_eq!(assign(&pairs, 1), [[1, 0], [3, 2]]);
+        assert_eq!(assign(&pairs, 2), [[1, 3, 0], [3, 1, 2]]);
         // All equally near: more NICs than PEs, and fewer.
-        assert_eq!(deal(&vec![vec![Other; 5]; 2], 1), [vec![0, 2, 4], vec![1, 3]]);
-        assert_eq!(deal(&vec![vec![Other; 2]; 5], 1), [[0], [1], [0], [1], [0]]);
-        assert_eq!(deal(&vec![vec![Other; 3]; 2], 2), [[0, 2], [1, 0]]);
-        assert_eq!(deal(&[vec![Other; 2]], 5), [[0, 1]]);
-        assert_eq!(deal(&[vec![], vec![]], 1), [vec![], Vec::<usize>::new()]);
+        assert_eq!(assign(&vec![vec![Other; 5]; 2], 1), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(assign(&vec![vec![Other; 2]; 5], 1), [[0], [1], [0], [1], [0]]);
+        assert_eq!(assign(&vec![vec![Other; 3]; 2], 2), [[0, 2], [1, 0]]);
+        assert_eq!(assign(&[vec![Other; 2]], 5), [[0, 1]]);
+        assert_eq!(assign(&[vec![], vec![]], 1), [vec![], Vec::<usize>::new()]);
     }
 }

@@ -1,0 +1,12 @@
+//! Free memory of this machine.
+
+/// Returns the number of bytes that the system can allocate without swapping, if it is known.
+pub(crate) fn available_memory() -> Option<u64> {
+    parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Returns the available bytes that the text of `/proc/meminfo` names.
+pub(crate) fn parse_available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
