@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn last_wqe_is_the_entry_s_first_eight_bytes() {
+    fn last_wqe_is_the_first_eight_bytes_of_the_entry() {
         let entry = Wqe::Nop.emit(0xabcd, 0x12_3456, Flags::SIGNALED);
         let bytes = entry.blocks[0].to_bytes();
         let ctrl = CtrlSeg::from_segment(entry.blocks[0].0[0]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn arming_says_the_same_in_record_and_register() {
+    fn arm_requests_match_in_record_and_register() {
         let arm = ArmWord::new(6, true, 0x0123_4567);
         assert_eq!(bytemuck::bytes_of(&arm), [0x21, 0x23, 0x45, 0x67]);
         assert_eq!((arm.sequence(), arm.solicited_only(), arm.consumer()), (2, true, 0x23_4567));

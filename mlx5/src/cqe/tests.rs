@@ -100,7 +100,7 @@ fn emit_reception() {
 }
 
 #[test]
-fn one_load_of_the_last_eight_bytes_says_all_that_polling_needs() {
+fn one_load_of_the_last_eight_bytes_suffices_for_polling() {
     for (text, opcode, counter) in [(SUCCESS, Opcode::RDMA_WRITE, 0x12), (FAILED, Opcode::RDMA_READ, 0x13)] {
         let all = bytes::<64>(text);
         let word = CqeWord(u64::from_le_bytes(*all.last_chunk().unwrap()));

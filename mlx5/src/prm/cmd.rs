@@ -94,7 +94,7 @@ numbers! {
         BAD_OP = 0x02;
         /// A parameter is out of range or does not fit the others.
         BAD_PARAM = 0x03;
-        /// The system is not in a state for this.
+        /// The system is in the wrong state.
         BAD_SYS_STATE = 0x04;
         /// No such object.
         BAD_RES = 0x05;
@@ -102,13 +102,13 @@ numbers! {
         RES_BUSY = 0x06;
         /// A limit is exceeded.
         LIM = 0x08;
-        /// The object is not in a state for this.
+        /// The object is in the wrong state.
         BAD_RES_STATE = 0x09;
         /// Bad index.
         IX = 0x0a;
         /// Out of resources.
         NO_RES = 0x0f;
-        /// The QP is not in a state for this.
+        /// The QP is in the wrong state.
         BAD_QP_STATE = 0x10;
         /// Bad management packet.
         BAD_PKT = 0x30;
@@ -131,24 +131,24 @@ impl CmdStatus {
             }
             Self::BAD_OP => "the firmware does not know the command: update it, or use another NIC",
             Self::BAD_PARAM => {
-                "a parameter is out of range or contradicts another: look the syndrome up, it names the parameter"
+                "a parameter is out of range or contradicts another: look up the syndrome, which names the parameter"
             }
             Self::BAD_SYS_STATE => {
-                "the device is not in a state for this: look at the kernel log for a reset or a fault"
+                "the device is in the wrong state for this command: look at the kernel log for a reset or a fault"
             }
-            Self::BAD_RES => "an object named in the command does not exist or belongs to another user",
+            Self::BAD_RES => "an object of the command does not exist or belongs to another user",
             Self::RES_BUSY => {
-                "the object is still used by another: destroy queue pairs before their queues and memory"
+                "another object still uses it: destroy queue pairs before their queues and memory"
             }
             Self::LIM => "a limit of the device is exceeded: ask for less, or free objects",
-            Self::BAD_RES_STATE => "an object named in the command is not in a state for this",
+            Self::BAD_RES_STATE => "an object of the command is in the wrong state",
             Self::IX => "an index in the command is out of range",
             Self::NO_RES => "the device is out of resources: free objects or memory",
             Self::BAD_QP_STATE => "the queue pair is not in the state that the transition starts from",
             Self::BAD_PKT => "the management packet is malformed",
             Self::BAD_SIZE_OUTS_CQES => "the completion queue holds more entries than its new size",
             Self::BAD_INP_LEN | Self::BAD_OUTP_LEN => {
-                "the mailbox has not the length that this firmware expects: a bug in the code that built it"
+                "the mailbox does not have the length that this firmware expects: this is a bug in the code that built it"
             }
             _ => "the firmware reported a status that this version does not know",
         }

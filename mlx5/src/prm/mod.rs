@@ -130,8 +130,8 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length { need, have } => write!(f, "mailbox of {have} bytes where {need} are needed"),
-            Self::Opcode { expected, found } => write!(f, "mailbox of {found}, not of {expected}"),
+            Self::Length { need, have } => write!(f, "mailbox of {have} bytes, but {need} are needed"),
+            Self::Opcode { expected, found } => write!(f, "mailbox of {found}, but {expected} is expected"),
             Self::Refused(error) => error.fmt(f),
             Self::Unexplained { byte } => {
                 write!(f, "reserved or unmodelled bits set in mailbox byte {byte:#x}")

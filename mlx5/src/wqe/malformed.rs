@@ -9,9 +9,9 @@ use core::fmt;
 pub enum Malformed {
     /// Fewer segments than `ds` were passed, or none.
     Short {
-        /// Segments that `ds` calls for.
+        /// Segments that `ds` requires.
         need: u8,
-        /// Segments at hand.
+        /// Segments that were passed.
         have: usize,
     },
     /// `ds` does not fit the opcode.
@@ -20,9 +20,9 @@ pub enum Malformed {
         opcode: Opcode,
         /// The field's value.
         ds: u8,
-        /// The least that the opcode takes.
+        /// Minimum of the opcode.
         least: u8,
-        /// The most that the opcode takes.
+        /// Maximum of the opcode.
         most: u8,
     },
     /// No operation has this number.
@@ -45,7 +45,7 @@ pub enum Malformed {
         /// The bits.
         bits: u32,
     },
-    /// The fence mode is none of the five that exist.
+    /// The fence mode is not one of the five defined modes.
     FenceMode(u8),
     /// Inline data runs past the end of the entry.
     InlineLength {
@@ -61,18 +61,18 @@ pub enum Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Short { need, have } => write!(f, "entry of {need} segments cut short at {have}"),
+            Self::Short { need, have } => write!(f, "entry of {need} segments truncated to {have}"),
             Self::Ds { opcode, ds, least, most } => {
                 write!(f, "ds {ds} does not fit {opcode}, which takes {least} to {most}")
             }
             Self::UnknownOpcode(opcode) => write!(f, "unknown {opcode}"),
             Self::Unsupported(opcode) => write!(f, "{opcode} is not supported"),
-            Self::NotOfDatagrams(opcode) => write!(f, "{opcode} is no operation of a datagram QP"),
+            Self::NotOfDatagrams(opcode) => write!(f, "{opcode} is not an operation of datagram QPs"),
             Self::Opmod { opcode, opmod } => write!(f, "{opcode} has no opmod {opmod:#04x}"),
             Self::Reserved { field, bits } => write!(f, "reserved bits {bits:#x} set next to {field}"),
             Self::FenceMode(mode) => write!(f, "fence mode {mode} does not exist"),
             Self::InlineLength { len, room } => {
-                write!(f, "inline data of {len} bytes where {room} are left in the entry")
+                write!(f, "inline data of {len} bytes, but the entry has room for {room}")
             }
             Self::InlineNotAllowed(opcode) => write!(f, "{opcode} takes no inline data"),
         }

@@ -186,7 +186,7 @@ fn parse() {
 }
 
 #[test]
-fn every_truncation_is_told() {
+fn every_truncation_is_an_error() {
     for Golden { name, bytes, .. } in goldens() {
         let whole = segments(bytes);
         for have in 0..whole.len() {
@@ -213,7 +213,7 @@ fn payload_of_29_bytes_is_refused_and_28_fill_the_block() {
 }
 
 #[test]
-fn integers_inline_as_they_lie_in_memory() {
+fn inline_integers_keep_their_memory_order() {
     assert_eq!(Inline::from_u8(0x12).bytes(), 0x12_u8.to_ne_bytes());
     assert_eq!(Inline::from_u16(0x1234).bytes(), 0x1234_u16.to_ne_bytes());
     assert_eq!(Inline::from_u32(0x1234_5678).bytes(), 0x1234_5678_u32.to_ne_bytes());
@@ -271,7 +271,7 @@ fn gather_lists_and_mixed_inline_are_read_in_order() {
 }
 
 #[test]
-fn no_bytes_no_data_segment() {
+fn empty_data_has_no_segment() {
     let (raddr, rkey, laddr, lkey, len) = (RADDR, RKEY, 0, 0, 0);
     for (wqe, ds) in [
         (Wqe::Write { raddr, rkey, laddr, lkey, len }, 2),

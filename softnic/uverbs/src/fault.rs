@@ -1,10 +1,10 @@
-//! Refusals to order: each makes the device behave like one that lacks something, or withholds it.
+//! Faults to inject. Each makes the device behave like one that lacks a feature or refuses a call.
 
 use std::fmt;
 
 macro_rules! faults {
     ($($variant:ident = $name:literal, $doc:literal;)*) => {
-        /// A refusal that the device shows on purpose.
+        /// A fault that the device shows on request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Fault {
             $(#[doc = $doc] $variant,)*
@@ -35,18 +35,18 @@ macro_rules! faults {
 
 faults! {
     Open = "open=EACCES", "Opening the device node fails with EACCES, as for a user without permission.";
-    Memlock = "memlock", "Registering memory fails with ENOMEM, as where RLIMIT_MEMLOCK is too small.";
+    Memlock = "memlock", "Registering memory fails with ENOMEM, as if RLIMIT_MEMLOCK were too small.";
     Devx = "devx", "A context that asks for DevX is refused with EPERM, as by an old or unprivileged device.";
     DevxUmem = "devx-umem", "Registering a DevX umem fails with EOPNOTSUPP.";
     DmaBuf = "dmabuf", "Registering a dma-buf, as memory region or umem, fails with EOPNOTSUPP.";
     Uar = "uar", "Doorbell pages of both types are refused with ENOMEM.";
     UarBf = "uar-bf", "Doorbell pages of type BlueFlame are refused with ENOMEM.";
-    UarMmap = "uar-mmap", "Doorbell pages are made, and then cannot be mapped.";
+    UarMmap = "uar-mmap", "Doorbell pages can be allocated, but not mapped.";
     PortDown = "port-down", "The port reports that it is down, and carries no traffic.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";
     NoAtomics = "atomics=none", "The device reports no atomics, and queue pairs do not grant them.";
-    PeerGone = "peer-gone", "No packet gets through to any other adapter.";
+    PeerGone = "peer-gone", "No packet reaches another adapter.";
 }
 
 impl fmt::Display for Fault {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_lists_all() {
+    fn the_page_lists_every_fault() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/uverbs.md");
         let page = std::fs::read_to_string(path).unwrap();
         for fault in Fault::ALL {

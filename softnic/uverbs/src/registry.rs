@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_reach_the_file_with_the_objects_own_name() {
+    fn failures_carry_the_handle_of_the_program() {
         let (channel, fd) = Channel::new(Kind::Fixed).unwrap();
         let registry = Registry::default();
         let waiter = |name| Waiter::of_failures(Arc::clone(&channel), name);

@@ -158,7 +158,7 @@ fn devices(text: &str) -> Result<u32, SettingError> {
         Ok(count) if (1..=MAX_DEVICES).contains(&count) => Ok(count),
         _ => Err(SettingError {
             name: variable::DEVICES,
-            why: format!("`{text}` is no number of devices: 1 to {MAX_DEVICES}"),
+            why: format!("`{text}` is not a number of devices; use 1 to {MAX_DEVICES}"),
         }),
     }
 }
@@ -167,23 +167,28 @@ fn link(text: &str) -> Result<LinkLayer, SettingError> {
     match text {
         "ethernet" => Ok(LinkLayer::Ethernet),
         "ib" => Ok(LinkLayer::InfiniBand),
-        _ => Err(SettingError { name: variable::LINK, why: format!("`{text}` is no link: ethernet or ib") }),
+        _ => Err(SettingError {
+            name: variable::LINK,
+            why: format!("`{text}` is not a link layer; use ethernet or ib"),
+        }),
     }
 }
 
 fn addresses(text: &str, devices: u32) -> Result<Vec<Ipv4Addr>, SettingError> {
     let error = |why| SettingError { name: variable::IP, why };
     let parse = |word: &str| {
-        word.trim().parse().map_err(|_| error(format!("`{word}` is no IPv4 address of this machine")))
+        word.trim()
+            .parse()
+            .map_err(|_| error(format!("`{word}` is not an IPv4 address; use addresses of this machine")))
     };
     let list = text.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
     if list.len() != devices as usize {
-        return Err(error(format!("{} addresses for {devices} devices: give one for each", list.len())));
+        return Err(error(format!("{} addresses for {devices} devices; give one for each", list.len())));
     }
     Ok(list)
 }
 
-/// Refusals by name, and faults of the adapter as `name=value`.
+/// Parses faults of this library by name, and faults of the adapter as `name=value`.
 fn faults(text: &str) -> Result<(Vec<Fault>, Faults), SettingError> {
     let (mut ours, mut engine) = (Vec::new(), Vec::new());
     for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
@@ -194,7 +199,7 @@ fn faults(text: &str) -> Result<(Vec<Fault>, Faults), SettingError> {
     }
     let mut faults: Faults = engine.join(" ").parse().map_err(|error: rushmem_softnic::FaultError| {
         let names: Vec<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
-        let why = format!("`{}` is no fault: give {}, or {}", error.word, names.join(", "), error.expected);
+        let why = format!("`{}` is not a fault; use {}, or {}", error.word, names.join(", "), error.expected);
         SettingError { name: variable::FAULT, why }
     })?;
     if ours.contains(&Fault::PeerGone) || ours.contains(&Fault::PortDown) {

@@ -110,7 +110,7 @@ mod tests {
     use crate::sys;
 
     #[test]
-    fn subscribers_hear_of_their_events_only() {
+    fn subscribers_get_only_their_events() {
         let (packets, whole) = Channel::new(Kind::Packets).unwrap();
         let (cookies, brief) = Channel::new(Kind::Fixed).unwrap();
         // SAFETY: takes numbers only.

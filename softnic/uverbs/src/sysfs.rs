@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn many_may_install_it_at_once() {
+    fn concurrent_installs_succeed() {
         let base = tempfile::tempdir().unwrap();
         let roots: Vec<_> = std::thread::scope(|scope| {
             let install = || install(base.path(), 1, LinkLayer::InfiniBand).unwrap();

@@ -83,7 +83,7 @@ fn a_missing_library_is_explained() {
 }
 
 #[test]
-fn an_ordinary_program_notices_nothing() {
+fn ordinary_programs_are_unaffected() {
     let output =
         softnic(&[], &["sh", "-c", "cat /proc/version && ls / && echo $((6 * 7))"]).output().unwrap();
     assert!(output.status.success(), "{}", output_text(&output));

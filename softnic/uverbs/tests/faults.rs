@@ -121,8 +121,8 @@ fn no_blueflame_pages() {
 }
 
 #[test]
-fn doorbell_pages_that_cannot_be_mapped() {
-    inside("doorbell_pages_that_cannot_be_mapped", &["--fault", "uar-mmap"], |lib| {
+fn unmappable_doorbell_pages() {
+    inside("unmappable_doorbell_pages", &["--fault", "uar-mmap"], |lib| {
         let context = lib.open(0, true).unwrap();
         for kind in [0, 1] {
             assert!(lib.alloc_uar(context, kind).is_err());

@@ -184,7 +184,7 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("softnic/src", &["copy", "memory"]),
-    ("softnic/uverbs/src", &["device", "devx", "handles", "opened", "process", "sysfs", "verbs"]),
+    ("softnic/uverbs/src", &["device", "devx", "handles", "open_device", "process", "sysfs", "verbs"]),
     (
         "host/src",
         &[

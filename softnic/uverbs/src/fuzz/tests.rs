@@ -41,7 +41,7 @@ proptest! {
 }
 
 #[test]
-fn the_bed_reaches_deep() {
+fn fuzz_calls_reach_the_handlers() {
     let mut bed = Bed::new();
     assert_eq!(bed.port_state(), Err(Errno::EINVAL), "there is no context yet");
     bed.prepare().unwrap();
