@@ -50,7 +50,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
-        self.signal_word(signal, op, value, pe)
+        self.emit_signal(signal, op, value, pe)
     }
 
     /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there. Returns once posted.
@@ -88,7 +88,7 @@ impl<S: Sharing> Ctx<S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, false)
+        self.put_with_signal(group, dst, local_operand(src), signal, op, value, pe, false)
     }
 
     /// Copies and signals like [`Ctx::put_signal_nbi`]; returns once `src` may be reused.
@@ -110,7 +110,7 @@ impl<S: Sharing> Ctx<S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, true)
+        self.put_with_signal(group, dst, local_operand(src), signal, op, value, pe, true)
     }
 
     /// Signals like [`Ctx::signal_op`], after all earlier operations to `pe` through this context: a *strong* signal.
@@ -135,7 +135,7 @@ impl<S: Sharing> Ctx<S> {
         Sys::fence();
         let mine = if group.leader() {
             match self.order_queues(pe) {
-                Ok(()) => self.signal_word(signal, op, value, pe),
+                Ok(()) => self.emit_signal(signal, op, value, pe),
                 Err(error) => Err(error),
             }
         } else {
@@ -166,7 +166,7 @@ impl<S: Sharing> Ctx<S> {
         Sys::fence();
         let mine = if group.leader() { self.order_queues(pe) } else { Ok(()) };
         agree(group, mine)?;
-        self.put_then_signal(group, dst, local_operand(src), signal, op, value, pe, false)
+        self.put_with_signal(group, dst, local_operand(src), signal, op, value, pe, false)
     }
 
     /// Returns the value of this PE's own signal word. Acquires: announced data may be read afterwards.
@@ -198,7 +198,7 @@ impl<S: Sharing> Ctx<S> {
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments, reason = "inlined: the arguments of the four public forms")]
-    fn put_then_signal<G: Group, T: Pod>(
+    fn put_with_signal<G: Group, T: Pod>(
         &self,
         group: G,
         dst: SymSlice<T>,
@@ -219,7 +219,7 @@ impl<S: Sharing> Ctx<S> {
             // SAFETY: both are inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             // It cannot fail, and the source has been read: no thread waits for the leader.
-            return self.signal_stored(group, signal, op, value, pe);
+            return self.signal_by_leader(group, signal, op, value, pe);
         }
         let (ctx_ref, there, here) = (CtxRef::of(self), end_of(dst), end_of(src));
         let unit = unit_of::<T>();
@@ -229,7 +229,7 @@ impl<S: Sharing> Ctx<S> {
     /// Changes a signal word. Usually one thread of a warp calls it.
     #[inline(always)]
     #[track_caller]
-    fn signal_word(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+    fn emit_signal(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
         let value = if op == SignalOp::Add { arch::opaque(value) } else { value };
         self.post_op(signal, op.kind(), value, pe)
     }
@@ -237,7 +237,7 @@ impl<S: Sharing> Ctx<S> {
     /// Signals, in the leader, after all threads of the group have stored the data.
     #[inline(always)]
     #[track_caller]
-    fn signal_stored<G: Group>(
+    fn signal_by_leader<G: Group>(
         &self,
         group: G,
         signal: Sym<Signal>,
@@ -250,7 +250,7 @@ impl<S: Sharing> Ctx<S> {
             return Ok(());
         }
         Sys::release();
-        self.signal_word(signal, op, value, pe)
+        self.emit_signal(signal, op, value, pe)
     }
 }
 
@@ -289,7 +289,7 @@ fn put_signal_slow<G: Group, S: Sharing>(
         let threads = (group.rank(), group.size());
         // SAFETY: both are inside of their heaps, or segments.
         unsafe { copy_part(threads, there, here.cast_const(), bytes as usize, align as usize) };
-        ctx.signal_stored(group, to, op, value, pe)
+        ctx.signal_by_leader(group, to, op, value, pe)
     } else if group.leader() {
         let qp = ctx.atomic_qp(pe);
         let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
@@ -297,7 +297,7 @@ fn put_signal_slow<G: Group, S: Sharing>(
         if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
             // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put.
             let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
-            if code != 0 { outcome(code) } else { ctx.signal_word(to, op, value, pe) }
+            if code != 0 { outcome(code) } else { ctx.emit_signal(to, op, value, pe) }
         } else {
             let word = ctx.remote_end(&qp, signal);
             send_put_signal::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
