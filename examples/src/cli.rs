@@ -8,7 +8,7 @@ use rushmem::config::{Bytes, Config, Origin};
 /// A result with any error.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The options that every example has.
+/// Options that every example has.
 #[derive(clap::Args, Debug)]
 pub struct JobArgs {
     /// Number of PEs, as threads of this process; PEs as processes are started by `rushmem run -n N`
@@ -17,10 +17,11 @@ pub struct JobArgs {
 }
 
 impl JobArgs {
-    /// The settings of the job, and a log as they say.
+    /// Loads the settings of the job and starts the log that they describe.
     ///
     /// # Errors
-    /// Wrong settings, or `--pes` in a process that a launcher has started.
+    /// - A setting is wrong.
+    /// - `--pes` is given in a process that a launcher has started.
     pub fn config(&self) -> Result<Config> {
         let mut config = Config::load()?;
         if let Some(pes) = self.pes {
@@ -39,7 +40,7 @@ impl JobArgs {
     }
 }
 
-/// PEs that a job with these settings will have.
+/// Returns the number of PEs of a job with these settings.
 pub fn n_pes(config: &Config) -> u32 {
     config.n_pes.unwrap_or(config.pes).get()
 }
@@ -55,7 +56,7 @@ pub fn need_heap(config: &mut Config, bytes: u64, objects: u64) {
     }
 }
 
-/// Ends a program: an error is one line on standard error.
+/// Returns the exit code of a program. Prints an error as one line on standard error.
 pub fn exit_code(program: &str, result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

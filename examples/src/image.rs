@@ -49,15 +49,15 @@ impl Image {
         })
     }
 
-    /// Values in a row.
+    /// Returns the number of values in a row.
     pub fn row(&self) -> usize {
         self.width * self.channels
     }
 
-    /// The picture with other values.
+    /// Returns the picture with other values.
     ///
     /// # Panics
-    /// If there are more or fewer.
+    /// If the number of values differs.
     #[must_use]
     pub fn with_values(&self, values: Vec<f32>) -> Self {
         assert_eq!(values.len(), self.values.len());

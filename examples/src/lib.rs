@@ -1,4 +1,4 @@
-//! What the examples share: options, progress, pictures.
+//! Code that the examples share: options, progress and pictures.
 
 mod cli;
 mod image;
@@ -8,7 +8,7 @@ pub use cli::{JobArgs, Result, exit_code, n_pes, need_heap};
 pub use image::{Image, Output};
 pub use progress::Progress;
 
-/// A number that looks random, of two numbers: what the examples fill arrays with.
+/// Returns a pseudo-random number computed from `a` and `b`. The examples fill arrays with it.
 pub fn pattern(a: u64, b: u64) -> u32 {
     let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(b).wrapping_add(0x632b_e59b_d9b4_e019);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use rushmem::config;
 
-/// Between two lines.
+/// Interval between two lines.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How far steps have come.
+/// A progress display for the steps of a computation.
 pub struct Progress {
     bar: ProgressBar,
     lines: bool,
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins to show `steps` steps, each of which updates `work_per_step` cells.
+    /// Starts to show `steps` steps. Each step updates `work_per_step` cells.
     pub fn new(how: config::Progress, steps: u64, work_per_step: u64) -> Self {
         let target = match how {
             config::Progress::Auto => ProgressDrawTarget::stderr(),
@@ -35,7 +35,7 @@ impl Progress {
         Self { bar, lines, steps, work_per_step, start, last_line: start }
     }
 
-    /// `done` steps are done.
+    /// Shows that `done` steps are done.
     pub fn at(&mut self, done: u64) {
         let rate = self.rate(done);
         if self.lines && self.last_line.elapsed() >= EVERY {
@@ -46,7 +46,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// All steps are done. Returns the time they took.
+    /// Removes the display, and returns the time since the start.
     pub fn end(&self) -> Duration {
         let took = self.start.elapsed();
         self.bar.finish_and_clear();
@@ -60,12 +60,12 @@ impl Progress {
     }
 }
 
-/// Someone who reads our standard error line by line and understands a carriage return: the launcher.
+/// A terminal for a launcher, which reads standard error line by line and understands a carriage return.
 #[derive(Debug)]
 struct Line;
 
 impl TermLike for Line {
-    /// Less than the narrowest terminal: the launcher puts a label before it.
+    /// Returns less than the width of the narrowest terminal: the launcher puts a label before each line.
     fn width(&self) -> u16 {
         74
     }

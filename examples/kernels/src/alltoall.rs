@@ -1,8 +1,7 @@
-//! An all-to-all: the transpose of a matrix whose rows are split over the PEs.
+//! An all-to-all: transposes a matrix. Each PE has a band of its rows.
 //!
-//! PE `p` has a band of rows, and wants the same band of the transpose. What it needs from PE `q` is the part of `q`'s
-//! band that lies in the columns of its own, turned over. Sender and receiver each keep one part for each peer,
-//! next to each other in an outbox and an inbox of the band's size.
+//! PE `p` computes its band of the transpose. From PE `q` it needs the elements of `q`'s band in the columns of
+//! `p`'s band, transposed. The outbox and the inbox have one part for each peer and are as large as a band.
 
 use rushmem_device::prelude::*;
 
@@ -36,12 +35,12 @@ pub fn transpose(
     let (me, n_pes) = (ctx.my_pe(), ctx.n_pes());
     let mine = bands(n, me, n_pes);
 
-    // To each peer its part, each PE beginning with another peer: not all send to one.
+    // Send each peer its part. Each PE starts with another peer, so that not all PEs send to one PE.
     for k in 0..n_pes {
         let peer = ctx.pe_after(k);
         let theirs = bands(n, peer, n_pes);
 
-        // Whole tiles for each block: a row of the part is a column of the matrix.
+        // Each block takes whole tiles: a row of the part is a column of the matrix.
         let tiles = block.share(theirs.rows.div_ceil(TILE));
         let (first, end) = (tiles.start * TILE, (tiles.end * TILE).min(theirs.rows));
         if first >= end {
@@ -58,7 +57,7 @@ pub fn transpose(
         ctx.put_signal_nbi(block, dst, src, arrived.at(me as usize), SignalOp::Add, rows, peer)?;
     }
 
-    // From each peer its part, those who sent to this PE first before the others.
+    // Receive the part of each peer, in the order in which the peers send to this PE.
     for k in 0..n_pes {
         let peer = ctx.pe_after(n_pes - k);
         let theirs = bands(n, peer, n_pes);
@@ -75,11 +74,11 @@ pub fn transpose(
         }
     }
 
-    // The outbox is free again.
+    // The outbox may be written again after this.
     ctx.quiet(block)
 }
 
-/// What one peer gets.
+/// The part of this PE's band that one peer receives.
 struct Part<'a> {
     ctx: &'a Ctx,
     block: Block,
@@ -90,10 +89,9 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Turns the columns `first..end` of the part into rows of the outbox.
+    /// Transposes the columns `first..end` of the part into rows of the outbox.
     ///
-    /// Tile by tile through shared memory, so that both the loads and the stores of neighbouring threads are
-    /// of neighbouring elements.
+    /// Copies tile by tile through shared memory, so that neighbouring threads load and store neighbouring elements.
     #[inline(always)]
     fn turn(&self, outbox: SymSlice<u32>, first: usize, end: usize) {
         let Part { ctx, block, n, mine, theirs, .. } = *self;
@@ -124,7 +122,9 @@ impl Part<'_> {
     }
 }
 
-/// Calls `f` with row and column of each element of a tile; the threads of the block share them, neighbours in a row.
+/// Calls `f` with the row and column of each element of a tile.
+///
+/// The threads of the block divide the elements. Neighbouring threads take neighbouring elements of a row.
 #[inline(always)]
 fn for_each(block: Block, f: impl Fn(usize, usize)) {
     let mut i = block.rank() as usize;

@@ -1,6 +1,6 @@
-//! How the rows of a matrix are split over the PEs.
+//! Splits the rows of a matrix over the PEs.
 
-/// The rows of one PE: contiguous, as even as can be.
+/// The contiguous rows of one PE. The numbers of rows of two PEs differ by at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
     /// First row, in the whole matrix.
@@ -9,7 +9,7 @@ pub struct Band {
     pub rows: usize,
 }
 
-/// The band of PE `pe` when `rows` rows are split over `n_pes` PEs.
+/// Returns the band of PE `pe` when `rows` rows are split over `n_pes` PEs.
 #[inline(always)]
 pub fn bands(rows: usize, pe: u32, n_pes: u32) -> Band {
     let cut = |pe: u64| (rows as u64 * pe).checked_div(n_pes as u64).unwrap_or(0) as usize;

@@ -1,11 +1,11 @@
-//! Once round the ring: every PE hands its array to its right neighbour, and waits for its left neighbour's.
+//! One step round the ring: every PE sends its array to its right neighbour and receives the left neighbour's array.
 
 use rushmem_device::prelude::*;
 
-/// Sends this PE's `src` into its right neighbour's `dst`, and waits until its left neighbour's is in its own.
+/// Sends `src` to `dst` of the right neighbour, and waits for the data of the left neighbour.
 ///
-/// The blocks split the array between them, and each announces its own part: `arrived` counts elements, so that the
-/// PEs may run different grids. It is 0 at the launch.
+/// The blocks divide the array, and each signals its own part. `arrived` counts elements, so that the PEs may run
+/// different grids. It must be 0 at the launch.
 #[kernel]
 pub fn ring(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     let block = Block::current();
@@ -15,10 +15,10 @@ pub fn ring(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Sign
     let n = part.len() as u64;
     ctx.put_signal_nbi(block, dst.slice(part.clone()), src.slice(part), arrived, SignalOp::Add, n, right)?;
 
-    // `src` is free again once the puts have completed.
+    // `src` may be written again after the puts have completed.
     ctx.quiet(block)?;
 
-    // All of the left neighbour's elements have been announced: all of `dst` is here.
+    // The left neighbour has signalled all of its elements, so all of `dst` has arrived.
     ctx.signal_wait_until(block, arrived, Cmp::Ge, dst.len() as u64)?;
     Ok(())
 }

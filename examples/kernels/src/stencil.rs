@@ -9,18 +9,19 @@
 //! row n + 1       halo: the first row of the PE below
 //! ```
 //!
-//! There are two such buffers. Generation `g` of the plate lies in buffer `g % 2`, and generation `g + 1` is computed
-//! from it into the other one.
+//! There are two such buffers. Generation `g` of the plate is in buffer `g % 2`. The kernel computes generation
+//! `g + 1` from it into the other buffer.
 
 use rushmem_device::prelude::*;
 
 use crate::band::bands;
 
-/// How much of the difference to its neighbours a cell gives away in one step. Stable below 0.25.
+/// Fraction of the difference to its neighbours that a cell gives away in one step. Stable below 0.25.
 const ALPHA: f32 = 0.2;
 
-/// The next value of a cell, from its own and those above, below, left and right of it. The serial reference uses it
-/// too, so that results can be compared bit by bit.
+/// Returns the next value of a cell from its own value and its four neighbours.
+///
+/// The serial reference uses it too, so that results can be compared bit by bit.
 #[inline(always)]
 pub fn relax(here: f32, above: f32, below: f32, left: f32, right: f32) -> f32 {
     here + ALPHA * ((above + below) + (left + right) - 4.0 * here)
@@ -34,11 +35,10 @@ pub fn relax(here: f32, above: f32, below: f32, left: f32, right: f32) -> f32 {
 ///
 /// # Why no halo row is overwritten too early
 ///
-/// A PE puts its outermost row of generation `g` only after it has computed it, for which it has read both
-/// halo rows of generation `g - 1`; so the signal that comes with generation `g` also says "I am done with the halo
-/// that you sent me for `g - 1`". A neighbour overwrites that halo with generation `g + 1`, which it cannot compute
-/// before it has seen that signal. In the same way, a row that is being sent is not overwritten before its arrival
-/// has been answered. So one step of slack is enough, and two buffers give it.
+/// A PE computes its outermost row of generation `g` from both halo rows of generation `g - 1`, and then puts it. So the
+/// signal of generation `g` also says that the sender no longer needs its halo of `g - 1`. A neighbour overwrites that
+/// halo with generation `g + 1`. It cannot compute this generation before it has seen the signal. In the same way, a PE
+/// overwrites a row that it is sending only after its neighbour has answered. So two buffers are enough.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's arguments are flat
 pub fn heat(
@@ -112,19 +112,19 @@ struct Plate<'a> {
 }
 
 impl Plate<'_> {
-    /// The PE above, if this is not the first.
+    /// Returns the PE above, if this PE is not the first.
     #[inline(always)]
     fn above(&self) -> Option<u32> {
         self.ctx.my_pe().checked_sub(1)
     }
 
-    /// The PE below, if this is not the last.
+    /// Returns the PE below, if this PE is not the last.
     #[inline(always)]
     fn below(&self) -> Option<u32> {
         Some(self.ctx.my_pe() + 1).filter(|&pe| pe < self.ctx.n_pes())
     }
 
-    /// The PE on this side of a row, if that is not in this PE's band.
+    /// Returns the neighbour on one side of a row, if the next row on that side is outside this PE's band.
     #[inline(always)]
     fn beyond(&self, row: usize, side: u32) -> Option<Beyond> {
         match side {
@@ -138,26 +138,27 @@ impl Plate<'_> {
         }
     }
 
-    /// Rows in the band of a PE.
+    /// Returns the number of rows in the band of a PE.
     #[inline(always)]
     fn rows_of(&self, pe: u32) -> usize {
         bands(self.height, pe, self.ctx.n_pes()).rows
     }
 
-    /// Rows in this PE's band.
+    /// Returns the number of rows in this PE's band.
     #[inline(always)]
     fn rows(&self) -> usize {
         self.rows_of(self.ctx.my_pe())
     }
 
-    /// A row of a buffer.
+    /// Returns a row of a buffer.
     #[inline(always)]
     fn row(&self, buffer: SymSlice<f32>, row: usize) -> SymSlice<f32> {
         buffer.slice(row * self.width..(row + 1) * self.width)
     }
 
-    /// Computes one row: the threads of the block take neighbouring columns. No heat leaves the plate, so a cell at
-    /// its edge has itself for the neighbour that it lacks.
+    /// Computes one row. The threads of the block take neighbouring columns.
+    ///
+    /// No heat leaves the plate: a cell at its edge takes its own value for the neighbour that it lacks.
     #[inline(always)]
     fn advance(&self, block: Block, old: SymSlice<f32>, new: SymSlice<f32>, row: usize) {
         let insulated_above = row == 1 && self.above().is_none();

@@ -1,4 +1,4 @@
-//! Transposes a matrix whose rows are split over the PEs.
+//! Transposes a matrix. Each PE has a band of its rows.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -47,7 +47,7 @@ fn app(pe: &Pe, n: usize) -> Result<()> {
     let (me, n_pes) = (pe.my_pe(), pe.n_pes());
     let band = bands(n, me, n_pes);
 
-    // Symmetric objects are of one size on all PEs: that of the tallest band.
+    // A symmetric object has the same size on all PEs: enough for the tallest band.
     let most = n * n.div_ceil(n_pes as usize);
     let own = band.rows * n;
     let (matrix, result) = (pe.alloc::<u32>(most)?, pe.alloc::<u32>(most)?);

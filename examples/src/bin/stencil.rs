@@ -16,9 +16,9 @@ const STEPS_PER_LAUNCH: u64 = 50;
 /// Largest difference from the serial reference; values are from 0 to 1.
 const TOLERANCE: f32 = 1e-4;
 
-/// Lets heat spread in a picture, whose rows are split over the PEs, and compares with a serial computation.
+/// Simulates heat that spreads in a picture, and compares the result with a serial computation.
 ///
-/// Each value of a pixel is a temperature, and the picture is an insulated plate.
+/// Each value of a pixel is a temperature, and the picture is an insulated plate. Each PE has a band of its rows.
 #[derive(Parser)]
 #[command(name = "stencil")]
 struct Args {
@@ -64,7 +64,7 @@ fn start(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What PE 0 has in the end.
+/// The result at PE 0.
 struct Heated {
     values: Vec<f32>,
     report: String,
@@ -109,7 +109,7 @@ impl<'a> Plate<'a> {
         let (me, n_pes) = (pe.my_pe(), pe.n_pes() as usize);
         let row = image.row();
 
-        // Symmetric objects are of one size on all PEs: that of the tallest band.
+        // A symmetric object has the same size on all PEs: enough for the tallest band.
         let tallest = image.height.div_ceil(n_pes) + 2;
         let buffers = [pe.alloc(tallest * row)?, pe.alloc(tallest * row)?];
         let whole = pe.alloc(image.height * row)?;
@@ -149,7 +149,7 @@ impl<'a> Plate<'a> {
         Ok(progress.map_or(Duration::ZERO, |progress| progress.end()))
     }
 
-    /// The whole plate after `steps` steps, at PE 0.
+    /// Collects the whole plate after `steps` steps, and returns it at PE 0.
     fn collect(&self, steps: u64) -> Result<Option<Vec<f32>>> {
         let newest = self.buffers[(steps % 2) as usize];
         let (row, height, _) = self.shape();
@@ -157,13 +157,13 @@ impl<'a> Plate<'a> {
         Ok(if self.pe.my_pe() == 0 { Some(self.pe.read(self.whole)?) } else { None })
     }
 
-    /// Values in a row, rows, values in a pixel.
+    /// Returns the values in a row, the number of rows, and the values in a pixel.
     fn shape(&self) -> (u64, u64, u64) {
         (self.image.row() as u64, self.image.height as u64, self.image.channels as u64)
     }
 }
 
-/// The same computation on one thread, without any of Rushmem.
+/// Runs the same computation on one thread, without Rushmem.
 fn serial(image: &Image, steps: u64) -> Vec<f32> {
     let (row, height, channels) = (image.row(), image.height, image.channels);
     let mut old = image.values.clone();
@@ -191,7 +191,7 @@ fn serial(image: &Image, steps: u64) -> Vec<f32> {
     old
 }
 
-/// The largest difference; what is not a number is infinitely wrong.
+/// Returns the largest difference. A NaN counts as an infinite difference.
 fn largest_difference(found: &[f32], wanted: &[f32]) -> f32 {
     let differences = found.iter().zip(wanted).map(|(f, w)| (f - w).abs());
     differences.fold(0.0, |most, d| if d.is_nan() { f32::INFINITY } else { most.max(d) })

@@ -280,10 +280,12 @@ fn code(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_kernel_in_the_readme_is_the_ring() {
+fn the_readme_shows_the_hello_example() {
     let readme = repository::read("README.md");
-    let ring = repository::read("examples/kernels/src/ring.rs");
-    let (_, rest) = readme.split_once("\n```rust\n").expect("README.md shows a kernel");
-    let (shown, _) = rest.split_once("\n```").unwrap();
-    assert_eq!(code(shown), code(&ring));
+    let mut blocks = readme.split("\n```rust\n").skip(1);
+    for file in ["examples/kernels/src/hello.rs", "examples/src/bin/hello.rs"] {
+        let block = blocks.next().expect("README.md shows a kernel and its host side");
+        let (shown, _) = block.split_once("\n```").expect("the block ends");
+        assert_eq!(code(shown), code(&repository::read(file)), "{file}");
+    }
 }
