@@ -97,8 +97,8 @@ fn machine(found: &Survey) -> String {
         text += &format!("           {detail}\n");
     }
     for path in &found.routes {
-        let way = format!("0 -> {}", path.pe);
-        text += &format!("  PE {way:<8} {} ({})\n", path.via, path.why);
+        let route = format!("0 -> {}", path.pe);
+        text += &format!("  PE {route:<8} {} ({})\n", path.via, path.why);
     }
     text
 }

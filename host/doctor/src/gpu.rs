@@ -18,7 +18,7 @@ pub(super) static SHARED: Check = Check {
     about: "memory between processes",
     why: "PEs that are processes of one node map each other's heaps through file descriptors of GPU memory.",
 };
-pub(super) static DIRECT: Check = Check {
+pub(super) static GPUDIRECT: Check = Check {
     id: "G4",
     about: "GPU memory for NICs",
     why: "A ConnectX accesses GPU memory through a dma-buf (open kernel modules) or through nvidia-peermem.",
@@ -156,10 +156,10 @@ fn direct(host: &Host, gpu: &Gpu) -> Finding {
     match (a.gpu_direct_rdma, a.dma_buf, peermem) {
         (false, ..) => {
             let remedy = "set RUSHMEM_HEAP=host, or use a data-centre or professional GPU";
-            DIRECT.bad(title(gpu), Verdict::Lesser, "the GPU has no GPUDirect RDMA", remedy)
+            GPUDIRECT.bad(title(gpu), Verdict::Lesser, "the GPU has no GPUDirect RDMA", remedy)
         }
-        (true, true, _) => DIRECT.good(title(gpu), "by dma-buf"),
-        (true, false, true) => DIRECT.good(title(gpu), "by nvidia-peermem"),
+        (true, true, _) => GPUDIRECT.good(title(gpu), "by dma-buf"),
+        (true, false, true) => GPUDIRECT.good(title(gpu), "by nvidia-peermem"),
         (true, false, false) => {
             let remedy = match is_open(host) {
                 true => "update Linux to 5.12 or newer, or modprobe nvidia-peermem, or set RUSHMEM_HEAP=host",
@@ -167,7 +167,7 @@ fn direct(host: &Host, gpu: &Gpu) -> Finding {
                     "install the open kernel modules, or modprobe nvidia-peermem, or set RUSHMEM_HEAP=host"
                 }
             };
-            DIRECT.bad(title(gpu), Verdict::Blocks, "neither dma-buf nor nvidia-peermem", remedy)
+            GPUDIRECT.bad(title(gpu), Verdict::Blocks, "neither dma-buf nor nvidia-peermem", remedy)
         }
     }
 }

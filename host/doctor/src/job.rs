@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Check, Finding, Verdict};
 use super::host::Host;
-use super::probe::{WORDS, agree, with_short_deadline};
+use super::probe::{WORDS, compare_words, with_short_deadline};
 use super::{CHECKS, examine, gpu, nic};
 use rushmem::config::Config;
 use rushmem::{Error, Job, Operations, Pe, Result};
 
-pub(super) static PLACES: Check =
+pub(super) static LOCATIONS: Check =
     Check { id: "J1", about: "PEs", why: "Launchers differ in the way they place PEs." };
 pub(super) static ALIKE: Check = Check {
     id: "J2",
@@ -46,8 +46,8 @@ impl NodeReport {
         if pe.config().local_pe.unwrap_or(pe.my_pe()) != 0 {
             mine.rows.clear();
         }
-        let all = pe.allgather(&serde_json::to_vec(&mine).map_err(broken)?)?;
-        all.iter().map(|report| serde_json::from_slice(report).map_err(broken)).collect()
+        let all = pe.allgather(&serde_json::to_vec(&mine).map_err(undecodable)?)?;
+        all.iter().map(|report| serde_json::from_slice(report).map_err(undecodable)).collect()
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn check(host: &Host, config: &Config) -> Vec<Finding> {
     checks
 }
 
-fn broken(error: serde_json::Error) -> Error {
+fn undecodable(error: serde_json::Error) -> Error {
     Error::App(format!("cannot decode the report of a PE: {error}").into())
 }
 
@@ -132,7 +132,7 @@ fn facts(host: &Host) -> BTreeMap<String, String> {
 }
 
 fn compare(all: &[NodeReport]) -> Vec<Finding> {
-    let mut checks = vec![places(all)];
+    let mut checks = vec![locations(all)];
     for name in all[0].facts.keys() {
         let mut by_value: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (pe, report) in all.iter().enumerate() {
@@ -154,7 +154,7 @@ fn compare(all: &[NodeReport]) -> Vec<Finding> {
     checks
 }
 
-fn places(all: &[NodeReport]) -> Finding {
+fn locations(all: &[NodeReport]) -> Finding {
     let mut nodes: Vec<(&str, u32)> = Vec::new();
     for report in all {
         match nodes.iter_mut().find(|(node, _)| *node == report.node) {
@@ -163,7 +163,7 @@ fn places(all: &[NodeReport]) -> Finding {
         }
     }
     let list: Vec<_> = nodes.iter().map(|(node, pes)| format!("{pes} on {node}")).collect();
-    PLACES.note("", list.join(", "))
+    LOCATIONS.note("", list.join(", "))
 }
 
 /// Returns each problem once, with its nodes.
@@ -218,7 +218,7 @@ fn put_to_all(pe: &Pe) -> Result<Vec<u64>> {
         pe.quiet()?;
         times.push(begin.elapsed().as_nanos() as u64);
         pe.signal_wait_until(signal, Cmp::Ge, turn as u64 + 1)?;
-        agree("put", &of(from, far), &pe.read(there)?)?;
+        compare_words("put", &of(from, far), &pe.read(there)?)?;
         pe.host_sync()?;
     }
     Ok(times)

@@ -29,7 +29,7 @@ pub static CHECKS: [&Check; 32] = [
     &gpu::DRIVER,
     &gpu::FIT,
     &gpu::SHARED,
-    &gpu::DIRECT,
+    &gpu::GPUDIRECT,
     &gpu::ORDER,
     &gpu::BAR,
     &gpu::DOORBELL,
@@ -51,13 +51,13 @@ pub static CHECKS: [&Check; 32] = [
     &system::LOCKED,
     &system::FILES,
     &system::CGROUP,
-    &job::PLACES,
+    &job::LOCATIONS,
     &job::ALIKE,
     &job::PAIRS,
     &probe::CARRIER,
     &probe::DOORBELL,
     &probe::NIC,
-    &probe::DIRECT,
+    &probe::P2P,
 ];
 
 /// The requirements of jobs with given settings.

@@ -24,7 +24,7 @@ pub(super) static NIC: Check = Check {
     about: "a job through the NIC",
     why: "Kernels of two PEs put, get, add and signal, and every byte is compared.",
 };
-pub(super) static DIRECT: Check = Check {
+pub(super) static P2P: Check = Check {
     id: "P4",
     about: "a job over P2P",
     why: "Kernels of two PEs do the same by loads and stores to the peer's memory.",
@@ -39,14 +39,14 @@ const ROUNDS: usize = 16;
 
 /// Checks the NICs that a job would use, and runs two PEs as threads of this process, through the NIC and over P2P.
 pub(super) fn check(config: &Config, gpus: usize) -> Vec<Finding> {
-    let mut checks = carriers(config, gpus);
-    for (check, path) in [(&NIC, PeerPath::Nic), (&DIRECT, PeerPath::P2p)] {
-        checks.push(one(config, check, path, gpus));
+    let mut checks = nics(config, gpus);
+    for (check, path) in [(&NIC, PeerPath::Nic), (&P2P, PeerPath::P2p)] {
+        checks.push(run_job(config, check, path, gpus));
     }
     checks
 }
 
-fn carriers(config: &Config, gpus: usize) -> Vec<Finding> {
+fn nics(config: &Config, gpus: usize) -> Vec<Finding> {
     let choice = match choose_nics(config) {
         Ok(choice) => choice,
         Err(error) => return vec![CARRIER.fails("", Verdict::Blocks, error.to_string())],
@@ -84,7 +84,7 @@ pub(super) fn with_short_deadline(config: &Config, gpus: usize) -> Config {
     config
 }
 
-fn one(config: &Config, check: &'static Check, path: PeerPath, gpus: usize) -> Finding {
+fn run_job(config: &Config, check: &'static Check, path: PeerPath, gpus: usize) -> Finding {
     let mut config = with_short_deadline(config, gpus);
     config.peer_path = path;
     config.pes = const { std::num::NonZeroU32::new(2).expect("2") };
@@ -112,15 +112,15 @@ fn exchange(pe: &Pe) -> Result<String> {
         pe.quiet()?;
         put = put.min(begin.elapsed());
         pe.signal_wait_until(signal, Cmp::Ge, round as u64)?;
-        agree("put", &of(left, round), &pe.read(there)?)?;
+        compare_words("put", &of(left, round), &pe.read(there)?)?;
         let begin = Instant::now();
         pe.get(back, there, right)?;
         got = got.min(begin.elapsed());
-        agree("get", &of(pe.my_pe(), round), &pe.read(back)?)?;
+        compare_words("get", &of(pe.my_pe(), round), &pe.read(back)?)?;
         let begin = Instant::now();
         let old = pe.atomic_fetch_add(count, 1u64, right)?;
         added = added.min(begin.elapsed());
-        agree("fetch_add", &[round as u64 - 1], &[old])?;
+        compare_words("fetch_add", &[round as u64 - 1], &[old])?;
         pe.host_sync()?;
     }
     let us = |time: Duration| time.as_secs_f64() * 1e6;
@@ -135,7 +135,7 @@ fn exchange(pe: &Pe) -> Result<String> {
     ))
 }
 
-pub(super) fn agree(what: &'static str, wanted: &[u64], found: &[u64]) -> Result<()> {
+pub(super) fn compare_words(what: &'static str, wanted: &[u64], found: &[u64]) -> Result<()> {
     match wanted.iter().zip(found).position(|(wanted, found)| wanted != found) {
         None => Ok(()),
         Some(i) => {
