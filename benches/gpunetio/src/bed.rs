@@ -16,15 +16,15 @@ use rushmem_softnic::{Config, Context, HostBuffer, Memory, Nic, Uar};
 
 use crate::{Error, Result};
 
-/// Bytes of each heap, of which the first [`HEAD`] are not for data.
+/// Bytes of each heap. Data starts at [`HEAD`].
 pub const HEAP_BYTES: usize = 64 << 10;
-/// The old values that atomics return go to the first word of the heap; nothing else lies before this offset.
+/// Offset of the data in a heap. Before it, only the first word is used: atomics return old values there.
 pub const HEAD: u64 = 8 << 10;
-/// What slots of a send queue hold before an entry is written, so that bytes that nobody writes are seen.
+/// Byte that fills the slots of a send queue before entries are written. It shows the bytes that no code writes.
 pub const UNWRITTEN: u8 = 0xa5;
 
 const CQE_BYTES: usize = 64;
-/// A doorbell record, alone in its line.
+/// Bytes of a doorbell record, alone in its cache line.
 const RECORD_BYTES: usize = 64;
 /// Low byte of both keys.
 const KEY_LOW: u8 = 0x52;
@@ -39,7 +39,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// WQEBBs of the send queue.
+    /// Returns the number of WQEBBs of the send queue.
     pub fn depth(self) -> usize {
         1 << self.log_depth
     }
@@ -52,7 +52,7 @@ impl Shape {
         self.depth() * WQEBB_BYTES
     }
 
-    /// The send word of the doorbell record.
+    /// Returns the offset of the doorbell record's send word.
     pub(crate) fn sq_record_at(self) -> usize {
         self.cq_at() + self.depth() * CQE_BYTES + Record::SND_OFFSET
     }
@@ -66,26 +66,26 @@ impl Shape {
     }
 }
 
-/// An initiator and a target on an adapter of their own. The initiator's QP leads to the target's.
+/// An initiator and a target on an adapter of their own, with connected QPs.
 pub struct Bed {
     /// The adapter.
     pub nic: Nic,
-    /// Who posts.
+    /// The end that posts.
     pub initiator: End,
-    /// Whose heap is written and read.
+    /// The end with the heap that the initiator writes and reads.
     pub target: End,
-    /// The queues' shape.
+    /// The shape of the queues.
     pub shape: Shape,
 }
 
 impl Bed {
-    /// Brings both QPs up. Heaps are zeroed.
+    /// Connects both QPs. The heaps are zeroed.
     ///
     /// # Errors
-    /// What the adapter refuses.
+    /// - [`Error::Nic`], [`Error::Command`] and [`Error::Memory`]: the adapter refuses a call.
     pub fn new(shape: Shape) -> Result<Self> {
         let nic = Nic::start(Config::default())?;
-        // In this order, or the QP number of the initiator would read the same in either byte order.
+        // The target comes first: otherwise the initiator's QP number reads the same in both byte orders.
         let target = End::new(&nic, shape)?;
         let initiator = End::new(&nic, shape)?;
         initiator.connect(&nic, &target)?;
@@ -93,10 +93,10 @@ impl Bed {
         Ok(Self { nic, initiator, target, shape })
     }
 
-    /// The first `count` WQEBBs of the initiator's send queue.
+    /// Returns the first `count` WQEBBs of the initiator's send queue.
     ///
     /// # Errors
-    /// [`Error::Memory`] if there are not so many.
+    /// - [`Error::Memory`]: the queue has fewer.
     pub fn wqes(&self, count: usize) -> Result<Vec<[u8; WQEBB_BYTES]>> {
         let block = |i: usize| {
             let mut bytes = [0; WQEBB_BYTES];
@@ -106,7 +106,7 @@ impl Bed {
         (0..count).map(block).collect()
     }
 
-    /// The producer counter in the initiator's doorbell record.
+    /// Returns the producer counter in the initiator's doorbell record.
     pub fn posted(&self) -> u16 {
         rushmem_mlx5::doorbell::record_counter(self.initiator.queues.load_u32(self.shape.sq_record_at()))
     }
@@ -243,20 +243,20 @@ impl End {
         Ok(())
     }
 
-    /// All bytes of the heap.
+    /// Returns all bytes of the heap.
     ///
     /// # Errors
-    /// [`Error::Memory`].
+    /// - [`Error::Memory`]: the heap cannot be read.
     pub fn image(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; HEAP_BYTES];
         self.heap.read(0, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Sets all bytes of the heap.
+    /// Writes all bytes of the heap.
     ///
     /// # Errors
-    /// [`Error::Memory`].
+    /// - [`Error::Memory`]: the heap cannot be written.
     pub fn fill(&self, image: &[u8]) -> Result {
         Ok(self.heap.write(0, image)?)
     }

@@ -1,26 +1,26 @@
-//! The operations that are compared, and what each does to the heaps.
+//! The operations to compare, and their effects on the heaps.
 
 use std::fmt;
 
 use crate::bed::{HEAD, HEAP_BYTES};
 
-/// Where the initiator's data lies: thread `i` uses `LADDR + i * stride`.
+/// Offset of the initiator's data: thread `i` uses `LADDR + i * stride`.
 pub const LADDR: u64 = HEAD + 0x10;
-/// Where the target's data lies.
+/// Offset of the target's data.
 pub const RADDR: u64 = 0x8120;
-/// The target's signal word.
+/// Offset of the target's signal word.
 pub const SIGNAL: u64 = 0x7008;
-/// What is put inline, and what is added.
+/// The value that puts carry inline, and that signals add.
 pub const VALUE: u64 = 0x0123_4567_89ab_cdef;
-/// What the signal word holds before: the same in either byte order, as the old value may be returned in either.
+/// Initial value of the signal word. It is the same in both byte orders, since the old value may return in either.
 const SIGNAL_BEFORE: u64 = 0x0101_0101_0101_0101;
 
-/// What each thread does.
+/// The operation of each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Copies bytes to the target.
     Put,
-    /// Copies bytes to the target, by NVIDIA's call of warp scope.
+    /// Copies bytes to the target, with NVIDIA's call of warp scope.
     PutWarp,
     /// Puts the low bytes of [`VALUE`], inline: 1, 2, 4 or 8.
     PutValue,
@@ -32,22 +32,22 @@ pub enum Op {
     PutValueSignal,
     /// Copies bytes from the target.
     Get,
-    /// As `Get`; NVIDIA's call posts a DUMP after it.
+    /// Copies bytes from the target. NVIDIA's call posts a DUMP after it.
     GetDump,
-    /// Copies bytes from the target, by NVIDIA's call of warp scope.
+    /// Copies bytes from the target, with NVIDIA's call of warp scope.
     GetWarp,
 }
 
 /// One operation to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// Bytes that each thread moves.
     pub bytes: u64,
 }
 
-/// All of them.
+/// All cases.
 pub const CASES: &[Case] = &[
     Case { op: Op::Put, bytes: 0 },
     Case { op: Op::Put, bytes: 1 },
@@ -69,17 +69,17 @@ pub const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// Threads that do it.
+    /// Returns the number of threads that run the operation.
     pub fn threads(&self) -> u32 {
         if matches!(self.op, Op::PutWarp | Op::GetWarp) { 32 } else { 1 }
     }
 
-    /// Distance between the places of two threads, bytes.
+    /// Returns the distance between the data of two threads, in bytes.
     pub fn stride(&self) -> u64 {
         self.bytes
     }
 
-    /// WQEs that our device code posts.
+    /// Returns the number of WQEs that our device code posts.
     pub fn our_wqes(&self) -> usize {
         match self.op {
             Op::Put if self.bytes == 0 => 0,
@@ -88,7 +88,7 @@ impl Case {
         }
     }
 
-    /// WQEs that NVIDIA's device code posts: there may be one more, at the end.
+    /// Returns the number of WQEs that NVIDIA's device code posts. It may post one more at the end.
     pub fn their_wqes(&self) -> usize {
         match self.op {
             Op::Put if self.bytes == 0 => 1,
@@ -115,17 +115,17 @@ impl fmt::Display for Case {
     }
 }
 
-/// What both heaps hold.
+/// The contents of both heaps.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Images {
-    /// The initiator's.
+    /// The initiator's heap.
     pub initiator: Vec<u8>,
-    /// The target's.
+    /// The target's heap.
     pub target: Vec<u8>,
 }
 
 impl Images {
-    /// Before a case: bytes that differ everywhere.
+    /// Returns the contents before a case: pseudo-random bytes.
     pub fn before() -> Self {
         let mut this = Self { initiator: pattern(1), target: pattern(2) };
         word(&mut this.initiator, 0).fill(0);
@@ -133,7 +133,7 @@ impl Images {
         this
     }
 
-    /// After it.
+    /// Returns the contents after a case.
     pub fn after(case: &Case) -> Self {
         let mut this = Self::before();
         for thread in 0..u64::from(case.threads()) {
@@ -143,11 +143,11 @@ impl Images {
     }
 
     fn apply(&mut self, case: &Case, thread: u64) {
-        let place = |base: u64| {
+        let range = |base: u64| {
             let start = (base + thread * case.stride()) as usize;
             start..start + case.bytes as usize
         };
-        let (here, there) = (place(LADDR), place(RADDR));
+        let (here, there) = (range(LADDR), range(RADDR));
         let value = &VALUE.to_le_bytes()[..case.bytes.min(8) as usize];
         match case.op {
             Op::Put | Op::PutWarp => self.target[there].copy_from_slice(&self.initiator[here]),

@@ -1,4 +1,4 @@
-//! Two send queues, field by field.
+//! Compares two send queues field by field.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,31 +11,31 @@ use crate::bed::{Bed, UNWRITTEN};
 use crate::case::{Case, Images};
 use crate::{Error, Result};
 
-/// The bytes of a WQE: all that are compared take one basic block.
+/// The bytes of a WQE. Every compared WQE takes one basic block.
 pub type Entry = [u8; WQEBB_BYTES];
 
-/// A difference that is known, and why it does no harm.
+/// A known difference, and the reason why it does no harm.
 pub struct Known {
     /// The field.
     pub field: &'static str,
     /// Whether a difference in it is of this kind.
-    holds: fn(&Pair<'_>) -> bool,
+    holds: fn(&FieldPair<'_>) -> bool,
     /// The reason, which `docs/wqe-compat.md` repeats.
     pub why: &'static str,
 }
 
-/// One field of two entries in the same place.
-struct Pair<'a> {
+/// One field of two entries at the same index.
+struct FieldPair<'a> {
     ours: &'a [u8],
     theirs: &'a [u8],
     opcode: Opcode,
-    /// The entry is the last that the call posts.
+    /// Whether the entry is the last that the call posts.
     last: bool,
-    /// What our entry adds, for a fetch and add.
+    /// The number that our entry adds, if it is a fetch and add.
     add: &'a [u8],
 }
 
-impl Pair<'_> {
+impl FieldPair<'_> {
     fn ours_is(&self, byte: u8) -> bool {
         self.ours.iter().all(|&b| b == byte)
     }
@@ -50,7 +50,7 @@ const UNINITIALISED: &str =
 const OLD_BYTES: &str =
     "NVIDIA's code does not write it: what was in the slot stays; ds or the inline length end before it";
 
-/// All differences that may be.
+/// All allowed differences.
 pub const KNOWN: &[Known] = &[
     Known { field: "signature", holds: |p| p.ours_is(0), why: UNINITIALISED },
     Known { field: "stream channel", holds: |p| p.ours_is(0), why: UNINITIALISED },
@@ -92,7 +92,7 @@ pub struct Difference {
     pub field: &'static str,
     /// Our bytes.
     pub ours: Vec<u8>,
-    /// Theirs.
+    /// NVIDIA's bytes.
     pub theirs: Vec<u8>,
     /// The reason, if it is known.
     pub why: Option<&'static str>,
@@ -106,7 +106,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Bytes as digits.
+/// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -114,7 +114,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Compares the entries of a case.
 ///
 /// # Errors
-/// [`Error::Wrong`] at an unexpected difference, or if entries are missing or too many.
+/// - [`Error::Wrong`]: a difference is unexpected, or the number of entries is wrong.
 pub fn compare(case: &Case, ours: &[Entry], theirs: &[Entry]) -> Result<Vec<Difference>> {
     if (ours.len(), theirs.len()) != (case.our_wqes(), case.their_wqes()) {
         return Err(Error::wrong(
@@ -147,7 +147,7 @@ fn differences(entry: usize, ours: &Entry, theirs: &Entry, last: bool) -> Vec<Di
     let of_field = |(field, range): &(&'static str, Range<usize>)| {
         let (our, their) = (&ours[range.clone()], &theirs[range.clone()]);
         let opcode = control(ours).opcode();
-        let pair = Pair { ours: our, theirs: their, opcode, last, add: bytes("add") };
+        let pair = FieldPair { ours: our, theirs: their, opcode, last, add: bytes("add") };
         let known = KNOWN.iter().find(|known| known.field == *field && (known.holds)(&pair));
         let why = known.map(|known| known.why);
         let (field, ours, theirs) = (*field, our.to_vec(), their.to_vec());
@@ -164,7 +164,7 @@ fn segments(entry: &Entry) -> [Segment; 4] {
     bytemuck::cast(*entry)
 }
 
-/// An entry on one line.
+/// Returns an entry as one line of text.
 pub fn dump(entry: &Entry) -> String {
     match View::parse(&segments(entry)) {
         Ok(view) => view.to_string(),
@@ -172,7 +172,7 @@ pub fn dump(entry: &Entry) -> String {
     }
 }
 
-/// Names and places of all bytes of an entry.
+/// Returns the name and the byte range of each field of an entry.
 fn fields(entry: &Entry) -> Vec<(&'static str, Range<usize>)> {
     let mut fields = Vec::new();
     let mut at = 0;
@@ -219,20 +219,19 @@ fn fields(entry: &Entry) -> Vec<(&'static str, Range<usize>)> {
     fields
 }
 
-/// Checks what a case has done on its bed: both heaps, the doorbell record, and the rules of the adapter, of which
-/// `tolerated` may be broken.
+/// Checks the effects of a case: both heaps, the doorbell record, and the adapter's rules except `tolerated`.
 ///
 /// # Errors
-/// [`Error::Wrong`].
+/// - [`Error::Wrong`]: an effect differs from the expected one.
 pub fn check_effects(bed: &Bed, case: &Case, wqes: usize, tolerated: &[Rule]) -> Result {
     let expected = Images::after(case);
-    for (whose, found, wanted) in [
+    for (end, found, wanted) in [
         ("initiator", bed.initiator.image()?, expected.initiator),
         ("target", bed.target.image()?, expected.target),
     ] {
         if let Some(at) = (0..found.len()).find(|&i| found[i] != wanted[i]) {
             let what =
-                format!("the {whose}'s heap holds {:#04x} at {at:#x}, not {:#04x}", found[at], wanted[at]);
+                format!("the {end}'s heap holds {:#04x} at {at:#x}, not {:#04x}", found[at], wanted[at]);
             return Err(Error::wrong(case, what));
         }
     }
@@ -243,10 +242,10 @@ pub fn check_effects(bed: &Bed, case: &Case, wqes: usize, tolerated: &[Rule]) ->
     check_rules(bed, case, tolerated)
 }
 
-/// Checks the rules of the adapter.
+/// Checks the adapter's rules except `tolerated`.
 ///
 /// # Errors
-/// [`Error::Wrong`].
+/// - [`Error::Wrong`]: a rule is broken.
 pub fn check_rules(bed: &Bed, what: impl fmt::Display, tolerated: &[Rule]) -> Result {
     let broken = bed.nic.violations().into_iter().find(|v| !tolerated.contains(&v.rule));
     broken.map_or(Ok(()), |violation| Err(Error::wrong(what, violation)))

@@ -5,10 +5,10 @@ use rushmem_mlx5::prm::{CmdOpcode, DecodeError};
 /// The result of this crate's calls.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// Why a comparison could not be made, or what it found.
+/// A failure of a comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What NVIDIA's half needs is not there.
+    /// NVIDIA's half lacks something that it needs.
     #[error("{0}")]
     Missing(String),
     /// The software ConnectX refused a call.
@@ -32,9 +32,9 @@ pub enum Error {
     /// nvcc refused NVIDIA's headers or our kernels.
     #[error("{command} failed:\n{log}")]
     Compile {
-        /// What was run.
+        /// The command line.
         command: String,
-        /// What it said.
+        /// Its output.
         log: String,
     },
     /// A record of WQEs cannot be read.
@@ -42,24 +42,24 @@ pub enum Error {
     Record {
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The mistake in the line.
         what: String,
     },
-    /// Some of what was run went wrong, and has been told.
-    #[error("{0} of the runs went wrong: see above")]
+    /// Some runs failed. Their errors have been printed.
+    #[error("{0} runs failed: see above")]
     Failed(usize),
-    /// What was run did not do what it should.
+    /// A case had a wrong result.
     #[error("{case}: {what}")]
     Wrong {
         /// The case.
         case: String,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
 }
 
 impl Error {
-    /// A case that went wrong.
+    /// Returns the error of a case with a wrong result.
     pub(crate) fn wrong(case: impl ToString, what: impl ToString) -> Self {
         Self::Wrong { case: case.to_string(), what: what.to_string() }
     }

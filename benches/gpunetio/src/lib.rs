@@ -1,12 +1,12 @@
 //! NVIDIA's DOCA GPUNetIO device code beside ours, on queues that the software ConnectX executes.
 //!
-//! Each [`Case`] is one operation. [`ours`] posts it with `rushmem-device`, natively; [`theirs`] posts it on a GPU with
-//! NVIDIA's own headers, which are compiled there and are no part of this repository. Either has a [`Bed`] of its own:
-//! a fresh software ConnectX with two QPs, brought up in the same order, so that numbers, keys and addresses are equal
-//! and the send queues can be compared byte by byte ([`compare`]). What may differ, and why, is a list
-//! ([`known`](compare::KNOWN)) that `docs/wqe-compat.md` explains; any other difference is an error.
+//! Each [`Case`] is one operation. [`ours`] posts it with `rushmem-device`, natively. [`theirs`] posts it on a GPU with
+//! NVIDIA's own headers, which are compiled there and are no part of this repository. Each half has its own [`Bed`]:
+//! a fresh software ConnectX with two QPs. Both are created in the same order, so that numbers, keys and addresses are
+//! equal. [`compare`] compares the send queues byte by byte. [`KNOWN`](compare::KNOWN) lists the allowed differences with
+//! their reasons, and `docs/wqe-compat.md` explains them. Any other difference is an error.
 //!
-//! How fast both post, on a GPU and into queues that nobody executes, is for [`posting`].
+//! [`posting`] measures how fast both post, on a GPU and into queues that no NIC executes.
 
 pub mod bed;
 pub mod case;

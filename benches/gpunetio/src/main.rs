@@ -153,8 +153,10 @@ fn side_by_side(
     Ok((entries, found))
 }
 
-/// Many threads on one queue. With a collapsed completion queue, room for all that they can have outstanding: there
-/// NVIDIA's wait for a free slot ends one entry early.
+/// Posts from many threads to one queue.
+///
+/// With a collapsed completion queue, the queue has room for all outstanding entries. NVIDIA's wait for a free slot ends
+/// one entry early there.
 fn storm(theirs: &Theirs, collapsed: bool, rounds: u32) -> Result {
     if rounds == 0 {
         return Ok(());
@@ -174,7 +176,7 @@ fn kind(shape: Shape) -> &'static str {
     if shape.collapsed { "collapsed completion queue" } else { "completion queue as a ring" }
 }
 
-/// The first and the last entry of a case.
+/// Prints the first and the last entry of a case.
 fn say(case: &Case, entries: &[Entry]) {
     println!("  {case}: {} WQEs", entries.len());
     let shown = [entries.first(), entries.get(1..).and_then(<[_]>::last)];
@@ -183,7 +185,7 @@ fn say(case: &Case, entries: &[Entry]) {
     }
 }
 
-/// The differences, each kind once.
+/// Prints the differences: all of them, or one of each field.
 fn tell(found: &[Difference], all: bool) {
     let mut told = Vec::new();
     for difference in found {

@@ -1,4 +1,4 @@
-//! Posts with `rushmem-device`, whose kernels run natively here: the code is the same that a GPU runs.
+//! Posts with `rushmem-device`. The kernels run natively here, from the same source that a GPU runs.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -122,8 +122,7 @@ impl Words {
         Ok(this)
     }
 
-    /// The QP towards `peer`. There is one only, to the target; nothing is posted to the initiator itself, whose words
-    /// are looked at alone.
+    /// Describes the QP to `peer`. There is only one, to the target. Nothing is posted to the initiator itself.
     fn describe(&self, bed: &Bed, peer: u32) -> QpEntry {
         let (shape, from) = (bed.shape, &bed.initiator);
         let depth = shape.depth();

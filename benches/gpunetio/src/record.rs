@@ -1,12 +1,12 @@
-//! WQEs as text: what NVIDIA's code posted on a GPU, for machines without one.
+//! WQEs as text. The record has the entries that NVIDIA's code posted on a GPU, for machines without one.
 //!
-//! A line is the name of a [`Case`], a tab, and the 128 digits of one entry; lines that begin with `#` say nothing.
+//! A line is the name of a [`Case`], a tab, and the 128 digits of one entry; lines that begin with `#` are comments.
 
 use crate::case::{CASES, Case};
 use crate::compare::{Entry, hex};
 use crate::{Error, Result};
 
-/// The text of what was posted.
+/// Returns the text of a record.
 pub fn write<'a>(head: &str, cases: impl IntoIterator<Item = (&'a Case, &'a [Entry])>) -> String {
     let mut text: String = head.lines().map(|line| format!("# {line}\n")).collect();
     for (case, entries) in cases {
@@ -17,10 +17,10 @@ pub fn write<'a>(head: &str, cases: impl IntoIterator<Item = (&'a Case, &'a [Ent
     text
 }
 
-/// The entries of each case.
+/// Returns the entries of each case.
 ///
 /// # Errors
-/// [`Error::Record`], with the line.
+/// - [`Error::Record`]: a line is malformed.
 pub fn read(text: &str) -> Result<Vec<(Case, Vec<Entry>)>> {
     let mut found: Vec<(Case, Vec<Entry>)> = Vec::new();
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {

@@ -23,26 +23,26 @@ use crate::{Error, Result};
 const KERNELS: &str = include_str!("../kernels.cu");
 /// The header that includes all the others.
 const HEADER: &str = "doca_gpunetio_device.h";
-/// Bytes of GPU memory for NVIDIA's queue pair, whose layout only the kernels know.
+/// Bytes of GPU memory for NVIDIA's queue pair. Only the kernels know its layout.
 pub(crate) const QP_ROOM: usize = 4096;
-/// How long a kernel waits for one completion.
+/// Time limit of a kernel for one completion.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a launch may take.
+/// Time limit of a launch.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// NVIDIA's code rings the doorbell once before it writes the doorbell record, and again after.
 const TOLERATED: &[Rule] = &[Rule::DoorbellRecord];
 
-/// What is fenced before the doorbell.
+/// Scope of the fence before the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fence {
-    /// What NVIDIA's calls do by themselves: entries are visible to the GPU, which is right for queues in its memory.
+    /// The fence of NVIDIA's calls: entries are visible to the GPU, which is right for queues in its memory.
     Shipped,
-    /// Entries are visible to the whole system, as queues in host memory need: the calls are told not to ring, and their
-    /// function to ring at system scope is called after them.
+    /// Entries are visible to the whole system, which queues in host memory need. The calls do not ring the doorbell:
+    /// NVIDIA's function that rings at system scope runs after them.
     System,
 }
 
-/// What a kernel gets; see `kernels.cu`.
+/// The queue argument of a kernel; see `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Queue {
@@ -59,7 +59,7 @@ pub(crate) struct Queue {
     pub(crate) reserved: u32,
 }
 
-/// What a kernel does; see `kernels.cu`.
+/// The work argument of a kernel; see `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Work {
@@ -78,19 +78,19 @@ pub(crate) struct Work {
     pub(crate) reserved: u32,
 }
 
-/// What a thread tells; see `kernels.cu`.
+/// The result of one thread; see `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Outcome {
     /// Index of its last entry.
     pub ticket: u64,
-    /// How that completed: 0 is well.
+    /// Status of its completion: 0 is success.
     pub status: i32,
-    /// What polling says of the entry after that, which nobody posted; of a thread by itself only.
+    /// Result of polling the next entry, which no thread posted. Only a single thread sets it.
     pub ahead: i32,
 }
 
-/// The GPU of this machine.
+/// Returns the GPU of this machine.
 ///
 /// # Errors
 /// [`Error::Missing`] if there is none, or what the driver says.
@@ -146,7 +146,7 @@ impl Theirs {
     /// Loads PTX that [`compile`] made.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Cuda`](crate::Error::Cuda): the driver fails.
     pub fn load(device: &Arc<Device>, ptx: &str, fence: Fence) -> Result<Self> {
         let module = Module::load(device, "gpunetio", ptx)?;
         Ok(Self { module, stream: Stream::new(device)?, fence })
@@ -173,7 +173,7 @@ impl Theirs {
     /// that the adapter saw.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// - The errors of [`run`](Self::run).
     pub fn storm(&self, shape: Shape, grid: Grid, rounds: u32) -> Result<(u64, u64)> {
         let name = format!("storm of {} blocks of {} threads, {rounds} rounds", grid.blocks, grid.threads);
         let bed = Bed::new(shape)?;
@@ -290,7 +290,7 @@ fn check_outcomes(what: impl ToString, outcomes: &[Outcome]) -> Result {
     }
 }
 
-/// Where NVIDIA's headers come from.
+/// Returns instructions to get NVIDIA's headers.
 pub fn how_to_get_headers() -> String {
     "NVIDIA's headers are in the PyPI wheel nvidia-nccl-cu13: `pip download --no-deps nvidia-nccl-cu13`, unzip it, and give \
      --headers its folder nvidia/nccl/include/nccl_device/gin/gdaki/doca_gpunetio"

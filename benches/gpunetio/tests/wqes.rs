@@ -24,7 +24,7 @@ fn our_device_code_does_every_case() {
 }
 
 #[test]
-fn no_byte_that_counts_may_differ() {
+fn rejects_differences_in_bytes_that_the_nic_reads() {
     for case in CASES.iter().filter(|case| case.our_wqes() == case.their_wqes()) {
         let ours = ours::run(case, RING).unwrap();
         let entry = ours.len() - 1;
@@ -41,7 +41,7 @@ fn no_byte_that_counts_may_differ() {
 }
 
 #[test]
-fn what_may_differ_is_only_what_is_known() {
+fn accepts_known_differences_only() {
     let compared = |case: Case, change: fn(&mut [Entry])| {
         let ours = ours::run(&case, RING).unwrap();
         let mut theirs = ours.clone();
@@ -65,7 +65,7 @@ fn what_may_differ_is_only_what_is_known() {
 }
 
 #[test]
-fn the_document_explains_all_that_may_differ() {
+fn the_document_explains_all_known_differences() {
     let text = std::fs::read_to_string(here("../../docs/wqe-compat.md")).unwrap();
     let reasons = KNOWN.iter().map(|known| (known.field.to_string(), known.why));
     for (what, why) in reasons.chain(ONLY_THEIRS.iter().map(|(opcode, why)| (opcode.to_string(), *why))) {
@@ -74,14 +74,14 @@ fn the_document_explains_all_that_may_differ() {
     }
 }
 
-/// What NVIDIA's code posted on a GPU, against what ours posts here.
+/// Compares the recorded entries of NVIDIA's code with the entries that our code posts here.
 #[test]
-fn ours_equals_what_was_recorded_of_theirs() {
+fn our_entries_equal_the_record() {
     let file = here("recorded.txt");
     let Ok(text) = std::fs::read_to_string(&file) else {
         let missing = format!("there is no {}: write it on a GPU with --record", file.display());
         assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "{missing}");
-        eprintln!("SKIPPED ours_equals_what_was_recorded_of_theirs: {missing}");
+        eprintln!("SKIPPED our_entries_equal_the_record: {missing}");
         return;
     };
     let recorded = record::read(&text).unwrap();

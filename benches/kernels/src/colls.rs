@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// `call`, `rounds` times, after once that takes no time.
+/// Runs `call` once without measuring, and then measures `rounds` calls.
 #[inline(always)]
 fn repeat(ctx: &Ctx, spans: SymSlice<u64>, rounds: u32, call: impl Fn() -> Result) -> Result {
     let mut span = Span::begin(ctx, spans);
@@ -20,7 +20,7 @@ fn repeat(ctx: &Ctx, spans: SymSlice<u64>, rounds: u32, call: impl Fn() -> Resul
     Ok(())
 }
 
-/// `rounds` times `barrier_all`, or `sync_all` if `complete` is 0, after one that takes no time.
+/// Measures `rounds` calls of `barrier_all`, or of `sync_all` if `complete` is 0, after one warm-up call.
 #[kernel]
 pub fn meet(ctx: &Ctx, spans: SymSlice<u64>, complete: u32, rounds: u32) -> Result {
     let block = Block::current();
@@ -31,8 +31,10 @@ pub fn meet(ctx: &Ctx, spans: SymSlice<u64>, complete: u32, rounds: u32) -> Resu
     }
 }
 
-/// Shows that `barrier_all`, or `sync_all` if `complete` is 0, does what it says: before every other one each PE puts its number
-/// to its right neighbour, and finds its left neighbour's after it. What it does not find adds to `wrong`.
+/// Verifies `barrier_all`, or `sync_all` if `complete` is 0.
+///
+/// Before every second call each PE puts the round to its right neighbour. After the call it expects the value of its
+/// left neighbour. `wrong` counts the failures.
 #[kernel]
 pub fn meet_checked(ctx: &Ctx, word: Sym<u64>, wrong: Sym<u64>, complete: u32, rounds: u32) -> Result {
     let block = Block::current();
@@ -59,7 +61,7 @@ pub fn meet_checked(ctx: &Ctx, word: Sym<u64>, wrong: Sym<u64>, complete: u32, r
     Ok(())
 }
 
-/// What [`exchange`] does: its argument is the number.
+/// The operation of [`exchange`], passed as its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// `broadcast` from PE 0.
@@ -70,7 +72,7 @@ pub enum Exchange {
     Alltoall = 2,
 }
 
-/// `rounds` times a call that moves data, as [`Exchange`] says, after one that takes no time.
+/// Measures `rounds` calls that move data after one warm-up call. `kind` is an [`Exchange`].
 #[kernel]
 pub fn exchange(
     ctx: &Ctx,
@@ -90,7 +92,7 @@ pub fn exchange(
     }
 }
 
-/// `rounds` times a sum over all PEs, after one that takes no time.
+/// Measures `rounds` sums over all PEs after one warm-up call.
 #[kernel]
 pub fn sum(ctx: &Ctx, spans: SymSlice<u64>, dst: SymSlice<f32>, src: SymSlice<f32>, rounds: u32) -> Result {
     let (block, team) = (Block::current(), Team::WORLD);

@@ -1,8 +1,8 @@
-//! Data that tells whether it has arrived.
+//! Data for tests of arrival: a pattern that a kernel writes and checks.
 
 use rushmem_device::prelude::*;
 
-/// Element `i` of the data with this seed.
+/// Returns element `i` of the data with this seed.
 #[inline(always)]
 pub fn pattern(seed: u64, i: u64) -> u64 {
     let x = (seed.wrapping_shl(40) ^ i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -20,8 +20,9 @@ pub fn fill(ctx: &Ctx, data: SymSlice<u64>, seed: u64) {
     }
 }
 
-/// Counts the elements of this PE's part of `data` that are not as [`fill`] writes them: each thread those that it looks
-/// at, to its element of `wrong`.
+/// Counts the elements of this PE's part of `data` that differ from the output of [`fill`].
+///
+/// Each thread writes the count of its elements to its element of `wrong`.
 #[kernel]
 pub fn check(ctx: &Ctx, data: SymSlice<u64>, seed: u64, wrong: SymSlice<u64>) {
     let (data, wrong) = (ctx.local(data), ctx.local(wrong));

@@ -1,7 +1,6 @@
-//! The kernels of `rushmem perf`: each does one thing `rounds` times, and says by the device's clock how long it took.
+//! The kernels of `rushmem perf`. Each runs one operation `rounds` times and measures it with the device's clock.
 //!
-//! Of the PEs, PE 0 acts and PE 1 is acted upon, where not all take part. `spans` gets the time of each block: see
-//! `Span`.
+//! If only two PEs take part, PE 0 is the initiator and PE 1 the target. `spans` gets the time of each block: see `Span`.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
-//! Posting: each thread of PE 0 posts puts of its own word of `src` to PE 1, `rounds` of them, into queues with room for
-//! all. The time ends with the last posting; completion comes after it, unless `complete` is 0, where nobody executes what
-//! is posted.
+//! Posting: each thread of PE 0 posts `rounds` puts of its own word of `src` to PE 1. The queues have room for all.
+//!
+//! The measured time ends with the last posting. The kernel then waits for completion, unless `complete` is 0. No NIC
+//! executes the entries in that case.
 
 use rushmem_device::prelude::*;
 
@@ -28,7 +29,7 @@ fn post<S: Sharing>(
     if complete != 0 { through.quiet(Block::current()) } else { Ok(()) }
 }
 
-/// Into the one queue of the PE.
+/// Posts into the one queue of the PE.
 #[kernel]
 pub fn post_shared(
     ctx: &Ctx,
@@ -41,7 +42,7 @@ pub fn post_shared(
     if ctx.my_pe() == 0 { post(ctx, ctx, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
-/// Each block into a queue of its own.
+/// Posts into one queue for each block.
 #[kernel]
 pub fn post_per_block(
     ctx: &Ctx,
@@ -54,7 +55,7 @@ pub fn post_per_block(
     if ctx.my_pe() == 0 { post(ctx, &ctx.per_block()?, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
-/// One thread, the only one of its grid, into a queue of its own.
+/// Posts from one thread, the only one of its grid, into a queue of its own.
 #[kernel]
 pub fn post_exclusive(
     ctx: &Ctx,

@@ -6,16 +6,17 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// A block's part of a message of `len` words, in pieces of 16 bytes.
+/// Returns a block's part of a message of `len` words, in units of 16 bytes.
 #[inline(always)]
 fn part(block: Block, len: usize) -> Range<usize> {
     let share = block.share(len.div_ceil(2));
     (2 * share.start).min(len)..(2 * share.end).min(len)
 }
 
-/// The blocks of PE 0 put a message of `len` words to PE 1 together, `rounds` times, from one place of
-/// `src` after the other to the same in `dst`; both hold a whole number of messages. `each` other than 0: completes each
-/// one before the next.
+/// Puts `rounds` messages of `len` words from PE 0 to PE 1. All blocks divide each message.
+///
+/// Messages take successive ranges of `src` and the same ranges of `dst`. Both arrays have a whole number of messages. If
+/// `each` is not 0, each message completes before the next.
 #[kernel(max_threads = 512)]
 pub fn put(
     ctx: &Ctx,
@@ -50,7 +51,7 @@ pub fn put(
     Ok(())
 }
 
-/// As [`put`], in the other direction.
+/// Gets `rounds` messages of `len` words from PE 1 at PE 0. The arguments are the same as of [`put`].
 #[kernel(max_threads = 512)]
 pub fn get(
     ctx: &Ctx,

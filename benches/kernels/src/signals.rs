@@ -1,10 +1,10 @@
-//! Signals to and fro between PE 0 and PE 1, by one block.
+//! Signals back and forth between PE 0 and PE 1, by one block.
 
 use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// The signal alone, by one thread of each; it begins as 0.
+/// Sends only a signal, from one thread of each PE. The signal must be 0 at the launch.
 #[kernel]
 pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, rounds: u32) -> Result {
     let block = Block::current();
@@ -29,7 +29,7 @@ pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, rounds: u
     Ok(())
 }
 
-/// `src` and a signal after it, by the whole block; the signal begins as 0.
+/// Sends `src` and then a signal, from the whole block. The signal must be 0 at the launch.
 #[kernel]
 pub fn put_signal_ping_pong(
     ctx: &Ctx,
@@ -48,9 +48,9 @@ pub fn put_signal_ping_pong(
     let span = Span::begin(ctx, spans);
     let (mut now, last) = (0, 2 * rounds as u64);
     while now < last {
-        // PE 0 sends in even turns, PE 1 in odd ones; what is awaited counts this PE's own arrivals.
+        // PE 0 sends in even turns, PE 1 in odd ones; each PE waits for the count of its own arrivals.
         if now & 1 == u64::from(me) {
-            // The wait before it was a barrier.
+            // The wait before this call was a barrier.
             ctx.put_signal_nbi(block.ready(), dst, src, signal, SignalOp::Add, 1, peer)?;
         } else {
             ctx.signal_wait_until(block, signal, Cmp::Ge, (now >> 1) + 1)?;

@@ -1,12 +1,12 @@
 //! Single words: each thread of PE 0 works on its own word of PE 1.
 //!
-//! What fetches adds up what it has got, in the thread's element of `sums`.
+//! Each thread that fetches writes the sum of the fetched values to its element of `sums`.
 
 use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Puts `value`, `value + 1`, ... `each` other than 0: completes each one before the next.
+/// Puts `value`, `value + 1`, and so on. If `each` is not 0, each put completes before the next.
 #[kernel]
 pub fn p(
     ctx: &Ctx,
@@ -52,7 +52,7 @@ pub fn g(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, sums: SymSlice<u
     Ok(())
 }
 
-/// Adds 1, and waits for all of it at the end.
+/// Adds 1 in each round, and waits for completion at the end.
 #[kernel]
 pub fn add(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, rounds: u32) -> Result {
     if ctx.my_pe() != 0 {
@@ -70,7 +70,7 @@ pub fn add(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, rounds: u32) -
     Ok(())
 }
 
-/// Adds 1, and waits for the value before.
+/// Adds 1 in each round, and waits for the previous value.
 #[kernel]
 pub fn fetch_add(
     ctx: &Ctx,
@@ -94,7 +94,7 @@ pub fn fetch_add(
     Ok(())
 }
 
-/// Exchanges the number of rounds so far for the next, and waits for the value before.
+/// Replaces the round number with the next one by compare and swap, and waits for the previous value.
 #[kernel]
 pub fn compare_swap(
     ctx: &Ctx,

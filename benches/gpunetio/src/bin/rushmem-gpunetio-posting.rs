@@ -78,7 +78,7 @@ fn write(path: &Path, text: &str) -> Result {
     fs::write(path, text).map_err(|error| Error::File(path.into(), error))
 }
 
-/// Their kernels, as PTX.
+/// Returns NVIDIA's kernels as PTX.
 fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     match (&arguments.ptx, &arguments.headers) {
         (Some(file), _) => read(file),
@@ -87,7 +87,7 @@ fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     }
 }
 
-/// What a poster does of the rows, as `rushmem perf` reads it.
+/// Returns the measurements of a poster in the format of `rushmem perf`.
 fn results(poster: &impl Poster, machine: &str, rows: &[Row]) -> Result<String> {
     let rows: Vec<Value> = rows.iter().map(|row| measure(poster, row)).collect::<Result<_>>()?;
     let all = json!({ "program": poster.program(), "machine": machine, "rows": rows });

@@ -1,8 +1,7 @@
-//! How fast device code posts: the rows of `rushmem perf --list` that post, by NVIDIA's code ([`Theirs`]) and by ours
-//! ([`Ours`]).
+//! Measures how fast NVIDIA's device code ([`Theirs`]) and ours ([`Ours`]) post the rows of `rushmem perf --list`.
 //!
-//! Queues and doorbell records lie in GPU memory, as those of a ConnectX do, and the doorbell is a page-locked word of the
-//! host. Nobody executes what is posted; that it is all there, and announced, is read off the queues.
+//! Queues and doorbell records are in GPU memory, like the queues of a ConnectX. The doorbell register is a page-locked
+//! word of the host. No NIC executes the entries. The queues show afterwards that all entries are there and announced.
 
 mod ours;
 mod theirs;
@@ -39,7 +38,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The rows of a plan that post: lines of `bench bytes blocks threads rounds pes runs`.
+    /// Returns the posting rows of a plan: lines of `bench bytes blocks threads rounds pes runs`.
     ///
     /// # Errors
     /// [`Error::Record`] for a line that is none.
@@ -86,22 +85,23 @@ impl Row {
 
 /// Posts the rows of a plan.
 pub trait Poster {
-    /// What posts, with its version where it has one.
+    /// Returns the name of the program, with its version if it has one.
     fn program(&self) -> String;
 
-    /// Where it launches its kernels.
+    /// Returns the stream of its kernels.
     fn stream(&self) -> &Stream;
 
-    /// Launches what posts the row once into fresh queues.
+    /// Launches the kernel that posts the row once into fresh queues.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Cuda`]: the driver fails.
     fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans>;
 
-    /// Millions of entries a second in each run that counts; one before them does not.
+    /// Returns millions of entries a second for each run, after one run that is not counted.
     ///
     /// # Errors
-    /// [`Error::Wrong`] if entries are missing or wrong, or what the driver says.
+    /// - [`Error::Wrong`]: entries are missing or wrong.
+    /// - [`Error::Cuda`]: the driver fails.
     fn measure(&self, row: &Row) -> Result<Vec<f64>> {
         if row.depth() > 1 << 15 {
             return Err(Error::wrong(&row.bench, format!("{} entries fit in no queue", row.entries())));
@@ -124,11 +124,12 @@ pub trait Poster {
     }
 }
 
-/// When each block of a launch began and ended: two words of nanoseconds each, by the GPU's clock, at the beginning of its
-/// memory. It holds what the kernel uses, too.
+/// Start and end times of the blocks of a launch.
+///
+/// The memory starts with two words for each block, in nanoseconds of the GPU's clock. It also has the kernel's data.
 pub struct Spans {
     memory: DeviceBuffer,
-    /// What else must live until the kernel has ended.
+    /// Other buffers that the kernel uses until it ends.
     _kept: Vec<DeviceBuffer>,
 }
 
@@ -156,8 +157,8 @@ pub struct Queues {
     bytes: (usize, usize),
 }
 
-/// Where a queue's parts lie, for the GPU.
-struct Place {
+/// GPU addresses of the parts of a queue.
+struct QueueAddresses {
     sq: u64,
     cq: u64,
     /// Send word of the doorbell record.
@@ -166,12 +167,12 @@ struct Place {
 }
 
 const CQE_BYTES: usize = 64;
-/// A doorbell record, alone in its line.
+/// Bytes of a doorbell record, alone in its cache line.
 const RECORD_BYTES: usize = 64;
 const PAGE: usize = 4096;
-/// Each run begins so much further, since how far it is to a word depends on its line of the GPU's memory.
+/// Offset between the queues of two runs. Access time depends on the position in GPU memory, so each run uses another.
 const SHIFT: usize = 37 * 128;
-/// Where data would lie, here and at the peer.
+/// Address of the data, here and at the peer. No NIC accesses it.
 const BASE: u64 = 1 << 16;
 const QPN: u32 = 0x1234;
 const LKEY: u32 = 0x5600;
@@ -191,19 +192,19 @@ impl Queues {
         Ok(queues)
     }
 
-    /// Offset of queue `i`.
+    /// Returns the offset of queue `i`.
     fn start(&self, i: usize) -> usize {
         self.shift + i * (self.bytes.0 + self.bytes.1 + 2 * RECORD_BYTES)
     }
 
-    /// Offset of its doorbell record.
+    /// Returns the offset of the doorbell record of queue `i`.
     fn record(&self, i: usize) -> usize {
         self.start(i) + self.bytes.0 + self.bytes.1
     }
 
-    fn place(&self, i: usize) -> Place {
+    fn addresses(&self, i: usize) -> QueueAddresses {
         let at = |offset: usize| self.memory.address() + offset as u64;
-        Place {
+        QueueAddresses {
             sq: at(self.start(i)),
             cq: at(self.start(i) + self.bytes.0),
             sq_record: at(self.record(i) + Record::SND_OFFSET),
@@ -211,7 +212,7 @@ impl Queues {
         }
     }
 
-    /// The register, as the GPU sees it.
+    /// Returns the GPU address of the doorbell register.
     fn doorbell(&self) -> u64 {
         self.doorbell.address()
     }
@@ -284,7 +285,7 @@ mod tests {
         rows[0].clone()
     }
 
-    /// What three threads of block `block` post in four rounds.
+    /// Returns the entries that three threads of block `block` post in four rounds.
     fn posted(block: u64) -> Vec<u8> {
         let put = |i: u64| {
             let at = BASE + 8 * (3 * block + i % 3);

@@ -47,19 +47,19 @@ impl Ours {
     }
 }
 
-/// What the context leads to, in this order.
+/// Offsets of the tables behind the context, in this order.
 struct Tables {
     state: usize,
     segments: usize,
     peers: usize,
     entries: usize,
-    /// Those of the queues.
+    /// The ready entries of the queues.
     ready: usize,
     bytes: usize,
 }
 
 impl Tables {
-    /// Behind `state` bytes.
+    /// Places the tables after `state` bytes.
     fn new(state: usize, row: &Row, sets: usize) -> Self {
         let segments = state + size_of::<DeviceState>();
         let peers = segments + size_of::<SegmentTable>();
@@ -146,17 +146,17 @@ impl Poster for Ours {
     }
 }
 
-/// The QP to PE 1 that posts to queue `i`.
+/// Returns the QP to PE 1 that posts to queue `i`.
 fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ready: DevAddr) -> QpEntry {
-    let place = queues.place(i);
+    let addresses = queues.addresses(i);
     let flags = qp_flags::ON_GPU;
     let log_depth = row.depth().trailing_zeros();
     let desc = QpDesc { pe_state, lkey: LKEY, rkey: RKEY, peer: 1, log_depth, flags, ..Zeroable::zeroed() };
     let connection = Connection {
-        sq: DevAddr(place.sq),
-        dbr: DevAddr(place.sq_record),
+        sq: DevAddr(addresses.sq),
+        dbr: DevAddr(addresses.sq_record),
         uar: DevAddr(queues.doorbell()),
-        cq: DevAddr(place.cq),
+        cq: DevAddr(addresses.cq),
         ready,
         qpn: QPN,
         flags,

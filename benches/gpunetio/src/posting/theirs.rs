@@ -20,7 +20,7 @@ impl Theirs {
     /// Loads PTX that [`compile`](crate::theirs::compile) made.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Cuda`](crate::Error::Cuda): the driver fails.
     pub fn load(device: &Arc<Device>, ptx: &str) -> Result<Self> {
         Ok(Self { module: Module::load(device, "gpunetio", ptx)?, stream: Stream::new(device)? })
     }
@@ -42,12 +42,12 @@ impl Poster for Theirs {
         let prepare = self.module.function("prepare")?;
         let single = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
         for i in 0..row.queues() as usize {
-            let place = queues.place(i);
+            let addresses = queues.addresses(i);
             let queue = Queue {
-                sq: place.sq,
-                cq: place.cq,
-                sq_record: place.sq_record,
-                cq_record: place.cq_record,
+                sq: addresses.sq,
+                cq: addresses.cq,
+                sq_record: addresses.sq_record,
+                cq_record: addresses.cq_record,
                 doorbell: queues.doorbell(),
                 qpn: QPN,
                 cqn: QPN,
