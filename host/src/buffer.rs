@@ -1,4 +1,5 @@
-//! Memory of the user's that can be registered.
+//! User memory that can be registered.
+#![allow(unsafe_code, reason = "`Buffer` is an unsafe trait: its implementations promise valid memory")]
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -8,40 +9,42 @@ use std::ptr::NonNull;
 use bytemuck::Pod;
 use rushmem_softnic::{HostBuffer, Memory as _};
 
-/// Where memory is.
+/// Location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLocation {
-    /// In this process.
+    /// Address in this process.
     Host(NonNull<u8>),
-    /// At this address of GPU memory.
+    /// Address in GPU memory.
     Gpu(u64),
 }
 
-/// Memory of the user's that [`Pe::register`](crate::Pe::register) and
-/// [`Pe::register_symmetric`](crate::Pe::register_symmetric) take, and give back when the registration ends. Nothing is
-/// copied: kernels, NICs and peers use the memory itself.
+/// User memory that [`Pe::register`](crate::Pe::register) and
+/// [`Pe::register_symmetric`](crate::Pe::register_symmetric) accept. Unregistering returns it. Nothing is copied:
+/// kernels, NICs and peers use the memory itself.
 ///
-/// A `Vec`, a boxed slice and [`Pages`] are such memory; [`HostRange`] and [`GpuBuffer`] make it of an address. A GPU knows
-/// host memory by pages: of two buffers that share one, only one can be registered at a time. [`Pages`] have theirs alone.
+/// `Vec`, boxed slices and [`Pages`] implement it. [`HostRange`] and [`GpuBuffer`] make a buffer from an address. GPUs
+/// map host memory by pages, so only one of two buffers on the same page can be registered at a time. [`Pages`] share
+/// no page.
 ///
 /// # Safety
-/// [`location`](Buffer::location) leads to [`len`](Buffer::len) initialised elements that are aligned for their type, may be read
-/// and written by anybody, and stay where they are until the value is dropped, wherever the value itself is moved. While
-/// the runtime has the value, nobody has references to them.
+/// - [`location`](Buffer::location) points to [`len`](Buffer::len) initialised elements, aligned for their type.
+/// - Any thread, kernel or NIC may read and write the elements.
+/// - The elements stay at their address until the value is dropped, even if the value moves.
+/// - No references to the elements exist while the runtime holds the value.
 pub unsafe trait Buffer: Send + Sync + 'static {
-    /// An element.
+    /// The element type.
     type Element: Pod;
-    /// Where the first element is.
+    /// Returns the location of the first element.
     fn location(&mut self) -> MemoryLocation;
-    /// Elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
-    /// True if there are none; such memory cannot be registered.
+    /// Returns whether there are no elements. Empty memory cannot be registered.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-// SAFETY: a vector's elements are allocated until it is dropped or grows, which needs the value.
+// SAFETY: a vector's elements stay allocated until it is dropped or grows. Both need the value.
 unsafe impl<T: Pod + Send + Sync> Buffer for Vec<T> {
     type Element = T;
     fn location(&mut self) -> MemoryLocation {
@@ -52,7 +55,7 @@ unsafe impl<T: Pod + Send + Sync> Buffer for Vec<T> {
     }
 }
 
-// SAFETY: as a vector's.
+// SAFETY: see `Vec`; a box never grows.
 unsafe impl<T: Pod + Send + Sync> Buffer for Box<[T]> {
     type Element = T;
     fn location(&mut self) -> MemoryLocation {
@@ -63,7 +66,7 @@ unsafe impl<T: Pod + Send + Sync> Buffer for Box<[T]> {
     }
 }
 
-/// Zeroed host memory in pages of its own, for buffers that GPUs reach too. A slice in every other respect.
+/// Zeroed host memory in pages of its own, also for buffers that GPUs access. Dereferences to a slice.
 #[derive(Debug)]
 pub struct Pages<T> {
     memory: HostBuffer,
@@ -72,10 +75,10 @@ pub struct Pages<T> {
 }
 
 impl<T: Pod> Pages<T> {
-    /// `len` zeroed elements.
+    /// Allocates `len` zeroed elements.
     ///
     /// # Panics
-    /// If so many bytes cannot be counted.
+    /// Panics if the size in bytes overflows.
     pub fn zeroed(len: usize) -> Self {
         const { assert!(align_of::<T>() <= 4096, "a page is aligned to 4096 bytes") };
         let bytes =
@@ -87,14 +90,14 @@ impl<T: Pod> Pages<T> {
 impl<T: Pod> Deref for Pages<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements, zeroed at first, which only this value leads to while it is not registered.
+        // SAFETY: `len` initialised elements, and only this value points to them while it is not registered.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
     }
 }
 
 impl<T: Pod> DerefMut for Pages<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, borrowed for writing.
+        // SAFETY: see `deref`; the borrow is unique.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().cast(), self.len) }
     }
 }
@@ -110,30 +113,30 @@ unsafe impl<T: Pod + Send + Sync> Buffer for Pages<T> {
     }
 }
 
-/// Elements in host memory of somebody else's, such as a file's mapping or an array of C.
+/// Elements in host memory that this program does not own, such as a file mapping or a C array.
 #[derive(Debug)]
 pub struct HostRange<T> {
     start: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: an address range, which its maker promises that anybody may use.
+// SAFETY: an address range. Its maker promises that any thread may use it.
 unsafe impl<T: Send> Send for HostRange<T> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl<T: Sync> Sync for HostRange<T> {}
 
 impl<T: Pod> HostRange<T> {
-    /// The `len` elements from `start` on.
+    /// Makes a buffer of the `len` elements from `start` on.
     ///
     /// # Safety
-    /// As of a [`Buffer`]: initialised, aligned, allocated until this value is dropped, and used by nobody else through
-    /// references while they are registered.
+    /// The rules of [`Buffer`] apply. The elements are initialised, aligned and allocated until this value is dropped.
+    /// No references to them exist while they are registered.
     pub unsafe fn new(start: NonNull<T>, len: usize) -> Self {
         Self { start, len }
     }
 }
 
-// SAFETY: the promise of `new`.
+// SAFETY: the caller of `new` promised it.
 unsafe impl<T: Pod + Send + Sync> Buffer for HostRange<T> {
     type Element = T;
     fn location(&mut self) -> MemoryLocation {
@@ -144,8 +147,8 @@ unsafe impl<T: Pod + Send + Sync> Buffer for HostRange<T> {
     }
 }
 
-/// Elements in GPU memory that another library has allocated, and the value that keeps it allocated: a `CudaSlice` of
-/// cudarc, a guard, or `()` where something else does.
+/// Elements in GPU memory of another library, and the value that keeps them allocated. This owner can be a `CudaSlice`
+/// of cudarc, a guard, or `()` if the program keeps the memory by other means.
 #[derive(Debug)]
 pub struct GpuBuffer<T, O> {
     owner: O,
@@ -155,21 +158,22 @@ pub struct GpuBuffer<T, O> {
 }
 
 impl<T: Pod, O: Any + Send + Sync> GpuBuffer<T, O> {
-    /// The `len` elements at `address`, which `owner` keeps allocated.
+    /// Makes a buffer of the `len` elements at `address`, which `owner` keeps allocated.
     ///
     /// # Safety
-    /// As of a [`Buffer`]: memory of the GPU that this PE's kernels run on, which stays allocated until `owner` is dropped.
+    /// The rules of [`Buffer`] apply. The memory is on the GPU that runs this PE's kernels, and stays allocated until
+    /// `owner` is dropped.
     pub unsafe fn new(owner: O, address: u64, len: usize) -> Self {
         Self { owner, address, len, _elements: PhantomData }
     }
 
-    /// The value that keeps it allocated.
+    /// Returns the value that keeps the memory allocated.
     pub fn into_owner(self) -> O {
         self.owner
     }
 }
 
-// SAFETY: the promise of `new`.
+// SAFETY: the caller of `new` promised it.
 unsafe impl<T: Pod, O: Any + Send + Sync> Buffer for GpuBuffer<T, O> {
     type Element = T;
     fn location(&mut self) -> MemoryLocation {

@@ -1,5 +1,7 @@
-//! What executes kernels, and the memory that they see.
-
+//! Machines: the CPU or GPU that executes kernels, and the memory that kernels use.
+//!
+//! The launch path and the memory code call the [`Machine`] trait. [`Native`] and [`Gpu`] implement it.
+#![allow(unsafe_code, reason = "adopting user memory and mapping NIC pages depend on promises of the caller")]
 mod file;
 mod gpu;
 mod host_memory;
@@ -31,42 +33,42 @@ pub(crate) use limited::LimitedMachine;
 pub(crate) use module::{Code, Module};
 pub(crate) use native::Native;
 
-/// What pieces of the symmetric heap are aligned to.
+/// Alignment of the first heap and of every segment, in bytes.
 pub(crate) const HEAP_ALIGN: u64 = 2 << 20;
 
-/// Memory that kernels see.
+/// Memory that kernels can access.
 #[derive(Clone)]
 pub(crate) struct Region {
-    /// Its address for kernels.
+    /// Address for kernels.
     pub(crate) addr: DevAddr,
-    /// The memory, as the host and a software NIC reach it. Freed with the last handle.
+    /// The memory as the host and the software ConnectX access it. The last handle frees it.
     pub(crate) memory: Arc<dyn Memory>,
-    /// The same, if it is a GPU's: what an RDMA device registers, and another GPU maps.
+    /// The GPU memory, if it is on a GPU. RDMA devices register it, and other GPUs map it.
     pub(crate) gpu: Option<Arc<DeviceBuffer>>,
-    /// The same as a file, if other processes can map it.
+    /// The file of the memory, if other processes can map it.
     pub(crate) file: Option<Arc<OwnedFd>>,
 }
 
 impl Region {
-    /// Page-aligned, zeroed host memory of this process, at its own address.
+    /// Allocates page-aligned, zeroed host memory of this process.
     pub(crate) fn host(bytes: u64) -> Self {
         let buffer = HostBuffer::new(bytes as usize);
         Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
     }
 
-    /// As [`Region::host`], aligned to `align`, a power of two.
+    /// Allocates host memory like [`Region::host`], aligned to `align`, a power of two.
     pub(crate) fn host_aligned(bytes: u64, align: u64) -> Self {
         let buffer = HostBuffer::aligned(bytes as usize, align as usize);
         Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
     }
 
-    /// Copies bytes in; they are there when it returns.
+    /// Copies bytes into the memory. They are visible when the call returns.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.memory.write(offset, bytes)?;
         Ok(self.memory.flush()?)
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the memory.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         Ok(self.memory.read(offset, bytes)?)
     }
@@ -74,137 +76,137 @@ impl Region {
 
 /// The heap of another PE.
 pub(crate) enum PeerHeap {
-    /// Of this process.
+    /// A heap in this process.
     Local(Region),
-    /// Of another process.
+    /// A heap in another process.
     File {
-        /// [`Region::file`] there.
+        /// The heap's [`Region::file`], received from that process.
         file: OwnedFd,
-        /// Its length.
+        /// Length of the heap in bytes.
         bytes: u64,
     },
 }
 
-/// Addresses at which kernels find heaps of other PEs, in places of equal size.
+/// An address range in which kernels find heaps of other PEs, at a fixed stride.
 pub(crate) trait HeapWindow: Send + Sync {
-    /// The address of its first place.
+    /// Returns the address of slot 0.
     fn base(&self) -> DevAddr;
-    /// Bytes from one place to the next.
+    /// Returns the distance between two slots in bytes.
     fn stride(&self) -> u64;
-    /// Maps a heap at place number `slot`, for as long as the window lives. True if the atomics of all processors that
-    /// map it exclude each other.
+    /// Maps a heap at slot number `slot` for as long as the window lives. Returns whether atomics are atomic across all
+    /// processors that map the heap.
     fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool>;
 }
 
-/// Memory of somebody else, such as a page of the NIC's, mapped for kernels for as long as it lives.
+/// Foreign memory mapped for kernels, such as a page of the NIC. The mapping ends when the value is dropped.
 pub(crate) trait Mapping: Send + Sync {
-    /// Its address for kernels.
+    /// Returns the address for kernels.
     fn addr(&self) -> DevAddr;
 }
 
-/// What lies behind a page of the NIC's.
+/// The kind of memory behind a page of the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
-    /// Memory, which a software NIC looks at.
+    /// Memory that the software ConnectX polls.
     Memory,
-    /// Registers of a device.
+    /// Device registers.
     #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "the software ConnectX has none"))]
     Registers,
 }
 
-/// Kernels that run one after the other, beside those of other queues.
+/// A stream: kernels that run in order, concurrently with kernels of other streams.
 ///
-/// Dropping it lets them run to their end first.
+/// Dropping it waits until its kernels have ended.
 pub(crate) trait KernelStream: Send + Sync {
     /// Appends a kernel.
     fn launch(&self, step: KernelLaunch) -> Result<()>;
-    /// Appends the kernels of a recording.
+    /// Appends the kernels of a graph.
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()>;
-    /// A mark behind all that is in it now.
+    /// Records an event after everything appended so far.
     fn record_event(&self) -> Result<Event>;
-    /// What is appended from now on begins after all that is before the mark, in whatever queue.
-    fn wait_event(&self, mark: &Event) -> Result<()>;
-    /// Waits until all that is before a mark of this queue has ended, or until `patience` is over.
-    fn wait(&self, mark: &Event, patience: Duration) -> Result<()>;
-    /// The mark of a launch that the machine could not run; what follows it does not run.
+    /// Makes everything appended from now on wait for `event`, which may belong to any stream.
+    fn wait_event(&self, event: &Event) -> Result<()>;
+    /// Waits until `event` of this stream is complete, for at most `patience`.
+    fn wait(&self, event: &Event, patience: Duration) -> Result<()>;
+    /// Returns the launch id of a launch that the machine could not run. Later launches do not run either.
     fn failed(&self) -> Option<u64> {
         None
     }
-    /// Why, once; what is appended afterwards runs again.
+    /// Takes the error of the failed launch. Launches appended after this call run again.
     fn take_failure(&self) -> Option<Error> {
         None
     }
 }
 
-/// A place in a queue.
+/// A point in a stream.
 #[derive(Clone)]
 pub(crate) enum Event {
     Native(Arc<native::Completion>),
     Gpu(Arc<cuda::Event>),
 }
 
-/// A kernel with all that its launch needs.
+/// A kernel with everything that its launch needs.
 pub(crate) struct KernelLaunch {
     pub(crate) ctx: Ctx,
     pub(crate) grid: Grid,
     pub(crate) call: Call,
-    /// Where the kernel is; none for a function of the program that is of no module.
+    /// The module of the kernel. `None` for a function of the program outside any module.
     pub(crate) module: Option<Arc<Module>>,
 }
 
-/// Kernels that can be launched again and again.
+/// A graph: kernels that can be launched repeatedly.
 #[derive(Clone)]
 pub(crate) enum ExecGraph {
     Native(Arc<native::NativeGraph>),
     Gpu(Arc<GraphExec>),
 }
 
-/// What is wrong with a mark or a recording of a PE with another machine.
+/// Returns the error for an event or graph that belongs to a PE on another machine.
 fn other_machine() -> Error {
     Error::Misuse { call: "stream", what: "it belongs to a PE that runs on another machine".into() }
 }
 
 /// Executes kernels for one PE.
 pub(crate) trait Machine: Send + Sync {
-    /// A line for users.
+    /// Returns a one-line description for users.
     fn describe(&self) -> String;
-    /// Its number, if it is a GPU.
+    /// Returns the device number, if the machine is a GPU.
     fn gpu(&self) -> Option<u32>;
-    /// True for a GPU.
+    /// Returns whether the machine is a GPU.
     fn is_gpu(&self) -> bool {
         self.gpu().is_some()
     }
-    /// A grid that fills its share of the machine, all blocks of which run at once.
+    /// Returns a grid that fills this PE's share of the machine. All its blocks run at once.
     fn grid(&self) -> Grid;
-    /// Host memory that kernels see too, zeroed and page-aligned: queues, the control page.
+    /// Allocates zeroed, page-aligned host memory that kernels can access, for queues and the control page.
     fn shared(&self, bytes: u64) -> Result<Region>;
-    /// Memory where kernels reach it fastest, zeroed: counters, descriptors.
+    /// Allocates zeroed memory with the fastest access for kernels, for counters and descriptors.
     fn local(&self, bytes: u64) -> Result<Region>;
-    /// A piece of the symmetric heap, zeroed, at a multiple of [`HEAP_ALIGN`] where the machine can do that; `shared` if
-    /// other PEs are to map it.
+    /// Allocates a zeroed part of the symmetric heap, aligned to [`HEAP_ALIGN`] where the machine can do that. With
+    /// `shared`, other PEs can map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
-    /// NativeHeapWindow for `slots` heaps of other PEs, of `bytes` bytes each.
+    /// Reserves a window for `slots` heaps of other PEs, of `bytes` bytes each.
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>>;
-    /// Makes memory of the user's, which is not copied, known to kernels and to NICs.
+    /// Makes user memory accessible to kernels and NICs without copying it.
     ///
     /// # Safety
-    /// The memory is that of a [`Buffer`](crate::buffer::Buffer), which is kept for longer than the region.
+    /// The memory belongs to a [`Buffer`](crate::buffer::Buffer) that outlives the region.
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region>;
-    /// Maps a page of the NIC's for kernels.
+    /// Maps a page of the NIC for kernels.
     ///
     /// # Safety
-    /// `page` is 4096 bytes of this kind that stay mapped while the mapping lives.
+    /// `page` points to 4096 bytes of this kind that stay mapped while the mapping lives.
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
-    /// Makes kernels ready to be launched. It may wait until no kernel of this process's PEs runs.
+    /// Loads kernels. The call may wait until no kernel of this process's PEs runs.
     fn load(&self, ptx: &Ptx) -> Result<Code>;
-    /// Runs a kernel to its end, beside all queues.
+    /// Runs a kernel to its end, concurrently with all streams.
     fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()>;
-    /// A queue of its own.
+    /// Creates a stream.
     fn queue(&self) -> Result<Box<dyn KernelStream>>;
-    /// A queue that is a stream of the application's.
+    /// Wraps a stream of the application.
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>>;
-    /// Makes kernels ready to be launched together, in this order.
+    /// Builds a graph that launches these kernels in this order.
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph>;
-    /// Blocks of this shape of a kernel that all run at once, while every PE that shares the machine has as many.
+    /// Returns how many blocks of this shape run at once if every PE that shares the machine has as many.
     fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32>;
 }

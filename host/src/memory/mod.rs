@@ -1,12 +1,12 @@
-//! The memory of a PE that kernels name by offsets: the symmetric heap, what it has grown by, registered buffers.
+//! Memory of a PE that kernels name by offsets: the symmetric heap, its later segments, and registered buffers.
 //!
 //! ```text
 //! 0            heap_bytes        next                        2^63
 //! | first heap |  gap  | segment | gap | segment | ...       | local buffers ...
 //! ```
 //!
-//! The first heap is found by its length alone. Everything above is a [`Segment`], found in a table that each launch gets
-//! with its context. Offsets of segments are never given out twice: one of a segment that has gone leads nowhere.
+//! The first heap needs only its length. Every range above it is a [`Segment`]. Each launch gets a table of segments
+//! with its context. Segment offsets are never reused, so an offset of a removed segment is invalid forever.
 
 mod allocator;
 mod segment;
@@ -23,20 +23,20 @@ use crate::{Error, Result};
 use self::allocator::{Allocator, HandleError};
 pub(crate) use self::segment::{Segment, SegmentMap};
 
-/// Segments begin at multiples of this, as their memory does: the largest alignment of an object.
+/// Alignment of the offsets and the memory of segments: the largest alignment of an object.
 pub(crate) const SEGMENT_ALIGN: u64 = HEAP_ALIGN;
 
-/// The smallest alignment that may be asked for, and the largest.
+/// The smallest and the largest alignment that a caller may request.
 pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=SEGMENT_ALIGN;
 
-/// All memory of a PE that has offsets. Its keys must go before the protection domains that they are of.
+/// All memory of a PE that has offsets. Must be dropped before the protection domains of its keys.
 pub(crate) struct Memory {
     heap: Region,
     /// The context without segments.
     parts: CtxParts,
-    /// In the upper half of each stamp of symmetric memory: another number for each job.
+    /// Number of the job, in the upper half of each stamp of symmetric memory.
     job: u32,
-    /// Bytes that the heap may grow to.
+    /// Limit of the heap's size in bytes.
     max: u64,
     machine: Arc<dyn Machine>,
     state: Mutex<State>,
@@ -45,29 +45,30 @@ pub(crate) struct Memory {
 struct State {
     allocator: Allocator,
     table: Arc<SegmentMap>,
-    /// The first offset that no segment has had.
+    /// The first offset that no segment has used.
     next: u64,
     next_local: u64,
-    /// Bytes that the heap has been given.
+    /// Bytes that the heap has received so far.
     given: u64,
 }
 
-/// A handle that does not name what it should, and why.
+/// The reason why a handle is rejected.
 pub(crate) type Rejection = &'static str;
 
 pub(crate) const GONE: Rejection = "is not an object, or has been freed";
-const UNREGISTERED: Rejection = "is not registered with this PE, or not any more";
+const UNREGISTERED: Rejection = "is not registered with this PE, or no longer registered";
 const IN_USE: Rejection = "may be in use by a kernel: wait for the end of all launches first";
 const ANOTHER_JOB: Rejection = "belongs to another job";
-const REGISTERED: Rejection = "is a registered buffer, which `unregister_symmetric` gives back";
-const OUTSIDE: Rejection = "is not inside of its object";
+const REGISTERED: Rejection = "is a registered buffer: return it with `unregister_symmetric`";
+const OUTSIDE: Rejection = "is not inside its object";
 const PART: Rejection = "is only a part of an object";
 
 impl Memory {
-    /// The heap `heap`, of which objects may have what begins at `reserved`, and a context of `parts`.
+    /// Creates the memory of a PE. Objects use `heap` from offset `reserved` on. `parts` is the context without
+    /// segments.
     ///
     /// # Errors
-    /// If there is no memory for the table.
+    /// An error if there is no memory for the table.
     pub(crate) fn new(
         heap: Region,
         reserved: u64,
@@ -90,28 +91,28 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context of a launch that begins now, and what must live as long as it.
+    /// Returns the context of a launch that begins now, and the table that must live as long as the launch.
     pub(crate) fn current(&self) -> (Ctx, Arc<SegmentMap>) {
         let table = Arc::clone(&self.state().table);
         (table.ctx(), table)
     }
 
-    /// The stamp of what collective call number `n` makes.
+    /// Returns the stamp of the object that collective call number `n` makes.
     pub(crate) fn stamp(&self, n: u64) -> u64 {
         u64::from(self.job) << 32 | u64::from(n as u32)
     }
 
-    /// Bytes of the heap that are free.
+    /// Returns the free bytes of the heap.
     pub(crate) fn available(&self) -> u64 {
         self.state().allocator.available()
     }
 
-    /// Bytes that the heap has for objects.
+    /// Returns the bytes that the heap has for objects.
     pub(crate) fn total(&self) -> u64 {
         self.state().allocator.total()
     }
 
-    /// The offset of a new object.
+    /// Allocates an object and returns its offset.
     ///
     /// # Errors
     /// [`Error::HeapFull`].
@@ -119,21 +120,21 @@ impl Memory {
         self.state().allocator.alloc(bytes, align, stamp)
     }
 
-    /// Takes a whole object back.
+    /// Frees a whole object.
     pub(crate) fn free(&self, object: Handle) -> Result<(), Rejection> {
         self.known(object)?;
         let freed = self.state().allocator.free(object);
         freed.map_err(|wrong| self.refused(object, wrong))
     }
 
-    /// Whether `object` is a whole object of the heap.
+    /// Checks that `object` is a whole object of the heap.
     pub(crate) fn whole(&self, object: Handle) -> Result<(), Rejection> {
         self.known(object)?;
         let found = self.state().allocator.whole(object);
         found.map_err(|wrong| self.refused(object, wrong))
     }
 
-    /// Makes a whole object longer or shorter where it is; false if it cannot be there.
+    /// Resizes a whole object in place. Returns false if there is no room.
     pub(crate) fn resize(&self, object: Handle, bytes: u64, stamp: u64) -> bool {
         self.state().allocator.resize(object.offset, bytes, stamp)
     }
@@ -148,20 +149,20 @@ impl Memory {
         }
     }
 
-    /// Whether `handle` is of this job.
+    /// Checks that `handle` belongs to this job.
     fn known(&self, handle: Handle) -> Result<(), Rejection> {
         let ours =
             handle.stamp == 0 || handle.offset >= LOCAL_OFFSETS || handle.stamp >> 32 == u64::from(self.job);
         if ours { Ok(()) } else { Err(ANOTHER_JOB) }
     }
 
-    /// Whether what `handle` was made for is still there. A part that is not inside of its object is left to the call
-    /// that uses it, and one that was made by `from_raw` to whoever made it.
+    /// Checks that the memory of `handle` still exists. A part outside its object passes: the call that uses it rejects
+    /// it. A handle from `from_raw` passes too: its maker is responsible for it.
     pub(crate) fn check(&self, handle: Handle) -> Result<(), Rejection> {
         if handle.stamp == 0 || handle.offset == u64::MAX { Ok(()) } else { self.locate(handle).map(|_| ()) }
     }
 
-    /// The memory that `handle` names, and where in it.
+    /// Returns the memory that `handle` names, and the offset in it.
     pub(crate) fn locate(&self, handle: Handle) -> Result<(Region, u64), Rejection> {
         self.known(handle)?;
         if handle.offset == u64::MAX {
@@ -187,7 +188,7 @@ impl Memory {
         }
     }
 
-    /// How much the heap must grow for an object of `bytes`: it doubles, within its limit. The same on all PEs.
+    /// Returns how much the heap must grow for an object of `bytes`: it doubles, within its limit. Equal on all PEs.
     pub(crate) fn growth_for(&self, bytes: u64, align: u64) -> Option<u64> {
         let given = self.state().given;
         let needed = bytes.max(1).checked_add(align)?.checked_next_multiple_of(SEGMENT_ALIGN)?;
@@ -196,10 +197,10 @@ impl Memory {
         (piece >= needed).then_some(piece)
     }
 
-    /// The heap gets `segment`, whose ends on all PEs are known.
+    /// Extends the heap by `segment`, which must be known on all PEs.
     ///
     /// # Errors
-    /// If there is no memory for the table.
+    /// An error if there is no memory for the table.
     pub(crate) fn grow(&self, segment: Segment) -> Result<()> {
         let mut state = self.state();
         let (begin, bytes) = (state.next.next_multiple_of(SEGMENT_ALIGN), segment.bytes);
@@ -209,10 +210,10 @@ impl Memory {
         Ok(())
     }
 
-    /// A buffer of the user's becomes symmetric memory; its offset.
+    /// Adds a window, a user buffer that becomes symmetric memory, and returns its offset.
     ///
     /// # Errors
-    /// As [`Memory::grow`].
+    /// The errors of [`Memory::grow`].
     pub(crate) fn add_window(&self, segment: Segment, bytes: u64, stamp: u64) -> Result<u64> {
         let mut state = self.state();
         let begin = state.next.next_multiple_of(SEGMENT_ALIGN);
@@ -220,10 +221,10 @@ impl Memory {
         Ok(begin)
     }
 
-    /// A buffer of the user's becomes a near end of this PE's transfers; its offset and stamp.
+    /// Adds a local buffer, user memory for this PE's own side of transfers. Returns its offset and stamp.
     ///
     /// # Errors
-    /// As [`Memory::grow`].
+    /// The errors of [`Memory::grow`].
     pub(crate) fn add_local(&self, segment: Segment, bytes: u64) -> Result<(u64, u64)> {
         /// The last stamp of a local buffer of this process.
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -235,7 +236,7 @@ impl Memory {
     }
 
     fn insert(&self, state: &mut State, segment: Segment) -> Result<()> {
-        // Between two segments there is a gap, so that the end of one is not in the next.
+        // A gap separates segments, so that the end of one does not lie in the next.
         let after = (segment.begin + segment.bytes + 1).next_multiple_of(SEGMENT_ALIGN);
         let next = if segment.begin >= LOCAL_OFFSETS { &mut state.next_local } else { &mut state.next };
         *next = after;
@@ -249,11 +250,11 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes a buffer of the user's out of the table: launches that begin from now on do not know it.
+    /// Removes a user buffer from the table. Launches that begin later do not know it.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if it is not there as a whole, or a launch goes on, which might use it; if there is no memory for
-    /// the new table.
+    /// - [`Error::Misuse`] if the handle is not a whole registered buffer, or if a running launch might use it.
+    /// - Another error if there is no memory for the new table.
     pub(crate) fn remove(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
         let mut state = self.state();
         let place = self.find_removable(&state, call, buffer)?;
@@ -263,15 +264,15 @@ impl Memory {
         Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
     }
 
-    /// Says whether [`Memory::remove`] would find it, and no launch that goes on.
+    /// Checks that [`Memory::remove`] would find the buffer and no running launch.
     ///
     /// # Errors
-    /// Its [`Error::Misuse`].
+    /// [`Error::Misuse`], for the same reasons as [`Memory::remove`].
     pub(crate) fn check_removable(&self, call: &'static str, buffer: Handle) -> Result<()> {
         self.find_removable(&self.state(), call, buffer).map(drop)
     }
 
-    /// Where a buffer of the user's that nobody uses is in the table.
+    /// Returns the table index of a user buffer that no launch uses.
     fn find_removable(&self, state: &State, call: &'static str, buffer: Handle) -> Result<usize> {
         let wrong = |why| misuse(call, buffer, why);
         self.known(buffer).map_err(wrong)?;
@@ -281,7 +282,7 @@ impl Memory {
         if all[place].bytes != buffer.bytes {
             return Err(wrong(PART));
         }
-        // The table and the segment have one owner each, unless a launch has the table, or one of before.
+        // The table and the segment have one owner each, unless a launch holds this table or an older one.
         if Arc::strong_count(&state.table) > 1 || Arc::strong_count(&all[place]) > 1 {
             return Err(wrong(IN_USE));
         }
@@ -291,27 +292,28 @@ impl Memory {
     /// Undoes [`Memory::remove`].
     ///
     /// # Errors
-    /// If there is no memory for the table.
+    /// An error if there is no memory for the table.
     pub(crate) fn restore(&self, segment: Segment) -> Result<()> {
         let mut state = self.state();
         self.enter(&mut state, segment)
     }
 
-    /// Whole handles of all buffers that are registered with this PE only.
+    /// Returns whole handles of all local buffers.
     pub(crate) fn locals(&self) -> Vec<Handle> {
         let state = self.state();
         let local = state.table.segments().iter().filter(|segment| segment.begin >= LOCAL_OFFSETS);
         local.map(|s| Handle { offset: s.begin, bytes: s.bytes, stamp: s.stamp }).collect()
     }
 
-    /// True if a buffer of the user's that is registered, or the heap, has one of these bytes.
+    /// Returns whether the heap or a registered user buffer overlaps these bytes.
     pub(crate) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let heap = self.heap.memory.host_ptr().map_or(self.heap.addr.0, |start| start.as_ptr() as u64);
         let in_heap = heap < address.saturating_add(bytes) && address < heap + self.heap.memory.len();
         in_heap || self.state().table.segments().iter().any(|segment| segment.overlaps(address, bytes))
     }
 
-    /// Where the segment at `offset` of another PE is mapped here; `None` in the heap.
+    /// Returns the address of the segment at `offset` of another PE, if it is mapped here. The outer `None` means the
+    /// heap.
     pub(crate) fn mapped(&self, offset: u64, pe: u32) -> Option<Option<DevAddr>> {
         let state = self.state();
         let inside =
@@ -320,7 +322,7 @@ impl Memory {
     }
 }
 
-/// The error of a handle that is refused.
+/// Returns the error for a rejected handle.
 pub(crate) fn misuse(call: &'static str, handle: impl std::fmt::Debug, why: Rejection) -> Error {
     Error::Misuse { call, what: format!("{handle:?} {why}") }
 }

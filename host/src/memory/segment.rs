@@ -1,4 +1,4 @@
-//! Memory beyond the heap: what it has grown by, and buffers of the user's; and the table of it that kernels get.
+//! Segments: address ranges beyond the first heap, and the segment table that kernels get.
 
 use std::any::Any;
 use std::mem::size_of;
@@ -13,31 +13,31 @@ use crate::machine::{Machine, Region};
 use crate::p2p::PeerMapping;
 use crate::provider::Key;
 
-/// Memory at the offsets from `begin` on. Fields drop in order: keys before the memory, the memory before its owner.
+/// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
 pub(crate) struct Segment {
     keys: Vec<Box<dyn Key>>,
     region: Region,
-    /// What the user has given; `None` for memory of the runtime's own.
+    /// The user's buffer; `None` for memory of the runtime.
     owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) begin: u64,
     pub(super) bytes: u64,
-    /// Of the handles of a user's buffer; 0 for what the heap has grown by, whose objects have their own.
+    /// Stamp of the handles of a user buffer; 0 for heap growth, because its objects have their own stamps.
     pub(super) stamp: u64,
-    /// If it is symmetric: how the NICs of each PE know its memory, and where that is mapped here.
+    /// Keys and addresses of all PEs, if the segment is symmetric.
     peers: Option<Peers>,
 }
 
 /// The same segment on all PEs.
 struct Peers {
-    /// By PE and NIC.
+    /// Bases and keys, by PE and NIC.
     ends: Vec<SegmentEnd>,
-    /// By PE; 0 for those that are not.
+    /// Addresses, by PE; 0 for PEs that are not mapped.
     mapped: Vec<DevAddr>,
-    /// What keeps it so.
+    /// Keeps the addresses mapped.
     _shared: PeerMapping,
 }
 
-/// How NICs know memory: those of peers, or this PE's own.
+/// Returns the base and key of each NIC: rkeys for peers, or lkeys for this PE.
 fn ends(keys: &[Box<dyn Key>], rkeys: bool) -> Vec<SegmentEnd> {
     let end = |key: &dyn Key| {
         let word = if rkeys { key.rkey() } else { key.lkey() };
@@ -47,7 +47,7 @@ fn ends(keys: &[Box<dyn Key>], rkeys: bool) -> Vec<SegmentEnd> {
 }
 
 impl Segment {
-    /// Memory that is registered with this PE's NICs by `keys`. It belongs to no offsets yet.
+    /// Creates a segment of memory registered with this PE's NICs by `keys`. It has no offsets yet.
     pub(crate) fn new(
         region: Region,
         keys: Vec<Box<dyn Key>>,
@@ -57,22 +57,22 @@ impl Segment {
         Self { keys, region, owner, begin: 0, bytes, stamp: 0, peers: None }
     }
 
-    /// The segment, `bytes` long, at the offsets from `begin` on.
+    /// Places the segment, `bytes` long, at the offsets from `begin` on.
     pub(super) fn at(self, begin: u64, bytes: u64, stamp: u64) -> Self {
         Self { begin, bytes, stamp, ..self }
     }
 
-    /// The segment, which all PEs have: known to their NICs by `ends`, and mapped where `mapped` says.
+    /// Makes the segment symmetric. `ends` holds the keys of all PEs, `mapped` their addresses.
     pub(crate) fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: PeerMapping) -> Self {
         Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
 
-    /// Where the memory of another PE is mapped here.
+    /// Returns the address at which the memory of another PE is mapped here, if it is.
     pub(super) fn mapped(&self, pe: u32) -> Option<DevAddr> {
         self.peers.as_ref()?.mapped.get(pe as usize).copied().filter(|addr| addr.0 != 0)
     }
 
-    /// How the NICs of peers know it on this PE.
+    /// Returns the bases and rkeys with which peers access the segment on this PE.
     pub(crate) fn rkeys(&self) -> Vec<SegmentEnd> {
         ends(&self.keys, true)
     }
@@ -81,19 +81,19 @@ impl Segment {
         &self.region
     }
 
-    /// True if it is a buffer of the user's, and its address range and the given one meet.
+    /// Returns whether this is a user buffer that overlaps the given address range.
     pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let begin = self.region.memory.host_ptr().map_or(self.region.addr.0, |start| start.as_ptr() as u64);
         self.owner.is_some() && begin < address.saturating_add(bytes) && address < begin + self.bytes
     }
 
-    /// True if `handle` names it or a part of it.
+    /// Returns whether `handle` names the segment or a part of it.
     pub(super) fn holds(&self, handle: Handle) -> bool {
         let inside = handle.offset.checked_sub(self.begin).and_then(|at| at.checked_add(handle.bytes));
         self.stamp != 0 && self.stamp == handle.stamp && inside.is_some_and(|end| end <= self.bytes)
     }
 
-    /// Ends its registration, and gives back what the user gave.
+    /// Ends the registration and returns the user's buffer.
     pub(crate) fn into_owner(self) -> Option<Box<dyn Any + Send + Sync>> {
         let Self { keys, region, owner, .. } = self;
         drop(keys);
@@ -102,8 +102,7 @@ impl Segment {
     }
 }
 
-/// The segments that launches of one time know, and the context that they get. Never changed: there is a new table instead,
-/// and a launch keeps its own.
+/// The segments of a launch and its context. A table never changes: updates make a new one, and a launch keeps its own.
 pub(crate) struct SegmentMap {
     _region: Region,
     parts: CtxParts,
@@ -111,14 +110,14 @@ pub(crate) struct SegmentMap {
 }
 
 impl Segment {
-    /// Symmetric memory that is not mapped everywhere, so that some of it is reached through the NIC.
+    /// Returns whether some PE's part is not mapped, so that kernels access it through the NIC.
     fn goes_through_nic(&self) -> bool {
         self.peers.as_ref().is_some_and(|peers| peers.mapped.iter().any(|addr| addr.0 == 0))
     }
 }
 
 impl SegmentMap {
-    /// The table of `segments`, in memory of `machine`, of a PE whose own parts of a context are `own`.
+    /// Builds the table of `segments` in memory of `machine`. `own` holds the PE's own parts of the context.
     pub(super) fn new(machine: &dyn Machine, own: CtxParts, segments: Vec<Arc<Segment>>) -> Result<Self> {
         let tail = |segment: &Segment| {
             let of_peers = segment.peers.as_ref();
@@ -156,9 +155,9 @@ impl SegmentMap {
         Ok(Self { _region: region, parts, segments })
     }
 
-    /// The context of a launch.
+    /// Returns the context of a launch.
     pub(super) fn ctx(&self) -> Ctx {
-        // SAFETY: the addresses are of memory that the PE keeps, and of the table, which the launch keeps.
+        // SAFETY: the PE keeps the memory at these addresses, and the launch keeps the table.
         unsafe { Ctx::from_parts(self.parts) }
     }
 
@@ -167,8 +166,8 @@ impl SegmentMap {
     }
 }
 
-/// What a launch with these segments gets of a PE's own parts. One that reaches all heaps by loads and stores uses the NIC
-/// all the same if there is a segment which it does not reach so.
+/// Adapts a PE's own context parts to these segments. A PE with P2P access to all heaps still uses the NIC if some
+/// segment is not mapped.
 fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
     let mut parts = own;
     if segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
@@ -189,7 +188,7 @@ mod tests {
     use crate::native::Options;
 
     #[test]
-    fn a_launch_is_told_of_memory_of_the_host() {
+    fn launches_learn_of_host_memory() {
         let machine = Native::new(Options::default(), 1);
         let told = |segments| {
             let table = SegmentMap::new(&machine, CtxParts::zeroed(), segments).unwrap();

@@ -1,11 +1,13 @@
-//! P2P peers: PEs whose heaps are mapped here, so that kernels reach them by loads and stores.
+//! P2P peers: PEs with heaps mapped into this PE, so that kernels access them by loads and stores.
 //!
-//! Each PE gives its heap a random name. What has that name in this process's own table is a heap of a thread beside it;
-//! that of another process on the node comes as a file descriptor through a socket of that name. Everybody else is
-//! reached through the NIC.
+//! Each PE gives its heap a random name. A name in this process's own table belongs to a PE that is a thread of this
+//! process. A process on the same node sends its heap's file descriptor through a socket with that name. All other PEs
+//! are NIC peers.
 //!
-//! Atomics go one way in the whole job: by the processors if every PE has mapped every other, through the NIC of the
-//! heap's owner if one has not, since the two are not atomic with each other.
+//! All atomics of a job take the same path, because atomics of processors and of NICs are not atomic with each other.
+//! The processors execute them if every PE has mapped every other PE. In all other jobs the NIC of the heap's owner
+//! executes them.
+#![allow(unsafe_code, reason = "a test writes through a mapping of a peer's heap")]
 
 mod fd_server;
 mod local_heaps;
@@ -22,27 +24,27 @@ use crate::config::{Config, HeapKind, PeerPath};
 use crate::machine::{HeapWindow, Machine, PeerHeap, Region};
 use crate::{Error, Result};
 
-/// How a peer is reached, and why.
+/// The route to a peer, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerRoute {
     /// The peer.
     pub pe: u32,
-    /// `direct` or the NIC's name.
+    /// `p2p` or the NIC's name.
     pub via: String,
-    /// Why.
+    /// The reason for this route.
     pub why: String,
 }
 
-/// How each PE of the job is reached from this one. Keeps their heaps mapped.
+/// The access to each PE of the job. Keeps the heaps of P2P peers mapped.
 pub(crate) struct PeerMap {
     access: Vec<PeerAccess>,
-    /// All PEs of the job are mapped to each other, so that their processors do the atomics.
+    /// Set if all PEs of the job have mapped each other, so that their processors execute atomics.
     atomics: bool,
-    /// Where heaps are mapped, if any is.
+    /// The window of mapped heaps, if there are any.
     mapped_heaps: Option<MappedHeaps>,
 }
 
-/// A window whose mapped_heaps belong to PEs that follow each other, from the first one that is mapped to the last one.
+/// A window from the first mapped PE to the last. Its slots belong to consecutive PEs.
 struct MappedHeaps {
     window: Box<dyn HeapWindow>,
     first: u32,
@@ -54,16 +56,16 @@ impl MappedHeaps {
     }
 }
 
-/// Memory of several PEs beside their heaps, and what keeps it mapped.
+/// Memory of several PEs outside their heaps, mapped as long as the value lives.
 #[derive(Default)]
 pub(crate) struct PeerMapping {
     mapped_heaps: Option<MappedHeaps>,
-    /// What is of this process and no GPU's, for each PE.
+    /// Host memory of PEs of this process, by PE.
     here: Vec<Option<Region>>,
 }
 
 impl PeerMapping {
-    /// Where that of a PE is, which is mapped; 0 if nothing is.
+    /// Returns the address of the memory of `pe`; 0 if it is not mapped.
     fn addr(&self, pe: u32) -> DevAddr {
         match (self.here.get(pe as usize), &self.mapped_heaps) {
             (Some(Some(region)), _) => region.addr,
@@ -76,28 +78,28 @@ impl PeerMapping {
 enum PeerAccess {
     /// This PE's own memory.
     Own,
-    /// Its heap is mapped here, for this reason.
+    /// The heap is mapped here, for this reason.
     P2p(&'static str),
-    /// Through the NIC, for this reason.
+    /// The peer is accessed through the NIC, for this reason.
     Nic(String),
 }
 
-/// What a PE tells the others of its heap.
+/// A PE's description of its heap for the other PEs.
 #[derive(Serialize, Deserialize)]
 struct ExportedHeap {
     name: String,
-    /// Where a socket and a file of this PE can be used; `None` if that is unknown.
+    /// The node on which the socket and file of this PE can be used; `None` if unknown.
     node_id: Option<String>,
     bytes: u64,
 }
 
-/// Why all other PEs are reached through the NIC, if they are.
+/// Returns the reason why all other PEs are NIC peers, if they are.
 fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
     match config.peer_path {
         PeerPath::P2p => None,
         PeerPath::Nic => Some("RUSHMEM_PEER_PATH=nic"),
         PeerPath::Auto if !gpu => {
-            Some("native kernels take the way that they test; RUSHMEM_PEER_PATH=p2p maps the node's heaps")
+            Some("native kernels use the path under test; RUSHMEM_PEER_PATH=p2p maps the node's heaps")
         }
         PeerPath::Auto if config.heap == HeapKind::Host => {
             Some("only heaps in GPU memory are mapped, and RUSHMEM_HEAP=host")
@@ -106,15 +108,15 @@ fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
     }
 }
 
-/// Whether this job maps heaps of other PEs, so that its own must be such that others can map it: the same for all PEs.
+/// Returns whether this job maps heaps of other PEs, so that its own heap must be mappable. Equal on all PEs.
 pub(crate) fn wanted(config: &Config, n_pes: u32, gpu: bool) -> bool {
     nic_for_all(config, gpu).is_none() && n_pes > 1
 }
 
-/// The memory that others map. Where nobody insists on that, memory that they cannot map will do.
+/// Allocates the memory that other PEs map. With `peer_path=auto`, falls back to memory that they cannot map.
 ///
 /// # Errors
-/// As [`Machine::heap`].
+/// The errors of [`Machine::heap`].
 pub(crate) fn heap(config: &Config, machine: &dyn Machine, bytes: u64, n_pes: u32) -> Result<Region> {
     if !wanted(config, n_pes, machine.is_gpu()) {
         return machine.heap(bytes, false);
@@ -128,12 +130,12 @@ pub(crate) fn heap(config: &Config, machine: &dyn Machine, bytes: u64, n_pes: u3
     }
 }
 
-/// How PE `me` of `n_pes` on one node would reach each PE with these settings, `nic` being the name of its NIC.
+/// Returns the routes that PE `me` of `n_pes` on one node would use with these settings. `nic` names its NIC.
 pub(crate) fn expected_routes(config: &Config, me: u32, n_pes: u32, nic: &str, gpu: bool) -> Vec<PeerRoute> {
     let grouped = |pe: u32| group(config, pe) == group(config, me);
     let all = n_pes == 1 || wanted(config, n_pes, gpu) && (0..n_pes).all(grouped);
     let path = |pe: u32| {
-        let (direct, why) = match nic_for_all(config, gpu) {
+        let (p2p, why) = match nic_for_all(config, gpu) {
             _ if pe == me => own(config, all),
             Some(why) => (false, why),
             None if grouped(pe) && config.peer_path == PeerPath::P2p => {
@@ -142,28 +144,28 @@ pub(crate) fn expected_routes(config: &Config, me: u32, n_pes: u32, nic: &str, g
             None if grouped(pe) => (true, "if it is on this node"),
             None => (false, ANOTHER_GROUP),
         };
-        PeerRoute { pe, via: if direct { "p2p" } else { nic }.into(), why: why.into() }
+        PeerRoute { pe, via: if p2p { "p2p" } else { nic }.into(), why: why.into() }
     };
     (0..n_pes).map(path).collect()
 }
 
-const ANOTHER_GROUP: &str = "it is of another group (RUSHMEM_P2P_GROUP)";
+const ANOTHER_GROUP: &str = "it belongs to another group (RUSHMEM_P2P_GROUP)";
 
-/// Whether a PE reaches its own memory directly, and why.
+/// Returns whether a PE accesses its own memory by loads and stores, and the reason.
 fn own(config: &Config, atomics: bool) -> (bool, &'static str) {
     match (config.peer_path, atomics) {
         (PeerPath::Nic, _) => (false, "RUSHMEM_PEER_PATH=nic"),
         (_, true) => (true, "its own memory"),
-        (_, false) => (true, "its own memory; atomics through the NIC, as those of its peers"),
+        (_, false) => (true, "its own memory; atomics through the NIC, like the atomics of its peers"),
     }
 }
 
-/// PEs of different groups reach each other through the NIC only.
+/// Returns the group of `pe`. PEs of different groups are NIC peers.
 fn group(config: &Config, pe: u32) -> u32 {
     pe.checked_div(config.p2p_group).unwrap_or(0)
 }
 
-/// Names this machine, its network namespace and the node of the job. Two "nodes" that are one machine are told apart.
+/// Returns the name of this machine, its network namespace and the job's node. Keeps two "nodes" on one machine apart.
 fn node_id(config: &Config) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let net = fs::read_link("/proc/self/ns/net").ok()?;
@@ -171,10 +173,10 @@ fn node_id(config: &Config) -> Option<String> {
 }
 
 impl PeerMap {
-    /// Maps what can be mapped. Collective, as soon as one of the job's PEs [wants](wanted) it.
+    /// Maps the heaps that can be mapped. Collective as soon as one of the job's PEs [wants](wanted) it.
     ///
     /// # Errors
-    /// A PE of this node cannot be mapped: which, and why.
+    /// [`Error::Unavailable`] if a heap of this node cannot be mapped. It names the PE and the cause.
     pub(crate) fn new(
         config: &Config,
         machine: &dyn Machine,
@@ -184,14 +186,14 @@ impl PeerMap {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         if !wanted(config, n_pes, machine.is_gpu()) {
             let why = nic_for_all(config, machine.is_gpu()).unwrap_or_default();
-            let way = |pe| if pe == me { PeerAccess::Own } else { PeerAccess::Nic(why.into()) };
+            let access = |pe| if pe == me { PeerAccess::Own } else { PeerAccess::Nic(why.into()) };
             let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
-            return Ok(Self { access: (0..n_pes).map(way).collect(), atomics, mapped_heaps: None });
+            return Ok(Self { access: (0..n_pes).map(access).collect(), atomics, mapped_heaps: None });
         }
         let export = HeapExport::new(config, bootstrap, heap)?;
         let mine = &export.exported;
         let heaps = exchange(bootstrap, mine)?;
-        let way = |(pe, exported): (u32, &ExportedHeap)| {
+        let access_of = |(pe, exported): (u32, &ExportedHeap)| {
             if pe == me {
                 PeerAccess::Own
             } else if group(config, pe) != group(config, me) {
@@ -199,31 +201,31 @@ impl PeerMap {
             } else if local_heaps::find(&exported.name).is_some() {
                 PeerAccess::P2p("a thread of the same process")
             } else if exported.node_id.is_some() && exported.node_id == mine.node_id {
-                PeerAccess::P2p("a process of the same node, which shares its memory")
+                PeerAccess::P2p("a process of the same node that shares its memory")
             } else {
                 PeerAccess::Nic("it is on another node, or in another network namespace".into())
             }
         };
-        let mut access: Vec<PeerAccess> = (0..).zip(&heaps).map(way).collect();
+        let mut access: Vec<PeerAccess> = (0..).zip(&heaps).map(access_of).collect();
         let mapped = map(config, machine, bootstrap, &mut access, &heaps).map_err(|Unmapped { pe, why }| {
             let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
             Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
         });
         let all = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics)
             && access.iter().all(|way| !matches!(way, PeerAccess::Nic(_)));
-        // Also by one that has failed: the others may have yet to map its heap, which they find no longer than until now.
-        let everybody = bootstrap.allgather("rushmem.mapped", &[all.into()])?;
-        let atomics = everybody.iter().all(|theirs| theirs == &[1]);
+        // A PE that failed joins too: the others may still map its heap, and its export ends after this.
+        let results = bootstrap.allgather("rushmem.mapped", &[all.into()])?;
+        let atomics = results.iter().all(|theirs| theirs == &[1]);
         Ok(Self { access, atomics, mapped_heaps: mapped?.0 })
     }
 
-    /// Maps memory that every PE has made, `ours` being this PE's: that of the PEs whose heaps are mapped. Collective.
-    /// Gives where each PE's is for kernels, 0 if it is not mapped, and what keeps it so.
+    /// Maps memory that every PE has allocated; `ours` is this PE's part. Maps the parts of all P2P peers. Collective.
+    /// Returns the address of each PE's part for kernels (0 if not mapped) and the value that keeps them mapped.
     ///
-    /// Where nobody insists on mapping, memory that one PE cannot map is mapped by none.
+    /// With `peer_path=auto`, no PE maps the memory if one PE cannot.
     ///
     /// # Errors
-    /// On all PEs, if one cannot map that of another.
+    /// An error on all PEs if one PE cannot map the part of another.
     pub(crate) fn segment(
         &self,
         config: &Config,
@@ -247,7 +249,7 @@ impl PeerMap {
         }
         let export = HeapExport::new(config, bootstrap, ours)?;
         let heaps = exchange(bootstrap, &export.exported)?;
-        // Memory of this process that is no GPU's is where it is.
+        // Host memory of this process needs no mapping.
         let plain =
             |exported: &ExportedHeap| local_heaps::find(&exported.name).filter(|region| region.gpu.is_none());
         let mapped = |way: &PeerAccess| matches!(way, PeerAccess::P2p(_));
@@ -263,12 +265,13 @@ impl PeerMap {
             let what = format!("this memory of PE {pe} for loads and stores");
             Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
         });
-        // Ends the showing too: all have looked.
-        let told = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let all = bootstrap.allgather("rushmem.mapped", told.as_bytes())?;
+        // All PEs have mapped what they need after this, so the export may end.
+        let error = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let all = bootstrap.allgather("rushmem.mapped", error.as_bytes())?;
         let failed = all.iter().position(|theirs| !theirs.is_empty());
         if let (PeerPath::Auto, Some(pe)) = (config.peer_path, failed) {
-            tracing::info!("goes through the NIC: PE {pe} says: {}", String::from_utf8_lossy(&all[pe]));
+            let why = String::from_utf8_lossy(&all[pe]);
+            tracing::info!("peers access this memory through the NIC: PE {pe} reports: {why}");
             return Ok((vec![DevAddr(0); self.access.len()], PeerMapping::default()));
         }
         let shared = PeerMapping { mapped_heaps: mapped?.0, here };
@@ -281,7 +284,7 @@ impl PeerMap {
         }
     }
 
-    /// The descriptors for kernels, where this PE's own heap lies at `heap`.
+    /// Returns the peer descriptors for kernels. `heap` is the address of this PE's own heap.
     pub(crate) fn descriptors(&self, config: &Config, heap: DevAddr) -> Vec<PeerDesc> {
         let direct = |(pe, way): (u32, &PeerAccess)| match way {
             PeerAccess::Own if config.peer_path != PeerPath::Nic => heap,
@@ -290,8 +293,8 @@ impl PeerMap {
         (0..).zip(&self.access).map(direct).map(|direct| PeerDesc { direct }).collect()
     }
 
-    /// Tells kernels of this PE which PEs are near, of which atomics are direct, and which they reach both access, so that
-    /// `fence` looks at these.
+    /// Writes the P2P facts that kernels need: the range of P2P peers, whether their atomics use P2P, and the PEs that
+    /// `fence` must treat as accessed both by P2P and by NIC.
     pub(crate) fn describe(&self, parts: &mut CtxParts, peers: &[PeerDesc]) {
         let me = parts.pe as usize;
         let reached = |peer: &PeerDesc| peer.direct.0 != 0;
@@ -300,7 +303,7 @@ impl PeerMap {
             let above = peers[me + 1..].iter().take_while(|peer| reached(peer)).count();
             (parts.p2p_from, parts.p2p_count) = ((me - below) as u32, (below + 1 + above) as u32);
             if let Some(mapped_heaps) = &self.mapped_heaps {
-                // Of a place that may be outside of the window, as that of a PE which is the first one.
+                // The address may lie outside the window if this PE comes before the first mapped one.
                 let before = u64::from(mapped_heaps.first).wrapping_sub(parts.p2p_from.into());
                 let stride = mapped_heaps.window.stride();
                 let base = mapped_heaps.window.base().0.wrapping_sub(before.wrapping_mul(stride));
@@ -319,7 +322,7 @@ impl PeerMap {
         }
     }
 
-    /// Where the heap of `pe` is mapped for kernels; `None` if it is not.
+    /// Returns the address for kernels at which the heap of `pe` is mapped, if it is.
     pub(crate) fn mapped(&self, pe: u32) -> Option<DevAddr> {
         match self.access.get(pe as usize)? {
             PeerAccess::P2p(_) => Some(self.mapped_heaps.as_ref()?.addr(pe)),
@@ -327,12 +330,12 @@ impl PeerMap {
         }
     }
 
-    /// The PEs that kernels never reach through the NIC, so that they need no QP.
+    /// Returns for each PE whether kernels never use the NIC for it, so that it needs no QP.
     pub(crate) fn without_nic(&self) -> Vec<bool> {
         self.access.iter().map(|way| self.atomics && !matches!(way, PeerAccess::Nic(_))).collect()
     }
 
-    /// How each PE is reached, where `nic` is this PE's NIC.
+    /// Returns the route to each PE. `nic` names this PE's NIC.
     pub(crate) fn routes(&self, config: &Config, nic: &str) -> Vec<PeerRoute> {
         let path = |(pe, way): (u32, &PeerAccess)| {
             let (direct, why) = match way {
@@ -342,7 +345,7 @@ impl PeerMap {
             };
             let mut why = why.to_string();
             if matches!(way, PeerAccess::P2p(_)) && !self.atomics {
-                why += "; atomics through the NIC, as not all PEs of the job are mapped to each other";
+                why += "; atomics through the NIC, because not all PEs of the job have mapped each other";
             }
             PeerRoute { pe, via: if direct { "p2p" } else { nic }.into(), why }
         };
@@ -350,7 +353,7 @@ impl PeerMap {
     }
 }
 
-/// Memory of this PE, which others find by its name as long as this lives.
+/// An export of this PE's memory: other PEs find it by its name as long as this value lives.
 struct HeapExport {
     exported: ExportedHeap,
     _local: LocalHeap,
@@ -376,7 +379,7 @@ impl HeapExport {
 fn exchange(bootstrap: &dyn Bootstrap, mine: &ExportedHeap) -> Result<Vec<ExportedHeap>> {
     let malformed = |pe: usize| Error::Misuse {
         call: "start",
-        what: format!("PE {pe} sent a malformed exported of its heap"),
+        what: format!("PE {pe} sent a malformed description of its heap"),
     };
     let exported = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
     let heaps = bootstrap.allgather("rushmem.heaps", &exported)?;
@@ -384,14 +387,14 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &ExportedHeap) -> Result<Vec<Export
     heaps.iter().enumerate().map(parse).collect()
 }
 
-/// A PE whose memory cannot be mapped, and why.
+/// A PE with memory that cannot be mapped, and the cause.
 struct Unmapped {
     pe: usize,
     why: String,
 }
 
-/// Maps the heaps of those PEs whose way is that. Where nobody insists on it, one that cannot be mapped is reached through
-/// the NIC. Otherwise as [`map_all`].
+/// Maps the heaps of all P2P peers with [`map_all`]. With `peer_path=auto`, a PE that cannot be mapped becomes a NIC
+/// peer.
 fn map(
     config: &Config,
     machine: &dyn Machine,
@@ -403,7 +406,7 @@ fn map(
         let here: Vec<bool> = access.iter().map(|way| matches!(way, PeerAccess::P2p(_))).collect();
         match map_all(config, machine, bootstrap, &here, heaps) {
             Err(Unmapped { pe, why }) if config.peer_path == PeerPath::Auto => {
-                tracing::warn!("PE {pe} is reached through the NIC, as its memory cannot be mapped: {why}");
+                tracing::warn!("PE {pe} is a NIC peer, because its memory cannot be mapped: {why}");
                 access[pe] = PeerAccess::Nic(format!("its memory cannot be mapped: {why}"));
             }
             outcome => return outcome,
@@ -411,8 +414,8 @@ fn map(
     }
 }
 
-/// Maps the memory of the PEs that are true in `here`. Gives where, and whether the atomics of all processors that map it
-/// exclude each other; or the PE whose memory cannot be mapped.
+/// Maps the memory of the PEs that are true in `here`. Returns the window, and whether atomics are atomic across all
+/// processors that map the memory. The error names the PE that cannot be mapped.
 fn map_all(
     config: &Config,
     machine: &dyn Machine,
@@ -435,13 +438,13 @@ fn map_all(
     Ok((Some(MappedHeaps { window, first: first as u32 }), atomics))
 }
 
-/// The memory of a PE of this node.
+/// Returns the memory of a PE of this node.
 fn find(config: &Config, bootstrap: &dyn Bootstrap, exported: &ExportedHeap) -> Result<PeerHeap> {
     if let Some(heap) = local_heaps::find(&exported.name) {
         return Ok(PeerHeap::Local(heap));
     }
     let unavailable = |why: String| Error::Unavailable { what: "its file".into(), why };
-    let token = bootstrap.token().ok_or_else(|| unavailable("it is not of this process".into()))?;
+    let token = bootstrap.token().ok_or_else(|| unavailable("it belongs to another process".into()))?;
     let file = fd_server::fetch(&exported.name, token, config.bootstrap_timeout)
         .map_err(|error| unavailable(error.to_string()))?;
     Ok(PeerHeap::File { file, bytes: exported.bytes })
@@ -458,7 +461,7 @@ mod tests {
     use crate::machine::{LimitedMachine, Native};
     use crate::native::Options;
 
-    /// What each of `n` PEs as threads finds.
+    /// Runs `n` PEs as threads and returns the peer map of each.
     fn reach(n: u32, config: &Config, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<PeerMap>> {
         let pes = Threads::job(n, Duration::from_secs(20));
         std::thread::scope(|scope| {
@@ -486,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_cannot_be_mapped_is_named_with_the_cause() {
+    fn names_the_peer_that_cannot_be_mapped_and_the_cause() {
         let found = reach(2, &direct(), || Box::new(LimitedMachine::without_windows()));
         let told: Vec<String> =
             found.into_iter().filter_map(|reach| Some(reach.err()?.to_string())).collect();
@@ -496,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_know_whether_heaps_are_mapped_of_near_pes_only() {
+    fn kernels_learn_whether_only_p2p_neighbours_are_mapped() {
         let found = reach(1, &direct(), || Box::new(Native::new(Options::default(), 1)));
         let reach = &found.into_iter().collect::<Result<Vec<_>>>().unwrap()[0];
         let told = |mapped: [bool; 4]| {
@@ -507,18 +510,18 @@ mod tests {
         };
         assert_eq!(told([true, true, false, false]), ((0, 2), true));
         assert_eq!(told([false; 4]), ((0, 0), true));
-        // Mapped, and no neighbour.
+        // Mapped, but not adjacent.
         assert_eq!(told([false, true, false, true]), ((1, 1), false));
         assert_eq!(told([true, false, true, true]), ((0, 0), false));
     }
 
     #[test]
-    fn memory_of_a_peer_stays_mapped_when_the_peer_has_gone() {
+    fn memory_stays_mapped_after_its_pe_has_ended() {
         let found = reach(2, &direct(), || Box::new(Native::new(Options::default(), 1)));
         let found: Vec<PeerMap> = found.into_iter().collect::<Result<_>>().unwrap();
-        // The heaps themselves are gone; what is mapped is there all the same.
+        // The heaps are freed, but their mappings remain.
         let at = found[0].mapped(1).unwrap();
-        // SAFETY: mapped as long as `found` lives, and nobody else uses it.
+        // SAFETY: mapped as long as `found` lives, and nothing else uses it.
         unsafe { at.ptr::<u64>().add(1000).write(7) };
         assert!(found.iter().all(|reach| reach.atomics && reach.mapped(2).is_none()));
         assert_eq!(local_heaps::find("no such name").map(|heap| heap.addr), None);

@@ -1,4 +1,4 @@
-//! One NIC as a PE uses it: protection domain, key of the heap, queue memory, doorbell pages; and the QPs made of these.
+//! A rail: one NIC with its protection domain, heap key, queue memory, UAR pages and QPs.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use crate::provider::{
     self, Key, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute,
 };
 
-/// Doorbell pages of a rail. QPs share them in turn.
+/// UAR pages of a rail. QPs share them in turn.
 const UARS: u64 = 16;
 
-/// `ts_format` of a NIC whose QPs can only have free-running time stamps.
+/// Value of `ts_format` for a NIC that supports only free-running time stamps.
 const FREE_RUNNING: u8 = 0;
-/// `ts_format` of one that knows others, and takes those of its clock as it is set.
+/// Value of `ts_format` for all other NICs: the format of the NIC's clock.
 const DEFAULT: u8 = 1;
 
-/// What a PE tells the others of one of its NICs.
+/// A PE's description of one of its NICs for the other PEs.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct NicInfo {
     pub(crate) port: PortAddress,
     pub(crate) rkey: u32,
 }
 
-/// A NIC as a PE uses it. Fields drop in order: doorbells before pages, key before domain, registrations before memory.
+/// One NIC of a PE. Fields drop in order: doorbells before pages, key before domain, registrations before memory.
 pub(crate) struct Rail {
-    /// Of each slot.
+    /// Doorbell registers, by slot.
     doorbells: Vec<Box<dyn QpDoorbell>>,
     uars: Vec<Box<dyn Uar>>,
     key: Box<dyn Key>,
@@ -61,10 +61,10 @@ pub(crate) struct Qp {
 }
 
 impl Rail {
-    /// Registers the heap and makes room for QPs.
+    /// Registers the heap and allocates memory for QPs.
     ///
     /// # Errors
-    /// What the machine or the NIC refuses.
+    /// The errors of the machine and of the NIC.
     pub(crate) fn new(
         nic: Box<dyn Provider>,
         machine: &dyn Machine,
@@ -76,7 +76,7 @@ impl Rail {
         let eqn = nic.eqn()?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
-        // A NIC without RoCE has no such page, and its time stamps run freely.
+        // A NIC without RoCE lacks this capability, and its time stamps run freely.
         let roce: RoceCap = provider::capabilities(&*nic).unwrap_or_default();
         let (queues, umem) = provider::queue_memory(&*nic, machine, place, slots * shape.queue_bytes())?;
         let pd = nic.alloc_pd()?;
@@ -94,8 +94,8 @@ impl Rail {
         Ok(rail)
     }
 
-    /// Makes the memory of a slot what a new QP needs: CQ entries that nobody has written, doorbell records of 0. Never
-    /// done while kernels run, when the memory may be out of the host's reach.
+    /// Resets a slot for a new QP: CQEs that look unwritten, and doorbell records of 0. Must not run while kernels run,
+    /// because the host may be unable to access GPU memory then.
     pub(super) fn clear(&self, slot: u64) -> Result<()> {
         let at = self.shape.place(slot);
         self.queues.write(at.cq, &vec![0xff; (self.shape.depth * CQE_BYTES) as usize])?;
@@ -105,10 +105,10 @@ impl Rail {
         Ok(())
     }
 
-    /// A key over memory other than the heap, which must go before the rail.
+    /// Registers memory other than the heap. The key must be dropped before the rail.
     ///
     /// # Errors
-    /// What the NIC refuses.
+    /// The errors of the NIC.
     pub(super) fn register(&self, memory: &Region) -> Result<Box<dyn Key>> {
         Ok(self.pd.register(memory)?)
     }
@@ -137,15 +137,15 @@ impl Rail {
         &self.queues
     }
 
-    /// The doorbell page of a slot.
+    /// Returns the UAR page of a slot.
     pub(super) fn uar(&self, slot: u64) -> &dyn Uar {
         &*self.uars[(slot % UARS) as usize]
     }
 
-    /// CREATE_CQ and CREATE_QP in the rail's clear slot `slot`, for QP number `index` of the PE.
+    /// Executes CREATE_CQ and CREATE_QP in slot `slot`, which must be cleared, for QP number `index` of the PE.
     ///
     /// # Errors
-    /// What the NIC refuses.
+    /// The errors of the NIC.
     pub(super) fn make(&self, slot: u64, index: u64) -> Result<Qp> {
         let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
         let uar_page = self.uar(slot).page_id();
@@ -196,10 +196,10 @@ impl Rail {
         Ok(Qp { qp, _cq: cq, qpn: created.qpn, slot })
     }
 
-    /// RST2INIT, INIT2RTR and RTR2RTS towards QP `remote_qpn` behind `peer`.
+    /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to QP `remote_qpn` behind `peer`.
     ///
     /// # Errors
-    /// What the NIC refuses, or that there is no way to the peer.
+    /// The errors of the NIC, or an error if there is no path to the peer.
     pub(super) fn connect(
         &self,
         pair: &Qp,
@@ -256,7 +256,7 @@ impl Rail {
         Ok(())
     }
 
-    /// The last 8 bytes of entry `index` of a pair's completion queue.
+    /// Returns the last 8 bytes of CQE `index` of a QP.
     pub(super) fn completion(&self, pair: &Qp, index: u64) -> Result<u64> {
         let at = self.shape.place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
         let mut word = 0u64;
@@ -264,17 +264,17 @@ impl Rail {
         Ok(word)
     }
 
-    /// QUERY_QP: what the NIC says of a pair towards `peer`.
+    /// Executes QUERY_QP for the QP to `peer`.
     ///
     /// # Errors
-    /// What the NIC refuses.
+    /// The errors of the NIC.
     pub(super) fn query(&self, pair: &Qp, peer: u32) -> Result<QpInfo, provider::Error> {
         let command = qp::QueryQp { qpn: pair.qpn, ..Default::default() };
         let answer = execute(&*self.nic, &*pair.qp, &command)?;
         Ok(QpInfo::new(peer, self.nic.name(), pair.qpn, &answer.context))
     }
 
-    /// What kernels must know of a connected pair, whose words are those of slot `words` of the PE.
+    /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE.
     pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64) -> Connection {
         let at = self.shape.place(pair.slot);
         Connection {
@@ -292,16 +292,16 @@ impl Rail {
     }
 }
 
-/// How a NIC retries before it gives a peer up, as QPs take it.
+/// Retries of a NIC before it reports a peer as lost, in the units of the QP context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     retry_count: u8,
-    /// 4.096 us * 2^v.
+    /// Exponent v of the timeout 4.096 us * 2^v.
     ack_timeout: u8,
 }
 
 impl RetryPolicy {
-    /// As the settings say.
+    /// Returns the policy of the settings.
     pub(crate) fn new(config: &Config) -> RetryPolicy {
         let retry_count = config.retries.get();
         match config.ack_timeout.0 {
@@ -310,15 +310,15 @@ impl RetryPolicy {
         }
     }
 
-    /// All retries of a WQE end in half of a kernel's deadline, so that the NIC's own verdict, which names the cause, comes
-    /// first.
+    /// Returns a policy that ends all retries of a WQE within half of a kernel's deadline. The NIC's error, which names
+    /// the cause, then comes before the deadline.
     pub(super) fn within(deadline: Duration, retry_count: u8) -> RetryPolicy {
         let each = deadline / (2 * (u32::from(retry_count) + 1));
         RetryPolicy { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8 }
     }
 }
 
-/// `v`, for 4.096 us * 2^v.
+/// Returns the v for which `time` is 4.096 us * 2^v.
 fn power(time: Duration) -> f64 {
     (time.as_secs_f64() / 4.096e-6).log2()
 }
@@ -328,14 +328,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nic_gives_up_when_the_settings_say() {
+    fn retries_follow_the_settings() {
         let retries = |settings: &[(&str, &str)]| {
             let mut config = Config::default();
             settings.iter().for_each(|(key, text)| config.set(key, text).unwrap());
             let RetryPolicy { retry_count, ack_timeout } = RetryPolicy::new(&config);
             (retry_count, ack_timeout)
         };
-        // Eight times 0.54 s, in half of 10 s.
+        // Eight times 0.54 s fit into half of 10 s.
         assert_eq!(retries(&[]), (7, 17));
         assert_eq!(retries(&[("retries", "0")]), (0, 20));
         assert_eq!(retries(&[("timeout", "1ms")]), (7, 8));
