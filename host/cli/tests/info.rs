@@ -55,7 +55,7 @@ fn prints_the_path_to_each_pe_with_the_reason() {
     let direct = path(&[("RUSHMEM_PEER_PATH", "p2p")]);
     assert!(direct.contains(" p2p (RUSHMEM_PEER_PATH=p2p, if it is on this node)"), "{direct}");
     let group = path(&[("RUSHMEM_PEER_PATH", "p2p"), ("RUSHMEM_P2P_GROUP", "2")]);
-    assert!(group.contains("software ConnectX (it is of another group"), "{group}");
+    assert!(group.contains("software ConnectX (it belongs to another group"), "{group}");
 }
 
 #[test]

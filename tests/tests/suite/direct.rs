@@ -183,7 +183,7 @@ fn reasons_are_given_for_each_path() {
         "{}",
         mixed[1]
     );
-    assert_eq!(mixed[2], "software ConnectX: it is of another group (RUSHMEM_P2P_GROUP)");
+    assert_eq!(mixed[2], "software ConnectX: it belongs to another group (RUSHMEM_P2P_GROUP)");
     assert_eq!(whys("p2p", 0)[1..], ["p2p: a thread of the same process"; 2]);
     assert_eq!(whys("nic", 0), ["software ConnectX: RUSHMEM_PEER_PATH=nic"; 3]);
     if !Setup::on_gpu() {

@@ -552,10 +552,7 @@ fn a_window_is_not_an_object_of_the_heap() {
     Setup::new(1).run(|pe| {
         let window = pe.register_symmetric(vec![0u64; 100])?;
         let error = pe.free(window.handle()).unwrap_err().to_string();
-        assert!(
-            error.ends_with("is a registered buffer, which `unregister_symmetric` gives back"),
-            "{error}"
-        );
+        assert!(error.ends_with("is a registered buffer: return it with `unregister_symmetric`"), "{error}");
         let empty = pe.register_symmetric(Vec::<u64>::new()).map(drop).unwrap_err().to_string();
         assert!(empty.ends_with("a buffer of no bytes"), "{empty}");
         // One that nobody unregisters goes with the PE.
@@ -637,7 +634,7 @@ fn misuse_of_a_buffer_of_ones_own_is_named() {
 
         let handle = mine.handle();
         let _: HostRange<u64> = pe.unregister(mine)?;
-        let gone = "is not registered with this PE, or not any more";
+        let gone = "is not registered with this PE, or no longer registered";
         for result in [
             pe.run(grid(1, 1), put_beyond(dst.slice(0..50), handle)),
             pe.read(handle).map(drop),
