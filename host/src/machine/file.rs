@@ -1,5 +1,6 @@
-//! Host memory that other processes can map: an anonymous file whose size is sealed, so that a mapping stays good
-//! whatever becomes of the process that made it.
+//! Host memory that other processes can map: an anonymous file of sealed size. A mapping stays valid after the process
+//! that made the file has ended.
+#![allow(unsafe_code, reason = "memfd and mmap have no safe interface")]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -19,29 +20,29 @@ fn failed(call: &'static str) -> Error {
     Error::Unavailable { what: "memory that other processes can map".into(), why }
 }
 
-/// Page-aligned, zeroed memory of `bytes` bytes, at its own address, with the file that it is.
+/// Allocates page-aligned, zeroed memory of `bytes` bytes as a file, mapped here.
 ///
 /// # Errors
-/// What the system refuses.
+/// The errors of the operating system.
 pub(super) fn region(bytes: u64) -> Result<Region> {
     // SAFETY: the name is a C string.
     let raw = unsafe { libc::memfd_create(c"rushmem".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if raw < 0 {
         return Err(failed("memfd_create"));
     }
-    // SAFETY: the system has just made the descriptor for us.
+    // SAFETY: the system has just created the descriptor for this process.
     let file = unsafe { OwnedFd::from_raw_fd(raw) };
-    // SAFETY: a descriptor of ours.
+    // SAFETY: a descriptor that this function owns.
     if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) } != 0 {
         return Err(failed("ftruncate"));
     }
-    // SAFETY: as above.
+    // SAFETY: a descriptor that this function owns.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
         return Err(failed("fcntl(F_ADD_SEALS)"));
     }
     let pages = NativeHeapWindow::of(&file, bytes)?;
     let addr = pages.base();
-    // SAFETY: the pages stay mapped as long as the object that holds both, and are handed out by address only.
+    // SAFETY: `FileMemory` keeps the pages mapped as long as `memory`, and exposes them by address only.
     let memory = unsafe { HostMemory::new(pages.start, bytes) };
     Ok(Region {
         addr,
@@ -51,47 +52,47 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     })
 }
 
-/// Shows that the memory of a process has `bytes` bytes for ever.
+/// Checks that the file of another process can never have fewer than `bytes` bytes.
 ///
 /// # Errors
-/// If it has not, or the system refuses to tell.
+/// [`Error::Unavailable`] if it can, or if the system does not report it.
 fn lasting(file: &OwnedFd, bytes: u64) -> Result<()> {
-    // SAFETY: a descriptor of ours.
+    // SAFETY: a descriptor that the caller owns.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 {
         return Err(failed("fcntl(F_GET_SEALS)"));
     }
-    // SAFETY: all zeroes are a `stat`.
+    // SAFETY: a `stat` may be all zeroes.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a descriptor of ours, and a live variable.
+    // SAFETY: a descriptor that the caller owns, and a live variable.
     if unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } != 0 {
         return Err(failed("fstat"));
     }
     if seals & libc::F_SEAL_SHRINK == 0 || (stat.st_size as u64) < bytes {
-        let why = format!("it has {} bytes, which may become fewer, instead of {bytes}", stat.st_size);
+        let why = format!("it has {} bytes and may shrink; {bytes} fixed bytes are needed", stat.st_size);
         return Err(Error::Unavailable { what: "the file of a heap".into(), why });
     }
     Ok(())
 }
 
-/// NativeHeapWindow for files of equal size, each at a multiple of [`HEAP_ALIGN`].
+/// A window for files of equal size, each at a multiple of [`HEAP_ALIGN`].
 pub(super) struct NativeHeapWindow {
     start: NonNull<u8>,
     stride: u64,
-    /// Where they are.
+    /// Address of slot 0.
     _range: AddressRange,
 }
 
-// SAFETY: an address range, handed out by address only.
+// SAFETY: an address range, exposed by address only.
 unsafe impl Send for NativeHeapWindow {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for NativeHeapWindow {}
 
 impl NativeHeapWindow {
-    /// NativeHeapWindow that nothing is mapped at yet.
+    /// Reserves a window without mappings.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// The errors of the operating system.
     pub(super) fn new(slots: u32, bytes: u64) -> Result<Self> {
         let stride = bytes.next_multiple_of(HEAP_ALIGN);
         let room = AddressRange::reserve((u64::from(slots) * stride + HEAP_ALIGN) as usize)?;
@@ -100,7 +101,7 @@ impl NativeHeapWindow {
         Ok(Self { start, stride, _range: room })
     }
 
-    /// A file at a place of its own.
+    /// Maps one file in a window of its own.
     fn of(file: &OwnedFd, bytes: u64) -> Result<Self> {
         let place = Self::new(1, bytes)?;
         place.put(0, file, bytes)?;
@@ -110,8 +111,8 @@ impl NativeHeapWindow {
     fn put(&self, slot: u32, file: &OwnedFd, bytes: u64) -> Result<()> {
         let at = self.start.as_ptr().wrapping_add((u64::from(slot) * self.stride) as usize);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: in place of pages that were reserved for it, which nobody knows of. What was reserved around it stays
-        // so, and goes with it.
+        // SAFETY: replaces pages that were reserved for this slot and that nothing uses. The rest of the reservation
+        // stays, and is unmapped with it.
         let mapped = unsafe { libc::mmap(at.cast(), bytes as usize, access, kind, file.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED { Err(failed("mmap")) } else { Ok(()) }
     }
@@ -131,7 +132,7 @@ impl HeapWindow for NativeHeapWindow {
             PeerHeap::Local(region) => {
                 let file = region.file.as_ref().ok_or_else(|| Error::Unavailable {
                     what: "the file of a heap".into(),
-                    why: "it was made for its own process".into(),
+                    why: "it can be used only in its own process".into(),
                 })?;
                 self.put(slot, file, region.memory.len())?;
             }
@@ -144,7 +145,7 @@ impl HeapWindow for NativeHeapWindow {
     }
 }
 
-/// Addresses that nothing else is mapped at.
+/// A reserved address range.
 struct AddressRange {
     start: NonNull<u8>,
     bytes: usize,
@@ -153,7 +154,7 @@ struct AddressRange {
 impl AddressRange {
     fn reserve(bytes: usize) -> Result<Self> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: new pages without access, at an address of the system's choice.
+        // SAFETY: new pages without access, at an address that the system chooses.
         let start = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, kind, -1, 0) };
         match NonNull::new(start.cast::<u8>()) {
             Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, bytes }),
@@ -164,20 +165,20 @@ impl AddressRange {
 
 impl Drop for AddressRange {
     fn drop(&mut self) {
-        // SAFETY: reserved in `reserve`, unmapped once with what is in it.
+        // SAFETY: reserved in `reserve`, and unmapped once with everything mapped in it.
         if unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) } != 0 {
             tracing::warn!("{}", failed("munmap"));
         }
     }
 }
 
-/// The memory of a file of this process.
+/// Memory of a file of this process.
 struct FileMemory {
     memory: HostMemory,
     _pages: NativeHeapWindow,
 }
 
-// SAFETY: the pages are a `Memory` of their own; this one keeps them mapped.
+// SAFETY: `HostMemory` upholds the contract; this type keeps its pages mapped.
 unsafe impl Memory for FileMemory {
     fn len(&self) -> u64 {
         self.memory.len()
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_see_the_same_bytes_and_the_mapping_outlives_its_maker() {
+    fn mappings_share_bytes_and_outlive_the_owner() {
         let ours = [region(8192).unwrap(), region(8192).unwrap()];
         let mut theirs = NativeHeapWindow::new(3, 8192).unwrap();
         theirs.map(0, exported(&ours[0])).unwrap();
@@ -217,28 +218,28 @@ mod tests {
         drop(ours);
         let seen = |slot: u64| {
             let at = theirs.base().add(slot * theirs.stride() + 4100).ptr::<[u8; 7]>();
-            // SAFETY: mapped, and inside.
+            // SAFETY: mapped, and inside the window.
             unsafe { at.read() }
         };
         assert_eq!([&seen(0), &seen(2)], [b"rushmem", b"memrush"]);
     }
 
     #[test]
-    fn nobody_changes_the_size() {
+    fn the_size_cannot_change() {
         let ours = region(4096).unwrap();
         let file = ours.file.as_ref().unwrap();
         for bytes in [0, 8192] {
-            // SAFETY: a descriptor of ours.
+            // SAFETY: a descriptor that this test owns.
             assert_ne!(unsafe { libc::ftruncate(file.as_raw_fd(), bytes) }, 0);
         }
     }
 
     #[test]
-    fn a_file_that_may_shrink_is_refused() {
-        // SAFETY: the name is a C string; the descriptor is ours.
+    fn rejects_a_file_that_may_shrink() {
+        // SAFETY: the name is a C string, and this test owns the descriptor.
         let open =
             unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"open".as_ptr(), libc::MFD_ALLOW_SEALING)) };
-        // SAFETY: as above.
+        // SAFETY: a descriptor that this test owns.
         assert_eq!(unsafe { libc::ftruncate(open.as_raw_fd(), 4096) }, 0);
         assert!(lasting(&open, 4096).is_err());
         assert!(lasting(region(4096).unwrap().file.as_ref().unwrap(), 8192).is_err());

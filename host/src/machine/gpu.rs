@@ -1,4 +1,5 @@
-//! A GPU: kernels run as PTX, queues lie in page-locked host memory, the heap in either.
+//! A GPU as a machine: kernels run as PTX. Queues are in page-locked host memory, the heap in host or GPU memory.
+#![allow(unsafe_code, reason = "registers user memory with the driver and launches kernels")]
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,25 +28,25 @@ use crate::{Error, Ptx, Result};
 
 const PAGE: usize = 4096;
 
-/// Runs kernels on one GPU.
+/// A machine that runs kernels on one GPU.
 pub(crate) struct Gpu {
     device: Arc<Device>,
-    /// For what is done while no kernel runs.
+    /// Stream for work done while no kernel runs.
     stream: Arc<Stream>,
     copies: Arc<CopyEngine>,
-    /// Streams for kernels that run beside all queues, in nobody's use.
+    /// Unused streams for kernels that run concurrently with all others.
     idle: Mutex<Vec<GpuStream>>,
     heap: HeapKind,
-    /// PEs that share this GPU.
+    /// Number of PEs that share this GPU.
     sharers: u32,
     job: gate::Job,
 }
 
 impl Gpu {
-    /// Makes a part of `device` for a PE of the job.
+    /// Creates the share of `device` for one PE of the job.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The errors of the driver.
     pub(crate) fn new(device: Arc<Device>, heap: HeapKind, sharers: u32, job: gate::Job) -> Result<Self> {
         let stream = Arc::new(Stream::new(&device)?);
         let copies = Arc::new(CopyEngine::new(&device)?);
@@ -79,10 +80,10 @@ impl Gpu {
         Ok(locked(PageLocked { mapping, memory: buffer }))
     }
 
-    /// Host memory of the user's.
+    /// Page-locks host memory of the user.
     fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
         let start = memory.host_ptr().map_or(std::ptr::null_mut(), NonNull::as_ptr);
-        // A GPU knows host memory by whole pages.
+        // A GPU maps host memory by whole pages.
         let before = start.addr() % PAGE;
         let len = (before + memory.len() as usize).next_multiple_of(PAGE);
         let mapping = register(&self.device, start.wrapping_sub(before), len, HostKind::Memory)?;
@@ -97,7 +98,7 @@ fn locked<M: Memory + 'static>(locked: PageLocked<M>) -> Region {
 
 fn not_shared() -> Error {
     let why = "only GPU memory is mapped; set RUSHMEM_HEAP=auto, or RUSHMEM_PEER_PATH=auto".into();
-    Error::Unavailable { what: "a direct path to a heap in host memory".into(), why }
+    Error::Unavailable { what: "a P2P mapping of a heap in host memory".into(), why }
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
@@ -150,10 +151,10 @@ impl Machine for Gpu {
 
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
         match location {
-            // SAFETY: the caller's promise.
+            // SAFETY: promised by the caller.
             MemoryLocation::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
             MemoryLocation::Gpu(address) => {
-                // SAFETY: the caller's promise, but for the GPU, which is checked.
+                // SAFETY: promised by the caller, except for the GPU, which is checked.
                 let buffer = Arc::new(unsafe { DeviceBuffer::of(&self.device, address, bytes as usize) }?);
                 let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
                 Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer), file: None })
@@ -203,7 +204,7 @@ impl Machine for Gpu {
         for KernelLaunch { ctx, grid, call, module } in &steps {
             nodes.push((prepare(module.as_deref(), call.name, *grid)?, *grid, arguments(ctx, call)));
         }
-        // SAFETY: as a launch; the PE that the arguments belong to outlives the graph, which borrows it.
+        // SAFETY: see `launch`; the graph borrows the PE that the arguments belong to.
         Ok(ExecGraph::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
     }
 
@@ -218,7 +219,7 @@ impl Gpu {
     }
 }
 
-/// The kernel, ready for launches of this shape.
+/// Returns the kernel, prepared for launches of this shape.
 fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: Grid) -> Result<&'a Function> {
     let kernel = module.and_then(|module| module.function(name)).ok_or_else(other_machine)?;
     let attributes = kernel.attributes();
@@ -233,7 +234,7 @@ fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: Grid) -> Result<&'a
     Ok(kernel)
 }
 
-/// The context first, as `#[kernel]` has it.
+/// Returns the kernel's arguments. The context comes first, which `#[kernel]` expects.
 fn arguments<'a>(ctx: &'a Ctx, call: &'a Call) -> Vec<&'a [u8]> {
     let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx.parts())];
     arguments.extend(call.args.iter().map(|argument| &**argument));
@@ -251,11 +252,11 @@ impl GpuStream {
         Self { stream: Arc::new(stream), job }
     }
 
-    /// Has `launch` launch something, apart from calls that would wait for it; whether it runs, and is not captured.
+    /// Runs `launch` behind the driver gate. Returns whether the work runs now, rather than being captured.
     fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
         let launching = GATE.launching(self.job);
         launch()?;
-        // What is captured does not run, and a stream that captures cannot be asked.
+        // A captured launch does not run, and a capturing stream cannot be queried.
         let runs = !self.stream.is_capturing()?;
         if runs {
             launching.launched(&self.stream);
@@ -268,8 +269,8 @@ impl KernelStream for GpuStream {
     fn launch(&self, step: KernelLaunch) -> Result<()> {
         let KernelLaunch { ctx, grid, call, module } = step;
         let kernel = prepare(module.as_deref(), call.name, grid)?;
-        // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first; the PE that they
-        // belong to outlives the launch: what is queued is waited for before the PE ends.
+        // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first. The PE that they
+        // belong to waits for all queued launches before it ends.
         let runs = self.guarded(|| unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) })?;
         if let (false, Some(module)) = (runs, &module) {
             module.capture();
@@ -279,7 +280,7 @@ impl KernelStream for GpuStream {
 
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()> {
         let ExecGraph::Gpu(graph) = recording else { return Err(other_machine()) };
-        // SAFETY: as `launch`; whoever launches a graph keeps it until the stream has been waited for.
+        // SAFETY: see `launch`; the launcher keeps the graph until it has waited for the stream.
         self.guarded(|| unsafe { graph.launch(&self.stream) }).map(drop)
     }
 
@@ -329,7 +330,7 @@ impl HeapWindow for SharedWindow {
     }
 }
 
-/// A page of a NIC's, mapped for the GPU.
+/// A page of a NIC, mapped for the GPU.
 struct Page(RegisteredHost);
 
 impl Mapping for Page {
@@ -338,13 +339,13 @@ impl Mapping for Page {
     }
 }
 
-/// Host memory that the GPU sees too. Unlocked before it is freed: fields drop in order.
+/// Host memory that the GPU can access. Fields drop in order: the registration before the memory.
 struct PageLocked<M> {
     mapping: RegisteredHost,
     memory: M,
 }
 
-// SAFETY: the memory is a `Memory` of its own; the registration changes nothing about it.
+// SAFETY: the inner `Memory` upholds the contract, and the registration does not affect it.
 unsafe impl<M: Memory> Memory for PageLocked<M> {
     fn len(&self) -> u64 {
         self.memory.len()

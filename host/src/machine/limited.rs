@@ -1,4 +1,5 @@
-//! A machine for tests that refuses some of what it is asked.
+//! A machine for tests that refuses some mappings.
+#![allow(unsafe_code, reason = "forwards unsafe calls to the native machine")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::{
 use crate::buffer::MemoryLocation;
 use crate::{Error, Ptx, Result};
 
-/// Native, but for what it cannot map.
+/// A native machine without some mappings.
 pub(crate) struct LimitedMachine {
     native: Native,
     windows: bool,
@@ -20,12 +21,12 @@ pub(crate) struct LimitedMachine {
 }
 
 impl LimitedMachine {
-    /// Without maps of the memory of others.
+    /// Creates a machine that cannot map memory of other PEs.
     pub(crate) fn without_windows() -> Self {
         Self { native: Native::new(Default::default(), 1), windows: false, pages: |_| true }
     }
 
-    /// With maps of those pages of a NIC's only of which `pages` says so.
+    /// Creates a machine that maps only the NIC pages that `pages` accepts.
     #[cfg(feature = "rdma")]
     pub(crate) fn with_pages(pages: fn(PageKind) -> bool) -> Self {
         Self { pages, windows: true, ..Self::without_windows() }
@@ -59,14 +60,14 @@ impl Machine for LimitedMachine {
         if self.windows { self.native.window(slots, bytes) } else { no_map() }
     }
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { self.native.adopt(location, bytes) }
     }
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>> {
         if !(self.pages)(kind) {
             return no_map();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { self.native.map_page(page, kind) }
     }
     fn load(&self, ptx: &Ptx) -> Result<Code> {

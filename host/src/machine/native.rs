@@ -1,4 +1,5 @@
-//! The CPU as a GPU: kernels run as native code on this process's cores.
+//! The CPU as a machine: kernels run as native code on this process's cores.
+#![allow(unsafe_code, reason = "adopts user memory at its own address")]
 
 mod queue;
 
@@ -21,10 +22,10 @@ use crate::{Error, Ptx, Result};
 use queue::NativeStream;
 pub(crate) use queue::{Completion, NativeGraph};
 
-/// Runs kernels natively.
+/// A machine that runs kernels natively.
 pub(crate) struct Native {
     options: Options,
-    /// PEs that share the cores.
+    /// Number of PEs that share the cores.
     sharers: u32,
 }
 
@@ -75,14 +76,14 @@ impl Machine for Native {
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
         match location {
             MemoryLocation::Host(start) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: promised by the caller.
                 let memory = unsafe { HostMemory::new(start, bytes) };
                 let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));
                 Ok(Region { addr, memory, gpu: None, file: None })
             }
             MemoryLocation::Gpu(_) => Err(Error::Unavailable {
                 what: "a buffer in GPU memory".into(),
-                why: "kernels run natively here, and cannot reach it".into(),
+                why: "native kernels cannot access it".into(),
             }),
         }
     }
@@ -104,7 +105,7 @@ impl Machine for Native {
     }
 
     fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
-        let why = "kernels run natively here; set RUSHMEM_DEVICE=gpu".into();
+        let why = "kernels run natively; set RUSHMEM_DEVICE=gpu".into();
         Err(Error::Unavailable { what: "a CUDA stream for kernels".into(), why })
     }
 
@@ -121,12 +122,12 @@ impl Machine for Native {
     }
 }
 
-/// Runs a kernel on the calling thread, and others.
+/// Runs a kernel on the calling thread and others.
 fn run(step: &KernelLaunch, options: &Options) -> Result<()> {
     Ok(native::launch(step.grid, options, || (step.call.native)(&step.ctx))?)
 }
 
-/// A page at its own address.
+/// A mapping of a page at its own address.
 struct IdentityMapping(DevAddr);
 
 impl Mapping for IdentityMapping {

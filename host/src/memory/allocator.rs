@@ -1,4 +1,4 @@
-//! The symmetric heap's allocator: every PE runs the same one on the same calls, and so gets the same offsets.
+//! The allocator of the symmetric heap. All PEs make the same calls, so they get the same offsets.
 
 use std::collections::BTreeMap;
 
@@ -6,44 +6,44 @@ use rushmem_device::Handle;
 
 use crate::{Error, Result};
 
-/// Every object begins at a multiple of this: a line of its own, so that no two share one by accident.
+/// Alignment of every object: a cache line, so that objects never share one.
 pub(crate) const ALIGN: u64 = 128;
 
-/// Offsets that are free and in use. First fit, neighbours merge.
+/// A first-fit allocator of offsets. It merges adjacent free ranges.
 pub(crate) struct Allocator {
-    /// Offset and length of each free piece.
+    /// Offset and length of each free range.
     free: BTreeMap<u64, u64>,
-    /// Each object, by its offset.
+    /// Objects, by offset.
     used: BTreeMap<u64, Object>,
     total: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Object {
-    /// Bytes that the user wanted, and those that it takes.
+    /// Bytes requested, and bytes occupied.
     bytes: u64,
     room: u64,
     stamp: u64,
 }
 
-/// Why a handle is not that of a whole object.
+/// The reason why a handle does not name a whole object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandleError {
-    /// There is no such object, or not any more.
+    /// The object does not exist, or has been freed.
     Gone,
-    /// It is a part of one.
+    /// The handle names a part of an object.
     Part,
 }
 
 impl Allocator {
-    /// An allocator of the offsets `from..to`.
+    /// Creates an allocator of the offsets `from..to`.
     pub(crate) fn new(from: u64, to: u64) -> Self {
         let mut this = Self { free: BTreeMap::new(), used: BTreeMap::new(), total: 0 };
         this.add(from, to);
         this
     }
 
-    /// Gives it the offsets `from..to` too, which touch none that it has.
+    /// Adds the offsets `from..to`, which must not touch existing ones.
     pub(crate) fn add(&mut self, from: u64, to: u64) {
         let from = from.next_multiple_of(ALIGN).min(to);
         if from < to {
@@ -52,17 +52,17 @@ impl Allocator {
         }
     }
 
-    /// Bytes that it has, free and in use.
+    /// Returns the total bytes, free and in use.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Bytes that are free.
+    /// Returns the free bytes.
     pub(crate) fn available(&self) -> u64 {
         self.free.values().sum()
     }
 
-    /// The offset, a multiple of `align` (a power of two), of `bytes` new bytes.
+    /// Allocates `bytes` bytes at a multiple of `align`, a power of two. Returns their offset.
     ///
     /// # Errors
     /// [`Error::HeapFull`].
@@ -94,7 +94,7 @@ impl Allocator {
         Ok(at)
     }
 
-    /// Whether `handle` names a whole object.
+    /// Checks that `handle` names a whole object.
     pub(crate) fn whole(&self, handle: Handle) -> Result<(), HandleError> {
         let stamped = |object: &Object| handle.stamp == 0 || object.stamp == handle.stamp;
         match self.used.get(&handle.offset).filter(|object| stamped(object)) {
@@ -105,7 +105,7 @@ impl Allocator {
         }
     }
 
-    /// Takes a whole object back.
+    /// Frees a whole object.
     pub(crate) fn free(&mut self, handle: Handle) -> Result<(), HandleError> {
         self.whole(handle)?;
         let Some(object) = self.used.remove(&handle.offset) else { return Err(HandleError::Gone) };
@@ -127,7 +127,7 @@ impl Allocator {
         self.free.insert(at, len);
     }
 
-    /// Makes an object that exists `bytes` long where it is, with a new stamp; false if there is no room behind it.
+    /// Resizes an object in place and gives it a new stamp. Returns false if there is no room behind it.
     pub(crate) fn resize(&mut self, offset: u64, bytes: u64, stamp: u64) -> bool {
         let Some(object) = self.used.get(&offset).copied() else { return false };
         let Some(room) = bytes.max(1).checked_next_multiple_of(ALIGN) else { return false };
@@ -145,7 +145,7 @@ impl Allocator {
         true
     }
 
-    /// True if the object that `handle` was made for, or a part of it, is where it says.
+    /// Returns whether the object for which `handle` was made still exists. `handle` may name a part of it.
     pub(crate) fn holds(&self, handle: Handle) -> bool {
         let object = self.used.range(..=handle.offset).next_back();
         object.is_some_and(|(at, object)| {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_heap_says_how_full() {
+    fn heap_full_reports_free_and_largest() {
         let mut heap = Allocator::new(0, 1024);
         let a = heap.alloc(100, 1, 1).unwrap();
         heap.alloc(700, 1, 2).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_of_its_own_object_only() {
+    fn handles_match_only_their_own_object() {
         let mut heap = Allocator::new(0, 4096);
         let at = heap.alloc(100, 1, 7).unwrap();
         let whole = handle(at, 100, 7);
@@ -194,14 +194,14 @@ mod tests {
         assert_eq!(heap.free(handle(at, 100, 8)), Err(HandleError::Gone));
         assert_eq!(heap.free(whole), Ok(()));
         assert_eq!(heap.free(whole), Err(HandleError::Gone));
-        // Another object in the same place.
+        // Another object at the same offset.
         assert_eq!(heap.alloc(100, 1, 8).unwrap(), at);
         assert!(!heap.holds(whole));
         assert_eq!(heap.free(whole), Err(HandleError::Gone));
     }
 
     #[test]
-    fn objects_grow_and_shrink_in_place_where_there_is_room() {
+    fn objects_resize_in_place_if_there_is_room() {
         let mut heap = Allocator::new(0, 1024);
         let (a, b) = (heap.alloc(128, 1, 1).unwrap(), heap.alloc(256, 1, 2).unwrap());
         assert!(!heap.resize(a, 129, 3), "the next object is behind it");

@@ -1,4 +1,5 @@
 //! Segments: address ranges beyond the first heap, and the segment table that kernels get.
+#![allow(unsafe_code, reason = "makes the context of a launch from addresses")]
 
 use std::any::Any;
 use std::mem::size_of;

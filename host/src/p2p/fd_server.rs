@@ -1,11 +1,12 @@
-//! The file of a PE's heap goes to the processes of the same job, and to no other: through a Unix socket whose both ends
-//! prove that they know the job's token.
+//! A server that sends the file of a PE's heap to other processes of the same job over a Unix socket. Both ends prove
+//! that they know the job's token.
 //!
 //! ```text
 //! owner  -- nonce -->            user
 //!        <-- nonce, proof --
 //!        -- proof, the file -->
 //! ```
+#![allow(unsafe_code, reason = "receives a file descriptor in a control message")]
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -22,30 +23,30 @@ use crate::bootstrap::wire::PROOF_BYTES;
 use crate::bootstrap::{Role, Token, nonce};
 use crate::{Error, Result};
 
-/// A `cmsghdr` with one descriptor, as words: length and, in one, level and type; the descriptor and padding.
+/// Length in words of a `cmsghdr` with one descriptor: length, level and type, descriptor and padding.
 type Control = [u64; 3];
-/// Its bytes without padding.
+/// Length in bytes without padding.
 const CONTROL_LEN: u64 = 20;
-/// How long one who has come to the fd_server may take.
+/// Time limit for one client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
 
-/// Where the processes of this node get the file of a heap, as long as it lives.
+/// A server that sends the file of a heap to processes of this node as long as it lives.
 pub(super) struct FdServer {
     listener: Arc<UnixListener>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A name of this machine's network namespace that goes with the socket.
+/// Returns the socket address for `name`: an abstract name, valid in this network namespace.
 fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("rushmem-{name}"))
 }
 
 impl FdServer {
-    /// Hands out `file` under `name`.
+    /// Serves `file` under `name`.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// The errors of the operating system.
     pub(super) fn open(name: &str, file: Arc<OwnedFd>, token: Token) -> Result<Self> {
         let listener = address(name).and_then(|address| UnixListener::bind_addr(&address));
         let listener = Arc::new(listener.map_err(|error| Error::Unavailable {
@@ -55,13 +56,13 @@ impl FdServer {
         let ours = Arc::clone(&listener);
         let run = move || {
             std::thread::scope(|scope| {
-                // Ends when the socket is shut down.
+                // The loop ends when the socket is shut down.
                 while let Ok((stream, _)) = ours.accept() {
                     let (file, token) = (&file, &token);
-                    // One that dawdles keeps nobody else waiting.
+                    // A slow client must not block the others.
                     scope.spawn(move || {
                         if let Err(error) = serve(stream, file, token) {
-                            tracing::warn!("a process that asked for the heap did not get it: {error}");
+                            tracing::warn!("a client did not receive the heap's file: {error}");
                         }
                     });
                 }
@@ -81,7 +82,7 @@ impl Drop for FdServer {
             return;
         }
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by itself.
+            // The thread has already reported a panic.
             let _ = thread.join();
         }
     }
@@ -123,10 +124,10 @@ fn send(stream: &UnixStream, proof: &[u8; PROOF_BYTES], file: &OwnedFd) -> io::R
     }
 }
 
-/// Gets the file that is handed out under `name`.
+/// Receives the file served under `name`.
 ///
 /// # Errors
-/// If nobody hands it out, or not `within` so long, or somebody who does not know the token does.
+/// An error if no server answers within `within`, or if the server does not know the token.
 pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<OwnedFd> {
     let mut stream = UnixStream::connect_addr(&address(name)?)?;
     prepare(&stream, within)?;
@@ -142,17 +143,17 @@ pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<O
     let mut message = MsgHdrMut::new().with_buffers(&mut parts).with_control(&mut control);
     let len = SockRef::from(&stream).recvmsg(&mut message, libc::MSG_CMSG_CLOEXEC)?;
     let control_len = message.control_len() as u64;
-    // SAFETY: filled with zeroes before anything was written to it.
+    // SAFETY: zeroed before the first write.
     let proof = bytes.map(|byte| unsafe { byte.assume_init() });
-    // SAFETY: as above.
+    // SAFETY: zeroed before the first write.
     let control: Control = bytemuck::cast(control.map(|byte| unsafe { byte.assume_init() }));
     let has_file = control_len >= CONTROL_LEN && control[0] == CONTROL_LEN && control[1] == RIGHTS;
-    // SAFETY: the system has just made the descriptor for this process.
+    // SAFETY: the system has just created the descriptor for this process.
     let file = has_file.then(|| unsafe { OwnedFd::from_raw_fd(control[2] as u32 as i32) });
     if len != PROOF_BYTES || !token.verify(Role::HeapOwner, &theirs, &ours, &proof) {
         return Err(unknown_peer());
     }
-    file.ok_or_else(|| io::Error::other("no file came with the answer; see `ulimit -n`"))
+    file.ok_or_else(|| io::Error::other("the answer carried no file; see `ulimit -n`"))
 }
 
 #[cfg(test)]
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_token_gets_the_file() {
+    fn clients_with_the_token_receive_the_file() {
         let token = Token::generate().unwrap();
         let name = name("friend");
         let fd_server = FdServer::open(&name, a_file(), token.clone()).unwrap();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_gets_nothing_and_keeps_nobody_waiting() {
+    fn a_client_without_the_token_gets_nothing_and_blocks_nobody() {
         let token = Token::generate().unwrap();
         let name = name("unknown_peer");
         let fd_server = FdServer::open(&name, a_file(), token.clone()).unwrap();
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_owner_is_not_believed() {
+    fn rejects_a_server_without_the_token() {
         let name = name("false");
         let listener = UnixListener::bind_addr(&address(&name).unwrap()).unwrap();
         let owner = std::thread::spawn(move || {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_never_answers_is_not_waited_for() {
+    fn fetch_times_out_if_the_server_never_answers() {
         let name = name("never");
         let _listener = UnixListener::bind_addr(&address(&name).unwrap()).unwrap();
         let token = Token::generate().unwrap();

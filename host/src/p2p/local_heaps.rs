@@ -1,4 +1,4 @@
-//! Heaps of this process, by random names: a name that is found here is of this process.
+//! The heaps of this process, by random name.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ fn table() -> MutexGuard<'static, Option<HashMap<String, Region>>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A heap can be found under its name as long as this lives.
+/// A table entry of a heap. The heap can be found as long as the entry lives.
 pub(super) struct LocalHeap(String);
 
 impl LocalHeap {
@@ -29,7 +29,7 @@ impl Drop for LocalHeap {
     }
 }
 
-/// The heap of this process with that name.
+/// Returns the heap of this process with that name.
 pub(super) fn find(name: &str) -> Option<Region> {
     table().as_ref()?.get(name).cloned()
 }

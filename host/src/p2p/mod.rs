@@ -482,7 +482,7 @@ mod tests {
         })
     }
 
-    fn direct() -> Config {
+    fn p2p_config() -> Config {
         let mut config = Config::default();
         config.set("peer_path", "p2p").unwrap();
         config
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn names_the_peer_that_cannot_be_mapped_and_the_cause() {
-        let found = reach(2, &direct(), || Box::new(LimitedMachine::without_windows()));
+        let found = reach(2, &p2p_config(), || Box::new(LimitedMachine::without_windows()));
         let told: Vec<String> =
             found.into_iter().filter_map(|reach| Some(reach.err()?.to_string())).collect();
         let words = "the memory of PE 1, for the loads and stores of PE 0, is not available: a map is not available: \
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn kernels_learn_whether_only_p2p_neighbours_are_mapped() {
-        let found = reach(1, &direct(), || Box::new(Native::new(Options::default(), 1)));
+        let found = reach(1, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
         let reach = &found.into_iter().collect::<Result<Vec<_>>>().unwrap()[0];
         let told = |mapped: [bool; 4]| {
             let peers = mapped.map(|mapped| PeerDesc { direct: DevAddr(if mapped { 4096 } else { 0 }) });
@@ -517,7 +517,7 @@ mod tests {
 
     #[test]
     fn memory_stays_mapped_after_its_pe_has_ended() {
-        let found = reach(2, &direct(), || Box::new(Native::new(Options::default(), 1)));
+        let found = reach(2, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
         let found: Vec<PeerMap> = found.into_iter().collect::<Result<_>>().unwrap();
         // The heaps are freed, but their mappings remain.
         let at = found[0].mapped(1).unwrap();

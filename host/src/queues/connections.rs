@@ -1,6 +1,7 @@
-//! Connections, made when they are needed first.
+//! Connections between QPs, each made at its first use.
 //!
-//! Either side may begin, or both at once. There is one kind of message: "this is my QP number; I am ready, or not yet".
+//! The service thread calls this module. Either PE may begin, or both at once. There is one kind of message: "this is
+//! my QP number; I am ready, or not yet".
 //!
 //! ```text
 //! A wants a connection                 B
@@ -9,8 +10,8 @@
 //!   tells its kernels  --- ready --->  tells its kernels
 //! ```
 //!
-//! A QP is ready once it accepts packets (RTR). Kernels receive of a connection when both ends are ready: a packet sent
-//! earlier would be lost, and wait for the retransmission timer.
+//! A QP is ready once it accepts packets (RTR). A PE publishes a connection to its kernels when both ends are ready. A
+//! packet sent earlier would be lost and wait for the retransmission timer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,16 +27,16 @@ use crate::machine::Region;
 use crate::provider::Key;
 use crate::{Error, Result};
 
-/// What a PE tells the others at start.
+/// The NICs of a PE, which it sends to the other PEs at start.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct PeNics {
     pub(crate) rails: Vec<NicInfo>,
 }
 
-/// What PEs say to each other about the QP of a set between them.
+/// A message about the QP of one set between two PEs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ConnectMessage {
-    /// How often connections had begun anew when it was written: one from before is for nobody.
+    /// Number of resets when the message was written. Messages from before a reset are discarded.
     epoch: u64,
     set: u64,
     status: QpStatus,
@@ -43,36 +44,36 @@ pub(crate) struct ConnectMessage {
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum QpStatus {
-    /// This is the writer's QP.
+    /// The writer's QP.
     Qp { qpn: u32, ready: bool },
     /// The writer cannot connect.
     Failed { why: String },
 }
 
-/// A message, and to whom.
+/// A message and its receiver.
 pub(crate) type Outgoing = (u32, ConnectMessage);
 
-/// One QP towards a peer, as far as it has come.
+/// The state of one QP to a peer.
 #[derive(Default)]
 struct QpConnection {
-    /// With the number of its slot on the PE.
+    /// The QP and the number of its slot on the PE.
     pair: Option<(Qp, u64)>,
-    /// It accepts packets, and whether the peer has been told.
+    /// Whether the QP accepts packets, and whether the peer has been informed.
     ready: bool,
     told: bool,
     peer_ready: bool,
-    /// Kernels may use it.
+    /// Set once kernels may use it.
     published: bool,
     failed: bool,
-    /// A kernel has asked for it that must not have it.
+    /// Set once a kernel has requested it although the context excludes the peer.
     refused: bool,
 }
 
-/// All QPs of a PE. Fields drop in order: pairs before rails.
+/// All QPs of a PE. Fields drop in order: QPs before rails.
 pub(crate) struct Connections {
     connections: Vec<QpConnection>,
     rails: Vec<Rail>,
-    /// Slots given out, by rail.
+    /// Allocated slots, by rail.
     used: Vec<u64>,
     nics: Vec<PeNics>,
     state: Arc<StateMap>,
@@ -80,16 +81,16 @@ pub(crate) struct Connections {
     shape: Shape,
     me: u32,
     retries: RetryPolicy,
-    /// PEs that no kernel posts to.
+    /// Set for P2P peers to which no kernel posts.
     p2p: Vec<bool>,
-    /// By QP: true if no kernel may post to it, though the peer may use it the other way.
+    /// Set, by QP, if no kernel of this PE may post to it. The peer may still use it in the other direction.
     closed: Vec<bool>,
-    /// How often connections have begun anew.
+    /// Number of resets.
     epoch: u64,
 }
 
 impl Connections {
-    /// No connection yet. `nics` are those of all PEs.
+    /// Creates the unconnected QPs of a PE. `nics` describes the NICs of all PEs.
     pub(crate) fn new(
         rails: Vec<Rail>,
         nics: Vec<PeNics>,
@@ -106,43 +107,44 @@ impl Connections {
         Self { connections, rails, used, nics, state, handshakes, shape, me, retries, p2p, closed, epoch: 0 }
     }
 
-    /// The same without connections to the PEs that are true in `p2p`: no kernel posts to these.
+    /// Excludes the PEs that are true in `p2p`, because no kernel posts to them.
     pub(crate) fn without_p2p_peers(mut self, p2p: Vec<bool>) -> Self {
         self.p2p = p2p;
         self
     }
 
-    /// No kernel may post by these QPs to other PEs than `peers`.
+    /// Limits kernels to `peers` when they post through these QPs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if one can already.
+    /// [`Error::Unavailable`] if a QP to another PE is already connected.
     pub(super) fn limit(&mut self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
         let others: Vec<usize> = qps.filter(|&i| !peers.contains(&self.place(i).0)).collect();
         if let Some(&i) = others.iter().find(|&&i| self.connections[i].published) {
-            let why = format!("the queue to PE {} is there; set RUSHMEM_CONNECT=lazy", self.place(i).0);
-            return Err(Error::Unavailable { what: "a context that leads to some PEs only".into(), why });
+            let why =
+                format!("the QP to PE {} is already connected; set RUSHMEM_CONNECT=lazy", self.place(i).0);
+            return Err(Error::Unavailable { what: "a context limited to some PEs".into(), why });
         }
         others.into_iter().for_each(|i| self.closed[i] = true);
         Ok(())
     }
 
-    /// True if no kernel posts to QP `i`.
+    /// Returns whether no kernel posts to QP `i`.
     fn is_unused(&self, i: usize) -> bool {
         self.closed[i] || self.p2p[self.place(i).0 as usize]
     }
 
-    /// True if queues of a rail lie in GPU memory.
+    /// Returns whether the queues of a rail are in GPU memory.
     pub(crate) fn on_gpu(&self) -> bool {
         self.rails.iter().any(|rail| rail.flags() & qp_flags::ON_GPU != 0)
     }
 
-    /// The peer of QP `i`, and its set.
+    /// Returns the peer of QP `i`, and its set.
     fn place(&self, i: usize) -> (u32, u64) {
         let n = self.shape.n_pes as usize;
         ((i % n) as u32, (i / n) as u64)
     }
 
-    /// What kernels must know of the QPs from the start.
+    /// Returns the descriptors of all QPs that kernels need from the start.
     pub(crate) fn descriptors(&self) -> Vec<QpDesc> {
         let describe = |i: usize| {
             let (peer, set) = self.place(i);
@@ -162,10 +164,10 @@ impl Connections {
         (0..self.connections.len()).map(describe).collect()
     }
 
-    /// Ends all connections: what kernels and NICs know of QPs is as at the start. No kernel runs on any PE.
+    /// Ends all connections and restores the initial state of all QPs. No kernel may run on any PE.
     ///
     /// # Errors
-    /// If the machine cannot write its memory.
+    /// An error if the machine cannot write its memory.
     pub(super) fn reset(&mut self) -> Result<()> {
         self.epoch += 1;
         self.connections.iter_mut().for_each(|connection| *connection = QpConnection::default());
@@ -177,28 +179,28 @@ impl Connections {
         self.state.describe_qps(&self.descriptors())
     }
 
-    /// A key of each NIC over `memory`.
+    /// Registers `memory` with each NIC.
     ///
     /// # Errors
-    /// What a NIC refuses.
+    /// The errors of the NICs.
     pub(super) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
         self.rails.iter().map(|rail| rail.register(memory)).collect()
     }
 
-    /// The QPs that kernels may want.
+    /// Returns the QPs that kernels may request.
     pub(crate) fn usable(&self) -> Vec<usize> {
         (0..self.connections.len()).filter(|&i| !self.is_unused(i)).collect()
     }
 
-    /// True if kernels have all connections that they could use.
+    /// Returns whether all QPs that kernels could use are connected.
     pub(crate) fn complete(&self) -> bool {
         self.connections.iter().enumerate().all(|(i, connection)| connection.published || self.is_unused(i))
     }
 
-    /// Completes what kernels have posted to QP `i`.
+    /// Completes everything that kernels have posted to QP `i`.
     ///
     /// # Errors
-    /// As of [`drain`].
+    /// The errors of [`drain`].
     pub(crate) fn drain(&self, i: usize, until: Instant) -> Result<()> {
         match &self.connections[i].pair {
             Some((pair, _)) => {
@@ -209,15 +211,15 @@ impl Connections {
         }
     }
 
-    /// QPs that kernels may use now.
+    /// Returns the number of QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
         self.connections.iter().filter(|connection| connection.published).count()
     }
 
-    /// A QP that an error has ended, if there is one: its peer, and its number.
+    /// Returns the peer and number of a poisoned QP, if there is one.
     ///
     /// # Errors
-    /// If the kernels' words cannot be read.
+    /// An error if the QP state cannot be read.
     pub(super) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
         for (i, connection) in
             self.connections.iter().enumerate().filter(|(_, connection)| connection.published)
@@ -231,10 +233,10 @@ impl Connections {
         Ok(None)
     }
 
-    /// What the NICs say of the QPs that kernels may use now.
+    /// Queries the NICs for the QPs that kernels may use now.
     ///
     /// # Errors
-    /// What a NIC refuses.
+    /// The errors of the NICs.
     pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
         let mut all = Vec::new();
         for (i, connection) in
@@ -248,10 +250,10 @@ impl Connections {
         Ok(all)
     }
 
-    /// The QPs that kernels want and nobody has begun to connect.
+    /// Returns the QPs that kernels request and that this PE has not begun to connect.
     ///
     /// # Errors
-    /// If the kernels' words cannot be read.
+    /// An error if the handshakes cannot be read.
     pub(crate) fn wanted(&self) -> Result<Vec<usize>> {
         let asks = |(i, connection): &(usize, &QpConnection)| {
             (connection.pair.is_none() || self.closed[*i]) && !connection.failed && !connection.refused
@@ -269,12 +271,12 @@ impl Connections {
     /// Begins to connect QP `i`, unless that has begun.
     ///
     /// # Errors
-    /// Why it cannot be connected; its kernels and its peer are told.
+    /// The cause, if the QP cannot be connected. Kernels and the peer are informed.
     pub(crate) fn request(&mut self, i: usize, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let ((peer, set), epoch) = (self.place(i), self.epoch);
         if self.closed[i] {
             self.connections[i].refused = true;
-            return Err(self.deny(i, "the context leads to other PEs only: see `Pe::context_to`"));
+            return Err(self.deny(i, "the context is limited to other PEs: see `Pe::context_to`"));
         }
         if self.connections[i].pair.is_some() || self.connections[i].failed {
             return Ok(());
@@ -291,10 +293,10 @@ impl Connections {
         outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
     }
 
-    /// Takes in what `from` says.
+    /// Processes a message of PE `from`.
     ///
     /// # Errors
-    /// Why a QP cannot be connected; its kernels and its peer are told.
+    /// The cause, if a QP cannot be connected. Kernels and the peer are informed.
     pub(crate) fn receive(
         &mut self,
         from: u32,
@@ -303,7 +305,7 @@ impl Connections {
     ) -> Result<()> {
         let i = message.set.saturating_mul(self.shape.n_pes.into()).saturating_add(from.into()) as usize;
         if from >= self.shape.n_pes || i >= self.connections.len() {
-            let what = format!("PE {from} wants to connect QP set {}, which this job has not", message.set);
+            let what = format!("PE {from} requests QP set {}, which this job does not have", message.set);
             return Err(Error::Misuse { call: "connect", what });
         }
         if self.connections[i].failed || message.epoch != self.epoch {
@@ -312,7 +314,7 @@ impl Connections {
         let (qpn, ready) = match message.status {
             QpStatus::Qp { qpn, ready } => (qpn, ready),
             QpStatus::Failed { why } => {
-                let why = format!("PE {from} says: {why}");
+                let why = format!("PE {from} reports: {why}");
                 return Err(self.fail(i, &why, None));
             }
         };
@@ -334,7 +336,7 @@ impl Connections {
         self.publish_if_ready(i)
     }
 
-    /// The QP's number; makes it if need be.
+    /// Returns the QP's number. Creates the QP if it does not exist.
     fn make(&mut self, i: usize) -> Result<u32> {
         if let Some((pair, _)) = &self.connections[i].pair {
             return Ok(pair.qpn);
@@ -379,7 +381,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Gives QP `i` up, and returns the error that says so.
+    /// Marks QP `i` as failed, informs kernels and the peer, and returns the error.
     fn fail(&mut self, i: usize, why: &str, post: Option<&mut dyn FnMut(Outgoing)>) -> Error {
         let (peer, set) = self.place(i);
         self.connections[i].failed = true;
@@ -393,10 +395,10 @@ impl Connections {
         error
     }
 
-    /// Tells the kernels that they do not get QP `i`, and returns the error that says so.
+    /// Informs kernels that QP `i` stays unconnected, and returns the error.
     fn deny(&self, i: usize, why: &str) -> Error {
         if let Err(error) = self.handshakes.answer(i, None) {
-            tracing::error!("the kernels cannot be told that there is no connection: {error}");
+            tracing::error!("cannot inform the kernels about a failed connection: {error}");
         }
         Error::NoConnection { pe: self.me, peer: self.place(i).0, why: why.into() }
     }
@@ -415,10 +417,10 @@ mod tests {
     use crate::native::Options;
     use crate::provider::Soft;
 
-    /// A job's connections without its threads: the test carries the messages.
+    /// The connections of a job without service threads. The test delivers the messages.
     struct Job {
         connections: Vec<Connections>,
-        /// Messages on their way, by sender and receiver; only those of one sender to one receiver keep their order.
+        /// Undelivered messages, by sender and receiver. Order is kept only between the same two PEs.
         mail: Vec<VecDeque<ConnectMessage>>,
     }
 
@@ -460,13 +462,13 @@ mod tests {
             self.connections[pe].request(i, &mut |message| Self::post(mail, n, pe, message))
         }
 
-        /// Delivers a message of the non-empty way that `choice` falls on; `false` if there is none.
+        /// Delivers one message. `choice` selects a non-empty queue. Returns `None` if there is no message.
         fn deliver(&mut self, choice: usize) -> Option<Result<()>> {
             let n = self.connections.len();
-            let ways: Vec<usize> = (0..n * n).filter(|&way| !self.mail[way].is_empty()).collect();
-            let way = *ways.get(choice.checked_rem(ways.len())?)?;
-            let message = self.mail[way].pop_front()?;
-            let (from, to, mail) = (way / n, way % n, &mut self.mail);
+            let queues: Vec<usize> = (0..n * n).filter(|&queue| !self.mail[queue].is_empty()).collect();
+            let queue = *queues.get(choice.checked_rem(queues.len())?)?;
+            let message = self.mail[queue].pop_front()?;
+            let (from, to, mail) = (queue / n, queue % n, &mut self.mail);
             Some(
                 self.connections[to]
                     .receive(from as u32, message, &mut |message| Self::post(mail, n, to, message)),
@@ -485,7 +487,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-        /// Whoever begins, and in whatever order messages arrive: what one side wants is connected on both, once.
+        /// Checks that each requested QP ends connected once at both ends, for any initiators and delivery order.
         #[test]
         fn both_sides_end_connected(
             wants in prop::collection::vec((0usize..3, 0usize..6), 1..12),
@@ -496,7 +498,7 @@ mod tests {
             let mut choices = choices.into_iter().cycle();
             for &(pe, i) in &wants {
                 job.request(pe, i).unwrap();
-                // Some messages arrive between two wishes, others later.
+                                // Some messages arrive between two requests, others later.
                 if choices.next().is_some_and(|choice| choice % 2 == 0) {
                     job.deliver(choices.next().unwrap()).transpose().unwrap();
                 }
@@ -516,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_before_are_for_nobody() {
+    fn discards_messages_from_before_a_reset() {
         for delivered in 0..3 {
             let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
             job.request(0, 1).unwrap();
@@ -541,10 +543,10 @@ mod tests {
     }
 
     #[test]
-    fn a_side_without_memory_tells_the_other() {
+    fn a_pe_without_queue_memory_informs_its_peer() {
         let config = config(&[("sq_depth", "4"), ("queue_memory", "1")]);
         let mut job = Job::new(3, &config);
-        // PE 1 has room for one QP, and PE 2 takes it.
+        // PE 1 has memory for one QP, and PE 2 takes it.
         job.request(2, 1).unwrap();
         while let Some(outcome) = job.deliver(0) {
             outcome.unwrap();
@@ -553,7 +555,7 @@ mod tests {
         let told = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
         assert!(told[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", told[0]);
         assert!(
-            told[1].contains("PE 0 cannot be connected to PE 1: PE 1 says: the queue memory"),
+            told[1].contains("PE 0 cannot be connected to PE 1: PE 1 reports: the queue memory"),
             "{}",
             told[1]
         );
@@ -562,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_make_no_sense_are_errors() {
+    fn rejects_invalid_messages() {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
         let qp = QpStatus::Qp { qpn: 1, ready: true };
         for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {

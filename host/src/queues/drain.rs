@@ -10,11 +10,11 @@ use super::StateMap;
 use super::rail::{Qp, Rail};
 use crate::{Error, Result};
 
-/// Waits until all that kernels posted to QP `i`, whose queues are those of `pair`, has completed, and counts it as they
-/// would have. No kernel posts to it meanwhile.
+/// Waits until everything that kernels posted to QP `i` has completed, and counts the completions in its state. `pair`
+/// holds the queues of the QP. No kernel may post to it meanwhile.
 ///
 /// # Errors
-/// That it has not by then, or that a completion tells an error.
+/// [`Error::Unavailable`] if an operation failed or is not complete at `until`.
 pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Instant) -> Result<()> {
     let mut words = state.read_qp(i)?;
     let (depth, collapsed) = (rail.shape().depth, rail.shape().collapsed);
@@ -30,15 +30,12 @@ pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Ins
         };
         if fresh && kind.opcode() != CqeOpcode::REQ {
             let what = format!("the completion of QP {:#x}", pair.qpn);
-            return Err(Error::Unavailable {
-                what,
-                why: "the NIC reports an error of what was posted".into(),
-            });
+            return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
         }
         let news = fresh.then(|| sq::completed(words.done.word, word.wqe_counter().wrapping_add(1), depth));
         match news.flatten() {
             Some(done) => {
-                // Only one kind of WQE is two blocks long, and only the last one's second block is nobody else's.
+                // Only this WQE has two basic blocks. If it is last, no other completion covers its second block.
                 let second = word.opcode() == Opcode::ATOMIC_MASKED_CS && done + 1 == posted;
                 words.done.word = done + u64::from(second);
             }
@@ -46,7 +43,8 @@ pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Ins
             None => {
                 if Instant::now() > until {
                     let what = format!("the completion of QP {:#x}", pair.qpn);
-                    let why = format!("{} of {posted} WQE blocks came before the deadline", words.done.word);
+                    let why =
+                        format!("{} of {posted} basic blocks completed before the deadline", words.done.word);
                     return Err(Error::Unavailable { what, why });
                 }
                 std::thread::yield_now();
@@ -60,14 +58,14 @@ pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Ins
 }
 
 impl StateMap {
-    /// The words of QP `i`.
+    /// Reads the state of QP `i`.
     pub(super) fn read_qp(&self, i: u64) -> Result<QpState> {
         let mut words = QpState::unconnected();
         self.region.read(Self::qp_at(i), bytemuck::bytes_of_mut(&mut words))?;
         Ok(words)
     }
 
-    /// Says how far the completions of QP `i` have been counted.
+    /// Writes the counted completions of QP `i`.
     fn count_completions(&self, i: u64, words: &QpState) -> Result<()> {
         use std::mem::offset_of;
         for (at, word) in

@@ -1,4 +1,4 @@
-//! What the NIC says of a PE's QPs.
+//! Information of the NIC about a PE's QPs.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use rushmem_mlx5::prm::qp::QpContext;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpInfo {
-    /// The PE at its other end.
+    /// The PE at the other end.
     pub peer: u32,
-    /// The NIC.
+    /// Name of the NIC.
     pub nic: String,
-    /// The QP's number on that NIC, 24 bits.
+    /// Number of the QP on that NIC, 24 bits.
     pub qpn: u32,
-    /// Its state: `RTS` when it works, `ERR` after an error.
+    /// State of the QP: `RTS` when it works, `ERR` after an error.
     pub state: String,
-    /// Depth of its send queue, in WQE blocks of 64 bytes.
+    /// Depth of the send queue, in basic blocks of 64 bytes.
     pub depth: u32,
-    /// WQE blocks that the NIC has executed, modulo 2^16.
+    /// Basic blocks that the NIC has executed, modulo 2^16.
     pub executed: u16,
-    /// Payload of a packet, in bytes.
+    /// Largest payload of a packet, in bytes.
     pub mtu: u32,
     /// Index of the local address (GID).
     pub gid_index: u8,
@@ -30,16 +30,16 @@ pub struct QpInfo {
     pub service_level: u8,
     /// Index of the partition key.
     pub pkey_index: u16,
-    /// How often a packet that is not acknowledged is sent again.
+    /// Number of retransmissions of an unacknowledged packet.
     pub retries: u8,
-    /// How long an acknowledgement is waited for.
+    /// Time that the NIC waits for an acknowledgement.
     pub ack_timeout: Duration,
 }
 
 impl QpInfo {
     pub(super) fn new(peer: u32, nic: String, qpn: u32, context: &QpContext) -> QpInfo {
         let path = &context.primary_address_path;
-        // RDMA over Ethernet has these in the headers of IP and VLAN, InfiniBand in its own.
+        // RDMA over Ethernet carries these in the IP and VLAN headers, InfiniBand in its own.
         let ethernet = (path.dscp << 2 | path.ecn, path.eth_prio);
         let (traffic_class, service_level) = if path.f_dscp || path.f_eth_prio || ethernet != (0, 0) {
             ethernet

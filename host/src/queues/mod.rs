@@ -1,9 +1,9 @@
-//! The QPs of a PE: their memory and registrations, their connections, and what kernels are told of them.
+//! The QPs of a PE: their memory, registrations and connections, and their description for kernels.
 //!
 //! ```text
-//! Rail::new   heap and queue memory registered, PD, key, UARs          (once per NIC)
-//! probe       the NIC moves bytes for its own PE                       (once per NIC)
-//! Connections       CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS        (when a kernel first posts to a peer)
+//! Rail::new     registers heap and queue memory, allocates PD, key, UARs   (once per NIC)
+//! probe         checks that the NIC moves bytes for its own PE             (once per NIC)
+//! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
 //! ```
 
 mod connections;

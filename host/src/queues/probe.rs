@@ -1,7 +1,7 @@
-//! A first look at a NIC: does it move bytes, for this PE alone, within a second?
+//! The probe: checks at start that a NIC moves bytes for this PE within a second.
 //!
-//! A QP of the NIC, connected to itself, executes what kernels will need: a put, an atomic whose returned value is
-//! checked, a signal. The CPU posts; whether kernels reach the doorbell is not seen here.
+//! A QP connected to itself executes the operations that kernels need: a put, an atomic with a checked result, and a
+//! signal. The CPU posts them, so the probe does not cover access to the doorbell by kernels.
 
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,19 @@ use crate::machine::Region;
 use crate::{Error, Result};
 
 const DEADLINE: Duration = Duration::from_secs(1);
-/// Times that a NIC may be late: a software one may just not have had the processor.
+/// Number of attempts with a slow NIC: a software ConnectX may have to wait for a processor.
 const TRIES: usize = 3;
 
-/// Words of the heap that nobody uses yet.
+/// Unused words of the heap.
 const SOURCE: u64 = reserved::FETCH;
 const TARGET: u64 = SOURCE + 8;
 const RESULT: u64 = SOURCE + 16;
 
-/// Shows that the NIC of `rail` can reach `heap`, or why it cannot.
+/// Checks that the NIC of `rail` can access `heap`.
 ///
 /// # Errors
-/// [`Error::Probe`] if an operation fails, is late or has a wrong outcome; what the NIC refuses.
+/// - [`Error::Probe`] if an operation fails, is late or has a wrong result.
+/// - The errors of the NIC.
 pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
     for _ in 1..TRIES {
         let begin = Instant::now();
@@ -60,14 +61,14 @@ struct Probe<'a> {
     heap: &'a Region,
     pair: Qp,
     at: QueueLayout,
-    /// Blocks posted, and entries of the CQ seen.
+    /// Basic blocks posted, and CQEs consumed.
     posted: u64,
     completed: u64,
     begin: Instant,
 }
 
 impl Probe<'_> {
-    /// Gives the times from doorbell to completion.
+    /// Runs the operations. Returns their times from doorbell to completion.
     fn run(&mut self) -> Result<[Duration; 3]> {
         const PATTERN: u64 = 0x5275_7368_6d65_6d21;
         const SIGNAL: u64 = 0x0123_4567_89ab_cdef;
@@ -99,7 +100,7 @@ impl Probe<'_> {
         Ok([put, atomic, signal])
     }
 
-    /// A value as the NIC returns it.
+    /// Returns `value` in the byte order of the NIC's atomic results.
     fn result(&self, value: u64) -> u64 {
         if self.rail.flags() & qp_flags::BIG_ENDIAN_8 == 0 { value } else { value.swap_bytes() }
     }
@@ -122,7 +123,7 @@ impl Probe<'_> {
         Error::Probe { nic: self.rail.nic().name(), why }
     }
 
-    /// Posts one entry and waits for its completion. Gives the time from doorbell to completion.
+    /// Posts one WQE and waits for its completion. Returns the time from doorbell to completion.
     fn post(&mut self, what: &str, wqe: &Wqe) -> Result<Duration> {
         let (queues, depth) = (self.rail.queues(), self.rail.shape().depth);
         let index = self.posted as u16;
@@ -148,7 +149,7 @@ impl Probe<'_> {
         }
     }
 
-    /// The outcome of the entry at `index`, if it has one.
+    /// Returns the outcome of the WQE at `index`, if it has completed.
     fn poll(&mut self, what: &str, index: u16) -> Result<Option<Result<()>>> {
         let (depth, collapsed) = (self.rail.shape().depth, self.rail.shape().collapsed);
         let slot = if collapsed { 0 } else { self.completed & (depth - 1) };

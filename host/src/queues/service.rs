@@ -1,4 +1,4 @@
-//! The thread that connects QPs: for kernels that ask, and for peers that write.
+//! The service thread, which connects QPs when kernels of this PE or messages of peers request it.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -19,22 +19,22 @@ use crate::provider::Key;
 use crate::teams::Inbox;
 use crate::{Error, Result};
 
-/// How often the thread looks whether a kernel asks: soon after its launch often, then less and less.
+/// Interval at which the thread polls for requests. It is short after a launch and doubles up to the limit.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// The same where all connections are made, and a kernel can only ask for the end of the job.
+/// Interval once all connections exist. Kernels can then only request the end of the job.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 enum ServiceEvent {
     Mail(Mail),
-    /// Connect everything.
+    /// Request to connect all QPs.
     All,
     Launched,
     Stop,
 }
 
-/// The connections of a PE, and the thread that makes them. Dropping it ends the thread.
+/// The connections of a PE and the thread that makes them. Dropping it ends the thread.
 pub(crate) struct Service {
     events: Sender<ServiceEvent>,
     thread: Option<JoinHandle<()>>,
@@ -44,7 +44,7 @@ pub(crate) struct Service {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Queues of kernels that run, as far as is known.
+    /// Number of launches that have not been waited for.
     running: AtomicUsize,
 }
 
@@ -60,10 +60,10 @@ impl Shared {
 }
 
 impl Service {
-    /// Starts the thread. Messages of peers may have come already; those about teams go to `teams`.
+    /// Starts the thread. Messages of peers may already have arrived. Team messages go to `teams`.
     ///
     /// # Errors
-    /// If there is no thread, or somebody else reads this PE's messages.
+    /// An error if the thread cannot start, or if this PE's messages already have a reader.
     pub(crate) fn start(
         connections: Connections,
         bootstrap: Arc<dyn Bootstrap>,
@@ -74,7 +74,7 @@ impl Service {
         let mail = events.clone();
         bootstrap.on_mail(Box::new(move |message| {
             if let Some(message) = teams.keep(message) {
-                // A message after the thread's end is for nobody.
+                // Messages that arrive after the thread's end are discarded.
                 drop(mail.send(ServiceEvent::Mail(message)));
             }
         }))?;
@@ -86,10 +86,10 @@ impl Service {
         Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared })
     }
 
-    /// Makes every connection, and waits until they are there.
+    /// Makes all connections and waits for them.
     ///
     /// # Errors
-    /// What keeps one from being made, or that the deadline has passed.
+    /// The first failure, or [`Error::Unavailable`] once `within` has passed.
     pub(crate) fn connect_all(&self, within: Duration) -> Result<()> {
         self.tell(ServiceEvent::All);
         let begin = Instant::now();
@@ -109,78 +109,78 @@ impl Service {
         Ok(())
     }
 
-    /// No kernel of this PE posts by these QPs to other PEs than `peers`.
+    /// Limits kernels of this PE to `peers` when they post through these QPs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if one may already.
+    /// [`Error::Unavailable`] if a QP to another PE is already connected.
     pub(crate) fn limit(&self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
         self.shared.lock().connections.limit(qps, peers)
     }
 
-    /// A key of each NIC over `memory`. The keys must go before the service.
+    /// Registers `memory` with each NIC. The keys must be dropped before the service.
     ///
     /// # Errors
-    /// What a NIC refuses.
+    /// The errors of the NICs.
     pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
         self.shared.lock().connections.register(memory)
     }
 
-    /// A kernel begins.
+    /// Counts a launch.
     pub(crate) fn launched(&self) {
         self.shared.running.fetch_add(1, Ordering::AcqRel);
         self.tell(ServiceEvent::Launched);
     }
 
-    /// A kernel has ended.
+    /// Counts the end of a launch.
     pub(crate) fn ended(&self) {
         self.shared.running.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a kernel runs, or may: nobody has waited for its end.
+    /// Returns whether a kernel may be running: some launch has not been waited for.
     pub(crate) fn is_busy(&self) -> bool {
         self.shared.running.load(Ordering::Acquire) != 0
     }
 
-    /// Why a connection could not be made, once.
+    /// Takes the error of the first connection that failed.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         self.shared.lock().failure.take()
     }
 
-    /// Completes what kernels have posted to these QPs.
+    /// Completes everything that kernels have posted to these QPs.
     ///
     /// # Errors
-    /// That it is not complete by then, or ended with an error.
+    /// An error if an operation failed or is not complete at `until`.
     pub(crate) fn drain(&self, mut qps: Range<usize>, until: Instant) -> Result<()> {
         qps.try_for_each(|i| self.shared.lock().connections.drain(i, until))
     }
 
-    /// A QP that an error has ended, if there is one: its peer, and its number.
+    /// Returns the peer and number of a poisoned QP, if there is one.
     ///
     /// # Errors
-    /// If the machine cannot read its memory.
+    /// An error if the machine cannot read its memory.
     pub(crate) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
         self.shared.lock().connections.poisoned()
     }
 
-    /// Ends all connections, as at the start. No kernel runs on any PE.
+    /// Ends all connections and restores the initial state. No kernel may run on any PE.
     ///
     /// # Errors
-    /// If the machine cannot write its memory.
+    /// An error if the machine cannot write its memory.
     pub(crate) fn reset(&self) -> Result<()> {
         let mut state = self.shared.lock();
         state.failure = None;
         state.connections.reset()
     }
 
-    /// QPs that kernels may use now.
+    /// Returns the number of QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
         self.shared.lock().connections.connected()
     }
 
-    /// What the NICs say of those.
+    /// Queries the NICs for these QPs.
     ///
     /// # Errors
-    /// What a NIC refuses.
+    /// The errors of the NICs.
     pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
         self.shared.lock().connections.query()
     }
@@ -195,7 +195,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.tell(ServiceEvent::Stop);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by itself.
+            // The thread has already reported a panic.
             let _ = thread.join();
         }
     }
@@ -240,21 +240,21 @@ impl Worker {
         }
     }
 
-    /// Ends the job if a kernel has asked for that.
+    /// Ends the job if a kernel has requested it.
     fn end_if_asked(&self) {
         let mut exit = 0u32;
         let read = self.control.read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
         match read {
             Ok(()) if exit != 0 => end_job(&*self.bootstrap, exit as u8),
             Ok(()) => {}
-            Err(error) => tracing::error!("what the kernels ask for cannot be read: {error}"),
+            Err(error) => tracing::error!("cannot read the exit request of the kernels: {error}"),
         }
     }
 
-    /// Looks whether kernels ask, and does what they ask for.
+    /// Serves the requests of kernels. Returns whether there were any.
     fn look(&self) -> bool {
         let asked = self.asked().unwrap_or_else(|error| {
-            tracing::error!("what the kernels ask for cannot be read: {error}");
+            tracing::error!("cannot read the connection requests of the kernels: {error}");
             Vec::new()
         });
         let any = !asked.is_empty();
@@ -262,7 +262,7 @@ impl Worker {
         any
     }
 
-    /// The QPs that kernels have asked for since the last look.
+    /// Returns the QPs that kernels have requested since the last call.
     fn asked(&self) -> Result<Vec<usize>> {
         const AT: u64 = offset_of!(ControlPage, requested) as u64;
         let mut any = 0u32;
@@ -270,7 +270,7 @@ impl Worker {
         if any == 0 {
             return Ok(Vec::new());
         }
-        // Cleared before the handshakes are read: a request that comes meanwhile sets it again.
+        // Cleared before the handshakes are read: a concurrent request sets it again.
         self.control.write(AT, bytemuck::bytes_of(&0u32))?;
         fence(Ordering::SeqCst);
         self.shared.lock().connections.wanted()
@@ -285,11 +285,11 @@ impl Worker {
     fn read(&self, mail: Mail) {
         match serde_json::from_slice::<ConnectMessage>(&mail.bytes) {
             Ok(message) => self.step(|connections, post| connections.receive(mail.from, message, post)),
-            Err(error) => tracing::error!("a message of PE {} makes no sense: {error}", mail.from),
+            Err(error) => tracing::error!("PE {} sent a malformed message: {error}", mail.from),
         }
     }
 
-    /// Takes a step, sends the messages that it makes necessary, and remembers the first failure.
+    /// Runs a step, sends the resulting messages, and keeps the first failure.
     fn step(&self, step: impl FnOnce(&mut Connections, &mut dyn FnMut(Outgoing)) -> Result<()>) {
         let mut messages = Vec::new();
         {
@@ -305,8 +305,8 @@ impl Worker {
             let sent = serde_json::to_vec(&message).map_err(|e| e.to_string());
             let sent = sent.and_then(|bytes| self.bootstrap.send(to, &bytes).map_err(|e| e.to_string()));
             if let Err(error) = sent {
-                // The peer, or this PE, has left: what waits for the connection learns that from its own watch.
-                tracing::debug!("no message to PE {to}: {error}");
+                // The peer or this PE has left. The kernels' deadlines and the lost-PE watch report that.
+                tracing::debug!("cannot send a message to PE {to}: {error}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Where the words lie that kernels and host share about QPs.
+//! Layout of the memory that kernels and host share about QPs.
 
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
@@ -13,13 +13,13 @@ use super::Shape;
 use crate::Result;
 use crate::machine::{Machine, Region};
 
-/// Where the words that kernels update lie: one region, near the kernel.
+/// A region of words that kernels update, in the machine's fastest memory.
 pub(crate) struct StateMap {
     pub(crate) region: Region,
     shape: Shape,
 }
 
-/// Where host and kernels meet about connections: one [`Handshake`] for each QP, in host memory.
+/// The connection requests and answers: one [`Handshake`] for each QP, in host memory.
 pub(crate) struct Handshakes(Region);
 
 impl Handshakes {
@@ -31,31 +31,31 @@ impl Handshakes {
         (i * size_of::<Handshake>()) as u64
     }
 
-    /// Forgets what was asked and answered.
+    /// Clears all requests and answers.
     pub(super) fn clear(&self) -> Result<()> {
         self.0.write(0, &vec![0; self.0.memory.len() as usize])
     }
 
-    /// The handshake of QP `i`, for kernels.
+    /// Returns the address of QP `i`'s handshake for kernels.
     pub(super) fn addr(&self, i: usize) -> DevAddr {
         self.0.addr.add(Self::at(i))
     }
 
-    /// Whether a kernel wants the connection of QP `i`.
+    /// Returns whether a kernel requests the connection of QP `i`.
     pub(super) fn wanted(&self, i: usize) -> Result<bool> {
         let mut word = 0u32;
         self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
         Ok(word != 0)
     }
 
-    /// Makes the connection of QP `i` known to kernels, which may wait for it; `None` if there will be none.
+    /// Publishes the connection of QP `i` to waiting kernels. `None` means that there will be none.
     pub(super) fn answer(&self, i: usize, connection: Option<&Connection>) -> Result<()> {
         let at = Self::at(i);
         if let Some(connection) = connection {
             self.0.write(at + offset_of!(Handshake, connection) as u64, bytemuck::bytes_of(connection))?;
         }
         let answer = if connection.is_some() { answer::CONNECTED } else { answer::FAILED };
-        // The words are copied without order of their own: the answer must come last.
+        // The copies are unordered: a fence keeps the answer last.
         fence(Ordering::SeqCst);
         self.0.write(at + offset_of!(Handshake, answer) as u64, bytemuck::bytes_of(&answer))
     }
@@ -66,7 +66,7 @@ impl StateMap {
         Ok(Self { region: machine.local(Self::bytes(&shape))?, shape })
     }
 
-    /// Bytes of the whole region.
+    /// Returns the bytes of the whole region.
     pub(super) fn bytes(shape: &Shape) -> u64 {
         Self::peers_at(shape) + u64::from(shape.n_pes) * size_of::<PeerDesc>() as u64
     }
@@ -75,44 +75,44 @@ impl StateMap {
         self.region.addr
     }
 
-    /// Writes what kernels need of this PE when they wait or fail, and clears all their words.
+    /// Writes the PE state that kernels need when they wait or fail, and clears all their words.
     pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration) -> Result<()> {
         let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
         let state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 
-    /// How many records kernels have claimed; starts again at 0. Clears the grid barrier too, which an error may
-    /// have left half entered: one kernel of a PE uses it at a time, and that one has failed.
+    /// Returns the number of error records that kernels have claimed, and resets it to 0. Also clears the grid barrier,
+    /// which a failed kernel may have left half entered. Only one kernel of a PE uses this barrier at a time.
     pub(crate) fn take_record_count(&self) -> Result<u64> {
         const RECORDS: u64 = offset_of!(DeviceState, records) as u64;
         const ARRIVED: u64 = offset_of!(DeviceState, grid_arrived) as u64;
         let mut count = 0u64;
         self.region.read(RECORDS, bytemuck::bytes_of_mut(&mut count))?;
-        // These words only: kernels on other streams use the others now.
+        // Only these words: kernels on other streams use the others now.
         self.region.write(RECORDS, &[0; 8])?;
         self.region.write(ARRIVED, &[0; 8])?;
         Ok(count)
     }
 
-    /// The table of QPs.
+    /// Offset of the QP table.
     const QPS_AT: u64 = size_of::<DeviceState>() as u64;
 
     const fn entry_at(i: u64) -> u64 {
         Self::QPS_AT + i * size_of::<QpEntry>() as u64
     }
 
-    /// The words of QP number `i`.
+    /// Returns the offset of the state of QP number `i`.
     pub(super) const fn qp_at(i: u64) -> u64 {
         Self::entry_at(i) + offset_of!(QpEntry, state) as u64
     }
 
-    /// The ready entries of slot `slot`.
+    /// Returns the address of the ready entries of slot `slot`.
     pub(super) fn ready(&self, slot: u64) -> DevAddr {
         self.region.addr.add(Self::entry_at(self.shape.qps()) + 2 * slot * self.shape.depth * 8)
     }
 
-    /// The busy words of slot `slot`.
+    /// Returns the address of the busy words of slot `slot`.
     pub(super) fn fetch_busy(&self, slot: u64) -> DevAddr {
         self.ready(slot).add(self.shape.depth * 8)
     }
@@ -121,25 +121,25 @@ impl StateMap {
         (Self::entry_at(shape.qps()) + 2 * shape.slots() * shape.depth * 8).next_multiple_of(128)
     }
 
-    /// Writes what is known of QPs from the start: none is connected. Their table is [`StateMap::qp_table`].
+    /// Writes the QP table with all QPs unconnected. Its address is [`StateMap::qp_table`].
     pub(crate) fn describe_qps(&self, qps: &[QpDesc]) -> Result<()> {
         let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() };
         let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
         self.region.write(Self::QPS_AT, bytemuck::cast_slice(&entries))
     }
 
-    /// Forgets how far QPs have come that were in slots.
+    /// Clears the ready entries and busy words of all slots.
     pub(super) fn clear_slots(&self) -> Result<()> {
         let at = Self::entry_at(self.shape.qps());
         self.region.write(at, &vec![0; (Self::peers_at(&self.shape) - at) as usize])
     }
 
-    /// Writes how peers are reached. Their table is [`StateMap::peer_table`].
+    /// Writes the peer descriptors. The address of their table is [`StateMap::peer_table`].
     pub(crate) fn describe_peers(&self, peers: &[PeerDesc]) -> Result<()> {
         self.region.write(Self::peers_at(&self.shape), bytemuck::cast_slice(peers))
     }
 
-    /// Changes the key of `pe`'s heap in the descriptors.
+    /// Corrupts the rkey of `pe`'s heap in the QP descriptors, for fault tests.
     pub(crate) fn corrupt_rkey(&self, pe: u32) -> Result<()> {
         for i in (u64::from(pe)..self.shape.qps()).step_by(self.shape.n_pes as usize) {
             let key = Self::entry_at(i) + (offset_of!(QpEntry, desc) + offset_of!(QpDesc, rkey)) as u64;

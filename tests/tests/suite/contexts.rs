@@ -245,7 +245,7 @@ fn a_context_of_some_pes_has_queues_to_these_and_refuses_others() {
     });
     for (me, told) in told.into_iter().enumerate() {
         let wanted = format!(
-            "PE {me} cannot be connected to PE {}: the context leads to other PEs only",
+            "PE {me} cannot be connected to PE {}: the context is limited to other PEs",
             (me + 2) % 3
         );
         assert!(told.contains(&wanted), "{told}");

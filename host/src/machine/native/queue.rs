@@ -1,4 +1,5 @@
-//! A queue of kernels on the CPU: a thread of its own launches one after the other.
+//! A native stream: its own thread runs the kernels in order.
+#![allow(unsafe_code, reason = "a test makes a context without a PE")]
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +12,7 @@ use super::run;
 use crate::native::Options;
 use crate::{Error, Result};
 
-/// The kernels of a recording. As on a GPU, it does not run beside itself.
+/// The kernels of a graph. Launches of one graph never overlap, like on a GPU.
 pub(crate) struct NativeGraph(Mutex<Vec<KernelLaunch>>);
 
 impl NativeGraph {
@@ -24,7 +25,7 @@ impl NativeGraph {
     }
 }
 
-/// Whether a queue has come to a mark.
+/// State of an event: reached or not.
 #[derive(Default)]
 pub(crate) struct Completion {
     passed: Mutex<bool>,
@@ -37,7 +38,7 @@ impl Completion {
         self.changed.notify_all();
     }
 
-    /// False if that does not happen within `patience`.
+    /// Waits for the event. Returns false if it is not reached within `patience`.
     fn wait(&self, patience: Duration) -> bool {
         let begin = Instant::now();
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +66,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     items: VecDeque<Item>,
-    /// The mark of a kernel that could not run, and why; those behind it do not run until somebody has taken it.
+    /// Launch id and error of a kernel that could not run. Later kernels do not run until a caller takes it.
     failure: Option<(u64, Error)>,
     closed: bool,
 }
@@ -87,7 +88,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The next item; none once the queue is closed and empty.
+    /// Returns the next item; `None` once the stream is closed and empty.
     fn next(&self) -> Option<Item> {
         let mut state = self.lock();
         loop {
@@ -101,20 +102,20 @@ impl Shared {
         }
     }
 
-    /// What the queue's thread does.
+    /// Runs the items of the stream in order.
     fn work(&self, options: &Options) {
         while let Some(item) = self.next() {
             match &item {
                 Item::Kernel(step) => self.run(step, options),
                 Item::Graph(steps) => steps.alone().iter().for_each(|step| self.run(step, options)),
                 Item::Event(mark) => mark.set(),
-                // What is before the mark was there before this item, and every kernel has its deadlines.
+                // The event was recorded before this item, and every kernel has a deadline.
                 Item::WaitEvent(mark) => drop(mark.wait(Duration::MAX)),
             }
         }
     }
 
-    /// Runs a kernel, unless one before it could not run.
+    /// Runs a kernel, unless an earlier one could not run.
     fn run(&self, step: &KernelLaunch, options: &Options) {
         if self.lock().failure.is_some() {
             return;
@@ -164,7 +165,7 @@ impl KernelStream for NativeStream {
     fn wait(&self, mark: &Event, patience: Duration) -> Result<()> {
         let Event::Native(mark) = mark else { return Err(other_machine()) };
         if !mark.wait(patience) {
-            let what = format!("what was queued on it did not end within {patience:?}");
+            let what = format!("the queued kernels did not end within {patience:?}");
             return Err(Error::Misuse { call: "stream", what });
         }
         Ok(())
@@ -184,7 +185,7 @@ impl Drop for NativeStream {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It catches all panics of kernels.
+            // The thread catches all panics of kernels.
             let _ = thread.join();
         }
     }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_a_queue_run_in_order() {
+    fn kernels_of_a_stream_run_in_order() {
         let (queue, seen) = (queue(), Arc::new(Mutex::new(Vec::new())));
         for i in 0..100 {
             let seen = Arc::clone(&seen);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_run_beside_each_other_and_follow_marks() {
+    fn streams_run_concurrently_and_wait_for_events() {
         let (first, second, word) = (queue(), queue(), Arc::new(AtomicU32::new(0)));
         let (a, b, c) = (Arc::clone(&word), Arc::clone(&word), Arc::clone(&word));
         push(&first, move || {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_panic_does_not_run_until_it_is_told() {
+    fn kernels_after_a_panic_do_not_run_until_the_failure_is_taken() {
         let (queue, ran) = (queue(), Arc::new(AtomicU32::new(0)));
         push(&queue, || panic!("on purpose"));
         let after = Arc::clone(&ran);
