@@ -6,7 +6,7 @@
 /// How the name of such a variable begins; the number, `_` and the kernel's name follow. The macro `#[kernel]` makes the same.
 const VARIABLE: &str = " rushmem_max_threads_";
 
-/// The text with directives in the place of variables.
+/// Replaces the variables with directives.
 pub(crate) fn apply(text: &str) -> String {
     let said = |line: &str| {
         let (threads, name) = line.split_once(VARIABLE)?.1.split_once('_')?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the header says.
+/// The fields of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The kernel crate.
@@ -21,7 +21,7 @@ const TARGET: &str = "// target: ";
 const SOURCE: &str = "// source: sha256 ";
 
 impl Header {
-    /// The header of `ptx`, if this crate wrote it.
+    /// Returns the header of `ptx`, if this crate wrote it.
     pub fn parse(ptx: &str) -> Option<Self> {
         let mut lines = ptx.lines();
         let mut next = |prefix| Some(lines.next()?.strip_prefix(prefix)?.to_owned());

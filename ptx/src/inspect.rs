@@ -13,7 +13,7 @@ mod reader;
 
 use reader::{Statement, statements};
 
-/// What is in a module.
+/// Contents of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// `.version`.
@@ -50,7 +50,7 @@ pub struct Violation {
     pub rule: Rule,
 }
 
-/// What a module must not have.
+/// Code that a module must not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {

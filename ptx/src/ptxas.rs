@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// The variable that names `ptxas`.
 pub(crate) const PTXAS: &str = "RUSHMEM_PTXAS";
 
-/// What one kernel uses.
+/// Resources of one kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The kernel.
@@ -51,7 +51,7 @@ pub fn find() -> Result<PathBuf> {
     })
 }
 
-/// The folder where `python3` has its packages.
+/// Returns the folder of `python3`'s packages.
 fn python_packages() -> Option<PathBuf> {
     let print = "import sysconfig; print(sysconfig.get_paths()['purelib'])";
     let output = Command::new("python3").args(["-c", print]).output().ok()?;

@@ -130,7 +130,7 @@ fn hash_file(path: &Path) -> Result<String> {
     Ok(hex(&digest))
 }
 
-/// The hash of a text.
+/// Returns the hash of a text.
 pub(crate) fn hash(text: &str) -> String {
     hex(&Sha256::digest(text))
 }

@@ -45,7 +45,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Default)]
 pub struct Search {
     /// The first compiler that can be used.
@@ -108,7 +108,7 @@ impl Search {
         Ok(search)
     }
 
-    /// The rejected compilers, a line each.
+    /// Returns the rejected compilers, one on each line.
     pub(crate) fn looked(&self) -> String {
         self.rejected.iter().map(|(path, why)| format!("{}: {why}\n", path.display())).collect()
     }
