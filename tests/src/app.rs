@@ -1,4 +1,4 @@
-//! What the PEs of the tests with several processes do.
+//! The program that the PEs of multi-process tests run.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,11 +17,16 @@ use crate::{grid, kernels};
 /// Threads that send, in all.
 const THREADS: usize = 128;
 
-/// The program `WHAT [PE|N]`: does `ring` on all PEs, `qps` or `direct`; or lets all wait for a signal in a kernel (`wait`), and
-/// store to each other's memory afterwards (`store`), but for the given PE, which exits with code 3 (`exit`), or ends the
-/// whole job with code 7 from its host (`global_exit`) or from a kernel (`kernel_exit`) while the others wait; or runs N
-/// jobs, one after another (`again`); or puts to a PE that has been stopped, and to another (`stalled`). `files FOLDER PE N`
-/// meets the others by files, and does `ring`. `doctor` is no job: it looks for what is wrong with the machine.
+/// Runs the program with the arguments `ACTION [PE|N]`.
+///
+/// - `ring`, `qps`, `direct`: each PE communicates with the others and prints the result.
+/// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
+/// - `exit PE`: like `wait`, but the given PE exits with code 3.
+/// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
+/// - `again N`: runs N jobs, one after another.
+/// - `stalled`: PE 0 puts to a stopped PE and to a running one.
+/// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
+/// - `doctor`: runs no job and checks the machine.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
@@ -78,7 +83,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     }
 }
 
-/// A line for each thing that was looked at.
+/// Prints a line for each check.
 fn doctor(config: &Config) {
     let host = Host::here();
     for finding in [examine(&host, config), probe(&host, config)].concat() {
@@ -86,7 +91,7 @@ fn doctor(config: &Config) {
     }
 }
 
-/// Every PE sends to all, and says what its NICs say of the QPs that it needed for that.
+/// Sends to all PEs, and prints the attributes of the QPs used.
 fn qps(pe: &Pe) -> Result<(), Error> {
     round(pe)?;
     for qp in pe.qps()? {
@@ -99,7 +104,7 @@ fn qps(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every PE stores its mark where it can, and all add to the same words everywhere.
+/// Stores a mark on each P2P peer, adds to the same words on all PEs, and prints the result.
 fn direct(pe: &Pe) -> Result<(), Error> {
     const ROUNDS: u32 = 3;
     let (me, n) = (pe.my_pe(), pe.n_pes());
@@ -128,7 +133,7 @@ fn direct(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `n` jobs that put and signal, and says what this process holds after the first ten and after all.
+/// Runs `n` jobs that put and signal, and prints the resources of this process after the first ten and after all.
 fn again(job: Job, n: u32) -> Result<(), Error> {
     assert!(!rushmem::is_initialized());
     for i in 1..=n {
@@ -145,22 +150,22 @@ fn again(job: Job, n: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits in a kernel until the job ends, and then stores to everybody, whoever is left.
+/// Waits in a kernel until the job ends, and then stores to all PEs, even to those that have ended.
 fn store(pe: &Pe) -> Result<(), Error> {
     // Larger than what a process holds in its caches, and untouched so far.
     let cells = pe.alloc::<u32>(1 << 18)?;
     let outcome = act(pe, "wait", None);
-    // That this kernel cannot end well, since the job has not, is not what is asked.
+    // The job has failed, so this kernel may fail too.
     let _ = pe.run(grid(1, 32), store_everywhere(cells, 1));
     println!("PE {} has stored", pe.my_pe());
     outcome
 }
 
-/// PE 0 puts to PE 1, once that has been stopped, and to PE 2, and waits for the latter; then for both.
+/// Puts from PE 0 to PE 1, which has been stopped, and to PE 2. Waits for PE 2, then for both.
 fn stalled(pe: &Pe) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
     let pids = pe.allgather(std::process::id().to_string().as_bytes())?;
-    // What a process does: `T` if it is stopped.
+    // The state of a process: `T` if it is stopped.
     let state = |pe: usize| {
         let pid = String::from_utf8_lossy(&pids[pe]);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -188,8 +193,9 @@ fn stalled(pe: &Pe) -> Result<(), Error> {
     pe.host_sync()
 }
 
-/// Threads, open files, and KiB of memory of this process. The fewest of a second: threads that have ended, and
-/// connections that others have closed, may take a moment to be gone.
+/// Returns the threads, open files and memory in KiB of this process.
+///
+/// It samples for a second and takes the minimum, because ended threads and closed connections vanish with a delay.
 fn held() -> (usize, usize, u64) {
     let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
     let (mut threads, mut files) = (usize::MAX, usize::MAX);
@@ -204,7 +210,7 @@ fn held() -> (usize, usize, u64) {
     (threads, files, kib)
 }
 
-/// Every PE sends to the next one, then to all, and says what it got.
+/// Sends to the next PE, then to all, and prints whether the data arrived.
 fn ring(pe: &Pe) -> Result<(), Error> {
     let (n, me) = (pe.n_pes(), pe.my_pe());
     let before = (me + n - 1) % n;
@@ -214,11 +220,11 @@ fn ring(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every PE sends to the next one, then to all; whether it got what it should.
+/// Sends to the next PE, then to all, and returns whether the data of each step arrived.
 fn round(pe: &Pe) -> Result<[bool; 2], Error> {
     let (n, me) = (pe.n_pes(), pe.my_pe());
     let (dst, src) = (pe.alloc::<u32>(THREADS)?, pe.alloc::<u32>(THREADS)?);
-    // Wireshark guesses what is in a payload: a word with a zero half looks like Ethernet in InfiniBand to it.
+    // Wireshark guesses the content of a payload: it takes a word with a zero half for Ethernet in InfiniBand.
     let array = |pe: u32| (0..THREADS as u32).map(|i| 0x5a5a_0101 + i * 1009 + pe).collect::<Vec<_>>();
     pe.write(src, &array(me))?;
     pe.host_sync()?;

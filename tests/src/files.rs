@@ -1,4 +1,4 @@
-//! Start-up exchange by files in a folder that all processes see: the smallest plug-in that there can be.
+//! A minimal start-up exchange: files in a folder that all processes share.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use rushmem::bootstrap::{Exchange, ExchangeError};
 /// Longer than any process takes to start.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Each process writes what it gives into a file with its number.
+/// An exchange in which each process writes its part into a file named by its number.
 pub struct Files {
     folder: PathBuf,
     pe: u32,
@@ -17,10 +17,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// From a folder, a number and how many there are.
+    /// Reads the folder, the number of this PE and the number of PEs from `args`.
     ///
     /// # Errors
-    /// If one is missing.
+    /// - [`Error::Misuse`] if one is missing
     pub fn from_args(mut args: impl Iterator<Item = String>) -> Result<Files, Error> {
         let folder = args.next();
         let (pe, n_pes) =
@@ -44,7 +44,7 @@ impl Exchange for Files {
     fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let draft = self.folder.join(format!("{}.draft", self.pe));
         std::fs::write(&draft, mine)?;
-        // Whole, or not there.
+        // Renaming makes the file appear complete.
         std::fs::rename(&draft, self.folder.join(self.pe.to_string()))?;
         let begin = Instant::now();
         let read = |pe: u32| loop {

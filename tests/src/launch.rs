@@ -1,11 +1,12 @@
-//! The launcher, for suites whose jobs are processes.
+//! The launcher, for tests with PEs as processes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// The launcher, which lies beside the programs of this package, of which `program` is one; cargo makes it, and the
-/// library that it preloads, if cargo runs the test. None where it is not built.
+/// Returns the path of the launcher, which lies beside `program`, or `None` where it is not built.
+///
+/// Under cargo, it first builds the launcher and the library that it preloads.
 ///
 /// # Panics
 /// If cargo cannot build it.
@@ -27,7 +28,7 @@ pub fn launcher(program: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// A command without any of the user's settings, for native kernels.
+/// Creates a command without the user's settings, for native kernels.
 pub fn clean(program: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -40,24 +41,24 @@ pub fn clean(program: &Path) -> Command {
     command
 }
 
-/// What was written, as text.
+/// Converts output to text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Both streams, for messages and for searching.
+/// Returns the text of both output streams.
 pub fn all(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// The lines that were written, sorted.
+/// Returns the lines of an output, sorted.
 pub fn sorted(bytes: &[u8]) -> Vec<String> {
     let mut lines: Vec<String> = text(bytes).lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-/// What `suite_pe ring` prints with `n` PEs, sorted, each line behind what `label` says of its PE.
+/// Returns the sorted output of `suite_pe ring` with `n` PEs. `label` gives the prefix of each line.
 pub fn ring_lines(n: u32, label: impl Fn(u32) -> String) -> Vec<String> {
     let mut lines: Vec<String> = (0..n)
         .flat_map(|pe| {

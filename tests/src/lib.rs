@@ -1,4 +1,4 @@
-//! What the whole-system suites share: jobs with settings, and tests that say why they were skipped.
+//! The shared parts of the system tests: jobs with settings, tests that report why they were skipped, and source checks.
 
 pub mod app;
 pub mod files;
@@ -12,7 +12,7 @@ use std::fmt;
 use rushmem::config::Config;
 use rushmem::{AppError, Error, Grid, Job, Pe, Ptx};
 
-/// A job of the test kernels, on whatever `RUSHMEM_DEVICE` and the machine say: CPU or GPU.
+/// A job of the test kernels. `RUSHMEM_DEVICE` and the machine decide whether it runs on CPU or GPU.
 #[derive(Clone)]
 pub struct Setup {
     config: Config,
@@ -20,48 +20,48 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A job of `pes` PEs as threads of this process.
+    /// Creates a job of `pes` PEs as threads of this process.
     ///
     /// # Panics
-    /// If the environment has settings that are no settings.
+    /// If the environment has an invalid setting.
     pub fn new(pes: u32) -> Self {
         let config = Config::load().expect("the settings of this test's environment");
         Self { config, name: String::new() }
             .with("pes", pes)
             .with("heap_bytes", "4MiB")
-            // Long, for a busy machine: nothing waits so long unless it fails.
+            // Long enough for a busy machine. Only a failing test waits so long.
             .with("timeout", "60s")
     }
 
-    /// The job with another setting.
+    /// Changes a setting of the job.
     ///
     /// # Panics
-    /// If there is no such setting.
+    /// If the setting is invalid.
     pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
         self.config.set(key, &value.to_string()).expect("a setting of a test");
         self.name += &format!(" {key}={value}");
         self
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// PEs of the job.
+    /// Returns the number of PEs.
     pub fn pes(&self) -> u32 {
         self.config.pes.get()
     }
 
-    /// The job.
+    /// Creates the job.
     pub fn job(&self) -> Job {
         Job::with_config(self.config.clone()).kernels(kernels())
     }
 
-    /// Runs `app` on every PE, and returns what each returned.
+    /// Runs `app` on every PE, and returns their results.
     ///
     /// # Errors
-    /// The job's.
+    /// - the error of the job
     pub fn try_run<R: Send, E: Into<AppError>>(
         &self,
         app: impl Fn(&Pe) -> Result<R, E> + Send + Sync,
@@ -69,7 +69,7 @@ impl Setup {
         self.job().run(app)
     }
 
-    /// Runs `app` on every PE, and returns what each returned.
+    /// Runs `app` on every PE, and returns their results.
     ///
     /// # Panics
     /// If the job fails; the message names the settings.
@@ -77,7 +77,7 @@ impl Setup {
         self.try_run(app).unwrap_or_else(|error| panic!("{self}: {error}"))
     }
 
-    /// Whether this machine runs the kernels on a GPU.
+    /// Returns whether this machine runs the kernels on a GPU.
     pub fn on_gpu() -> bool {
         let setup = Self::new(1);
         setup.run(|pe| Ok(pe.is_gpu())) == [true]
@@ -90,17 +90,17 @@ impl fmt::Display for Setup {
     }
 }
 
-/// The test kernels, for GPUs.
+/// Returns the PTX of the test kernels.
 pub fn kernels() -> Ptx {
     rushmem::ptx!("rushmem_test_kernels")
 }
 
-/// A grid without shared memory.
+/// Creates a grid without shared memory.
 pub const fn grid(blocks: u32, threads: u32) -> Grid {
     Grid { blocks, threads, shared_bytes: 0 }
 }
 
-/// Says that a test cannot run here, and why. Where `CI_REQUIRE_ALL` is set, that is a failure.
+/// Reports that a test cannot run here, and why. Where `CI_REQUIRE_ALL` is set, that is a failure.
 ///
 /// # Panics
 /// Where `CI_REQUIRE_ALL` is set.

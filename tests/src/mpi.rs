@@ -1,4 +1,4 @@
-//! As much of MPI as a test needs, from the library of MPICH, whose handles are numbers (`mpi.h` of MPICH 3 and 4).
+//! The few MPI calls that a test needs, from the MPICH library. Its handles are numbers (`mpi.h` of MPICH 3 and 4).
 
 use std::ffi::{c_int, c_void};
 
@@ -14,10 +14,10 @@ const UINT64: c_int = 0x4c00_083e;
 const SUM: c_int = 0x5800_0003;
 const THREAD_SERIALIZED: c_int = 2;
 
-/// MPI, begun.
+/// The MPI library, initialized.
 pub struct Mpi(Library);
 
-/// Some processes of MPI, in some order.
+/// An MPI communicator.
 pub struct Communicator<'a> {
     mpi: &'a Mpi,
     handle: c_int,
@@ -26,16 +26,16 @@ pub struct Communicator<'a> {
 }
 
 impl Mpi {
-    /// Begins, for calls from any one thread at a time.
+    /// Initializes MPI for calls from one thread at a time.
     ///
     /// # Errors
-    /// If there is no such library, or it does not work here.
+    /// - the library is missing, or it does not work here
     pub fn begin() -> Result<Mpi, ExchangeError> {
         type InitThread = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, *mut c_int) -> c_int;
         // SAFETY: loading the library runs its initializers, which is what is wanted.
         let mpi = Mpi(unsafe { Library::new(LIBRARY) }?);
         let mut level = 0;
-        // SAFETY: the type is that of the function, which takes no arguments of the program here.
+        // SAFETY: the type matches the function, which takes no program arguments here.
         let status = unsafe {
             mpi.0.get::<InitThread>("MPI_Init_thread")?(
                 std::ptr::null_mut(),
@@ -51,10 +51,10 @@ impl Mpi {
         Ok(mpi)
     }
 
-    /// All processes.
+    /// Returns the communicator of all processes.
     ///
     /// # Errors
-    /// What MPI says.
+    /// - MPI returns an error
     pub fn world(&self) -> Result<Communicator<'_>, ExchangeError> {
         self.communicator(COMM_WORLD)
     }
@@ -63,48 +63,48 @@ impl Mpi {
         type Ask = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
         let ask = |name: &str| -> Result<c_int, ExchangeError> {
             let mut answer = 0;
-            // SAFETY: the type is that of both functions, and the answer goes to a live variable.
+            // SAFETY: the type matches both functions, and the answer goes to a live variable.
             check(name, unsafe { self.0.get::<Ask>(name)?(handle, &mut answer) })?;
             Ok(answer)
         };
         Ok(Communicator { mpi: self, handle, rank: ask("MPI_Comm_rank")?, size: ask("MPI_Comm_size")? })
     }
 
-    /// Ends.
+    /// Finalizes MPI.
     ///
     /// # Errors
-    /// What MPI says.
+    /// - MPI returns an error
     pub fn end(self) -> Result<(), ExchangeError> {
         type Finalize = unsafe extern "C" fn() -> c_int;
-        // SAFETY: the type is that of the function, and nothing of MPI is used afterwards.
+        // SAFETY: the type matches the function, and nothing of MPI is used afterwards.
         check("MPI_Finalize", unsafe { self.0.get::<Finalize>("MPI_Finalize")?() })
     }
 }
 
 impl Communicator<'_> {
-    /// Those of the same `color`, in the order of their keys.
+    /// Splits off the processes with the same `color`, in the order of their keys.
     ///
     /// # Errors
-    /// What MPI says.
+    /// - MPI returns an error
     pub fn split(&self, color: c_int, key: c_int) -> Result<Self, ExchangeError> {
         type Split = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_int) -> c_int;
         let mut handle = 0;
-        // SAFETY: the type is that of the function, and the answer goes to a live variable.
+        // SAFETY: the type matches the function, and the answer goes to a live variable.
         let status =
             unsafe { self.mpi.0.get::<Split>("MPI_Comm_split")?(self.handle, color, key, &mut handle) };
         check("MPI_Comm_split", status)?;
         self.mpi.communicator(handle)
     }
 
-    /// The sum of what all give.
+    /// Returns the sum of the values of all processes.
     ///
     /// # Errors
-    /// What MPI says.
+    /// - MPI returns an error
     pub fn sum(&self, mine: u64) -> Result<u64, ExchangeError> {
         type Allreduce =
             unsafe extern "C" fn(*const c_void, *mut c_void, c_int, c_int, c_int, c_int) -> c_int;
         let mut sum = 0u64;
-        // SAFETY: the type is that of the function, and both buffers hold one such number.
+        // SAFETY: the type matches the function, and both buffers hold one such number.
         let status = unsafe {
             self.mpi.0.get::<Allreduce>("MPI_Allreduce")?(
                 (&raw const mine).cast(),
@@ -134,7 +134,7 @@ impl Exchange for Communicator<'_> {
             unsafe extern "C" fn(*const c_void, c_int, c_int, *mut c_void, c_int, c_int, c_int) -> c_int;
         let mut all = vec![0u8; mine.len() * self.size as usize];
         let n = mine.len() as c_int;
-        // SAFETY: the type is that of the function, and the buffers have room for one part, and for one of each.
+        // SAFETY: the type matches the function, and the buffers have room for one part and for all parts.
         let status = unsafe {
             self.mpi.0.get::<Allgather>("MPI_Allgather")?(
                 mine.as_ptr().cast(),

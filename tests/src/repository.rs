@@ -11,7 +11,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the root of the repository")
 }
 
-/// Returns all files whose names have one of `extensions`, relative to the root and sorted.
+/// Returns all files that have one of `extensions`, relative to the root and sorted.
 ///
 /// Build folders and hidden folders are skipped.
 pub fn files(extensions: &[&str]) -> Vec<PathBuf> {

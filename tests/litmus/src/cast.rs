@@ -1,9 +1,9 @@
-//! Which PEs the roles of a test are.
+//! The assignment of the roles of a test to PEs.
 
 use crate::path::Path;
 use crate::program::{Needs, Test};
 
-/// The first role is a PE, the next one the PE after it, and so on round a circle.
+/// An assignment of roles to consecutive PEs, modulo a number of PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cast {
     first: u32,
@@ -14,12 +14,12 @@ impl Cast {
     /// All roles are PE 0.
     const FOLDED: Self = Self { first: 0, circle: 1 };
 
-    /// From this PE on, of `n_pes`.
+    /// Assigns roles from PE `first` on, of `n_pes`.
     const fn from(first: u32, n_pes: u32) -> Self {
         Self { first, circle: n_pes }
     }
 
-    /// The PE of a role.
+    /// Returns the PE of a role.
     pub const fn pe_of(self, role: u32) -> u32 {
         (self.first + role) % self.circle
     }
@@ -32,7 +32,7 @@ impl Cast {
         }
     }
 
-    /// What to add to a path's title.
+    /// Returns the suffix for the title of a path.
     pub(crate) fn label(self, n_pes: u32) -> String {
         match self {
             Self::FOLDED if n_pes > 1 => ", to itself".into(),
@@ -41,11 +41,11 @@ impl Cast {
         }
     }
 
-    /// Those of a test on a path of the suite's own jobs.
+    /// Returns the casts of a test on a path, for jobs of the suite itself.
     pub fn on_path(test: &Test, path: &Path) -> Vec<Self> {
         let apart = Self::from(0, path.pes);
         let mut casts = if path.pes > 1 { vec![apart] } else { Vec::new() };
-        // What makes no sense between PEs is done by one in every job.
+        // Every job runs the tests that make sense on one PE only.
         if path.folded || test.needs == Needs::OnePe {
             casts.push(Self::FOLDED);
         }
@@ -53,8 +53,9 @@ impl Cast {
         casts
     }
 
-    /// Those of a test in a job of so many PEs that somebody else has started: each PE has a role in one of them, if the PEs
-    /// are no more than the roles and one.
+    /// Returns the casts of a test in a launched job of `n_pes` PEs.
+    ///
+    /// Every PE has a role in one of them if `n_pes` exceeds the number of roles by one at most.
     pub fn in_job(test: &Test, n_pes: u32) -> Vec<Self> {
         let mut casts = vec![Self::from(0, n_pes)];
         if n_pes > 1 {

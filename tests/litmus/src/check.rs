@@ -1,21 +1,21 @@
-//! Tests that are programs of their own: between kernels and the host, and of collective calls.
+//! Tests with kernels of their own: between kernels and the host, and of collective calls.
 
 mod collect;
 mod host;
 
 use rushmem::{Error, Grid, Pe};
 
-/// One of these tests, for a job of two PEs or more.
+/// A test with kernels of its own, for a job of two PEs or more.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// The numbers of the litmus tests that it is.
+    /// The numbers of the litmus tests that it covers.
     pub ids: &'static [&'static str],
-    /// What it shows.
+    /// The property that it shows.
     pub name: &'static str,
     run: fn(&Pe) -> Result<Verdict, Error>,
 }
 
-/// What was wrong, if something was.
+/// The result of a check on one PE, with the violation as the error.
 type Verdict = Result<(), String>;
 
 impl Check {
@@ -27,10 +27,10 @@ impl Check {
         Self { ids, name, run }
     }
 
-    /// Runs it by all PEs of a job. What was wrong, by the PEs that saw it; every PE gets the same.
+    /// Runs the check on all PEs of a job, and returns the violations that the PEs found. Every PE gets the same.
     ///
     /// # Errors
-    /// The job's.
+    /// - the error of a launch or an allocation
     pub fn run(&self, pe: &Pe) -> Result<Vec<String>, Error> {
         let mine = (self.run)(pe)?.err().unwrap_or_default();
         let all = pe.allgather(mine.as_bytes())?;
@@ -42,7 +42,7 @@ impl Check {
     }
 }
 
-/// All of them but [`leave_behind`].
+/// Returns all checks except [`leave_behind`].
 pub fn all() -> Vec<Check> {
     [collect::CHECKS, host::CHECKS].concat()
 }
@@ -50,18 +50,18 @@ pub fn all() -> Vec<Check> {
 /// The number of [`leave_behind`].
 pub const LEAVE_BEHIND: &str = "L78";
 
-/// The last thing that a job does: leaves a put behind that nobody has completed, for a PE that waits for it.
+/// Ends a job with a put that no call has completed, for a PE that waits for it.
 ///
 /// # Errors
-/// The job's.
+/// - the error of a launch or an allocation
 pub fn leave_behind(pe: &Pe) -> Result<(), Error> {
     host::leave_behind(pe)
 }
 
-/// The one with this name.
+/// Returns the check with this name.
 ///
 /// # Panics
-/// If there is none.
+/// If there is no such check.
 pub fn named(name: &str) -> Check {
     all().into_iter().find(|check| check.name == name).expect("a check of this name")
 }

@@ -1,39 +1,39 @@
-//! What becomes of each litmus test.
+//! The status of each litmus test, from `list.txt`.
 
-/// `list.txt`: a line for each number.
+/// The text of `list.txt`: one line per number.
 pub const TEXT: &str = include_str!("../list.txt");
 
-/// What becomes of a litmus test.
+/// The status of a litmus test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Status {
     /// It runs in this suite.
     Run,
-    /// A program that does it does not compile; the file in `tests/fail`.
+    /// The program does not compile. The name is a file in `tests/litmus/fail`.
     CompileFail(String),
-    /// Another test shows it: where.
+    /// Another test covers it: `FILE::FUNCTION`.
     Elsewhere(String),
-    /// It does not run: why.
+    /// It does not run, for this reason.
     Documented(String),
 }
 
-/// The lines of `list.txt`.
+/// Parses the lines of `list.txt`.
 ///
 /// # Panics
-/// If a line is not `NUMBER: FATE [DETAIL]`.
-pub fn read() -> Vec<(&'static str, Fate)> {
+/// If a line is not `NUMBER: STATUS [DETAIL]`.
+pub fn read() -> Vec<(&'static str, Status)> {
     let lines = TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
-            let (id, rest) = line.split_once(": ").expect("a number and a fate");
-            let (fate, detail) = rest.split_once(' ').unwrap_or((rest, ""));
-            let fate = match fate {
-                "run" => Fate::Run,
-                "compile-fail" => Fate::CompileFail(detail.into()),
-                "elsewhere" => Fate::Elsewhere(detail.into()),
-                "documented" => Fate::Documented(detail.into()),
-                other => panic!("{id}: {other} is no fate"),
+            let (id, rest) = line.split_once(": ").expect("`NUMBER: STATUS`");
+            let (status, detail) = rest.split_once(' ').unwrap_or((rest, ""));
+            let status = match status {
+                "run" => Status::Run,
+                "compile-fail" => Status::CompileFail(detail.into()),
+                "elsewhere" => Status::Elsewhere(detail.into()),
+                "documented" => Status::Documented(detail.into()),
+                other => panic!("{id}: unknown status {other}"),
             };
-            (id, fate)
+            (id, status)
         })
         .collect()
 }

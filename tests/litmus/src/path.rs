@@ -1,36 +1,36 @@
-//! The ways that operations go.
+//! The paths of operations: through P2P, one NIC or several, with and without injected faults.
 
 use rushmem::config::Config;
 
-/// What the adversary does: everything that a ConnectX may do, often.
+/// The faults of the adversary: it often does everything that a ConnectX may do.
 pub const ADVERSARY: &str = "skip_qp=0.3 stall=0.1 stall_us=300 split=0.5 late=0.3 late_us=100 completion_delay=0.2 \
                              completion_delay_us=20 loose_atomic=0.5";
 
-/// The environment's settings, with those that every job of this suite has.
+/// Returns the settings of the environment, with those of every job of this suite.
 ///
 /// # Panics
-/// If the environment has settings that are no settings.
+/// If the environment has an invalid setting.
 pub fn config() -> Config {
     let mut config = Config::load().expect("the settings of this suite's environment");
-    // Long, for a busy machine: nothing waits so long unless it fails.
+    // The timeout suits a busy machine. Only a failing test waits so long.
     for (key, value) in [("heap_bytes", "8MiB"), ("timeout", "60s"), ("exclusive_qps", "2")] {
         config.set(key, value).expect("a setting of this suite");
     }
     config
 }
 
-/// Settings of a job, and which PEs the roles are.
+/// The settings of a job, and the placement of roles on its PEs.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// What it is called in reports.
+    /// The name in reports.
     pub name: &'static str,
     /// PEs of the job: 1, or one for each of three roles.
     pub pes: u32,
-    /// Whether tests for several PEs also run with all roles on one, which is reached in its own way.
+    /// Whether tests for several PEs also run with all roles on one PE. A PE reaches itself by another path.
     pub folded: bool,
     /// Settings.
     pub settings: &'static [(&'static str, &'static str)],
-    /// Whether the NIC does its worst.
+    /// Whether the NIC injects faults.
     pub adversary: bool,
 }
 
@@ -43,7 +43,7 @@ const fn path(
     Path { name, pes, folded, settings, adversary: false }
 }
 
-/// All of them, without the adversary.
+/// All paths, without the adversary.
 pub const PATHS: &[Path] = &[
     path("own memory", 1, true, &[]),
     path("own memory through the NIC", 1, true, &[("peer_path", "nic"), ("cq", "collapsed")]),
@@ -67,25 +67,25 @@ pub const PATHS: &[Path] = &[
 ];
 
 impl Path {
-    /// The same with the adversary.
+    /// Returns the same path with the adversary.
     pub const fn with_adversary(self) -> Self {
         Self { adversary: true, ..self }
     }
 
-    /// What it is called in reports.
+    /// Returns the name in reports.
     pub fn title(&self) -> String {
         format!("{}{}", self.name, if self.adversary { ", adversary" } else { "" })
     }
 
-    /// The settings of its jobs.
+    /// Returns the settings of its jobs.
     ///
     /// # Panics
-    /// If the environment has settings that are no settings.
+    /// If the environment has an invalid setting.
     pub fn config(&self, seed: u64) -> Config {
         let mut config = config();
         let mut set = |key: &str, value: &str| config.set(key, value).expect("a setting of a path");
         set("pes", &self.pes.to_string());
-        // PEs take turns anyway; more threads than cores would only make them take longer ones.
+        // PEs take turns anyway. More threads than cores would only make the turns longer.
         set("native_workers", if self.pes == 1 { "2" } else { "1" });
         for (key, value) in self.settings {
             set(key, value);

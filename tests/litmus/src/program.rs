@@ -1,15 +1,17 @@
 //! Operations, actors and tests, as data.
+//!
+//! An actor is one group of threads with a program. A role is a number that stands for a PE; a cast maps roles to PEs.
 
 pub use rushmem_litmus_kernels::Who;
 use rushmem_litmus_kernels::{Code, KEPT, MAX_OPS, OP_WORDS, PROGRAM_WORDS, REG, REGS};
 
-/// Words far enough apart to lie in cache lines of their own.
+/// The first of four words that lie in different cache lines.
 pub const X: u64 = 0;
-/// As [`X`].
+/// The second word in a cache line of its own.
 pub const Y: u64 = 8;
-/// As [`X`].
+/// The third word in a cache line of its own.
 pub const Z: u64 = 16;
-/// As [`X`].
+/// The fourth word in a cache line of its own.
 pub const W: u64 = 24;
 /// An array of 32 words.
 pub const D: u64 = 32;
@@ -17,7 +19,7 @@ pub const D: u64 = 32;
 pub const S: u64 = 64;
 /// An array of 32 words, the source of transfers from others.
 pub const T: u64 = 96;
-/// Words that all rounds have in common; a place is one of these plus a number below 64.
+/// Words that all rounds share. An address is `K` plus a number below 64.
 pub const K: u64 = KEPT;
 
 /// Equal.
@@ -30,14 +32,14 @@ pub const GT: u64 = 2;
 pub const GE: u64 = 3;
 /// Less.
 pub const LT: u64 = 4;
-/// Reached, on a circle.
+/// Reached, in wrapping order.
 pub const REACHED: u64 = 6;
 
-/// One operation of an actor; [`Code`] says what its fields mean.
+/// One operation of an actor. [`Code`] describes the fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
     code: Code,
-    /// The role whose PE is meant.
+    /// The role that stands for the target PE.
     role: u32,
     a: u64,
     b: u64,
@@ -54,32 +56,32 @@ impl Op {
         Self { code, role: 0, a: 0, b: 0, n: 0, v: 0, s: 0, r: 0, k: 0, by: 0 }
     }
 
-    /// On the PE of this role.
+    /// Sets the role that stands for the target PE.
     pub const fn at(self, role: u32) -> Self {
         Self { role, ..self }
     }
 
-    /// Done by the thread with this rank.
+    /// Sets the rank of the thread that does it.
     pub const fn by(self, by: u64) -> Self {
         Self { by, ..self }
     }
 
-    /// With a value that is larger by the number of the round.
+    /// Adds the number of the round to the value.
     pub const fn each_round(self) -> Self {
         Self { k: 1, ..self }
     }
 
-    /// With a value that is larger by what a register holds.
+    /// Adds register `r` to the value.
     pub const fn plus_register(self, r: u64) -> Self {
         Self { k: REG + r, ..self }
     }
 
-    /// True for calls that all PEs of a job make together.
+    /// Returns whether all PEs of a job make the call together.
     fn meets(&self) -> bool {
         matches!(self.code, Code::Barrier | Code::Sync)
     }
 
-    /// The last role that it names.
+    /// Returns the largest role that the operation names.
     fn last_role(&self) -> u32 {
         if self.code == Code::Diverge { self.role.max(self.n as u32) } else { self.role }
     }
@@ -102,7 +104,7 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Stands still for up to `turns` turns.
+    /// Pauses for up to `turns` turns.
     delay(turns: n) = Delay;
     /// A barrier of the actor's threads.
     group_sync() = GroupSync;
@@ -136,7 +138,7 @@ ops! {
     sync() = Sync;
     /// Each thread puts its word.
     each_put(to: a, from: b, value: v) = EachPut;
-    /// Each thread looks at its word.
+    /// Each thread checks its word.
     each_expect(a: a, value: v, r: r) = EachExpect;
     /// Odd threads `p` to one role, even ones to the role `other`.
     diverge(a: a, other: n, value: v) = Diverge;
@@ -180,7 +182,7 @@ ops! {
     fence() = Fence;
     /// `quiet` by one thread.
     quiet() = Quiet;
-    /// Lets another actor of this PE go on.
+    /// Signals another actor of this PE.
     hand(signal: s) = Hand;
     /// `p` through exclusive queues.
     private_p(queues: b, a: a, value: v) = PrivateP;
@@ -190,7 +192,7 @@ ops! {
     private_quiet(queues: b) = PrivateQuiet;
     /// `quiet_pe`.
     quiet_pe() = QuietPe;
-    /// A store by way of `ptr`; register `r` becomes 1 if the PE is not reached so.
+    /// A store through `ptr`. Register `r` becomes 1 if the PE is no P2P peer.
     ptr_store(a: a, value: v, r: r) = PtrStore;
     /// `p`, `quiet`, `p` in a batch.
     batch(first: a, second: b, value: v) = Batch;
@@ -220,27 +222,27 @@ ops! {
     load_byte(a: a, r: r) = LoadByte;
     /// `put` of bytes that depend on the round.
     put_piece() = PutPiece;
-    /// Looks at them.
+    /// Checks these bytes.
     expect_piece(r: r) = ExpectPiece;
 }
 
-/// `signal_op` Add.
+/// Creates a `signal_op` with Add.
 pub const fn signal_add(signal: u64, value: u64) -> Op {
     Op { n: 1, ..signal_set(signal, value) }
 }
 
-/// `put_signal_nbi` with Add.
+/// Creates a `put_signal_nbi` with Add.
 pub const fn put_signal_add(to: u64, from: u64, n: u64, signal: u64, value: u64) -> Op {
     Op { r: 1, ..put_signal_nbi(to, from, n, signal, value) }
 }
 
 /// Waits until other actors of this PE have handed over `times` times.
 pub const fn take(signal: u64, times: u64) -> Op {
-    // Register 7 belongs to nobody.
+    // Register 7 is unused.
     signal_wait(signal, GE, times, 7)
 }
 
-/// Where a test makes sense.
+/// The placement of roles on PEs that a test needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Roles may be PEs of their own, or some or all the same.
@@ -251,7 +253,7 @@ pub enum Needs {
     OnePe,
 }
 
-/// What the actors of a test found in one round.
+/// The registers of all actors after one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
     /// The round, from 0.
@@ -261,12 +263,12 @@ pub struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// Register `r` of an actor.
+    /// Returns register `r` of an actor.
     pub fn r(&self, actor: usize, r: usize) -> u64 {
         self.registers[actor][r]
     }
 
-    /// All actors' register `r`, in order of size.
+    /// Returns register `r` of all actors, sorted.
     pub fn sorted(&self, r: usize) -> Vec<u64> {
         let mut all: Vec<u64> = self.registers.iter().map(|registers| registers[r]).collect();
         all.sort_unstable();
@@ -274,7 +276,7 @@ impl Outcome<'_> {
     }
 }
 
-/// Says something about an outcome.
+/// A predicate over outcomes.
 pub type Verdict = fn(&Outcome<'_>) -> bool;
 
 /// A litmus test.
@@ -282,22 +284,22 @@ pub type Verdict = fn(&Outcome<'_>) -> bool;
 pub struct Test {
     /// Its number, as `L01`.
     pub id: &'static str,
-    /// What it shows.
+    /// The property that the test shows.
     pub name: String,
-    /// Who each actor is.
+    /// The group that acts: a thread, a warp or a block.
     pub who: Who,
     /// The role and the program of each actor.
     pub actors: Vec<(u32, Vec<Op>)>,
-    /// What must never be seen.
+    /// The outcomes that the memory model forbids.
     pub forbidden: Verdict,
-    /// What may be seen, but rarely is.
+    /// Outcomes that are allowed but rare, with their names.
     pub weak: Vec<(&'static str, Verdict)>,
-    /// Where it makes sense.
+    /// The placement that the test needs.
     pub needs: Needs,
 }
 
 impl Test {
-    /// A test that forbids nothing yet.
+    /// Creates a test without actors that forbids nothing.
     pub fn new(id: &'static str, name: impl Into<String>) -> Self {
         let nothing: Verdict = |_| false;
         Self {
@@ -311,41 +313,40 @@ impl Test {
         }
     }
 
-    /// With another actor.
+    /// Adds an actor on a role.
     pub fn on(mut self, role: u32, ops: impl Into<Vec<Op>>) -> Self {
         self.actors.push((role, ops.into()));
         self
     }
 
-    /// With actors that are such.
+    /// Sets the group that acts.
     pub fn with(self, who: Who) -> Self {
         Self { who, ..self }
     }
 
-    /// With what must never be seen.
+    /// Sets the forbidden outcomes.
     pub fn never(self, forbidden: Verdict) -> Self {
         Self { forbidden, ..self }
     }
 
-    /// With what may be seen.
+    /// Adds rare outcomes that are allowed.
     pub fn maybe(mut self, what: &'static str, weak: Verdict) -> Self {
         self.weak.push((what, weak));
         self
     }
 
-    /// With a condition.
+    /// Sets the placement that the test needs.
     pub fn needs(self, needs: Needs) -> Self {
         Self { needs, ..self }
     }
 
-    /// How many roles there are.
+    /// Returns the number of roles.
     pub fn roles(&self) -> u32 {
         let named = self.actors.iter().flat_map(|(role, ops)| ops.iter().map(Op::last_role).chain([*role]));
         named.max().map_or(0, |last| last + 1)
     }
 
-    /// The test as it is played by `n_pes` PEs: where all meet, those without a role do so, too. Theirs come behind the
-    /// other actors.
+    /// Adds actors for PEs without a role if the test has barriers or syncs, because all PEs must join these.
     pub fn with_bystanders(mut self, n_pes: u32) -> Self {
         let meetings: Vec<Op> = match self.actors.first() {
             Some((_, ops)) => ops.iter().copied().filter(Op::meets).collect(),
@@ -357,7 +358,7 @@ impl Test {
         self
     }
 
-    /// The programs as the kernel reads them.
+    /// Encodes the programs for the kernel.
     ///
     /// # Panics
     /// If a program is too long.

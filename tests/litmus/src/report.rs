@@ -1,21 +1,21 @@
-//! What was seen.
+//! The counts of outcomes, and their table.
 
 use std::fmt::Write;
 
 use crate::program::{Outcome, Test};
 
-/// A test on a path.
+/// The outcomes of a test on a path.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The test's number.
     pub id: &'static str,
     /// The test.
     pub name: String,
-    /// The path, and which PEs the roles were.
+    /// The path, and the PEs of the roles.
     pub path: String,
     /// Rounds.
     pub rounds: u64,
-    /// Rounds with an outcome that is forbidden.
+    /// Rounds with a forbidden outcome.
     pub forbidden: u64,
     /// The first of them.
     pub first: Option<String>,
@@ -47,11 +47,11 @@ impl Row {
     }
 }
 
-/// The rows as a table.
+/// Returns the rows as a table.
 pub fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut write =
-        |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").expect("a string takes everything");
+        |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").expect("writing to a string never fails");
     write(format_args!(
         "{:<4} {:<64} {:<48} {:>7} {:>9}  weak",
         "test", "what", "path", "rounds", "forbidden"
@@ -65,7 +65,7 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// The rows with forbidden outcomes, with the first of each; empty if there is none.
+/// Returns the rows with forbidden outcomes and the first outcome of each, or an empty text.
 pub fn failures(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows.iter().filter(|row| row.forbidden != 0) {

@@ -1,4 +1,4 @@
-//! Plays tests: on a path, in a job of its own, or in a job that is there.
+//! Runs tests, in a job of their own or in an existing job.
 
 use rushmem::{Error, Grid, Job, Pe};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
@@ -9,21 +9,21 @@ use crate::path::Path;
 use crate::program::{Outcome, Test};
 use crate::report::Row;
 
-/// Rounds of one launch, at most: each has memory of its own.
+/// The most rounds of one launch. Each round has its own memory.
 const LAUNCH: u64 = 512;
-/// Actors of one test, at most.
+/// The most actors of a test.
 const ACTORS: usize = 8;
-/// Words that all rounds have in common.
+/// Words that all rounds share.
 const KEPT: usize = 64;
-/// Rounds between two meetings of the actors.
+/// Rounds between two synchronizations of the actors.
 const EVERY: u64 = 8;
-/// Longest pause before an operation, in turns of a waiting loop.
+/// The longest pause before an operation, in turns of a wait loop.
 const JITTER: u64 = 12;
 
-/// Rounds of each test on each path: `RUSHMEM_LITMUS_ROUNDS`, or what CI has time for.
+/// Returns the rounds of each test on each path: `RUSHMEM_LITMUS_ROUNDS`, or a number that suits CI.
 ///
 /// # Panics
-/// If the variable is no number.
+/// If the variable is not a number.
 pub fn rounds() -> u64 {
     match std::env::var("RUSHMEM_LITMUS_ROUNDS") {
         Ok(rounds) => rounds.parse().expect("RUSHMEM_LITMUS_ROUNDS is a number of rounds"),
@@ -31,16 +31,16 @@ pub fn rounds() -> u64 {
     }
 }
 
-/// Whether this machine runs the kernels on a GPU.
+/// Returns whether this machine runs the kernels on a GPU.
 ///
 /// # Panics
-/// If there can be no job.
+/// If the job fails.
 pub fn on_gpu() -> bool {
     let job = Job::new().expect("settings").kernels(rushmem::ptx!("rushmem_litmus_kernels"));
     job.run(|pe| Ok::<_, Error>(pe.is_gpu())).expect("a job").contains(&true)
 }
 
-/// A test, as a job plays it.
+/// A test with its assignment of roles to PEs.
 struct Play {
     test: Test,
     cast: Cast,
@@ -48,7 +48,7 @@ struct Play {
     title: String,
 }
 
-/// Each test with each of its casts, in a job of `n_pes` PEs.
+/// Returns each test with each of its casts, for a job of `n_pes` PEs.
 fn plays(tests: &[Test], n_pes: u32, path: &str, casts: impl Fn(&Test) -> Vec<Cast>) -> Vec<Play> {
     let mut plays = Vec::new();
     for test in tests {
@@ -60,7 +60,7 @@ fn plays(tests: &[Test], n_pes: u32, path: &str, casts: impl Fn(&Test) -> Vec<Ca
     plays
 }
 
-/// What the interpreter works with.
+/// The symmetric objects of the kernel's interpreter.
 struct Memory {
     plan: SymSlice<u64>,
     programs: SymSlice<u64>,
@@ -91,7 +91,7 @@ impl Memory {
         })
     }
 
-    /// Runs some rounds; gives the registers of each PE.
+    /// Runs some rounds, and returns the registers of each PE.
     fn launch(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Vec<Vec<u64>>, Error> {
         let Play { test, cast, .. } = play;
         let actors = test.actors.len();
@@ -120,14 +120,14 @@ impl Memory {
         let Self { plan, programs, kept, lock, gate, .. } = *self;
         let call = litmus(plan, programs, words, kept, halves, bytes, floats, lock, registers, gate.at(0));
         pe.run(grid, call)?;
-        // None begins again before all have been read.
+        // This also keeps a PE from starting again before all registers have been read.
         let mine: Vec<u8> = pe.read(registers)?.iter().flat_map(|word| word.to_le_bytes()).collect();
         let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
         let words = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(word).collect();
         Ok(pe.allgather(&mine)?.into_iter().map(words).collect())
     }
 
-    /// Runs all rounds, and looks at each.
+    /// Runs all rounds, and counts their outcomes.
     fn play(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Row, Error> {
         let mut row = Row::new(&play.test, play.title.clone(), rounds);
         let mut done = 0;
@@ -141,25 +141,26 @@ impl Memory {
     }
 }
 
-/// Runs every test that makes sense on the path, in a job of its own.
+/// Runs every test that the path allows, in a job of its own.
 ///
 /// # Errors
-/// The job's: a test that cannot go on, such as one with a wait that does not end.
+/// - the error of the job, such as a wait that passes its deadline
 pub fn run(path: &Path, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let job = Job::with_config(path.config(1)).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
     let plays = plays(tests, path.pes, &path.title(), |test| Cast::on_path(test, path));
-    // All PEs have seen the same.
+    // All PEs return the same rows.
     Ok(job.run(|pe| play_all(pe, &plays, rounds))?.swap_remove(0))
 }
 
-/// Runs every test that makes sense in a job of as many PEs, by all of them together. Every PE gets all rows.
+/// Runs every test that this number of PEs allows, by all PEs together. Every PE gets all rows.
 ///
 /// # Errors
-/// As [`run`], and [`Error::Misuse`] if there are more PEs than actors that a test can have.
+/// - [`Error::Misuse`] if there are more PEs than a test can have actors
+/// - the error of a launch, such as a wait that passes its deadline
 pub fn run_in(pe: &Pe, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let n_pes = pe.n_pes();
     if n_pes as usize > ACTORS {
-        let what = format!("{n_pes} PEs, and the tests have room for {ACTORS}");
+        let what = format!("{n_pes} PEs, but the tests allow {ACTORS} at most");
         return Err(Error::Misuse { call: "litmus", what });
     }
     let plays = plays(tests, n_pes, &format!("{n_pes} PEs"), |test| Cast::in_job(test, n_pes));
@@ -171,7 +172,7 @@ fn play_all(pe: &Pe, plays: &[Play], rounds: u64) -> Result<Vec<Row>, Error> {
     plays.iter().zip(0u64..).map(|(play, i)| memory.play(pe, play, rounds, i << 40)).collect()
 }
 
-/// Looks at every round of a launch.
+/// Counts the outcome of every round of a launch.
 fn judge(row: &mut Row, play: &Play, rounds: u64, of_pes: &[Vec<u64>]) {
     let Play { test, cast, .. } = play;
     let actors = test.actors.len();
@@ -181,7 +182,7 @@ fn judge(row: &mut Row, play: &Play, rounds: u64, of_pes: &[Vec<u64>]) {
             let from = (round as usize * actors + actor) * REGS;
             registers[actor].copy_from_slice(&of_pes[cast.pe_of(*role) as usize][from..from + REGS]);
         }
-        // Rounds of a launch are counted from 0.
+        // The rounds of each launch start at 0.
         row.count(test, &Outcome { round, registers: &registers });
     }
 }

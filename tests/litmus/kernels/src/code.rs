@@ -1,17 +1,17 @@
-//! Programs as words.
+//! The encoding of programs as words.
 
 use rushmem_device::View;
 
 /// Words of one operation: code, PE, `a`, `b`, `n`, `v`, `s`, `r`, `k`, `by`.
 pub const OP_WORDS: usize = 10;
-/// Operations of one program, at most.
+/// The most operations of a program.
 pub const MAX_OPS: usize = 24;
 /// Words of one program: the PE of its actor, then the operations.
 pub const PROGRAM_WORDS: usize = 1 + MAX_OPS * OP_WORDS;
-/// Words of a plan: rounds, actors, who an actor is, rounds between meetings (a power of two), seed, jitter.
+/// Words of a plan: rounds, actors, the group that acts, rounds between synchronizations (a power of two), seed, jitter.
 pub const PLAN_WORDS: usize = 6;
 
-/// Who an actor is, and calls what can be called together.
+/// The group of threads that acts, and makes the calls of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Who {
@@ -23,15 +23,16 @@ pub enum Who {
     Block,
 }
 
-/// What an operation does. `a`, `b` and `s` are places, `n` a length or another number, `r` the register that takes the
-/// result. The value is `v` plus `k` times the round, or plus a register where `k` names one. What no group does is done
-/// by the thread with rank `by`.
+/// The code of an operation.
+///
+/// `a`, `b` and `s` are indices of words, `n` is a length or another number, `r` is the register for the result. The value is
+/// `v` plus `k` times the round, or plus a register if `k` names one. The thread with rank `by` does operations of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Code {
     /// End of the program.
     End,
-    /// Stands still for up to `n` turns.
+    /// Pauses for up to `n` turns.
     Delay,
     /// A barrier of the actor's threads.
     GroupSync,
@@ -110,7 +111,7 @@ pub enum Code {
     Fence,
     /// `quiet` by one thread.
     Quiet,
-    /// Tells other actors of this PE, by signal `s`, that what came before has been done.
+    /// Signals other actors of this PE, by signal `s`, that the operations before are done.
     Hand,
     /// `p` through the exclusive queues number `b`.
     PrivateP,
@@ -121,14 +122,14 @@ pub enum Code {
 
     /// `quiet_pe`.
     QuietPe,
-    /// A store of the value to word `a` of the PE by way of `ptr`; the register becomes 1 if the PE is not reached so.
+    /// A store of the value to word `a` of the PE through `ptr`. The register becomes 1 if the PE is no P2P peer.
     PtrStore,
     /// In a batch: `p` to word `a` of the PE, `quiet`, `p` to word `b`.
     Batch,
     /// `wait_until_any` of words `a..a + 4` until each has been found; word 0 is set again at once when it is. The register
     /// becomes 1 if one is never found.
     AnyEach,
-    /// The waits and tests of no words; the register becomes 1 if one does not return what it must.
+    /// The waits and tests of no words; the register becomes 1 if one returns a wrong result.
     NoWords,
     /// `set_lock`.
     SetLock,
@@ -151,13 +152,13 @@ pub enum Code {
     PByte,
     /// A plain load of byte `a`.
     LoadByte,
-    /// `put` of bytes whose ends and number depend on the round.
+    /// `put` of bytes. Their address and number depend on the round.
     PutPiece,
     /// The register becomes 1 if the bytes that this round's `PutPiece` wrote are not there, or others have changed.
     ExpectPiece,
 }
 
-/// What to do, and how often.
+/// The parameters of a launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) rounds: u64,

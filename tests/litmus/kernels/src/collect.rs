@@ -1,15 +1,16 @@
-//! Collective calls of teams, one after another, and what they leave.
+//! Collective calls of teams, one after another, and checks of their results.
 
 use rushmem_device::prelude::*;
 
-use crate::stand_still;
+use crate::pause;
 
 /// Words of `bad` in [`one_after_another`].
 pub const CHECKS: usize = 5;
 
-/// `rounds` times, without synchronisation but what the calls do themselves: broadcasts from the first two members to
-/// buffers of their own, a sum, a sum in place, and, behind a `team_sync`, a broadcast over what was stored before it. PE
-/// 2 comes late. `bad` counts, for each of them, elements that are not what they must be.
+/// Makes five collective calls per round, without extra synchronization.
+///
+/// The first two members broadcast to different buffers. A sum and a sum in place follow. The last call is a broadcast behind a
+/// `team_sync`, over stores made before it. PE 2 comes late. `bad` counts the wrong elements of each call.
 #[kernel]
 pub fn one_after_another(
     ctx: &Ctx,
@@ -43,7 +44,7 @@ pub fn one_after_another(
         let base = round * 1000;
         let all = n * base + n * (n - 1) / 2;
         if me == 2 {
-            stand_still(round << 13, 50);
+            pause(round << 13, 50);
         }
         fill(source, base + me);
         fill(place, base + me);
@@ -66,7 +67,7 @@ pub fn one_after_another(
     ctx.quiet(block)
 }
 
-/// Block 0 sums over one team, block 1 meets the other, `rounds` times; `bad` counts wrong sums.
+/// Sums over one team in block 0, and calls a barrier of another in block 1. `bad` counts wrong sums.
 #[kernel]
 pub fn two_teams(
     ctx: &Ctx,
@@ -98,7 +99,7 @@ pub fn two_teams(
     ctx.quiet(block)
 }
 
-/// The calls with nothing to move.
+/// Makes the calls without data.
 #[kernel]
 pub fn nothing_together(ctx: &Ctx, team: Team, words: SymSlice<u64>) -> Result {
     let (block, none) = (Block::current(), words.slice(0..0));
@@ -110,7 +111,7 @@ pub fn nothing_together(ctx: &Ctx, team: Team, words: SymSlice<u64>) -> Result {
     ctx.barrier(block, team)
 }
 
-/// A team of one: a broadcast and a sum are copies. `bad` counts what they did not copy.
+/// Checks a team of one: a broadcast and a sum are copies. `bad` counts wrong elements.
 #[kernel]
 pub fn on_its_own(ctx: &Ctx, team: Team, buffers: SymSlice<u64>, bad: SymSlice<u64>) -> Result {
     let block = Block::current();

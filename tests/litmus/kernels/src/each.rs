@@ -1,16 +1,16 @@
-//! What all threads of an actor do.
+//! Operations of all threads of an actor.
 
 use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
 use crate::memory::{Memory, comparison};
-use crate::{agreed, cast, one, stand_still};
+use crate::{agreed, one, pause, random};
 
 /// Carries out one operation.
 #[inline(always)]
 pub(crate) fn step<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op, dice: &mut u64) -> Result {
     if op.is(Code::Delay) {
-        stand_still(cast(dice), op.n);
+        pause(random(dice), op.n);
         return Ok(());
     }
     if op.code <= Code::Diverge as u64 {
@@ -78,7 +78,7 @@ fn together<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op) -> Result {
     Ok(())
 }
 
-/// What each thread does by itself.
+/// Carries out an operation of each single thread.
 #[inline(always)]
 fn each(ctx: &Ctx, m: &Memory, op: &Op, rank: u64, value: u64) -> Result {
     let value = value.wrapping_add(rank);

@@ -1,4 +1,4 @@
-//! The kernel of the litmus tests: an interpreter. A test is data, made on the host; each of its actors is a block.
+//! The kernel of the litmus tests: an interpreter. The host encodes a test as data. Each actor is a block.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
@@ -21,12 +21,12 @@ use rushmem_device::{Lock, arch};
 use crate::code::{Op, Plan};
 use crate::memory::Memory;
 
-/// Every actor carries out its program once a round, and leaves what it saw in its registers.
+/// Runs the program of each actor once per round, and stores the results in the registers of the actor.
 ///
-/// Block `i` is actor `i` on the PE that its program names, and does nothing on the others. Each round has memory of its
-/// own but for `kept`. Now and then all actors meet, so that their rounds overlap.
+/// Block `i` is actor `i` on the PE that its program names, and does nothing on other PEs. Each round has its own memory, except
+/// for `kept`. The actors synchronize every few rounds, so that their rounds overlap.
 #[kernel]
-#[allow(clippy::too_many_arguments)] // one for each kind of memory
+#[allow(clippy::too_many_arguments)] // one per kind of memory
 pub fn litmus(
     ctx: &Ctx,
     plan: SymSlice<u64>,
@@ -91,7 +91,7 @@ fn rounds<G: Group>(
             if op.code == Code::End as u64 {
                 break;
             }
-            dawdle(&mut dice, plan.jitter);
+            maybe_pause(&mut dice, plan.jitter);
             each::step(ctx, group, &memory, &op, &mut dice)?;
             at += 1;
         }
@@ -100,13 +100,13 @@ fn rounds<G: Group>(
     ctx.quiet(group)
 }
 
-/// The same verdict for all threads of the group.
+/// Returns an error on all threads of the group if one has failed.
 #[inline(always)]
 fn agreed<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// All actors meet: `gate` of every PE counts them.
+/// Synchronizes all actors: `gate` of every PE counts the arrivals.
 #[inline(never)]
 fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
     let mut pe = 0;
@@ -117,18 +117,18 @@ fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
     ctx.signal_wait_until(Thread, gate, Cmp::Ge, arrivals).map(|_| ())
 }
 
-/// Stands still in one of four cases, for up to `longest` turns.
+/// Pauses in one of four cases, for up to `longest` turns.
 #[inline(always)]
-fn dawdle(dice: &mut u64, longest: u64) {
-    let roll = cast(dice);
+fn maybe_pause(dice: &mut u64, longest: u64) {
+    let roll = random(dice);
     if roll & 3 == 0 {
-        stand_still(roll, longest);
+        pause(roll, longest);
     }
 }
 
-/// Stands still for as many turns as the dice say, at most `longest`.
+/// Pauses for a random number of turns, at most `longest`.
 #[inline(always)]
-fn stand_still(roll: u64, longest: u64) {
+fn pause(roll: u64, longest: u64) {
     let mut turns = ((roll >> 8 & 0xff) * longest) >> 8;
     while turns > 0 {
         arch::spin();
@@ -136,9 +136,9 @@ fn stand_still(roll: u64, longest: u64) {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
+/// Returns the next random number of SplitMix64 (Steele, Lea and Flood, 2014).
 #[inline(always)]
-fn cast(state: &mut u64) -> u64 {
+fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

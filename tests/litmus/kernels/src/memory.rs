@@ -12,9 +12,9 @@ pub const HALVES: usize = 4;
 pub const BYTES: usize = 3 * 192;
 /// Registers of one actor and round.
 pub const REGS: usize = 8;
-/// Places from here on are words of `kept`, the same in all rounds.
+/// The first index of the words in `kept`, which all rounds share.
 pub const KEPT: u64 = 1 << 20;
-/// Added to a register's number where it is a value's summand.
+/// The offset of register numbers in `k`.
 pub const REG: u64 = 1 << 32;
 
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Words from place `a` on.
+    /// Returns `n` words from index `a` on.
     #[inline(always)]
     pub(crate) fn array(&self, a: u64, n: u64) -> SymSlice<u64> {
         let (array, a) =
@@ -40,7 +40,7 @@ impl Memory {
         array.slice(a as usize..(a + n) as usize)
     }
 
-    /// The word at place `a`.
+    /// Returns the word at index `a`.
     #[inline(always)]
     pub(crate) fn word(&self, a: u64) -> Sym<u64> {
         self.array(a, 1).at(0)
@@ -56,7 +56,7 @@ impl Memory {
         self.floats.at(self.round as usize * HALVES + a as usize)
     }
 
-    /// This round's bytes.
+    /// Returns the bytes of this round.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> SymSlice<u8> {
         let from = self.round as usize * BYTES;
@@ -74,7 +74,7 @@ impl Memory {
         ctx.local(self.regs).store(self.register(r), value);
     }
 
-    /// The operation's value.
+    /// Returns the value of the operation.
     #[inline(always)]
     pub(crate) fn value(&self, ctx: &Ctx, op: &Op) -> u64 {
         if op.k >= REG {
@@ -84,7 +84,7 @@ impl Memory {
         }
     }
 
-    /// Where this round's piece goes, whence it comes, and its length, in bytes.
+    /// Returns target, source and length of the piece of this round, in bytes.
     #[inline(always)]
     pub(crate) fn piece(&self) -> (usize, usize, usize) {
         let round = self.round as usize;
@@ -92,7 +92,7 @@ impl Memory {
     }
 }
 
-/// The comparison with this number.
+/// Returns the comparison with this number.
 #[inline(always)]
 pub(crate) fn comparison(n: u64) -> Cmp {
     match n {

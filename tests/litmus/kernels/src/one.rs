@@ -1,4 +1,4 @@
-//! What one thread of an actor does.
+//! Operations of one thread of an actor.
 
 use rushmem_device::arch::{self, Scope, Sys};
 use rushmem_device::prelude::*;
@@ -7,9 +7,9 @@ use crate::code::{Code, Op};
 use crate::memory::{BYTES, Memory, comparison};
 use crate::rare;
 
-/// Turns after which a plain loop gives up: no call of the API, which would have a deadline, is in it.
+/// Turns after which a plain loop gives up. The loop calls no function with a deadline.
 const TURNS: u32 = 1 << 24;
-/// The same where it need not see anything: the L1 cache of a GPU keeps what plain loads have found.
+/// Turns of a loop that need not see the value, because the L1 cache of a GPU may keep an old one.
 const FEW: u32 = 1 << 16;
 
 /// Carries out one operation.
@@ -64,7 +64,7 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     Ok(())
 }
 
-/// 1 if `done` is not true in so many turns.
+/// Returns 0 if `done` becomes true within the given turns, else 1.
 #[inline(always)]
 fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
     while !done()? {
@@ -103,7 +103,7 @@ fn atomic(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// Through queues of the thread's own.
+/// Carries out an operation through exclusive queues.
 #[inline(always)]
 fn private(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let own = ctx.exclusive(op.b as u32)?;
@@ -118,7 +118,7 @@ fn private(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// On half words and bytes.
+/// Carries out an operation on half words and bytes.
 #[inline(always)]
 fn narrow(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let keep = |found: u64| m.keep(ctx, op.r, found);
@@ -140,7 +140,7 @@ fn narrow(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// A byte of the source of pieces; never 0, as what is around the target.
+/// Returns a byte of the source of pieces. It is never 0, unlike the bytes around the target.
 #[inline(always)]
 fn pattern(i: usize) -> u8 {
     (i * 29) as u8 | 1

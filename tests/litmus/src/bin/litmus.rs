@@ -1,8 +1,7 @@
-//! The suite, by the PEs of a job that a launcher has started: `rushmem run -n 4 litmus`.
+//! The litmus suite as a program for the PEs of a launched job: `rushmem run -n 4 litmus`.
 //!
-//! Every test is played by PEs of the job as they come, and once more by others. The settings are the environment's, so that it
-//! goes the way that the job's operations go. PE 0 prints what was seen; the exit code is 1 if it was forbidden. `litmus wrong`
-//! plays programs that are in error, of which it must be seen.
+//! Each test runs with several assignments of roles to PEs, under the settings of the environment. PE 0 prints the outcomes. The
+//! exit code is 1 if a forbidden outcome was seen. `litmus wrong` runs incorrect programs, which must show forbidden outcomes.
 
 use std::process::ExitCode;
 
@@ -15,14 +14,12 @@ fn main() -> ExitCode {
         None => table::all(),
         Some("wrong") => table::wrong().into_iter().map(|(test, _)| test).collect(),
         Some(other) => {
-            eprintln!(
-                "error: no such tests: {other}; there are `wrong` ones, and all others without an argument"
-            );
+            eprintln!("error: unknown argument {other:?}; use `wrong`, or none to run all correct tests");
             return ExitCode::from(2);
         }
     };
     let job = Job::with_config(path::config()).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
-    // All PEs of a process say the same.
+    // All PEs return the same result.
     match job.run(|pe| play(pe, &tests)) {
         Ok(right) if right.iter().all(|right| *right) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
@@ -37,7 +34,7 @@ fn play(pe: &Pe, tests: &[Test]) -> Result<bool, Error> {
     let rounds = run::rounds();
     let rows = run::run_in(pe, tests, rounds)?;
     let mut wrong = Vec::new();
-    // All of these want somebody else.
+    // All checks need a second PE.
     let checks = if pe.n_pes() > 1 { check::all() } else { Vec::new() };
     for check in &checks {
         wrong.extend(check.run(pe)?);

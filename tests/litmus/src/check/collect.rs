@@ -15,8 +15,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L71"], "nothing and nobody else are legal", nothing),
 ];
 
-/// Distinct buffers need no synchronisation, the root gets its own broadcast, sums in place are sums, and a broadcast behind
-/// a sync is not overwritten by what was stored before it.
+/// Checks collective calls that follow each other.
+///
+/// Distinct buffers need no synchronization, and the root gets its own broadcast. Reductions in place are right. Stores before a
+/// sync do not overwrite a broadcast behind it.
 fn follow(pe: &Pe) -> Result<Verdict, Error> {
     let mut found = Vec::new();
     for (len, threads) in [(1, 1), (33, 32)] {
@@ -28,7 +30,7 @@ fn follow(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(found.iter().all(|bad| *bad == 0), || format!("wrong elements, by calls: {found:?}")))
 }
 
-/// Two blocks use two teams of the same PEs at the same time.
+/// Uses two teams of the same PEs at the same time, from two blocks.
 fn apart(pe: &Pe) -> Result<Verdict, Error> {
     let other = pe.team_split_strided(Team::WORLD, 0, 1, pe.n_pes(), TeamConfig::default())?;
     let (source, sum, bad) = (pe.alloc::<u64>(1)?, pe.alloc::<u64>(1)?, pe.alloc_one::<u64>()?);
@@ -38,7 +40,7 @@ fn apart(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(bad == 0, || format!("{bad} wrong sums")))
 }
 
-/// Calls with nothing to move, and of a team of one.
+/// Checks calls without data, and calls of a team of one.
 fn nothing(pe: &Pe) -> Result<Verdict, Error> {
     let alone = pe.team_from_pes(&[pe.my_pe()], TeamConfig::default())?;
     let (buffers, bad) = (pe.alloc::<u64>(6 * 5)?, pe.alloc::<u64>(KINDS)?);

@@ -18,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L62"], "barriers of host and kernels mix", barriers),
 ];
 
-/// Memory is ready on all PEs once one has it.
+/// Checks that memory is ready on all PEs once one PE has it.
 fn ready(pe: &Pe) -> Result<Verdict, Error> {
     let mut seen = Vec::new();
     for round in 1..=ROUNDS {
@@ -32,7 +32,7 @@ fn ready(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 0 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
 }
 
-/// What is zeroed is not zeroed later.
+/// Checks that memory is not zeroed after `alloc` has returned on one PE.
 fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
     let mut seen = Vec::new();
     for round in 1..=ROUNDS {
@@ -48,7 +48,7 @@ fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 1 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
 }
 
-/// Memory that is given out again is zero, once the puts to it have been completed.
+/// Checks that reused memory is zero, once the puts to it have completed.
 fn given_out_again(pe: &Pe) -> Result<Verdict, Error> {
     let mut dirty = 0;
     for _ in 0..ROUNDS {
@@ -61,10 +61,10 @@ fn given_out_again(pe: &Pe) -> Result<Verdict, Error> {
         dirty += u32::from(pe.read(y)?.iter().any(|word| *word != 0));
         pe.free(y)?;
     }
-    Ok(must(dirty == 0, || format!("{dirty} times it was not")))
+    Ok(must(dirty == 0, || format!("{dirty} times it was not zero")))
 }
 
-/// A kernel's end completes nothing; its quiet does.
+/// Checks that the quiet of a kernel completes its puts. Its end alone need not.
 fn completed(pe: &Pe) -> Result<Verdict, Error> {
     let (x, y) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
     let mut seen = Vec::new();
@@ -81,7 +81,7 @@ fn completed(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 1 || (1..).zip(&seen).all(right), || format!("{seen:?}")))
 }
 
-/// Barriers of the host and of kernels in one order.
+/// Mixes barriers of the host and of kernels in one order.
 fn barriers(pe: &Pe) -> Result<Verdict, Error> {
     let n = pe.n_pes() as usize;
     let cells = pe.alloc::<u64>(n)?;
@@ -94,8 +94,9 @@ fn barriers(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(early == 0, || format!("{early} rounds were early")))
 }
 
-/// Leaves a put behind that nobody has completed, and returns at once on the PE that has posted it: the end of the job completes
-/// it. If it did not, PE 1 would wait in vain.
+/// Posts a put without completing it, and returns at once on the poster.
+///
+/// The end of the job must complete it. Otherwise PE 1 waits until its deadline.
 pub(super) fn leave_behind(pe: &Pe) -> Result<(), Error> {
     let x = pe.alloc_one::<u64>()?;
     match pe.my_pe() {

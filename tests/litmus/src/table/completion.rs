@@ -12,7 +12,7 @@ pub(super) fn all() -> Vec<Test> {
         all.extend([reused(who, n), reused_after_quiet(who, n), fresh(who, n)]);
     }
     all.extend([
-        told_late(),
+        flag_outside_of_the_queues(),
         flushed(),
         one_of_two(),
         many_gets(),
@@ -47,7 +47,7 @@ fn reused(who: Who, n: u64) -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-fn told_late() -> Test {
+fn flag_outside_of_the_queues() -> Test {
     Test::new("L16", "put, and a message that the context does not know")
         .on(0, [fill(S, 1, 1), put(X, S, 1).at(1), private_p(0, Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), load(X, 0)])
@@ -131,7 +131,7 @@ fn of_other_blocks() -> Test {
         .never(|o| o.r(4, 0) != 0)
 }
 
-/// The flag goes through queues that the quiet does not know of: only what has been done counts.
+/// Puts the flag through other queues than those of the quiet, so only completion counts.
 fn after_kernel_with_quiet() -> Test {
     Test::new("L23", "put_nbi, quiet, and a message that the context does not know")
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), quiet(), private_p(1, Y, 1).at(1)])

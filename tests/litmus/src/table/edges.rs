@@ -1,4 +1,4 @@
-//! G and H: lengths, alignment, the own PE, and what is special on a GPU.
+//! G and H: lengths, alignment, the own PE, and properties of GPUs.
 
 use crate::program::*;
 
@@ -75,7 +75,7 @@ fn flooded() -> Test {
         .never(|o| o.r(2, 0) != 0)
 }
 
-/// The group's call publishes what its threads wrote before.
+/// Checks that a group's call publishes the earlier stores of its threads.
 fn fresh_source() -> Test {
     Test::new("L87", "all threads write the source, the block puts")
         .with(Who::Block)

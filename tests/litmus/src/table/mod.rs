@@ -13,7 +13,7 @@ pub use wrong::wrong;
 
 use crate::program::{Op, Test, fill, p, put, put_nbi};
 
-/// All tests.
+/// Returns all tests.
 pub fn all() -> Vec<Test> {
     let sections =
         [order::all, completion::all, signals::all, visibility::all, atomics::all, together::all, edges::all];
@@ -38,7 +38,7 @@ impl Form {
         }
     }
 
-    /// Writes the value to `to` of a role's PE, in this form, by way of `from`.
+    /// Writes the value to `to` of a role's PE, in this form, through `from`.
     fn write(self, to: u64, from: u64, value: u64, role: u32) -> Vec<Op> {
         match self {
             Self::P => vec![p(to, value).at(role)],
@@ -56,7 +56,7 @@ impl Form {
     }
 }
 
-/// Operations one after another.
+/// Concatenates operations.
 fn ops<const N: usize>(parts: [Vec<Op>; N]) -> Vec<Op> {
     parts.into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! A: order of delivery, which is what a fence gives.
+//! A: order of delivery, which a fence establishes.
 
 use super::{Form, ops};
 use crate::program::*;
@@ -32,7 +32,7 @@ pub(super) fn all() -> Vec<Test> {
     all
 }
 
-/// Waits for `y`, and looks at `x`.
+/// Waits for `y`, and checks `x`.
 fn reader(words: u64) -> Vec<Op> {
     vec![wait(Y, EQ, 1), expect(X, words.min(8), 1, 0), load(X + words.min(8) - 1, 1)]
 }
@@ -47,7 +47,7 @@ fn fenced(form: Form, who: Who) -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// The flag comes from another block, which has queues of its own where there are several.
+/// Puts the flag from another block, which has its own queues where there are several.
 fn fenced_by_another_block() -> Test {
     Test::new("L01", "a fence of another block of the PE")
         .on(0, [p(X, 1).at(1), hand(W)])
@@ -64,7 +64,7 @@ fn unfenced() -> Test {
         .maybe("flag first", |o| o.r(1, 1) == 0)
 }
 
-/// [`fenced_by_another_block`] without its fence: the suite must be able to see what that forbids.
+/// Is [`fenced_by_another_block`] without its fence. The suite must see the outcome that the fence forbids.
 pub(super) fn unfenced_blocks() -> Test {
     Test::new("L02", "without a fence, from two blocks")
         .on(0, [p(X, 1).at(1), hand(W)])

@@ -31,7 +31,7 @@ pub(super) fn all() -> Vec<Test> {
     all
 }
 
-/// One array and one signal for all rounds, so that an old value is one of the round before.
+/// Shares one array and one signal between all rounds, so that an old value is from the round before.
 fn own_payload(who: Who, n: u64, nbi: bool) -> Test {
     let how = if nbi { put_signal_nbi } else { put_signal };
     let go = how(K, S, n, K + 40, 1).at(1).each_round();
@@ -195,7 +195,7 @@ fn polled(with_test: bool) -> Test {
     }
 }
 
-/// The target resets the word between two acknowledged signals.
+/// Resets the word on the target between two acknowledged signals.
 fn reset_between() -> Test {
     let send = |ack| [put_signal_add(X, S, 0, Y, 1).at(1), wait(Z, EQ, ack)];
     let take = |ack: u64, r| [signal_wait(Y, GE, 1, r), store(Y, 0), p(Z, ack).at(0)];

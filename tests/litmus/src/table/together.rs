@@ -1,4 +1,4 @@
-//! F: what all PEs call together.
+//! F: calls that all PEs make together.
 
 use crate::program::*;
 

@@ -1,4 +1,4 @@
-//! D: waits, and what they make visible.
+//! D: waits, and the stores that they make visible.
 
 use super::Form;
 use crate::program::*;

@@ -1,8 +1,8 @@
-//! Programs that lack something, and forbid what the right ones do: the suite must find them out.
+//! Incorrect programs: each lacks a fence, a quiet or the like. The suite must see their forbidden outcomes.
 
 use crate::program::*;
 
-/// Each with the path on which it is found out, an index into [`PATHS`](crate::path::PATHS).
+/// Returns each program with the path that shows its error, an index into [`PATHS`](crate::path::PATHS).
 pub fn wrong() -> Vec<(Test, usize)> {
     vec![
         (no_fence(), 3),
@@ -14,7 +14,7 @@ pub fn wrong() -> Vec<(Test, usize)> {
     ]
 }
 
-/// L01 without its fence.
+/// Drops the fence of L01.
 fn no_fence() -> Test {
     Test::new("L01", "WRONG: no fence")
         .on(0, [p(X, 1).at(1), hand(W)])
@@ -23,7 +23,7 @@ fn no_fence() -> Test {
         .never(|o| o.r(2, 0) != 1)
 }
 
-/// L22 without its quiet.
+/// Drops the quiet of L22.
 fn no_quiet_of_others() -> Test {
     Test::new("L22", "WRONG: no quiet")
         .on(0, [fill(S, 4, 1), put_nbi(D, S, 4).at(1), hand(W)])
@@ -33,7 +33,7 @@ fn no_quiet_of_others() -> Test {
         .never(|o| o.r(3, 0) != 0)
 }
 
-/// L39 with a reader that believes the last word.
+/// Reads L39 as if its last word announced the others.
 fn last_word_as_flag() -> Test {
     Test::new("L39", "WRONG: the last word as flag")
         .on(0, [fill(S, 8, 1), put_nbi(D, S, 8).at(1)])
@@ -41,7 +41,7 @@ fn last_word_as_flag() -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// L17 without its quiet.
+/// Drops the quiet of L17.
 fn source_reused() -> Test {
     Test::new("L17", "WRONG: the source is written again before quiet")
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), fill(S, 32, 2), quiet(), signal_set(Y, 1).at(1)])
@@ -49,7 +49,7 @@ fn source_reused() -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// L52 that unlocks by an atomic of another queue, without completing what it protects.
+/// Unlocks L52 by an atomic of another queue, without completing the protected puts.
 fn unlocked_early() -> Test {
     let enter = [lock(X, 1).at(1), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), hand(W)];
     let leave = [take(W, 1), set(X, 0).at(1)];
@@ -61,7 +61,7 @@ fn unlocked_early() -> Test {
         .never(|o| o.r(0, 0) == o.r(2, 0))
 }
 
-/// L21 without its quiet.
+/// Drops the quiet of L21.
 fn get_not_completed() -> Test {
     Test::new("L21", "WRONG: no quiet after get_nbi")
         .on(1, [fill(S, 8, 7), fence(), signal_set(Y, 1).at(0)])

@@ -1,4 +1,4 @@
-//! Collective calls of teams, on several PEs with a NIC that does its worst.
+//! Collective calls of teams, on several PEs, with and without injected faults.
 
 use rushmem::Job;
 use rushmem_litmus::check;
@@ -9,7 +9,7 @@ fn paths() -> impl Iterator<Item = Path> {
     PATHS.iter().copied().filter(|path| path.pes > 1).step_by(2).chain(adverse.step_by(2))
 }
 
-fn nothing_wrong(name: &str) {
+fn assert_check(name: &str) {
     let check = check::named(name);
     for path in paths() {
         let job = Job::with_config(path.config(9)).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
@@ -20,15 +20,15 @@ fn nothing_wrong(name: &str) {
 
 #[test]
 fn collective_calls_follow_each_other() {
-    nothing_wrong("collective calls follow each other");
+    assert_check("collective calls follow each other");
 }
 
 #[test]
 fn two_teams_do_not_meet() {
-    nothing_wrong("two teams do not meet");
+    assert_check("two teams do not meet");
 }
 
 #[test]
 fn nothing_and_nobody_else_are_legal() {
-    nothing_wrong("nothing and nobody else are legal");
+    assert_check("nothing and nobody else are legal");
 }

@@ -1,4 +1,4 @@
-//! The suite can fail: wrong programs are found out.
+//! Tests of the sensitivity of the suite: incorrect programs show forbidden outcomes.
 
 use rushmem_litmus::path::{PATHS, Path};
 use rushmem_litmus::program::Test;
@@ -6,10 +6,10 @@ use rushmem_litmus::{run, table};
 
 /// Rounds of one job.
 const ROUNDS: u64 = 512;
-/// Jobs until a rare outcome must have been seen.
+/// The most jobs in which a rare outcome must be seen.
 const JOBS: u32 = 40;
 
-/// Runs the test until `seen` says so of a row.
+/// Runs the test until `seen` accepts a row.
 fn until_seen(test: &Test, path: Path, seen: impl Fn(&rushmem_litmus::report::Row) -> bool) {
     for _ in 0..JOBS {
         let rows =
@@ -22,8 +22,9 @@ fn until_seen(test: &Test, path: Path, seen: impl Fn(&rushmem_litmus::report::Ro
     panic!("{} {}, {}: never seen in {rounds} rounds", test.id, test.name, path.title());
 }
 
-/// The suite's own sensitivity is shown natively: how rare a rare outcome is on a GPU, where the software ConnectX is many
-/// times slower than the kernels, is the machine's affair.
+/// Skips a test on a GPU and returns whether it did.
+///
+/// There, the software ConnectX is much slower than the kernels, so the frequency of rare outcomes depends on the machine.
 fn skipped(test: &str) -> bool {
     let skipped = run::on_gpu();
     if skipped {
@@ -33,8 +34,8 @@ fn skipped(test: &str) -> bool {
 }
 
 #[test]
-fn wrong_programs_are_found_out() {
-    if skipped("wrong_programs_are_found_out") {
+fn incorrect_programs_show_forbidden_outcomes() {
+    if skipped("incorrect_programs_show_forbidden_outcomes") {
         return;
     }
     for (test, path) in table::wrong() {

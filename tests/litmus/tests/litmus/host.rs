@@ -1,4 +1,4 @@
-//! Tests between kernels and the host, on three PEs whose NIC does its worst.
+//! Tests between kernels and the host, on three PEs, with injected faults.
 
 use rushmem::{Error, Job, Pe};
 use rushmem_litmus::check;
@@ -10,28 +10,28 @@ fn on_pes<R: Send>(app: impl Fn(&Pe) -> Result<R, Error> + Send + Sync) -> Vec<R
     job.run(app).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn nothing_wrong(name: &str) {
+fn assert_check(name: &str) {
     let check = check::named(name);
     assert_eq!(on_pes(|pe| check.run(pe)), vec![Vec::<String>::new(); 3]);
 }
 
 #[test]
 fn memory_is_ready_on_all_pes_when_alloc_returns() {
-    nothing_wrong("memory is ready on all PEs when alloc returns");
+    assert_check("memory is ready on all PEs when alloc returns");
 }
 
 #[test]
 fn an_early_put_is_not_overwritten_by_zeros() {
-    nothing_wrong("an early put is not overwritten by zeros");
+    assert_check("an early put is not overwritten by zeros");
 }
 
 #[test]
 fn memory_that_is_given_out_again_is_zero() {
-    nothing_wrong("memory that is given out again is zero");
+    assert_check("memory that is given out again is zero");
 }
 
 #[test]
-fn the_end_of_a_job_completes_what_was_posted() {
+fn the_end_of_a_job_completes_puts() {
     for _ in 0..5 {
         on_pes(check::leave_behind);
     }
@@ -39,10 +39,10 @@ fn the_end_of_a_job_completes_what_was_posted() {
 
 #[test]
 fn the_quiet_of_a_kernel_completes_its_puts() {
-    nothing_wrong("the quiet of a kernel completes its puts");
+    assert_check("the quiet of a kernel completes its puts");
 }
 
 #[test]
 fn barriers_of_host_and_kernels_mix() {
-    nothing_wrong("barriers of host and kernels mix");
+    assert_check("barriers of host and kernels mix");
 }

@@ -1,9 +1,9 @@
-//! `list.txt` tells the truth.
+//! Tests that `list.txt` matches the suite.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use rushmem_litmus::list::{self, Fate};
+use rushmem_litmus::list::{self, Status};
 use rushmem_litmus::{check, table};
 
 #[test]
@@ -14,36 +14,36 @@ fn the_list_is_complete() {
 }
 
 #[test]
-fn what_runs_is_what_the_list_says() {
+fn the_list_names_all_tests_that_run() {
     let mut runs: BTreeSet<&str> = table::all().iter().map(|test| test.id).collect();
     runs.extend(check::all().iter().flat_map(|check| check.ids));
     runs.insert(check::LEAVE_BEHIND);
     let listed: BTreeSet<&str> =
-        list::read().into_iter().filter(|(_, fate)| *fate == Fate::Run).map(|(id, _)| id).collect();
+        list::read().into_iter().filter(|(_, status)| *status == Status::Run).map(|(id, _)| id).collect();
     assert_eq!(runs, listed);
 }
 
 #[test]
-fn what_the_list_names_exists() {
+fn listed_files_and_functions_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (id, fate) in list::read() {
-        match fate {
-            Fate::Run => {}
-            Fate::CompileFail(file) => {
+    for (id, status) in list::read() {
+        match status {
+            Status::Run => {}
+            Status::CompileFail(file) => {
                 assert!(root.join("tests/litmus/fail").join(&file).is_file(), "{id}: {file}");
             }
-            Fate::Elsewhere(place) => {
+            Status::Elsewhere(place) => {
                 let (file, function) = place.split_once("::").expect("FILE::FUNCTION");
                 let text = std::fs::read_to_string(root.join("../..").join(file)).expect(file);
                 assert!(text.contains(&format!("fn {function}()")), "{id}: {place}");
             }
-            Fate::Documented(why) => assert!(why.ends_with('.'), "{id}: {why}"),
+            Status::Documented(why) => assert!(why.ends_with('.'), "{id}: {why}"),
         }
     }
 }
 
 #[test]
-fn names_of_tests_tell_them_apart() {
+fn names_of_tests_are_unique() {
     let mut names = BTreeSet::new();
     for test in table::all() {
         assert!(names.insert((test.id, test.name.clone())), "{} {}", test.id, test.name);
@@ -51,6 +51,6 @@ fn names_of_tests_tell_them_apart() {
 }
 
 #[test]
-fn programs_in_error_do_not_compile() {
+fn incorrect_programs_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/litmus/fail/*.rs");
 }

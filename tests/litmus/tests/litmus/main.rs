@@ -1,6 +1,6 @@
-//! Runs the suite, and looks at the suite itself.
+//! Runs the suite, and tests the suite itself.
 //!
-//! `RUSHMEM_LITMUS_ROUNDS` is the number of rounds of each test on each path. The tables of what was seen are printed, and
+//! `RUSHMEM_LITMUS_ROUNDS` is the number of rounds of each test on each path. The tables of outcomes are printed, and
 //! written to files in cargo's folder for tests.
 
 mod collect;

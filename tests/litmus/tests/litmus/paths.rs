@@ -6,8 +6,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use rushmem_litmus::path::{PATHS, Path};
 use rushmem_litmus::{report, run, table};
 
-/// Native jobs one after another: the machine may be small. Those on GPUs wait most of the time, and `--test-threads` says how
-/// many do so at once.
+/// A lock that serializes native jobs, because the machine may be small. Jobs on GPUs run in parallel.
 static ONE: Mutex<()> = Mutex::new(());
 static ON_GPU: LazyLock<bool> = LazyLock::new(run::on_gpu);
 
@@ -19,7 +18,7 @@ fn nothing_forbidden(path: Path) {
     let text = report::table(&rows);
     println!("{text}{} in {:?}\n", path.title(), start.elapsed());
     let file = format!("litmus {}.txt", path.title()).replace([' ', ','], "-").replace("--", "-");
-    // A program that was carried to another machine has no target folder.
+    // A program that was copied to another machine has no target folder.
     let built = File::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = if built.is_dir() { built.to_owned() } else { std::env::temp_dir() };
     std::fs::write(folder.join(file), text).unwrap();

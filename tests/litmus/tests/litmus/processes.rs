@@ -1,4 +1,4 @@
-//! The program `litmus`, whose PEs are processes: their heaps are mapped into each other, or messages go through UDP.
+//! The program `litmus` with PEs as processes. They communicate by P2P or by packets in UDP.
 
 use std::process::Output;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use rushmem_tests::skip;
 
 const LITMUS: &str = env!("CARGO_BIN_EXE_litmus");
 
-/// One job after another: the machine may be small.
+/// A lock that serializes jobs, because the machine may be small.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Runs it by so many processes, with these arguments and settings: what it printed, or nothing where there is no launcher.
+/// Runs the program with `pes` processes, and returns its output. Returns `None` where there is no launcher.
 fn play(test: &str, pes: u32, rounds: u32, args: &[&str], settings: &[impl AsRef<str>]) -> Option<Output> {
     let Some(launcher) = launcher(LITMUS) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -32,11 +32,11 @@ fn nothing_forbidden(test: &str, pes: u32, rounds: u32, settings: &[impl AsRef<s
     let Some(output) = play(test, pes, rounds, &[], settings) else { return };
     assert!(output.status.success(), "{}", all(&output));
     let last = format!("of {rounds} rounds and 8 checks by {pes} PEs");
-    let told = |line: &str| line.contains("PASS") && line.contains(&last);
-    assert!(text(&output.stdout).lines().any(told), "{}", all(&output));
+    let passes = |line: &str| line.contains("PASS") && line.contains(&last);
+    assert!(text(&output.stdout).lines().any(passes), "{}", all(&output));
 }
 
-/// Several queues, packets that are lost, come twice, or in another order, and a NIC that does its worst.
+/// Returns settings with several queues, lost, duplicated and reordered packets, and the faults of the adversary.
 fn adversary() -> [String; 4] {
     let fault = format!("softnic_fault=seed=3 drop=0.01 duplicate=0.01 reorder=0.02 {ADVERSARY}");
     ["peer_path=nic".into(), "qps_per_peer=3".into(), "sq_depth=8".into(), fault]
@@ -67,10 +67,18 @@ fn four_processes_by_packets_adversary() {
     nothing_forbidden("four_processes_by_packets_adversary", 4, 16, &adversary());
 }
 
-/// Programs that lack something are found out between processes, too.
+/// Shows forbidden outcomes of incorrect programs between processes, too.
 #[test]
-fn what_is_forbidden_is_seen() {
-    let Some(output) = play("what_is_forbidden_is_seen", 2, 512, &["wrong"], &adversary()) else { return };
+fn incorrect_programs_show_forbidden_outcomes_between_processes() {
+    let Some(output) = play(
+        "incorrect_programs_show_forbidden_outcomes_between_processes",
+        2,
+        512,
+        &["wrong"],
+        &adversary(),
+    ) else {
+        return;
+    };
     assert_eq!(output.status.code(), Some(1), "{}", all(&output));
     for wrong in [
         "no fence",
