@@ -130,13 +130,13 @@ impl SegmentMap {
         let head = descs.next_multiple_of(size_of::<SegmentEnd>());
         let region = machine.local((head + segments.iter().map(|s| tail(s)).sum::<usize>()) as u64)?;
         let (mut table, mut tails) = (vec![0u8; head], Vec::new());
-        let (told, descs) = table.split_at_mut(size_of::<SegmentTable>());
+        let (header, descs) = table.split_at_mut(size_of::<SegmentTable>());
         let parts = CtxParts { segments: region.addr, ..known(own, &segments) };
         let count = segments.len() as u64;
-        told.copy_from_slice(bytemuck::bytes_of(&SegmentTable { parts, count, reserved: 0 }));
+        header.copy_from_slice(bytemuck::bytes_of(&SegmentTable { parts, count, reserved: 0 }));
         let after = |tails: &Vec<u8>| region.addr.add((head + tails.len()) as u64);
         for (segment, desc) in segments.iter().zip(descs.chunks_exact_mut(size_of::<SegmentDesc>())) {
-            let mut told = SegmentDesc {
+            let mut entry = SegmentDesc {
                 begin: segment.begin,
                 bytes: segment.bytes,
                 addr: segment.region.addr,
@@ -146,10 +146,10 @@ impl SegmentMap {
             tails.extend_from_slice(bytemuck::cast_slice(&ends(&segment.keys, false)));
             if let Some(peers) = &segment.peers {
                 tails.extend_from_slice(bytemuck::cast_slice(&peers.ends));
-                told.mapped = after(&tails);
+                entry.mapped = after(&tails);
                 tails.extend_from_slice(bytemuck::cast_slice(&peers.mapped));
             }
-            desc.copy_from_slice(bytemuck::bytes_of(&told));
+            desc.copy_from_slice(bytemuck::bytes_of(&entry));
         }
         table.extend(tails);
         region.write(0, &table)?;
@@ -191,12 +191,12 @@ mod tests {
     #[test]
     fn launches_learn_of_host_memory() {
         let machine = Native::new(Options::default(), 1);
-        let told = |segments| {
+        let has_host_memory = |segments| {
             let table = SegmentMap::new(&machine, CtxParts::zeroed(), segments).unwrap();
             table.ctx().parts().flags & ctx_flags::HOST_MEMORY != 0
         };
-        assert!(!told(Vec::new()));
+        assert!(!has_host_memory(Vec::new()));
         let segment = Segment::new(machine.local(4096).unwrap(), Vec::new(), None).at(1 << 20, 4096, 0);
-        assert!(told(vec![Arc::new(segment)]));
+        assert!(has_host_memory(vec![Arc::new(segment)]));
     }
 }

@@ -212,7 +212,7 @@ impl PeerMap {
             Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
         });
         let all = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics)
-            && access.iter().all(|way| !matches!(way, PeerAccess::Nic(_)));
+            && access.iter().all(|access| !matches!(access, PeerAccess::Nic(_)));
         // A PE that failed joins too: the others may still map its heap, and its export ends after this.
         let results = bootstrap.allgather("rushmem.mapped", &[all.into()])?;
         let atomics = results.iter().all(|theirs| theirs == &[1]);
@@ -236,7 +236,7 @@ impl PeerMap {
     ) -> Result<(Vec<DevAddr>, PeerMapping)> {
         let own = if config.peer_path == PeerPath::Nic { DevAddr(0) } else { ours.addr };
         let addrs = |shared: &PeerMapping| {
-            let addr = |(pe, way): (u32, &PeerAccess)| match way {
+            let addr = |(pe, access): (u32, &PeerAccess)| match access {
                 PeerAccess::Own => own,
                 PeerAccess::P2p(_) => shared.addr(pe),
                 PeerAccess::Nic(_) => DevAddr(0),
@@ -252,15 +252,15 @@ impl PeerMap {
         // Host memory of this process needs no mapping.
         let plain =
             |exported: &ExportedHeap| local_heaps::find(&exported.name).filter(|region| region.gpu.is_none());
-        let mapped = |way: &PeerAccess| matches!(way, PeerAccess::P2p(_));
+        let mapped = |access: &PeerAccess| matches!(access, PeerAccess::P2p(_));
         let here: Vec<Option<Region>> = self
             .access
             .iter()
             .zip(&heaps)
-            .map(|(way, exported)| plain(exported).filter(|_| mapped(way)))
+            .map(|(access, exported)| plain(exported).filter(|_| mapped(access)))
             .collect();
         let others: Vec<bool> =
-            self.access.iter().zip(&here).map(|(way, here)| mapped(way) && here.is_none()).collect();
+            self.access.iter().zip(&here).map(|(access, here)| mapped(access) && here.is_none()).collect();
         let mapped = map_all(config, machine, bootstrap, &others, &heaps).map_err(|Unmapped { pe, why }| {
             let what = format!("this memory of PE {pe} for loads and stores");
             Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
@@ -286,7 +286,7 @@ impl PeerMap {
 
     /// Returns the peer descriptors for kernels. `heap` is the address of this PE's own heap.
     pub(crate) fn descriptors(&self, config: &Config, heap: DevAddr) -> Vec<PeerDesc> {
-        let direct = |(pe, way): (u32, &PeerAccess)| match way {
+        let direct = |(pe, access): (u32, &PeerAccess)| match access {
             PeerAccess::Own if config.peer_path != PeerPath::Nic => heap,
             _ => self.mapped(pe).unwrap_or(DevAddr(0)),
         };
@@ -332,19 +332,19 @@ impl PeerMap {
 
     /// Returns for each PE whether kernels never use the NIC for it, so that it needs no QP.
     pub(crate) fn without_nic(&self) -> Vec<bool> {
-        self.access.iter().map(|way| self.atomics && !matches!(way, PeerAccess::Nic(_))).collect()
+        self.access.iter().map(|access| self.atomics && !matches!(access, PeerAccess::Nic(_))).collect()
     }
 
     /// Returns the route to each PE. `nic` names this PE's NIC.
     pub(crate) fn routes(&self, config: &Config, nic: &str) -> Vec<PeerRoute> {
-        let path = |(pe, way): (u32, &PeerAccess)| {
-            let (direct, why) = match way {
+        let path = |(pe, access): (u32, &PeerAccess)| {
+            let (direct, why) = match access {
                 PeerAccess::Own => own(config, self.atomics),
                 PeerAccess::P2p(how) => (true, *how),
                 PeerAccess::Nic(why) => (false, why.as_str()),
             };
             let mut why = why.to_string();
-            if matches!(way, PeerAccess::P2p(_)) && !self.atomics {
+            if matches!(access, PeerAccess::P2p(_)) && !self.atomics {
                 why += "; atomics through the NIC, because not all PEs of the job have mapped each other";
             }
             PeerRoute { pe, via: if direct { "p2p" } else { nic }.into(), why }
@@ -403,7 +403,7 @@ fn map(
     heaps: &[ExportedHeap],
 ) -> Result<(Option<MappedHeaps>, bool), Unmapped> {
     loop {
-        let here: Vec<bool> = access.iter().map(|way| matches!(way, PeerAccess::P2p(_))).collect();
+        let here: Vec<bool> = access.iter().map(|access| matches!(access, PeerAccess::P2p(_))).collect();
         match map_all(config, machine, bootstrap, &here, heaps) {
             Err(Unmapped { pe, why }) if config.peer_path == PeerPath::Auto => {
                 tracing::warn!("PE {pe} is a NIC peer, because its memory cannot be mapped: {why}");
@@ -462,7 +462,11 @@ mod tests {
     use crate::native::Options;
 
     /// Runs `n` PEs as threads and returns the peer map of each.
-    fn reach(n: u32, config: &Config, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<PeerMap>> {
+    fn peer_maps(
+        n: u32,
+        config: &Config,
+        machine: impl Fn() -> Box<dyn Machine> + Sync,
+    ) -> Vec<Result<PeerMap>> {
         let pes = Threads::job(n, Duration::from_secs(20));
         std::thread::scope(|scope| {
             let one = |pe: Threads| {
@@ -490,34 +494,34 @@ mod tests {
 
     #[test]
     fn names_the_peer_that_cannot_be_mapped_and_the_cause() {
-        let found = reach(2, &p2p_config(), || Box::new(LimitedMachine::without_windows()));
-        let told: Vec<String> =
+        let found = peer_maps(2, &p2p_config(), || Box::new(LimitedMachine::without_windows()));
+        let errors: Vec<String> =
             found.into_iter().filter_map(|reach| Some(reach.err()?.to_string())).collect();
-        let words = "the memory of PE 1, for the loads and stores of PE 0, is not available: a map is not available: \
+        let expected = "the memory of PE 1, for the loads and stores of PE 0, is not available: a map is not available: \
                      there is no paper; set RUSHMEM_PEER_PATH=auto";
-        assert!(told.iter().any(|told| told == words), "{told:?}");
+        assert!(errors.iter().any(|error| error == expected), "{errors:?}");
     }
 
     #[test]
     fn kernels_learn_whether_only_p2p_neighbours_are_mapped() {
-        let found = reach(1, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
+        let found = peer_maps(1, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
         let reach = &found.into_iter().collect::<Result<Vec<_>>>().unwrap()[0];
-        let told = |mapped: [bool; 4]| {
+        let describe = |mapped: [bool; 4]| {
             let peers = mapped.map(|mapped| PeerDesc { direct: DevAddr(if mapped { 4096 } else { 0 }) });
             let mut parts = CtxParts { pe: 1, n_pes: 4, ..CtxParts::zeroed() };
             reach.describe(&mut parts, &peers);
             ((parts.p2p_from, parts.p2p_count), parts.flags & ctx_flags::NO_P2P_OTHERS != 0)
         };
-        assert_eq!(told([true, true, false, false]), ((0, 2), true));
-        assert_eq!(told([false; 4]), ((0, 0), true));
+        assert_eq!(describe([true, true, false, false]), ((0, 2), true));
+        assert_eq!(describe([false; 4]), ((0, 0), true));
         // Mapped, but not adjacent.
-        assert_eq!(told([false, true, false, true]), ((1, 1), false));
-        assert_eq!(told([true, false, true, true]), ((0, 0), false));
+        assert_eq!(describe([false, true, false, true]), ((1, 1), false));
+        assert_eq!(describe([true, false, true, true]), ((0, 0), false));
     }
 
     #[test]
     fn memory_stays_mapped_after_its_pe_has_ended() {
-        let found = reach(2, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
+        let found = peer_maps(2, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
         let found: Vec<PeerMap> = found.into_iter().collect::<Result<_>>().unwrap();
         // The heaps are freed, but their mappings remain.
         let at = found[0].mapped(1).unwrap();

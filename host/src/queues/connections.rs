@@ -60,7 +60,7 @@ struct QpConnection {
     pair: Option<(Qp, u64)>,
     /// Whether the QP accepts packets, and whether the peer has been informed.
     ready: bool,
-    told: bool,
+    ready_sent: bool,
     peer_ready: bool,
     /// Set once kernels may use it.
     published: bool,
@@ -330,7 +330,7 @@ impl Connections {
         }
         let connection = &mut self.connections[i];
         connection.peer_ready |= ready;
-        if !std::mem::replace(&mut connection.told, true) {
+        if !std::mem::replace(&mut connection.ready_sent, true) {
             post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { qpn: mine, ready: true } }));
         }
         self.publish_if_ready(i)
@@ -552,12 +552,13 @@ mod tests {
             outcome.unwrap();
         }
         job.request(0, 1).unwrap();
-        let told = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
-        assert!(told[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", told[0]);
+        let errors =
+            [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
+        assert!(errors[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", errors[0]);
         assert!(
-            told[1].contains("PE 0 cannot be connected to PE 1: PE 1 reports: the queue memory"),
+            errors[1].contains("PE 0 cannot be connected to PE 1: PE 1 reports: the queue memory"),
             "{}",
-            told[1]
+            errors[1]
         );
         assert!(job.deliver(0).is_none());
         assert!(job.connections[0].connections[1].failed && !job.connections[0].connections[1].published);

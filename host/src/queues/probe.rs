@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Number of attempts with a slow NIC: a software ConnectX may have to wait for a processor.
-const TRIES: usize = 3;
+const ATTEMPTS: usize = 3;
 
 /// Unused words of the heap.
 const SOURCE: u64 = reserved::FETCH;
@@ -29,10 +29,10 @@ const RESULT: u64 = SOURCE + 16;
 /// - [`Error::Probe`] if an operation fails, is late or has a wrong result.
 /// - The errors of the NIC.
 pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
-    for _ in 1..TRIES {
+    for _ in 1..ATTEMPTS {
         let begin = Instant::now();
         match once(rail, heap) {
-            Err(error) if begin.elapsed() > DEADLINE => tracing::info!("{error}; once more"),
+            Err(error) if begin.elapsed() > DEADLINE => tracing::info!("{error}; the probe runs again"),
             outcome => return outcome,
         }
     }

@@ -91,7 +91,7 @@ impl Service {
     /// # Errors
     /// The first failure, or [`Error::Unavailable`] once `within` has passed.
     pub(crate) fn connect_all(&self, within: Duration) -> Result<()> {
-        self.tell(ServiceEvent::All);
+        self.notify(ServiceEvent::All);
         let begin = Instant::now();
         let mut state = self.shared.lock();
         while !state.connections.complete() {
@@ -128,7 +128,7 @@ impl Service {
     /// Counts a launch.
     pub(crate) fn launched(&self) {
         self.shared.running.fetch_add(1, Ordering::AcqRel);
-        self.tell(ServiceEvent::Launched);
+        self.notify(ServiceEvent::Launched);
     }
 
     /// Counts the end of a launch.
@@ -185,7 +185,7 @@ impl Service {
         self.shared.lock().connections.query()
     }
 
-    fn tell(&self, event: ServiceEvent) {
+    fn notify(&self, event: ServiceEvent) {
         // The thread ends only with this object.
         let _ = self.events.send(event);
     }
@@ -193,7 +193,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.tell(ServiceEvent::Stop);
+        self.notify(ServiceEvent::Stop);
         if let Some(thread) = self.thread.take() {
             // The thread has already reported a panic.
             let _ = thread.join();

@@ -108,9 +108,9 @@ impl Shared {
             match &item {
                 Item::Kernel(step) => self.run(step, options),
                 Item::Graph(steps) => steps.alone().iter().for_each(|step| self.run(step, options)),
-                Item::Event(mark) => mark.set(),
+                Item::Event(event) => event.set(),
                 // The event was recorded before this item, and every kernel has a deadline.
-                Item::WaitEvent(mark) => drop(mark.wait(Duration::MAX)),
+                Item::WaitEvent(event) => drop(event.wait(Duration::MAX)),
             }
         }
     }
@@ -151,20 +151,20 @@ impl KernelStream for NativeStream {
     }
 
     fn record_event(&self) -> Result<Event> {
-        let mark = Arc::new(Completion::default());
-        self.shared.push(Item::Event(Arc::clone(&mark)));
-        Ok(Event::Native(mark))
+        let event = Arc::new(Completion::default());
+        self.shared.push(Item::Event(Arc::clone(&event)));
+        Ok(Event::Native(event))
     }
 
-    fn wait_event(&self, mark: &Event) -> Result<()> {
-        let Event::Native(mark) = mark else { return Err(other_machine()) };
-        self.shared.push(Item::WaitEvent(Arc::clone(mark)));
+    fn wait_event(&self, event: &Event) -> Result<()> {
+        let Event::Native(event) = event else { return Err(other_machine()) };
+        self.shared.push(Item::WaitEvent(Arc::clone(event)));
         Ok(())
     }
 
-    fn wait(&self, mark: &Event, patience: Duration) -> Result<()> {
-        let Event::Native(mark) = mark else { return Err(other_machine()) };
-        if !mark.wait(patience) {
+    fn wait(&self, event: &Event, patience: Duration) -> Result<()> {
+        let Event::Native(event) = event else { return Err(other_machine()) };
+        if !event.wait(patience) {
             let what = format!("the queued kernels did not end within {patience:?}");
             return Err(Error::Misuse { call: "stream", what });
         }
@@ -172,7 +172,7 @@ impl KernelStream for NativeStream {
     }
 
     fn failed(&self) -> Option<u64> {
-        self.shared.lock().failure.as_ref().map(|(mark, _)| *mark)
+        self.shared.lock().failure.as_ref().map(|(launch, _)| *launch)
     }
 
     fn take_failure(&self) -> Option<Error> {
@@ -226,8 +226,8 @@ mod tests {
             let seen = Arc::clone(&seen);
             push(&queue, move || seen.lock().unwrap().push(i));
         }
-        let mark = queue.record_event().unwrap();
-        queue.wait(&mark, Duration::from_secs(60)).unwrap();
+        let event = queue.record_event().unwrap();
+        queue.wait(&event, Duration::from_secs(60)).unwrap();
         assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>());
     }
 
@@ -259,8 +259,8 @@ mod tests {
         push(&queue, move || {
             after.fetch_add(1, Ordering::AcqRel);
         });
-        let mark = queue.record_event().unwrap();
-        queue.wait(&mark, Duration::from_secs(60)).unwrap();
+        let event = queue.record_event().unwrap();
+        queue.wait(&event, Duration::from_secs(60)).unwrap();
         assert_eq!(queue.failed(), Some(0));
         let error = queue.take_failure().unwrap();
         assert!(error.to_string().contains("on purpose"), "{error}");
