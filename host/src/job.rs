@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind};
-use crate::cuda::{Cuda, gate};
+use crate::cuda::{Cuda, driver_gate};
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::Modules;
@@ -139,7 +139,7 @@ impl Job {
         Ok(self.with_id(id, exchange.pe(), exchange.n_pes()))
     }
 
-    /// Runs `app` once for each PE that lives in this process, and returns what each one returned.
+    /// IsBusy `app` once for each PE that lives in this process, and returns what each one returned.
     ///
     /// Started by `rushmem run`, by `mpirun`, `srun` or `torchrun`, or with an id, the process is one PE; by itself, it
     /// is a job of `RUSHMEM_PES` PEs as threads. docs/launching.md tells more. A process may run several jobs, one
@@ -278,7 +278,7 @@ struct Site {
     /// Number on this node of the process's first PE.
     first: u32,
     /// This job, among those of the process.
-    job: gate::Job,
+    job: driver_gate::JobId,
 }
 
 impl Site {
@@ -295,7 +295,7 @@ impl Site {
             check_memory(config, on_node)?;
         }
         let nics = Nics::prepare(config, &gpus, on_node)?;
-        Ok(Self { nics, gpus, on_node, first: config.local_pe.unwrap_or(0), job: gate::Job::new() })
+        Ok(Self { nics, gpus, on_node, first: config.local_pe.unwrap_or(0), job: driver_gate::JobId::new() })
     }
 
     /// What executes the kernels of this process's PE number `i`.

@@ -11,7 +11,7 @@ use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MA
 use rushmem_device::{Ctx, Error as Code, LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{self, Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind, QueuePlace};
+use crate::config::{Config, ConnectKind, QueueMemory};
 use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues, LaunchResources};
@@ -481,7 +481,7 @@ fn rails(
     machine: &dyn Machine,
     heap: &Region,
     shape: Shape,
-    place: QueuePlace,
+    place: QueueMemory,
 ) -> Result<Vec<Rail>> {
     let mut rails = Vec::new();
     let found = nics.len();

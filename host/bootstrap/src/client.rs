@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use crate::auth::Token;
 use crate::dial::Dial;
 use crate::error::{Error, Failure, PeerLost};
-use crate::mail::{Mailbox, OnMail};
+use crate::messages::{Inbox, OnMessage};
 use crate::server::Server;
 use crate::watch::Watch;
-use crate::wire::{MAIL_LIMIT, Message, client_limit, frame, part_limit, read_frame};
+use crate::wire::{MESSAGE_LIMIT, Message, client_limit, frame, part_limit, read_frame};
 use crate::{Bootstrap, OnPeerLost};
 use rushmem_base::{lock, wait_timeout};
 
@@ -58,15 +58,15 @@ pub struct Tcp {
 }
 
 struct Shared {
-    inbox: Mutex<Inbox>,
+    inbox: Mutex<Replies>,
     arrived: Condvar,
     watch: Watch,
-    mailbox: Mailbox,
+    mailbox: Inbox,
 }
 
 /// What the launcher has said and nobody has taken yet.
 #[derive(Default)]
-struct Inbox {
+struct Replies {
     gathered: Option<Vec<Vec<u8>>>,
     left: bool,
     refused: Option<String>,
@@ -97,7 +97,7 @@ impl Tcp {
             inbox: Mutex::default(),
             arrived: Condvar::new(),
             watch: Watch::new(),
-            mailbox: Mailbox::new(),
+            mailbox: Inbox::new(),
         });
         let listener = shared.clone();
         let name = "rushmem-bootstrap";
@@ -164,7 +164,7 @@ impl Tcp {
 
     /// Waits for the end of the collective call that was just entered.
     fn await_gathered(&self, call: &str, within: Duration) -> Result<Vec<Vec<u8>>, Error> {
-        let answer = |inbox: &mut Inbox| {
+        let answer = |inbox: &mut Replies| {
             if let Some(parts) = inbox.gathered.take() {
                 return Some(Ok(parts));
             }
@@ -220,7 +220,7 @@ impl Tcp {
 
 impl Shared {
     /// Waits until `look` finds something, at most `within`.
-    fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Inbox) -> Option<T>) -> Option<T> {
+    fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Replies) -> Option<T>) -> Option<T> {
         let begin = Instant::now();
         let mut inbox = lock(&self.inbox);
         loop {
@@ -252,14 +252,14 @@ impl Shared {
                     inbox.failure.get_or_insert(failure);
                 }),
                 Message::Lost(lost) => self.lost(lost),
-                Message::Mail(mail) => self.mailbox.deliver(mail),
+                Message::FromPeer(mail) => self.mailbox.deliver(mail),
                 _ => break "it does not follow the protocol".into(),
             }
         };
         self.lost(PeerLost { pe: None, reason, exit: None });
     }
 
-    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+    fn put(&self, change: impl FnOnce(&mut Replies)) {
         change(&mut lock(&self.inbox));
         self.arrived.notify_all();
     }
@@ -322,8 +322,8 @@ impl Bootstrap for Tcp {
 
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
         let call = || format!("letter to PE {to}");
-        if bytes.len() > MAIL_LIMIT {
-            return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MAIL_LIMIT });
+        if bytes.len() > MESSAGE_LIMIT {
+            return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MESSAGE_LIMIT });
         }
         if to >= self.n_pes {
             return Err(Error::NoPe { pe: to, n_pes: self.n_pes });
@@ -335,8 +335,8 @@ impl Bootstrap for Tcp {
         Ok(())
     }
 
-    fn on_mail(&self, callback: OnMail) -> Result<(), Error> {
-        self.shared.mailbox.on_mail(callback)
+    fn on_message(&self, callback: OnMessage) -> Result<(), Error> {
+        self.shared.mailbox.on_message(callback)
     }
 
     fn finish(&self) -> Result<(), Error> {

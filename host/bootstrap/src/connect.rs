@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::client::{LINGER, Member, Tcp};
-use crate::discover::{self, Decision, Way, decide};
+use crate::discover::{self, Decision, LaunchMethod, decide};
 use crate::error::Error;
 use crate::id::{Side, UniqueId};
-use crate::launcher::{Place, pmix};
+use crate::launcher::{PePosition, pmix};
 use crate::server::{Server, ServerOptions};
 use crate::threads::Threads;
 use rushmem_base::lock;
@@ -37,7 +37,7 @@ pub struct Found {
 
 /// What a launcher has said. It says it once in the life of a process, which may run several jobs.
 struct Session {
-    place: Place,
+    place: PePosition,
     id: UniqueId,
     /// The server of all these jobs, in the process of PE 0.
     server: Option<Arc<Server>>,
@@ -62,8 +62,8 @@ pub fn from_env(config: &Config, build_id: String) -> Result<Found, Error> {
     let found = |job, local| Found { job, why: why.clone(), warning: warning.clone(), local };
     let timeout = config.bootstrap_timeout;
     match way {
-        Way::Threads => Ok(found(Job::Threads(Threads::job(config.pes.get(), timeout)), None)),
-        Way::Rushmem(member) => {
+        LaunchMethod::Threads => Ok(found(Job::Threads(Threads::job(config.pes.get(), timeout)), None)),
+        LaunchMethod::Rushmem(member) => {
             let local = config.local_pe.zip(config.local_pes.map(|pes| pes.get()));
             Ok(found(Job::Process(Tcp::join(*member)?), local))
         }
@@ -118,27 +118,27 @@ pub fn with_id(id: UniqueId, pe: u32, n_pes: u32, config: &Config, build_id: Str
     Ok(Found { job: Job::Process(job), why, warning: None, local: None })
 }
 
-fn name(way: &Way) -> &'static str {
+fn name(way: &LaunchMethod) -> &'static str {
     match way {
-        Way::Threads => "threads of this process",
-        Way::Rushmem(_) => "processes of `rushmem run`",
-        Way::Id { .. } => "processes with a unique id",
-        Way::Pmi(_) | Way::Pmix => "processes of a launcher for MPI",
-        Way::Torchrun(_) => "processes of torchrun",
+        LaunchMethod::Threads => "threads of this process",
+        LaunchMethod::Rushmem(_) => "processes of `rushmem run`",
+        LaunchMethod::Id { .. } => "processes with a unique id",
+        LaunchMethod::Pmi(_) | LaunchMethod::Pmix => "processes of a launcher for MPI",
+        LaunchMethod::Torchrun(_) => "processes of torchrun",
     }
 }
 
 /// Learns place and id from whoever knows them.
-fn meet(way: Way, config: &Config) -> Result<(Place, UniqueId), Error> {
+fn meet(way: LaunchMethod, config: &Config) -> Result<(PePosition, UniqueId), Error> {
     match way {
-        Way::Id { id, pe, n_pes } => Ok((Place { pe, n_pes, local: None }, id)),
-        Way::Pmi(pmi) => pmi.meet(config.bootstrap_timeout, || UniqueId::with_config(config)),
-        Way::Pmix => {
+        LaunchMethod::Id { id, pe, n_pes } => Ok((PePosition { pe, n_pes, local: None }, id)),
+        LaunchMethod::Pmi(pmi) => pmi.meet(config.bootstrap_timeout, || UniqueId::with_config(config)),
+        LaunchMethod::Pmix => {
             let copy = config.clone();
             pmix::meet(config.bootstrap_timeout, move || UniqueId::with_config(&copy))
         }
-        Way::Torchrun(torchrun) => torchrun.meet(config),
-        Way::Threads | Way::Rushmem(_) => unreachable!("these have no id"),
+        LaunchMethod::Torchrun(torchrun) => torchrun.meet(config),
+        LaunchMethod::Threads | LaunchMethod::Rushmem(_) => unreachable!("these have no id"),
     }
 }
 

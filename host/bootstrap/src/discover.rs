@@ -10,7 +10,7 @@ use rushmem_config::{BootstrapKind, Config};
 
 /// What brings the PEs together.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
+pub(crate) enum LaunchMethod {
     /// They are threads of this process.
     Threads,
     /// `rushmem run` has started them.
@@ -28,7 +28,7 @@ pub(crate) enum Way {
 /// The way, and why that.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    pub(crate) way: Way,
+    pub(crate) way: LaunchMethod,
     pub(crate) why: String,
     /// One line for the user, if this looks like a job that we cannot join.
     pub(crate) warning: Option<String>,
@@ -82,13 +82,13 @@ pub(crate) fn decide(config: &Config, build_id: &str, variables: Variables) -> R
     let missing = |why: &str| Error::NotStarted { kind, why: why.into() };
     match kind {
         BootstrapKind::Auto => auto(config, build_id, variables),
-        BootstrapKind::Threads => asked(Way::Threads),
+        BootstrapKind::Threads => asked(LaunchMethod::Threads),
         BootstrapKind::Rushmem => match own(config, build_id)? {
-            Some((way @ Way::Rushmem(_), _)) => asked(way),
+            Some((way @ LaunchMethod::Rushmem(_), _)) => asked(way),
             _ => Err(missing("RUSHMEM_SERVER is not set: start the PEs with `rushmem run`")),
         },
         BootstrapKind::Id => match own(config, build_id)? {
-            Some((way @ Way::Id { .. }, _)) => asked(way),
+            Some((way @ LaunchMethod::Id { .. }, _)) => asked(way),
             _ => Err(missing("RUSHMEM_ID is not set: make one with `rushmem id`, and give it to every PE")),
         },
         BootstrapKind::Pmi1 | BootstrapKind::Pmi2 => match pmi(variables, Some(kind))? {
@@ -112,12 +112,12 @@ fn auto(config: &Config, build_id: &str, variables: Variables) -> Result<Decisio
     if let Some((way, why)) = own(config, build_id)? {
         return Ok(Decision { way, why, warning: None });
     }
-    let mut found: Vec<(Way, String)> =
+    let mut found: Vec<(LaunchMethod, String)> =
         [pmi(variables, None)?, pmix(variables)?, torchrun(variables)?].into_iter().flatten().collect();
     match found.len() {
         0 => {
             let why = "no launcher has set variables".into();
-            Ok(Decision { way: Way::Threads, why, warning: silent(variables) })
+            Ok(Decision { way: LaunchMethod::Threads, why, warning: silent(variables) })
         }
         1 => {
             let (way, why) = found.remove(0);
@@ -140,7 +140,7 @@ fn auto(config: &Config, build_id: &str, variables: Variables) -> Result<Decisio
 }
 
 /// What our own variables say.
-fn own(config: &Config, build_id: &str) -> Result<Option<(Way, String)>, Error> {
+fn own(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod, String)>, Error> {
     let fail = |why: String| Err(Error::Launch { why });
     let set = |name: &'static str, set: bool| if set { Some(name) } else { None };
     let all = [
@@ -163,7 +163,7 @@ fn own(config: &Config, build_id: &str) -> Result<Option<(Way, String)>, Error> 
     match (config.pe, config.n_pes, &config.server, &config.id, &config.token) {
         (_, _, Some(_), Some(_), _) => fail("RUSHMEM_SERVER and RUSHMEM_ID are both set; unset one".into()),
         (Some(pe), Some(n_pes), None, Some(id), _) => {
-            let way = Way::Id { id: (*id).into(), pe, n_pes: n_pes.get() };
+            let way = LaunchMethod::Id { id: (*id).into(), pe, n_pes: n_pes.get() };
             Ok(Some((way, "RUSHMEM_ID is set".into())))
         }
         (Some(pe), Some(n_pes), Some(server), None, Some(token)) => {
@@ -176,7 +176,7 @@ fn own(config: &Config, build_id: &str) -> Result<Option<(Way, String)>, Error> 
                 timeout: config.bootstrap_timeout,
                 retry: config.nodes.is_some_and(|nodes| nodes.get() > 1),
             };
-            Ok(Some((Way::Rushmem(Box::new(member)), "`rushmem run` has set RUSHMEM_SERVER".into())))
+            Ok(Some((LaunchMethod::Rushmem(Box::new(member)), "`rushmem run` has set RUSHMEM_SERVER".into())))
         }
         (_, _, None, Some(_), _) => {
             let missing: Vec<_> = all[..2].iter().filter_map(|(name, is_set)| set(name, !*is_set)).collect();
@@ -195,7 +195,7 @@ fn own(config: &Config, build_id: &str) -> Result<Option<(Way, String)>, Error> 
 }
 
 /// What a launcher says that speaks PMI over a descriptor; in version 2 if `kind` says so, or if it is Slurm.
-fn pmi(variables: Variables, kind: Option<BootstrapKind>) -> Result<Option<(Way, String)>, Error> {
+fn pmi(variables: Variables, kind: Option<BootstrapKind>) -> Result<Option<(LaunchMethod, String)>, Error> {
     const NAMES: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
     let Some(values) = complete(variables, &NAMES, &NAMES)? else { return Ok(None) };
     let version = match kind {
@@ -209,16 +209,16 @@ fn pmi(variables: Variables, kind: Option<BootstrapKind>) -> Result<Option<(Way,
     check_place(("PMI_RANK", pe), ("PMI_SIZE", n_pes))?;
     let why = format!("PMI_FD is set: a launcher speaks PMI-{}", if version == Version::One { 1 } else { 2 });
     let job = variables("PMI_JOBID");
-    Ok(Some((Way::Pmi(Pmi { version, fd, pe, n_pes, job }), why)))
+    Ok(Some((LaunchMethod::Pmi(Pmi { version, fd, pe, n_pes, job }), why)))
 }
 
-fn pmix(variables: Variables) -> Result<Option<(Way, String)>, Error> {
+fn pmix(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Error> {
     const NAMES: [&str; 2] = ["PMIX_RANK", "PMIX_NAMESPACE"];
     let found = complete(variables, &NAMES, &NAMES)?;
-    Ok(found.map(|_| (Way::Pmix, "PMIX_RANK is set: a launcher speaks PMIx".into())))
+    Ok(found.map(|_| (LaunchMethod::Pmix, "PMIX_RANK is set: a launcher speaks PMIx".into())))
 }
 
-fn torchrun(variables: Variables) -> Result<Option<(Way, String)>, Error> {
+fn torchrun(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Error> {
     // Addresses alone are what a user exports for all jobs.
     let Some(values) = complete(variables, &TORCHRUN[..2], &TORCHRUN)? else { return Ok(None) };
     let at = |i: usize| number(TORCHRUN[i], &values[i]);
@@ -229,7 +229,7 @@ fn torchrun(variables: Variables) -> Result<Option<(Way, String)>, Error> {
     let id = variables("TORCHELASTIC_RUN_ID").unwrap_or_default();
     let restart = variables("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
     let (addr, run) = (values[4].clone(), format!("{id} {restart}"));
-    let way = Way::Torchrun(Torchrun { pe, n_pes, local_pe, local_pes, addr, port, run });
+    let way = LaunchMethod::Torchrun(Torchrun { pe, n_pes, local_pe, local_pes, addr, port, run });
     Ok(Some((way, "RANK is set: torchrun has started this process".into())))
 }
 
@@ -323,8 +323,8 @@ mod tests {
     #[test]
     fn without_a_launcher_pes_are_threads() {
         let found = decided(&[("RUSHMEM_PES", "3"), ("MASTER_ADDR", "node0")]).unwrap();
-        assert!(matches!(found.way, Way::Threads) && found.warning.is_none(), "{found:?}");
-        assert!(matches!(decided(&[("RUSHMEM_TOKEN", TOKEN)]).unwrap().way, Way::Threads));
+        assert!(matches!(found.way, LaunchMethod::Threads) && found.warning.is_none(), "{found:?}");
+        assert!(matches!(decided(&[("RUSHMEM_TOKEN", TOKEN)]).unwrap().way, LaunchMethod::Threads));
     }
 
     #[test]
@@ -335,7 +335,9 @@ mod tests {
             ("RUSHMEM_SERVER", "127.0.0.1:9"),
             ("RUSHMEM_TOKEN", TOKEN),
         ];
-        let Way::Rushmem(it) = decided(&[&all[..], &PMI].concat()).unwrap().way else { panic!("not ours") };
+        let LaunchMethod::Rushmem(it) = decided(&[&all[..], &PMI].concat()).unwrap().way else {
+            panic!("not ours")
+        };
         assert_eq!((it.pe, it.n_pes, it.server.as_str(), it.retry), (2, 4, "127.0.0.1:9", false));
         assert_eq!(it.token, Token::from_hex(TOKEN).unwrap());
         let message = refused(&all[..2]);
@@ -350,7 +352,7 @@ mod tests {
         let text = id.to_hex();
         let all = [("RUSHMEM_ID", text.as_str()), ("RUSHMEM_PE", "1"), ("RUSHMEM_N_PES", "2")];
         let found = decided(&all).unwrap();
-        assert!(matches!(found.way, Way::Id { pe: 1, n_pes: 2, id: it } if it == id), "{found:?}");
+        assert!(matches!(found.way, LaunchMethod::Id { pe: 1, n_pes: 2, id: it } if it == id), "{found:?}");
         let message = refused(&all[..2]);
         assert!(message.contains("RUSHMEM_ID is set, and RUSHMEM_N_PES is not"), "{message}");
         let message = refused(&[&all[..], &[("RUSHMEM_SERVER", "h:1")]].concat());
@@ -361,14 +363,14 @@ mod tests {
     fn launchers_are_known_by_their_variables() {
         let found = decided(&PMI).unwrap();
         let wanted = Pmi { version: Version::One, fd: 9, pe: 1, n_pes: 2, job: None };
-        assert!(matches!(&found.way, Way::Pmi(pmi) if *pmi == wanted), "{found:?}");
+        assert!(matches!(&found.way, LaunchMethod::Pmi(pmi) if *pmi == wanted), "{found:?}");
         assert_eq!(found.why, "PMI_FD is set: a launcher speaks PMI-1");
         let two = |extra| decided(&[&PMI[..], &[extra]].concat()).unwrap().way;
         for extra in [("SLURM_JOB_ID", "7"), ("RUSHMEM_BOOTSTRAP", "pmi2")] {
-            assert!(matches!(two(extra), Way::Pmi(Pmi { version: Version::Two, .. })), "{extra:?}");
+            assert!(matches!(two(extra), LaunchMethod::Pmi(Pmi { version: Version::Two, .. })), "{extra:?}");
         }
-        assert!(matches!(decided(&PMIX).unwrap().way, Way::Pmix));
-        let Way::Torchrun(torch) = decided(&TORCH).unwrap().way else { panic!("not torchrun") };
+        assert!(matches!(decided(&PMIX).unwrap().way, LaunchMethod::Pmix));
+        let LaunchMethod::Torchrun(torch) = decided(&TORCH).unwrap().way else { panic!("not torchrun") };
         assert_eq!((torch.pe, torch.n_pes, torch.local_pe, torch.local_pes), (3, 4, 1, 2));
         assert_eq!((torch.addr.as_str(), torch.port), ("node0", 29500));
     }
@@ -392,10 +394,10 @@ mod tests {
         assert!(message.contains("PMIX_RANK") && message.contains("RANK is set"), "{message}");
         assert!(message.contains("set RUSHMEM_BOOTSTRAP"), "{message}");
         let with = |kind| decided(&[&both[..], &[("RUSHMEM_BOOTSTRAP", kind)]].concat());
-        assert!(matches!(with("pmix").unwrap().way, Way::Pmix));
+        assert!(matches!(with("pmix").unwrap().way, LaunchMethod::Pmix));
         let torch = with("torchrun").unwrap();
-        assert!(matches!(torch.way, Way::Torchrun(_)) && torch.why == "RUSHMEM_BOOTSTRAP=torchrun");
-        assert!(matches!(with("threads").unwrap().way, Way::Threads));
+        assert!(matches!(torch.way, LaunchMethod::Torchrun(_)) && torch.why == "RUSHMEM_BOOTSTRAP=torchrun");
+        assert!(matches!(with("threads").unwrap().way, LaunchMethod::Threads));
         for (kind, name) in
             [("rushmem", "RUSHMEM_SERVER"), ("id", "RUSHMEM_ID"), ("pmi1", "PMI_FD"), ("pmi2", "PMI_FD")]
         {

@@ -7,7 +7,7 @@ use crate::error::{Failure, PeerLost, Pes};
 
 /// What one PE has done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Member {
+enum MemberState {
     Absent,
     Joined { build: String, whence: String },
     Finished,
@@ -40,16 +40,16 @@ pub(crate) enum Refusal {
     Failed(Failure),
 }
 
-pub(crate) struct Job {
-    members: Vec<Member>,
+pub(crate) struct JobState {
+    members: Vec<MemberState>,
     round: Vec<Option<Part>>,
     failure: Option<Failure>,
 }
 
-impl Job {
-    pub(crate) fn new(n_pes: u32) -> Job {
-        Job {
-            members: vec![Member::Absent; n_pes as usize],
+impl JobState {
+    pub(crate) fn new(n_pes: u32) -> JobState {
+        JobState {
+            members: vec![MemberState::Absent; n_pes as usize],
             round: (0..n_pes).map(|_| None).collect(),
             failure: None,
         }
@@ -78,30 +78,30 @@ impl Job {
                     format!("this job has {n_pes} PEs, numbered from 0, so that there is no PE {pe}");
                 return Err(Refusal::Reason(reason));
             }
-            Some(Member::Joined { whence: other, .. }) => {
+            Some(MemberState::Joined { whence: other, .. }) => {
                 let reason = format!("two processes want to be PE {pe}: {other} came first, then {whence}");
                 return Err(Refusal::Reason(reason));
             }
-            Some(Member::Finished) if self.failure.is_none() => {
-                let others = self.pes_where(|member| *member != Member::Finished);
+            Some(MemberState::Finished) if self.failure.is_none() => {
+                let others = self.pes_where(|member| *member != MemberState::Finished);
                 return Err(Refusal::Reason(format!(
                     "PE {pe} wants to join the next job of these processes, and {others} did not finish the last one"
                 )));
             }
-            Some(Member::Absent | Member::Lost | Member::Finished) => {}
+            Some(MemberState::Absent | MemberState::Lost | MemberState::Finished) => {}
         }
         if let Some(failure) = &self.failure {
             return Err(Refusal::Failed(failure.clone()));
         }
         let other = self.members.iter().zip(0..).find_map(|(member, other)| match member {
-            Member::Joined { build: theirs, .. } if theirs != build => Some((other, theirs.clone())),
+            MemberState::Joined { build: theirs, .. } if theirs != build => Some((other, theirs.clone())),
             _ => None,
         });
         if let Some((first_pe, first_build)) = other {
             let failure = Failure::Builds { first_pe, first_build, pe, build: build.into() };
             return Err(Refusal::Failed(self.fail(failure)));
         }
-        self.members[pe as usize] = Member::Joined { build: build.into(), whence: whence.into() };
+        self.members[pe as usize] = MemberState::Joined { build: build.into(), whence: whence.into() };
         Ok(())
     }
 
@@ -112,32 +112,32 @@ impl Job {
 
     /// Whether this PE has joined and is neither finished nor lost.
     pub(crate) fn is_joined(&self, pe: u32) -> bool {
-        matches!(self.members[pe as usize], Member::Joined { .. })
+        matches!(self.members[pe as usize], MemberState::Joined { .. })
     }
 
     /// Whether this PE has not joined yet, nor been lost.
     pub(crate) fn is_absent(&self, pe: u32) -> bool {
-        self.members[pe as usize] == Member::Absent
+        self.members[pe as usize] == MemberState::Absent
     }
 
     /// Whether this PE would join the next job of these processes while others have not finished the last one.
     pub(crate) fn is_early(&self, pe: u32) -> bool {
-        let finished = self.members.get(pe as usize) == Some(&Member::Finished);
+        let finished = self.members.get(pe as usize) == Some(&MemberState::Finished);
         finished && self.failure.is_none() && !self.is_over()
     }
 
     /// Whether all PEs have finished. Then the same processes may begin another job.
     pub(crate) fn is_over(&self) -> bool {
-        self.members.iter().all(|member| *member == Member::Finished)
+        self.members.iter().all(|member| *member == MemberState::Finished)
     }
 
     /// PEs that have joined and are neither finished nor lost; those that have not joined, too, unless the job failed.
     pub(crate) fn present(&self) -> Pes {
         let expected = self.failure.is_none();
         self.pes_where(|member| match member {
-            Member::Joined { .. } => true,
-            Member::Absent => expected,
-            Member::Finished | Member::Lost => false,
+            MemberState::Joined { .. } => true,
+            MemberState::Absent => expected,
+            MemberState::Finished | MemberState::Lost => false,
         })
     }
 
@@ -148,7 +148,7 @@ impl Job {
         }
         self.round[pe as usize] = Some(Part { call: call.into(), bytes });
 
-        let left = self.pes_where(|member| *member == Member::Finished);
+        let left = self.pes_where(|member| *member == MemberState::Finished);
         if !left.0.is_empty() {
             return Step::Failed(self.fail(Failure::Left { call: call.into(), pes: left }));
         }
@@ -178,10 +178,10 @@ impl Job {
     /// A PE is gone. `None` if that is no news, or no loss.
     pub(crate) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<PeerLost> {
         let member = &mut self.members[pe as usize];
-        if matches!(member, Member::Finished | Member::Lost) {
+        if matches!(member, MemberState::Finished | MemberState::Lost) {
             return None;
         }
-        *member = Member::Lost;
+        *member = MemberState::Lost;
         let lost = PeerLost { pe: Some(pe), reason: reason.into(), exit };
         self.fail(Failure::Lost(lost.clone()));
         Some(lost)
@@ -190,10 +190,10 @@ impl Job {
     /// A PE leaves in good order. The failure, if that leaves others waiting for ever.
     pub(crate) fn finish(&mut self, pe: u32) -> Option<Failure> {
         let member = &mut self.members[pe as usize];
-        if !matches!(member, Member::Joined { .. }) {
+        if !matches!(member, MemberState::Joined { .. }) {
             return None;
         }
-        *member = Member::Finished;
+        *member = MemberState::Finished;
         let call = self.round.iter().flatten().next()?.call.clone();
         Some(self.fail(Failure::Left { call, pes: Pes(vec![pe]) }))
     }
@@ -203,7 +203,7 @@ impl Job {
         self.failure.get_or_insert(failure).clone()
     }
 
-    fn pes_where(&self, test: impl Fn(&Member) -> bool) -> Pes {
+    fn pes_where(&self, test: impl Fn(&MemberState) -> bool) -> Pes {
         Pes(self.members.iter().zip(0..).filter(|(member, _)| test(member)).map(|(_, pe)| pe).collect())
     }
 
@@ -224,8 +224,8 @@ impl Job {
 mod tests {
     use super::*;
 
-    fn joined(n: u32) -> Job {
-        let mut job = Job::new(n);
+    fn joined(n: u32) -> JobState {
+        let mut job = JobState::new(n);
         for pe in 0..n {
             job.join(pe, n, "b", "here").unwrap();
         }
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn who_may_not_join() {
-        let mut job = Job::new(2);
+        let mut job = JobState::new(2);
         job.join(0, 2, "b1", "here").unwrap();
         let reason = |refusal| match refusal {
             Err(Refusal::Reason(reason)) => reason,

@@ -19,7 +19,7 @@ mod id;
 mod interface;
 mod job;
 mod launcher;
-mod mail;
+mod messages;
 mod observer;
 mod server;
 mod threads;
@@ -34,7 +34,7 @@ pub use self::connect::{Found, Job, from_env, is_first_here, survey, with_id};
 pub use self::error::{Error, Failure, PeerLost, Pes};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
-pub use self::mail::{Mail, OnMail};
+pub use self::messages::{OnMessage, PeerMessage};
 pub use self::observer::{Event, Observer};
 pub use self::server::{Server, ServerOptions};
 pub use self::threads::Threads;
@@ -103,7 +103,7 @@ pub trait Bootstrap: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] if it is longer than [`wire::MAIL_LIMIT`], [`Error::NoPe`] if there is no such PE,
+    /// [`Error::TooLarge`] if it is longer than [`wire::MESSAGE_LIMIT`], [`Error::NoPe`] if there is no such PE,
     /// [`Error::Left`] after this PE's own finish.
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error>;
 
@@ -113,7 +113,7 @@ pub trait Bootstrap: Send + Sync {
     /// # Errors
     ///
     /// [`Error::Watched`] if there is a callback already.
-    fn on_mail(&self, callback: OnMail) -> Result<(), Error>;
+    fn on_message(&self, callback: OnMessage) -> Result<(), Error>;
 
     /// Leaves the job in good order. Every PE must call it; it does not wait for the others. Dropping a connection
     /// without it means that this PE was lost.

@@ -15,10 +15,10 @@ use socket2::SockRef;
 use crate::auth::{Role, Token, nonce};
 use crate::dial::tune;
 use crate::error::{Error, Failure, PeerLost, Pes};
-use crate::job::{Job, Refusal, Step};
-use crate::mail::Mail;
+use crate::job::{JobState, Refusal, Step};
+use crate::messages::PeerMessage;
 use crate::wire::{
-    MAIL_LIMIT, Message, PROTOCOL, STRANGER_LIMIT, frame, read_frame, server_limit, write_frame,
+    MESSAGE_LIMIT, Message, PROTOCOL, STRANGER_LIMIT, frame, read_frame, server_limit, write_frame,
 };
 use rushmem_base::{lock, wait_timeout};
 
@@ -65,7 +65,7 @@ struct Shared {
 type Outbox = Sender<Arc<Vec<u8>>>;
 
 struct State {
-    job: Job,
+    job: JobState,
     /// Jobs that these processes have had before.
     jobs_before: u64,
     /// Whether any PE ever joined. Until then processes that end are no loss to anybody.
@@ -102,7 +102,7 @@ impl Server {
         let addr = listener.local_addr().map_err(listen)?;
         let n = options.n_pes as usize;
         let state = State {
-            job: Job::new(options.n_pes),
+            job: JobState::new(options.n_pes),
             jobs_before: 0,
             any_joined: false,
             pes: vec![None; n],
@@ -350,8 +350,8 @@ impl Shared {
                         state.tell_pes(&Message::Failed(failure));
                     }
                 }
-                Message::Send { to, bytes } if to < self.options.n_pes && bytes.len() <= MAIL_LIMIT => {
-                    state.tell_pe(to, &Message::Mail(Mail { from: pe, bytes }));
+                Message::Send { to, bytes } if to < self.options.n_pes && bytes.len() <= MESSAGE_LIMIT => {
+                    state.tell_pe(to, &Message::FromPeer(PeerMessage { from: pe, bytes }));
                 }
                 Message::Abort { reason, exit } => {
                     state.tell_pe(pe, &Message::Left);
@@ -466,7 +466,7 @@ impl State {
 
     /// The same processes begin another job, but for those that have ended meanwhile.
     fn begin_again(&mut self) {
-        self.job = Job::new(self.job.n_pes());
+        self.job = JobState::new(self.job.n_pes());
         self.jobs_before += 1;
         for (pe, exit) in (0..).zip(&self.exits) {
             if let Some(how) = exit {

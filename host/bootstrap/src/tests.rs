@@ -65,15 +65,15 @@ fn letters_arrive_in_order_also_before_somebody_reads_them() {
         }
         pe.barrier("sent").unwrap();
         let (tell, letters) = channel();
-        pe.on_mail(Box::new(move |mail| drop(tell.send(mail)))).unwrap();
-        assert!(matches!(pe.on_mail(Box::new(|_| ())), Err(Error::Watched)));
+        pe.on_message(Box::new(move |mail| drop(tell.send(mail)))).unwrap();
+        assert!(matches!(pe.on_message(Box::new(|_| ())), Err(Error::Watched)));
         for to in 0..n {
             pe.send(to, &[me as u8, 2]).unwrap();
         }
-        let mut got: Vec<Mail> = (0..2 * n).map(|_| letters.recv_timeout(LONG).unwrap()).collect();
+        let mut got: Vec<PeerMessage> = (0..2 * n).map(|_| letters.recv_timeout(LONG).unwrap()).collect();
         // Sorted by sender alone, which keeps the order of each one's letters.
         got.sort_by_key(|mail| mail.from);
-        let wanted = (0..n).flat_map(|from| [1, 2].map(|i| Mail { from, bytes: vec![from as u8, i] }));
+        let wanted = (0..n).flat_map(|from| [1, 2].map(|i| PeerMessage { from, bytes: vec![from as u8, i] }));
         assert_eq!(got, wanted.collect::<Vec<_>>());
         pe.barrier("read").unwrap();
         pe.finish().unwrap();
@@ -86,7 +86,7 @@ fn a_letter_to_nobody_or_too_long_is_refused() {
     both_ways(2, LONG, |pe| {
         let error = pe.send(2, &[]).unwrap_err();
         assert!(matches!(error, Error::NoPe { pe: 2, n_pes: 2 }), "{error}");
-        let error = pe.send(0, &vec![0; wire::MAIL_LIMIT + 1]).unwrap_err();
+        let error = pe.send(0, &vec![0; wire::MESSAGE_LIMIT + 1]).unwrap_err();
         assert!(error.to_string().contains("letter to PE 0"), "{error}");
         pe.barrier("done").unwrap();
         pe.finish().unwrap();

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::client::exit_reason;
 use crate::error::{Error, PeerLost};
-use crate::job::{Job, Step};
-use crate::mail::{Mail, Mailbox, OnMail};
+use crate::job::{JobState, Step};
+use crate::messages::{Inbox, OnMessage, PeerMessage};
 use crate::watch::Watch;
-use crate::wire::{MAIL_LIMIT, part_limit};
+use crate::wire::{MESSAGE_LIMIT, part_limit};
 use crate::{Bootstrap, OnPeerLost};
 use rushmem_base::{lock, wait_timeout};
 
@@ -29,11 +29,11 @@ pub struct Threads {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    mailboxes: Vec<Mailbox>,
+    mailboxes: Vec<Inbox>,
 }
 
 struct State {
-    job: Job,
+    job: JobState,
     /// Calls completed so far. No PE can be more than one behind: the next one needs all of them.
     completed: u64,
     /// What the PEs gave to the last completed call.
@@ -47,7 +47,7 @@ impl Threads {
     ///
     /// `timeout` is the deadline of calls that do not give their own.
     pub fn job(n_pes: u32, timeout: Duration) -> Vec<Threads> {
-        let mut job = Job::new(n_pes);
+        let mut job = JobState::new(n_pes);
         for pe in 0..n_pes {
             let joined = job.join(pe, n_pes, "", "a thread");
             debug_assert_eq!(joined, Ok(()));
@@ -59,7 +59,7 @@ impl Threads {
             gathered: Arc::default(),
             watchers: watches.iter().map(|watch| Some(watch.sender())).collect(),
         };
-        let mailboxes = (0..n_pes).map(|_| Mailbox::new()).collect();
+        let mailboxes = (0..n_pes).map(|_| Inbox::new()).collect();
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), mailboxes });
         let pe = |(pe, watch)| Threads {
             pe,
@@ -173,20 +173,20 @@ impl Bootstrap for Threads {
 
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
         let call = || format!("letter to PE {to}");
-        if bytes.len() > MAIL_LIMIT {
-            return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MAIL_LIMIT });
+        if bytes.len() > MESSAGE_LIMIT {
+            return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MESSAGE_LIMIT });
         }
         let mailbox =
             self.shared.mailboxes.get(to as usize).ok_or(Error::NoPe { pe: to, n_pes: self.n_pes })?;
         if lock(&self.shared.state).watchers[self.pe as usize].is_none() {
             return Err(Error::Left { call: call() });
         }
-        mailbox.deliver(Mail { from: self.pe, bytes: bytes.to_vec() });
+        mailbox.deliver(PeerMessage { from: self.pe, bytes: bytes.to_vec() });
         Ok(())
     }
 
-    fn on_mail(&self, callback: OnMail) -> Result<(), Error> {
-        self.shared.mailboxes[self.pe as usize].on_mail(callback)
+    fn on_message(&self, callback: OnMessage) -> Result<(), Error> {
+        self.shared.mailboxes[self.pe as usize].on_message(callback)
     }
 
     fn finish(&self) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use crate::error::{Failure, PeerLost, Pes};
-use crate::mail::Mail;
+use crate::messages::PeerMessage;
 
 /// Version of this protocol. Different versions do not talk to each other.
 pub const PROTOCOL: u32 = 3;
@@ -23,7 +23,7 @@ pub const STRANGER_LIMIT: usize = 256;
 const TEXT_LIMIT: usize = 4096;
 
 /// Bytes of one letter from a PE to another.
-pub const MAIL_LIMIT: usize = 64 << 10;
+pub const MESSAGE_LIMIT: usize = 64 << 10;
 
 /// Bytes that all PEs together may give to one allgather.
 const GATHER_LIMIT: usize = 256 << 20;
@@ -121,11 +121,11 @@ pub enum Message {
     Send {
         /// To whom.
         to: u32,
-        /// What it says, at most [`MAIL_LIMIT`] bytes.
+        /// What it says, at most [`MESSAGE_LIMIT`] bytes.
         bytes: Vec<u8>,
     },
     /// Launcher: a letter from another PE.
-    Mail(Mail),
+    FromPeer(PeerMessage),
     /// Launcher: all have come, and gave this.
     Gathered {
         /// In the order of the PEs.
@@ -199,7 +199,7 @@ impl Message {
             Message::Left => to.kind(19),
             Message::Noted { pe } => to.kind(20).u32(*pe),
             Message::Send { to: pe, bytes } => to.kind(21).u32(*pe).bytes(bytes),
-            Message::Mail(Mail { from, bytes }) => to.kind(22).u32(*from).bytes(bytes),
+            Message::FromPeer(PeerMessage { from, bytes }) => to.kind(22).u32(*from).bytes(bytes),
         };
         to.0
     }
@@ -247,7 +247,7 @@ impl Message {
             19 => Message::Left,
             20 => Message::Noted { pe: from.u32()? },
             21 => Message::Send { to: from.u32()?, bytes: from.bytes()?.to_vec() },
-            22 => Message::Mail(Mail { from: from.u32()?, bytes: from.bytes()?.to_vec() }),
+            22 => Message::FromPeer(PeerMessage { from: from.u32()?, bytes: from.bytes()?.to_vec() }),
             kind => return Err(Malformed::Kind(kind)),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }

@@ -28,7 +28,7 @@ pub use self::start::{AddressFamily, BootstrapKind};
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
     Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, Partition, PeerPath,
-    Progress, QueuePlace, Retries, Secret, SqDepth,
+    Progress, QueueMemory, Retries, Secret, SqDepth,
 };
 
 /// All environment variables with this prefix are ours.
@@ -166,7 +166,7 @@ impl Config {
                     "native kernels cannot reach GPU memory; use heap = host or auto",
                 ));
             }
-            if self.queues == QueuePlace::Device {
+            if self.queues == QueueMemory::Device {
                 return Err(conflict(
                     "queues",
                     "native kernels cannot reach GPU memory; use queues = host or auto",

@@ -12,7 +12,7 @@ use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::value::{
     self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, Partition,
-    PeerPath, Progress, QueuePlace, Retries, Secret, SqDepth, Value,
+    PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
 };
 use crate::{Origin, Setting};
 
@@ -100,7 +100,7 @@ settings! {
             "NICs that carry what does not go directly to a peer; with several, each PE takes the nearest.";
         doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
             "Who writes an RDMA device's doorbell register: the kernel (gpu) or a thread for it (cpu).";
-        queues: QueuePlace, "RUSHMEM_QUEUES", "auto", "",
+        queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
             "Memory that holds the queues of an RDMA device.";
         traffic_class: u8, "RUSHMEM_TRAFFIC_CLASS", "0", "",
             "Traffic class of an RDMA device's packets: on Ethernet the IP header's DSCP times 4, plus ECN bits.";

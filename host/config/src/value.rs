@@ -188,7 +188,7 @@ impl Gpus {
 
 /// Where the queues lie that kernels and an RDMA device share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueuePlace {
+pub enum QueueMemory {
     /// GPU memory if the NIC can reach it, host memory otherwise.
     Auto,
     /// Host memory; page-locked where kernels run on a GPU.
@@ -238,9 +238,9 @@ impl Choice for PeerPath {
         &[("auto", PeerPath::Auto), ("p2p", PeerPath::P2p), ("nic", PeerPath::Nic)];
 }
 
-impl Choice for QueuePlace {
+impl Choice for QueueMemory {
     const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", QueuePlace::Auto), ("host", QueuePlace::Host), ("device", QueuePlace::Device)];
+        &[("auto", QueueMemory::Auto), ("host", QueueMemory::Host), ("device", QueueMemory::Device)];
 }
 
 impl Choice for DoorbellKind {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use serde::{Deserialize, Serialize};
 
+use crate::driver_gate::{self, LAUNCH_GATE};
 use crate::error::{check, check_about, log_drop};
-use crate::gate::{self, GATE};
 use crate::load::{CONNECTIONS, DEFAULT_QUEUES};
 use crate::reserve::Reserve;
 use crate::{Cuda, Error};
@@ -120,9 +120,9 @@ impl Device {
     }
 
     /// [`current`](Self::current) for a call that may wait for kernels: made while none of the process's PEs runs.
-    pub(crate) fn alone(&self) -> Result<Alone, Error> {
-        let call = GATE.call();
-        Ok(Alone { _current: self.current()?, _call: call })
+    pub(crate) fn alone(&self) -> Result<ExclusiveContext, Error> {
+        let call = LAUNCH_GATE.begin_call();
+        Ok(ExclusiveContext { _current: self.current()?, _call: call })
     }
 
     /// Makes the context current on this thread until the guard is dropped, which restores the one before.
@@ -172,9 +172,9 @@ impl Drop for Device {
 }
 
 /// A context is current, and no kernel of the process's PEs runs.
-pub(crate) struct Alone {
+pub(crate) struct ExclusiveContext {
     _current: Current,
-    _call: gate::Call<'static>,
+    _call: driver_gate::CallGuard<'static>,
 }
 
 /// A context is current. Stays on the thread that it was made on: it is not Send.

@@ -17,9 +17,9 @@
 #![deny(unsafe_code)]
 
 mod device;
+pub mod driver_gate;
 mod error;
 mod export;
-pub mod gate;
 mod graph;
 mod load;
 mod memory;

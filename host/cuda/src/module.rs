@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
     CUresult,
 };
 
-use crate::device::Alone;
+use crate::device::ExclusiveContext;
 use crate::error::{call_error, check, check_about, log_drop};
 use crate::{Device, Error, Stream};
 use rushmem_base::Grid;
@@ -63,7 +63,7 @@ impl Module {
     }
 
     fn load_code(
-        _: &Alone,
+        _: &ExclusiveContext,
         device: &Arc<Device>,
         name: &str,
         ptx: &str,
@@ -95,7 +95,7 @@ impl Module {
         self.function_of(&self.device.alone()?, name)
     }
 
-    fn function_of(self: &Arc<Self>, alone: &Alone, name: &str) -> Result<Function, Error> {
+    fn function_of(self: &Arc<Self>, alone: &ExclusiveContext, name: &str) -> Result<Function, Error> {
         let symbol = c_string(name, || format!("the kernel name {name:?}"))?;
         let mut raw: CUfunction = ptr::null_mut();
         // SAFETY: a live module, a C string, and a live variable.
@@ -122,7 +122,7 @@ impl Module {
 
 /// Has the current context keep so much local memory for each thread, if it has less: else the first launch of the kernel
 /// would get it, and wait within the driver for all kernels that run, as this does.
-fn reserve_local(_: &Alone, bytes: u32, kernel: &str) -> Result<(), Error> {
+fn reserve_local(_: &ExclusiveContext, bytes: u32, kernel: &str) -> Result<(), Error> {
     // Another thread that loads at the same time must not set it back.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = lock(&TURN);

@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::error::{call_error, check, log_drop};
-use crate::{Device, DeviceBuffer, Error, gate};
+use crate::{Device, DeviceBuffer, Error, driver_gate};
 use rushmem_base::lock;
 
 /// Streams are made so many at a time.
@@ -199,8 +199,8 @@ impl Stream {
     }
 }
 
-impl gate::Runs for Stream {
-    fn runs(&self) -> bool {
+impl driver_gate::IsBusy for Stream {
+    fn is_busy(&self) -> bool {
         // Work that failed does not run any longer.
         matches!(self.query(), Ok(false))
     }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use crate::Error;
 use crate::lane::{Answer, Request};
-use crate::report::{BlockReport, Doing};
+use crate::report::{Activity, BlockReport};
 
 /// A lane in its worker's queue.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ pub(crate) type Queue = VecDeque<Turn>;
 type Site = &'static Location<'static>;
 
 struct LaneState {
-    doing: Doing,
+    doing: Activity,
     /// What it gave to the exchange that it waits for.
     value: u64,
     answer: Answer,
@@ -70,7 +70,7 @@ impl Block {
     pub(crate) fn new(index: u32, slot: u32, threads: u32, queue: &mut Queue) -> Self {
         let lane = |thread| {
             queue.push_back(Turn { slot, thread });
-            LaneState { doing: Doing::Running, value: 0, answer: Answer::Turn }
+            LaneState { doing: Activity::Running, value: 0, answer: Answer::Turn }
         };
         let lanes = (0..threads).map(lane).collect();
         let live = |first: u32| u32::MAX >> (32 - (threads - first).min(32));
@@ -118,18 +118,18 @@ impl Block {
 
     fn spin(&mut self, thread: u32, site: Site, queue: &mut Queue) -> bool {
         let index = thread as usize;
-        let doing = mem::replace(&mut self.lanes[index].doing, Doing::Spinning(site));
+        let doing = mem::replace(&mut self.lanes[index].doing, Activity::Spinning(site));
         queue.push_back(Turn { slot: self.slot, thread });
         let warp = index / 32;
         if self.warps[warp].converging != 0 {
             self.warps[warp].spun |= 1 << (thread % 32);
             self.settle(warp, queue);
         }
-        !matches!(doing, Doing::Spinning(before) if std::ptr::eq(before, site))
+        !matches!(doing, Activity::Spinning(before) if std::ptr::eq(before, site))
     }
 
     fn barrier(&mut self, thread: u32, vote: bool, site: Site, queue: &mut Queue) {
-        self.lanes[thread as usize].doing = Doing::Barrier(site);
+        self.lanes[thread as usize].doing = Activity::Barrier(site);
         self.warps[thread as usize / 32].blocked |= 1 << (thread % 32);
         self.runnable -= 1;
         self.arrived += 1;
@@ -160,7 +160,7 @@ impl Block {
             return Err(Error::WarpMask { block, thread, mask, site });
         }
         let lane = &mut self.lanes[thread as usize];
-        lane.doing = Doing::Exchange(site, mask);
+        lane.doing = Activity::Exchange(site, mask);
         lane.value = value;
         self.runnable -= 1;
         let warp = &mut self.warps[thread as usize / 32];
@@ -195,7 +195,7 @@ impl Block {
     }
 
     fn converge(&mut self, thread: u32, site: Site) {
-        self.lanes[thread as usize].doing = Doing::Converging(site);
+        self.lanes[thread as usize].doing = Activity::Converging(site);
         self.runnable -= 1;
         let warp = &mut self.warps[thread as usize / 32];
         if warp.converging == 0 {
@@ -215,7 +215,7 @@ impl Block {
         let first = warp as u32 * 32;
         while left != 0 {
             let at = |lane: u32| match self.lanes[(first + lane) as usize].doing {
-                Doing::Converging(site) => site,
+                Activity::Converging(site) => site,
                 _ => unreachable!("a lane in the set of converging lanes is converging"),
             };
             let site = at(left.trailing_zeros());
@@ -230,7 +230,7 @@ impl Block {
 
     /// `thread` has returned from the kernel.
     pub(crate) fn exit(&mut self, thread: u32, queue: &mut Queue) {
-        self.lanes[thread as usize].doing = Doing::Exited;
+        self.lanes[thread as usize].doing = Activity::Exited;
         self.runnable -= 1;
         self.exited += 1;
         let bit = 1 << (thread % 32);
@@ -242,7 +242,7 @@ impl Block {
 
     fn wake(&mut self, thread: u32, answer: Answer, queue: &mut Queue) {
         let lane = &mut self.lanes[thread as usize];
-        lane.doing = Doing::Running;
+        lane.doing = Activity::Running;
         lane.answer = answer;
         self.runnable += 1;
         queue.push_back(Turn { slot: self.slot, thread });

@@ -42,8 +42,8 @@ pub enum Error {
     #[error(
         "warp divergence in block {block}: lane {thread} at {} exchanges values with the lanes of mask {mask:#010x}, \
          some of which wait for the same lanes at {}",
-        place(here),
-        place(there)
+        location(here),
+        location(there)
     )]
     Divergence {
         /// The block.
@@ -60,7 +60,7 @@ pub enum Error {
     /// A lane took part in a warp exchange that its mask keeps it out of.
     #[error(
         "lane {thread} of block {block} at {} takes part in a warp exchange whose mask {mask:#010x} leaves it out",
-        place(site)
+        location(site)
     )]
     WarpMask {
         /// The block.
@@ -101,6 +101,6 @@ impl Error {
     }
 }
 
-pub(crate) fn place(site: &Location<'_>) -> String {
+pub(crate) fn location(site: &Location<'_>) -> String {
     format!("{}:{}", site.file(), site.line())
 }

@@ -169,18 +169,18 @@ impl<'a> Routine<'a> {
 
 /// The shared memory of a block.
 pub(crate) struct Shared {
-    lines: Box<[UnsafeCell<Line>]>,
+    lines: Box<[UnsafeCell<SharedLine>]>,
     bytes: usize,
     /// What threads of the block give to all.
     cast: Cell<(u64, u64)>,
 }
 
 #[repr(C, align(128))]
-struct Line([u8; 128]);
+struct SharedLine([u8; 128]);
 
 impl Shared {
     pub(crate) fn new(bytes: usize) -> Self {
-        let lines = (0..bytes.div_ceil(128)).map(|_| UnsafeCell::new(Line([0; 128])));
+        let lines = (0..bytes.div_ceil(128)).map(|_| UnsafeCell::new(SharedLine([0; 128])));
         Self { lines: lines.collect(), bytes, cast: Cell::new((0, 0)) }
     }
 

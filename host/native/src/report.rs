@@ -1,7 +1,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use crate::error::place;
+use crate::error::location;
 
 /// Blocks that are listed in full; the rest is counted.
 const LISTED: usize = 16;
@@ -29,7 +29,7 @@ pub struct BlockReport {
 
 /// What one lane was doing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum Activity {
     Running,
     Exited,
     Spinning(&'static Location<'static>),
@@ -38,24 +38,24 @@ pub(crate) enum Doing {
     Converging(&'static Location<'static>),
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Doing::Running => write!(f, "running"),
-            Doing::Exited => write!(f, "exited"),
-            Doing::Spinning(site) => write!(f, "at {} (spin)", place(site)),
-            Doing::Barrier(site) => write!(f, "at {} (block barrier)", place(site)),
-            Doing::Exchange(site, mask) => {
-                write!(f, "at {} (warp exchange of mask {mask:#010x})", place(site))
+            Activity::Running => write!(f, "running"),
+            Activity::Exited => write!(f, "exited"),
+            Activity::Spinning(site) => write!(f, "at {} (spin)", location(site)),
+            Activity::Barrier(site) => write!(f, "at {} (block barrier)", location(site)),
+            Activity::Exchange(site, mask) => {
+                write!(f, "at {} (warp exchange of mask {mask:#010x})", location(site))
             }
-            Doing::Converging(site) => write!(f, "at {} (warp convergence)", place(site)),
+            Activity::Converging(site) => write!(f, "at {} (warp convergence)", location(site)),
         }
     }
 }
 
 impl BlockReport {
-    pub(crate) fn new(block: u32, deadlocked: bool, lanes: impl Iterator<Item = Doing>) -> Self {
-        let mut groups: Vec<(Doing, Vec<(u32, u32)>)> = Vec::new();
+    pub(crate) fn new(block: u32, deadlocked: bool, lanes: impl Iterator<Item = Activity>) -> Self {
+        let mut groups: Vec<(Activity, Vec<(u32, u32)>)> = Vec::new();
         for (thread, doing) in (0..).zip(lanes) {
             let group = match groups.iter().position(|(other, _)| *other == doing) {
                 Some(known) => known,

@@ -21,7 +21,7 @@ use crate::config::HeapKind;
 use crate::cuda::{
     self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, RegisteredHost,
     SharedMemory, SharedWindow, Stream,
-    gate::{self, GATE},
+    driver_gate::{self, LAUNCH_GATE},
 };
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
@@ -39,7 +39,7 @@ pub(crate) struct Gpu {
     heap: HeapKind,
     /// Number of PEs that share this GPU.
     sharers: u32,
-    job: gate::Job,
+    job: driver_gate::JobId,
 }
 
 impl Gpu {
@@ -47,7 +47,12 @@ impl Gpu {
     ///
     /// # Errors
     /// The errors of the driver.
-    pub(crate) fn new(device: Arc<Device>, heap: HeapKind, sharers: u32, job: gate::Job) -> Result<Self> {
+    pub(crate) fn new(
+        device: Arc<Device>,
+        heap: HeapKind,
+        sharers: u32,
+        job: driver_gate::JobId,
+    ) -> Result<Self> {
         let stream = Arc::new(Stream::new(&device)?);
         let copies = Arc::new(CopyEngine::new(&device)?);
         let idle = Mutex::default();
@@ -244,17 +249,17 @@ fn arguments<'a>(ctx: &'a Ctx, call: &'a Call) -> Vec<&'a [u8]> {
 /// A stream of kernels.
 struct GpuStream {
     stream: Arc<Stream>,
-    job: gate::Job,
+    job: driver_gate::JobId,
 }
 
 impl GpuStream {
-    fn new(stream: Stream, job: gate::Job) -> Self {
+    fn new(stream: Stream, job: driver_gate::JobId) -> Self {
         Self { stream: Arc::new(stream), job }
     }
 
     /// Runs `launch` behind the driver gate. Returns whether the work runs now, rather than being captured.
     fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
-        let launching = GATE.launching(self.job);
+        let launching = LAUNCH_GATE.begin_launch(self.job);
         launch()?;
         // A captured launch does not run, and a capturing stream cannot be queried.
         let runs = !self.stream.is_capturing()?;
@@ -306,7 +311,7 @@ impl Drop for GpuStream {
         if let Err(error) = self.stream.synchronize() {
             tracing::debug!("a stream ended with an error: {error}");
         }
-        GATE.forget(&self.stream);
+        LAUNCH_GATE.forget(&self.stream);
     }
 }
 

@@ -1,7 +1,7 @@
 //! RDMA devices: which there are, and which PE uses which.
 
 use crate::config::{Config, HeapKind, Nic};
-use crate::cuda::{Attributes, Cuda, gate};
+use crate::cuda::{Attributes, Cuda, driver_gate};
 use crate::machine::{Gpu, Machine, Native};
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
@@ -81,7 +81,7 @@ impl Hardware {
     pub(crate) fn doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
         let machine: Box<dyn Machine> = match gpu {
             Some(ordinal) => {
-                Box::new(Gpu::new(Cuda::load()?.device(ordinal)?, config.heap, 1, gate::Job::new())?)
+                Box::new(Gpu::new(Cuda::load()?.device(ordinal)?, config.heap, 1, driver_gate::JobId::new())?)
             }
             None => Box::new(Native::new(native::Options::default(), 1)),
         };

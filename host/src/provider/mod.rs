@@ -13,7 +13,7 @@ use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Command, DecodeError, Response};
 
-use crate::config::{Partition, QueuePlace};
+use crate::config::{Partition, QueueMemory};
 use crate::machine::{Machine, Region};
 
 pub(crate) use soft::Soft;
@@ -275,18 +275,18 @@ pub(crate) fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, Error
 pub(crate) fn queue_memory(
     nic: &dyn Provider,
     machine: &dyn Machine,
-    place: QueuePlace,
+    place: QueueMemory,
     bytes: u64,
 ) -> crate::Result<(Region, Box<dyn Umem>)> {
     let far = nic.port().kind == NicKind::Software || !machine.is_gpu();
-    if !far && place != QueuePlace::Host {
+    if !far && place != QueueMemory::Host {
         let region = machine.local(bytes)?;
         match nic.umem_reg(&region) {
             Ok(umem) => {
                 tracing::info!("{}: queues are in GPU memory", nic.name());
                 return Ok((region, umem));
             }
-            Err(error) if place == QueuePlace::Device => return Err(error.into()),
+            Err(error) if place == QueueMemory::Device => return Err(error.into()),
             Err(error) => tracing::info!("{}: queues are in host memory: {error}", nic.name()),
         }
     }

@@ -412,7 +412,7 @@ mod tests {
     use rushmem_softnic::{self as softnic, Nic};
 
     use super::*;
-    use crate::config::{Config, QueuePlace};
+    use crate::config::{Config, QueueMemory};
     use crate::machine::{Machine, Native};
     use crate::native::Options;
     use crate::provider::Soft;
@@ -432,7 +432,7 @@ mod tests {
             let rail = |_| {
                 let heap = machine.heap(shape.reserved(), false).unwrap();
                 let nic = Box::new(Soft::new(Arc::clone(&nic)));
-                Rail::new(nic, &machine, &heap, shape, QueuePlace::Host).unwrap()
+                Rail::new(nic, &machine, &heap, shape, QueueMemory::Host).unwrap()
             };
             let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
             let nics: Vec<PeNics> = rails.iter().map(|rail| PeNics { rails: vec![rail.info()] }).collect();

@@ -13,7 +13,7 @@ use super::info::QpInfo;
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
-use crate::config::{Config, QueuePlace};
+use crate::config::{Config, QueueMemory};
 use crate::machine::{Machine, Region};
 use crate::provider::{
     self, Key, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute,
@@ -70,7 +70,7 @@ impl Rail {
         machine: &dyn Machine,
         heap: &Region,
         shape: Shape,
-        place: QueuePlace,
+        place: QueueMemory,
     ) -> Result<Self> {
         let slots = shape.rail_slots();
         let eqn = nic.eqn()?;

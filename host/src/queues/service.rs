@@ -12,7 +12,7 @@ use rushmem_device::abi::ControlPage;
 
 use super::connections::{ConnectMessage, Connections, Outgoing};
 use super::info::QpInfo;
-use crate::bootstrap::{Bootstrap, Mail};
+use crate::bootstrap::{Bootstrap, PeerMessage};
 use crate::exit::end_job;
 use crate::machine::Region;
 use crate::provider::Key;
@@ -27,7 +27,7 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 enum ServiceEvent {
-    Mail(Mail),
+    Mail(PeerMessage),
     /// Request to connect all QPs.
     All,
     Launched,
@@ -72,7 +72,7 @@ impl Service {
     ) -> Result<Self> {
         let (events, inbox) = channel();
         let mail = events.clone();
-        bootstrap.on_mail(Box::new(move |message| {
+        bootstrap.on_message(Box::new(move |message| {
             if let Some(message) = teams.keep(message) {
                 // Messages that arrive after the thread's end are discarded.
                 drop(mail.send(ServiceEvent::Mail(message)));
@@ -282,7 +282,7 @@ impl Worker {
         }
     }
 
-    fn read(&self, mail: Mail) {
+    fn read(&self, mail: PeerMessage) {
         match serde_json::from_slice::<ConnectMessage>(&mail.bytes) {
             Ok(message) => self.step(|connections, post| connections.receive(mail.from, message, post)),
             Err(error) => tracing::error!("PE {} sent a malformed message: {error}", mail.from),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bootstrap::{Bootstrap, Mail, PeerLost};
+use crate::bootstrap::{Bootstrap, PeerLost, PeerMessage};
 use crate::{Error, Result};
 
 /// The first byte of every team message. Messages about queues begin with another byte.
@@ -53,7 +53,7 @@ impl Inbox {
     }
 
     /// Keeps a team message, and returns any other message.
-    pub(crate) fn keep(&self, mail: Mail) -> Option<Mail> {
+    pub(crate) fn keep(&self, mail: PeerMessage) -> Option<PeerMessage> {
         let Some((&TEAM_MESSAGE, text)) = mail.bytes.split_first() else { return Some(mail) };
         match serde_json::from_slice::<(String, TeamMessage)>(text) {
             Ok((key, message)) => {

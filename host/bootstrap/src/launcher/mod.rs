@@ -7,7 +7,7 @@ pub(super) mod torchrun;
 
 /// A process's place, as its launcher tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PePosition {
     pub(super) pe: u32,
     pub(super) n_pes: u32,
     /// Number among the PEs of the node, and how many those are; none if the launcher does not say.

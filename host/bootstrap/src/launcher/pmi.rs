@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::{KEY, Place};
+use super::{KEY, PePosition};
 use crate::error::Error;
 use crate::id::UniqueId;
 
@@ -42,7 +42,7 @@ impl Pmi {
         &self,
         within: Duration,
         make: impl FnOnce() -> Result<UniqueId, Error>,
-    ) -> Result<(Place, UniqueId), Error> {
+    ) -> Result<(PePosition, UniqueId), Error> {
         let stream = self.stream().and_then(|stream| {
             stream.set_read_timeout(Some(within))?;
             stream.set_write_timeout(Some(within))?;
@@ -64,7 +64,7 @@ impl Pmi {
         &self,
         mut talk: Talk<impl Read + Write>,
         make: impl FnOnce() -> Result<UniqueId, Error>,
-    ) -> Result<(Place, UniqueId), Error> {
+    ) -> Result<(PePosition, UniqueId), Error> {
         let space = talk.begin(self)?;
         let id = if self.pe == 0 {
             let id = make()?;
@@ -76,7 +76,7 @@ impl Pmi {
             UniqueId::from_hex(&talk.get(&space)?)?
         };
         talk.end()?;
-        Ok((Place { pe: self.pe, n_pes: self.n_pes, local: None }, id))
+        Ok((PePosition { pe: self.pe, n_pes: self.n_pes, local: None }, id))
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
         version: Version,
         pe: u32,
         answers: &[&str],
-    ) -> (Result<(Place, UniqueId), Error>, Vec<String>) {
+    ) -> (Result<(PePosition, UniqueId), Error>, Vec<String>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_read_timeout(Some(SOON)).unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -326,7 +326,7 @@ mod tests {
         let answers = [ok, name, "cmd=put_result rc=0 msg=success", "cmd=barrier_out", "cmd=finalize_ack"];
         let (outcome, asked) = against(Version::One, 0, &answers);
         let (place, made) = outcome.unwrap();
-        assert_eq!(place, Place { pe: 0, n_pes: 2, local: None });
+        assert_eq!(place, PePosition { pe: 0, n_pes: 2, local: None });
         let put = format!("cmd=put kvsname=kvs_7_0 key=rushmem-id value={}", made.to_hex());
         let wanted = [
             "cmd=init pmi_version=1 pmi_subversion=1",

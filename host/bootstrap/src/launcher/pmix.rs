@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use libloading::Library;
 
-use super::{KEY, Place};
+use super::{KEY, PePosition};
 use crate::error::Error;
 use crate::id::UniqueId;
 
@@ -55,7 +55,7 @@ type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 pub(crate) fn meet(
     within: Duration,
     make: impl FnOnce() -> Result<UniqueId, Error> + Send + 'static,
-) -> Result<(Place, UniqueId), Error> {
+) -> Result<(PePosition, UniqueId), Error> {
     let (tell, told) = channel();
     let name = "rushmem-pmix";
     // Nobody waits for what comes too late.
@@ -80,7 +80,7 @@ fn fail(why: String) -> Error {
     Error::Exchange { by: "the launcher's process-management interface (PMIx)".into(), why }
 }
 
-fn talk(make: impl FnOnce() -> Result<UniqueId, Error>) -> Result<(Place, UniqueId), Error> {
+fn talk(make: impl FnOnce() -> Result<UniqueId, Error>) -> Result<(PePosition, UniqueId), Error> {
     let pmix = Pmix::start()?;
     let outcome = pmix.exchange(make);
     pmix.end().and(outcome)
@@ -117,12 +117,15 @@ impl Pmix {
         Ok(Pmix { library, me })
     }
 
-    fn exchange(&self, make: impl FnOnce() -> Result<UniqueId, Error>) -> Result<(Place, UniqueId), Error> {
+    fn exchange(
+        &self,
+        make: impl FnOnce() -> Result<UniqueId, Error>,
+    ) -> Result<(PePosition, UniqueId), Error> {
         let all = Proc { rank: RANK_WILDCARD, ..self.me };
         let n_pes = self.number(&all, c"pmix.job.size")?;
         // Not every launcher tells these; then the PEs find out by themselves.
         let local = self.number(&self.me, c"pmix.lrank").ok().zip(self.number(&all, c"pmix.local.size").ok());
-        let place = Place { pe: self.me.rank, n_pes, local };
+        let place = PePosition { pe: self.me.rank, n_pes, local };
         let key = std::ffi::CString::new(KEY).map_err(|error| fail(error.to_string()))?;
         if place.pe == 0 {
             let id = make()?;

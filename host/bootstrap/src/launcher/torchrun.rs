@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::Place;
+use super::PePosition;
 use crate::auth::Token;
 use crate::error::Error;
 use crate::id::UniqueId;
@@ -40,8 +40,9 @@ pub(crate) struct Torchrun {
 
 impl Torchrun {
     /// This process's place, and the job's id.
-    pub(crate) fn meet(&self, config: &Config) -> Result<(Place, UniqueId), Error> {
-        let place = Place { pe: self.pe, n_pes: self.n_pes, local: Some((self.local_pe, self.local_pes)) };
+    pub(crate) fn meet(&self, config: &Config) -> Result<(PePosition, UniqueId), Error> {
+        let place =
+            PePosition { pe: self.pe, n_pes: self.n_pes, local: Some((self.local_pe, self.local_pes)) };
         let id = if self.local_pes == self.n_pes { self.meet_here(config)? } else { self.meet_afar(config)? };
         Ok((place, id))
     }
@@ -190,7 +191,7 @@ mod tests {
             let (a, b) = (scope.spawn(move || meet(2)), scope.spawn(move || meet(1)));
             std::thread::sleep(Duration::from_millis(100));
             let (place, id) = meet(0);
-            assert_eq!(place, Place { pe: 0, n_pes: 3, local: Some((0, 3)) });
+            assert_eq!(place, PePosition { pe: 0, n_pes: 3, local: Some((0, 3)) });
             assert_eq!((a.join().unwrap().1, b.join().unwrap().1), (id, id));
         });
     }

@@ -32,7 +32,7 @@ fn samples() -> Vec<Message> {
         Message::Left,
         Message::Noted { pe: 6 },
         Message::Send { to: 7, bytes: vec![1, 2] },
-        Message::Mail(Mail { from: 8, bytes: vec![3] }),
+        Message::FromPeer(PeerMessage { from: 8, bytes: vec![3] }),
     ]
 }
 

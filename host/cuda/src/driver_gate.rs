@@ -24,13 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The gate of this process.
-pub static GATE: Gate = Gate::new(PATIENCE);
+pub static LAUNCH_GATE: LaunchGate = LaunchGate::new(PATIENCE);
 
 /// A job of this process, whose kernels may wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Job(u64);
+pub struct JobId(u64);
 
-impl Job {
+impl JobId {
     /// Another one.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -39,13 +39,13 @@ impl Job {
 }
 
 /// A queue of kernels.
-pub trait Runs: Send + Sync {
+pub trait IsBusy: Send + Sync {
     /// Whether a kernel in it runs, or waits to run.
-    fn runs(&self) -> bool;
+    fn is_busy(&self) -> bool;
 }
 
 /// The driver gate of this process: it keeps calls that wait for all kernels away from running kernels.
-pub struct Gate {
+pub struct LaunchGate {
     state: Mutex<State>,
     changed: Condvar,
     patience: Duration,
@@ -53,13 +53,13 @@ pub struct Gate {
 
 struct State {
     /// The jobs of launches that are being made.
-    launching: Vec<Job>,
+    launching: Vec<JobId>,
     /// Calls that are being made.
     calls: usize,
     /// Those who wait, in the order in which they came.
-    line: Vec<(Turn, Wants)>,
+    waiters: Vec<(Turn, Wants)>,
     /// Queues whose kernels may run.
-    queues: Vec<(Job, Arc<dyn Runs>)>,
+    queues: Vec<(JobId, Arc<dyn IsBusy>)>,
 }
 
 /// Who came when, among those who wait.
@@ -73,40 +73,40 @@ enum Wants {
 
 impl State {
     fn come(&mut self, wants: Wants) -> Turn {
-        let turn = self.line.last().map_or(0, |(last, _)| last + 1);
-        self.line.push((turn, wants));
+        let turn = self.waiters.last().map_or(0, |(last, _)| last + 1);
+        self.waiters.push((turn, wants));
         turn
     }
 
     fn leave(&mut self, turn: Turn) {
-        self.line.retain(|(other, _)| *other != turn);
+        self.waiters.retain(|(other, _)| *other != turn);
     }
 
     /// Whether one with this wish came before and still waits.
     fn earlier(&self, wants: Wants, turn: Turn) -> bool {
-        self.line.iter().any(|(other, what)| *other < turn && *what == wants)
+        self.waiters.iter().any(|(other, what)| *other < turn && *what == wants)
     }
 
     /// Whether the job may have kernels that wait for others of its own.
-    fn runs(&self, job: Job) -> bool {
-        self.launching.contains(&job) || self.queues.iter().any(|(of, queue)| *of == job && queue.runs())
+    fn runs(&self, job: JobId) -> bool {
+        self.launching.contains(&job) || self.queues.iter().any(|(of, queue)| *of == job && queue.is_busy())
     }
 
     /// Whether no kernel runs, and none is being launched.
     fn idle(&mut self) -> bool {
-        self.queues.retain(|(_, queue)| queue.runs());
+        self.queues.retain(|(_, queue)| queue.is_busy());
         self.launching.is_empty() && self.queues.is_empty()
     }
 }
 
-impl Gate {
+impl LaunchGate {
     const fn new(patience: Duration) -> Self {
-        let state = State { launching: Vec::new(), calls: 0, line: Vec::new(), queues: Vec::new() };
+        let state = State { launching: Vec::new(), calls: 0, waiters: Vec::new(), queues: Vec::new() };
         Self { state: Mutex::new(state), changed: Condvar::new(), patience }
     }
 
     /// Lets a kernel of the job be launched.
-    pub fn launching(&self, job: Job) -> Launching<'_> {
+    pub fn begin_launch(&self, job: JobId) -> LaunchGuard<'_> {
         let mut state = self.lock();
         let turn = state.come(Wants::Launch);
         while state.calls > 0 || state.earlier(Wants::Call, turn) && !state.runs(job) {
@@ -114,11 +114,11 @@ impl Gate {
         }
         state.leave(turn);
         state.launching.push(job);
-        Launching { gate: self, job }
+        LaunchGuard { gate: self, job }
     }
 
     /// Waits until no kernel runs.
-    pub fn call(&self) -> Call<'_> {
+    pub fn begin_call(&self) -> CallGuard<'_> {
         let begin = Instant::now();
         let mut state = self.lock();
         let turn = state.come(Wants::Call);
@@ -131,12 +131,12 @@ impl Gate {
         }
         state.leave(turn);
         state.calls += 1;
-        Call { gate: self }
+        CallGuard { gate: self }
     }
 
     /// Nothing more will be launched into this queue, and nothing in it runs.
-    pub fn forget<Q: Runs + 'static>(&self, queue: &Arc<Q>) {
-        let queue: Arc<dyn Runs> = Arc::clone(queue) as _;
+    pub fn forget<Q: IsBusy + 'static>(&self, queue: &Arc<Q>) {
+        let queue: Arc<dyn IsBusy> = Arc::clone(queue) as _;
         self.lock().queues.retain(|(_, known)| !Arc::ptr_eq(known, &queue));
     }
 
@@ -145,22 +145,22 @@ impl Gate {
     }
 
     fn tell(&self, state: &State) {
-        if !state.line.is_empty() {
+        if !state.waiters.is_empty() {
             self.changed.notify_all();
         }
     }
 }
 
 /// A launch is being made, until this is dropped.
-pub struct Launching<'a> {
-    gate: &'a Gate,
-    job: Job,
+pub struct LaunchGuard<'a> {
+    gate: &'a LaunchGate,
+    job: JobId,
 }
 
-impl Launching<'_> {
+impl LaunchGuard<'_> {
     /// The launch has been made: from now on the queue tells whether its kernel runs.
-    pub fn launched<Q: Runs + 'static>(self, queue: &Arc<Q>) {
-        let queue: Arc<dyn Runs> = Arc::clone(queue) as _;
+    pub fn launched<Q: IsBusy + 'static>(self, queue: &Arc<Q>) {
+        let queue: Arc<dyn IsBusy> = Arc::clone(queue) as _;
         let mut state = self.gate.lock();
         if !state.queues.iter().any(|(_, known)| Arc::ptr_eq(known, &queue)) {
             state.queues.push((self.job, queue));
@@ -168,7 +168,7 @@ impl Launching<'_> {
     }
 }
 
-impl Drop for Launching<'_> {
+impl Drop for LaunchGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
         if let Some(made) = state.launching.iter().position(|job| *job == self.job) {
@@ -180,11 +180,11 @@ impl Drop for Launching<'_> {
 }
 
 /// A call that may make the driver wait is being made, until this is dropped. Calls may be made at the same time.
-pub struct Call<'a> {
-    gate: &'a Gate,
+pub struct CallGuard<'a> {
+    gate: &'a LaunchGate,
 }
 
-impl Drop for Call<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
         state.calls -= 1;
@@ -199,11 +199,11 @@ mod tests {
 
     use super::*;
 
-    /// Runs until it is told that it does not.
+    /// IsBusy until it is told that it does not.
     struct Queue(AtomicBool);
 
-    impl Runs for Queue {
-        fn runs(&self) -> bool {
+    impl IsBusy for Queue {
+        fn is_busy(&self) -> bool {
             self.0.load(Ordering::Acquire)
         }
     }
@@ -223,23 +223,23 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// Waits until so many wait at the gate.
-    fn wait_for_line(gate: &Gate, len: usize) {
+    fn wait_for_line(gate: &LaunchGate, len: usize) {
         let begin = Instant::now();
-        while gate.lock().line.len() != len {
-            assert!(begin.elapsed() < LONG, "{} wait, not {len}", gate.lock().line.len());
+        while gate.lock().waiters.len() != len {
+            assert!(begin.elapsed() < LONG, "{} wait, not {len}", gate.lock().waiters.len());
             thread::yield_now();
         }
     }
 
     #[test]
     fn calls_and_kernels_exclude_each_other() {
-        let gate = Gate::new(LONG);
-        let job = Job::new();
+        let gate = LaunchGate::new(LONG);
+        let job = JobId::new();
         let (one, other) = (queue(true), queue(true));
-        let launch = gate.launching(job);
-        gate.launching(job).launched(&other);
+        let launch = gate.begin_launch(job);
+        gate.begin_launch(job).launched(&other);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(gate.call()));
+            let waiting = scope.spawn(|| drop(gate.begin_call()));
             // A queue that is idle says nothing about the launch that is being made.
             other.set(false);
             thread::sleep(MOMENT);
@@ -251,10 +251,10 @@ mod tests {
         });
         assert!(gate.lock().queues.is_empty());
 
-        let first = gate.call();
-        let second = gate.call();
+        let first = gate.begin_call();
+        let second = gate.begin_call();
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(gate.launching(job)));
+            let waiting = scope.spawn(|| drop(gate.begin_launch(job)));
             drop(first);
             thread::sleep(MOMENT);
             assert!(!waiting.is_finished());
@@ -264,30 +264,30 @@ mod tests {
 
     #[test]
     fn a_queue_is_known_once_and_forgotten() {
-        let gate = Gate::new(LONG);
-        let (job, queue) = (Job::new(), queue(true));
-        gate.launching(job).launched(&queue);
-        gate.launching(job).launched(&queue);
+        let gate = LaunchGate::new(LONG);
+        let (job, queue) = (JobId::new(), queue(true));
+        gate.begin_launch(job).launched(&queue);
+        gate.begin_launch(job).launched(&queue);
         assert_eq!(gate.lock().queues.len(), 1);
         gate.forget(&queue);
-        drop(gate.call());
+        drop(gate.begin_call());
     }
 
     #[test]
     fn who_came_first_goes_first_but_for_jobs_that_run() {
-        let gate = Gate::new(LONG);
-        let (mine, theirs) = (Job::new(), Job::new());
+        let gate = LaunchGate::new(LONG);
+        let (mine, theirs) = (JobId::new(), JobId::new());
         let (one, other) = (queue(true), queue(true));
-        gate.launching(mine).launched(&one);
+        gate.begin_launch(mine).launched(&one);
         thread::scope(|scope| {
-            let first = scope.spawn(|| gate.call());
+            let first = scope.spawn(|| gate.begin_call());
             wait_for_line(&gate, 1);
-            let launch = scope.spawn(|| gate.launching(theirs).launched(&other));
+            let launch = scope.spawn(|| gate.begin_launch(theirs).launched(&other));
             wait_for_line(&gate, 2);
-            let second = scope.spawn(|| drop(gate.call()));
+            let second = scope.spawn(|| drop(gate.begin_call()));
             wait_for_line(&gate, 3);
             // What runs may wait for a kernel of its own job, and not for one of another.
-            drop(gate.launching(mine));
+            drop(gate.begin_launch(mine));
             thread::sleep(MOMENT);
             assert!(!first.is_finished() && !launch.is_finished() && !second.is_finished());
 
@@ -305,17 +305,17 @@ mod tests {
 
     #[test]
     fn all_of_a_job_may_go_when_its_first_does() {
-        let (gate, job) = (Gate::new(LONG), Job::new());
+        let (gate, job) = (LaunchGate::new(LONG), JobId::new());
         // Who wakes first is chance.
         for _ in 0..200 {
             let queue = queue(true);
-            let before = gate.call();
+            let before = gate.begin_call();
             thread::scope(|scope| {
-                let first = scope.spawn(|| gate.launching(job).launched(&queue));
+                let first = scope.spawn(|| gate.begin_launch(job).launched(&queue));
                 wait_for_line(&gate, 1);
-                scope.spawn(|| drop(gate.call()));
+                scope.spawn(|| drop(gate.begin_call()));
                 wait_for_line(&gate, 2);
-                let second = scope.spawn(|| drop(gate.launching(job)));
+                let second = scope.spawn(|| drop(gate.begin_launch(job)));
                 wait_for_line(&gate, 3);
                 drop(before);
                 first.join().unwrap();
@@ -332,11 +332,11 @@ mod tests {
 
     #[test]
     fn a_call_is_made_in_the_end() {
-        let gate = Gate::new(MOMENT);
+        let gate = LaunchGate::new(MOMENT);
         let queue = queue(true);
-        gate.launching(Job::new()).launched(&queue);
+        gate.begin_launch(JobId::new()).launched(&queue);
         let begin = Instant::now();
-        drop(gate.call());
+        drop(gate.begin_call());
         assert!(begin.elapsed() >= MOMENT);
     }
 
@@ -345,19 +345,19 @@ mod tests {
     fn jobs_and_calls_side_by_side_all_end() {
         const JOBS: usize = 6;
         const ROUNDS: usize = 100;
-        let gate = Gate::new(LONG);
+        let gate = LaunchGate::new(LONG);
         let calls = AtomicUsize::new(0);
         let begin = Instant::now();
         thread::scope(|scope| {
             for _ in 0..JOBS {
-                let job = Job::new();
+                let job = JobId::new();
                 let launched: Arc<[AtomicUsize; 2]> = Arc::default();
                 for pe in 0..2 {
                     let (launched, gate, calls) = (Arc::clone(&launched), &gate, &calls);
                     scope.spawn(move || {
                         for round in 1..=ROUNDS {
                             let queue = queue(true);
-                            let launch = gate.launching(job);
+                            let launch = gate.begin_launch(job);
                             launch.launched(&queue);
                             launched[pe].store(round, Ordering::Release);
                             while launched[1 - pe].load(Ordering::Acquire) < round {
@@ -375,7 +375,7 @@ mod tests {
                 let (gate, calls) = (&gate, &calls);
                 scope.spawn(move || {
                     for _ in 0..ROUNDS {
-                        let call = gate.call();
+                        let call = gate.begin_call();
                         calls.fetch_add(1, Ordering::AcqRel);
                         thread::yield_now();
                         calls.fetch_sub(1, Ordering::AcqRel);

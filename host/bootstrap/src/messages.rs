@@ -7,7 +7,7 @@ use rushmem_base::lock;
 
 /// A letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mail {
+pub struct PeerMessage {
     /// The PE that sent it.
     pub from: u32,
     /// What it says.
@@ -15,23 +15,23 @@ pub struct Mail {
 }
 
 /// Called with each letter, on the thread that receives it: it must not wait for anything.
-pub type OnMail = Box<dyn FnMut(Mail) + Send>;
+pub type OnMessage = Box<dyn FnMut(PeerMessage) + Send>;
 
 /// Where a PE's letters arrive. They wait until there is somebody who reads them.
-pub(crate) struct Mailbox(Mutex<State>);
+pub(crate) struct Inbox(Mutex<State>);
 
 enum State {
-    Unread(Vec<Mail>),
-    Read(OnMail),
+    Unread(Vec<PeerMessage>),
+    Read(OnMessage),
     Closed,
 }
 
-impl Mailbox {
+impl Inbox {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(State::Unread(Vec::new())))
     }
 
-    pub(crate) fn deliver(&self, mail: Mail) {
+    pub(crate) fn deliver(&self, mail: PeerMessage) {
         match &mut *lock(&self.0) {
             State::Unread(waiting) => waiting.push(mail),
             State::Read(callback) => callback(mail),
@@ -39,7 +39,7 @@ impl Mailbox {
         }
     }
 
-    pub(crate) fn on_mail(&self, mut callback: OnMail) -> Result<(), Error> {
+    pub(crate) fn on_message(&self, mut callback: OnMessage) -> Result<(), Error> {
         let mut state = lock(&self.0);
         match &mut *state {
             State::Unread(waiting) => {
