@@ -23,9 +23,9 @@ use crate::bootstrap::wire::PROOF_BYTES;
 use crate::bootstrap::{Role, Token, nonce};
 use crate::{Error, Result};
 
-/// Length in words of a `cmsghdr` with one descriptor: length, level and type, descriptor and padding.
+/// A `cmsghdr` with one descriptor, in words: the length, the level and type, the descriptor with padding.
 type Control = [u64; 3];
-/// Length in bytes without padding.
+/// Length of [`Control`] in bytes, without padding.
 const CONTROL_LEN: u64 = 20;
 /// Time limit for one client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);

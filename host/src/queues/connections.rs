@@ -58,8 +58,9 @@ pub(crate) type Outgoing = (u32, ConnectMessage);
 struct QpConnection {
     /// The QP and the number of its slot on the PE.
     pair: Option<(Qp, u64)>,
-    /// Whether the QP accepts packets, and whether the peer has been informed.
+    /// Set once the QP accepts packets.
     ready: bool,
+    /// Set once the peer knows that.
     ready_sent: bool,
     peer_ready: bool,
     /// Set once kernels may use it.

@@ -61,8 +61,9 @@ struct Probe<'a> {
     heap: &'a Region,
     pair: Qp,
     at: QueueLayout,
-    /// Basic blocks posted, and CQEs consumed.
+    /// Basic blocks posted.
     posted: u64,
+    /// CQEs consumed.
     completed: u64,
     begin: Instant,
 }
