@@ -150,7 +150,7 @@ fn processes_of_a_node_reach_each_other_directly() {
             let state = "reaches 0 1 2, has marks of 0 1 2, sums are right, 0 QPs";
             assert!(says(state.into()), "{}", all(&output));
             let other = (pe + 1) % 3;
-            let path = format!("-> {other}: direct, a process of the same node that shares its memory");
+            let path = format!("-> {other}: p2p, a process of the same node that shares its memory");
             assert!(says(path), "{}", all(&output));
         }
     }

@@ -175,11 +175,10 @@ fn reasons_are_given_for_each_path() {
         let paths = setup.run(|pe| Ok(pe.peer_routes()));
         paths[0].iter().map(|path| format!("{}: {}", path.via, path.why)).collect::<Vec<_>>()
     };
-    let via_nic = "atomics through the NIC, as";
     let mixed = whys("p2p", 2);
-    assert_eq!(mixed[0], format!("direct: its own memory; {via_nic} those of its peers"));
+    assert_eq!(mixed[0], "p2p: its own memory; atomics through the NIC, like the atomics of its peers");
     assert!(
-        mixed[1].starts_with("direct: a thread of the same process; atomics through the NIC"),
+        mixed[1].starts_with("p2p: a thread of the same process; atomics through the NIC"),
         "{}",
         mixed[1]
     );
