@@ -24,7 +24,7 @@ impl Progress {
     pub fn new(how: config::Progress, steps: u64, work_per_step: u64) -> Self {
         let target = match how {
             config::Progress::Auto => ProgressDrawTarget::stderr(),
-            config::Progress::Always => ProgressDrawTarget::term_like_with_hz(Box::new(Line), 10),
+            config::Progress::Always => ProgressDrawTarget::term_like_with_hz(Box::new(LauncherTerminal), 10),
             config::Progress::Never => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(Some(steps), target);
@@ -62,9 +62,9 @@ impl Progress {
 
 /// A terminal for a launcher, which reads standard error line by line and understands a carriage return.
 #[derive(Debug)]
-struct Line;
+struct LauncherTerminal;
 
-impl TermLike for Line {
+impl TermLike for LauncherTerminal {
     /// Returns less than the width of the narrowest terminal: the launcher puts a label before each line.
     fn width(&self) -> u16 {
         74

@@ -23,7 +23,7 @@ const TARGET: u32 = 1;
 /// How long a call may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Does a case on a fresh adapter, checks what it did, and gives the WQEs that it posted.
+/// Runs a case on a fresh adapter, checks its effects, and returns the WQEs that it posted.
 ///
 /// # Errors
 /// [`Error::Wrong`] if the heaps, the doorbell record or the adapter tell of a fault.
@@ -33,7 +33,7 @@ pub fn run(case: &Case, shape: Shape) -> Result<Vec<[u8; WQEBB_BYTES]>> {
     bed.initiator.fill(&before.initiator)?;
     bed.target.fill(&before.target)?;
 
-    let words = Words::new(&bed)?;
+    let words = DeviceTables::new(&bed)?;
     // SAFETY: the words and the bed, which hold all that the parts lead to, outlive the launch.
     let ctx = unsafe { Ctx::from_parts(words.parts(&bed)) };
     let errors = Mutex::new(Vec::new());
@@ -87,7 +87,7 @@ fn put_value(ctx: &Ctx, at: u64, bytes: u64) -> DeviceResult {
 }
 
 /// The memory that kernels use beside queues and heaps.
-struct Words {
+struct DeviceTables {
     control: HostBuffer,
     state: HostBuffer,
     segments: HostBuffer,
@@ -97,7 +97,7 @@ struct Words {
     table: HostBuffer,
 }
 
-impl Words {
+impl DeviceTables {
     fn new(bed: &Bed) -> Result<Self> {
         let depth = bed.shape.depth();
         assert!(reserved::bytes(2, depth as u64, 0) <= HEAD, "the heap's head holds the fetch slots");

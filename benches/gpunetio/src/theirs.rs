@@ -152,7 +152,7 @@ impl Theirs {
         Ok(Self { module, stream: Stream::new(device)?, fence })
     }
 
-    /// Does a case on a fresh adapter, checks what it did, and gives the WQEs that it posted.
+    /// Runs a case on a fresh adapter, checks its effects, and returns the WQEs that it posted.
     ///
     /// # Errors
     /// [`Error::Wrong`] if completions, heaps, the doorbell record or the adapter tell of a fault.
