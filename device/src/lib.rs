@@ -98,7 +98,7 @@ pub use sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
 pub use signal::SignalOp;
 pub use team::Team;
 pub use view::{RemoteView, View};
-pub use wait_until::{Cmp, Words};
+pub use wait_until::{Cmp, WaitWords};
 
 /// The imports of a kernel file.
 pub mod prelude {
@@ -107,6 +107,6 @@ pub mod prelude {
     pub use crate::{
         Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, FenceScope, Group, Local, LocalBuffer,
         Lock, Parts, Pending, PerBlock, PerGpu, Ready, Reduce, RemoteView, Result, Scalar, Scan, Shadowed,
-        Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, Warp, Words,
+        Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, WaitWords, Warp,
     };
 }

@@ -62,7 +62,7 @@ impl Cmp {
 /// Each thread has its own value; the threads of a group make equal ones. It remembers where it found a word, and
 /// starts behind it next time. So repeated calls find all indices in time.
 #[derive(Clone, Copy)]
-pub struct Words<T> {
+pub struct WaitWords<T> {
     words: SymSlice<T>,
     cmp: Cmp,
     value: T,
@@ -72,7 +72,7 @@ pub struct Words<T> {
     next: usize,
 }
 
-impl<T: Amo + PartialOrd> Words<T> {
+impl<T: Amo + PartialOrd> WaitWords<T> {
     /// Returns words that all compare with one value.
     #[inline(always)]
     pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
@@ -97,7 +97,7 @@ impl<T: Amo + PartialOrd> Words<T> {
         Self { next: i, ..self }
     }
 
-    /// Leaves out words like [`Words::except`], if there is a `status`.
+    /// Leaves out words like [`WaitWords::except`], if there is a `status`.
     #[inline(always)]
     pub(crate) fn excepting(self, status: Option<View<i32>>) -> Self {
         Self { except: status, ..self }
@@ -241,14 +241,14 @@ impl<S: Sharing> Ctx<S> {
     /// Waits until all words are as wanted. Returns at once if there are none. The threads of the group share the
     /// words.
     ///
-    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_all` and, with [`Words::each`], `shmem_wait_until_all_vector`.
+    /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_all` and, with [`WaitWords::each`], `shmem_wait_until_all_vector`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::wait_until`].
     /// - [`Error::LengthMismatch`]: there are not as many values or statuses as words.
     #[inline(always)]
     #[track_caller]
-    pub fn wait_until_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &Words<T>) -> Result {
+    pub fn wait_until_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &WaitWords<T>) -> Result {
         self.check_words(group, words, None)?;
         let mut mine = Ok(());
         let mut i = group.rank() as usize;
@@ -273,7 +273,7 @@ impl<S: Sharing> Ctx<S> {
     pub fn wait_until_any<G: Group, T: Amo + PartialOrd>(
         &self,
         group: G,
-        words: &mut Words<T>,
+        words: &mut WaitWords<T>,
     ) -> Result<Option<usize>> {
         self.any_of(group, words, Patience::Wait)
     }
@@ -294,7 +294,7 @@ impl<S: Sharing> Ctx<S> {
     pub fn wait_until_some<G: Group, T: Amo + PartialOrd>(
         &self,
         group: G,
-        words: &mut Words<T>,
+        words: &mut WaitWords<T>,
         indices: View<u64>,
     ) -> Result<usize> {
         self.some_of(group, words, indices, Patience::Wait)
@@ -308,7 +308,7 @@ impl<S: Sharing> Ctx<S> {
     /// - [`Error::OutOfRange`], [`Error::LengthMismatch`].
     #[inline(always)]
     #[track_caller]
-    pub fn test_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &Words<T>) -> Result<bool> {
+    pub fn test_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &WaitWords<T>) -> Result<bool> {
         self.check_words(group, words, None)?;
         let mut missing = false;
         let mut i = group.rank() as usize;
@@ -330,7 +330,7 @@ impl<S: Sharing> Ctx<S> {
     pub fn test_any<G: Group, T: Amo + PartialOrd>(
         &self,
         group: G,
-        words: &mut Words<T>,
+        words: &mut WaitWords<T>,
     ) -> Result<Option<usize>> {
         self.any_of(group, words, Patience::Test)
     }
@@ -347,7 +347,7 @@ impl<S: Sharing> Ctx<S> {
     pub fn test_some<G: Group, T: Amo + PartialOrd>(
         &self,
         group: G,
-        words: &mut Words<T>,
+        words: &mut WaitWords<T>,
         indices: View<u64>,
     ) -> Result<usize> {
         self.some_of(group, words, indices, Patience::Test)
@@ -358,7 +358,7 @@ impl<S: Sharing> Ctx<S> {
     fn any_of<G: Group, T: Amo + PartialOrd>(
         &self,
         group: G,
-        words: &mut Words<T>,
+        words: &mut WaitWords<T>,
         patience: Patience,
     ) -> Result<Option<usize>> {
         let found = self.scan(group, words, None, patience)?;
@@ -374,7 +374,7 @@ impl<S: Sharing> Ctx<S> {
     fn some_of<G: Group, T: Amo + PartialOrd>(
         &self,
         group: G,
-        words: &mut Words<T>,
+        words: &mut WaitWords<T>,
         indices: View<u64>,
         patience: Patience,
     ) -> Result<usize> {
@@ -392,7 +392,7 @@ impl<S: Sharing> Ctx<S> {
     fn scan<G: Group, T: Amo + PartialOrd>(
         &self,
         group: G,
-        words: &Words<T>,
+        words: &WaitWords<T>,
         out: Option<View<u64>>,
         patience: Patience,
     ) -> Result<u64> {
@@ -410,7 +410,12 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     #[track_caller]
-    fn check_words<G: Group, T: Amo>(&self, group: G, words: &Words<T>, out: Option<View<u64>>) -> Result {
+    fn check_words<G: Group, T: Amo>(
+        &self,
+        group: G,
+        words: &WaitWords<T>,
+        out: Option<View<u64>>,
+    ) -> Result {
         self.announce_batches();
         let mine = if group.leader() { self.check_set(words, out) } else { Ok(()) };
         agree(group, mine)
@@ -418,7 +423,7 @@ impl<S: Sharing> Ctx<S> {
 
     #[inline(always)]
     #[track_caller]
-    fn check_set<T: Amo>(&self, words: &Words<T>, out: Option<View<u64>>) -> Result {
+    fn check_set<T: Amo>(&self, words: &WaitWords<T>, out: Option<View<u64>>) -> Result {
         self.check_slice(words.words)?;
         let len = words.words.len();
         let statuses = words.except.map_or(len, View::len);
@@ -455,7 +460,7 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-impl<T: Amo + PartialOrd> Words<T> {
+impl<T: Amo + PartialOrd> WaitWords<T> {
     #[inline(always)]
     fn excepts(&self, i: usize) -> bool {
         self.except.is_some_and(|status| status.load(i) != 0)
@@ -537,7 +542,7 @@ fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Si
 unsafe fn scan_words<T: Amo + PartialOrd>(
     state: DevAddr,
     at: *const T::Word,
-    words: &Words<T>,
+    words: &WaitWords<T>,
     out: Option<View<u64>>,
     patience: Patience,
     site: Site,

@@ -218,7 +218,7 @@ pub fn meaning_of(code: Code) -> &'static str {
         Code::WaitTimeout => "A signal or word was waited for past the deadline.",
         Code::InGroup => "Another thread of the calling group met the error, and knows which.",
         Code::Unconnected => "The host did not connect the QP before the deadline.",
-        Code::BadTeam => "The handle is that of no team, or of one that has been destroyed.",
+        Code::BadTeam => "The handle names no team, or a destroyed one.",
         Code::TeamMismatch => {
             "Another member of the team is in another collective call, or in the same one with other arguments."
         }

@@ -100,7 +100,7 @@ impl Deref for Gpu {
     }
 }
 
-/// The GPU, or None with a line that names the test and the reason.
+/// Returns the GPU, or `None` after printing the test and the reason.
 fn gpu(test: &str) -> Option<Gpu> {
     const NO_DEVICE: u32 = 100;
     static TURN: Mutex<()> = Mutex::new(());
@@ -131,7 +131,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Two flags that a kernel and the CPU share.
+/// Returns two flags that a kernel and the CPU share.
 fn flags(start: NonNull<u8>) -> [&'static AtomicU32; 2] {
     let start = start.as_ptr().cast::<u32>();
     // SAFETY: the tests keep the memory, of at least 8 aligned bytes, while they use the flags; all access is atomic.
@@ -157,7 +157,7 @@ fn add(module: &Arc<Module>, stream: &Stream, n: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_gpu_tells_what_it_can() {
+fn a_gpu_reports_its_attributes() {
     let Some(gpu) = gpu("a_gpu_tells_what_it_can") else { return };
     let cuda = gpu.cuda();
     println!("driver for CUDA {:?}, {:?}: {:#?}", cuda.version(), gpu.device, gpu.attributes());

@@ -36,7 +36,7 @@ fn page() -> String {
     }
     write("\n## Set by the launcher\n".into());
     write(
-        "`rushmem run` sets these for each PE; whoever starts PEs by hand sets some: see `launching.md`.\n"
+        "`rushmem run` sets these for each PE. To start PEs by hand, set some of them: see `launching.md`.\n"
             .into(),
     );
     write("| variable | meaning |\n|---|---|".into());
@@ -56,9 +56,9 @@ const ERRORS: &str = "\
 
 This page is made from `host/src/status.rs`; a test compares.
 
-Every error of the host's calls has a text for people, which names the cause and the remedy and may change, and a status for
-programs, which does not: `Error::status()` gives it, `Status::code()` its number, `Status::name()` its name. User errors never
-abort a process.
+Every error of a host call has a text for people and a status for programs. The text names the cause and the remedy, and may
+change. The status is stable: `Error::status()` returns it, `Status::code()` its number, `Status::name()` its name. User errors
+never abort a process.
 
 | code | name | meaning |
 |---|---|---|
@@ -67,8 +67,8 @@ abort a process.
 const KERNELS: &str = "
 ## Of kernels
 
-A call of a kernel that fails returns one of these to the kernel, and leaves a record for the host, whose `Launch::wait` returns
-it with status `kernel`: `Error::Device` has the code, the line of the caller, the peer, the QP and its syndrome.
+A kernel call that fails returns one of these codes to the kernel and leaves a record for the host. `Launch::wait` returns the
+record with status `kernel`: `Error::Device` has the code, the source line, the peer, the QP and its syndrome.
 
 | code | name | meaning |
 |---|---|---|

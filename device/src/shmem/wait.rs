@@ -1,10 +1,10 @@
 //! Waits and tests.
 //!
 //! The forms over arrays compare with one value, or with one value for each word (`_vector`). A word with an element of
-//! `status` other than 0 is left out. Each call begins at a word that the clock selects; [`Words`] is fair by remembering.
+//! `status` other than 0 is left out. Each call begins at a word that the clock selects; [`WaitWords`] is fair by remembering.
 
 use crate::amo::Amo;
-use crate::{Cmp, Ctx, Group, Result, Sharing, Signal, Sym, SymSlice, View, Words};
+use crate::{Cmp, Ctx, Group, Result, Sharing, Signal, Sym, SymSlice, View, WaitWords};
 
 names! {
     shmem_signal_wait_until = signal_wait_until [G: Group] (
@@ -26,18 +26,18 @@ macro_rules! sets {
         pub fn $name<S: Sharing, G: Group, T: Amo + PartialOrd>(
             ctx: &Ctx<S>, group: G, words: SymSlice<T>, $($arg: $t,)? status: Option<View<i32>>, cmp: Cmp, value: T
         ) -> Result<$r> {
-            let words = Words::new(words, cmp, value).excepting(status).starting_anywhere();
+            let words = WaitWords::new(words, cmp, value).excepting(status).starting_anywhere();
             ctx.$method(group, sets!(@ $($words)* words) $(, $arg)?)
         }
 
-        #[doc = concat!("Calls [`Ctx::", stringify!($method), "`] with [`Words::each`], and returns its errors.")]
+        #[doc = concat!("Calls [`Ctx::", stringify!($method), "`] with [`WaitWords::each`], and returns its errors.")]
         #[inline(always)]
         #[track_caller]
         #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
         pub fn $vector<S: Sharing, G: Group, T: Amo + PartialOrd>(
             ctx: &Ctx<S>, group: G, words: SymSlice<T>, $($arg: $t,)? status: Option<View<i32>>, cmp: Cmp, values: View<T>
         ) -> Result<$r> {
-            let words = Words::each(words, cmp, values).excepting(status).starting_anywhere();
+            let words = WaitWords::each(words, cmp, values).excepting(status).starting_anywhere();
             ctx.$method(group, sets!(@ $($words)* words) $(, $arg)?)
         }
     )*};

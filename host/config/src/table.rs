@@ -93,13 +93,13 @@ settings! {
         heap: HeapKind, "RUSHMEM_HEAP", "auto", "",
             "Memory that holds the symmetric heap.";
         device: DeviceKind, "RUSHMEM_DEVICE", "auto", "",
-            "What executes kernels.";
+            "The executor of kernels.";
         gpus: Gpus, "RUSHMEM_GPUS", "auto", "ordinals",
             "GPUs that PEs of this node take in turn.";
         nic: Nic, "RUSHMEM_NIC", "auto", "",
             "NICs that carry what does not go directly to a peer; with several, each PE takes the nearest.";
         doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
-            "Who writes an RDMA device's doorbell register: the kernel (gpu) or a thread for it (cpu).";
+            "The writer of an RDMA device's doorbell register: the kernel (gpu) or a CPU thread for it (cpu).";
         queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
             "Memory that holds the queues of an RDMA device.";
         traffic_class: u8, "RUSHMEM_TRAFFIC_CLASS", "0", "",
@@ -178,7 +178,7 @@ settings! {
         n_pes: NonZeroU32, "RUSHMEM_N_PES", "PEs",
             "Number of PEs in the job.";
         local_pe: u32, "RUSHMEM_LOCAL_PE", "PE",
-            "Number of this PE among those of its node.";
+            "Number of this PE among the PEs of its node.";
         local_pes: NonZeroU32, "RUSHMEM_LOCAL_PES", "PEs",
             "Number of PEs on this node.";
         node: u32, "RUSHMEM_NODE", "node",
@@ -199,7 +199,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_CONFIG", "Path of a TOML file with settings; the environment overrides what it says."),
     (
         "RUSHMEM_PTX",
-        "When kernels are built: auto, all (with those of tests and benchmarks), build (compile even if committed PTX matches), committed (never compile) or none (kernels run natively only).",
+        "When kernels are built: auto, all (tests and benchmarks too), build (compile even if committed PTX matches), committed (never compile) or none (kernels run natively only).",
     ),
     ("RUSHMEM_PTX_RUSTC", "When kernels are built: path of the rustc that compiles them."),
     ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives it."),

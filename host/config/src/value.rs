@@ -115,7 +115,7 @@ pub enum HeapKind {
     Device,
 }
 
-/// What executes kernels.
+/// The executor of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// A GPU if one is found, native threads otherwise.
@@ -197,7 +197,7 @@ pub enum QueueMemory {
     Device,
 }
 
-/// Who writes an RDMA device's doorbell register.
+/// The writer of an RDMA device's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellKind {
     /// The GPU if it can reach the register, a thread of the CPU otherwise.

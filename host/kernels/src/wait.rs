@@ -86,8 +86,8 @@ fn wait_set<T: Amo + PartialOrd>(
     found: SymSlice<u64>,
 ) -> Result {
     let mut words = match values.is_empty() {
-        true => Words::new(words, conditions.cmp, value),
-        false => Words::each(words, conditions.cmp, ctx.local(values)),
+        true => WaitWords::new(words, conditions.cmp, value),
+        false => WaitWords::each(words, conditions.cmp, ctx.local(values)),
     }
     .starting_at(conditions.first);
     if !conditions.except.is_empty() {

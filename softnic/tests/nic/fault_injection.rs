@@ -28,22 +28,22 @@ fn nic(faults: Faults) -> Nic {
 
 /// The placement of the two ends of a connection.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Placement {
     /// Both ends in one adapter.
     Within,
     /// One end in each of two adapters, which exchange packets.
     Wire,
 }
 
-const BOTH: [Way; 2] = [Way::Within, Way::Wire];
+const BOTH: [Placement; 2] = [Placement::Within, Placement::Wire];
 
-impl Way {
+impl Placement {
     /// Starts the adapters of both ends with these faults.
     fn nics(self, faults: &Faults) -> Vec<Nic> {
         let config = || Config { faults: faults.clone(), ..Config::default() };
         match self {
-            Way::Within => vec![nic(faults.clone())],
-            Way::Wire => vec![wire_nic(config()), wire_nic(config())],
+            Placement::Within => vec![nic(faults.clone())],
+            Placement::Wire => vec![wire_nic(config()), wire_nic(config())],
         }
     }
 }
@@ -62,7 +62,7 @@ fn micros(n: u64) -> Duration {
 }
 
 /// Counts the rounds of 40 in which the second of two QPs' writes is seen before the first.
-fn overtaken(way: Way, faults: Faults) -> usize {
+fn overtaken(way: Placement, faults: Faults) -> usize {
     let nics = way.nics(&faults);
     let (mut a, b) = ends(&nics, Setup::default());
     let (mut c, d) = ends(&nics, Setup::default());
@@ -95,7 +95,7 @@ fn split_message_is_unordered_but_complete_before_the_next() {
     BOTH.into_iter().for_each(split_message);
 }
 
-fn split_message(way: Way) {
+fn split_message(way: Placement) {
     let faults = Faults { split: 1.0, stall: 0.5, stall_time: micros(20), ..Faults::default() };
     let nics = way.nics(&faults);
     let (mut a, b) = ends(&nics, Setup::default());
@@ -130,7 +130,7 @@ fn split_message(way: Way) {
 #[test]
 fn split_reads_and_writes_move_every_byte() {
     // Over packets only WRITEs are split.
-    for (way, least) in [(Way::Within, 300), (Way::Wire, 150)] {
+    for (way, least) in [(Placement::Within, 300), (Placement::Wire, 150)] {
         let nics = way.nics(&Faults { split: 1.0, ..Faults::default() });
         let (mut a, b) = ends(&nics, Setup::default());
         let (rkey, lkey) = (b.key, a.key);
@@ -150,7 +150,7 @@ fn split_reads_and_writes_move_every_byte() {
 #[test]
 fn split_write_with_a_destroyed_key_is_refused() {
     let stall_time = Duration::from_millis(20);
-    let nics = Way::Wire.nics(&Faults { split: 1.0, stall: 1.0, stall_time, ..Faults::default() });
+    let nics = Placement::Wire.nics(&Faults { split: 1.0, stall: 1.0, stall_time, ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup { ack_timeout: 22, ..Setup::default() });
     let words = 64usize;
     for i in 0..words {
@@ -169,7 +169,7 @@ fn split_write_with_a_destroyed_key_is_refused() {
 }
 
 /// Returns whether a READ of a word sees a later WRITE with these flags in any round.
-fn read_too_late(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
+fn read_too_late(way: Placement, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
@@ -200,7 +200,7 @@ fn late_read_sees_later_unfenced_writes() {
 
 /// Returns whether a WRITE of an atomic's old value sends the previous bytes in any round. The atomic must execute
 /// first.
-fn stale_result(way: Way, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
+fn stale_result(way: Placement, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
@@ -230,7 +230,7 @@ fn reads_and_atomics_are_answered_in_order() {
     BOTH.into_iter().for_each(answered_in_order);
 }
 
-fn answered_in_order(way: Way) {
+fn answered_in_order(way: Placement) {
     let nics = way.nics(&Faults { late: 0.5, late_time: micros(50), split: 0.5, ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup { log_reads: 1, ..Setup::default() });
     let (rkey, lkey) = (b.key, a.key);

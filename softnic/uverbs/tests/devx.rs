@@ -31,7 +31,7 @@ const SIZE: usize = 0x10000;
 const LOG_DEPTH: u8 = 4;
 
 /// A QP in memory of its own, all made by commands.
-struct Pair<'a> {
+struct DevxQp<'a> {
     lib: &'a Mlx5,
     context: Handle,
     pd: u32,
@@ -45,8 +45,8 @@ struct Pair<'a> {
     posted: u16,
 }
 
-impl<'a> Pair<'a> {
-    fn new(lib: &'a Mlx5, context: Handle) -> Pair<'a> {
+impl<'a> DevxQp<'a> {
+    fn new(lib: &'a Mlx5, context: Handle) -> DevxQp<'a> {
         let memory: &HostBuffer = Box::leak(Box::new(HostBuffer::new(SIZE)));
         memory.write(CQ as u64, &[0xff; 0x1000]).unwrap();
         let at = memory.as_ptr() as u64;
@@ -93,7 +93,7 @@ impl<'a> Pair<'a> {
             ..CreateQp::default()
         };
         let (qp, answer) = lib.create(context, &create).unwrap();
-        Pair { lib, context, pd: pd.pd, memory, uar, qp, cq, qpn: answer.qpn, cqn, key, posted: 0 }
+        DevxQp { lib, context, pd: pd.pd, memory, uar, qp, cq, qpn: answer.qpn, cqn, key, posted: 0 }
     }
 
     fn connect(&self, remote_qpn: u32, peer: &RoceAddr) {
@@ -209,7 +209,7 @@ fn queue_pairs_made_by_commands_move_data() {
     inside("queue_pairs_made_by_commands_move_data", &[], |lib| {
         let context = lib.open(0, true).unwrap();
         let address = own_address(lib, context);
-        let (mut a, b) = (Pair::new(lib, context), Pair::new(lib, context));
+        let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
         a.connect(b.qpn, &address);
         b.connect(a.qpn, &address);
 
@@ -255,7 +255,7 @@ fn events_reach_their_files() {
     inside("events_reach_their_files", &[], |lib| {
         let context = lib.open(0, true).unwrap();
         let address = own_address(lib, context);
-        let (mut a, b) = (Pair::new(lib, context), Pair::new(lib, context));
+        let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
         a.connect(b.qpn, &address);
         b.connect(a.qpn, &address);
         let (whole, brief) =
@@ -288,7 +288,7 @@ fn two_devices_of_a_process_meet() {
         let contexts = [0, 1].map(|index| lib.open(index, true).unwrap());
         let [one, two] = contexts.map(|context| own_address(lib, context));
         assert_ne!(one.source_l3_address, two.source_l3_address);
-        let (mut a, b) = (Pair::new(lib, contexts[0]), Pair::new(lib, contexts[1]));
+        let (mut a, b) = (DevxQp::new(lib, contexts[0]), DevxQp::new(lib, contexts[1]));
         a.connect(b.qpn, &two);
         b.connect(a.qpn, &one);
         let at = HEAP as u64;
@@ -311,7 +311,7 @@ fn memory_of_a_peer_client_is_reached() {
         let memory = peer::register();
 
         let address = own_address(lib, context);
-        let (mut a, b) = (Pair::new(lib, context), Pair::new(lib, context));
+        let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
         a.connect(b.qpn, &address);
         b.connect(a.qpn, &address);
         let (umem, umem_id) = lib.umem(b.context, peer::BASE + 64, 4096).unwrap();

@@ -114,9 +114,9 @@ fn do_wrong_with_sets(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock
         ctx.iget_nbi(Thread, data.every(3).first(4), data.every(1).first(4), pe)
     } else if which == Misuse::FewStatuses as u32 {
         let status = ctx.shared::<i32>();
-        ctx.wait_until_all(Thread, &Words::new(data, Cmp::Eq, 0).except(status))
+        ctx.wait_until_all(Thread, &WaitWords::new(data, Cmp::Eq, 0).except(status))
     } else if which == Misuse::NoRoom as u32 {
-        ctx.test_some(Thread, &mut Words::new(data, Cmp::Eq, 0), ctx.shared()).map(|_| ())
+        ctx.test_some(Thread, &mut WaitWords::new(data, Cmp::Eq, 0), ctx.shared()).map(|_| ())
     } else if which == Misuse::ClearUnheld as u32 {
         ctx.clear_lock(lock)
     } else if which == Misuse::SetHeld as u32 {

@@ -33,7 +33,8 @@ pub fn test_sets(
     let block = Block::current();
     let cmp = cmp_of(cmp);
     let values = ctx.local(values);
-    let set = if vector != 0 { Words::each(words, cmp, values) } else { Words::new(words, cmp, value) };
+    let set =
+        if vector != 0 { WaitWords::each(words, cmp, values) } else { WaitWords::new(words, cmp, value) };
     let mut set = if masked != 0 { set.except(ctx.local(status)) } else { set };
     let (indices, out) = (ctx.local(out.slice(3..out.len())), ctx.local(out));
     let all = ctx.test_all(block, &set)?;
@@ -111,7 +112,7 @@ impl Set {
         self,
         ctx: &Ctx,
         group: G,
-        receive: impl Fn(&Self, &Ctx, G, Words<u64>, u64) -> Result,
+        receive: impl Fn(&Self, &Ctx, G, WaitWords<u64>, u64) -> Result,
     ) -> Result {
         let per_pe = self.words.len().checked_div(ctx.n_pes() as usize).unwrap_or(0);
         let (values, status) = (ctx.local(self.values), ctx.local(self.status));
@@ -128,9 +129,9 @@ impl Set {
             }
             group.sync();
             let set = if self.vector != 0 {
-                Words::each(self.words, Cmp::Ge, values)
+                WaitWords::each(self.words, Cmp::Ge, values)
             } else {
-                Words::new(self.words, Cmp::Eq, round)
+                WaitWords::new(self.words, Cmp::Eq, round)
             };
             receive(&self, ctx, group, set.except(status), round)?;
             ctx.barrier_all(group)?;
@@ -158,7 +159,7 @@ impl Set {
     }
 
     #[inline(always)]
-    fn receive_all<G: Group>(&self, ctx: &Ctx, group: G, set: Words<u64>, round: u64) -> Result {
+    fn receive_all<G: Group>(&self, ctx: &Ctx, group: G, set: WaitWords<u64>, round: u64) -> Result {
         ctx.wait_until_all(group, &set)?;
         let mut i = 0;
         while i < self.words.len() {
@@ -169,7 +170,7 @@ impl Set {
     }
 
     #[inline(always)]
-    fn receive_any<G: Group>(&self, ctx: &Ctx, group: G, mut set: Words<u64>, round: u64) -> Result {
+    fn receive_any<G: Group>(&self, ctx: &Ctx, group: G, mut set: WaitWords<u64>, round: u64) -> Result {
         while let Some(i) = ctx.wait_until_any(group, &mut set)? {
             self.tell(ctx, group, i, round)?;
         }
@@ -177,7 +178,7 @@ impl Set {
     }
 
     #[inline(always)]
-    fn receive_some<G: Group>(&self, ctx: &Ctx, group: G, mut set: Words<u64>, round: u64) -> Result {
+    fn receive_some<G: Group>(&self, ctx: &Ctx, group: G, mut set: WaitWords<u64>, round: u64) -> Result {
         let indices = ctx.local(self.indices);
         loop {
             let count = ctx.wait_until_some(group, &mut set, indices)?;
@@ -213,7 +214,7 @@ impl Set {
 #[kernel]
 pub fn any_in_turn(ctx: &Ctx, words: SymSlice<u32>, told: SymSlice<u32>, calls: u32) -> Result {
     let (block, told) = (Block::current(), ctx.local(told));
-    let mut set = Words::new(words, Cmp::Eq, 0);
+    let mut set = WaitWords::new(words, Cmp::Eq, 0);
     let mut call = 0;
     while call < calls {
         if let Some(i) = ctx.wait_until_any(block, &mut set)?

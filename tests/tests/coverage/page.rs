@@ -7,17 +7,16 @@ use crate::{Row, State};
 const HEAD: &str = "\
 # Coverage
 
-What Rushmem has of 218 families of operations that OpenSHMEM, NVSHMEM, rocSHMEM, NCCL's GIN and DOCA GPUNetIO offer between
-them. This page is made from `coverage.json`; `cargo test -p rushmem-tests --test coverage` fails if an item or a test that it
-names does not exist.
+OpenSHMEM, NVSHMEM, rocSHMEM, NCCL's GIN and DOCA GPUNetIO offer 218 families of operations between them. This page lists
+each one with its state in Rushmem. It is generated from `coverage.json`. `cargo test -p rushmem-tests --test coverage` fails
+if an item or a test that the page names does not exist.
 
-Tier 1: a PGAS library is not real without it. Tier 2: users of NVSHMEM expect it. Tier 3: beyond. In the columns of the
-others, a version is the first that has it, and `partial` means restricted, or reachable by composition.
+Tier 1: a PGAS library needs it. Tier 2: users of NVSHMEM expect it. Tier 3: beyond that. In the columns of the other
+libraries, a version is the first that has the operation. `partial` means restricted, or reachable by composition.
 
-In the column of Rushmem, `done` means that it is there on every side that the row names, and that a test shows it; what is
-missing otherwise is in the note. The tests run kernels natively, as coroutines, with the software ConnectX or mapped memory between
-PEs; `tests/gpu.sh` takes the same suites to GPUs, where they have passed on two and on four H200s. Nothing has run with a ConnectX of
-silicon.
+In the column of Rushmem, `done` means that every side that the row names has the operation, and that a test shows it. The
+note says what is missing. The tests run natively, with the software ConnectX or P2P between PEs. `tests/gpu.sh` runs the
+same suites on GPUs, where they have passed on two and on four H200s. Nothing has run on a ConnectX in silicon.
 ";
 
 fn word(state: State) -> &'static str {

@@ -5,7 +5,7 @@
 use rushmem_device::Ctx;
 use rushmem_device::kernel::kernel;
 
-/// Is a documented kernel.
+/// Runs as a documented kernel.
 #[kernel]
 #[inline(never)]
 pub fn documented(_ctx: &Ctx, _n: u32) {}

@@ -125,7 +125,7 @@ fn die_with(parent: pid_t) -> io::Result<()> {
     if now == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-/// Does nothing. On other systems a PE detects a dead launcher by its bootstrap connection.
+/// Returns at once: on other systems a PE detects a dead launcher by its bootstrap connection.
 #[cfg(not(target_os = "linux"))]
 fn die_with(_parent: pid_t) -> io::Result<()> {
     Ok(())

@@ -131,7 +131,7 @@ layout! {
 }
 
 impl HcaCap {
-    /// Entries of the GID table, or nothing if the code is unknown.
+    /// Returns the number of entries of the GID table, or `None` for an unknown code.
     pub const fn gid_entries(&self) -> Option<u32> {
         match self.gid_table_size {
             0..=4 => Some(8 << self.gid_table_size),

@@ -32,8 +32,8 @@ pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<
     }
 }
 
-/// Commands of the old kind. None of those not known here is refused with EPROTONOSUPPORT: the library would try it
-/// again by `write`, which succeeds on a memory file.
+/// Executes a command of the old kind. It refuses unknown ones, but not with EPROTONOSUPPORT: the library would then
+/// retry by `write`, which succeeds on a memory file.
 fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let command: u64 = call.input(write::COMMAND)?;
     if !call.has(write::CORE_IN) && !call.has(write::CORE_OUT) {

@@ -45,7 +45,7 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
 #[inline(always)]
 fn any_each(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     let array = m.array(op.a, 4);
-    let (view, mut words) = (ctx.local(array), Words::new(array, Cmp::Ne, 0));
+    let (view, mut words) = (ctx.local(array), WaitWords::new(array, Cmp::Ne, 0));
     let (mut seen, mut calls) = (0u32, 0);
     while seen != 0b1111 && calls < CALLS {
         if let Some(i) = ctx.wait_until_any(Thread, &mut words)? {
@@ -62,8 +62,8 @@ fn any_each(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
 #[inline(always)]
 fn no_words(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     let found = ctx.local(m.array(op.b, 4));
-    let mut none = Words::new(m.array(op.a, 0), Cmp::Eq, 1);
-    let mut zeros = Words::new(m.array(op.a, 4), Cmp::Eq, 1);
+    let mut none = WaitWords::new(m.array(op.a, 0), Cmp::Eq, 1);
+    let mut zeros = WaitWords::new(m.array(op.a, 4), Cmp::Eq, 1);
     ctx.wait_until_all(Thread, &none)?;
     let right = ctx.wait_until_any(Thread, &mut none)?.is_none()
         && ctx.wait_until_some(Thread, &mut none, found)? == 0
