@@ -6,7 +6,7 @@ use rushmem::config::Config;
 pub const ADVERSARY: &str = "skip_qp=0.3 stall=0.1 stall_us=300 split=0.5 late=0.3 late_us=100 completion_delay=0.2 \
                              completion_delay_us=20 loose_atomic=0.5";
 
-/// Returns the settings of the environment, with those of every job of this suite.
+/// Returns the settings of the environment, and adds the settings that all jobs of this suite share.
 ///
 /// # Panics
 /// If the environment has an invalid setting.

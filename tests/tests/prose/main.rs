@@ -23,8 +23,6 @@ const PENDING: &[&str] = &[
     "host/src/",
     "ptx/",
     "tests/kernels/",
-    "tests/litmus/",
-    "tests/src/",
     "tests/tests/",
 ];
 

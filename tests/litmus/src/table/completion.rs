@@ -131,7 +131,7 @@ fn of_other_blocks() -> Test {
         .never(|o| o.r(4, 0) != 0)
 }
 
-/// Puts the flag through other queues than those of the quiet, so only completion counts.
+/// Puts the flag through queues that the quiet does not cover, so only completion counts.
 fn after_kernel_with_quiet() -> Test {
     Test::new("L23", "put_nbi, quiet, and a message that the context does not know")
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), quiet(), private_p(1, Y, 1).at(1)])
