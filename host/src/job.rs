@@ -295,7 +295,13 @@ impl Site {
             check_memory(config, on_node)?;
         }
         let nics = Nics::prepare(config, &gpus, on_node)?;
-        Ok(Self { nics, gpus, on_node, first: config.local_pe.unwrap_or(0), job: driver_gate::JobId::new() })
+        Ok(Self {
+            nics,
+            gpus,
+            on_node,
+            first: config.local_pe.unwrap_or(0),
+            job: driver_gate::JobId::unique(),
+        })
     }
 
     /// What executes the kernels of this process's PE number `i`.

@@ -32,7 +32,7 @@ pub struct JobId(u64);
 
 impl JobId {
     /// Another one.
-    pub fn new() -> Self {
+    pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn calls_and_kernels_exclude_each_other() {
         let gate = LaunchGate::new(LONG);
-        let job = JobId::new();
+        let job = JobId::unique();
         let (one, other) = (queue(true), queue(true));
         let launch = gate.begin_launch(job);
         gate.begin_launch(job).launched(&other);
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_queue_is_known_once_and_forgotten() {
         let gate = LaunchGate::new(LONG);
-        let (job, queue) = (JobId::new(), queue(true));
+        let (job, queue) = (JobId::unique(), queue(true));
         gate.begin_launch(job).launched(&queue);
         gate.begin_launch(job).launched(&queue);
         assert_eq!(gate.lock().queues.len(), 1);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn who_came_first_goes_first_but_for_jobs_that_run() {
         let gate = LaunchGate::new(LONG);
-        let (mine, theirs) = (JobId::new(), JobId::new());
+        let (mine, theirs) = (JobId::unique(), JobId::unique());
         let (one, other) = (queue(true), queue(true));
         gate.begin_launch(mine).launched(&one);
         thread::scope(|scope| {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn all_of_a_job_may_go_when_its_first_does() {
-        let (gate, job) = (LaunchGate::new(LONG), JobId::new());
+        let (gate, job) = (LaunchGate::new(LONG), JobId::unique());
         // Who wakes first is chance.
         for _ in 0..200 {
             let queue = queue(true);
@@ -334,7 +334,7 @@ mod tests {
     fn a_call_is_made_in_the_end() {
         let gate = LaunchGate::new(MOMENT);
         let queue = queue(true);
-        gate.begin_launch(JobId::new()).launched(&queue);
+        gate.begin_launch(JobId::unique()).launched(&queue);
         let begin = Instant::now();
         drop(gate.begin_call());
         assert!(begin.elapsed() >= MOMENT);
@@ -350,7 +350,7 @@ mod tests {
         let begin = Instant::now();
         thread::scope(|scope| {
             for _ in 0..JOBS {
-                let job = JobId::new();
+                let job = JobId::unique();
                 let launched: Arc<[AtomicUsize; 2]> = Arc::default();
                 for pe in 0..2 {
                     let (launched, gate, calls) = (Arc::clone(&launched), &gate, &calls);

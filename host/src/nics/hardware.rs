@@ -80,9 +80,12 @@ impl Hardware {
     /// What the device or the GPU refuses.
     pub(crate) fn doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
         let machine: Box<dyn Machine> = match gpu {
-            Some(ordinal) => {
-                Box::new(Gpu::new(Cuda::load()?.device(ordinal)?, config.heap, 1, driver_gate::JobId::new())?)
-            }
+            Some(ordinal) => Box::new(Gpu::new(
+                Cuda::load()?.device(ordinal)?,
+                config.heap,
+                1,
+                driver_gate::JobId::unique(),
+            )?),
             None => Box::new(Native::new(native::Options::default(), 1)),
         };
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
