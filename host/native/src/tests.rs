@@ -340,11 +340,11 @@ fn lanes_that_exit_before_a_barrier_are_a_named_deadlock() {
             barrier(lane);
         }
     });
-    assert_eq!(
-        text(&error.unwrap_err()),
-        "kernel deadlock: lanes wait for others that will not come\n  \
-         block 3: lanes 0-31 at HERE (block barrier), lanes 32-63 exited"
-    );
+    // Another block may still run on another thread, and is then listed behind this one.
+    let expected = "kernel deadlock: lanes wait for others that will not come\n  \
+                    block 3: lanes 0-31 at HERE (block barrier), lanes 32-63 exited";
+    let report = text(&error.unwrap_err());
+    assert!(report.starts_with(expected), "{report}");
 }
 
 #[test]
