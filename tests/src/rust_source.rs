@@ -4,7 +4,7 @@
 
 /// One line of a source file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct SourceLine {
     /// The code, in which every string literal is `""` and every character literal is `' '`.
     pub code: String,
     /// The comment with its marker, such as `/// Returns ...`.
@@ -13,7 +13,7 @@ pub struct Line {
     pub strings: Vec<String>,
 }
 
-impl Line {
+impl SourceLine {
     /// Returns whether the line holds a comment and nothing else.
     pub fn is_comment(&self) -> bool {
         self.comment.is_some() && self.code.trim().is_empty()
@@ -21,8 +21,8 @@ impl Line {
 }
 
 /// Splits `source` into lines. The first line has index 0.
-pub fn lines(source: &str) -> Vec<Line> {
-    let mut reader = Reader { rest: source, lines: vec![Line::default()], previous: ' ' };
+pub fn lines(source: &str) -> Vec<SourceLine> {
+    let mut reader = Reader { rest: source, lines: vec![SourceLine::default()], previous: ' ' };
     while !reader.rest.is_empty() {
         reader.step();
     }
@@ -31,13 +31,13 @@ pub fn lines(source: &str) -> Vec<Line> {
 
 struct Reader<'a> {
     rest: &'a str,
-    lines: Vec<Line>,
+    lines: Vec<SourceLine>,
     /// The last character of code.
     previous: char,
 }
 
 impl<'a> Reader<'a> {
-    fn line(&mut self) -> &mut Line {
+    fn line(&mut self) -> &mut SourceLine {
         self.lines.last_mut().expect("one line at least")
     }
 
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.rest.split_at(length);
         self.rest = rest;
         for _ in 0..taken.matches('\n').count() {
-            self.lines.push(Line::default());
+            self.lines.push(SourceLine::default());
         }
         taken
     }
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         self.rest = rest;
         for (i, line) in comment.split('\n').enumerate() {
             if i > 0 {
-                self.lines.push(Line::default());
+                self.lines.push(SourceLine::default());
             }
             let text = line.trim_matches(|c: char| c == '/' || c == '*' || c.is_whitespace());
             self.line().comment = Some(format!("// {text}"));

@@ -201,7 +201,7 @@ fn is_test_attribute(tokens: &[Token]) -> bool {
     text.starts_with("#[cfg(test)") || text.starts_with("#[cfg(all(test")
 }
 
-/// Returns the end of the item whose attributes begin at `begin`: behind its `;`, or behind its last brace.
+/// Returns the end of the item with attributes at `begin`: behind its `;`, or behind its last brace.
 fn end_of_item(tokens: &[Token], begin: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(begin) {
@@ -229,7 +229,7 @@ fn is_use_tree(tokens: &[Token], at: usize) -> bool {
     tokens.get(at + 1).is_some_and(|token| token.text == ";")
 }
 
-/// Returns the first names of the paths at the start: one, or those of a tree in braces.
+/// Returns the first names of the paths at the start: one, or all of a tree in braces.
 fn first_names(tokens: &[Token]) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     let (mut depth, mut is_first) = (0, true);

@@ -1,6 +1,6 @@
 //! Rules for Rust source: its comments, docs, names and error texts.
 
-use rushmem_tests::rust_source::{Line, lines};
+use rushmem_tests::rust_source::{SourceLine, lines};
 
 use crate::text::{Finding, check, paragraphs, words};
 
@@ -47,19 +47,25 @@ pub(crate) fn check_rust(source: &str, needs_errors: bool) -> Vec<Finding> {
 }
 
 /// Returns `///`, `//!` or `//`.
-fn marker(line: &Line) -> &'static str {
+fn marker(line: &SourceLine) -> &'static str {
     let comment = line.comment.as_deref().unwrap_or_default();
     ["///", "//!"].into_iter().find(|marker| comment.starts_with(marker)).unwrap_or("//")
 }
 
 /// Returns the comment without its marker and the space behind that.
-fn body(line: &Line) -> &str {
+fn body(line: &SourceLine) -> &str {
     let text = line.comment.as_deref().unwrap_or_default().strip_prefix(marker(line)).unwrap_or_default();
     text.strip_prefix(' ').unwrap_or(text)
 }
 
 /// Checks the comment in the lines from `begin` to `end`, and the item that it documents.
-fn check_comment(lines: &[Line], begin: usize, end: usize, needs_errors: bool, found: &mut Vec<Finding>) {
+fn check_comment(
+    lines: &[SourceLine],
+    begin: usize,
+    end: usize,
+    needs_errors: bool,
+    found: &mut Vec<Finding>,
+) {
     let paragraphs = paragraphs((begin..end).map(|i| (i + 1, body(&lines[i]))));
     found.extend(paragraphs.iter().flat_map(|(line, text)| check(*line, text)));
     let Some((line, summary)) = paragraphs.first().filter(|_| marker(&lines[begin]) == "///") else { return };
@@ -82,7 +88,7 @@ fn check_comment(lines: &[Line], begin: usize, end: usize, needs_errors: bool, f
 }
 
 /// Applies the rules that concern a line of a comment rather than a sentence.
-fn check_comment_line(number: usize, line: &Line) -> Option<Finding> {
+fn check_comment_line(number: usize, line: &SourceLine) -> Option<Finding> {
     let first = words(body(line)).first().copied().unwrap_or_default();
     let is_start = line.is_comment() && body(line).starts_with(first);
     (is_start && ["What", "Who", "Whoever", "Whose"].contains(&first)).then(|| Finding {
@@ -93,7 +99,7 @@ fn check_comment_line(number: usize, line: &Line) -> Option<Finding> {
 }
 
 /// Checks the names and texts in line `i`, which is code.
-fn check_code(lines: &[Line], i: usize, found: &mut Vec<Finding>) {
+fn check_code(lines: &[SourceLine], i: usize, found: &mut Vec<Finding>) {
     let line = &lines[i];
     if line.comment.is_some() {
         found.extend(check(i + 1, body(line)));
@@ -144,7 +150,7 @@ fn error_paragraphs(literal: &str) -> Vec<String> {
 }
 
 /// Returns the head of the item behind a doc comment, on one line, without its attributes.
-fn item(lines: &[Line]) -> String {
+fn item(lines: &[SourceLine]) -> String {
     let mut head = String::new();
     let mut depth = 0;
     for line in lines {

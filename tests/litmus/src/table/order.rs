@@ -64,7 +64,7 @@ fn unfenced() -> Test {
         .maybe("flag first", |o| o.r(1, 1) == 0)
 }
 
-/// Is [`fenced_by_another_block`] without its fence. The suite must see the outcome that the fence forbids.
+/// Drops the fence of [`fenced_by_another_block`]. The suite must see the outcome that the fence forbids.
 pub(super) fn unfenced_blocks() -> Test {
     Test::new("L02", "without a fence, from two blocks")
         .on(0, [p(X, 1).at(1), hand(W)])
