@@ -139,7 +139,7 @@ impl Job {
         Ok(self.with_id(id, exchange.pe(), exchange.n_pes()))
     }
 
-    /// IsBusy `app` once for each PE that lives in this process, and returns what each one returned.
+    /// Runs `app` once for each PE in this process, and returns their results.
     ///
     /// Started by `rushmem run`, by `mpirun`, `srun` or `torchrun`, or with an id, the process is one PE; by itself, it
     /// is a job of `RUSHMEM_PES` PEs as threads. docs/launching.md tells more. A process may run several jobs, one

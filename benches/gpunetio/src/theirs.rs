@@ -146,7 +146,7 @@ impl Theirs {
     /// Loads PTX that [`compile`] made.
     ///
     /// # Errors
-    /// - [`Error::Cuda`](crate::Error::Cuda): the driver fails.
+    /// - [`Error::Cuda`]: the driver fails.
     pub fn load(device: &Arc<Device>, ptx: &str, fence: Fence) -> Result<Self> {
         let module = Module::load(device, "gpunetio", ptx)?;
         Ok(Self { module, stream: Stream::new(device)?, fence })

@@ -8,7 +8,7 @@ use rushmem_config::Config;
 pub type ExchangeError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the processes of an application can talk to each other by already: an MPI communicator, files that all see, a
-/// key-value store. [`Job::with_exchange`](crate::Job::with_exchange) makes one job of them, whose PE numbers are those
+/// key-value store. `Job::with_exchange` makes one job of them, whose PE numbers are those
 /// of the exchange; that of a communicator whose ranks were reordered is the rank in that communicator. It is used
 /// once, at the start: afterwards both libraries' calls may interleave as the program likes.
 ///

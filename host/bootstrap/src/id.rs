@@ -16,7 +16,7 @@ use rushmem_config::{Config, EncodedId, IdFields, Listener};
 /// A job's unique id: where its PEs meet, and the secret by which they know each other.
 ///
 /// One process makes it, and gives it to the others by any means: a file, a message, a variable. All join with
-/// [`Job::with_id`](crate::Job::with_id). The process that made it must be one of them, as it has the socket on which
+/// `Job::with_id`. The process that made it must be one of them, as it has the socket on which
 /// the others are awaited; an id [for an address](UniqueId::at) can be made by anybody, and there PE 0 listens. An id
 /// is for one job. Whoever has it can join: keep it as a password. NVSHMEM: `nvshmemx_get_uniqueid`; NCCL:
 /// `ncclGetUniqueId`.

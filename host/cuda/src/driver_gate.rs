@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// IsBusy until it is told that it does not.
+    /// A queue that stays busy until the test ends it.
     struct Queue(AtomicBool);
 
     impl IsBusy for Queue {
