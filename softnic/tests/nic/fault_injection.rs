@@ -254,8 +254,8 @@ fn answered_in_order(way: Placement) {
 }
 
 /// Prepares a QP with a READ that waits for its answer, an executed signalled WRITE, and a WRITE not yet executed.
-fn waiting_read() -> (Nic, Pe, Pe, [u16; 3]) {
-    let nic = nic(Faults { late: 1.0, late_time: NEVER, ..Faults::default() });
+fn waiting_read(faults: Faults) -> (Nic, Pe, Pe, [u16; 3]) {
+    let nic = nic(Faults { late: 1.0, ..faults });
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
     let read = a.write(&Wqe::Read { raddr: 0, rkey, laddr: 64, lkey, len: 8 }, Flags::NONE);
@@ -277,7 +277,7 @@ fn failed(a: &mut Pe) -> (Syndrome, u16) {
 
 #[test]
 fn wqes_behind_a_late_answer_are_flushed() {
-    let (_nic, mut a, b, entries) = waiting_read();
+    let (_nic, mut a, b, entries) = waiting_read(Faults { late_time: NEVER, ..Faults::default() });
     a.fail_now();
     for index in entries {
         assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, index));
@@ -290,16 +290,8 @@ fn wqes_behind_a_late_answer_are_flushed() {
 
 #[test]
 fn wqes_behind_a_failed_late_read_are_flushed() {
-    let nic = nic(Faults { late: 1.0, late_time: Duration::from_millis(400), seed: 3, ..Faults::default() });
-    let (mut a, b) = pair(&nic, &nic, Setup::default());
-    let (rkey, lkey) = (b.key, a.key);
-    let read = a.write(&Wqe::Read { raddr: 0, rkey, laddr: 64, lkey, len: 8 }, Flags::NONE);
-    let done = a.write(&set(8, &b, 1), Flags::SIGNALED);
-    let fenced = a.write(&set(16, &b, 1), Flags::FENCE);
-    a.ring();
-    while b.heap.load_u64(8) != 1 {
-        std::thread::yield_now();
-    }
+    let faults = Faults { late_time: Duration::from_millis(400), seed: 3, ..Faults::default() };
+    let (_nic, mut a, b, [read, done, fenced]) = waiting_read(faults);
     call(&b.context, &DestroyMkey { mkey_index: b.key >> 8, ..DestroyMkey::default() }).unwrap();
     assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, read));
     assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, done));
