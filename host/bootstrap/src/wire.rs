@@ -121,7 +121,7 @@ pub enum Message {
     Send {
         /// To whom.
         to: u32,
-        /// What it says, at most [`MESSAGE_LIMIT`] bytes.
+        /// The text, at most [`MESSAGE_LIMIT`] bytes.
         bytes: Vec<u8>,
     },
     /// Launcher: a letter from another PE.

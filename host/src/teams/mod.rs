@@ -48,7 +48,7 @@ impl TeamConfig {
     }
 }
 
-/// A team of which this PE is a member.
+/// A team that contains this PE.
 #[derive(Clone)]
 struct TeamEntry {
     generation: u32,
