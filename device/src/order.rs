@@ -18,7 +18,7 @@ use core::panic::Location;
 
 use crate::arch::{Cta, Gpu, Scope, Sys};
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::Result;
 use crate::group::{Group, Thread, agree};
 use crate::sharing::Sharing;

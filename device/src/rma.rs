@@ -29,7 +29,7 @@ use crate::abi::{DevAddr, QpEntry, ctx_flags};
 use crate::arch::{self, SysWord};
 use crate::copy::{copy_one, copy_part};
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
 use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
@@ -44,7 +44,7 @@ pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 pub trait Scalar: Pod + sealed::Sealed {}
 
 mod sealed {
-    use crate::coll::{Bf16, F16};
+    use crate::half::{Bf16, F16};
 
     pub trait Sealed: Sized {
         fn word(self) -> u64;

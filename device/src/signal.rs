@@ -11,7 +11,7 @@ use crate::amo::{Kind, Op, atomic_to_sink, post_atomic};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};

@@ -4,10 +4,14 @@
 //! order given by the call that made the team. Kernels find a team in a table of the PE.
 #![allow(unsafe_code, reason = "reads the team table of the launch")]
 
+use bytemuck::Pod;
+
 use crate::abi::TeamDesc;
 use crate::arch;
 use crate::ctx::Ctx;
+use crate::heap::SymSlice;
 use crate::kernel::KernelArg;
+use crate::view::RemoteView;
 
 /// A team, as a handle of this PE. Each member has its own.
 ///
@@ -106,6 +110,15 @@ impl<S> Ctx<S> {
             arch::read((*to).members.ptr::<u32>().add(pe as usize))
         };
         if number == u32::MAX { None } else { Some(number) }
+    }
+
+    /// Returns the copy of `object` on member `index` of `team`, like [`Ctx::ptr`]. Returns `None` also if there is no
+    /// such member or team.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_team_ptr`.
+    #[inline(always)]
+    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
+        self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
     }
 
     /// Returns the entry of a team in the table; `None` if the handle names no team, or a destroyed one.

@@ -8,7 +8,10 @@ use bytemuck::Pod;
 use crate::abi::DevAddr;
 use crate::amo::AmoWord;
 use crate::arch::{self, SysWord};
+use crate::ctx::{Ctx, CtxRef};
 use crate::error::{Site, out_of_range};
+use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
+use crate::sharing::PerGpu;
 
 /// A view of shared elements: each access is one load or store, never a reference.
 ///
@@ -179,4 +182,73 @@ impl<T: Pod> RemoteView<T> {
     pub fn as_ptr(self) -> *mut T {
         self.0.as_ptr()
     }
+}
+
+impl<S> Ctx<S> {
+    /// Returns this PE's copy of a symmetric object, or its registered buffer, for plain loads and stores.
+    ///
+    /// An invalid handle gives an empty view, and an error record.
+    #[inline(always)]
+    #[track_caller]
+    pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<T> {
+        let object = local_operand(object);
+        let (base, len) = match self.local_addr(object) {
+            Ok(base) => (base, object.len()),
+            Err(_) => (core::ptr::null_mut(), 0),
+        };
+        // SAFETY: inside of this PE's memory; the allocator aligned it for `T`.
+        unsafe { View::new(base, len, self.parts_ref().state) }
+    }
+
+    /// Returns this PE's copy of a symmetric element, for plain loads and stores of element 0.
+    #[inline(always)]
+    #[track_caller]
+    pub fn local_one<T: Pod>(&self, object: Sym<T>) -> View<T> {
+        self.local(object.as_slice())
+    }
+
+    /// Returns the copy of `object` on `pe`, for loads and stores.
+    ///
+    /// Returns `None` if that PE is not a P2P peer, or if there is no such PE or object. A PE can always access its own
+    /// copy. The setting `peer_path` decides at the start of the job which PEs are P2P peers.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_ptr`.
+    #[inline(always)]
+    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+        let base = match self.p2p_addr(pe, object.offset(), object.bytes()) {
+            Some(base) => base,
+            None => {
+                let found = ptr_slow(CtxRef::of(self), object.offset(), object.bytes(), pe);
+                if found.0 == 0 {
+                    return None;
+                }
+                found.ptr()
+            }
+        };
+        // SAFETY: inside of symmetric memory, which is mapped; the allocator aligned it for `T`.
+        Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts_ref().state) }))
+    }
+
+    /// Returns the block's dynamic shared memory, as many `T` as fit. On a GPU its initial content is undefined.
+    #[inline(always)]
+    pub fn shared<T: Pod>(&self) -> View<T> {
+        let (base, bytes) = arch::shared();
+        let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
+        // SAFETY: the launch gave the block `bytes` bytes at `base`, aligned to 16.
+        unsafe { View::new(base.cast(), len, self.parts_ref().state) }
+    }
+}
+
+/// Returns the address of an object on a PE that is not a P2P peer; 0 if it is not mapped, or there is no such PE or
+/// object.
+#[inline(never)]
+fn ptr_slow(ctx_ref: CtxRef, offset: u64, bytes: u64, pe: u32) -> DevAddr {
+    let ctx = ctx_ref.ctx::<PerGpu>();
+    if pe >= ctx.parts_ref().n_pes || !ctx.has(offset, bytes) {
+        return DevAddr(0);
+    }
+    if pe == ctx.parts_ref().pe {
+        return DevAddr(ctx.address::<u8>(offset).addr() as u64);
+    }
+    DevAddr(ctx.peer_addr::<u8>(pe, offset).map_or(0, |p| p.addr() as u64))
 }

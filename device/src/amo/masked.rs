@@ -9,7 +9,7 @@ use super::{Amo, to_native_order};
 use crate::abi::qp_flags;
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Error, Result};
 use crate::heap::Sym;
 use crate::rma::fetch;

@@ -23,7 +23,7 @@ use rushmem_mlx5::Wqe;
 use crate::abi::{qp_flags, reserved};
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;

@@ -11,7 +11,7 @@ use super::{Amo, AmoWord, Kind, Op, to_native_order};
 use crate::abi::qp_flags;
 use crate::arch;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::Result;
 use crate::group::Thread;
 use crate::heap::{Sym, SymSlice};

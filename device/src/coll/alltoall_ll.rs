@@ -8,7 +8,7 @@ use super::args::{check_equal, check_spans, span_of};
 use super::call::Call;
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result};
 use crate::group::{Group, agree};
 use crate::heap::SymSlice;

@@ -27,7 +27,7 @@ use crate::abi::{TeamDesc, team_word, team_words};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};

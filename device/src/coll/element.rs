@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::half::{Bf16, F16};
+use crate::half::{Bf16, F16};
 
 /// An element type that collective calls can reduce.
 pub trait Element: Pod + sealed::Sealed {

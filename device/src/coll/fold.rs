@@ -6,10 +6,10 @@
 
 use super::args::Reduction;
 use super::element::{ElementKind, Reduce, log_size};
-use super::half::{Bf16, F16};
 use crate::abi::DevAddr;
 use crate::arch;
 use crate::group::Group;
+use crate::half::{Bf16, F16};
 
 /// 16 bytes. The first word holds the first 8 bytes.
 type Unit = (u64, u64);

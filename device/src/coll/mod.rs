@@ -30,7 +30,6 @@ mod check_in;
 mod element;
 mod fold;
 mod grid;
-mod half;
 mod ll;
 mod movement;
 mod p2p;
@@ -41,5 +40,4 @@ mod sync;
 mod team_lock;
 
 pub use element::{Element, ElementKind, Located, Reduce, Scan};
-pub use half::{Bf16, F16};
 pub use strided::Parts;

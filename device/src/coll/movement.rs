@@ -9,7 +9,7 @@ use super::call::Call;
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result};
 use crate::group::Group;
 use crate::heap::SymSlice;

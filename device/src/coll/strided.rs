@@ -12,7 +12,7 @@ use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::arch;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::{Group, Thread};
 use crate::heap::SymSlice;

@@ -5,7 +5,7 @@ use crate::coll::call::Call;
 use crate::coll::p2p;
 use crate::coll::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
-use crate::ctx_ref::CtxRef;
+use crate::ctx::CtxRef;
 use crate::error::Result;
 use crate::group::Group;
 use crate::sharing::Sharing;

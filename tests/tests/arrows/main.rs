@@ -173,10 +173,6 @@ fn restricted_crates_have_no_other_dependencies() {
 const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
     ("mlx5/src", &["dump", "wqe"]),
     (
-        "device/src",
-        &["amo", "coll", "ctx", "ctx_ref", "kernel", "rma", "signal", "team", "view", "wait_until"],
-    ),
-    (
         "softnic/src",
         &[
             "cmd", "config", "core", "datagram", "engine", "flush", "link", "loopback", "nic", "qp", "route",

@@ -5,8 +5,8 @@
 //! and find the context in memory.
 #![allow(unsafe_code, reason = "finds the context in the table of the launch")]
 
+use super::Ctx;
 use crate::abi::{CtxParts, DevAddr, SegmentTable};
-use crate::ctx::Ctx;
 
 /// A context by reference: two words that are passed in registers.
 #[derive(Clone, Copy)]

@@ -1,0 +1,182 @@
+//! Checks of offsets and PEs, and the addresses that they lead to.
+#![allow(unsafe_code, reason = "reads the descriptors of the peers")]
+
+use core::panic::Location;
+
+use bytemuck::Pod;
+
+use super::{Ctx, CtxRef};
+use crate::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
+use crate::error::{Error, Result, Site, bad_pe, out_of_range};
+use crate::heap::{Sym, SymSlice};
+use crate::segment;
+use crate::sharing::PerGpu;
+
+impl<S> Ctx<S> {
+    /// Returns the address of this PE's memory at a checked offset.
+    #[inline(always)]
+    pub(crate) fn address<T>(&self, offset: u64) -> *mut T {
+        let p = &self.parts;
+        if offset < p.heap_bytes {
+            return p.heap.add(offset).ptr();
+        }
+        segment::address(p.segments, offset).ptr()
+    }
+
+    /// Checks that there is a PE with this number.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_pe(&self, pe: u32) -> Result {
+        if pe < self.parts.n_pes {
+            return Ok(());
+        }
+        Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()))
+    }
+
+    /// Returns the address of `bytes` bytes at `offset` on `pe`, if `pe` is a P2P peer and its heap contains all of
+    /// them.
+    ///
+    /// This is the fast path of almost all P2P accesses, with one branch. On `None`, the caller's slow path checks
+    /// everything.
+    #[inline(always)]
+    pub(crate) fn p2p_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+        let p = &self.parts;
+        if p.is_p2p(pe) & p.has(offset, bytes) { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
+    }
+
+    /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if that memory is mapped here.
+    #[inline(always)]
+    pub(crate) fn peer_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
+        let p = &self.parts;
+        if p.is_p2p(pe) && offset < p.heap_bytes {
+            return Some(heap_of(p, pe).add(offset).ptr());
+        }
+        // SAFETY: the host filled a descriptor for each PE, and does not change them while kernels run.
+        let direct = unsafe { (*p.peers.ptr::<PeerDesc>().add(pe as usize)).direct };
+        let there = if direct.0 == 0 {
+            direct
+        } else if offset < p.heap_bytes {
+            direct.add(offset)
+        } else {
+            segment::mapped(p.segments, offset, pe)
+        };
+        if there.0 != 0 { Some(there.ptr()) } else { None }
+    }
+
+    /// Returns [`Ctx::peer_addr`] if atomics on that memory are processor atomics.
+    #[inline(always)]
+    pub(crate) fn peer_atomic_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
+        if self.parts.flags & ctx_flags::P2P_ATOMICS != 0 { self.peer_addr(pe, offset) } else { None }
+    }
+
+    /// Returns [`Ctx::p2p_addr`] if atomics on that memory are processor atomics.
+    #[inline(always)]
+    pub(crate) fn p2p_atomic_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+        let direct = self.parts.flags & ctx_flags::P2P_ATOMICS != 0;
+        match self.p2p_addr(pe, offset, bytes) {
+            Some(p) if direct => Some(p),
+            _ => None,
+        }
+    }
+
+    /// Returns whether nothing goes through a NIC: every heap is mapped, and atomics are processor atomics.
+    #[inline(always)]
+    pub(crate) fn p2p_all(&self) -> bool {
+        self.parts.flags & ctx_flags::P2P_ALL != 0
+    }
+
+    /// Returns whether every heap is mapped and atomics on heaps are processor atomics. Unlike [`Ctx::p2p_all`] it says
+    /// nothing of segments. All PEs get the same answer as long as the job runs.
+    #[inline(always)]
+    pub(crate) fn p2p_heaps(&self) -> bool {
+        self.parts.p2p_count == self.parts.n_pes && self.parts.flags & ctx_flags::P2P_ATOMICS != 0
+    }
+
+    /// Returns the address of a checked heap offset on a P2P peer. If [`Ctx::p2p_heaps`], every PE is one. It needs
+    /// kernel parameters only and reads no memory.
+    #[inline(always)]
+    pub(crate) fn p2p_heap_addr<T>(&self, pe: u32, offset: u64) -> *mut T {
+        heap_of(&self.parts, pe).add(offset).ptr()
+    }
+
+    /// Returns the address of an object of this PE.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`].
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn local_addr<T: Pod>(&self, object: SymSlice<T>) -> Result<*mut T> {
+        let p = &self.parts;
+        if p.has(object.offset(), object.bytes()) {
+            return Ok(p.heap.add(object.offset()).ptr());
+        }
+        let found = local_addr_slow(CtxRef::of(self), object.offset(), object.bytes());
+        if found.0 != 0 { Ok(found.ptr()) } else { Err(Error::OutOfRange) }
+    }
+
+    /// Returns whether the heap, or a segment, contains all of the `bytes` bytes from `offset` on.
+    #[inline(always)]
+    pub(crate) fn has(&self, offset: u64, bytes: u64) -> bool {
+        let p = &self.parts;
+        p.has(offset, bytes) || segment::holds(p.segments, offset, bytes)
+    }
+
+    /// Checks that the heap or a segment contains the bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_bytes(&self, offset: u64, bytes: u64) -> Result {
+        self.check_bytes_at(offset, bytes, Location::caller())
+    }
+
+    /// Checks bytes like [`Ctx::check_bytes`], for a call at `site`.
+    #[inline(always)]
+    pub(crate) fn check_bytes_at(&self, offset: u64, bytes: u64, site: Site) -> Result {
+        if self.has(offset, bytes) {
+            return Ok(());
+        }
+        // A part outside of its object has no offset: see `SymSlice::slice`.
+        let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
+        Err(out_of_range(self.parts.state, bytes, wanted, offset, site))
+    }
+
+    /// Checks the arguments of a call for `bytes` bytes at `offset` of `pe`.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_word(&self, offset: u64, bytes: u64, pe: u32) -> Result {
+        self.check_pe(pe)?;
+        self.check_bytes(offset, bytes)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_slice<T: Pod>(&self, object: SymSlice<T>) -> Result {
+        self.check_bytes(object.offset(), object.bytes())
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check<T: Pod>(&self, object: Sym<T>) -> Result {
+        self.check_slice(object.as_slice())
+    }
+}
+
+/// Returns the address of a P2P peer's heap. There is no branch, because values loaded in one branch only are not kept
+/// in registers.
+#[inline(always)]
+fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
+    let window = parts.p2p_base.0.wrapping_add(pe.wrapping_sub(parts.p2p_from) as u64 * parts.p2p_stride);
+    let own = parts.heap.0;
+    DevAddr(if pe == parts.pe { own } else { window })
+}
+
+/// Returns the address of an object of this PE that is not in its heap; 0, and a record, if there is none.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn local_addr_slow(ctx_ref: CtxRef, offset: u64, bytes: u64) -> DevAddr {
+    let ctx = ctx_ref.ctx::<PerGpu>();
+    match ctx.check_bytes(offset, bytes) {
+        Ok(()) => segment::address(ctx.parts.segments, offset),
+        Err(_) => DevAddr(0),
+    }
+}

@@ -1,0 +1,233 @@
+//! The context of a kernel: its PE, its view of memory, and its queues.
+#![allow(unsafe_code, reason = "a context trusts the addresses that the host gave it")]
+
+mod addresses;
+mod ctx_ref;
+mod queues;
+
+use core::marker::PhantomData;
+use core::panic::Location;
+
+use crate::abi::{self, CtxParts, DevAddr};
+use crate::arch::{self, Scope, Sys, SysWord};
+use crate::error::{Detail, Error, Result, record, write_record};
+use crate::sharing::{Exclusive, PerBlock, PerGpu};
+
+pub(crate) use ctx_ref::CtxRef;
+
+/// The context of a kernel. Every operation is a method of it.
+///
+/// `S` names the threads that share its queues. A kernel gets a `Ctx<PerGpu>`, which any thread of the GPU may use.
+/// [`Ctx::per_block`] and [`Ctx::exclusive`] give narrower contexts, which post with less synchronisation. Only the
+/// runtime can make a context, because device code trusts its addresses.
+#[repr(transparent)]
+pub struct Ctx<S = PerGpu> {
+    parts: CtxParts,
+    _sharing: PhantomData<S>,
+}
+
+impl<S> Clone for Ctx<S> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Ctx<S> {}
+
+impl Ctx {
+    /// Returns a context of these parts.
+    ///
+    /// # Safety
+    /// Every address in `parts` leads to what its field describes, sized for the counts in `parts`. It stays valid
+    /// while a kernel may use the context.
+    pub const unsafe fn from_parts(parts: CtxParts) -> Self {
+        Self { parts, _sharing: PhantomData }
+    }
+
+    /// Returns the parts, which are the bytes of a kernel's first parameter.
+    pub const fn parts(&self) -> &CtxParts {
+        &self.parts
+    }
+
+    /// Returns a context with queues of the calling block's own.
+    ///
+    /// # Errors
+    /// - [`Error::NoQp`]: the job has fewer per-block QPs than the grid has blocks (setting `block_qps`).
+    #[inline(always)]
+    #[track_caller]
+    pub fn per_block(&self) -> Result<Ctx<PerBlock>> {
+        let p = &self.parts;
+        let block = arch::block();
+        if block >= p.block_sets {
+            let d = Detail { found: p.block_sets as u64, wanted: block as u64 + 1, ..Detail::NONE };
+            return Err(self.fail(Error::NoQp, d));
+        }
+        Ok(self.narrowed(p.n_sets + block * p.rails))
+    }
+
+    /// Returns a context with queues of the calling thread's own: set `index` of the job's exclusive sets.
+    ///
+    /// Posting to it needs no atomic operation. [`Ctx::release`] gives it back.
+    ///
+    /// # Errors
+    /// - [`Error::NoQp`]: there is no such set (setting `exclusive_qps`).
+    /// - [`Error::Busy`]: another thread has the set.
+    #[inline(always)]
+    #[track_caller]
+    pub fn exclusive(&self, index: u32) -> Result<Ctx<Exclusive>> {
+        let p = &self.parts;
+        if index >= p.exclusive_sets {
+            let d = Detail { found: p.exclusive_sets as u64, wanted: index as u64 + 1, ..Detail::NONE };
+            return Err(self.fail(Error::NoQp, d));
+        }
+        let set = p.n_sets + (p.block_sets + index) * p.rails;
+        let mine = self.narrowed(set);
+        if mine.owner_qp().take_set(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
+    }
+
+    /// Records that host and kernel do not agree on the layout. Only the fixed part of the header can be trusted then.
+    #[cold]
+    pub(crate) fn report_layout(&self) {
+        let h = &self.parts.header;
+        if h.magic != abi::MAGIC {
+            return; // not a context at all: there is no page to write to
+        }
+        let (code, none, version) = (Error::Layout as u32, u64::MAX, h.version as u64);
+        write_record(
+            h.control,
+            0,
+            u32::MAX,
+            code,
+            none,
+            0,
+            h.layout,
+            abi::LAYOUT,
+            version,
+            Location::caller(),
+        );
+    }
+
+    /// Returns whether an earlier launch of the same launch queue has failed. All threads of a launch get the same
+    /// answer, because what they set themselves does not count.
+    ///
+    /// The first launch that follows seals the status word, so that the failed launch does not run again in a graph.
+    #[inline(always)]
+    pub(crate) fn follows_failure(&self) -> bool {
+        let p = &self.parts;
+        if p.status.0 == 0 {
+            return false;
+        }
+        // SAFETY: the host made the word, and only atomics touch it while kernels run.
+        let found = unsafe { Sys::load_relaxed(p.status.ptr()) };
+        if found == 0 || found == p.mark {
+            return false;
+        }
+        // SAFETY: as above; all who write now write the same.
+        unsafe { Sys::store_relaxed(p.status.ptr(), found | abi::SEALED) };
+        true
+    }
+
+    /// Marks this launch as failed, unless an earlier one has failed.
+    #[cold]
+    pub(crate) fn mark_failed(&self) {
+        mark_failed(self.parts.status, self.parts.mark);
+    }
+
+    /// Returns whether host and kernel agree on the layout.
+    pub(crate) fn trusted(&self) -> bool {
+        let h = &self.parts.header;
+        h.magic == abi::MAGIC && h.version == abi::VERSION && h.layout == abi::LAYOUT
+    }
+}
+
+impl Ctx<Exclusive> {
+    /// Gives the exclusive queues back. Posted operations continue; call [`Ctx::quiet`] first to complete them.
+    #[inline(always)]
+    pub fn release(self) {
+        self.owner_qp().release_set()
+    }
+}
+
+impl<S> Ctx<S> {
+    /// Returns the number of this PE.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_my_pe`.
+    #[inline(always)]
+    pub fn my_pe(&self) -> u32 {
+        self.parts.pe
+    }
+
+    /// Returns the number of PEs in the job.
+    ///
+    /// OpenSHMEM 1.6 section 9.2, `shmem_n_pes`.
+    #[inline(always)]
+    pub fn n_pes(&self) -> u32 {
+        self.parts.n_pes
+    }
+
+    /// Returns the PE `k` places after this one in a ring of all PEs.
+    #[inline(always)]
+    pub fn pe_after(&self, k: u32) -> u32 {
+        let (pe, n) = (self.parts.pe as u64 + k as u64, self.parts.n_pes as u64);
+        pe.checked_rem(n).unwrap_or(0) as u32
+    }
+
+    /// Returns whether this PE can access the heap of `pe` by loads and stores, so that [`Ctx::ptr`] succeeds.
+    #[inline(always)]
+    pub fn reaches(&self, pe: u32) -> bool {
+        pe < self.parts.n_pes && (pe == self.parts.pe || self.peer_addr::<u8>(pe, 0).is_some())
+    }
+
+    /// Returns the context that a [`CtxRef`] has found.
+    ///
+    /// # Safety
+    /// The rules of [`Ctx::from_parts`] hold. The QP sets exist, and `S` names the threads that share them.
+    #[inline(always)]
+    pub(crate) const unsafe fn from_ctx_ref(parts: CtxParts) -> Self {
+        Self { parts, _sharing: PhantomData }
+    }
+
+    /// Returns a context of the queues of one set for each rail, from `set` on.
+    pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
+        let n_sets = self.parts.rails;
+        let parts = CtxParts {
+            first_set: set,
+            n_sets,
+            block_sets: 0,
+            exclusive_sets: 0,
+            context_sets: 0,
+            ..self.parts
+        };
+        Ctx { parts, _sharing: PhantomData }
+    }
+
+    /// Returns a context of the same queues with another sharing.
+    #[inline(always)]
+    pub(crate) fn shared_as<Q>(&self) -> Ctx<Q> {
+        Ctx { parts: self.parts, _sharing: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(crate) fn parts_ref(&self) -> &CtxParts {
+        &self.parts
+    }
+
+    /// Records `error` with the caller's location; returns it.
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn fail(&self, error: Error, detail: Detail) -> Error {
+        record(self.parts.state, error, detail, Location::caller())
+    }
+}
+
+/// Marks a launch as failed. Outlined, since a kernel rarely fails, with plain words as arguments, so that kernels need
+/// no stack.
+#[cold]
+#[inline(never)]
+fn mark_failed(status: DevAddr, mark: u64) {
+    if status.0 != 0 {
+        // SAFETY: the host made the word, and only atomics touch it while kernels run.
+        unsafe { <u64 as SysWord>::compare_swap(status.ptr(), 0, mark) };
+    }
+}

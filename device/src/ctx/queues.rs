@@ -1,0 +1,113 @@
+//! Selection of the QP that a block posts to, and the addresses that the NIC of a QP uses.
+#![allow(unsafe_code, reason = "reads the table of QPs of the launch")]
+
+use super::Ctx;
+use crate::abi::{QpEntry, ctx_flags};
+use crate::arch::{self, Scope, Sys};
+use crate::error::{Detail, Error, Result};
+use crate::segment;
+use crate::sharing::Sharing;
+use crate::sq::Qp;
+
+impl<S> Ctx<S> {
+    /// Returns the peer's memory at a checked offset as the NIC of `qp` addresses it: address and rkey.
+    #[inline(always)]
+    pub(crate) fn remote_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.rkey);
+        }
+        let end = p.rails + desc.peer * p.rails + desc.rail;
+        segment::end(p.segments, offset, end)
+    }
+
+    /// Returns this PE's memory at a checked offset as the NIC of `qp` addresses it: address and lkey.
+    #[inline(always)]
+    pub(crate) fn local_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.lkey);
+        }
+        segment::end(p.segments, offset, desc.rail)
+    }
+
+    #[inline(always)]
+    pub(crate) fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
+        let i = set as usize * self.parts.n_pes as usize + pe as usize;
+        self.parts.qps.ptr::<QpEntry>().wrapping_add(i)
+    }
+}
+
+impl<S: Sharing> Ctx<S> {
+    /// Returns the number of queues that [`Ctx::queue`] can select: the QPs to each peer (setting `qps_per_peer`).
+    #[inline(always)]
+    pub fn queues(&self) -> u32 {
+        self.parts.n_sets.checked_div(self.parts.rails).unwrap_or(0)
+    }
+
+    /// Returns this context restricted to queue `index`: one QP to each peer and rail, whatever block posts.
+    ///
+    /// Queues are independent: ordering or completing one says nothing about another. The context itself covers all of
+    /// its queues. Without this call, a block uses queue `block % queues`. NVSHMEM: `nvshmemx_qp` handles.
+    ///
+    /// # Errors
+    /// - [`Error::NoQp`]: there is no such queue (setting `qps_per_peer`).
+    #[inline(always)]
+    #[track_caller]
+    pub fn queue(&self, index: u32) -> Result<Self> {
+        let p = &self.parts;
+        if index >= self.queues() {
+            let d = Detail { found: self.queues() as u64, wanted: index as u64 + 1, ..Detail::NONE };
+            return Err(self.fail(Error::NoQp, d));
+        }
+        Ok(self.narrowed(p.first_set + index * p.rails))
+    }
+
+    /// Returns the QP that this block uses to `pe`, which is below `n_pes`.
+    #[inline(always)]
+    pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
+        let p = &self.parts;
+        self.release_to(pe);
+        let spread = if p.n_sets > 1 { arch::block().checked_rem(p.n_sets).unwrap_or(0) } else { 0 };
+        self.qp_of_set(p.first_set + spread, pe)
+    }
+
+    /// Returns the QP that this block uses for atomics on the heap of `pe`. All of them go through one NIC of that PE,
+    /// because atomics of two NICs are not atomic with each other.
+    #[inline(always)]
+    pub(crate) fn atomic_qp(&self, pe: u32) -> Qp<'_, S> {
+        let p = &self.parts;
+        if p.rails == 1 {
+            return self.qp(pe);
+        }
+        self.release_to(pe);
+        let groups = p.n_sets.checked_div(p.rails).unwrap_or(1);
+        let spread = arch::block().checked_rem(groups).unwrap_or(0) * p.rails;
+        self.qp_of_set(p.first_set + spread, pe)
+    }
+
+    /// Orders earlier stores outside of this GPU's memory before a message to `pe`: stores to host memory, and stores
+    /// to that PE's mapped memory. A doorbell's fence orders them already, unless it is one at GPU scope.
+    #[inline(always)]
+    fn release_to(&self, pe: u32) {
+        let p = &self.parts;
+        let mapped = pe.wrapping_sub(p.mixed_from) < p.mixed_to.wrapping_sub(p.mixed_from);
+        if p.flags & ctx_flags::GPU_QUEUES != 0 && (mapped || p.flags & ctx_flags::HOST_MEMORY != 0) {
+            release_far();
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
+        // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
+        unsafe { Qp::new(self.qp_entry(set, pe)) }
+    }
+}
+
+/// Makes a release fence at system scope. Outlined: otherwise ptxas predicates the fence, and a fence costs 60 cycles
+/// even where its predicate is false.
+#[cold]
+#[inline(never)]
+fn release_far() {
+    Sys::release();
+}
