@@ -79,9 +79,9 @@ impl Builder {
 
     /// Marks the PTX as optional: it is compiled only with `RUSHMEM_PTX=all` or `RUSHMEM_PTX=build`.
     ///
-    /// This suits kernels of tests and benchmarks, which take long to compile and need no PTX on a machine without a GPU.
-    /// Committed PTX that matches the source is used all the same. Without PTX the file is empty, the kernels run
-    /// natively, and a program that asks for a GPU gets an error that says how to build the PTX.
+    /// This suits kernels of tests and benchmarks, which take long to compile and need no PTX on a machine without a
+    /// GPU. Committed PTX that matches the source is used all the same. Without PTX the file is empty and the kernels
+    /// run natively. A program that asks for a GPU then gets an error that says how to build the PTX.
     ///
     /// ```no_run
     /// rushmem_ptx::Builder::new("kernels").optional().build();
@@ -91,13 +91,14 @@ impl Builder {
         self
     }
 
-    /// Sets the oldest GPU that the kernels must run on, such as `sm_90` (Hopper, the default). Newer GPUs run them too.
+    /// Sets the oldest GPU that the kernels must run on, such as `sm_90` (Hopper, the default). Newer GPUs run them
+    /// too.
     pub fn arch(mut self, arch: impl Into<String>) -> Self {
         self.target.arch = arch.into();
         self
     }
 
-    /// Sets the PTX version, which is 8.6 by default and at least. A driver loads the versions that are not newer than
+    /// Sets the PTX version. The default, 8.6, is also the oldest. A driver loads versions that are not newer than
     /// itself.
     pub fn isa(mut self, major: u32, minor: u32) -> Self {
         self.target.isa = (major, minor);
@@ -167,15 +168,15 @@ impl Builder {
     }
 }
 
-/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names. The file is empty if the variable
-/// names no GPU, or if there is no PTX.
+/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names. The file is empty if the
+/// variable names no GPU, or if there is no PTX.
 fn assemble(ptx: &Path, text: &str) -> Result<()> {
     let cubin = ptx.with_extension("cubin");
     let arch = env::var(CUBIN).unwrap_or_default();
     if arch.is_empty() || text.is_empty() {
         return files::write_if_changed(&cubin, "");
     }
-    // ptxas takes long: run it only if something has changed.
+    // ptxas takes long, so it runs only after a change.
     let made = ptx.with_extension("cubin.made-of");
     let now = format!("{arch} {}", source::hash(text));
     if cubin.exists() && files::read(&made).is_ok_and(|before| before == now) {
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_in_the_target_folder() {
+    fn caches_in_the_target_folder() {
         let tmp = tempfile::tempdir().unwrap();
         let out = tmp.path().join("target/debug/build/app-1/out");
         files::create_dir(&out).unwrap();

@@ -1,8 +1,8 @@
-//! One spelling for each TOML value, so that a hash depends on what a manifest says and not on how.
+//! One spelling for each TOML value, so that a hash depends on the content of a manifest and not on its layout.
 
 use toml::{Table, Value};
 
-/// `table` with sorted keys and no layout.
+/// Returns `table` with sorted keys and no layout.
 pub(crate) fn canonical_table(table: &Table) -> String {
     let mut out = String::new();
     write_table(table, &mut out);

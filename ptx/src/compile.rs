@@ -21,18 +21,23 @@ use crate::toolchain::{CARGO, Toolchain};
 pub struct Artifact {
     /// The PTX, with its [`Header`].
     pub text: String,
-    /// What is in it.
+    /// Its contents.
     pub report: Report,
 }
 
 /// Compiles `source` for `target` with `toolchain`, and checks the result.
 ///
-/// `cache` is a folder for what can be used again; it is never the target folder of a cargo that is running, which
-/// would wait for itself. The text depends on source, target and compiler alone: the same on every machine and in
-/// every folder.
+/// `cache` is a folder for intermediate files of several builds. It must not be the target folder of a running cargo,
+/// because that cargo would wait for itself. The text depends on source, target and compiler only. It is the same on
+/// every machine and in every folder.
+///
+/// # Errors
+/// - [`Error::Compile`] for errors in the source.
+/// - [`Error::Refused`] if the PTX breaks rules of [`inspect`].
+/// - [`Error::Io`], [`Error::Manifest`] or [`Error::Spawn`] for files and programs.
 pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &Path) -> Result<Artifact> {
     let sysroot = Sysroot::open(toolchain, target, cache)?;
-    // Cargo takes packages of one name in two workspaces for the same, if they share a target folder.
+    // In a shared target folder, cargo confuses packages of the same name from two workspaces.
     let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
     let build = sysroot.cache.join(format!("build-{}", &workspace[..8]));
 
@@ -76,7 +81,7 @@ pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &
     Ok(Artifact { text: format!("{header}{body}"), report })
 }
 
-/// The release profile of the GPU side, whatever the host's is: all crates become one PTX module.
+/// The release profile of the GPU side, independent of the host's profile. All crates become one PTX module.
 const PROFILE: [(&str, &str); 8] = [
     ("OPT_LEVEL", "3"),
     ("LTO", "fat"),
@@ -91,14 +96,14 @@ const PROFILE: [(&str, &str); 8] = [
 fn flags(source: &Source, target: &Target, sysroot: &Path) -> Vec<String> {
     let mut flags: Vec<String> = COMMON_FLAGS.map(str::to_owned).into();
     flags.extend(target.flags());
-    // Only errors: warnings come with the host's build of the same crates.
+    // Shows errors only. The host's build of the same crates shows the warnings.
     flags.push("-Awarnings".into());
     // Nothing is linked: the assembly of the last crate is the module.
     flags.push("-Clinker=true".into());
     flags.push("--sysroot".into());
     flags.push(sysroot.display().to_string());
-    // Paths end up in `Location`s, and so in the error records of kernels; the compiler's own messages keep the real
-    // ones. The last prefix that fits wins.
+    // `Location`s hold paths, and error records of kernels hold `Location`s. Messages of the compiler keep the real
+    // paths. The last matching prefix applies.
     flags.push("--remap-path-scope=macro".into());
     let packages = source.packages.iter().map(|(dir, name)| (dir.clone(), name.as_str()));
     let registry = cargo_home().map(|home| (home.join("registry/src"), "registry"));
@@ -113,12 +118,12 @@ fn cargo_home() -> Option<PathBuf> {
     env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
 }
 
-/// The cargo that drives the build: the user's choice, or the one that runs this build script.
+/// Returns the cargo for the build: the user's choice, or the cargo that runs this build script.
 fn cargo() -> PathBuf {
     env::var_os(CARGO).or_else(|| env::var_os("CARGO")).unwrap_or_else(|| "cargo".into()).into()
 }
 
-/// Takes out of the environment what the outer cargo put in for its own build.
+/// Removes the variables that the outer cargo set for its own build.
 fn scrub(command: &mut Command) {
     const KEPT: [&str; 5] =
         ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_"];

@@ -15,7 +15,8 @@ pub(crate) const MODE: &str = "RUSHMEM_PTX";
 /// The value of `RUSHMEM_PTX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Use committed PTX that matches the source; otherwise compile. Leave out [optional](crate::Builder::optional) PTX.
+    /// Use committed PTX that matches the source; otherwise compile. Leave out [optional](crate::Builder::optional)
+    /// PTX.
     #[default]
     Auto,
     /// Same as `Auto`, with optional PTX.

@@ -10,12 +10,12 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(Error::io("read", path))
 }
 
-/// Makes a folder and all above it.
+/// Creates a folder and its parents.
 pub(crate) fn create_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(Error::io("create", path))
 }
 
-/// Writes a file, unless it has this content already: its time of change then stays, and cargo rebuilds nothing.
+/// Writes a file unless it has this content already. Its modification time then stays, and cargo rebuilds nothing.
 pub(crate) fn write_if_changed(path: &Path, text: &str) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
         return Ok(());

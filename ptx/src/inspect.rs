@@ -1,8 +1,8 @@
-//! What is in a PTX module, and what must not be.
+//! Checks of PTX modules.
 //!
-//! Some mistakes are invisible in Rust source and on the CPU, and plain in PTX: an atomic whose ordering and scope the
-//! compiler dropped, a panic path, a call of a function that no GPU has. [`check`] refuses them. What is only suspicious,
-//! as local memory or many barriers, is counted in the [`Report`].
+//! Some mistakes show in PTX only: an atomic without ordering or scope because the compiler dropped them, a panic path,
+//! a call of a function that no GPU has. [`check`] refuses them. The [`Report`] counts local memory and barriers, which
+//! are merely suspicious.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,14 +26,14 @@ pub struct Report {
     pub functions: BTreeMap<String, Function>,
 }
 
-/// A kernel or a function of it.
+/// A kernel or a function that was not inlined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// Where it begins.
+    /// Line of its head in the PTX, from 1.
     pub line: usize,
-    /// Block-wide barriers in the text: more than in the source if the compiler duplicated some.
+    /// Number of block-wide barriers in the text. It exceeds the number in the source if the compiler duplicated some.
     pub barriers: usize,
-    /// Bytes of local memory: arrays with a computed index, or values whose address is taken.
+    /// Bytes of local memory: arrays with a computed index, and values with their address taken.
     pub local_bytes: u64,
     /// The functions that it calls.
     pub calls: Vec<String>,
@@ -42,21 +42,21 @@ pub struct Function {
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Line in the PTX, from 1; 0 if it is about all of it.
+    /// Line in the PTX, from 1; 0 for the whole module.
     pub line: usize,
-    /// The kernel or function, mangled.
+    /// Name of the kernel, or mangled name of the function.
     pub function: Option<String>,
     /// The rule.
     pub rule: Rule,
 }
 
-/// Code that a module must not have.
+/// A rule that a module broke, with the offending text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Another `.target` than was asked for.
+    /// A `.target` that differs from the requested one.
     Arch(String),
-    /// A `.version` that is older than was asked for, or too old for doorbells.
+    /// A `.version` older than requested, or too old for doorbells.
     Isa(u32, u32),
     /// No kernel.
     NoEntry,
@@ -64,11 +64,11 @@ pub enum Rule {
     UnscopedAtomic(String),
     /// A path that panics.
     Panic(String),
-    /// A function that is not in the module and not in the driver either.
+    /// A function that neither the module nor the driver has.
     UndefinedFunction(String),
 }
 
-/// Functions that the driver brings along.
+/// Functions that the driver provides.
 const DRIVER_FUNCTIONS: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
 
 const SEMANTICS: [&str; 4] = ["relaxed", "acquire", "release", "acq_rel"];
@@ -101,7 +101,7 @@ pub fn check(ptx: &str, target: &Target) -> Result<Report, Vec<Violation>> {
 struct Reading {
     report: Report,
     violations: Vec<Violation>,
-    /// The function whose body this is: true for a kernel.
+    /// Whether the current body belongs to a kernel, and its function's name.
     current: Option<(bool, String)>,
 }
 
@@ -182,9 +182,14 @@ impl fmt::Display for Violation {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Arch(arch) => write!(f, "it is for another target ({arch:?})"),
+            Self::Arch(arch) => write!(f, "its target {arch:?} is not the requested one"),
             Self::Isa(major, minor) => {
-                write!(f, "PTX {major}.{minor} is older than asked for, or than 8.2, which doorbells need")
+                let (oldest, minor_oldest) = OLDEST_ISA;
+                write!(
+                    f,
+                    "PTX {major}.{minor} is older than requested, or older than {oldest}.{minor_oldest}, which \
+                     doorbells need"
+                )
             }
             Self::NoEntry => f.write_str("it has no kernel: is there a `#[kernel]` in the crate?"),
             Self::UnscopedAtomic(text) => write!(
@@ -200,7 +205,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What in the source leaves this panic.
+/// Returns the cause of this panic in the source, with the remedy.
 fn panic_cause(callee: &str) -> &'static str {
     const CAUSES: [(&str, &str); 6] = [
         ("bounds_check", "an index that may be out of bounds: use `get`"),

@@ -1,40 +1,46 @@
 //! Builds a kernel crate into checked PTX.
 //!
-//! An application calls it in the `main` of its `build.rs`:
+//! An application calls it from its `build.rs`:
 //!
 //! ```no_run
 //! rushmem_ptx::build("kernels");
 //! ```
 //!
-//! `kernels` is the folder of the kernel crate, seen from the application's. Afterwards `$OUT_DIR/<crate>.ptx` holds the
-//! PTX of all its kernels, and `rushmem::ptx!("<crate>")` embeds it.
+//! `kernels` is the folder of the kernel crate, relative to the application's folder. The build writes the PTX of all
+//! its kernels to `$OUT_DIR/<crate>.ptx`, and `rushmem::ptx!("<crate>")` embeds it.
 //!
-//! # What is needed
+//! # Compiler
 //!
-//! Kernels need a compiler with the standard library's source. It is looked for in this order:
+//! Kernels need a compiler with the standard library's source. The build uses the first of these:
 //!
 //! 1. `RUSHMEM_PTX_RUSTC`, the path of a `rustc`, if set;
-//! 2. a nightly of rustup's that has `rust-src`: `rustup toolchain install nightly --component rust-src`;
-//! 3. Debian's: `apt-get install rustc-web rust-web-src`.
+//! 2. a nightly of rustup with `rust-src`: `rustup toolchain install nightly --component rust-src`;
+//! 3. Debian's compiler: `apt-get install rustc-web rust-web-src`.
 //!
-//! The `cargo` that drives it is the one that runs `build.rs`, or `RUSHMEM_PTX_CARGO`. No network is needed beyond what the
-//! host's build of the same crates needs: `core` is compiled from the installed source, once for each compiler.
+//! The `cargo` that runs `build.rs` drives it, or the one at `RUSHMEM_PTX_CARGO`. The build needs no more network than
+//! the host's build of the same crates. It compiles `core` from the installed source, once for each compiler.
 //!
-//! PTX can also be committed next to the kernels ([`Builder::fallback`]). Committed PTX that was made from the
-//! source as it is now is used at once, so that a fresh clone builds quickly and without that compiler.
-//! `RUSHMEM_PTX=build` compiles all the same, `RUSHMEM_PTX=committed` never does, `RUSHMEM_PTX=none` makes an empty file, with which
-//! kernels run natively only, and `RUSHMEM_PTX=auto` is the default.
+//! PTX can also be committed next to the kernels ([`Builder::fallback`]). If its source has not changed since, the
+//! build uses it. A fresh clone then builds quickly and without that compiler. `RUSHMEM_PTX` overrides this choice:
+//!
+//! | value | effect |
+//! |---|---|
+//! | `auto` (default) | uses committed PTX that matches the source, and compiles other PTX unless it is optional |
+//! | `all` | the same, with optional PTX |
+//! | `build` | compiles all PTX |
+//! | `committed` | never compiles; PTX that is missing or stale is an error unless it is optional |
+//! | `none` | writes an empty file; the kernels run natively only |
 //!
 //! # Machine code
 //!
-//! A driver compiles PTX when a program first loads it, which may take seconds, and keeps the result for the next time.
-//! `RUSHMEM_PTX_CUBIN=sm_90` embeds machine code of those GPUs too, made by `ptxas` (`RUSHMEM_PTXAS`, a CUDA toolkit, or the
-//! Python package `nvidia-cuda-nvcc`); other GPUs get the PTX.
+//! The driver compiles PTX when a program first loads it, which may take seconds, and caches the result.
+//! `RUSHMEM_PTX_CUBIN=sm_90` also embeds machine code for these GPUs. Other GPUs get the PTX. `ptxas` makes the machine
+//! code: the one at `RUSHMEM_PTXAS`, of a CUDA toolkit, or of the Python package `nvidia-cuda-nvcc`.
 //!
-//! # What is checked
+//! # Checks
 //!
-//! Everything in [`inspect`]: atomics without scope or ordering, panic paths and calls of functions that no GPU has
-//! are errors of the build.
+//! The build fails for atomics without scope or ordering, panic paths, and calls of functions that no GPU has.
+//! [`inspect`] has all checks.
 
 mod bounds;
 mod builder;

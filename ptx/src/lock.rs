@@ -1,4 +1,4 @@
-//! `Cargo.lock`: which versions of registry packages a kernel crate is built from.
+//! `Cargo.lock`: the versions of the registry packages in a kernel crate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +17,10 @@ pub(crate) struct Lock {
 struct Locked {
     name: String,
     version: String,
-    /// Registry or git packages have one, path packages do not.
+    /// The registry or repository; path packages have none.
     source: Option<String>,
     checksum: Option<String>,
-    /// As written: `name`, `name version` or `name version (source)`, as much as is needed to tell it apart.
+    /// The entries of the file: `name`, or `name version` or `name version (source)` if the name is ambiguous.
     dependencies: Vec<String>,
 }
 
@@ -43,8 +43,8 @@ impl Lock {
         Ok(Self { packages })
     }
 
-    /// A line for every registry or git package that the path package `name` is built from by way of its direct
-    /// dependencies `direct`: name, version, and checksum or source.
+    /// Returns the registry and git packages that the path package `name` needs through its direct dependencies
+    /// `direct`. Each is a line with name, version, and checksum or source.
     pub(crate) fn closure(&self, name: &str, direct: &[String]) -> Vec<String> {
         let Some(from) = self.packages.iter().find(|p| p.name == name && p.source.is_none()) else {
             return Vec::new();
@@ -131,7 +131,7 @@ checksum = "cc"
 "#;
 
     #[test]
-    fn closure_follows_what_was_asked_for_in_the_locked_version() {
+    fn closure_follows_direct_dependencies_in_their_locked_versions() {
         let lock = Lock::parse(TEXT).unwrap();
         let direct = ["pod".to_owned()];
         assert_eq!(
@@ -144,7 +144,7 @@ checksum = "cc"
     }
 
     #[test]
-    fn damage_is_named() {
+    fn rejects_damaged_files() {
         assert!(Lock::parse("package = 3").is_err());
         assert!(Lock::parse("[[package]]\nversion = '1'").is_err());
         assert!(Lock::parse("[[").is_err());

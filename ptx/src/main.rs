@@ -175,7 +175,7 @@ fn report(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a line for each kernel of `file`, and returns the names of those that spill.
+/// Prints a line for each kernel of `file`. Returns the names of the kernels that spill.
 fn report_file(ptxas: &Path, file: &Path) -> Result<Vec<String>, Failure> {
     let target = Target::default();
     let text = fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;

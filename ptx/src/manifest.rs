@@ -1,4 +1,4 @@
-//! `Cargo.toml`: what a package is called, and what it is built from.
+//! `Cargo.toml`: the name of a package and its dependencies.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use crate::canonical::canonical_table;
 use crate::error::{Error, Result};
 use crate::files;
 
-/// A package's manifest, with what it inherits from its workspace filled in.
+/// The manifest of a package, with all values that it inherits from its workspace.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     /// The package's name.
     pub(crate) name: String,
-    /// The library's name in Rust, which is also the PTX file's.
+    /// The library's name in Rust, and the name of the PTX file.
     pub(crate) crate_name: String,
     /// Its version.
     pub(crate) version: String,
@@ -21,17 +21,17 @@ pub(crate) struct Manifest {
     pub(crate) lib: Option<PathBuf>,
     /// The folder of the workspace, where `Cargo.lock` lies.
     pub(crate) root: PathBuf,
-    /// Folders of the path packages that it is built from.
+    /// Folders of its path dependencies.
     pub(crate) paths: Vec<PathBuf>,
-    /// Names of the packages from elsewhere that it is built from.
+    /// Names of its other dependencies.
     pub(crate) registry: Vec<String>,
-    /// All that changes the build, in one spelling.
+    /// All values that change the build, in one spelling.
     pub(crate) canonical: String,
-    /// The manifests that were read for it.
+    /// The manifests that it was read from.
     pub(crate) read: Vec<PathBuf>,
 }
 
-/// Dependencies that the GPU side never sees.
+/// The condition of dependencies that the GPU side never has.
 const HOST_ONLY: &str = r#"cfg(not(target_arch="nvptx64"))"#;
 
 /// Tables of a manifest that do not change what is compiled for the GPU.
@@ -48,7 +48,7 @@ const IRRELEVANT: [&str; 10] = [
     "patch",
 ];
 
-/// What a package's own table says about the build.
+/// Keys of `[package]` that change the build.
 const PACKAGE_KEYS: [&str; 5] = ["name", "version", "edition", "build", "links"];
 
 impl Manifest {
@@ -106,7 +106,7 @@ impl Manifest {
     }
 }
 
-/// The dependencies of one package as they are found.
+/// The dependencies of one package, collected during the walk through its manifest.
 struct Dependencies<'a> {
     dir: &'a Path,
     workspace: &'a Workspace,
@@ -115,8 +115,8 @@ struct Dependencies<'a> {
 }
 
 impl Dependencies<'_> {
-    /// Takes note of the dependencies in `table`, and replaces each by what it is after inheritance, without its path:
-    /// where a package lies does not change what it is.
+    /// Collects the dependencies in `table` and resolves what they inherit. Removes their paths, because the location
+    /// of a package does not change the build.
     fn resolve_in(&mut self, table: &mut Table) -> Result<(), String> {
         for kind in ["dependencies", "build-dependencies"] {
             let Some(Value::Table(dependencies)) = table.get_mut(kind) else { continue };
@@ -165,7 +165,7 @@ impl Dependencies<'_> {
     }
 }
 
-/// The workspace that a package belongs to: itself, if no other.
+/// The workspace of a package. A package without one is its own workspace.
 struct Workspace {
     dir: PathBuf,
     path: Option<PathBuf>,
@@ -195,7 +195,7 @@ impl Workspace {
         Ok(Self { dir: dir.into(), path: None, table: Table::new() })
     }
 
-    /// `value`, or the workspace's if it says `key.workspace = true`.
+    /// Returns `value`, or the value of the workspace for `key.workspace = true`.
     fn inherited(&self, section: &str, key: &str, value: &Value) -> Result<Value, String> {
         if value.get("workspace").is_none() {
             return Ok(value.clone());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn inheritance_is_resolved_and_paths_are_not_part_of_the_spelling() {
+    fn resolves_inheritance_and_leaves_paths_out() {
         let tmp = tempfile::tempdir().unwrap();
         write(
             tmp.path(),

@@ -1,4 +1,4 @@
-//! `ptxas`: the registers, stack and spills that a kernel gets on a real GPU.
+//! Runs `ptxas`, and reads the registers, stack and spills of each kernel from its output.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ pub struct Usage {
     pub registers: u32,
     /// Barriers of a block.
     pub barriers: u32,
-    /// Bytes of stack of a thread, with all that is called.
+    /// Bytes of stack of a thread, called functions included.
     pub stack: u32,
-    /// Bytes that a thread stores to spill registers, with all that is called.
+    /// Bytes that a thread stores to spill registers, called functions included.
     pub spill_stores: u32,
-    /// Bytes that a thread loads back.
+    /// Bytes that a thread loads from spilled registers.
     pub spill_loads: u32,
     /// Bytes of static shared memory of a block.
     pub shared: u32,
@@ -31,7 +31,7 @@ pub struct Usage {
 /// Finds `ptxas`: `RUSHMEM_PTXAS`, `PATH`, a CUDA toolkit, or the Python package `nvidia-cuda-nvcc`.
 ///
 /// # Errors
-/// If there is none, or `RUSHMEM_PTXAS` names none.
+/// - [`Error::Ptxas`] if there is none, or if `RUSHMEM_PTXAS` does not exist.
 pub fn find() -> Result<PathBuf> {
     if let Some(path) = env::var_os(PTXAS).map(PathBuf::from) {
         let absent = || Error::Ptxas(format!("{PTXAS}={}: does not exist", path.display()));
@@ -58,17 +58,18 @@ fn python_packages() -> Option<PathBuf> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Assembles the PTX file at `ptx` for `arch` into the file at `to`. Returns what ptxas says.
+/// Assembles the PTX file at `ptx` for `arch` into the file at `to`. Returns the output of ptxas.
 ///
 /// # Errors
-/// If it refuses the text.
+/// - [`Error::Spawn`] if ptxas does not start.
+/// - [`Error::Ptxas`] if it refuses the text.
 pub(crate) fn assemble(ptxas: &Path, ptx: &Path, arch: &str, to: &Path) -> Result<String> {
     let output = Command::new(ptxas)
         .args(["-v", &format!("-arch={arch}"), "-o"])
         .args([to, ptx])
         .output()
         .map_err(|source| Error::Spawn { program: ptxas.into(), source })?;
-    // It reports on either stream, depending on its version.
+    // Its version decides which stream it writes to.
     let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).join("\n");
     if !output.status.success() {
         return Err(Error::Ptxas(format!("ptxas refuses {}:\n{}", ptx.display(), text.trim())));
@@ -76,10 +77,11 @@ pub(crate) fn assemble(ptxas: &Path, ptx: &Path, arch: &str, to: &Path) -> Resul
     Ok(text)
 }
 
-/// Assembles the PTX file at `ptx` for `arch` and says what each kernel uses, in the order of their names.
+/// Assembles the PTX file at `ptx` for `arch`. Returns the resources of each kernel, sorted by name.
 ///
 /// # Errors
-/// If ptxas refuses the text.
+/// - [`Error::Spawn`] if ptxas does not start.
+/// - [`Error::Ptxas`] if it refuses the text.
 pub fn usage(ptxas: &Path, ptx: &Path, arch: &str) -> Result<Vec<Usage>> {
     let mut found = parse(&assemble(ptxas, ptx, arch, Path::new("/dev/null"))?);
     found.sort_by(|a, b| a.entry.cmp(&b.entry));
@@ -93,7 +95,7 @@ fn parse(text: &str) -> Vec<Usage> {
             let entry = rest.split('\'').next().unwrap_or("").to_owned();
             found.push(Usage { entry, ..Usage::default() });
         }
-        // Functions that a kernel calls follow it.
+        // Called functions follow their kernel.
         let Some(usage) = found.last_mut() else { continue };
         for part in line.rsplit_once(" : ").map_or(line, |(_, part)| part).split(',') {
             let mut words =
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_report_is_read() {
+    fn reads_the_output_of_ptxas() {
         let text = "\
 ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'ring' for 'sm_90'

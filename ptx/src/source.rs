@@ -1,4 +1,4 @@
-//! The source of a kernel crate: all files that its PTX is made from, and their hash.
+//! The source of a kernel crate: all files that determine its PTX, and their hash.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,26 +10,26 @@ use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::manifest::Manifest;
 
-/// Counts changes to how PTX is made from the same source.
+/// The version of the way from source to PTX. Increasing it makes all committed PTX stale.
 const RECIPE: u32 = 1;
 
-/// Folders of a package that its library is not made from.
+/// Folders of a package that are no part of its library.
 const NOT_LIBRARY: [&str; 5] = ["target", "tests", "benches", "examples", "fuzz"];
 
-/// A kernel crate with the path packages that it is built from.
+/// A kernel crate with its path dependencies.
 #[derive(Debug)]
 pub struct Source {
     /// The folder of the kernel crate.
     pub dir: PathBuf,
-    /// Its name in Rust: the PTX is `<crate_name>.ptx`.
+    /// Its name in Rust. The PTX file is `<crate_name>.ptx`.
     pub crate_name: String,
     /// The folder of its workspace.
     pub workspace: PathBuf,
-    /// SHA-256 over all that its PTX depends on, but the compiler and the target: names, versions, manifests and
-    /// sources of the path packages, and versions and checksums of the others. Neither the place of the files nor the
-    /// form of their line ends matters.
+    /// SHA-256 of everything that determines its PTX, except for compiler and target. It covers names, versions,
+    /// manifests and sources of path packages, and versions and checksums of other packages. Locations of files and
+    /// forms of line ends do not change it.
     pub hash: String,
-    /// Every file that the hash depends on.
+    /// All files that the hash covers.
     pub files: Vec<PathBuf>,
     /// Folder and `name-version` of every path package.
     pub(crate) packages: Vec<(PathBuf, String)>,
@@ -37,6 +37,10 @@ pub struct Source {
 
 impl Source {
     /// Reads the kernel crate in `dir`.
+    ///
+    /// # Errors
+    /// - [`Error::Io`] if a file cannot be read.
+    /// - [`Error::Manifest`] for an invalid manifest or lock file.
     pub fn read(dir: &Path) -> Result<Self> {
         let dir = dir.canonicalize().map_err(Error::io("find kernel crate", dir))?;
         let kernels = Manifest::read(&dir)?;
@@ -64,7 +68,7 @@ impl Source {
             let registry = lock.closure(&manifest.name, &manifest.registry);
             lines.extend(registry.into_iter().map(|r| format!("registry {r}")));
         }
-        // By name, not by path.
+        // Sorts by name, not by path.
         lines.sort();
         lines.dedup();
         if lock_path.exists() {
@@ -84,7 +88,7 @@ impl Source {
     }
 }
 
-/// One package on one line. Adds its files to `all`.
+/// Returns the line of one package, and adds its files to `all`.
 fn package_line(dir: &Path, manifest: &Manifest, all: &mut Vec<PathBuf>) -> Result<String> {
     let mut found = Vec::new();
     collect(dir, dir, &mut found)?;
@@ -101,7 +105,8 @@ fn package_line(dir: &Path, manifest: &Manifest, all: &mut Vec<PathBuf>) -> Resu
     Ok(format!("package {} {}{files}", manifest.name, hex(&Sha256::digest(&manifest.canonical))))
 }
 
-/// The files of the package at `root` below `dir`: all of `src`, and Rust files elsewhere (`build.rs`, ...).
+/// Adds the files below `dir` of the package at `root` to `found`: all of `src`, and other Rust files such as
+/// `build.rs`.
 fn collect(root: &Path, dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
         let path = entry.map_err(Error::io("list", dir))?.path();
@@ -143,7 +148,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// A kernel crate `k` with a path dependency `d` (which has a nested package) and a locked registry dependency.
+    /// Writes a kernel crate `k`. It has a path dependency `d` with a nested package, and a locked registry dependency.
     fn tree(root: &Path) -> PathBuf {
         let put = |name: &str, text: &str| {
             let path = root.join(name);
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_and_the_line_ends_do_not_matter() {
+    fn hash_ignores_location_and_line_ends() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let first = Source::read(&tree(one.path())).unwrap();
         let k = tree(&two.path().join("elsewhere"));
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ptx_is_made_from_matters() {
+    fn hash_covers_sources_manifests_and_checksums() {
         let tmp = tempfile::tempdir().unwrap();
         let k = tree(tmp.path());
         let before = Source::read(&k).unwrap().hash;
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_not_made_from_does_not() {
+    fn hash_ignores_tests_nested_packages_and_build_output() {
         let tmp = tempfile::tempdir().unwrap();
         let k = tree(tmp.path());
         let before = Source::read(&k).unwrap().hash;
@@ -241,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_crate_is_named() {
+    fn names_an_absent_crate() {
         let error = Source::read(Path::new("/nowhere/kernels")).unwrap_err().to_string();
         assert!(error.starts_with("cannot find kernel crate /nowhere/kernels: "), "{error}");
     }

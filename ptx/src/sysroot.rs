@@ -1,8 +1,8 @@
-//! `core` for the GPU, compiled from a toolchain's library source.
+//! Compiles `core` for the GPU from a toolchain's library source.
 //!
-//! Device code needs nothing of the standard library but `core`, which has no dependencies, so one call of the
-//! compiler builds it: no network, no lock file of the library's own. What `core` would call in `compiler_builtins`
-//! a GPU has as instructions, or the PTX check names it; that crate is therefore empty.
+//! Device code needs only `core` of the standard library. `core` has no dependencies, so one call of the compiler
+//! builds it, without network and lock file. `compiler_builtins` is empty: a GPU has instructions for its functions.
+//! The PTX check reports the others.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -27,8 +27,10 @@ const COMPILER_BUILTINS: &str = "\
 #![compiler_builtins]
 ";
 
-/// Cargo makes `-C metadata` from absolute paths and its own version, and the compiler makes symbol names from it. This
-/// wrapper replaces it by the package's name and version, so that symbols are the same everywhere.
+/// A wrapper of the compiler that makes symbol names the same everywhere.
+///
+/// The compiler derives symbol names from `-C metadata`, and cargo derives that from absolute paths and its own
+/// version. The wrapper replaces it by the package's name and version.
 const WRAPPER: &str = r#"#!/bin/sh
 # Written by rushmem-ptx. Gives the crates of a GPU build names that do not depend on where they lie.
 rustc=$1
@@ -56,8 +58,8 @@ pub(crate) struct Sysroot {
 }
 
 impl Sysroot {
-    /// The sysroot for this compiler and target, made in `caches` on first use. Other processes that want it at the same
-    /// time wait for it.
+    /// Returns the sysroot for this compiler and target. The first process builds it in `caches`, and others wait for
+    /// that.
     pub(crate) fn open(toolchain: &Toolchain, target: &Target, caches: &Path) -> Result<Self> {
         let cache = caches.join(key(toolchain, target));
         let sysroot = Self { path: cache.join("sysroot"), cache };
@@ -74,12 +76,12 @@ impl Sysroot {
         Ok(sysroot)
     }
 
-    /// What stands between cargo and the compiler.
+    /// Returns the path of the compiler's wrapper.
     pub(crate) fn wrapper(&self) -> PathBuf {
         self.path.join("rustc-wrapper")
     }
 
-    /// Makes it under another name, so that what has the right name is whole.
+    /// Builds the sysroot under another name and renames it, so that a sysroot with the final name is complete.
     fn make(&self, toolchain: &Toolchain, target: &Target) -> Result<()> {
         let unfinished = self.cache.join("sysroot.unfinished");
         if unfinished.exists() {
@@ -108,7 +110,7 @@ impl Sysroot {
     }
 }
 
-/// A folder name for what depends on compiler, target and this file.
+/// Returns a folder name that depends on compiler, target and the constants of this file.
 fn key(toolchain: &Toolchain, target: &Target) -> String {
     let Toolchain { rustc, library, version } = toolchain;
     let places = format!("{} {}", rustc.display(), library.display());
@@ -132,10 +134,11 @@ fn rustc(toolchain: &Toolchain, target: &Target, name: &str, edition: &str, lib:
     rustc
 }
 
-/// Jump threading in MIR duplicates barriers: it does not know that they are convergent.
+/// Flags of all GPU builds. Jump threading in MIR would duplicate barriers, because it ignores that they are
+/// convergent.
 pub(crate) const COMMON_FLAGS: [&str; 1] = ["-Zmir-enable-passes=-JumpThreading"];
 
-/// The edition in `core`'s own manifest.
+/// Returns the edition in the manifest of `core`.
 fn edition(core: &Path) -> Result<String> {
     let path = core.join("Cargo.toml");
     let text = files::read(&path)?;
@@ -146,7 +149,7 @@ fn edition(core: &Path) -> Result<String> {
     edition.map(str::to_owned).ok_or(Error::Manifest { path, problem: "no edition".into() })
 }
 
-/// Runs a compiler to its end.
+/// Runs a compiler and waits for it.
 pub(crate) fn run(mut command: Command, step: &str) -> Result<()> {
     let output =
         command.output().map_err(|source| Error::Spawn { program: command.get_program().into(), source })?;

@@ -1,4 +1,4 @@
-//! Finding a compiler that has the standard library's source next to it.
+//! Search for a compiler that has the standard library's source.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,32 +13,32 @@ pub(crate) const RUSTC: &str = "RUSHMEM_PTX_RUSTC";
 /// The variable that names the `cargo` that drives it.
 pub(crate) const CARGO: &str = "RUSHMEM_PTX_CARGO";
 
-/// The oldest compiler that the PTX is known to be right with: it marks every function of a GPU convergent, so that
-/// none of its passes duplicates a call that holds a barrier.
+/// The oldest compiler that builds correct PTX. It marks every GPU function convergent, so no pass duplicates a call
+/// that contains a barrier.
 const OLDEST: (u32, u32) = (1, 96);
 
-/// A compiler, and the library source that belongs to it.
+/// A compiler with its library source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
     /// The compiler.
     pub rustc: PathBuf,
     /// The folder `library` of its source, with `core` in it.
     pub library: PathBuf,
-    /// What it says of itself.
+    /// The version that it reports.
     pub version: Version,
 }
 
-/// What `rustc -vV` says.
+/// The version of a compiler, from `rustc -vV`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Its first line: `rustc 1.96.0 (ac68faa20 2026-05-25)`.
+    /// The first line, such as `rustc 1.96.0 (ac68faa20 2026-05-25)`.
     pub line: String,
     /// The version of its LLVM.
     pub llvm: String,
     release: (u32, u32),
 }
 
-/// As in the header of committed PTX.
+/// Writes the version in the form that [`Header`](crate::Header) has.
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, LLVM {}", self.line, self.llvm)
@@ -50,13 +50,13 @@ impl std::fmt::Display for Version {
 pub struct Search {
     /// The first compiler that can be used.
     pub found: Option<Toolchain>,
-    /// The others that were looked at, each with the reason why it cannot.
+    /// The rejected compilers, each with the reason.
     pub rejected: Vec<(PathBuf, String)>,
 }
 
-/// Where a search looks, in this order.
-pub(crate) struct Places {
-    /// The user's choice: if it cannot be used, nothing else is tried.
+/// Paths of compilers, in the order of the search.
+pub(crate) struct Candidates {
+    /// The user's choice. If it is unusable, the search ends with an error.
     pub(crate) chosen: Option<PathBuf>,
     /// rustup's folder of toolchains.
     pub(crate) rustup: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub(crate) struct Places {
     pub(crate) system: PathBuf,
 }
 
-impl Places {
+impl Candidates {
     fn of_this_machine() -> Self {
         let home = || env::var_os("HOME").map(|h| PathBuf::from(h).join(".rustup"));
         Self {
@@ -76,17 +76,17 @@ impl Places {
 }
 
 impl Search {
-    /// Looks through this machine: `RUSHMEM_PTX_RUSTC`, rustup's nightlies, Debian's compiler.
+    /// Searches this machine: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler.
     ///
     /// # Errors
-    /// If `RUSHMEM_PTX_RUSTC` is set and cannot be used.
+    /// - [`Error::Override`] if `RUSHMEM_PTX_RUSTC` names an unusable compiler.
     pub fn run() -> Result<Self> {
-        Self::through(&Places::of_this_machine())
+        Self::through(&Candidates::of_this_machine())
     }
 
-    pub(crate) fn through(places: &Places) -> Result<Self> {
+    pub(crate) fn through(candidates: &Candidates) -> Result<Self> {
         let mut search = Self::default();
-        if let Some(path) = &places.chosen {
+        if let Some(path) = &candidates.chosen {
             let toolchain = Toolchain::at(path);
             search.found = Some(toolchain.map_err(|problem| Error::Override {
                 name: RUSTC,
@@ -95,8 +95,8 @@ impl Search {
             })?);
             return Ok(search);
         }
-        let nightlies = places.rustup.as_deref().map(nightlies).unwrap_or_default();
-        for rustc in nightlies.into_iter().chain([places.system.clone()]) {
+        let nightlies = candidates.rustup.as_deref().map(nightlies).unwrap_or_default();
+        for rustc in nightlies.into_iter().chain([candidates.system.clone()]) {
             match Toolchain::at(&rustc) {
                 Ok(toolchain) => {
                     search.found = Some(toolchain);
@@ -114,7 +114,7 @@ impl Search {
     }
 }
 
-/// The compilers of rustup's nightlies: the undated first, then the newest.
+/// Returns the compilers of rustup's nightlies: the undated one, then the others from the newest on.
 fn nightlies(toolchains: &Path) -> Vec<PathBuf> {
     let mut names: Vec<OsString> = fs::read_dir(toolchains)
         .into_iter()
@@ -128,13 +128,13 @@ fn nightlies(toolchains: &Path) -> Vec<PathBuf> {
 }
 
 impl Toolchain {
-    /// The toolchain of the compiler at `rustc`, or why it cannot build for the GPU.
+    /// Returns the toolchain of the compiler at `rustc`, or the reason why it cannot build for the GPU.
     pub(crate) fn at(rustc: &Path) -> Result<Self, String> {
         if !rustc.exists() {
             return Err("does not exist".into());
         }
         let version = Version::parse(&ask(rustc, &["-vV"])?)
-            .ok_or_else(|| "its `rustc -vV` cannot be understood".to_owned())?;
+            .ok_or_else(|| "the output of `rustc -vV` has no known form".to_owned())?;
         let (major, minor) = OLDEST;
         if version.release < OLDEST {
             return Err(format!("{} is older than {major}.{minor}", version.line));
@@ -142,13 +142,13 @@ impl Toolchain {
         let sysroot = ask(rustc, &["--print", "sysroot"])?;
         let sysroot = Path::new(sysroot.trim());
         let source = sysroot.join("lib/rustlib/src/rust");
-        // Debian's is a link to a folder that could stay behind, empty, when the package goes.
+        // In Debian this is a link. Its folder may remain, without files, after removal of the package.
         let library = source.join("library");
         if !library.join("core/src/lib.rs").exists() {
             return Err(format!("no library source at {}", source.display()));
         }
         let library = library.canonicalize().map_err(|e| e.to_string())?;
-        // What was asked may be rustup's proxy, which stands for another compiler in another folder.
+        // `rustc` may be the proxy of rustup, which runs a compiler in another folder.
         let own = Some(sysroot.join("bin/rustc")).filter(|path| path.exists());
         Ok(Self { rustc: own.unwrap_or_else(|| rustc.into()), library, version })
     }
@@ -181,7 +181,8 @@ impl Version {
 pub(crate) mod tests {
     use super::*;
 
-    /// A compiler that only answers questions, in `dir/bin/rustc`, with library source if `with_source`.
+    /// Writes a script to `dir/bin/rustc` that answers `-vV` and `--print` only, and adds library source if
+    /// `with_source`.
     pub(crate) fn fake(dir: &Path, release: &str, with_source: bool) -> PathBuf {
         let rustc = dir.join("bin/rustc");
         fs::create_dir_all(dir.join("bin")).unwrap();
@@ -195,26 +196,27 @@ pub(crate) mod tests {
              --print) echo '{}';;\nesac\n",
             dir.display()
         );
-        // Another process writes it: a file that this one had open could not be run while another test starts one.
+        // Another process writes the script. A test that starts a program could inherit a file that this process has
+        // open for writing, and then nothing can run the script.
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf %s \"$1\" >\"$2\" && chmod +x \"$2\"", "sh", &script]).arg(&rustc);
         assert!(shell.status().unwrap().success());
         rustc
     }
 
-    fn places(root: &Path) -> Places {
-        Places { chosen: None, rustup: Some(root.join("toolchains")), system: root.join("usr/bin/rustc") }
+    fn candidates(root: &Path) -> Candidates {
+        Candidates { chosen: None, rustup: Some(root.join("toolchains")), system: root.join("usr/bin/rustc") }
     }
 
     #[test]
-    fn a_nightly_with_source_comes_before_the_system() {
+    fn prefers_nightlies_with_source_to_the_system() {
         let tmp = tempfile::tempdir().unwrap();
         fake(&tmp.path().join("toolchains/stable-x"), "1.95.0", true);
         fake(&tmp.path().join("toolchains/nightly-x"), "1.97.0-nightly", false);
         let dated = fake(&tmp.path().join("toolchains/nightly-2026-01-01-x"), "1.98.0-nightly", true);
         fake(&tmp.path().join("toolchains/nightly-2025-12-01-x"), "1.97.0-nightly", true);
         fake(&tmp.path().join("usr"), "1.96.0", true);
-        let search = Search::through(&places(tmp.path())).unwrap();
+        let search = Search::through(&candidates(tmp.path())).unwrap();
         let found = search.found.as_ref().unwrap();
         assert_eq!(found.rustc, dated);
         assert_eq!(found.version.to_string(), "rustc 1.98.0-nightly (abc 2026-01-01), LLVM 22.1.8");
@@ -226,12 +228,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_system_is_last_and_may_be_too_old() {
+    fn falls_back_to_the_system_unless_it_is_too_old() {
         let tmp = tempfile::tempdir().unwrap();
         let system = fake(&tmp.path().join("usr"), "1.96.0", true);
-        assert_eq!(Search::through(&places(tmp.path())).unwrap().found.unwrap().rustc, system);
+        assert_eq!(Search::through(&candidates(tmp.path())).unwrap().found.unwrap().rustc, system);
         fake(&tmp.path().join("usr"), "1.63.0", true);
-        let search = Search::through(&places(tmp.path())).unwrap();
+        let search = Search::through(&candidates(tmp.path())).unwrap();
         assert_eq!(search.found, None);
         assert!(
             search.looked().contains("rustc 1.63.0 (abc 2026-01-01) is older than 1.96"),
@@ -241,20 +243,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_is_found_where_nothing_is() {
+    fn finds_nothing_in_empty_folders() {
         let tmp = tempfile::tempdir().unwrap();
-        let search = Search::through(&places(tmp.path())).unwrap();
+        let search = Search::through(&candidates(tmp.path())).unwrap();
         assert_eq!(search.found, None);
         assert!(search.looked().ends_with("usr/bin/rustc: does not exist\n"));
     }
 
     #[test]
-    fn the_users_choice_is_used_or_named_and_never_replaced() {
+    fn never_recandidates_the_choice_of_the_user() {
         let tmp = tempfile::tempdir().unwrap();
         fake(&tmp.path().join("usr"), "1.96.0", true);
         let mine = fake(&tmp.path().join("mine"), "1.99.0", true);
-        let choose =
-            |path: &Path| Search::through(&Places { chosen: Some(path.into()), ..places(tmp.path()) });
+        let choose = |path: &Path| {
+            Search::through(&Candidates { chosen: Some(path.into()), ..candidates(tmp.path()) })
+        };
         assert_eq!(choose(&mine).unwrap().found.unwrap().rustc, mine);
         let error = choose(&tmp.path().join("absent")).unwrap_err().to_string();
         assert!(
@@ -264,7 +267,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_proxy_is_replaced_by_what_it_stands_for() {
+    fn recandidates_a_proxy_by_its_compiler() {
         let tmp = tempfile::tempdir().unwrap();
         let real = fake(&tmp.path().join("real"), "1.96.0", true);
         let proxy = tmp.path().join("proxy");
@@ -273,7 +276,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn versions_are_compared_by_number() {
+    fn reads_versions_as_numbers() {
         let parse = |release: &str| Version::parse(&format!("rustc\nrelease: {release}\nLLVM version: 1\n"));
         assert_eq!(parse("1.97.0-nightly").unwrap().release, (1, 97));
         assert_eq!(parse("2.0").unwrap().release, (2, 0));

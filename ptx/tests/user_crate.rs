@@ -1,7 +1,7 @@
-//! An application outside of this project builds its own kernels, with two lines of `build.rs`.
+//! An application outside of this repository builds its own kernels, with one line of `build.rs`.
 //!
-//! This compiles for the GPU. Without a compiler for it the test reports itself skipped, or fails if `CI_REQUIRE_ALL`
-//! is set.
+//! The test compiles for the GPU. Without a PTX compiler it reports that it was skipped, or fails if `CI_REQUIRE_ALL` is
+//! set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,8 +57,8 @@ struct App {
 }
 
 impl App {
-    /// The application, with this text in the `main` of its `build.rs`. Its name is its own: all tests share a target
-    /// folder.
+    /// Writes the application, with `build` in the `main` of its `build.rs`. All tests share a target folder, so each needs
+    /// a name of its own.
     fn new(name: &'static str, build: &str) -> Self {
         let app = Self { dir: TempDir::new().unwrap(), name };
         let project = project();
@@ -79,7 +79,7 @@ impl App {
                 project.join("device").display()
             ),
         );
-        // The versions that are downloaded already: the test needs no network.
+        // These versions are downloaded already, so the test needs no network.
         fs::copy(project.join("Cargo.lock"), app.path("Cargo.lock")).unwrap();
         app.write("build.rs", &format!("fn main() {{\n    {build}\n}}\n"));
         app.write("src/main.rs", MAIN);
@@ -98,7 +98,7 @@ impl App {
         fs::write(path, text).unwrap();
     }
 
-    /// `cargo run`, with these variables.
+    /// Runs `cargo run` with these variables.
     fn run(&self, env: &[(&str, &str)]) -> Output {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["run", "--quiet", "--offline", "--target-dir"]);
@@ -110,7 +110,7 @@ impl App {
         cargo.envs(env.iter().copied()).output().unwrap()
     }
 
-    /// The PTX that the application embeds.
+    /// Returns the PTX that the application embeds.
     fn ptx(&self, env: &[(&str, &str)]) -> String {
         let output = self.run(env);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -118,7 +118,7 @@ impl App {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a build that fails says.
+    /// Returns the messages of a build that fails.
     fn failure(&self, env: &[(&str, &str)]) -> String {
         let output = self.run(env);
         assert!(!output.status.success(), "{} built", self.name);
@@ -130,16 +130,16 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
 }
 
-/// Says why a test is skipped, or fails where nothing may be.
+/// Reports why a test is skipped, or fails if `CI_REQUIRE_ALL` is set.
 fn skip(test: &str, reason: &str) {
-    assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "{test} needs what is missing: {reason}");
+    assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "{test} cannot run: {reason}");
     println!("SKIPPED {test}: {reason}");
 }
 
-/// One test, because every application costs a build of everything for the GPU.
+/// Builds applications outside of the repository. It is a single test because each application costs a full GPU build.
 #[test]
-fn an_application_outside_of_the_project() {
-    let name = "an_application_outside_of_the_project";
+fn builds_applications_outside_of_the_repository() {
+    let name = "builds_applications_outside_of_the_repository";
     let search = Search::run().unwrap();
     if search.found.is_none() {
         return skip(name, &format!("no compiler for the GPU: {:?}", search.rejected));
@@ -151,7 +151,7 @@ fn an_application_outside_of_the_project() {
         Err(why) => skip(&format!("{name}: assembles"), &why.to_string()),
     }
     names_a_kernel_that_may_panic(&here);
-    names_what_is_wrong_on_the_gpu_only(&here);
+    names_errors_of_the_gpu_build(&here);
 
     let with_fallback = r#"rushmem_ptx::Builder::new("kernels").fallback("kernels.ptx").build();"#;
     let there = App::new("app-there", with_fallback);
@@ -189,18 +189,18 @@ fn names_a_kernel_that_may_panic(app: &App) {
     assert!(message.contains(expected), "{message}");
 }
 
-fn names_what_is_wrong_on_the_gpu_only(app: &App) {
+fn names_errors_of_the_gpu_build(app: &App) {
     let wrong = "#[cfg(target_arch = \"nvptx64\")]\nfn wrong() -> u32 {\n    'x'\n}\n";
     app.write("kernels/src/more.rs", &format!("{wrong}{MORE}"));
     let message = app.failure(&[]);
-    let (what, place) =
-        ("compiling kernel crate `app_kernels` failed for the GPU", "kernels/src/more.rs:3:5");
-    for part in [what, place, "mismatched types"] {
+    let step = "compiling kernel crate `app_kernels` failed for the GPU";
+    for part in [step, "kernels/src/more.rs:3:5", "mismatched types"] {
         assert!(message.contains(part), "{part} in:\n{message}");
     }
 }
 
-/// The PTX has a function that is not inlined, whose symbol has the crate's hash in it, and a source file's path.
+/// Checks that the folder does not change the PTX. A function that is not inlined has the crate's hash in its symbol, and
+/// a `Location` has the path of a source file.
 fn gets_the_same_ptx_in_every_folder(app: &App, other: &str) {
     assert!(other.contains("5place"), "a function that is not inlined:\n{other}");
     assert_eq!(app.ptx(&[]), other);

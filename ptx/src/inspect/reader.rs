@@ -1,7 +1,7 @@
-//! PTX text as the statements that matter here.
+//! Splits PTX text into the statements that the checks need.
 //!
-//! This reads what LLVM writes, and the inline assembly in it, where several instructions may share a line. It is not
-//! a PTX parser.
+//! It reads the output of LLVM and inline assembly in it, where several instructions may share a line. It is not a
+//! complete PTX parser.
 
 /// A statement.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub(super) enum Statement<'a> {
     Target(&'a str),
     /// `.extern .func`
     ExternFunction { line: usize, name: &'a str },
-    /// The head of a function with a body.
+    /// The head of a kernel or function with a body.
     Function { line: usize, name: &'a str, entry: bool },
-    /// The end of its body.
+    /// The end of a body.
     End,
     /// A `.local` variable.
     Local { bytes: u64 },
@@ -22,7 +22,7 @@ pub(super) enum Statement<'a> {
     Instruction { line: usize, opcode: &'a str, text: &'a str },
 }
 
-/// The statements of `ptx`.
+/// Returns the statements of `ptx`.
 pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
     let mut out = Vec::new();
     let mut depth = 0;
@@ -33,7 +33,7 @@ pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
         if depth == 0 {
             outer(line_number, code, &mut head, &mut out);
         }
-        // Operand lists have braces too, so a body ends where all of them have closed.
+        // Operand lists have braces too, so a body ends where all braces are closed.
         let mut rest = code;
         while let Some(at) = rest.find(['{', '}']) {
             let open = rest[at..].starts_with('{');
@@ -56,7 +56,7 @@ pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
     out
 }
 
-/// A line outside of bodies. A function's head may go over several; its name is on the first.
+/// Reads a line outside of bodies. A function's head may take several lines; its name is on the first.
 fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, out: &mut Vec<Statement<'a>>) {
     let mut words = code.split_whitespace();
     match words.next() {
@@ -73,7 +73,7 @@ fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, ou
             }
         }
         Some(_) if code.contains(".func") || code.contains(".entry") => *head = Some((line, code)),
-        // The end of a declaration: no body follows.
+        // A declaration ends here, without a body.
         Some(_) if head.is_some() && code.ends_with(';') => *head = None,
         _ => {}
     }
@@ -84,7 +84,7 @@ fn function(line: usize, head: &str) -> Option<Statement<'_>> {
     Some(Statement::Function { line, name: function_name(head)?, entry })
 }
 
-/// The name in `.visible .entry name(` or `.func (.param .b64 r) name(`.
+/// Returns the name in `.visible .entry name(` or `.func (.param .b64 r) name(`.
 fn function_name(head: &str) -> Option<&str> {
     let after = head.split_once(".entry").or_else(|| head.split_once(".func"))?.1.trim_start();
     let after = match after.strip_prefix('(') {
@@ -95,7 +95,7 @@ fn function_name(head: &str) -> Option<&str> {
     (end > 0).then(|| &after[..end])
 }
 
-/// One statement of a body.
+/// Reads one statement of a body.
 fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
     let text = part.trim().trim_start_matches(['{', '}']).trim_start();
     let text = match text.strip_prefix('@') {
@@ -110,7 +110,7 @@ fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
     starts_well.then_some(Statement::Instruction { line, opcode, text })
 }
 
-/// Bytes of ` .align 8 .b8 __local_depot4[128]`.
+/// Returns the bytes of ` .align 8 .b8 __local_depot4[128]`.
 fn declared_bytes(declaration: &str) -> u64 {
     let bits = declaration
         .split_whitespace()
@@ -121,7 +121,7 @@ fn declared_bytes(declaration: &str) -> u64 {
     count.map_or(1, |n| n.trim().parse().unwrap_or(0)) * bits / 8
 }
 
-/// The function that `call.uni (retval0), name, (param0)` calls; none if it goes through a register.
+/// Returns the function that `call.uni (retval0), name, (param0)` calls. A call through a register has none.
 pub(super) fn callee(text: &str) -> Option<&str> {
     let after = text.split_once(char::is_whitespace)?.1.trim_start();
     let after = match after.strip_prefix('(') {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_bodies_and_declarations_are_told_apart() {
+    fn distinguishes_heads_bodies_and_declarations() {
         let text = "\
 .version 8.6
 .target sm_90, debug
@@ -200,14 +200,14 @@ $L1:
     }
 
     #[test]
-    fn sizes_of_variables() {
+    fn reads_sizes_of_variables() {
         assert_eq!(declared_bytes(" .align 8 .b8 d[128]"), 128);
         assert_eq!(declared_bytes(" .b64 d[4]"), 32);
         assert_eq!(declared_bytes(" .u32 x"), 4);
     }
 
     #[test]
-    fn callees() {
+    fn reads_callees() {
         assert_eq!(callee("call.uni (retval0), name, (param0)"), Some("name"));
         assert_eq!(callee("call.uni name, ()"), Some("name"));
         assert_eq!(callee("call (%r1), %rd2, (%r3), prototype_0"), None);

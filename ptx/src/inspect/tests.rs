@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A module with one kernel `k` and this body.
+/// Returns a module with one kernel `k` and this body.
 fn module(body: &str) -> String {
     format!(
         ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n"
@@ -13,7 +13,7 @@ fn rules(ptx: &str) -> Vec<Rule> {
     check(ptx, &Target::default()).unwrap_err().into_iter().map(|v| v.rule).collect()
 }
 
-/// The message of the only violation.
+/// Returns the message of the only violation.
 fn message(ptx: &str) -> String {
     let violations = check(ptx, &Target::default()).unwrap_err();
     assert_eq!(violations.len(), 1, "{violations:?}");
@@ -21,7 +21,7 @@ fn message(ptx: &str) -> String {
 }
 
 #[test]
-fn a_good_module_is_reported() {
+fn reports_a_good_module() {
     let ptx = module(
         "\t.local .align 8 .b8 __local_depot0[128];\n\tbarrier.sync \t0;\n\tbar.warp.sync -1;\n\
          \t@%p1 bar.red.or.pred %p2, 0, %p1;\n\tatom.acq_rel.sys.global.add.u64 %r, [p], 1;\n\
@@ -57,7 +57,7 @@ fn atomics_need_ordering_and_scope() {
 }
 
 #[test]
-fn panics_are_named_by_cause() {
+fn names_the_cause_of_a_panic() {
     let ptx = module("\tcall.uni _RN4core9panicking11panic_const23panic_const_rem_by_zero, ();");
     let panicking = ".func _RN4core9panicking()\n{\n\tcall.uni _RN4core9panic_fmt, ();\n}\n";
     assert_eq!(
@@ -74,7 +74,7 @@ fn panics_are_named_by_cause() {
 }
 
 #[test]
-fn functions_that_no_gpu_has() {
+fn refuses_functions_that_no_gpu_has() {
     let with = |declaration: &str| format!("{declaration}\n;\n{}", module(""));
     assert_eq!(
         message(&with(".extern .func (.param .b32 r) memcmp\n(.param .b64 a)")),
@@ -86,7 +86,7 @@ fn functions_that_no_gpu_has() {
 }
 
 #[test]
-fn version_target_and_kernels() {
+fn checks_version_target_and_kernels() {
     let good = module("");
     assert_eq!(rules(&good.replace("8.6", "7.8")), [Rule::Isa(7, 8)]);
     assert_eq!(rules(&good.replace("sm_90", "sm_80")), [Rule::Arch("sm_80".into())]);

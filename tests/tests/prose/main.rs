@@ -21,7 +21,6 @@ const PENDING: &[&str] = &[
     "host/cuda/",
     "host/native/",
     "host/src/",
-    "ptx/",
     "tests/kernels/",
     "tests/tests/",
 ];
