@@ -202,8 +202,12 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
         "When kernels are built: auto, all (tests and benchmarks too), build (compile even if committed PTX matches), committed (never compile) or none (kernels run natively only).",
     ),
     ("RUSHMEM_PTX_RUSTC", "When kernels are built: path of the rustc that compiles them."),
-    ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives it."),
-    ("RUSHMEM_PTXAS", "Path of the ptxas that checks PTX."),
+    ("RUSHMEM_PTX_CARGO", "When kernels are built: path of the cargo that drives the rustc."),
+    ("RUSHMEM_PTXAS", "Path of the ptxas that checks PTX and makes machine code."),
+    (
+        "RUSHMEM_PTX_CUBIN",
+        "When kernels are built: a GPU, such as sm_90. Programs then also embed machine code for it.",
+    ),
     (
         "RUSHMEM_UVERBS_DEVICES",
         "Preloaded software ConnectX: how many devices there are. `rushmem softnic` sets it.",
@@ -227,7 +231,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_LITMUS_ROUNDS", "Litmus tests: how many rounds of each test on each path."),
 ];
 
-/// A default from the table. The test that walks the table shows that each one parses.
+/// Returns a default from the table. A test checks that each one parses.
 fn built_in<T: Value>(text: &str) -> T {
     match T::parse(text) {
         Ok(value) => value,

@@ -1,0 +1,73 @@
+//! The table of settings knows every environment variable that a crate of this repository reads.
+//!
+//! A job refuses unknown variables with the prefix `RUSHMEM_`. A variable that is missing in the table would therefore
+//! stop every program as soon as a user sets it.
+
+use std::path::Path;
+
+use rushmem::config::{OTHER_VARIABLES, PREFIX, SETTINGS};
+use rushmem_tests::repository;
+use rushmem_tests::rust_source::{SourceLine, lines};
+
+/// Returns whether all code in this file is test code, which also has invalid names.
+fn is_test_file(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "tests.rs") || path.iter().any(|part| part == "tests")
+}
+
+/// Returns whether `text` is the name of a variable of this project, and nothing else.
+fn is_variable(text: &str) -> bool {
+    text.strip_prefix(PREFIX).is_some_and(|rest| {
+        !rest.is_empty() && rest.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+    })
+}
+
+/// Returns whether this code reads an environment variable.
+fn reads_environment(code: &str) -> bool {
+    ["env::var(", "env::var_os(", "option_env!(", "env!("].iter().any(|call| code.contains(call))
+}
+
+/// Returns the line numbers and names of variables that the code reads or names.
+///
+/// Test code may name anything, so there only direct reads count.
+fn variables(source: &str, is_test: bool) -> Vec<(usize, String)> {
+    let begins_tests =
+        |pair: &[SourceLine]| pair[0].code.trim() == "#[cfg(test)]" && pair[1].code.contains("mod tests");
+    let lines = lines(source);
+    let tests = lines.windows(2).position(begins_tests).unwrap_or(lines.len());
+    let mut found = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        if (is_test || i >= tests) && !reads_environment(&line.code) {
+            continue;
+        }
+        found.extend(line.strings.iter().filter(|text| is_variable(text)).map(|name| (i + 1, name.clone())));
+    }
+    found
+}
+
+#[test]
+fn every_variable_that_a_crate_reads_is_known() {
+    let known = |name: &str| {
+        SETTINGS.iter().any(|setting| setting.env == name)
+            || OTHER_VARIABLES.iter().any(|(other, _)| *other == name)
+    };
+    let mut count = 0;
+    let mut unknown = Vec::new();
+    for path in repository::files(&["rs"]) {
+        for (line, name) in variables(&repository::read(&path), is_test_file(&path)) {
+            count += 1;
+            if !known(&name) {
+                unknown.push(format!("{}:{line}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(count > 60, "found {count} variables only");
+    assert!(unknown.is_empty(), "add these to host/config/src/table.rs:\n{}", unknown.join("\n"));
+}
+
+#[test]
+fn finds_variables_in_constants_and_calls() {
+    let source = "const A: &str = \"RUSHMEM_A\";\n// \"RUSHMEM_B\"\nf(\"see RUSHMEM_C\", \"RUSHMEM_\");\n\
+                  #[cfg(test)]\nmod tests {\n    let x = \"RUSHMEM_D\";\n    env::var(\"RUSHMEM_E\");\n}\n";
+    assert_eq!(variables(source, false), [(1, "RUSHMEM_A".to_owned()), (7, "RUSHMEM_E".to_owned())]);
+    assert_eq!(variables(source, true), [(7, "RUSHMEM_E".to_owned())]);
+}
