@@ -38,7 +38,7 @@ use crate::sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
 /// }
 /// # fn main() {}
 /// ```
-pub struct Batch<S: Sharing>(Ctx<Batched<S>>);
+pub struct Batch<'c, S: Sharing>(Ctx<'c, Batched<S>>);
 
 /// A sharing without a batch, so that its contexts can begin one.
 pub trait Batchable: Sharing {}
@@ -46,15 +46,15 @@ impl Batchable for Exclusive {}
 impl Batchable for PerBlock {}
 impl Batchable for PerGpu {}
 
-impl<S: Batchable> Ctx<S> {
+impl<S: Batchable> Ctx<'_, S> {
     /// Begins a batch.
     #[inline(always)]
-    pub fn batch(&self) -> Batch<S> {
+    pub fn batch(&self) -> Batch<'_, S> {
         Batch(self.shared_as())
     }
 }
 
-impl<S: Sharing> Batch<S> {
+impl<S: Sharing> Batch<'_, S> {
     /// Ends the batch: announces its postings. It completes nothing.
     #[inline(always)]
     pub fn end(self) {}
@@ -66,8 +66,8 @@ impl<S: Sharing> Batch<S> {
     }
 }
 
-impl<S: Sharing> Deref for Batch<S> {
-    type Target = Ctx<Batched<S>>;
+impl<'c, S: Sharing> Deref for Batch<'c, S> {
+    type Target = Ctx<'c, Batched<S>>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {
@@ -75,14 +75,14 @@ impl<S: Sharing> Deref for Batch<S> {
     }
 }
 
-impl<S: Sharing> Drop for Batch<S> {
+impl<S: Sharing> Drop for Batch<'_, S> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.announce_batches();
     }
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Announces the postings in this block's queues, if this context belongs to a batch.
     #[inline(always)]
     pub(crate) fn announce_batches(&self) {

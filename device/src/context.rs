@@ -84,26 +84,26 @@ impl Claim for Exclusive {
     }
 }
 
-impl Ctx {
+impl Ctx<'_> {
     /// Returns the context that the host made for this kernel. Ordering and completion of this context and that one are
     /// independent.
     ///
-    /// All threads of a block may claim the same [`PerBlock`] context. They, or the thread with an [`Exclusive`] one,
-    /// give it back with `release` before others can claim it.
+    /// All threads of a block may claim the same [`PerBlock`] context. Others can claim it after each of them, or the
+    /// thread with an [`Exclusive`] one, has given it back with `release`.
     ///
     /// # Errors
     /// - [`Error::Busy`]: another block or thread has it.
     /// - [`Error::NoQp`]: the job has no such context (setting `context_qps`).
     #[inline(always)]
     #[track_caller]
-    pub fn context<S: Claim>(&self, context: Context<S>) -> Result<Ctx<S>> {
+    pub fn context<S: Claim>(&self, context: Context<S>) -> Result<Ctx<'_, S>> {
         let p = self.parts_ref();
         if context.index >= p.context_sets {
             let (found, wanted) = (p.context_sets as u64, context.index as u64 + 1);
             return Err(self.fail(Error::NoQp, Detail { found, wanted, ..Detail::NONE }));
         }
         let set = p.n_sets + (p.block_sets + p.exclusive_sets + context.index) * p.rails;
-        let own: Ctx<S> = self.narrowed(set);
+        let own: Ctx<'_, S> = self.narrowed(set);
         match S::claimant() {
             Some(who) if !own.owner_qp().take_set(who) => Err(self.fail(Error::Busy, Detail::NONE)),
             _ => Ok(own),
@@ -111,16 +111,16 @@ impl Ctx {
     }
 }
 
-impl Ctx<PerBlock> {
-    /// Gives back the context that the calling block claimed with [`Ctx::context`]. One thread of the block calls it,
-    /// after a barrier of the block. Posted operations continue.
+impl Ctx<'_, PerBlock> {
+    /// Gives back the context that this thread claimed with [`Ctx::context`]. Other blocks can claim it after all threads
+    /// of this block have given back their claims. Posted operations continue.
     #[inline(always)]
     pub fn release(self) {
         self.owner_qp().release_set()
     }
 }
 
-impl<S> Ctx<S> {
+impl<S> Ctx<'_, S> {
     /// Returns the QP that holds the owner word of the set.
     #[inline(always)]
     pub(crate) fn owner_qp(&self) -> Qp<'_, Exclusive> {

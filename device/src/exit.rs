@@ -6,7 +6,7 @@ use crate::abi::{ControlPage, DeviceState, EXIT_ASKED};
 use crate::arch::SysWord;
 use crate::error::Error;
 
-impl<S> Ctx<S> {
+impl<S> Ctx<'_, S> {
     /// Ends all processes of the job with `code`. The host does so soon, whatever they wait for and without their help.
     ///
     /// Waiting calls of this kernel end with [`Error::Aborted`]. This call returns the same error, to be returned by

@@ -306,6 +306,15 @@ impl<T: Pod> Sym<T> {
     pub const fn as_slice(self) -> SymSlice<T> {
         SymSlice { offset: self.offset, len: 1, stamp: self.stamp, _element: PhantomData }
     }
+
+    /// Returns the field `at` bytes behind the beginning of the element. The field of an invalid handle is invalid.
+    ///
+    /// # Safety
+    /// The element has a field of this type there.
+    #[inline(always)]
+    pub(crate) const unsafe fn field<F>(self, at: u64) -> Sym<F> {
+        Sym { offset: self.offset.saturating_add(at), stamp: self.stamp, _element: PhantomData }
+    }
 }
 
 /// Blocks of elements of a symmetric object, at equal distances: the operands of `iput` and `iget`.

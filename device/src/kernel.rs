@@ -119,44 +119,83 @@ mod host {
 
     use super::KernelArg;
     use crate::Ctx;
+    use crate::abi::CtxParts;
     use crate::heap::Handle;
 
     /// A kernel and its arguments, made by the host-side function of `#[kernel]`. The runtime prepends the context and
     /// launches it, natively or as PTX.
-    #[non_exhaustive]
+    ///
+    /// Nothing can change a call, so the arguments are those that the compiler checked.
     #[must_use = "a call does nothing until a runtime launches it"]
     pub struct Call {
-        /// The PTX entry.
-        pub name: &'static str,
-        /// The arguments after the context, each as its bytes.
-        pub args: Vec<Box<[u8]>>,
-        /// The handles among them.
-        pub handles: Vec<Handle>,
-        /// Threads that a block has at most, if the kernel says so.
-        pub max_threads: Option<u32>,
-        /// The same kernel as native code: one GPU thread of it, with the arguments bound.
-        pub native: Box<dyn Fn(&Ctx) + Send + Sync>,
+        name: &'static str,
+        args: Vec<Box<[u8]>>,
+        handles: Vec<Handle>,
+        max_threads: Option<u32>,
+        native: Box<dyn Fn(&Ctx) + Send + Sync>,
     }
 
     impl Call {
         /// Returns a call of the PTX entry `name`, or of `native`, without arguments. `#[kernel]` calls this.
-        pub fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
+        ///
+        /// # Safety
+        /// The entry `name` and `native` are one kernel. The caller adds all its arguments, in its order.
+        #[doc(hidden)]
+        pub unsafe fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
             Self { name, args: Vec::new(), handles: Vec::new(), max_threads: None, native: Box::new(native) }
         }
 
-        /// Returns the call with a limit on the threads of a block.
-        pub fn max_threads(self, threads: u32) -> Self {
+        /// Returns the call with a limit on the threads of a block. `#[kernel]` calls this.
+        ///
+        /// # Safety
+        /// The PTX entry has this limit.
+        #[doc(hidden)]
+        pub unsafe fn with_max_threads(self, threads: u32) -> Self {
             Self { max_threads: Some(threads), ..self }
         }
 
-        /// Returns the call with `value` as its next argument.
-        pub fn arg<T: KernelArg>(mut self, value: T) -> Self {
+        /// Returns the call with `value` as its next argument. `#[kernel]` calls this.
+        ///
+        /// # Safety
+        /// It is the kernel's next argument, and has that type.
+        #[doc(hidden)]
+        pub unsafe fn with_arg<T: KernelArg>(mut self, value: T) -> Self {
             // SAFETY: `KernelArg` promises a type without padding, so all its bytes are initialised.
             let bytes =
                 unsafe { core::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
             self.args.push(bytes.into());
             value.handles(&mut |handle| self.handles.push(handle));
             self
+        }
+
+        /// Returns the name of the PTX entry.
+        pub fn name(&self) -> &'static str {
+            self.name
+        }
+
+        /// Returns the arguments after the context, each as its bytes.
+        pub fn args(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+            self.args.iter().map(AsRef::as_ref)
+        }
+
+        /// Returns the handles among the arguments.
+        pub fn handles(&self) -> &[Handle] {
+            &self.handles
+        }
+
+        /// Returns the number of threads that a block has at most, if the kernel has a limit.
+        pub fn max_threads(&self) -> Option<u32> {
+            self.max_threads
+        }
+
+        /// Runs one GPU thread of the native kernel.
+        ///
+        /// # Safety
+        /// The rules of [`Ctx::from_parts`] hold until it returns. The caller is a thread of the native GPU emulator.
+        pub unsafe fn run_native(&self, parts: &CtxParts) {
+            // SAFETY: the caller's promise. A kernel cannot keep the context beyond this call.
+            let ctx = unsafe { Ctx::from_parts(*parts) };
+            (self.native)(&ctx);
         }
     }
 

@@ -37,7 +37,7 @@ pub enum FenceScope {
     System,
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Orders delivery: to each PE, the calling thread's earlier puts, sets and signals are delivered before its later
     /// ones. It completes nothing.
     ///

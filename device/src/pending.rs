@@ -63,7 +63,7 @@ impl<S: Sharing> Pending<'_, S> {
     }
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Starts a put like [`Ctx::put_nbi`]; returns a value to wait for.
     ///
     /// ```

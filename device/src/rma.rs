@@ -95,7 +95,7 @@ pub(crate) const fn unit_of<T>() -> Unit {
     (size_of::<T>() as u32, align_of::<T>() as u32)
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Starts to copy `src` of this PE to `dst` of `pe`; returns once posted.
     ///
     /// `src` must not change before [`Ctx::quiet`], which completes the put. Both lengths must be equal; 0 elements do

@@ -29,17 +29,17 @@ impl Sym<Shadowed> {
     #[inline(always)]
     pub const fn signal(self) -> Sym<Signal> {
         // SAFETY: the first field of an object of this type.
-        unsafe { Sym::from_raw(self.offset()) }
+        unsafe { self.field(0) }
     }
 
     #[inline(always)]
     const fn shadow(self) -> Sym<u64> {
-        // SAFETY: the second field; an invalid handle stays beyond every heap.
-        unsafe { Sym::from_raw(self.offset().saturating_add(size_of::<Signal>() as u64)) }
+        // SAFETY: the second field of an object of this type.
+        unsafe { self.field(size_of::<Signal>() as u64) }
     }
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Increases the expected value by `by`. One thread of the PE at a time makes calls with this shadow.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl SignalOp {
     }
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Changes a signal word of `pe`; returns once posted.
     ///
     /// It is ordered after nothing: [`Ctx::put_signal_nbi`] announces data. Signals are atomics; the module

@@ -71,7 +71,7 @@ impl Team {
 // SAFETY: `repr(C)`, two words without padding; device code checks them against its table before it believes them.
 unsafe impl KernelArg for Team {}
 
-impl<S> Ctx<S> {
+impl<S> Ctx<'_, S> {
     /// Returns this PE's number in the team; `None` if that is no team.
     ///
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
@@ -117,7 +117,7 @@ impl<S> Ctx<S> {
     ///
     /// OpenSHMEM 1.6 section 9.2, `shmem_team_ptr`.
     #[inline(always)]
-    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<T>> {
+    pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<RemoteView<'_, T>> {
         self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
     }
 

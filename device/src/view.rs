@@ -1,6 +1,7 @@
 //! Elements of memory that other threads, PEs and NICs access at the same time.
 #![allow(unsafe_code, reason = "reads and writes elements of shared memory in bounds")]
 
+use core::marker::PhantomData;
 use core::panic::Location;
 
 use bytemuck::Pod;
@@ -18,13 +19,14 @@ use crate::sharing::PerGpu;
 /// Accesses are weak: order them with barriers, signals or fences. A load at an index outside of the view returns zero,
 /// a store does nothing. Both are reported: the launch ends with [`Error::OutOfRange`](crate::Error::OutOfRange).
 #[derive(Clone, Copy)]
-pub struct View<T> {
+pub struct View<'k, T> {
     base: *mut T,
     len: usize,
     state: DevAddr,
+    _kernel: PhantomData<&'k ()>,
 }
 
-impl<T: Pod> View<T> {
+impl<T: Pod> View<'_, T> {
     /// Returns the view of `len` elements at `base`.
     ///
     /// # Safety
@@ -32,7 +34,7 @@ impl<T: Pod> View<T> {
     /// single stores only.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *mut T, len: usize, state: DevAddr) -> Self {
-        Self { base, len, state }
+        Self { base, len, state, _kernel: PhantomData }
     }
 
     /// Returns the number of elements.
@@ -84,7 +86,7 @@ impl<T: Pod> View<T> {
     }
 }
 
-impl<T: AmoWord> View<T> {
+impl<T: AmoWord> View<'_, T> {
     /// Returns element `i` by a strong load without ordering; otherwise like [`View::load`].
     ///
     /// A loop of such loads sees the stores of another block or a peer. Make a
@@ -143,11 +145,11 @@ impl<T: AmoWord> View<T> {
 /// }
 /// ```
 #[derive(Clone, Copy)]
-pub struct RemoteView<T>(View<T>);
+pub struct RemoteView<'k, T>(View<'k, T>);
 
-impl<T: Pod> RemoteView<T> {
+impl<'k, T: Pod> RemoteView<'k, T> {
     #[inline(always)]
-    pub(crate) fn new(view: View<T>) -> Self {
+    pub(crate) fn new(view: View<'k, T>) -> Self {
         Self(view)
     }
 
@@ -184,13 +186,13 @@ impl<T: Pod> RemoteView<T> {
     }
 }
 
-impl<S> Ctx<S> {
+impl<'k, S> Ctx<'k, S> {
     /// Returns this PE's copy of a symmetric object, or its registered buffer, for plain loads and stores.
     ///
     /// An invalid handle gives an empty view, and an error record.
     #[inline(always)]
     #[track_caller]
-    pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<T> {
+    pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<'k, T> {
         let object = local_operand(object);
         let (base, len) = match self.local_addr(object) {
             Ok(base) => (base, object.len()),
@@ -203,7 +205,7 @@ impl<S> Ctx<S> {
     /// Returns this PE's copy of a symmetric element, for plain loads and stores of element 0.
     #[inline(always)]
     #[track_caller]
-    pub fn local_one<T: Pod>(&self, object: Sym<T>) -> View<T> {
+    pub fn local_one<T: Pod>(&self, object: Sym<T>) -> View<'k, T> {
         self.local(object.as_slice())
     }
 
@@ -214,7 +216,7 @@ impl<S> Ctx<S> {
     ///
     /// OpenSHMEM 1.6 section 9.2, `shmem_ptr`.
     #[inline(always)]
-    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+    pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<'k, T>> {
         let base = match self.p2p_addr(pe, object.offset(), object.bytes()) {
             Some(base) => base,
             None => {
@@ -231,7 +233,7 @@ impl<S> Ctx<S> {
 
     /// Returns the block's dynamic shared memory, as many `T` as fit. On a GPU its initial content is undefined.
     #[inline(always)]
-    pub fn shared<T: Pod>(&self) -> View<T> {
+    pub fn shared<T: Pod>(&self) -> View<'k, T> {
         let (base, bytes) = arch::shared();
         let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
         // SAFETY: the launch gave the block `bytes` bytes at `base`, aligned to 16.

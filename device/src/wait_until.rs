@@ -62,17 +62,17 @@ impl Cmp {
 /// Each thread has its own value; the threads of a group make equal ones. It remembers where it found a word, and
 /// starts behind it next time. So repeated calls find all indices in time.
 #[derive(Clone, Copy)]
-pub struct WaitWords<T> {
+pub struct WaitWords<'k, T> {
     words: SymSlice<T>,
     cmp: Cmp,
     value: T,
-    each: Option<View<T>>,
-    except: Option<View<i32>>,
+    each: Option<View<'k, T>>,
+    except: Option<View<'k, i32>>,
     /// First index to look at.
     next: usize,
 }
 
-impl<T: Amo + PartialOrd> WaitWords<T> {
+impl<'k, T: Amo + PartialOrd> WaitWords<'k, T> {
     /// Returns words that all compare with one value.
     #[inline(always)]
     pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
@@ -81,13 +81,13 @@ impl<T: Amo + PartialOrd> WaitWords<T> {
 
     /// Returns words that compare with their own elements of `values`: OpenSHMEM's `_vector` forms.
     #[inline(always)]
-    pub fn each(words: SymSlice<T>, cmp: Cmp, values: View<T>) -> Self {
+    pub fn each(words: SymSlice<T>, cmp: Cmp, values: View<'k, T>) -> Self {
         Self { words, cmp, value: T::zeroed(), each: Some(values), except: None, next: 0 }
     }
 
     /// Leaves out each word with an element of `status` other than 0.
     #[inline(always)]
-    pub fn except(self, status: View<i32>) -> Self {
+    pub fn except(self, status: View<'k, i32>) -> Self {
         Self { except: Some(status), ..self }
     }
 
@@ -99,7 +99,7 @@ impl<T: Amo + PartialOrd> WaitWords<T> {
 
     /// Leaves out words like [`WaitWords::except`], if there is a `status`.
     #[inline(always)]
-    pub(crate) fn excepting(self, status: Option<View<i32>>) -> Self {
+    pub(crate) fn excepting(self, status: Option<View<'k, i32>>) -> Self {
         Self { except: status, ..self }
     }
 
@@ -123,7 +123,7 @@ enum Patience {
 /// The result of [`scan`] if no word is as wanted, or there is none.
 const NONE: u64 = u64::MAX;
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Waits until this PE's signal word compares with `value` as wanted. Returns the value that satisfied the
     /// comparison, the same to all threads of the group, even if the word has changed since.
     ///
@@ -460,7 +460,7 @@ impl<S: Sharing> Ctx<S> {
     }
 }
 
-impl<T: Amo + PartialOrd> WaitWords<T> {
+impl<T: Amo + PartialOrd> WaitWords<'_, T> {
     #[inline(always)]
     fn excepts(&self, i: usize) -> bool {
         self.except.is_some_and(|status| status.load(i) != 0)

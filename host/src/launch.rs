@@ -1,6 +1,6 @@
 //! Kernels of the application: on the PE's own stream, or on all PEs together.
 
-use rushmem_device::Ctx;
+use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 
 use crate::launch_queue::{LaunchId, LaunchResources, check_grid};
@@ -59,15 +59,18 @@ impl Pe {
     }
 
     /// [`Pe::launch`] with a context other than the PE's own, for tests.
+    ///
+    /// # Safety
+    /// The rules of [`Ctx::from_parts`](rushmem_device::Ctx::from_parts) hold until the launch ends.
     #[doc(hidden)]
-    pub fn launch_as(&self, ctx: Ctx, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    pub unsafe fn launch_with(&self, ctx: CtxParts, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let (_, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
 
-    fn begin(&self, ctx: Ctx, needs: LaunchResources, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    fn begin(&self, ctx: CtxParts, needs: LaunchResources, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let own = &self.launch_queues().own;
-        let launch_id = own.launch(self, (ctx, needs), call.name, grid, call)?;
+        let launch_id = own.launch(self, (ctx, needs), call.name(), grid, call)?;
         Ok(Launch { pe: self, running: Some((launch_id, own.mark()?)) })
     }
 
@@ -89,7 +92,7 @@ impl Pe {
     /// [`Error::GridTooLarge`] on all PEs alike if the grid of one of them is too large there; [`Error::Mismatch`] if PEs
     /// launch different kernels; those of [`Pe::launch`] on one PE end the job's collective call on the others.
     pub fn launch_collective(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
-        let name = call.name;
+        let name = call.name();
         let rooms = self.rooms("launch_collective", &call, grid)?;
         let tight = |&(_, (room, blocks)): &(usize, (u32, u32))| blocks > room;
         let refused = rooms.into_iter().enumerate().filter(tight).min_by_key(|&(pe, (room, _))| (room, pe));
@@ -117,10 +120,10 @@ impl Pe {
     fn rooms(&self, what: &'static str, call: &Call, grid: Grid) -> Result<Vec<(u32, u32)>> {
         check_grid(call, grid)?;
         let machine = self.machine_ref();
-        let module = self.modules().of(machine, call.name)?;
-        let room = machine.room(call.name, module.as_deref(), grid)?;
+        let module = self.modules().of(machine, call.name())?;
+        let room = machine.room(call.name(), module.as_deref(), grid)?;
         let mine = [room, grid.blocks].map(u32::to_le_bytes).concat();
-        let (_, all) = self.agree_with(what, call.name, &mine)?;
+        let (_, all) = self.agree_with(what, call.name(), &mine)?;
         all.into_iter()
             .enumerate()
             .map(|(pe, bytes)| match *bytes {

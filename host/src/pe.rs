@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
-use rushmem_device::{Ctx, Error as Code, LocalBuffer, SymSlice, Team};
+use rushmem_device::{Error as Code, LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueueMemory};
@@ -285,9 +285,9 @@ impl Pe {
         self.pe_accessible(pe) && self.memory.locate(object.handle()).is_ok()
     }
 
-    /// The context that kernels of this PE get.
+    /// Returns the context that kernels of this PE get, for tests.
     #[doc(hidden)]
-    pub fn ctx(&self) -> Ctx {
+    pub fn ctx_parts(&self) -> CtxParts {
         self.memory.current().0
     }
 
@@ -358,17 +358,19 @@ impl Pe {
     pub(crate) fn launch_context(
         &self,
         call: &rushmem_device::kernel::Call,
-    ) -> Result<(Ctx, LaunchResources)> {
-        for &handle in &call.handles {
+    ) -> Result<(CtxParts, LaunchResources)> {
+        for &handle in call.handles() {
             self.memory.check(handle).map_err(|why| Error::Misuse {
                 call: "launch",
                 what: format!(
                     "an argument of {}, {} bytes at {:#x}, {why}",
-                    call.name, handle.bytes, handle.offset
+                    call.name(),
+                    handle.bytes,
+                    handle.offset
                 ),
             })?;
         }
-        let module = self.modules.of(&*self.machine, call.name)?;
+        let module = self.modules.of(&*self.machine, call.name())?;
         let (ctx, table) = self.memory.current();
         Ok((ctx, LaunchResources { table, module }))
     }

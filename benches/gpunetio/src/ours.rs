@@ -34,11 +34,12 @@ pub fn run(case: &Case, shape: Shape) -> Result<Vec<[u8; WQEBB_BYTES]>> {
     bed.target.fill(&before.target)?;
 
     let words = DeviceTables::new(&bed)?;
-    // SAFETY: the words and the bed, which hold all that the parts lead to, outlive the launch.
-    let ctx = unsafe { Ctx::from_parts(words.parts(&bed)) };
+    let parts = words.parts(&bed);
     let errors = Mutex::new(Vec::new());
     let grid = Grid { blocks: 1, threads: case.threads(), shared_bytes: 0 };
     native::launch(grid, &Options::default(), || {
+        // SAFETY: the words and the bed, which hold all that the parts lead to, outlive the launch.
+        let ctx = unsafe { Ctx::from_parts(parts) };
         if let Err(error) = post(&ctx, case) {
             errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
         }

@@ -7,15 +7,15 @@ use rushmem_device::prelude::*;
 ///
 /// Element `2 * block` of `spans` gets the start, and the next element the end. Both are in nanoseconds of a clock that
 /// all blocks of a PE share.
-pub(crate) struct Span {
-    spans: View<u64>,
+pub(crate) struct Span<'k> {
+    spans: View<'k, u64>,
     begin: u64,
 }
 
-impl Span {
+impl<'k> Span<'k> {
     /// Starts the span after all threads of the block have arrived.
     #[inline(always)]
-    pub(crate) fn begin(ctx: &Ctx, spans: SymSlice<u64>) -> Self {
+    pub(crate) fn begin(ctx: &Ctx<'k>, spans: SymSlice<u64>) -> Self {
         Block::current().sync();
         Self { spans: ctx.local(spans), begin: now_ns() }
     }

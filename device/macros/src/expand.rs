@@ -45,7 +45,7 @@ fn entry(kernel: &Kernel) -> TokenStream {
         #(#attrs)*
         #[cfg(target_arch = "nvptx64")]
         #[unsafe(no_mangle)]
-        #vis extern "ptx-kernel" fn #name(#ctx: ::rushmem_device::Ctx, #(#names: #types),*) {
+        #vis extern "ptx-kernel" fn #name(#ctx: ::rushmem_device::Ctx<'_>, #(#names: #types),*) {
             const { #(#checks)* }
             #run
         }
@@ -60,13 +60,14 @@ fn launcher(kernel: &Kernel) -> TokenStream {
     let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
     let bound = args.iter().map(|a| &a.name);
     let run = run(kernel, quote!(#ctx));
-    let bounded = kernel.max_threads.map(|threads| quote!(.max_threads(#threads)));
+    let bounded = kernel.max_threads.map(|threads| quote!(.with_max_threads(#threads)));
     quote! {
         #(#attrs)*
         #[cfg(not(target_arch = "nvptx64"))]
         #vis fn #name(#(#names: #types),*) -> ::rushmem_device::kernel::Call {
-            ::rushmem_device::kernel::Call::new(#entry, move |#ctx: &::rushmem_device::Ctx| { #run })
-                #bounded #(.arg(#bound))*
+            let rushmem_kernel_native = move |#ctx: &::rushmem_device::Ctx<'_>| { #run };
+            // SAFETY: name, limit and arguments are those of this function.
+            unsafe { ::rushmem_device::kernel::Call::new(#entry, rushmem_kernel_native) #bounded #(.with_arg(#bound))* }
         }
     }
 }

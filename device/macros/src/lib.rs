@@ -21,7 +21,7 @@ mod parse;
 /// }
 ///
 /// let call = work(3); // for a runtime to launch
-/// assert_eq!(call.name, "work");
+/// assert_eq!(call.name(), "work");
 /// ```
 ///
 /// On the GPU, the kernel is the PTX entry `work` with the context and the arguments by value. On the host, it is the function

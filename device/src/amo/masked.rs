@@ -49,7 +49,7 @@ impl Masked {
     }
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Swaps in bits of `value` if the word's bits under `compare_mask` equal the same bits of `compare`; returns the value
     /// found. Only bits under `swap_mask` change.
     ///

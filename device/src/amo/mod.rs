@@ -301,7 +301,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
     }
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Returns the word, read atomically.
     ///
     /// OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch`.

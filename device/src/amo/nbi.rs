@@ -53,7 +53,7 @@ unsafe impl<T> Zeroable for Fetched<T> {}
 // SAFETY: `repr(C)` integers without padding, and nothing that depends on `T`.
 unsafe impl<T: 'static> Pod for Fetched<T> {}
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Starts to read the word.
     ///
     /// The value is in `result` of this PE after [`Ctx::quiet`], or after a wait that shows its arrival. Until then, no

@@ -16,7 +16,7 @@ use crate::sharing::Sharing;
 use crate::team::Team;
 use crate::wait::Watch;
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Exchanges 4-byte words like [`Ctx::alltoall`], in half a round trip. NCCL's LL protocol.
     ///
     /// It needs no check-in, no signal and no fence. One 8-byte store carries a word and its epoch, and the receiver reads

@@ -10,7 +10,7 @@ use crate::group::{Block, Group, agree};
 use crate::sharing::Sharing;
 use crate::wait::Watch;
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Waits until all blocks of this PE's kernel have called it. CUDA's `grid.sync()`.
     ///
     /// Earlier stores of each block are visible to all blocks afterwards. The call is local to the PE. All threads of all

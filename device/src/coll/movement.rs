@@ -16,7 +16,7 @@ use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Copies `src` of member `root` to `dst` of every member, including its own. OpenSHMEM 1.6 section 9.9,
     /// `shmem_broadcast`.
     ///

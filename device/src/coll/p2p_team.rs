@@ -84,7 +84,7 @@ impl P2pTeam {
 
     /// Returns a context with the fields that these calls read.
     #[inline(always)]
-    pub(super) fn ctx(self) -> Ctx {
+    pub(super) fn ctx<'k>(self) -> Ctx<'k> {
         let parts = CtxParts {
             state: self.state(),
             heap: DevAddr(self.heap),

@@ -19,7 +19,7 @@ use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Combines `src` of all members element by element into `dst` of every member. OpenSHMEM 1.6 section 9.9,
     /// `shmem_sum_reduce` and its siblings.
     ///

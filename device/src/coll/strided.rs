@@ -28,7 +28,7 @@ pub struct Parts {
     pub offsets: SymSlice<u64>,
 }
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Exchanges blocks of `len` elements, like [`Ctx::alltoall`], with strides. OpenSHMEM 1.6 section 9.9,
     /// `shmem_alltoalls`.
     ///

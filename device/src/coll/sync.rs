@@ -11,7 +11,7 @@ use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-impl<S: Sharing> Ctx<S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Waits until every member of the team has called it. OpenSHMEM 1.6 section 9.9, `shmem_team_sync`.
     ///
     /// It synchronizes and completes nothing: puts are delivered only if [`Ctx::quiet`] came first. Earlier stores of the

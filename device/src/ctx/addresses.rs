@@ -12,7 +12,7 @@ use crate::heap::{Sym, SymSlice};
 use crate::segment;
 use crate::sharing::PerGpu;
 
-impl<S> Ctx<S> {
+impl<S> Ctx<'_, S> {
     /// Returns the address of this PE's memory at a checked offset.
     #[inline(always)]
     pub(crate) fn address<T>(&self, offset: u64) -> *mut T {

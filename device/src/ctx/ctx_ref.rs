@@ -27,7 +27,7 @@ impl CtxRef {
 
     /// Returns the context.
     #[inline(always)]
-    pub(crate) fn ctx<S>(self) -> Ctx<S> {
+    pub(crate) fn ctx<'k, S>(self) -> Ctx<'k, S> {
         let (first_set, n_sets) = (self.sets as u32, (self.sets >> 32) as u32);
         // SAFETY: `of` had the table and the sets from a context, and the host keeps the table while the kernel runs.
         unsafe {

@@ -20,28 +20,30 @@ pub(crate) use ctx_ref::CtxRef;
 /// `S` names the threads that share its queues. A kernel gets a `Ctx<PerGpu>`, which any thread of the GPU may use.
 /// [`Ctx::per_block`] and [`Ctx::exclusive`] give narrower contexts, which post with less synchronisation. Only the
 /// runtime can make a context, because device code trusts its addresses.
+///
+/// `'k` is the run of the kernel. A context cannot be kept beyond it, nor can another thread of the host use it:
+///
+/// ```compile_fail
+/// # use rushmem_device::prelude::*;
+/// fn keep(ctx: &Ctx) -> &'static Ctx<'static> {
+///     ctx
+/// }
+/// ```
 #[repr(transparent)]
-pub struct Ctx<S = PerGpu> {
+pub struct Ctx<'k, S = PerGpu> {
     parts: CtxParts,
-    _sharing: PhantomData<S>,
+    /// The sharing, the run of the kernel, and a pointer, which makes the context neither `Send` nor `Sync`.
+    _marker: PhantomData<(S, &'k (), *mut ())>,
 }
 
-impl<S> Clone for Ctx<S> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<S> Copy for Ctx<S> {}
-
-impl Ctx {
+impl Ctx<'_> {
     /// Returns a context of these parts.
     ///
     /// # Safety
     /// Every address in `parts` leads to what its field describes, sized for the counts in `parts`. It stays valid
     /// while a kernel may use the context.
     pub const unsafe fn from_parts(parts: CtxParts) -> Self {
-        Self { parts, _sharing: PhantomData }
+        Self { parts, _marker: PhantomData }
     }
 
     /// Returns the parts, which are the bytes of a kernel's first parameter.
@@ -55,7 +57,7 @@ impl Ctx {
     /// - [`Error::NoQp`]: the job has fewer per-block QPs than the grid has blocks (setting `block_qps`).
     #[inline(always)]
     #[track_caller]
-    pub fn per_block(&self) -> Result<Ctx<PerBlock>> {
+    pub fn per_block(&self) -> Result<Ctx<'_, PerBlock>> {
         let p = &self.parts;
         let block = arch::block();
         if block >= p.block_sets {
@@ -74,7 +76,7 @@ impl Ctx {
     /// - [`Error::Busy`]: another thread has the set.
     #[inline(always)]
     #[track_caller]
-    pub fn exclusive(&self, index: u32) -> Result<Ctx<Exclusive>> {
+    pub fn exclusive(&self, index: u32) -> Result<Ctx<'_, Exclusive>> {
         let p = &self.parts;
         if index >= p.exclusive_sets {
             let d = Detail { found: p.exclusive_sets as u64, wanted: index as u64 + 1, ..Detail::NONE };
@@ -140,7 +142,7 @@ impl Ctx {
     }
 }
 
-impl Ctx<Exclusive> {
+impl Ctx<'_, Exclusive> {
     /// Gives the exclusive queues back. Posted operations continue; call [`Ctx::quiet`] first to complete them.
     #[inline(always)]
     pub fn release(self) {
@@ -148,7 +150,7 @@ impl Ctx<Exclusive> {
     }
 }
 
-impl<S> Ctx<S> {
+impl<S> Ctx<'_, S> {
     /// Returns the number of this PE.
     ///
     /// OpenSHMEM 1.6 section 9.2, `shmem_my_pe`.
@@ -184,11 +186,11 @@ impl<S> Ctx<S> {
     /// The rules of [`Ctx::from_parts`] hold. The QP sets exist, and `S` names the threads that share them.
     #[inline(always)]
     pub(crate) const unsafe fn from_ctx_ref(parts: CtxParts) -> Self {
-        Self { parts, _sharing: PhantomData }
+        Self { parts, _marker: PhantomData }
     }
 
     /// Returns a context of the queues of one set for each rail, from `set` on.
-    pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<Q> {
+    pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<'_, Q> {
         let n_sets = self.parts.rails;
         let parts = CtxParts {
             first_set: set,
@@ -198,13 +200,13 @@ impl<S> Ctx<S> {
             context_sets: 0,
             ..self.parts
         };
-        Ctx { parts, _sharing: PhantomData }
+        Ctx { parts, _marker: PhantomData }
     }
 
     /// Returns a context of the same queues with another sharing.
     #[inline(always)]
-    pub(crate) fn shared_as<Q>(&self) -> Ctx<Q> {
-        Ctx { parts: self.parts, _sharing: PhantomData }
+    pub(crate) fn shared_as<Q>(&self) -> Ctx<'_, Q> {
+        Ctx { parts: self.parts, _marker: PhantomData }
     }
 
     #[inline(always)]

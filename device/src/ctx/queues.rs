@@ -9,7 +9,7 @@ use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 
-impl<S> Ctx<S> {
+impl<S> Ctx<'_, S> {
     /// Returns the peer's memory at a checked offset as the NIC of `qp` addresses it: address and rkey.
     #[inline(always)]
     pub(crate) fn remote_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
@@ -38,7 +38,7 @@ impl<S> Ctx<S> {
     }
 }
 
-impl<S: Sharing> Ctx<S> {
+impl Ctx<'_> {
     /// Returns the number of queues that [`Ctx::queue`] can select: the QPs to each peer (setting `qps_per_peer`).
     #[inline(always)]
     pub fn queues(&self) -> u32 {
@@ -54,7 +54,7 @@ impl<S: Sharing> Ctx<S> {
     /// - [`Error::NoQp`]: there is no such queue (setting `qps_per_peer`).
     #[inline(always)]
     #[track_caller]
-    pub fn queue(&self, index: u32) -> Result<Self> {
+    pub fn queue(&self, index: u32) -> Result<Ctx<'_>> {
         let p = &self.parts;
         if index >= self.queues() {
             let d = Detail { found: self.queues() as u64, wanted: index as u64 + 1, ..Detail::NONE };
@@ -62,7 +62,9 @@ impl<S: Sharing> Ctx<S> {
         }
         Ok(self.narrowed(p.first_set + index * p.rails))
     }
+}
 
+impl<S: Sharing> Ctx<'_, S> {
     /// Returns the QP that this block uses to `pe`, which is below `n_pes`.
     #[inline(always)]
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {

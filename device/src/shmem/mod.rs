@@ -50,6 +50,10 @@ pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
 
 /// Calls [`Ctx::ptr`].
 #[inline(always)]
-pub fn shmem_ptr<S: Sharing, T: Pod>(ctx: &Ctx<S>, object: SymSlice<T>, pe: u32) -> Option<RemoteView<T>> {
+pub fn shmem_ptr<'k, S: Sharing, T: Pod>(
+    ctx: &Ctx<'k, S>,
+    object: SymSlice<T>,
+    pe: u32,
+) -> Option<RemoteView<'k, T>> {
     ctx.ptr(object, pe)
 }

@@ -311,22 +311,102 @@ fn announce_batch_slow<S: Sharing>(entry: *mut QpEntry) {
     }
 }
 
+/// The part of the owner word that names the block of a shared claim. The bits above count its claims.
+const OWNER_BLOCK: u64 = (1 << 40) - 1;
+
+/// One claim in the owner word.
+const ONE_CLAIM: u64 = OWNER_BLOCK + 1;
+
+/// The owner word with this bit names a single thread.
+const OWNER_THREAD: u64 = 1 << 63;
+
+/// Returns the owner word after a claim by `claimant`; `None` if it must not have the set.
+#[inline(always)]
+const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
+    if owner == 0 {
+        Some(if claimant & OWNER_THREAD != 0 { claimant } else { claimant | ONE_CLAIM })
+    } else if owner & (OWNER_THREAD | OWNER_BLOCK) != claimant || claimant & OWNER_THREAD != 0 {
+        None
+    } else if (owner | OWNER_BLOCK) + ONE_CLAIM >= OWNER_THREAD {
+        Some(owner) // the count is full: the block keeps the set
+    } else {
+        Some(owner + ONE_CLAIM)
+    }
+}
+
+/// Returns the owner word after one claim is given back.
+#[inline(always)]
+const fn released(owner: u64) -> u64 {
+    if owner & OWNER_THREAD != 0 || owner <= ONE_CLAIM | OWNER_BLOCK {
+        0
+    } else if (owner | OWNER_BLOCK) + ONE_CLAIM >= OWNER_THREAD {
+        owner
+    } else {
+        owner - ONE_CLAIM
+    }
+}
+
 impl Qp<'_, Exclusive> {
     /// Takes the QP set for `claimant`, which is not 0; returns whether it did.
     ///
-    /// Several threads may share a claimant. A claimant with its top bit set is a single thread, which takes a set once.
+    /// A claimant with its top bit set is a single thread, which takes a set once. Another claimant is a block. Each of
+    /// its threads may take the set, and the set is free after each has given it back.
     #[inline(always)]
     pub(crate) fn take_set(&self, claimant: u64) -> bool {
-        // SAFETY: a word of the QP's state.
-        let before = unsafe { u64::compare_swap(self.word(offset_of!(QpState, owner)), 0, claimant) };
+        let taken = self.update_owner(|owner| claimed(owner, claimant));
         Gpu::fence();
-        before == 0 || before == claimant && claimant >> 63 == 0
+        taken
     }
 
     /// Gives the QP set back.
     #[inline(always)]
     pub(crate) fn release_set(&self) {
-        // SAFETY: a word of the QP's state.
-        unsafe { Gpu::store_release(self.word(offset_of!(QpState, owner)), 0) }
+        Gpu::fence();
+        self.update_owner(|owner| Some(released(owner)));
+    }
+
+    /// Replaces the owner word, unless `update` refuses. Returns whether it did.
+    #[inline(always)]
+    fn update_owner(&self, update: impl Fn(u64) -> Option<u64>) -> bool {
+        let word = self.word(offset_of!(QpState, owner));
+        let mut owner = 0;
+        while let Some(next) = update(owner) {
+            // SAFETY: a word of the QP's state.
+            let found = unsafe { u64::compare_swap(word, owner, next) };
+            if found == owner {
+                return true;
+            }
+            owner = found;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_owns_a_set_until_all_its_claims_are_given_back() {
+        let one = claimed(0, 7).unwrap();
+        let two = claimed(one, 7).unwrap();
+        assert_eq!((claimed(two, 8), claimed(two, OWNER_THREAD | 7)), (None, None));
+        assert_eq!(released(two), one);
+        assert_eq!(released(one), 0);
+    }
+
+    #[test]
+    fn a_thread_owns_a_set_once() {
+        let own = claimed(0, OWNER_THREAD | 7).unwrap();
+        assert_eq!(claimed(own, OWNER_THREAD | 7), None);
+        assert_eq!(released(own), 0);
+    }
+
+    #[test]
+    fn a_full_count_of_claims_stays_full() {
+        let mut owner = OWNER_THREAD - ONE_CLAIM | 7;
+        owner = claimed(owner, 7).unwrap();
+        assert_eq!(owner, OWNER_THREAD - ONE_CLAIM | 7);
+        assert_eq!(released(owner), owner);
     }
 }

@@ -80,7 +80,7 @@ pub fn transpose(
 
 /// The part of this PE's band that one peer receives.
 struct Part<'a> {
-    ctx: &'a Ctx,
+    ctx: &'a Ctx<'a>,
     block: Block,
     matrix: SymSlice<u32>,
     n: usize,

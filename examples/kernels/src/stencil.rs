@@ -105,7 +105,7 @@ struct Beyond {
 
 /// The plate, as one PE sees it.
 struct Plate<'a> {
-    ctx: &'a Ctx,
+    ctx: &'a Ctx<'a>,
     width: usize,
     height: usize,
     channels: usize,

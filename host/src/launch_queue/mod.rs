@@ -48,9 +48,9 @@ impl LaunchQueues {
 /// # Errors
 /// - [`Error::Unavailable`] if a block has more threads.
 pub(crate) fn check_grid(call: &Call, grid: Grid) -> Result<()> {
-    match call.max_threads {
+    match call.max_threads() {
         Some(most) if grid.threads > most => {
-            let what = format!("{} with {} threads a block", call.name, grid.threads);
+            let what = format!("{} with {} threads a block", call.name(), grid.threads);
             let why =
                 format!("the kernel is declared with max_threads = {most}; launch it with smaller blocks");
             Err(Error::Unavailable { what, why })

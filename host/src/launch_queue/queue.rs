@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rushmem_device::Ctx;
 use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 
@@ -52,7 +51,7 @@ impl LaunchQueue {
     pub(crate) fn launch(
         &self,
         pe: &Pe,
-        (ctx, resources): (Ctx, LaunchResources),
+        (ctx, resources): (CtxParts, LaunchResources),
         name: &'static str,
         grid: Grid,
         call: Call,
@@ -210,8 +209,6 @@ impl QueueState {
 }
 
 /// Returns a context whose kernel stores `launch_id` in the word at `status` when it fails.
-pub(crate) fn with_launch_id(ctx: Ctx, status: DevAddr, launch_id: LaunchId) -> Ctx {
-    let parts = CtxParts { status, mark: launch_id.to_word(), ..*ctx.parts() };
-    // SAFETY: the parts are a context's, and the launch table lives as long as the PE.
-    unsafe { Ctx::from_parts(parts) }
+pub(crate) fn with_launch_id(ctx: CtxParts, status: DevAddr, launch_id: LaunchId) -> CtxParts {
+    CtxParts { status, mark: launch_id.to_word(), ..ctx }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
-use rushmem_device::Ctx;
+use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
@@ -207,7 +207,7 @@ impl Machine for Gpu {
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         let mut nodes = Vec::with_capacity(steps.len());
         for KernelLaunch { ctx, grid, call, module } in &steps {
-            nodes.push((prepare(module.as_deref(), call.name, *grid)?, *grid, arguments(ctx, call)));
+            nodes.push((prepare(module.as_deref(), call.name(), *grid)?, *grid, arguments(ctx, call)));
         }
         // SAFETY: see `launch`; the graph borrows the PE that the arguments belong to.
         Ok(ExecGraph::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
@@ -240,9 +240,9 @@ fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: Grid) -> Result<&'a
 }
 
 /// Returns the kernel's arguments. The context comes first, which `#[kernel]` expects.
-fn arguments<'a>(ctx: &'a Ctx, call: &'a Call) -> Vec<&'a [u8]> {
-    let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx.parts())];
-    arguments.extend(call.args.iter().map(|argument| &**argument));
+fn arguments<'a>(ctx: &'a CtxParts, call: &'a Call) -> Vec<&'a [u8]> {
+    let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx)];
+    arguments.extend(call.args());
     arguments
 }
 
@@ -273,7 +273,7 @@ impl GpuStream {
 impl KernelStream for GpuStream {
     fn launch(&self, step: KernelLaunch) -> Result<()> {
         let KernelLaunch { ctx, grid, call, module } = step;
-        let kernel = prepare(module.as_deref(), call.name, grid)?;
+        let kernel = prepare(module.as_deref(), call.name(), grid)?;
         // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first. The PE that they
         // belong to waits for all queued launches before it ends.
         let runs = self.guarded(|| unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) })?;

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rushmem_device::Ctx;
+use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
 use rushmem_softnic::{HostBuffer, Memory};
@@ -147,7 +147,8 @@ pub(crate) enum Event {
 
 /// A kernel with everything that its launch needs.
 pub(crate) struct KernelLaunch {
-    pub(crate) ctx: Ctx,
+    /// The context, with addresses that stay valid until the launch ends.
+    pub(crate) ctx: CtxParts,
     pub(crate) grid: Grid,
     pub(crate) call: Call,
     /// The module of the kernel. `None` for a function of the program outside any module.

@@ -124,7 +124,8 @@ impl Machine for Native {
 
 /// Runs a kernel on the calling thread and others.
 fn run(step: &KernelLaunch, options: &Options) -> Result<()> {
-    Ok(native::launch(step.grid, options, || (step.call.native)(&step.ctx))?)
+    // SAFETY: the PE keeps the memory at the addresses of the context, and the launch keeps its segment table.
+    Ok(native::launch(step.grid, options, || unsafe { step.call.run_native(&step.ctx) })?)
 }
 
 /// A mapping of a page at its own address.

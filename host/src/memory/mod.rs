@@ -14,8 +14,8 @@ mod segment;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
-use rushmem_device::{Ctx, Handle};
 
 use crate::machine::{HEAP_ALIGN, Machine, Region};
 use crate::{Error, Result};
@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// Returns the context of a launch that begins now, and the table that must live as long as the launch.
-    pub(crate) fn current(&self) -> (Ctx, Arc<SegmentMap>) {
+    pub(crate) fn current(&self) -> (CtxParts, Arc<SegmentMap>) {
         let table = Arc::clone(&self.state().table);
         (table.ctx(), table)
     }

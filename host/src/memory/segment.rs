@@ -6,8 +6,8 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
+use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
-use rushmem_device::{Ctx, Handle};
 
 use crate::Result;
 use crate::machine::{Machine, Region};
@@ -157,9 +157,8 @@ impl SegmentMap {
     }
 
     /// Returns the context of a launch.
-    pub(super) fn ctx(&self) -> Ctx {
-        // SAFETY: the PE keeps the memory at these addresses, and the launch keeps the table.
-        unsafe { Ctx::from_parts(self.parts) }
+    pub(super) fn ctx(&self) -> CtxParts {
+        self.parts
     }
 
     pub(super) fn segments(&self) -> &[Arc<Segment>] {
@@ -193,7 +192,7 @@ mod tests {
         let machine = Native::new(Options::default(), 1);
         let has_host_memory = |segments| {
             let table = SegmentMap::new(&machine, CtxParts::zeroed(), segments).unwrap();
-            table.ctx().parts().flags & ctx_flags::HOST_MEMORY != 0
+            table.ctx().flags & ctx_flags::HOST_MEMORY != 0
         };
         assert!(!has_host_memory(Vec::new()));
         let segment = Segment::new(machine.local(4096).unwrap(), Vec::new(), None).at(1 << 20, 4096, 0);

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rushmem_device::Ctx;
+use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_runtime_kernels::code::Order;
 
@@ -34,7 +34,7 @@ impl GraphRecorder {
     pub(super) fn record(
         &self,
         pe: &Pe,
-        (ctx, resources): (Ctx, LaunchResources),
+        (ctx, resources): (CtxParts, LaunchResources),
         operation: Operation,
     ) -> Result<()> {
         check_grid(&operation.call, operation.grid)?;

@@ -16,7 +16,7 @@ mod graph;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
-use rushmem_device::{Cmp, Context, Ctx, Scalar, Signal, Sym};
+use rushmem_device::{Cmp, Context, Scalar, Signal, Sym};
 use rushmem_runtime_kernels::code::Transfer;
 
 pub use graph::Graph;
@@ -148,7 +148,7 @@ impl Stream<'_> {
     /// - [`Error::Unavailable`] if a block has more threads than the kernel's `max_threads`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
-        self.queue(Operation { name: call.name, grid, call }, None)
+        self.queue(Operation { name: call.name(), grid, call }, None)
     }
 
     /// Waits until everything in the stream has ended. CUDA's `cudaStreamSynchronize`.
@@ -234,10 +234,8 @@ impl Stream<'_> {
 }
 
 /// Returns a context that uses the queue sets from `set` on, one for each rail.
-fn with_queue_sets(ctx: Ctx, set: u32) -> Ctx {
-    let parts = CtxParts { first_set: set, n_sets: ctx.parts().rails, ..*ctx.parts() };
-    // SAFETY: the parts are a context's, and the sets belong to a context of the host, to which all threads may post.
-    unsafe { Ctx::from_parts(parts) }
+fn with_queue_sets(ctx: CtxParts, set: u32) -> CtxParts {
+    CtxParts { first_set: set, n_sets: ctx.rails, ..ctx }
 }
 
 impl Drop for Stream<'_> {

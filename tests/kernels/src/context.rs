@@ -64,10 +64,10 @@ pub fn three_contexts(
     let own = ctx.context(together)?;
     own.put_nbi(block, dst.slice(4..dst.len()), src.slice(4..src.len()), pe)?;
     own.quiet(block)?;
+    own.release();
     if !block.leader() {
         return Ok(());
     }
-    own.release();
     let (slow, quick) = (ctx.context(slow)?, ctx.context(quick)?);
     let batch = slow.batch();
     batch.p(dst.at(0), 7, pe)?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rushmem::{Error, Operations, Pe};
 use rushmem_device::abi::CtxParts;
-use rushmem_device::{Ctx, Error as Code, Signal};
+use rushmem_device::{Error as Code, Signal};
 use rushmem_mlx5::Syndrome;
 use rushmem_test_kernels::{
     Misuse, Together, barriers, grid_barriers, misuse, report_puts, send_to_all, stray_barrier, stray_block,
@@ -347,15 +347,14 @@ fn a_job_beside_a_failing_one_works() {
 fn another_layout_is_refused_before_anything_is_touched() {
     let told = Setup::new(1).run(|pe| {
         let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
-        let parts: CtxParts = *pe.ctx().parts();
+        let parts: CtxParts = pe.ctx_parts();
         let mut forged = parts;
         forged.header.layout ^= 1;
         // What a kernel of another build would misunderstand.
         forged.heap = rushmem_device::abi::DevAddr(8);
-        // SAFETY: the kernel finds the layout to differ, and touches nothing but the control page, which is right.
-        let ctx = unsafe { Ctx::from_parts(forged) };
         let call = misuse(Misuse::PutToNobody as u32, data, pe.alloc_one()?, seen);
-        let error = pe.launch_as(ctx, grid(1, 32), call)?.wait().unwrap_err();
+        // SAFETY: the kernel finds the layout to differ, and touches nothing but the control page, which is right.
+        let error = unsafe { pe.launch_with(forged, grid(1, 32), call) }?.wait().unwrap_err();
         assert_eq!(code(&error), Some(Code::Layout));
         assert_eq!(pe.read_one(seen)?, 0);
         let text = error.to_string();

@@ -99,7 +99,7 @@ impl Poster for Ours {
             other => return Err(Error::wrong(other, "there is no such kernel")),
         };
         let kernel =
-            self.kernels.get(call.name).ok_or_else(|| Error::wrong(call.name, "it is not loaded"))?;
+            self.kernels.get(call.name()).ok_or_else(|| Error::wrong(call.name(), "it is not loaded"))?;
         let sets = 1 + (blocks + exclusive) as usize;
         // Those that are posted to come last.
         let first = sets - row.queues() as usize;
@@ -139,7 +139,7 @@ impl Poster for Ours {
         memory.write(&self.stream, tables.segments, bytemuck::bytes_of(&table))?;
         let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
         let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(&parts)];
-        arguments.extend(call.args.iter().map(AsRef::as_ref));
+        arguments.extend(call.args());
         // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
         unsafe { kernel.launch(&self.stream, grid, &arguments)? };
         Ok(Spans { memory: heap, _kept: vec![memory] })

@@ -22,8 +22,8 @@ pub fn names(result: &Ctx, body: u32, name: u32, args: u32) -> Result<(), u32> {
 pub fn bounded(_ctx: &Ctx) {}
 
 fn main() {
-    assert_eq!(bounded().max_threads, Some(512));
-    assert_eq!(documented(1).max_threads, None);
-    assert_eq!(documented(1).name, "documented");
-    assert_eq!(names(1, 2, 3).args.len(), 3);
+    assert_eq!(bounded().max_threads(), Some(512));
+    assert_eq!(documented(1).max_threads(), None);
+    assert_eq!(documented(1).name(), "documented");
+    assert_eq!(names(1, 2, 3).args().len(), 3);
 }
