@@ -1,9 +1,10 @@
 //! Contexts that the host makes and destroys.
 
 use std::any::TypeId;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use rushmem_base::lock;
 use rushmem_device::{Claim, Context, PerGpu};
 
 use crate::queues::{Service, Shape};
@@ -37,7 +38,7 @@ impl Contexts {
     }
 
     fn sets(&self) -> MutexGuard<'_, Vec<Set>> {
-        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sets)
     }
 
     fn take(&self, sharing: TypeId, peers: Option<Vec<u32>>, service: &Service) -> Result<u32> {

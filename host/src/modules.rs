@@ -1,7 +1,9 @@
 //! Which kernels a PE has, and of which module each is.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use rushmem_base::lock;
 
 use crate::machine::{Machine, Module};
 use crate::{Error, Pe, Ptx, Result};
@@ -83,7 +85,7 @@ impl Modules {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn load(&self, call: &'static str, machine: &dyn Machine, ptx: &Ptx) -> Result<Weak<Module>> {

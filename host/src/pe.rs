@@ -3,10 +3,11 @@
 mod memory;
 mod register;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
+use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 use rushmem_device::{Error as Code, LocalBuffer, SymSlice, Team};
 
@@ -303,7 +304,7 @@ impl Pe {
 
     /// The number of the next collective call, from 1; the same on all PEs.
     fn next_collective(&self) -> u64 {
-        let mut n = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut n = lock(&self.collectives);
         *n += 1;
         *n
     }
@@ -424,7 +425,7 @@ impl Pe {
     }
 
     pub(crate) fn lost(&self) -> Option<PeerLost> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.lost).clone()
     }
 
     /// Ends this PE: collective if `outcome` is good; tells the others why if it is not.
@@ -467,7 +468,7 @@ fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
                 None => end_process(code),
             }
         }
-        slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(peer);
+        lock(&slot).get_or_insert(peer);
         let Some(page) = page.upgrade() else { return };
         let abort = std::mem::offset_of!(ControlPage, abort) as u64;
         if let Err(error) = page.write(abort, bytemuck::bytes_of(&1u32)).and_then(|()| page.flush()) {

@@ -1,7 +1,9 @@
 //! A pool of indices: each is lent to one owner at a time.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use rushmem_base::{lock, wait_timeout};
 
 /// The free indices, lent by [`IndexPool::take`].
 pub(crate) struct IndexPool {
@@ -22,7 +24,7 @@ impl IndexPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
 
     /// Lends an index, and waits for one up to `within`.
@@ -37,7 +39,7 @@ impl IndexPool {
             if left.is_zero() {
                 return None;
             }
-            free = self.changed.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
+            free = wait_timeout(&self.changed, free, left);
         }
     }
 }

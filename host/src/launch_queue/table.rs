@@ -1,8 +1,9 @@
 //! The launch table: one word for each launch queue, which a failing kernel sets to its launch id.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rushmem_base::lock;
 use rushmem_device::abi::{DevAddr, SEALED};
 
 use super::pool::{IndexPool, PooledIndex};
@@ -86,7 +87,7 @@ impl LaunchTable {
 
     /// Returns the id of launch `number` of a queue.
     pub(crate) fn launch_id(&self, number: u32, name: &'static str) -> LaunchId {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.names);
         let known = names.iter().position(|&known| known == name);
         let index = known.unwrap_or_else(|| {
             names.push(name);
@@ -97,7 +98,7 @@ impl LaunchTable {
 
     /// Returns the name of a launch.
     pub(crate) fn name(&self, launch_id: LaunchId) -> &'static str {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = lock(&self.names);
         names.get(launch_id.name as usize - 1).copied().unwrap_or("an unknown operation")
     }
 }

@@ -2,10 +2,11 @@
 #![allow(unsafe_code, reason = "registers user memory with the driver and launches kernels")]
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cudarc::driver::CudaStream;
+use rushmem_base::lock;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
@@ -220,7 +221,7 @@ impl Machine for Gpu {
 
 impl Gpu {
     fn idle(&self) -> MutexGuard<'_, Vec<GpuStream>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
     }
 }
 

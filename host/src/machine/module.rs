@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use rushmem_base::lock;
 
 use super::Machine;
 use crate::cuda::{self, Function};
@@ -51,12 +53,12 @@ impl Module {
     pub(crate) fn load_for_good(machine: &dyn Machine, ptx: &Ptx) -> Result<Arc<Self>> {
         static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
         let kept = {
-            let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = lock(&KEPT);
             let place = (machine.gpu(), ptx.image.as_ptr().addr(), ptx.image.len());
             Arc::clone(all.get_or_insert_default().entry(place).or_default())
         };
         // The first of several PEs on one GPU loads, while PEs on other GPUs load theirs.
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&kept);
         match &*kept {
             Some(module) => Ok(Arc::clone(module)),
             None => Ok(Arc::clone(kept.insert(Self::load(machine, ptx)?))),

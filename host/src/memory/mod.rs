@@ -12,8 +12,9 @@ mod allocator;
 mod segment;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use rushmem_base::lock;
 use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 
@@ -88,7 +89,7 @@ impl Memory {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Returns the context of a launch that begins now, and the table that must live as long as the launch.

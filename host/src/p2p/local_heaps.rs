@@ -1,14 +1,16 @@
 //! The heaps of this process, by random name.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use rushmem_base::lock;
 
 use crate::machine::Region;
 
 static TABLE: Mutex<Option<HashMap<String, Region>>> = Mutex::new(None);
 
 fn table() -> MutexGuard<'static, Option<HashMap<String, Region>>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TABLE)
 }
 
 /// A table entry of a heap. The heap can be found as long as the entry lives.

@@ -4,10 +4,11 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rushmem_base::{lock, wait_timeout};
 use rushmem_device::abi::ControlPage;
 
 use super::connections::{ConnectMessage, Connections, Outgoing};
@@ -55,7 +56,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -104,7 +105,7 @@ impl Service {
                     format!("{} connections were made within {within:?}", state.connections.connected());
                 return Err(Error::Unavailable { what: "a connection to every PE".into(), why });
             }
-            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = wait_timeout(&self.shared.changed, state, left);
         }
         Ok(())
     }

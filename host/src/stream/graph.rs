@@ -4,8 +4,9 @@
 //! where the last one stopped. The application's arguments are the recorded ones: signal with
 //! [`SignalOp::Add`](rushmem_device::SignalOp), and let kernels compute the values that they wait for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use rushmem_base::lock;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_runtime_kernels::code::Order;
@@ -39,8 +40,8 @@ impl GraphRecorder {
     ) -> Result<()> {
         check_grid(&operation.call, operation.grid)?;
         let module = resources.module.clone();
-        self.resources.lock().unwrap_or_else(PoisonError::into_inner).push(resources);
-        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        lock(&self.resources).push(resources);
+        let mut steps = lock(&self.steps);
         // Each step has its own number, so that steps after a failed one know that another step failed.
         let launch_id = pe.launch_queues().table.launch_id(steps.len() as u32, operation.name);
         let ctx = with_launch_id(ctx, self.word, launch_id);
@@ -91,9 +92,8 @@ impl<'a> Stream<'a> {
         // A failed step is kept from running again by the step after it. This one follows the last.
         stream.enqueue(pe.op_order("the end of a graph", Order::Nothing))?;
         let Sink::Graph(recorder) = &stream.sink else { unreachable!("made above") };
-        let steps = std::mem::take(&mut *recorder.steps.lock().unwrap_or_else(PoisonError::into_inner));
-        let resources =
-            std::mem::take(&mut *recorder.resources.lock().unwrap_or_else(PoisonError::into_inner));
+        let steps = std::mem::take(&mut *lock(&recorder.steps));
+        let resources = std::mem::take(&mut *lock(&recorder.resources));
         let len = steps.len() - 1;
         let recording = pe.machine_ref().record(steps)?;
         let recorded = Arc::new(RecordedGraph::new(recording, entry, resources));

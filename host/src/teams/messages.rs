@@ -3,8 +3,10 @@
 //! Every PE sends its part to the first PE, which returns all parts to every PE.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use rushmem_base::{lock, wait_timeout};
 
 use crate::bootstrap::{Bootstrap, PeerLost, PeerMessage};
 use crate::{Error, Result};
@@ -49,7 +51,7 @@ struct Arrived {
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, HashMap<(u32, String), TeamMessage>> {
-        self.0.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.messages)
     }
 
     /// Keeps a team message, and returns any other message.
@@ -85,12 +87,7 @@ impl Inbox {
             if let Some(lost) = lost() {
                 return Err(Error::PeerLost(lost));
             }
-            messages = self
-                .0
-                .arrived
-                .wait_timeout(messages, left.min(POLL_INTERVAL))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            messages = wait_timeout(&self.0.arrived, messages, left.min(POLL_INTERVAL));
         }
     }
 }

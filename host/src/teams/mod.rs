@@ -9,9 +9,10 @@ mod predefined;
 mod table;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use rushmem_base::lock;
 use rushmem_device::Team;
 
 use self::messages::{CallPart, TeamExchange};
@@ -99,7 +100,7 @@ impl Teams {
     }
 
     fn lock(&self) -> MutexGuard<'_, TeamSlots> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     fn find(&self, team: Team) -> Option<TeamEntry> {

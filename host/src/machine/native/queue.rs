@@ -3,9 +3,11 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rushmem_base::{lock, wait, wait_timeout};
 
 use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, other_machine};
 use super::run;
@@ -21,7 +23,7 @@ impl NativeGraph {
     }
 
     fn alone(&self) -> MutexGuard<'_, Vec<KernelLaunch>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -34,20 +36,20 @@ pub(crate) struct Completion {
 
 impl Completion {
     fn set(&self) {
-        *self.passed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.passed) = true;
         self.changed.notify_all();
     }
 
     /// Waits for the event. Returns false if it is not reached within `patience`.
     fn wait(&self, patience: Duration) -> bool {
         let begin = Instant::now();
-        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passed = lock(&self.passed);
         while !*passed {
             let left = patience.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 return false;
             }
-            passed = self.changed.wait_timeout(passed, left).unwrap_or_else(PoisonError::into_inner).0;
+            passed = wait_timeout(&self.changed, passed, left);
         }
         true
     }
@@ -80,7 +82,7 @@ enum Item {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn push(&self, item: Item) {
@@ -98,7 +100,7 @@ impl Shared {
             if state.closed {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.changed, state);
         }
     }
 
