@@ -77,7 +77,7 @@ impl Pe {
             call: operation.call,
             module: resources.module.clone(),
         };
-        let ran = self.machine_ref().run(step, self.patience());
+        let ran = self.machine_ref().run(step, self.launch_timeout());
         self.service().ended();
         let mut failed = table.failed(entry.index)?;
         if failed.is_some() {

@@ -122,7 +122,7 @@ impl LaunchQueue {
     /// - [`Error::NotRun`] if a launch before it has failed.
     /// - The error of the launch itself.
     pub(crate) fn wait_for(&self, pe: &Pe, launch_id: LaunchId, event: &Event) -> Result<()> {
-        let ran = self.queue.wait(event, pe.patience());
+        let ran = self.queue.wait(event, pe.launch_timeout());
         let not_run = |failed: LaunchId| Error::NotRun {
             kernel: pe.launch_queues().table.name(launch_id),
             failed: pe.launch_queues().table.name(failed),
@@ -152,7 +152,7 @@ impl LaunchQueue {
 
     /// Waits until nothing runs in the queue.
     fn drain(&self, pe: &Pe) -> Result<()> {
-        let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event, pe.patience()));
+        let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event, pe.launch_timeout()));
         self.lock().ended(pe);
         ran
     }

@@ -11,7 +11,7 @@ pub(crate) struct PeLocation {
     /// Its number among the PEs of the node.
     pub(crate) local: u32,
     /// The PEs with heaps that it has mapped, in order.
-    pub(crate) direct: Vec<u32>,
+    pub(crate) p2p: Vec<u32>,
 }
 
 /// Exchanges the locations of all PEs. Returns the members of this PE's predefined teams, in the order of their slots.
@@ -36,7 +36,7 @@ fn members(me: u32, all: &[PeLocation]) -> [Vec<u32>; 4] {
         (0..).zip(all).filter(|(pe, place)| test(*pe, place)).map(|(pe, _)| pe).collect::<Vec<u32>>()
     };
     // PEs with the same P2P peers, each other among them. So all members find the same team.
-    let together = |pe: u32, place: &PeLocation| mine.direct.contains(&pe) && place.direct == mine.direct;
+    let together = |pe: u32, place: &PeLocation| mine.p2p.contains(&pe) && place.p2p == mine.p2p;
     [
         those(&|_, _| true),
         those(&|pe, place| pe == me || together(pe, place)),
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn node_and_rail_teams_partition_the_world() {
         // Nodes of 3 and 2 PEs. PEs 0 and 1 are P2P peers. PE 2 has mapped PE 0, but not the other way round.
-        let direct = [vec![0, 1], vec![0, 1], vec![0, 2], vec![3], vec![]];
+        let p2p = [vec![0, 1], vec![0, 1], vec![0, 2], vec![3], vec![]];
         let places = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)];
-        let place = |((node, local), direct)| PeLocation { node, local, direct };
-        let all: Vec<PeLocation> = places.into_iter().zip(direct).map(place).collect();
+        let place = |((node, local), p2p)| PeLocation { node, local, p2p };
+        let all: Vec<PeLocation> = places.into_iter().zip(p2p).map(place).collect();
         let teams: Vec<_> = (0..5).map(|me| members(me, &all)).collect();
         let of = |kind: usize| teams.iter().map(|team| team[kind].clone()).collect::<Vec<_>>();
         assert_eq!(of(0), vec![vec![0, 1, 2, 3, 4]; 5]);

@@ -44,11 +44,11 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
             // The host says the same of it.
             for other in pes() {
                 assert_eq!(pe.ptr(object, other).is_some(), direct(other));
-                assert!(pe.accessible(other));
+                assert!(pe.pe_accessible(other));
                 let via = &pe.peer_routes()[other as usize].via;
                 assert_eq!(via == "p2p", direct(other) && path != "nic", "{via}");
             }
-            assert!(pe.ptr(object, n as u32).is_none() && !pe.accessible(n as u32));
+            assert!(pe.ptr(object, n as u32).is_none() && !pe.pe_accessible(n as u32));
             let (first, last) = (pe.ptr(object, me), pe.ptr(object.slice(n - 1..n), me));
             assert_eq!(first.map(|at| at.wrapping_add(n - 1)), last);
             pe.free(object)?;

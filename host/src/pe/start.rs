@@ -1,0 +1,307 @@
+//! Brings a PE up: its machine, its peers, its queues, its teams.
+//!
+//! Several steps are collective. All PEs must take them in the order of [`Pe::start`].
+
+use std::sync::{Arc, Mutex};
+
+use bytemuck::Zeroable;
+use rushmem_base::lock;
+use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
+
+use super::{Lost, Pe};
+use crate::bootstrap::{self, Bootstrap};
+use crate::config::{Config, ConnectKind, QueueMemory};
+use crate::contexts::Contexts;
+use crate::exit::{end_job, end_process};
+use crate::launch_queue::{HostScratch, LaunchQueues};
+use crate::machine::{Machine, Region};
+use crate::memory::Memory;
+use crate::modules::Modules;
+use crate::p2p::{self, PeerMap};
+use crate::provider::Provider;
+use crate::queues::{Connections, Handshakes, PeNics, Rail, RetryPolicy, Service, Shape, StateMap, probe};
+use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
+use crate::{Error, Result};
+
+/// The memory that a PE allocates before it knows its peers.
+struct PeMemory {
+    state: Arc<StateMap>,
+    heap: Region,
+    /// Bytes of the heap, with the reserved ones.
+    heap_bytes: u64,
+    /// Bytes at the start of the heap that the runtime reserves for itself.
+    reserved: u64,
+    shape: Shape,
+}
+
+impl Pe {
+    /// Brings a PE up. Collective.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if too few of `nics` pass their probe, or a heap of this node cannot be mapped.
+    /// - [`Error::Mismatch`] if the settings of a PE differ, [`Error::MixedNics`] if the kinds of NICs differ.
+    /// - [`Error::Bootstrap`] if a PE does not come.
+    /// - The errors of the machine and of the NICs.
+    pub(crate) fn start(
+        config: Config,
+        bootstrap: Arc<dyn Bootstrap>,
+        machine: Arc<dyn Machine>,
+        modules: Modules,
+        nics: Vec<Box<dyn Provider>>,
+    ) -> Result<Self> {
+        let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
+        let control = machine.shared(size_of::<ControlPage>() as u64)?;
+        let lost = watch(&bootstrap, &control)?;
+        // The rails drop before `opened`, so that no QP outlives the heap.
+        let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
+        let parts = context_parts(&opened, &control, me, n_pes);
+        let PeMemory { state, heap, shape, .. } = &opened;
+        let shape = *shape;
+        let nics = rails.iter().map(|rail| rail.nic().name()).collect::<Vec<_>>().join(", ");
+
+        let cards = exchange_nics(&*bootstrap, &rails, &config)?;
+        let peer_map = PeerMap::new(&config, &*machine, &*bootstrap, heap)?;
+        let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
+        let retries = RetryPolicy::new(&config);
+        let connections = Connections::new(rails, cards, Arc::clone(state), handshakes, shape, me, retries)
+            .without_p2p_peers(peer_map.without_nic());
+        let table = TeamTable::new(&*machine, heap, shape)?;
+
+        state.write_pe(me, control.addr, config.timeout)?;
+        state.describe_qps(&connections.descriptors())?;
+        let flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+        let mut parts = CtxParts { flags, ..parts };
+        let peers = peer_map.descriptors(&config, heap.addr);
+        state.describe_peers(&peers)?;
+        peer_map.describe(&mut parts, &peers);
+        table.describe(&mut parts);
+
+        let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
+        let inbox = Inbox::default();
+        let service = start_service(&config, connections, &bootstrap, &control, &inbox)?;
+        let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
+        let job = job_number(&*bootstrap)?;
+        let heap_max = config.heap_max.0.map(|max| max.0);
+        let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
+        bootstrap.barrier("rushmem.up")?;
+        tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
+        Ok(Self {
+            launch_queues,
+            modules,
+            memory,
+            service,
+            state: opened.state,
+            peer_map,
+            heap: opened.heap,
+            control,
+            collectives: Mutex::new(0),
+            teams,
+            contexts: Contexts::new(shape),
+            lost,
+            machine,
+            bootstrap,
+            config,
+            nics,
+        })
+    }
+}
+
+/// Registers a callback that handles the loss of a PE, and returns the place where it stores the first lost PE.
+///
+/// The callback sets the abort word of the control page, so that the PE's kernels end. If the lost PE ended the job with
+/// an exit code, it ends this process instead.
+fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
+    let lost = Lost::default();
+    // Weak references: the bootstrap's thread may keep the callback for longer than the PE keeps its memory.
+    let (slot, page, connection) =
+        (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
+    bootstrap.on_peer_lost(Box::new(move |peer| {
+        tracing::warn!("{peer}");
+        if let Some(code) = peer.exit {
+            // The process with the job's server must inform the other PEs before it ends.
+            match connection.upgrade() {
+                Some(connection) => end_job(&*connection, code),
+                None => end_process(code),
+            }
+        }
+        lock(&slot).get_or_insert(peer);
+        let Some(page) = page.upgrade() else { return };
+        let abort = std::mem::offset_of!(ControlPage, abort) as u64;
+        if let Err(error) = page.write(abort, bytemuck::bytes_of(&1u32)).and_then(|()| page.flush()) {
+            tracing::error!("the abort word of the kernels cannot be written: {error}");
+        }
+    }))?;
+    Ok(lost)
+}
+
+/// Allocates the symmetric heap and the queues' state, and sets up the rails.
+fn open_machine(
+    config: &Config,
+    machine: &dyn Machine,
+    n_pes: u32,
+    nics: Vec<Box<dyn Provider>>,
+) -> Result<(PeMemory, Vec<Rail>)> {
+    let shape = Shape::new(config, n_pes);
+    let reserved = shape.reserved() + HostScratch::BYTES;
+    let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
+    let heap = p2p::heap(config, machine, heap_bytes, n_pes)?;
+    let state = Arc::new(StateMap::new(machine, shape)?);
+    let rails = open_rails(nics, machine, &heap, shape, config.queues)?;
+    Ok((PeMemory { state, heap, heap_bytes, reserved, shape }, rails))
+}
+
+/// Sets up the first `shape.rails` of `nics` that pass their probe.
+///
+/// # Errors
+/// - The error of the last NIC that failed, if too few are left.
+/// - [`Error::Unavailable`] if none failed, but there are too few.
+fn open_rails(
+    nics: Vec<Box<dyn Provider>>,
+    machine: &dyn Machine,
+    heap: &Region,
+    shape: Shape,
+    location: QueueMemory,
+) -> Result<Vec<Rail>> {
+    let mut rails = Vec::new();
+    let found = nics.len();
+    let mut last = None;
+    for nic in nics {
+        if rails.len() == shape.rails as usize {
+            break;
+        }
+        match Rail::new(nic, machine, heap, shape, location)
+            .and_then(|rail| probe(&rail, heap).map(|()| rail))
+        {
+            Ok(rail) => rails.push(rail),
+            Err(error) => {
+                tracing::warn!("a NIC is not used: {error}");
+                last = Some(error);
+            }
+        }
+    }
+    if rails.len() == shape.rails as usize {
+        return Ok(rails);
+    }
+    let why = || format!("this PE has {found}; lower RUSHMEM_NICS_PER_PE, or name more NICs in RUSHMEM_NIC");
+    Err(last.unwrap_or_else(|| Error::Unavailable { what: format!("{} NICs", shape.rails), why: why() }))
+}
+
+/// Exchanges the descriptions of the NICs, and returns the descriptions of every PE. Collective.
+///
+/// Compares the settings that must be equal on all PEs first, and the kinds of the NICs afterwards.
+fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> Result<Vec<PeNics>> {
+    compare_settings(bootstrap, config)?;
+    let mine = PeNics { rails: rails.iter().map(Rail::info).collect() };
+    let malformed = |pe: usize| {
+        let what = format!("PE {pe} sent a malformed description of its NICs");
+        Error::Misuse { call: "start", what }
+    };
+    let message = serde_json::to_vec(&mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
+    let all = bootstrap.allgather("rushmem.nics", &message)?;
+    let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<PeNics> {
+        let theirs: PeNics = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
+        if theirs.rails.len() == mine.rails.len() { Ok(theirs) } else { Err(malformed(pe)) }
+    };
+    let all: Vec<PeNics> = all.iter().enumerate().map(parse).collect::<Result<_>>()?;
+    let mixed_rail =
+        |theirs: &PeNics| theirs.rails.iter().zip(&mine.rails).position(|(a, b)| a.port.kind != b.port.kind);
+    match all.iter().enumerate().find_map(|(pe, theirs)| Some((pe, mixed_rail(theirs)?))) {
+        None => Ok(all),
+        Some((pe, rail)) => {
+            let kind = |nics: &PeNics| nics.rails[rail].port.kind.to_string();
+            Err(Error::MixedNics { pe: pe as u32, theirs: kind(&all[pe]), mine: kind(&mine) })
+        }
+    }
+}
+
+/// Checks that the settings that must be equal on all PEs are equal. Collective.
+fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
+    let settings = format!(
+        "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
+         exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} teams={} team_scratch={}",
+        config.heap_bytes.0,
+        config.heap_max.0,
+        config.sq_depth.get(),
+        config.queue_memory.0,
+        config.nics_per_pe,
+        config.qps_per_peer,
+        config.block_qps,
+        config.exclusive_qps,
+        config.context_qps,
+        config.peer_path,
+        config.p2p_group,
+        config.teams,
+        config.team_scratch.0
+    );
+    let all = bootstrap.allgather("rushmem.settings", settings.as_bytes())?;
+    if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {
+        let theirs = String::from_utf8_lossy(&all[pe]).into_owned();
+        return Err(Error::Mismatch { pe: pe as u32, call: "start".into(), theirs, mine: settings });
+    }
+    Ok(())
+}
+
+/// Returns the parts of a kernel's context that do not depend on the peers.
+fn context_parts(opened: &PeMemory, control: &Region, pe: u32, n_pes: u32) -> CtxParts {
+    let PeMemory { state, heap, heap_bytes, shape, .. } = opened;
+    CtxParts {
+        header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
+        state: state.device_state(),
+        heap: heap.addr,
+        heap_bytes: *heap_bytes,
+        peers: state.peer_table(),
+        qps: state.qp_table(),
+        pe,
+        n_pes,
+        first_set: 0,
+        n_sets: shape.shared_sets * shape.rails,
+        block_sets: shape.block_sets,
+        exclusive_sets: shape.exclusive_sets,
+        context_sets: shape.context_sets,
+        rails: shape.rails,
+        ..Zeroable::zeroed()
+    }
+}
+
+/// Starts the service that connects QPs, and connects all of them now if `connect=eager`.
+fn start_service(
+    config: &Config,
+    connections: Connections,
+    bootstrap: &Arc<dyn Bootstrap>,
+    control: &Region,
+    inbox: &Inbox,
+) -> Result<Service> {
+    let service = Service::start(connections, Arc::clone(bootstrap), control.clone(), inbox.clone())?;
+    if config.connect == ConnectKind::Eager {
+        service.connect_all(config.bootstrap_timeout)?;
+    }
+    Ok(service)
+}
+
+/// Makes the predefined teams. Collective.
+fn make_teams(
+    config: &Config,
+    bootstrap: &dyn Bootstrap,
+    peer_map: &PeerMap,
+    (table, inbox): (TeamTable, Inbox),
+    shape: Shape,
+) -> Result<Teams> {
+    let me = bootstrap.pe();
+    let is_p2p = |&pe: &u32| pe == me || peer_map.mapped(pe).is_some();
+    let location = PeLocation {
+        node: config.node.unwrap_or(0),
+        local: config.local_pe.unwrap_or(me),
+        p2p: (0..bootstrap.n_pes()).filter(is_p2p).collect(),
+    };
+    let members = predefined(bootstrap, &location)?;
+    Teams::new(table, inbox, shape.teams, me, members)
+}
+
+/// Returns a random number of the job, which PE 0 has drawn. Collective.
+fn job_number(bootstrap: &dyn Bootstrap) -> Result<u32> {
+    let mut mine = [0; 4];
+    getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;
+    let all = bootstrap.allgather("rushmem.job", &mine)?;
+    let drawn = all.first().and_then(|bytes| bytes.as_slice().try_into().ok()).unwrap_or(mine);
+    Ok(u32::from_le_bytes(drawn))
+}
