@@ -190,6 +190,9 @@ pub struct Config {
     pub idle: Idle,
     /// Injected faults.
     pub faults: Faults,
+    /// Seed of the first QP number and the first key index. `None` takes one from the operating system, so that nobody
+    /// can guess them.
+    pub number_seed: Option<u64>,
     /// Largest path MTU in bytes that a QP may request, 256 to 4096. A QP gets less if the link to its peer carries
     /// less without fragments. QUERY_QP returns the result.
     pub mtu: u32,
@@ -254,6 +257,7 @@ impl Default for Config {
             port: roce::PORT,
             idle: Idle::default(),
             faults: Faults::default(),
+            number_seed: None,
             mtu: roce::MAX_MTU as u32,
             pkeys: vec![roce::DEFAULT_PKEY],
             retransmit: Duration::from_millis(20),

@@ -81,7 +81,13 @@ pub(crate) struct Pd {
 }
 
 impl Core {
-    pub(crate) fn new(config: Config, address: SocketAddrV4, fabric: Option<Fabric>) -> Core {
+    /// Creates an adapter without objects. `numbers` draws the first QP number and the first key index.
+    pub(crate) fn new(
+        config: Config,
+        address: SocketAddrV4,
+        fabric: Option<Fabric>,
+        mut numbers: Rng,
+    ) -> Core {
         let now = Instant::now();
         let faults = config.faults.clone();
         // Packet faults have a generator of their own.
@@ -107,9 +113,9 @@ impl Core {
             pds: Table::new(1, 1 << 16),
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),
-            mkeys: Table::new(0x100, 1 << 20),
+            mkeys: Table::random(0x100, 1 << 20, &mut numbers),
             cqs: Table::new(0x400, 1 << 18),
-            qps: Table::new(0x100, 1 << 18),
+            qps: Table::random(0x100, 1 << 18, &mut numbers),
             dma,
             out,
             ready: VecDeque::new(),

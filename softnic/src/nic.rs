@@ -9,6 +9,7 @@ use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::queue_memory::BadQueueMemory;
+use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::uar::UarPage;
 use crate::violation::Violation;
@@ -52,6 +53,9 @@ pub enum Error {
     /// The engine thread could not be started.
     #[error("cannot start the adapter's engine thread: {0}")]
     Thread(std::io::Error),
+    /// The system has no random numbers.
+    #[error("the operating system has no random numbers: {0}")]
+    Random(String),
     /// A setting is out of its range.
     #[error("setting {name} = {value} is out of range: {expected}")]
     Setting {
@@ -131,6 +135,7 @@ impl Nic {
     /// - [`Error::Setting`]: a setting is out of range.
     /// - [`Error::Bind`]: the socket of the fabric cannot be bound.
     /// - [`Error::Capture`], [`Error::Record`]: the file cannot be created.
+    /// - [`Error::Random`]: the system has no random numbers.
     /// - [`Error::Thread`]: the system cannot start the engine thread.
     pub fn start(config: Config) -> Result<Nic, Error> {
         config.check()?;
@@ -141,7 +146,9 @@ impl Nic {
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
         };
         let (mtu, name) = (config.mtu, config.name.clone());
-        let mut core = Core::new(config, address, fabric);
+        let seed = config.number_seed.map_or_else(getrandom::u64, Ok);
+        let numbers = Rng::new(seed.map_err(|error| Error::Random(error.to_string()))?);
+        let mut core = Core::new(config, address, fabric, numbers);
         core.out.record = record;
         let shared = Arc::new(Shared::new(core));
         let engine = std::thread::Builder::new()

@@ -1,4 +1,4 @@
-//! A small seeded generator: faults must be reproducible, not unpredictable.
+//! A small seeded generator for reproducible faults. Numbers of QPs and keys use it with a random seed.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]

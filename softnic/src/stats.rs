@@ -24,8 +24,11 @@ pub struct Stats {
     pub duplicates: u64,
     /// Packets that arrived ahead of a missing one.
     pub out_of_order: u64,
-    /// Packets dropped as invalid: wrong CRC, bad headers, unknown QP or unknown sender.
+    /// Packets dropped as invalid: wrong CRC, bad headers, unknown QP, unknown sender, or a repeated READ that its key
+    /// does not allow.
     pub dropped: u64,
+    /// Responses that answer no request in flight.
+    pub stale: u64,
     /// Messages of unreliable services that were not delivered: bad address, QP, key or right, or no posted receive.
     pub lost: u64,
     /// Packets that the kernel refused to send.

@@ -1,5 +1,6 @@
 //! Numbered objects.
 
+use crate::rng::Rng;
 use std::collections::VecDeque;
 
 /// Number of freed numbers that wait before the oldest is used again. A late packet, doorbell or key with a freed
@@ -19,6 +20,12 @@ impl<T> Table<T> {
     /// Creates a table. Numbers begin at `base`, and at most `limit` objects exist at a time.
     pub(crate) fn new(base: u32, limit: usize) -> Table<T> {
         Table { base, limit, slots: Vec::new(), freed: VecDeque::new() }
+    }
+
+    /// Creates a table of 24-bit numbers that begin at a random place, at `least` or above.
+    pub(crate) fn random(least: u32, limit: usize, rng: &mut Rng) -> Table<T> {
+        let places = (1 << 24) - u64::from(least) - limit as u64;
+        Table::new(least + rng.below(places) as u32, limit)
     }
 
     /// Stores the object that `make` builds for the new number. Returns `None` if the table is full.
@@ -74,6 +81,16 @@ mod tests {
         assert_eq!(table.get(first), None);
         assert_ne!(table.insert(2), Some(first));
         assert_eq!(table.get(0), None);
+    }
+
+    #[test]
+    fn random_tables_stay_within_24_bits() {
+        for seed in 0..100 {
+            let mut table = Table::random(0x100, 1 << 18, &mut Rng::new(seed));
+            let first = table.insert(()).unwrap();
+            assert!(first >= 0x100 && u64::from(first) + (1 << 18) <= 1 << 24, "{first:#x}");
+            assert_eq!(table.insert(()), Some(first + 1));
+        }
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub enum Error {
         /// Why, and what to do.
         why: String,
     },
+    /// The system has no random numbers.
+    #[error("cannot choose keys and packet numbers: the operating system has no random numbers: {0}")]
+    Random(String),
     /// An RDMA device refused something.
     #[cfg(feature = "rdma")]
     #[error(transparent)]
@@ -223,6 +226,14 @@ impl QpDoorbell for MappedDoorbell {
     fn register(&self) -> DevAddr {
         self.0
     }
+}
+
+/// Returns a random number, for keys and packet numbers that nobody can guess.
+///
+/// # Errors
+/// [`Error::Random`]
+pub(crate) fn random() -> Result<u32, Error> {
+    getrandom::u32().map_err(|error| Error::Random(error.to_string()))
 }
 
 /// Executes a command that makes an object.

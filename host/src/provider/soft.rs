@@ -9,7 +9,7 @@ use rushmem_softnic::{Context, Nic};
 
 use super::{
     Error, Key, LinkLayer, MappedDoorbell, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
-    mtu_within, place_in_page, read,
+    mtu_within, place_in_page, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Mapping, PageKind, Region};
@@ -176,8 +176,8 @@ impl Pd for SoftPd {
     }
 
     fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error> {
-        const LOW: u8 = 0x52;
         const LOG_PAGE: u8 = 12;
+        let [low, ..] = random()?.to_ne_bytes();
         let umem = SoftUmem::new(&self.context, memory)?;
         let (len, base) = (memory.memory.len(), place_in_page(memory));
         let octwords = ((base + len).div_ceil(1 << LOG_PAGE)).div_ceil(2) as u32;
@@ -192,7 +192,7 @@ impl Pd for SoftPd {
                 lw: true,
                 lr: true,
                 qpn: mkey::MkeyContext::ANY_QP,
-                mkey_7_0: LOW,
+                mkey_7_0: low,
                 pd: self.number,
                 start_addr: base,
                 len,
@@ -204,7 +204,7 @@ impl Pd for SoftPd {
             ..Default::default()
         };
         let (object, out) = make(&self.context, &command)?;
-        let key = mkey::key(out.mkey_index, LOW);
+        let key = mkey::key(out.mkey_index, low);
         Ok(Box::new(SoftKey { _object: object, _umem: umem, key, base }))
     }
 }

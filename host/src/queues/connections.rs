@@ -21,7 +21,7 @@ use rushmem_device::abi::{QpDesc, qp_flags};
 
 use super::drain::drain;
 use super::info::QpInfo;
-use super::rail::{NicInfo, Qp, Rail, RetryPolicy};
+use super::rail::{NicInfo, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
 use crate::provider::Key;
@@ -45,7 +45,7 @@ pub(crate) struct ConnectMessage {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum QpStatus {
     /// The writer's QP.
-    Qp { qpn: u32, ready: bool },
+    Qp { address: QpAddress, ready: bool },
     /// The writer cannot connect.
     Failed { why: String },
 }
@@ -228,7 +228,7 @@ impl Connections {
             if let Some((pair, _)) = &connection.pair
                 && self.state.read_qp(i as u64)?.poison.word != 0
             {
-                return Ok(Some((self.place(i).0, pair.qpn)));
+                return Ok(Some((self.place(i).0, pair.address.qpn)));
             }
         }
         Ok(None)
@@ -282,13 +282,13 @@ impl Connections {
         if self.connections[i].pair.is_some() || self.connections[i].failed {
             return Ok(());
         }
-        let outcome = self.make(i).and_then(|qpn| {
+        let outcome = self.make(i).and_then(|address| {
             if peer == self.me {
-                self.connect(i, qpn)?;
+                self.connect(i, address)?;
                 self.connections[i].peer_ready = true;
                 return self.publish_if_ready(i);
             }
-            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { qpn, ready: false } }));
+            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { address, ready: false } }));
             Ok(())
         });
         outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
@@ -312,35 +312,41 @@ impl Connections {
         if self.connections[i].failed || message.epoch != self.epoch {
             return Ok(());
         }
-        let (qpn, ready) = match message.status {
-            QpStatus::Qp { qpn, ready } => (qpn, ready),
+        let (remote, ready) = match message.status {
+            QpStatus::Qp { address, ready } => (address, ready),
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
                 return Err(self.fail(i, &why, None));
             }
         };
-        let outcome = self.advance(i, qpn, ready, post);
+        let outcome = self.advance(i, remote, ready, post);
         outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
     }
 
-    fn advance(&mut self, i: usize, qpn: u32, ready: bool, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
+    fn advance(
+        &mut self,
+        i: usize,
+        remote: QpAddress,
+        ready: bool,
+        post: &mut dyn FnMut(Outgoing),
+    ) -> Result<()> {
         let ((peer, set), epoch) = (self.place(i), self.epoch);
         let mine = self.make(i)?;
         if !self.connections[i].ready {
-            self.connect(i, qpn)?;
+            self.connect(i, remote)?;
         }
         let connection = &mut self.connections[i];
         connection.peer_ready |= ready;
         if !std::mem::replace(&mut connection.ready_sent, true) {
-            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { qpn: mine, ready: true } }));
+            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { address: mine, ready: true } }));
         }
         self.publish_if_ready(i)
     }
 
-    /// Returns the QP's number. Creates the QP if it does not exist.
-    fn make(&mut self, i: usize) -> Result<u32> {
+    /// Returns the QP's address. Creates the QP if it does not exist.
+    fn make(&mut self, i: usize) -> Result<QpAddress> {
         if let Some((pair, _)) = &self.connections[i].pair {
-            return Ok(pair.qpn);
+            return Ok(pair.address);
         }
         let rail = self.shape.rail(self.place(i).1);
         let (slot, slots) = (self.used[rail], self.shape.rail_slots());
@@ -349,18 +355,25 @@ impl Connections {
         }
         let pair = self.rails[rail].make(slot, i as u64)?;
         self.used[rail] += 1;
-        let qpn = pair.qpn;
+        let address = pair.address;
         self.connections[i].pair = Some((pair, rail as u64 * slots + slot));
-        Ok(qpn)
+        Ok(address)
     }
 
-    fn connect(&mut self, i: usize, remote_qpn: u32) -> Result<()> {
+    fn connect(&mut self, i: usize, remote: QpAddress) -> Result<()> {
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set);
         if let Some((pair, _)) = &self.connections[i].pair {
             let port = &self.nics[peer as usize].rails[rail].port;
-            self.rails[rail].connect(pair, port, remote_qpn, self.retries)?;
-            tracing::debug!(pe = self.me, peer, set, qpn = pair.qpn, remote_qpn, "connected");
+            self.rails[rail].connect(pair, port, remote, self.retries)?;
+            tracing::debug!(
+                pe = self.me,
+                peer,
+                set,
+                qpn = pair.address.qpn,
+                remote_qpn = remote.qpn,
+                "connected"
+            );
             self.connections[i].ready = true;
         }
         Ok(())
@@ -519,6 +532,28 @@ mod tests {
     }
 
     #[test]
+    fn packet_numbers_are_random_and_exchanged() {
+        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+        job.request(0, 0).unwrap();
+        job.request(0, 1).unwrap();
+        while let Some(outcome) = job.deliver(0) {
+            outcome.unwrap();
+        }
+        let address =
+            |pe: usize, i: usize| job.connections[pe].connections[i].pair.as_ref().unwrap().0.address;
+        let context = |pe: usize, i: usize| {
+            let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
+            job.connections[pe].rails[0].context(pair).unwrap()
+        };
+        let all = [address(0, 0), address(0, 1), address(1, 0)];
+        assert!(all[0].psn != all[1].psn || all[1].psn != all[2].psn, "{all:?}");
+        for (pe, i) in [(0, 1), (1, 0)] {
+            let (own, peer) = (context(pe, i), address(i, pe));
+            assert_eq!((own.next_send_psn, own.next_rcv_psn), (address(pe, i).psn, peer.psn));
+        }
+    }
+
+    #[test]
     fn discards_messages_from_before_a_reset() {
         for delivered in 0..3 {
             let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
@@ -568,7 +603,7 @@ mod tests {
     #[test]
     fn rejects_invalid_messages() {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        let qp = QpStatus::Qp { qpn: 1, ready: true };
+        let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0 }, ready: true };
         for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
             let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
             assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());

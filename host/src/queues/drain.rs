@@ -29,7 +29,7 @@ pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Ins
             kind.is_ready(words.cq_next.word as u32, depth as u32)
         };
         if fresh && kind.opcode() != CqeOpcode::REQ {
-            let what = format!("the completion of QP {:#x}", pair.qpn);
+            let what = format!("the completion of QP {:#x}", pair.address.qpn);
             return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
         }
         let news = fresh.then(|| sq::completed(words.done.word, word.wqe_counter().wrapping_add(1), depth));
@@ -42,7 +42,7 @@ pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Ins
             None if fresh && !collapsed => {}
             None => {
                 if Instant::now() > until {
-                    let what = format!("the completion of QP {:#x}", pair.qpn);
+                    let what = format!("the completion of QP {:#x}", pair.address.qpn);
                     let why =
                         format!("{} of {posted} basic blocks completed before the deadline", words.done.word);
                     return Err(Error::Unavailable { what, why });

@@ -42,7 +42,7 @@ pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
 fn once(rail: &Rail, heap: &Region) -> Result<()> {
     let begin = Instant::now();
     let pair = rail.make(0, 0)?;
-    rail.connect(&pair, &rail.nic().port(), pair.qpn, RetryPolicy::within(DEADLINE, 7))?;
+    rail.connect(&pair, &rail.nic().port(), pair.address, RetryPolicy::within(DEADLINE, 7))?;
     let mut probe = Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin };
     let outcome = probe.run();
     drop(probe);
@@ -128,7 +128,7 @@ impl Probe<'_> {
     fn post(&mut self, what: &str, wqe: &Wqe) -> Result<Duration> {
         let (queues, depth) = (self.rail.queues(), self.rail.shape().depth);
         let index = self.posted as u16;
-        let entry = wqe.emit(index, self.pair.qpn, Flags::SIGNALED);
+        let entry = wqe.emit(index, self.pair.address.qpn, Flags::SIGNALED);
         for block in &entry.blocks[..entry.n_blocks().into()] {
             let slot = self.posted & (depth - 1);
             queues.write(self.at.sq + slot * WQEBB_BYTES, bytemuck::bytes_of(block))?;
@@ -138,7 +138,7 @@ impl Probe<'_> {
         let record = self.at.sq_record + Record::SND_OFFSET as u64;
         queues.write(record, &record_word(producer).to_le_bytes())?;
         let rung = Instant::now();
-        self.rail.uar(0).ring(Doorbell::producer(self.pair.qpn, producer).raw());
+        self.rail.uar(0).ring(Doorbell::producer(self.pair.address.qpn, producer).raw());
         loop {
             if let Some(outcome) = self.poll(what, index)? {
                 return outcome.map(|()| rung.elapsed());

@@ -16,7 +16,7 @@ use crate::Result;
 use crate::config::{Config, QueueMemory};
 use crate::machine::{Machine, Region};
 use crate::provider::{
-    self, Key, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute,
+    self, Key, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute, random,
 };
 
 /// UAR pages of a rail. QPs share them in turn.
@@ -56,8 +56,16 @@ pub(crate) struct Rail {
 pub(crate) struct Qp {
     qp: Box<dyn Object>,
     _cq: Box<dyn Object>,
-    pub(super) qpn: u32,
+    pub(super) address: QpAddress,
     slot: u64,
+}
+
+/// The QP number and first packet number of a QP, which its peer needs to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct QpAddress {
+    pub(crate) qpn: u32,
+    /// PSN of the first packet that the QP sends. It is random, so that nobody can forge packets blindly.
+    pub(crate) psn: u32,
 }
 
 impl Rail {
@@ -193,10 +201,11 @@ impl Rail {
                 ..Default::default()
             },
         )?;
-        Ok(Qp { qp, _cq: cq, qpn: created.qpn, slot })
+        let psn = random()? & 0xff_ffff;
+        Ok(Qp { qp, _cq: cq, address: QpAddress { qpn: created.qpn, psn }, slot })
     }
 
-    /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to QP `remote_qpn` behind `peer`.
+    /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to the QP `remote` behind `peer`.
     ///
     /// # Errors
     /// The errors of the NIC, or an error if there is no path to the peer.
@@ -204,7 +213,7 @@ impl Rail {
         &self,
         pair: &Qp,
         peer: &PortAddress,
-        remote_qpn: u32,
+        remote: QpAddress,
         retries: RetryPolicy,
     ) -> Result<(), provider::Error> {
         /// log2 of the READs and atomics in flight.
@@ -212,8 +221,9 @@ impl Rail {
         let vhca_port_num = self.nic.port().number;
         let (primary_address_path, mtu) = self.nic.path(peer)?;
         let pkey_index = primary_address_path.pkey_index;
+        let QpAddress { qpn, psn } = pair.address;
         let init = qp::Rst2Init {
-            qpn: pair.qpn,
+            qpn,
             context: qp::QpContext {
                 pm_state: qp::PmState::MIGRATED,
                 primary_address_path: qp::AddressPath { vhca_port_num, pkey_index, ..Default::default() },
@@ -226,11 +236,12 @@ impl Rail {
             ..Default::default()
         };
         let rtr = qp::Init2Rtr {
-            qpn: pair.qpn,
+            qpn,
             context: qp::QpContext {
                 mtu,
                 log_msg_max: 30,
-                remote_qpn,
+                remote_qpn: remote.qpn,
+                next_rcv_psn: remote.psn,
                 log_rra_max: LOG_READS,
                 min_rnr_nak: 12,
                 primary_address_path,
@@ -240,8 +251,9 @@ impl Rail {
         };
         let RetryPolicy { retry_count, ack_timeout } = retries;
         let rts = qp::Rtr2Rts {
-            qpn: pair.qpn,
+            qpn,
             context: qp::QpContext {
+                next_send_psn: psn,
                 log_sra_max: LOG_READS,
                 retry_count,
                 rnr_retry: 7,
@@ -269,9 +281,13 @@ impl Rail {
     /// # Errors
     /// The errors of the NIC.
     pub(super) fn query(&self, pair: &Qp, peer: u32) -> Result<QpInfo, provider::Error> {
-        let command = qp::QueryQp { qpn: pair.qpn, ..Default::default() };
-        let answer = execute(&*self.nic, &*pair.qp, &command)?;
-        Ok(QpInfo::new(peer, self.nic.name(), pair.qpn, &answer.context))
+        Ok(QpInfo::new(peer, self.nic.name(), pair.address.qpn, &self.context(pair)?))
+    }
+
+    /// Executes QUERY_QP and returns the context.
+    pub(super) fn context(&self, pair: &Qp) -> Result<qp::QpContext, provider::Error> {
+        let command = qp::QueryQp { qpn: pair.address.qpn, ..Default::default() };
+        Ok(execute(&*self.nic, &*pair.qp, &command)?.context)
     }
 
     /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE.
@@ -281,7 +297,7 @@ impl Rail {
             sq: self.queues.addr.add(at.sq),
             dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
             uar: self.doorbells[pair.slot as usize].register(),
-            qpn: pair.qpn,
+            qpn: pair.address.qpn,
             flags: self.flags,
             cq: self.queues.addr.add(at.cq),
             ready: state.ready(words),

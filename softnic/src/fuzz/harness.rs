@@ -7,6 +7,7 @@ use crate::dma::Umem;
 use crate::link::Fabric;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::nic::{gid_of, mac_of};
+use crate::rng::Rng;
 use crate::uar::UarPage;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Address of a peer adapter that does not exist.
-pub(super) const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 77), 4791);
+pub(crate) const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 77), 4791);
 /// log2 of the blocks of a send queue.
 const LOG_SQ: u8 = 5;
 /// Bytes of the memory that keys map.
@@ -35,8 +36,8 @@ const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
 const CONTROL: usize = 64 << 10;
 
-pub(super) struct Harness {
-    pub(super) core: Core,
+pub(crate) struct Harness {
+    pub(crate) core: Core,
     pub(super) context: u32,
     control: Arc<HostBuffer>,
     page: Arc<HostBuffer>,
@@ -59,7 +60,7 @@ impl Harness {
     /// Creates the harness. With `wire` the first QP's peer is another adapter, otherwise it is the second QP.
     ///
     /// `choice` selects the service. Its top bit enables stalls, splits and late answers.
-    pub(super) fn new(wire: bool, choice: u8) -> Harness {
+    pub(crate) fn new(wire: bool, choice: u8) -> Harness {
         let service = [ServiceType::RC, ServiceType::UC, ServiceType::UD][usize::from(choice & 0x7f) % 3];
         let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
         let time = Duration::from_micros(1);
@@ -75,7 +76,7 @@ impl Harness {
         let config = Config { ip, faults, ..Config::default() };
         let fabric = Fabric::open(&config).expect("127/8 is always there");
         let address = fabric.as_ref().map_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Fabric::local);
-        let mut core = Core::new(config, address, fabric);
+        let mut core = Core::new(config, address, fabric, Rng::new(1));
         let context = core.new_context();
         let mut umem = |len: usize| {
             let memory = Arc::new(HostBuffer::new(len));
@@ -167,6 +168,16 @@ impl Harness {
         harness.connect(qpn, peer, to);
         harness.connect(peer, qpn, to);
         harness
+    }
+
+    /// Returns the number of the first QP.
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// Returns the key of the heap.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
     }
 
     fn connect(&mut self, qpn: u32, remote_qpn: u32, to: SocketAddrV4) {

@@ -9,7 +9,7 @@ mod tests;
 use crate::cmd;
 use crate::core::Core;
 use crate::wire;
-use harness::{Harness, PEER};
+pub(crate) use harness::{Harness, PEER};
 
 /// Number of passes after which an adapter must be idle.
 const PASSES: usize = 4096;

@@ -18,6 +18,8 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod responses;
 pub(crate) mod sender;
+#[cfg(test)]
+mod tests;
 
 use fault_injection::Turn;
 pub(crate) use requester::Requester;

@@ -193,11 +193,12 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
 
 /// Handles an acknowledgement or a response.
 pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
-    let Core { qps, mkeys, dma, now, config, .. } = core;
+    let Core { qps, mkeys, dma, now, config, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
     let psn = packet.bth.psn;
     // The response is stale, or was never requested.
     if psn.since(qp.req.highest) >= 0 || psn.plus(1).since(qp.req.acked) < 0 {
+        out.stats.stale += 1;
         return;
     }
     let before = qp.req.acked;

@@ -25,6 +25,8 @@ pub(crate) struct Responder {
     message: Option<PartialMessage>,
     /// Results of the last atomics.
     replays: VecDeque<(Psn, u64)>,
+    /// The READ executed last, if no other request followed it.
+    read: Option<ExecutedRead>,
     /// Set after a gap was reported, so that it is reported once.
     gap: bool,
     /// Faults injected into it.
@@ -38,6 +40,23 @@ pub(crate) struct Responder {
 enum PartialMessage {
     Write { reth: Reth, done: u64 },
     Send { receive: Receive, done: u64 },
+}
+
+/// A READ whose request packets end at the next expected PSN.
+#[derive(Clone, Copy, Debug)]
+struct ExecutedRead {
+    first: Psn,
+    addr: u64,
+    rkey: u32,
+}
+
+impl ExecutedRead {
+    /// Returns whether a request at `psn` asks for the bytes that this READ has there.
+    fn includes(&self, psn: Psn, reth: &Reth, mtu_shift: u32) -> bool {
+        let skip = u64::try_from(psn.since(self.first)).ok().map(|packets| packets << mtu_shift);
+        let addr = skip.and_then(|skip| self.addr.checked_add(skip));
+        addr == Some(reth.addr) && reth.rkey == self.rkey
+    }
 }
 
 /// An error of a request.
@@ -66,6 +85,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         return;
     }
     if !qp.state.receives() {
+        out.stats.dropped += 1;
         return;
     }
     let ahead = packet.bth.psn.since(qp.recv_psn);
@@ -79,7 +99,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     if ahead < 0 {
         out.stats.duplicates += 1;
         if !is_fetch(packet.bth.op) || has_response_room(qp) {
-            answer_duplicate(qp, packet);
+            answer_duplicate(qp, mkeys, out, packet);
         }
         return;
     }
@@ -143,14 +163,26 @@ pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
 }
 
 /// Answers a duplicate request, which was executed before.
-fn answer_duplicate(qp: &mut Qp, packet: &Packet<'_>) {
+fn answer_duplicate(qp: &mut Qp, mkeys: &Mkeys, out: &mut Output, packet: &Packet<'_>) {
     let psn = packet.bth.psn;
     match (packet.bth.op, packet.ext) {
-        (Op::ReadRequest, Ext::Reth(reth)) if u64::from(reth.len) <= max_message_len(qp) => {
+        (Op::ReadRequest, Ext::Reth(reth)) => {
             // The requester splits a repeated READ at a new place, so it may reach beyond the packets seen so far.
-            // Then the later requests were lost, and their numbers are used here.
+            // Then the later requests were lost, and their numbers are used here. Only the last READ can do so: from
+            // any other packet, the requests that follow would look executed.
             let end = psn.plus(qp.attrs.packets(u64::from(reth.len)));
-            if end.since(qp.recv_psn) > 0 {
+            let grows = end.since(qp.recv_psn) > 0;
+            let shift = qp.attrs.mtu_shift();
+            let of_last = || qp.resp.read.is_some_and(|read| read.includes(psn, &reth, shift));
+            let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+            if at.len > max_message_len(qp)
+                || (grows && !of_last())
+                || target::readable(qp, mkeys, at).is_err()
+            {
+                out.stats.dropped += 1;
+                return;
+            }
+            if grows {
                 qp.recv_psn = end;
             }
             qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
@@ -180,6 +212,7 @@ fn execute(
     check_sequence(qp, packet)?;
     let psn = packet.bth.psn;
     let mut numbers = 1;
+    let mut read = None;
     match (packet.bth.op, packet.ext) {
         (Op::WriteFirst | Op::WriteOnly, Ext::Reth(reth)) => {
             write(qp, cqs, mkeys, dma, out, packet, Some(reth))?
@@ -199,6 +232,9 @@ fn execute(
                 return Err(RemoteError::Invalid.into());
             }
             numbers = qp.attrs.packets(reth.len.into());
+            let shift = qp.attrs.mtu_shift();
+            let new = ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey };
+            read = qp.resp.read.filter(|read| read.includes(psn, &reth, shift)).or(Some(new));
             qp.msn = qp.msn.wrapping_add(1);
             qp.push_response(Response::Read { psn, reth, sent: 0, due: out.draw_late_answer() });
         }
@@ -214,6 +250,7 @@ fn execute(
         }
     }
     qp.recv_psn = psn.plus(numbers);
+    qp.resp.read = read;
     let answered = matches!(qp.resp.responses.back(), Some(Response::Read { .. } | Response::Atomic { .. }));
     let asked = packet.bth.ack_req && qp.service == Service::Rc;
     if asked && !(answered && is_fetch(packet.bth.op)) {

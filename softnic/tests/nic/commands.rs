@@ -344,3 +344,15 @@ fn second_adapter_on_the_same_address_fails() {
     let error = rushmem_softnic::Nic::start(config).err().expect("taken").to_string();
     assert!(error.contains("cannot bind"), "{error}");
 }
+
+#[test]
+fn numbers_start_at_random_places() {
+    let numbers = |number_seed| {
+        let nic = wire_nic(Config { number_seed, ..Config::default() });
+        let end = Pe::new(&nic, Setup::default());
+        (end.qpn, end.key)
+    };
+    assert_eq!(numbers(Some(7)), numbers(Some(7)));
+    let (a, b) = (numbers(None), numbers(None));
+    assert!(a.0 != b.0 && a.1 >> 8 != b.1 >> 8, "{a:x?} {b:x?}");
+}

@@ -75,11 +75,13 @@ fn create(
     let pd = opened.handles.get::<Pd>(wanted.pd_handle)?.number;
     let region = region(opened, rights.lw)?;
     let umem_id = opened.umem(region, wanted.len)?;
+    let mkey_7_0 = getrandom::u32().map_err(|_| Errno::EAGAIN)?.to_ne_bytes()[0];
     let context = MkeyContext {
         qpn: MkeyContext::ANY_QP,
         pd,
         start_addr: wanted.iova,
         len: wanted.len,
+        mkey_7_0,
         ..rights.with_access_mode(AccessMode::MTT)
     };
     let command = CreateMkey { umem_valid: true, umem_id, context, ..CreateMkey::default() };

@@ -1,0 +1,127 @@
+//! Forged packets: what a third party on the network can send with the peer's address.
+
+use super::packet;
+use crate::fuzz::{Harness, PEER};
+use crate::qp::State;
+use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Ext, Nak, Op, Psn, Reth, Service};
+use crate::stats::Stats;
+
+/// First PSN of the connection, in both directions.
+const PSN: u32 = 0x40_0000;
+
+/// A connection to [`PEER`] and a key, with the numbers that an attacker has to guess.
+struct Victim {
+    harness: Harness,
+    qpn: u32,
+    rkey: u32,
+}
+
+impl Victim {
+    fn new() -> Victim {
+        let mut harness = Harness::new(true, 0);
+        let (qpn, rkey) = (harness.qpn(), harness.key());
+        let Some(qp) = harness.core.qps.get_mut(qpn) else { panic!("no QP") };
+        qp.recv_psn = Psn::new(PSN);
+        super::sender::begin(qp, Psn::new(PSN));
+        Victim { harness, qpn, rkey }
+    }
+
+    /// Handles a request that seems to come from the peer, and returns what the adapter counted for it.
+    fn request(&mut self, dest_qpn: u32, psn: u32, op: Op, reth: Reth) -> Stats {
+        let payload = if op == Op::WriteOnly { reth.len as usize } else { 0 };
+        self.packet(dest_qpn, psn, op, &Ext::Reth(reth), payload)
+    }
+
+    fn packet(&mut self, dest_qpn: u32, psn: u32, op: Op, ext: &Ext, payload: usize) -> Stats {
+        let service = Service::Rc;
+        let psn = Psn::new(psn);
+        let bth = Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn, psn };
+        let mut bytes = vec![0; roce::packet_len(ext, payload)];
+        roce::emit(&bth, ext, payload, &mut bytes).fill(0xee);
+        let core = &mut self.harness.core;
+        core.out.stats = Stats::default();
+        packet(core, PEER, &bytes);
+        core.out.stats
+    }
+
+    fn write(&mut self, dest_qpn: u32, psn: u32, rkey: u32) -> Stats {
+        self.request(dest_qpn, psn, Op::WriteOnly, Reth { addr: 0, rkey, len: 8 })
+    }
+
+    fn read(&mut self, psn: u32, rkey: u32, len: u32) -> Stats {
+        self.request(self.qpn, psn, Op::ReadRequest, Reth { addr: 0, rkey, len })
+    }
+
+    /// Checks that the connection expects the same packets as at first and that the heap is untouched.
+    fn check_unharmed(&self) {
+        let qp = self.harness.core.qps.get(self.qpn).unwrap();
+        assert_eq!((qp.state, qp.recv_psn, qp.send_psn), (State::Rts, Psn::new(PSN), Psn::new(PSN)));
+        assert_eq!(self.first_word(), [0; 8]);
+    }
+
+    fn first_word(&self) -> [u8; 8] {
+        let key = self.harness.core.mkeys.get(self.rkey >> 8).unwrap();
+        let mut word = [0; 8];
+        key.memory.read(key.base, &mut word).unwrap();
+        word
+    }
+}
+
+#[test]
+fn forged_writes_change_nothing() {
+    let mut victim = Victim::new();
+    let (qpn, rkey) = (victim.qpn, victim.rkey);
+    for wrong in [0, 1, qpn ^ 0x4000, 0xff_ffff] {
+        assert_eq!(victim.write(wrong, PSN, rkey).dropped, 1, "QP {wrong:#x}");
+    }
+    for psn in [0, PSN + 1, PSN + 0x7f_ffff, PSN - 1, PSN - 0x3f_ffff] {
+        let counted = victim.write(qpn, psn, rkey);
+        assert_eq!(counted.out_of_order + counted.duplicates, 1, "PSN {psn:#x}");
+        victim.check_unharmed();
+    }
+    // The three numbers together are the connection's.
+    victim.write(qpn, PSN, rkey);
+    assert_eq!(victim.first_word(), [0xee; 8]);
+}
+
+#[test]
+fn forged_repeated_reads_change_nothing() {
+    let mut victim = Victim::new();
+    let rkey = victim.rkey;
+    for (psn, rkey, len) in [
+        (PSN - 1, rkey ^ 1, 8),
+        (PSN - 1, rkey ^ 0x100, 8),
+        // These would make the next requests look executed.
+        (PSN - 1, rkey, 4096),
+        (PSN - 100, rkey, 60 << 10),
+        (PSN - 1, rkey, u32::MAX),
+    ] {
+        let counted = victim.read(psn, rkey, len);
+        assert_eq!((counted.duplicates, counted.dropped), (1, 1), "{psn:#x} {rkey:#x} {len}");
+        victim.harness.core.pass(|| false);
+        victim.check_unharmed();
+    }
+}
+
+#[test]
+fn a_repeated_read_may_be_longer() {
+    let mut victim = Victim::new();
+    let rkey = victim.rkey;
+    // Packets of 256 bytes: two are seen, and the repetition from the second one asks for four.
+    victim.read(PSN, rkey, 512);
+    let reth = Reth { addr: 256, rkey, len: 1024 };
+    assert_eq!(victim.request(victim.qpn, PSN + 1, Op::ReadRequest, reth).dropped, 0);
+    assert_eq!(victim.harness.core.qps.get(victim.qpn).unwrap().recv_psn, Psn::new(PSN + 5));
+}
+
+#[test]
+fn forged_acknowledgements_change_nothing() {
+    let mut victim = Victim::new();
+    for syndrome in [AethSyndrome::Ack, AethSyndrome::Nak(Nak::RemoteAccess)] {
+        for psn in [0, PSN, PSN + 1, PSN - 2] {
+            let counted = victim.packet(victim.qpn, psn, Op::Ack, &Ext::Aeth(Aeth { syndrome, msn: 0 }), 0);
+            assert_eq!(counted.stale, 1, "PSN {psn:#x}");
+            victim.check_unharmed();
+        }
+    }
+}
