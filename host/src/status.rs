@@ -164,6 +164,7 @@ fn of_bootstrap(error: &Bootstrap) -> Status {
         | Bootstrap::Token
         | Bootstrap::Config(_) => Status::InvalidValue,
         Bootstrap::Connect { .. }
+        | Bootstrap::Closed { .. }
         | Bootstrap::Refused { .. }
         | Bootstrap::Stranger { .. }
         | Bootstrap::Listen { .. }

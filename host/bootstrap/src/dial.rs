@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::auth::{Role, Token, nonce};
+use crate::deadline::UntilDeadline;
 use crate::error::Error;
 use crate::wire::{Message, PROTOCOL, STRANGER_LIMIT, read_frame, write_frame};
 
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Longest time of one write after the handshake.
+pub(crate) const WRITE: Duration = Duration::from_secs(10);
 
 /// A launcher to connect to.
 pub(crate) struct Dial<'a> {
@@ -27,11 +31,24 @@ impl Dial<'_> {
     /// A connection on which both sides have shown that they know the token.
     pub(crate) fn open(&self) -> Result<TcpStream, Error> {
         let begin = Instant::now();
-        let mut stream = self.connect(begin)?;
-        let tuned = tune(&stream).and_then(|()| stream.set_read_timeout(Some(self.within)));
-        tuned.map_err(|source| self.unreachable(begin, source))?;
+        loop {
+            let stream = self.connect(begin)?;
+            match self.handshake(&stream, begin) {
+                Ok(()) => return Ok(stream),
+                // A launcher closes the oldest connections when strangers take all places.
+                Err(Error::Closed { .. }) if begin.elapsed() + RETRY < self.within => {
+                    std::thread::sleep(RETRY)
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
 
-        let theirs = match self.read(&mut stream)? {
+    /// Proves both sides to each other.
+    fn handshake(&self, stream: &TcpStream, begin: Instant) -> Result<(), Error> {
+        tune(stream).map_err(|source| self.unreachable(begin, source))?;
+        let mut socket = UntilDeadline::new(stream, begin + self.within);
+        let theirs = match self.read(&mut socket)? {
             Message::Hello { protocol: PROTOCOL, nonce } => nonce,
             Message::Hello { protocol, .. } => {
                 let why =
@@ -43,15 +60,14 @@ impl Dial<'_> {
         let ours = nonce()?;
         let proof = self.token.proof(Role::Pe, &theirs, &ours);
         let auth = Message::Auth { protocol: PROTOCOL, nonce: ours, proof };
-        write_frame(&mut stream, &auth).map_err(|source| self.unreachable(begin, source))?;
-        match self.read(&mut stream)? {
+        write_frame(&mut socket, &auth).map_err(|error| self.failed(error))?;
+        match self.read(&mut socket)? {
             Message::Proof { proof } if self.token.verify(Role::Launcher, &theirs, &ours, &proof) => {}
             Message::Proof { .. } => return Err(self.stranger("it does not know this job's token".into())),
             Message::Refused { reason } => return Err(Error::Refused { server: self.server.into(), reason }),
             _ => return Err(self.stranger("it does not prove that it knows this job's token".into())),
         }
-        stream.set_read_timeout(None).map_err(|source| self.unreachable(begin, source))?;
-        Ok(stream)
+        socket.release(WRITE).map_err(|source| self.unreachable(begin, source))
     }
 
     fn connect(&self, begin: Instant) -> Result<TcpStream, Error> {
@@ -68,16 +84,25 @@ impl Dial<'_> {
         }
     }
 
-    fn read(&self, stream: &mut TcpStream) -> Result<Message, Error> {
-        match read_frame(stream, STRANGER_LIMIT) {
+    fn read(&self, socket: &mut UntilDeadline<'_>) -> Result<Message, Error> {
+        match read_frame(socket, STRANGER_LIMIT) {
             Ok(Some(message)) => Ok(message),
-            Ok(None) => Err(self.stranger("it closed the connection".into())),
-            Err(error) if is_timeout(&error) => Err(Error::Silent {
-                server: self.server.into(),
-                call: "the greeting".into(),
-                waited: self.within,
-            }),
-            Err(error) => Err(self.stranger(error.to_string())),
+            Ok(None) => Err(Error::Closed { server: self.server.into() }),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Returns the error of a failed read or write.
+    fn failed(&self, error: io::Error) -> Error {
+        let server = self.server.into();
+        match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
+                Error::Closed { server }
+            }
+            _ if is_timeout(&error) => {
+                Error::Silent { server, call: "the greeting".into(), waited: self.within }
+            }
+            _ => self.stranger(error.to_string()),
         }
     }
 
@@ -109,7 +134,7 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 /// Small messages at once; and the death of a whole host is noticed, too.
 pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_write_timeout(Some(WRITE))?;
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(5))
         .with_interval(Duration::from_secs(2))

@@ -162,6 +162,12 @@ pub enum Error {
         /// What was seen.
         why: String,
     },
+    /// The connection was closed before both sides had proved themselves.
+    #[error("what listens at {server} closed the connection before it proved to be this job's launcher")]
+    Closed {
+        /// The address.
+        server: String,
+    },
     /// The launcher does not answer.
     #[error("the job's launcher at {server} gave no answer to {call} within {waited:?}")]
     Silent {

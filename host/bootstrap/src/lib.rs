@@ -11,6 +11,7 @@
 mod auth;
 mod client;
 mod connect;
+mod deadline;
 mod dial;
 mod discover;
 mod error;
@@ -21,6 +22,7 @@ mod job;
 mod launcher;
 mod messages;
 mod observer;
+mod refusals;
 mod server;
 mod threads;
 mod watch;

@@ -1,10 +1,10 @@
 //! The launcher's side of a job: lets PEs in, relays their collective calls, and tells of lost ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 
 use crate::auth::{Role, Token, nonce};
-use crate::dial::tune;
+use crate::deadline::UntilDeadline;
+use crate::dial::{WRITE, tune};
 use crate::error::{Error, Failure, PeerLost, Pes};
 use crate::job::{JobState, Refusal, Step};
 use crate::messages::PeerMessage;
+use crate::refusals::Refusals;
 use crate::wire::{
     MESSAGE_LIMIT, Message, PROTOCOL, STRANGER_LIMIT, frame, read_frame, server_limit, write_frame,
 };
@@ -58,7 +60,6 @@ struct Shared {
     options: ServerOptions,
     state: Mutex<State>,
     changed: Condvar,
-    strangers: AtomicUsize,
     stop: AtomicBool,
 }
 
@@ -78,6 +79,9 @@ struct State {
     /// All open connections, to close them at the end.
     streams: BTreeMap<u64, TcpStream>,
     next_stream: u64,
+    /// Connections that have not proved themselves.
+    strangers: BTreeSet<u64>,
+    refusals: Refusals,
 }
 
 impl Server {
@@ -111,12 +115,13 @@ impl Server {
             writing: 0,
             streams: BTreeMap::new(),
             next_stream: 0,
+            strangers: BTreeSet::new(),
+            refusals: Refusals::default(),
         };
         let shared = Arc::new(Shared {
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            strangers: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
         let acceptor = shared.clone();
@@ -182,7 +187,9 @@ impl Drop for Server {
         {
             let _ = accept.join();
         }
-        for stream in lock(&self.shared.state).streams.values() {
+        let mut state = lock(&self.shared.state);
+        state.refusals.log_rest();
+        for stream in state.streams.values() {
             // One that the other side has closed needs no more.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -207,47 +214,44 @@ impl Shared {
             let stream = match stream {
                 Ok(stream) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    lock(&self.state).refusals.add(&format!("cannot accept it: {error}"));
                     std::thread::sleep(Duration::from_millis(50));
                     continue;
                 }
             };
-            let limit = STRANGERS + self.options.n_pes as usize;
-            if self.strangers.fetch_add(1, Ordering::SeqCst) >= limit {
-                self.strangers.fetch_sub(1, Ordering::SeqCst);
-                tracing::warn!("too many connections that have not proved themselves; one was closed");
-                continue;
-            }
+            let Some(id) = self.keep(&stream) else { continue };
             let shared = self.clone();
-            let serve = move || shared.serve(stream);
+            let serve = move || shared.serve(id, stream);
             if let Err(error) = spawn("rushmem-serve", serve) {
-                self.strangers.fetch_sub(1, Ordering::SeqCst);
-                tracing::warn!(%error, "a connection was closed");
+                let mut state = lock(&self.state);
+                state.strangers.remove(&id);
+                state.streams.remove(&id);
+                state.refusals.add(&error.to_string());
             }
         }
     }
 
     /// One connection, from its first byte to its last.
-    fn serve(self: &Arc<Self>, mut stream: TcpStream) {
-        let kept = self.keep(&stream);
-        let introduced = kept.map(|id| (id, self.introduce(&mut stream)));
-        self.strangers.fetch_sub(1, Ordering::SeqCst);
-        let Some((id, introduced)) = introduced else { return };
+    fn serve(self: &Arc<Self>, id: u64, mut stream: TcpStream) {
+        let introduced = self.introduce(&stream);
+        let kept = lock(&self.state).strangers.remove(&id);
         match introduced {
+            _ if !kept => lock(&self.state).refusals.add("too many connections had not proved themselves"),
             Ok(Message::Join { pe, n_pes, build, whence }) => {
                 self.serve_pe(stream, pe, n_pes, &build, &whence)
             }
             Ok(Message::Observe { node }) => self.serve_observer(stream, node),
             Ok(_) => refuse(&mut stream, "it neither joins the job nor observes it".into()),
             Err(reason) => {
-                tracing::warn!(reason, "a connection was refused");
+                lock(&self.state).refusals.add(&reason);
                 refuse(&mut stream, reason);
             }
         }
         lock(&self.state).streams.remove(&id);
     }
 
-    /// Remembers the connection, so that the server can close it. `None` if it is closing all of them.
+    /// Remembers a new connection, so that the server can close it. Closes the oldest one that has not proved itself if
+    /// there are too many. Returns `None` if the server is closing all connections.
     fn keep(&self, stream: &TcpStream) -> Option<u64> {
         let copy = stream.try_clone().ok()?;
         let mut state = lock(&self.state);
@@ -257,16 +261,25 @@ impl Shared {
         let id = state.next_stream;
         state.next_stream += 1;
         state.streams.insert(id, copy);
+        state.strangers.insert(id);
+        if state.strangers.len() > STRANGERS + self.options.n_pes as usize
+            && let Some(oldest) = state.strangers.pop_first()
+            && let Some(stream) = state.streams.get(&oldest)
+        {
+            // Its thread then ends. One that is closed already needs no more.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
         Some(id)
     }
 
     /// Both sides prove themselves; then the other one says what it is.
-    fn introduce(&self, stream: &mut TcpStream) -> Result<Message, String> {
+    fn introduce(&self, stream: &TcpStream) -> Result<Message, String> {
         let io = |error: std::io::Error| error.to_string();
-        tune(stream).and_then(|()| stream.set_read_timeout(Some(HANDSHAKE))).map_err(io)?;
+        tune(stream).map_err(io)?;
+        let mut socket = UntilDeadline::new(stream, Instant::now() + HANDSHAKE);
         let ours = nonce().map_err(|error| error.to_string())?;
-        write_frame(stream, &Message::Hello { protocol: PROTOCOL, nonce: ours }).map_err(io)?;
-        let theirs = match read_frame(stream, STRANGER_LIMIT).map_err(io)? {
+        write_frame(&mut socket, &Message::Hello { protocol: PROTOCOL, nonce: ours }).map_err(io)?;
+        let theirs = match read_frame(&mut socket, STRANGER_LIMIT).map_err(io)? {
             Some(Message::Auth { protocol, .. }) if protocol != PROTOCOL => {
                 return Err(format!(
                     "it speaks protocol {protocol}, the launcher {PROTOCOL}; use one build of rushmem"
@@ -283,9 +296,9 @@ impl Shared {
             _ => return Err("it does not prove that it knows the job's token".into()),
         };
         let proof = self.options.token.proof(Role::Launcher, &ours, &theirs);
-        write_frame(stream, &Message::Proof { proof }).map_err(io)?;
-        let introduced = read_frame(stream, server_limit(self.options.n_pes)).map_err(io)?;
-        stream.set_read_timeout(None).map_err(io)?;
+        write_frame(&mut socket, &Message::Proof { proof }).map_err(io)?;
+        let introduced = read_frame(&mut socket, server_limit(self.options.n_pes)).map_err(io)?;
+        socket.release(WRITE).map_err(io)?;
         introduced.ok_or_else(|| "it closed the connection".into())
     }
 

@@ -565,6 +565,48 @@ fn a_process_that_ends_before_joining_is_a_loss_for_those_who_wait() {
 }
 
 #[test]
+fn idle_connections_do_not_stop_a_job() {
+    let (server, token) = server(2, Duration::ZERO);
+    let connect = |_| TcpStream::connect(server.addr()).unwrap();
+    let idle: Vec<_> = (0..200).map(connect).collect();
+    thread::scope(|scope| {
+        for pe in 0..2 {
+            let member = member(&server, &token, pe, 2, LONG);
+            scope.spawn(|| Tcp::join(member).unwrap().finish().unwrap());
+        }
+        // More arrive while the PEs prove themselves.
+        drop((0..200).map(connect).collect::<Vec<_>>());
+    });
+    // The oldest ones were closed.
+    idle[0].set_read_timeout(Some(LONG)).unwrap();
+    let closed = (&idle[0]).read_to_end(&mut Vec::new());
+    assert!(!closed.is_err_and(|error| dial::is_timeout(&error)));
+}
+
+#[test]
+fn a_dropped_pe_connects_again() {
+    let token = Token::generate().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = listener.local_addr().unwrap();
+    let drop_two = thread::spawn(move || {
+        drop(listener.accept().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        write_frame(&mut stream, &Message::Hello { protocol: PROTOCOL, nonce: [0; 32] }).unwrap();
+        drop(stream);
+        listener
+    });
+    let options = ServerOptions { n_pes: 1, token: token.clone(), listen, exit_wait: Duration::ZERO };
+    thread::scope(|scope| {
+        let server = listen.to_string();
+        let build_id = "b".to_string();
+        let member = Member { server, token, pe: 0, n_pes: 1, build_id, timeout: LONG, retry: false };
+        let pe = scope.spawn(|| Tcp::join(member).unwrap().finish().unwrap());
+        let _server = Server::on(drop_two.join().unwrap(), options).unwrap();
+        pe.join().unwrap();
+    });
+}
+
+#[test]
 fn noise_from_strangers_harms_nobody() {
     let (server, token) = server(1, Duration::ZERO);
     let mut strangers = Vec::new();

@@ -1,0 +1,77 @@
+//! A socket with one deadline for a whole exchange, which trickled bytes do not extend.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A socket whose reads and writes end together, at one time.
+pub(crate) struct UntilDeadline<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl<'a> UntilDeadline<'a> {
+    /// Limits reads and writes of `stream` to the time until `end`. [`UntilDeadline::release`] removes the limit.
+    pub(crate) fn new(stream: &'a TcpStream, end: Instant) -> UntilDeadline<'a> {
+        UntilDeadline { stream, end }
+    }
+
+    /// Lets reads wait for any time again, and writes for `write`.
+    pub(crate) fn release(self, write: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(None)?;
+        self.stream.set_write_timeout(Some(write))
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.end.saturating_duration_since(Instant::now()) {
+            left if left.is_zero() => Err(ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for UntilDeadline<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for UntilDeadline<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::dial::is_timeout;
+
+    #[test]
+    fn trickled_bytes_do_not_extend_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        let trickle = thread::spawn(move || {
+            while sender.write_all(&[1]).is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let begin = Instant::now();
+        let mut socket = UntilDeadline::new(&receiver, begin + Duration::from_millis(200));
+        let error = socket.read_exact(&mut [0; 1 << 10]).unwrap_err();
+        assert!(is_timeout(&error), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        drop(receiver);
+        trickle.join().unwrap();
+    }
+}
