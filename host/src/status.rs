@@ -178,15 +178,15 @@ fn of_cuda(error: &cuda::Error) -> Status {
         cuda::Error::NoDriver { .. } | cuda::Error::OldDriver { .. } | cuda::Error::NoDevice { .. } => {
             Status::NoGpu
         }
-        cuda::Error::NoPeer { .. } | cuda::Error::MpsFull { .. } => Status::NotSupported,
+        cuda::Error::NoPeerAccess { .. } | cuda::Error::MpsFull { .. } => Status::NotSupported,
         cuda::Error::Call(call) if call.code == CUDA_OUT_OF_MEMORY => Status::OutOfMemory,
         cuda::Error::ZeroByte { .. }
         | cuda::Error::NoFunction { .. }
-        | cuda::Error::Arguments { .. }
+        | cuda::Error::WrongArguments { .. }
         | cuda::Error::NotResident { .. }
-        | cuda::Error::OtherGpu { .. }
-        | cuda::Error::Elsewhere { .. }
-        | cuda::Error::Range { .. } => Status::InvalidValue,
+        | cuda::Error::WrongStreamGpu { .. }
+        | cuda::Error::WrongMemoryGpu { .. }
+        | cuda::Error::OutOfRange { .. } => Status::InvalidValue,
         cuda::Error::Call(_) | cuda::Error::Ptx { .. } | cuda::Error::Deadline { .. } => Status::LaunchFailed,
     }
 }

@@ -281,7 +281,7 @@ fn a_stream_waits_for_an_event_of_another() {
     // SAFETY: the flags live until the streams are waited for below.
     unsafe { kernel.launch(&first, grid(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
     mark.record(&first).unwrap();
-    second.wait_for(&mark).unwrap();
+    second.wait_event(&mark).unwrap();
     thread::sleep(Duration::from_millis(5));
     assert!(!second.query().unwrap());
     ping.store(2, Ordering::Release);
@@ -336,7 +336,7 @@ fn the_nic_moves_gpu_memory_by_copies() {
     assert_eq!(nic.read(nic.len(), &mut [0]), Err(MemoryError::OutOfRange { offset: nic.len(), len: 1 }));
 
     let size = 5 << 20;
-    assert_eq!(a.write(size as u64 - 1, &[1, 2]), Err(Error::Range { offset: size - 1, len: 2, size }));
+    assert_eq!(a.write(size as u64 - 1, &[1, 2]), Err(Error::OutOfRange { offset: size - 1, len: 2, size }));
 }
 
 #[test]
@@ -354,13 +354,13 @@ fn mistakes_are_told_by_name() {
     let error = kernel.check_resident(grid(1_000_000, 128), 2).unwrap_err();
     println!("{error}");
     assert!(matches!(error, Error::NotResident { sharers: 2, .. }), "{error}");
-    assert_eq!(kernel.check_resident(grid(kernel.room(128, 0).unwrap(), 128), 1), Ok(()));
+    assert_eq!(kernel.check_resident(grid(kernel.max_resident_blocks(128, 0).unwrap(), 128), 1), Ok(()));
 
     let stream = Stream::new(&gpu).unwrap();
     if gpu.cuda().version() >= (12, 4) {
         // SAFETY: it is refused before it reaches the GPU.
         let error = unsafe { kernel.launch(&stream, grid(1, 1), &[&[0; 8], &[0; 4]]) }.unwrap_err();
-        let expected = "kernel add takes parameters of [8, 8, 8, 4] bytes, but was given [8, 4]";
+        let expected = "kernel add has parameters of [8, 8, 8, 4] bytes, but the launch passes arguments of [8, 4] bytes";
         assert_eq!(error.to_string(), expected);
     }
     let n = 0u32.to_ne_bytes();

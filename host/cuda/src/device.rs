@@ -1,64 +1,69 @@
+//! GPUs: their primary contexts and attributes.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use serde::{Deserialize, Serialize};
 
-use crate::driver_gate::{self, LAUNCH_GATE};
-use crate::error::{check, check_about, log_drop};
-use crate::load::{CONNECTIONS, DEFAULT_QUEUES};
-use crate::reserve::Reserve;
+use crate::driver_gate::{self, DRIVER_GATE};
+use crate::environment::{DEFAULT_QUEUES, MAX_CONNECTIONS};
+use crate::error::{check, check_with, log_drop};
+use crate::stream_pool::StreamPool;
 use crate::{Cuda, Error};
 
-/// One GPU: its primary context, retained as long as this object lives.
+/// A GPU. Its primary context is retained while this object exists.
 pub struct Device {
     cuda: Cuda,
     ordinal: u32,
     raw: CUdevice,
     context: CUcontext,
     attributes: Attributes,
-    pub(crate) streams: Reserve,
+    pub(crate) stream_pool: StreamPool,
 }
 
-// SAFETY: a context may be used by any thread, and `current` makes it current on the one that calls.
+// SAFETY: any thread may use a context, and `make_current` makes it current on the calling thread.
 unsafe impl Send for Device {}
-// SAFETY: as above; the driver locks for itself.
+// SAFETY: see above. The driver does its own locking.
 unsafe impl Sync for Device {}
 
-/// What a GPU can do.
+/// The properties and capabilities of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// Its name.
+    /// Product name.
     pub name: String,
-    /// Compute capability as (major, minor).
+    /// Compute capability, as (major, minor).
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Memory in bytes.
+    /// Total memory in bytes.
     pub memory: u64,
-    /// The most dynamic shared memory that a block can have, in bytes.
+    /// Most dynamic shared memory of a block, in bytes.
     pub shared_bytes_per_block: u32,
-    /// One address space with the CPU.
+    /// Whether the GPU shares one address space with the CPU.
     pub unified_addressing: bool,
-    /// Registered host memory has the same address on the GPU as on the CPU.
+    /// Whether registered host memory has the same address on the GPU as on the CPU.
     pub host_pointers_on_device: bool,
-    /// The CPU and the GPU can do atomics on the same host memory.
+    /// Whether atomic operations of the GPU on host memory are atomic towards the CPU.
     pub host_native_atomics: bool,
-    /// NICs can reach GPU memory (GPUDirect RDMA).
+    /// Whether NICs can access GPU memory (GPUDirect RDMA).
     pub gpu_direct_rdma: bool,
-    /// Who sees a NIC's writes to GPU memory in order without a flush: 0 nobody, 100 this GPU, 200 all GPUs
-    /// (`CUGPUDirectRDMAWritesOrdering`).
+    /// Observers that see a NIC's writes to GPU memory in order, without a flush (`CUGPUDirectRDMAWritesOrdering`).
+    ///
+    /// - 0: none
+    /// - 100: this GPU
+    /// - 200: all GPUs
     pub gpu_direct_rdma_writes_ordering: u32,
-    /// MPS serves this process: it runs beside others, and does not take turns with them.
+    /// Whether MPS serves this process. Without MPS, processes that share a GPU take turns.
     #[serde(default)]
     pub mps: bool,
-    /// GPU memory can be exported as a dma-buf.
+    /// Whether GPU memory can be exported as a dma-buf.
     pub dma_buf: bool,
-    /// Virtual memory management, and allocations that can be exported as file descriptors.
+    /// Whether virtual memory management can export allocations as file descriptors.
     pub virtual_memory_fds: bool,
 }
 
@@ -69,48 +74,49 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
+    /// Retains the primary context of a GPU.
     pub(crate) fn open(cuda: Cuda, ordinal: u32) -> Result<Arc<Self>, Error> {
         let mut raw: CUdevice = 0;
         let mut context: CUcontext = ptr::null_mut();
-        // SAFETY: the driver is initialized, and the device is written to a live variable.
+        // SAFETY: the driver is initialized. The device is written to a live variable.
         check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut raw, ordinal as c_int) })?;
         let attributes = Attributes::of(raw)?;
         // SAFETY: a device of this driver, and a live variable. Released in `drop`.
         let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, raw) };
-        let retained = check_about("cuDevicePrimaryCtxRetain", retained, || format!("of GPU {ordinal}"));
-        retained.map_err(|error| explained(error, ordinal, attributes.mps))?;
-        let streams = Reserve::default();
-        Ok(Arc::new(Self { cuda, ordinal, raw, context, attributes, streams }))
+        let retained = check_with("cuDevicePrimaryCtxRetain", retained, || format!("of GPU {ordinal}"));
+        retained.map_err(|error| explain_mps(error, ordinal, attributes.mps))?;
+        let stream_pool = StreamPool::default();
+        Ok(Arc::new(Self { cuda, ordinal, raw, context, attributes, stream_pool }))
     }
 
-    /// The driver that it belongs to.
+    /// Returns the driver that shows the GPU.
     pub fn cuda(&self) -> Cuda {
         self.cuda
     }
 
-    /// The driver's own number for it.
+    /// Returns the driver's handle.
     pub(crate) fn raw(&self) -> CUdevice {
         self.raw
     }
 
-    /// Its index among the GPUs that the driver shows.
+    /// Returns the index of the GPU among those that the driver shows.
     pub fn ordinal(&self) -> u32 {
         self.ordinal
     }
 
-    /// What it can do.
+    /// Returns the properties and capabilities of the GPU.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// Memory that is free at the moment, in bytes.
+    /// Returns the free memory in bytes at this moment.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the context is lost
     pub fn free_memory(&self) -> Result<u64, Error> {
-        let _current = self.current()?;
+        let _current = self.make_current()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: the context is current, and both numbers are written to live variables.
+        // SAFETY: the context is current. Both numbers are written to live variables.
         check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
         Ok(free as u64)
     }
@@ -119,29 +125,32 @@ impl Device {
         self.context
     }
 
-    /// [`current`](Self::current) for a call that may wait for kernels: made while none of the process's PEs runs.
-    pub(crate) fn alone(&self) -> Result<ExclusiveContext, Error> {
-        let call = LAUNCH_GATE.begin_call();
-        Ok(ExclusiveContext { _current: self.current()?, _call: call })
+    /// Passes the driver gate and makes the context current, for a driver call that may block until all kernels have
+    /// ended.
+    ///
+    /// Waits until no PE of this process runs a kernel. No kernel is launched while the guard exists.
+    pub(crate) fn exclusive(&self) -> Result<ExclusiveContext, Error> {
+        let call = DRIVER_GATE.begin_blocking_call();
+        Ok(ExclusiveContext { _current: self.make_current()?, _call: call })
     }
 
-    /// Makes the context current on this thread until the guard is dropped, which restores the one before.
-    pub(crate) fn current(&self) -> Result<Current, Error> {
-        let mut before: CUcontext = ptr::null_mut();
-        // SAFETY: the driver is initialized, the variable is live, and the context is retained as long as `self`.
+    /// Makes the context current on this thread. Dropping the guard restores the previous context.
+    pub(crate) fn make_current(&self) -> Result<CurrentContext, Error> {
+        let mut previous: CUcontext = ptr::null_mut();
+        // SAFETY: the driver is initialized, the variable is live, and `self` retains the context.
         unsafe {
-            check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut before))?;
-            let push = before != self.context;
-            if push {
+            check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut previous))?;
+            let pushed = previous != self.context;
+            if pushed {
                 check("cuCtxPushCurrent", sys::cuCtxPushCurrent_v2(self.context))?;
             }
-            Ok(Current { pushed: push })
+            Ok(CurrentContext { pushed, _not_send: PhantomData })
         }
     }
 }
 
-/// An error of making a context, with its reason where MPS has run out of queues.
-fn explained(error: Error, ordinal: u32, mps: bool) -> Error {
+/// Turns the error of creating a context into [`Error::MpsFull`] where MPS has run out of hardware queues.
+fn explain_mps(error: Error, ordinal: u32, mps: bool) -> Error {
     use CUresult::{
         CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, CUDA_ERROR_OUT_OF_MEMORY,
     };
@@ -152,8 +161,8 @@ fn explained(error: Error, ordinal: u32, mps: bool) -> Error {
     ];
     match error {
         Error::Call(cause) if mps && full.iter().any(|&result| result as u32 == cause.code) => {
-            let asked = std::env::var(CONNECTIONS).ok().and_then(|queues| queues.parse().ok());
-            Error::MpsFull { ordinal, queues: asked.unwrap_or(DEFAULT_QUEUES), cause }
+            let requested = std::env::var(MAX_CONNECTIONS).ok().and_then(|queues| queues.parse().ok());
+            Error::MpsFull { ordinal, queues: requested.unwrap_or(DEFAULT_QUEUES), cause }
         }
         error => error,
     }
@@ -161,32 +170,35 @@ fn explained(error: Error, ordinal: u32, mps: bool) -> Error {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Those who were lent some held an Arc of this one.
-        log_drop("streams", self.streams.end(self));
-        // SAFETY: retained in `open`; all objects made in it hold an Arc of this one, so they are gone.
+        // Every stream in use holds an `Arc` of this device, so all streams are in the pool now.
+        log_drop("unused streams", self.stream_pool.destroy(self));
+        // SAFETY: retained in `open`. All objects of the context hold an `Arc` of this device, so none is left.
         log_drop(
-            "a context",
+            "the primary context",
             check("cuDevicePrimaryCtxRelease", unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.raw) }),
         );
     }
 }
 
-/// A context is current, and no kernel of the process's PEs runs.
+/// A current context for a blocking driver call. While it exists, no PE of this process launches a kernel.
 pub(crate) struct ExclusiveContext {
-    _current: Current,
-    _call: driver_gate::CallGuard<'static>,
+    _current: CurrentContext,
+    _call: driver_gate::BlockingCallGuard<'static>,
 }
 
-/// A context is current. Stays on the thread that it was made on: it is not Send.
-pub(crate) struct Current {
+/// A context that is current on this thread until the guard is dropped.
+pub(crate) struct CurrentContext {
+    /// Whether dropping the guard restores another context.
     pushed: bool,
+    /// Keeps the guard on its thread: the type is not `Send`.
+    _not_send: PhantomData<*const ()>,
 }
 
-impl Drop for Current {
+impl Drop for CurrentContext {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped: CUcontext = ptr::null_mut();
-            // SAFETY: pops what `current` pushed on this thread.
+            // SAFETY: pops the context that `make_current` pushed on this thread.
             log_drop(
                 "the current context",
                 check("cuCtxPopCurrent", unsafe { sys::cuCtxPopCurrent_v2(&mut popped) }),
@@ -195,7 +207,7 @@ impl Drop for Current {
     }
 }
 
-/// Least `CUGPUDirectRDMAWritesOrdering` with which a kernel sees a NIC's writes in their order (`OWNER`).
+/// Smallest `CUGPUDirectRDMAWritesOrdering` with which the GPU's own kernels see a NIC's writes in order (`OWNER`).
 const ORDERED_FOR_OWNER: u32 = 100;
 
 impl Attributes {
@@ -218,7 +230,7 @@ impl Attributes {
         }
     }
 
-    /// Whether the GPU's own kernels see what a NIC writes into its memory in order, without a flush.
+    /// Returns whether the GPU's own kernels see a NIC's writes to its memory in order, without a flush.
     pub fn orders_rdma_writes(&self) -> bool {
         self.gpu_direct_rdma_writes_ordering >= ORDERED_FOR_OWNER
     }
@@ -229,12 +241,12 @@ impl Attributes {
             let mut value: c_int = 0;
             // SAFETY: a device of this driver, and a live variable.
             let result = unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) };
-            check_about("cuDeviceGetAttribute", result, || format!("{attribute:?}"))?;
+            check_with("cuDeviceGetAttribute", result, || format!("{attribute:?}"))?;
             Ok::<u32, Error>(value.max(0) as u32)
         };
         let mut name = [0 as c_char; 256];
         let mut memory = 0;
-        // SAFETY: the buffer has the length that is told, and the driver ends the name with a zero.
+        // SAFETY: the buffer has the given length, and the driver ends the name with a zero byte.
         let name = unsafe {
             check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device))?;
             CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
@@ -255,7 +267,7 @@ impl Attributes {
             host_native_atomics: get(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED)? != 0,
             gpu_direct_rdma: get(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)? != 0,
             gpu_direct_rdma_writes_ordering: get(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)?,
-            // Drivers before CUDA 12.3 do not know it.
+            // Drivers before CUDA 12.3 do not have this attribute.
             mps: get(CU_DEVICE_ATTRIBUTE_MPS_ENABLED).is_ok_and(|mps| mps != 0),
             dma_buf: get(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? != 0,
             virtual_memory_fds: get(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)? != 0,

@@ -1,142 +1,167 @@
-//! Keeps calls that make the driver wait apart from kernels that wait.
+//! The driver gate: keeps blocking driver calls away from running kernels.
 //!
-//! Allocating, freeing, page-locking and loading may wait, within the driver, for kernels that run, and hold up copies
-//! meanwhile. A kernel that waits for a copy of the software ConnectX would then wait until its deadline. So these calls
-//! are made while none of the process's PEs has a kernel running, and kernels start while none of these calls is made.
+//! Some calls of the CUDA driver block until all running kernels have ended: allocating, freeing and page-locking
+//! memory, and loading modules. While such a call blocks, the driver also delays other work of the process, copies
+//! included.
 //!
-//! Both go in the order in which they came: a kernel that starts later than a call is asked for waits for the call, and
-//! the call for kernels before it, so that nobody is passed again and again where many jobs come and go. But a job that
-//! runs may start more kernels at any time: those that run may wait for them.
+//! This can deadlock. A kernel of one PE may wait for a kernel of another PE, or for data that the software ConnectX
+//! copies. The blocking call waits for the first kernel, and holds up the launch or the copy that would end it. The
+//! kernel then waits until its deadline and reports an error.
 //!
-//! Whether kernels run is asked of the queues that they were launched into. A queue is asked only after the launch has
-//! returned: before that it may say that it is idle, and be forgotten while its kernel begins.
+//! The gate therefore ensures that:
+//!
+//! - a blocking call starts only while no PE of this process runs or launches a kernel
+//! - a kernel is launched only while no blocking call is in progress
+//!
+//! **Callers.** `Device::exclusive` passes the gate for every blocking call of this crate. The GPU machine of the
+//! crate `rushmem` passes it for every launch, with [`DriverGate::begin_launch`].
+//!
+//! **Order.** Waiting launches and waiting calls are admitted in the order of their arrival, so neither kind starves.
+//! There is one exception: a job that already runs kernels may launch more at any time, ahead of waiting calls. Its
+//! running kernels may wait for the new ones.
+//!
+//! **Running kernels.** The gate polls the queues into which kernels were launched. It polls a queue only after
+//! the launch has returned. Before that, the queue may report that it is idle although its kernel is about to start.
+//!
+//! **Limit.** A blocking call waits at most ten seconds for kernels. Then it proceeds, since kernels that follow each
+//! other without a pause would delay it forever.
 
 use rushmem_base::{lock, wait, wait_timeout};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long a call waits for kernels, which have deadlines. Then it is made all the same: kernels may follow each other
-/// without a pause.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time that a blocking call waits for kernels.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Queues are asked this often.
-const PAUSE: Duration = Duration::from_micros(100);
+/// Interval at which a waiting call polls the queues.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// The gate of this process.
-pub static LAUNCH_GATE: LaunchGate = LaunchGate::new(PATIENCE);
+/// The driver gate of this process.
+pub static DRIVER_GATE: DriverGate = DriverGate::new(MAX_WAIT);
 
-/// A job of this process, whose kernels may wait for each other.
+/// The number of a job within this process. Kernels of one job may wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct JobId(u64);
 
 impl JobId {
-    /// Another one.
+    /// Returns a number that no other job of this process has.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// A queue of kernels.
-pub trait IsBusy: Send + Sync {
-    /// Whether a kernel in it runs, or waits to run.
+/// A queue of kernels that the gate can poll.
+pub trait KernelQueue: Send + Sync {
+    /// Returns whether a kernel of the queue runs, or waits in the queue to run.
     fn is_busy(&self) -> bool;
 }
 
-/// The driver gate of this process: it keeps calls that wait for all kernels away from running kernels.
-pub struct LaunchGate {
+/// A driver gate. The process has one: [`DRIVER_GATE`].
+pub struct DriverGate {
     state: Mutex<State>,
     changed: Condvar,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 struct State {
-    /// The jobs of launches that are being made.
+    /// Jobs with a launch in progress, one entry for each launch.
     launching: Vec<JobId>,
-    /// Calls that are being made.
+    /// Number of blocking calls in progress.
     calls: usize,
-    /// Those who wait, in the order in which they came.
-    waiters: Vec<(Turn, Wants)>,
-    /// Queues whose kernels may run.
-    queues: Vec<(JobId, Arc<dyn IsBusy>)>,
+    /// Threads that wait at the gate, in the order of their arrival.
+    waiters: Vec<Waiter>,
+    /// Queues with kernels that may still run, and the jobs of the queues.
+    queues: Vec<(JobId, Arc<dyn KernelQueue>)>,
 }
 
-/// Who came when, among those who wait.
-type Turn = u64;
+/// A thread that waits at the gate.
+struct Waiter {
+    /// Position in the order of arrival.
+    arrival: u64,
+    kind: WaiterKind,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wants {
+enum WaiterKind {
     Launch,
     Call,
 }
 
 impl State {
-    fn come(&mut self, wants: Wants) -> Turn {
-        let turn = self.waiters.last().map_or(0, |(last, _)| last + 1);
-        self.waiters.push((turn, wants));
-        turn
+    /// Adds a waiter at the end of the line and returns its arrival number.
+    fn enqueue(&mut self, kind: WaiterKind) -> u64 {
+        let arrival = self.waiters.last().map_or(0, |last| last.arrival + 1);
+        self.waiters.push(Waiter { arrival, kind });
+        arrival
     }
 
-    fn leave(&mut self, turn: Turn) {
-        self.waiters.retain(|(other, _)| *other != turn);
+    fn dequeue(&mut self, arrival: u64) {
+        self.waiters.retain(|waiter| waiter.arrival != arrival);
     }
 
-    /// Whether one with this wish came before and still waits.
-    fn earlier(&self, wants: Wants, turn: Turn) -> bool {
-        self.waiters.iter().any(|(other, what)| *other < turn && *what == wants)
+    /// Returns whether a waiter of this kind arrived before `arrival` and still waits.
+    fn has_earlier(&self, kind: WaiterKind, arrival: u64) -> bool {
+        self.waiters.iter().any(|waiter| waiter.arrival < arrival && waiter.kind == kind)
     }
 
-    /// Whether the job may have kernels that wait for others of its own.
-    fn runs(&self, job: JobId) -> bool {
-        self.launching.contains(&job) || self.queues.iter().any(|(of, queue)| *of == job && queue.is_busy())
+    /// Returns whether the job may have kernels that wait for further kernels of the same job.
+    fn is_running(&self, job: JobId) -> bool {
+        self.launching.contains(&job)
+            || self.queues.iter().any(|(owner, queue)| *owner == job && queue.is_busy())
     }
 
-    /// Whether no kernel runs, and none is being launched.
-    fn idle(&mut self) -> bool {
+    /// Drops the idle queues. Returns whether no kernel runs and no launch is in progress.
+    fn poll_idle(&mut self) -> bool {
         self.queues.retain(|(_, queue)| queue.is_busy());
         self.launching.is_empty() && self.queues.is_empty()
     }
 }
 
-impl LaunchGate {
-    const fn new(patience: Duration) -> Self {
+impl DriverGate {
+    const fn new(max_wait: Duration) -> Self {
         let state = State { launching: Vec::new(), calls: 0, waiters: Vec::new(), queues: Vec::new() };
-        Self { state: Mutex::new(state), changed: Condvar::new(), patience }
+        Self { state: Mutex::new(state), changed: Condvar::new(), max_wait }
     }
 
-    /// Lets a kernel of the job be launched.
+    /// Waits until the job may launch a kernel, and keeps blocking calls away while the guard exists.
+    ///
+    /// After a launch that runs, call [`LaunchGuard::watch`], so that the gate knows of the kernel.
     pub fn begin_launch(&self, job: JobId) -> LaunchGuard<'_> {
         let mut state = self.lock();
-        let turn = state.come(Wants::Launch);
-        while state.calls > 0 || state.earlier(Wants::Call, turn) && !state.runs(job) {
+        let arrival = state.enqueue(WaiterKind::Launch);
+        while state.calls > 0 || state.has_earlier(WaiterKind::Call, arrival) && !state.is_running(job) {
             state = wait(&self.changed, state);
         }
-        state.leave(turn);
+        state.dequeue(arrival);
         state.launching.push(job);
         LaunchGuard { gate: self, job }
     }
 
-    /// Waits until no kernel runs.
-    pub fn begin_call(&self) -> CallGuard<'_> {
+    /// Waits until no kernel runs, at most ten seconds, and keeps launches away while the guard exists.
+    ///
+    /// Several blocking calls may be in progress at the same time.
+    pub fn begin_blocking_call(&self) -> BlockingCallGuard<'_> {
         let begin = Instant::now();
         let mut state = self.lock();
-        let turn = state.come(Wants::Call);
-        while state.earlier(Wants::Launch, turn) || !state.idle() {
-            if begin.elapsed() >= self.patience {
-                tracing::debug!("a call that may wait for kernels is made while {} run", state.queues.len());
+        let arrival = state.enqueue(WaiterKind::Call);
+        while state.has_earlier(WaiterKind::Launch, arrival) || !state.poll_idle() {
+            if begin.elapsed() >= self.max_wait {
+                let busy = state.queues.len();
+                tracing::debug!("a blocking driver call proceeds although {busy} streams still run kernels");
                 break;
             }
-            state = wait_timeout(&self.changed, state, PAUSE);
+            state = wait_timeout(&self.changed, state, POLL_INTERVAL);
         }
-        state.leave(turn);
+        state.dequeue(arrival);
         state.calls += 1;
-        CallGuard { gate: self }
+        BlockingCallGuard { gate: self }
     }
 
-    /// Nothing more will be launched into this queue, and nothing in it runs.
-    pub fn forget<Q: IsBusy + 'static>(&self, queue: &Arc<Q>) {
-        let queue: Arc<dyn IsBusy> = Arc::clone(queue) as _;
+    /// Stops polling a queue. The caller launches nothing more into it, and nothing in it runs.
+    pub fn forget<Q: KernelQueue + 'static>(&self, queue: &Arc<Q>) {
+        let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         self.lock().queues.retain(|(_, known)| !Arc::ptr_eq(known, &queue));
     }
 
@@ -144,23 +169,23 @@ impl LaunchGate {
         lock(&self.state)
     }
 
-    fn tell(&self, state: &State) {
+    fn wake_waiters(&self, state: &State) {
         if !state.waiters.is_empty() {
             self.changed.notify_all();
         }
     }
 }
 
-/// A launch is being made, until this is dropped.
+/// A launch in progress. It ends when the guard is dropped.
 pub struct LaunchGuard<'a> {
-    gate: &'a LaunchGate,
+    gate: &'a DriverGate,
     job: JobId,
 }
 
 impl LaunchGuard<'_> {
-    /// The launch has been made: from now on the queue tells whether its kernel runs.
-    pub fn launched<Q: IsBusy + 'static>(self, queue: &Arc<Q>) {
-        let queue: Arc<dyn IsBusy> = Arc::clone(queue) as _;
+    /// Ends the launch, which has returned, and polls `queue` from now on to find out whether its kernel runs.
+    pub fn watch<Q: KernelQueue + 'static>(self, queue: &Arc<Q>) {
+        let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         let mut state = self.gate.lock();
         if !state.queues.iter().any(|(_, known)| Arc::ptr_eq(known, &queue)) {
             state.queues.push((self.job, queue));
@@ -171,24 +196,24 @@ impl LaunchGuard<'_> {
 impl Drop for LaunchGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
-        if let Some(made) = state.launching.iter().position(|job| *job == self.job) {
-            state.launching.swap_remove(made);
+        if let Some(ended) = state.launching.iter().position(|job| *job == self.job) {
+            state.launching.swap_remove(ended);
         }
-        // If its job runs now, others of the job may go.
-        self.gate.tell(&state);
+        // The job may run now. Its other launches may then pass the waiting calls.
+        self.gate.wake_waiters(&state);
     }
 }
 
-/// A call that may make the driver wait is being made, until this is dropped. Calls may be made at the same time.
-pub struct CallGuard<'a> {
-    gate: &'a LaunchGate,
+/// A blocking driver call in progress. It ends when the guard is dropped.
+pub struct BlockingCallGuard<'a> {
+    gate: &'a DriverGate,
 }
 
-impl Drop for CallGuard<'_> {
+impl Drop for BlockingCallGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
         state.calls -= 1;
-        self.gate.tell(&state);
+        self.gate.wake_waiters(&state);
     }
 }
 
@@ -202,57 +227,59 @@ mod tests {
     /// A queue that stays busy until the test ends it.
     struct Queue(AtomicBool);
 
-    impl IsBusy for Queue {
+    impl KernelQueue for Queue {
         fn is_busy(&self) -> bool {
             self.0.load(Ordering::Acquire)
         }
     }
 
-    fn queue(runs: bool) -> Arc<Queue> {
-        Arc::new(Queue(AtomicBool::new(runs)))
+    fn queue(busy: bool) -> Arc<Queue> {
+        Arc::new(Queue(AtomicBool::new(busy)))
     }
 
     impl Queue {
-        fn set(&self, runs: bool) {
-            self.0.store(runs, Ordering::Release);
+        fn set_busy(&self, busy: bool) {
+            self.0.store(busy, Ordering::Release);
         }
     }
 
+    /// Time in which a thread that need not wait passes the gate.
     const MOMENT: Duration = Duration::from_millis(20);
-    /// No test waits for so long unless something is stuck.
+
+    /// Time after which a test counts as stuck.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Waits until so many wait at the gate.
-    fn wait_for_line(gate: &LaunchGate, len: usize) {
+    /// Waits until `count` threads wait at the gate.
+    fn await_waiters(gate: &DriverGate, count: usize) {
         let begin = Instant::now();
-        while gate.lock().waiters.len() != len {
-            assert!(begin.elapsed() < LONG, "{} wait, not {len}", gate.lock().waiters.len());
+        while gate.lock().waiters.len() != count {
+            assert!(begin.elapsed() < LONG, "{} threads wait, not {count}", gate.lock().waiters.len());
             thread::yield_now();
         }
     }
 
     #[test]
-    fn calls_and_kernels_exclude_each_other() {
-        let gate = LaunchGate::new(LONG);
+    fn blocking_calls_and_kernels_exclude_each_other() {
+        let gate = DriverGate::new(LONG);
         let job = JobId::unique();
         let (one, other) = (queue(true), queue(true));
         let launch = gate.begin_launch(job);
-        gate.begin_launch(job).launched(&other);
+        gate.begin_launch(job).watch(&other);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(gate.begin_call()));
-            // A queue that is idle says nothing about the launch that is being made.
-            other.set(false);
+            let waiting = scope.spawn(|| drop(gate.begin_blocking_call()));
+            // The other launch is still in progress, so the idle queue does not open the gate.
+            other.set_busy(false);
             thread::sleep(MOMENT);
             assert!(!waiting.is_finished());
-            launch.launched(&one);
+            launch.watch(&one);
             thread::sleep(MOMENT);
             assert!(!waiting.is_finished());
-            one.set(false);
+            one.set_busy(false);
         });
         assert!(gate.lock().queues.is_empty());
 
-        let first = gate.begin_call();
-        let second = gate.begin_call();
+        let first = gate.begin_blocking_call();
+        let second = gate.begin_blocking_call();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| drop(gate.begin_launch(job)));
             drop(first);
@@ -263,35 +290,35 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_known_once_and_forgotten() {
-        let gate = LaunchGate::new(LONG);
+    fn watches_a_queue_once_and_forgets_it() {
+        let gate = DriverGate::new(LONG);
         let (job, queue) = (JobId::unique(), queue(true));
-        gate.begin_launch(job).launched(&queue);
-        gate.begin_launch(job).launched(&queue);
+        gate.begin_launch(job).watch(&queue);
+        gate.begin_launch(job).watch(&queue);
         assert_eq!(gate.lock().queues.len(), 1);
         gate.forget(&queue);
-        drop(gate.begin_call());
+        drop(gate.begin_blocking_call());
     }
 
     #[test]
-    fn who_came_first_goes_first_but_for_jobs_that_run() {
-        let gate = LaunchGate::new(LONG);
+    fn admits_in_arrival_order_except_for_running_jobs() {
+        let gate = DriverGate::new(LONG);
         let (mine, theirs) = (JobId::unique(), JobId::unique());
         let (one, other) = (queue(true), queue(true));
-        gate.begin_launch(mine).launched(&one);
+        gate.begin_launch(mine).watch(&one);
         thread::scope(|scope| {
-            let first = scope.spawn(|| gate.begin_call());
-            wait_for_line(&gate, 1);
-            let launch = scope.spawn(|| gate.begin_launch(theirs).launched(&other));
-            wait_for_line(&gate, 2);
-            let second = scope.spawn(|| drop(gate.begin_call()));
-            wait_for_line(&gate, 3);
-            // What runs may wait for a kernel of its own job, and not for one of another.
+            let first = scope.spawn(|| gate.begin_blocking_call());
+            await_waiters(&gate, 1);
+            let launch = scope.spawn(|| gate.begin_launch(theirs).watch(&other));
+            await_waiters(&gate, 2);
+            let second = scope.spawn(|| drop(gate.begin_blocking_call()));
+            await_waiters(&gate, 3);
+            // A running kernel may wait for a kernel of its own job, but not for one of another job.
             drop(gate.begin_launch(mine));
             thread::sleep(MOMENT);
             assert!(!first.is_finished() && !launch.is_finished() && !second.is_finished());
 
-            one.set(false);
+            one.set_busy(false);
             let first = first.join().unwrap();
             thread::sleep(MOMENT);
             assert!(!launch.is_finished() && !second.is_finished());
@@ -299,53 +326,54 @@ mod tests {
             launch.join().unwrap();
             thread::sleep(MOMENT);
             assert!(!second.is_finished());
-            other.set(false);
+            other.set_busy(false);
         });
     }
 
     #[test]
-    fn all_of_a_job_may_go_when_its_first_does() {
-        let (gate, job) = (LaunchGate::new(LONG), JobId::unique());
-        // Who wakes first is chance.
+    fn admits_all_launches_of_a_job_after_its_first() {
+        let (gate, job) = (DriverGate::new(LONG), JobId::unique());
+        // The order in which threads wake up varies, so the test runs many times.
         for _ in 0..200 {
             let queue = queue(true);
-            let before = gate.begin_call();
+            let before = gate.begin_blocking_call();
             thread::scope(|scope| {
-                let first = scope.spawn(|| gate.begin_launch(job).launched(&queue));
-                wait_for_line(&gate, 1);
-                scope.spawn(|| drop(gate.begin_call()));
-                wait_for_line(&gate, 2);
+                let first = scope.spawn(|| gate.begin_launch(job).watch(&queue));
+                await_waiters(&gate, 1);
+                scope.spawn(|| drop(gate.begin_blocking_call()));
+                await_waiters(&gate, 2);
                 let second = scope.spawn(|| drop(gate.begin_launch(job)));
-                wait_for_line(&gate, 3);
+                await_waiters(&gate, 3);
                 drop(before);
                 first.join().unwrap();
                 let begin = Instant::now();
                 while !second.is_finished() && begin.elapsed() < LONG {
                     thread::yield_now();
                 }
-                let went = second.is_finished();
-                queue.set(false);
-                assert!(went, "a launch of a job that runs waits");
+                let admitted = second.is_finished();
+                queue.set_busy(false);
+                assert!(admitted, "a launch of a running job still waits");
             });
         }
     }
 
     #[test]
-    fn a_call_is_made_in_the_end() {
-        let gate = LaunchGate::new(MOMENT);
+    fn a_blocking_call_proceeds_after_the_longest_wait() {
+        let gate = DriverGate::new(MOMENT);
         let queue = queue(true);
-        gate.begin_launch(JobId::unique()).launched(&queue);
+        gate.begin_launch(JobId::unique()).watch(&queue);
         let begin = Instant::now();
-        drop(gate.begin_call());
+        drop(gate.begin_blocking_call());
         assert!(begin.elapsed() >= MOMENT);
     }
 
-    /// Jobs of two PEs whose kernels end when both run, beside others that make calls all the time.
+    /// Runs jobs of two PEs each beside threads that make blocking calls. A kernel ends when both PEs of its job run
+    /// one.
     #[test]
-    fn jobs_and_calls_side_by_side_all_end() {
+    fn concurrent_jobs_and_blocking_calls_all_end() {
         const JOBS: usize = 6;
         const ROUNDS: usize = 100;
-        let gate = LaunchGate::new(LONG);
+        let gate = DriverGate::new(LONG);
         let calls = AtomicUsize::new(0);
         let begin = Instant::now();
         thread::scope(|scope| {
@@ -358,24 +386,28 @@ mod tests {
                         for round in 1..=ROUNDS {
                             let queue = queue(true);
                             let launch = gate.begin_launch(job);
-                            launch.launched(&queue);
+                            launch.watch(&queue);
                             launched[pe].store(round, Ordering::Release);
                             while launched[1 - pe].load(Ordering::Acquire) < round {
                                 assert!(
                                     begin.elapsed() < LONG,
                                     "a kernel waits for one that is not launched"
                                 );
-                                assert_eq!(calls.load(Ordering::Acquire), 0, "a call while a kernel runs");
+                                assert_eq!(
+                                    calls.load(Ordering::Acquire),
+                                    0,
+                                    "a blocking call ran beside a kernel"
+                                );
                                 thread::yield_now();
                             }
-                            queue.set(false);
+                            queue.set_busy(false);
                         }
                     });
                 }
                 let (gate, calls) = (&gate, &calls);
                 scope.spawn(move || {
                     for _ in 0..ROUNDS {
-                        let call = gate.begin_call();
+                        let call = gate.begin_blocking_call();
                         calls.fetch_add(1, Ordering::AcqRel);
                         thread::yield_now();
                         calls.fetch_sub(1, Ordering::AcqRel);

@@ -1,3 +1,4 @@
+//! The errors of this crate, and the checks of driver results.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{CStr, c_char};
@@ -7,193 +8,199 @@ use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUresult};
 
-use crate::load::{CONNECTIONS, MPS_QUEUES};
+use crate::environment::{MAX_CONNECTIONS, MPS_QUEUES};
 
-/// Why something about CUDA failed.
+/// An error of the CUDA layer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The driver library could not be loaded.
     #[error(
-        "no CUDA driver: {reason} (tried {tried}). Install the NVIDIA driver of this machine's GPU, or name the \
-         folder of libcuda.so.1 in LD_LIBRARY_PATH; without a GPU, kernels run natively"
+        "no CUDA driver: {reason} (tried {tried}). Install the NVIDIA driver of this machine's GPU, or add the \
+         folder of libcuda.so.1 to LD_LIBRARY_PATH. Without a GPU, run native kernels"
     )]
     NoDriver {
-        /// What the loader said.
+        /// Message of the dynamic loader.
         reason: String,
-        /// The names that were tried.
+        /// File names of the library that were tried.
         tried: String,
     },
-    /// The driver is too old to have a function that is needed.
+    /// The driver is too old: it lacks a function that this crate calls.
     #[error(
         "the CUDA driver is too old: its library lacks {symbol}. Install a driver for CUDA 12.0 or newer"
     )]
     OldDriver {
-        /// The function.
+        /// Name of the missing function.
         symbol: &'static str,
     },
-    /// There is no such GPU.
+    /// No GPU has this index.
     #[error(
-        "there is no GPU {ordinal}: the CUDA driver shows {count} (CUDA_VISIBLE_DEVICES decides which it shows)"
+        "there is no GPU {ordinal}: the CUDA driver shows {count}. Choose a smaller number, or check \
+         CUDA_VISIBLE_DEVICES, which selects the GPUs that the driver shows"
     )]
     NoDevice {
-        /// The index asked for.
+        /// Requested index.
         ordinal: u32,
-        /// GPUs that there are.
+        /// Number of GPUs that the driver shows.
         count: u32,
     },
-    /// MPS serves no more processes on the GPU.
+    /// MPS accepts no further process on the GPU.
     #[error(
-        "GPU {ordinal} takes no further process by MPS ({cause}): all on a GPU share {MPS_QUEUES} hardware queues, of which this one asks \
-         for {queues}; set {CONNECTIONS} to {MPS_QUEUES} divided by their number"
+        "MPS accepts no further process on GPU {ordinal} ({cause}). All processes on a GPU share {MPS_QUEUES} hardware \
+         queues, and this process requests {queues}. Set {MAX_CONNECTIONS} to {MPS_QUEUES} divided by the number of \
+         processes"
     )]
     MpsFull {
-        /// The GPU.
+        /// Index of the GPU.
         ordinal: u32,
-        /// How many queues this process wants.
+        /// Number of hardware queues that this process requests.
         queues: u32,
-        /// The call's own error.
+        /// The failed driver call.
         cause: CallError,
     },
-    /// Two GPUs that do not reach each other's memory.
+    /// A GPU cannot access the memory of another GPU.
     #[error(
-        "GPU {gpu} cannot reach the memory of GPU {other}: `nvidia-smi topo -p2p r` tells which GPUs can; choose others \
-         with RUSHMEM_GPUS"
+        "GPU {gpu} cannot access the memory of GPU {other}. `nvidia-smi topo -p2p r` lists the GPUs that can; choose \
+         them with RUSHMEM_GPUS"
     )]
-    NoPeer {
-        /// The one whose kernels are to reach it.
+    NoPeerAccess {
+        /// GPU that accesses the memory.
         gpu: u32,
-        /// The one whose memory it is.
+        /// GPU that owns the memory.
         other: u32,
     },
-    /// A call of the driver failed.
+    /// A driver call failed.
     #[error("{0}")]
     Call(CallError),
-    /// PTX was refused. The log is complete.
-    #[error("the CUDA driver refuses the PTX of {module}: {cause}\n{log}")]
+    /// The driver rejected PTX. The log is complete.
+    #[error("the CUDA driver rejects the PTX of {module}: {cause}\n{log}")]
     Ptx {
-        /// The name given with the PTX.
+        /// Name of the module.
         module: String,
-        /// The call's own error.
+        /// The failed driver call.
         cause: CallError,
-        /// What the compiler in the driver said.
+        /// Messages of the driver's compiler.
         log: String,
     },
-    /// A name with a zero byte, or PTX with one inside.
-    #[error("{what} holds a zero byte")]
+    /// A name or a PTX text contains a zero byte.
+    #[error("{text} contains a zero byte")]
     ZeroByte {
-        /// What was given.
-        what: String,
+        /// Description of the text.
+        text: String,
     },
     /// The module has no such kernel.
     #[error("{module} has no kernel named {name}")]
     NoFunction {
-        /// The module.
+        /// Name of the module.
         module: String,
-        /// The name asked for.
+        /// Requested name.
         name: String,
     },
-    /// A kernel was launched with arguments that are not its own.
-    #[error("kernel {kernel} takes parameters of {expected:?} bytes, but was given {given:?}")]
-    Arguments {
-        /// The kernel.
+    /// The arguments of a launch do not match the parameters of the kernel.
+    #[error(
+        "kernel {kernel} has parameters of {expected:?} bytes, but the launch passes arguments of {given:?} bytes"
+    )]
+    WrongArguments {
+        /// Name of the kernel.
         kernel: String,
-        /// Sizes of its parameters.
+        /// Sizes of its parameters in bytes.
         expected: Vec<usize>,
-        /// Sizes of the arguments.
+        /// Sizes of the arguments in bytes.
         given: Vec<usize>,
     },
-    /// A launch is larger than what can run at once.
+    /// The blocks of a launch cannot all run at once.
     #[error(
-        "kernel {kernel} waits, so all of its {blocks} blocks must run at once, but the GPU has room for {room} blocks \
-         of {threads} threads{}. Launch fewer blocks or smaller ones", sharing(.sharers)
+        "all {blocks} blocks of kernel {kernel} must run at once, but the GPU has room for {room} blocks of {threads} \
+         threads{}. Launch fewer or smaller blocks", sharing(.sharers)
     )]
     NotResident {
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// Blocks asked for.
+        /// Number of blocks of the launch.
         blocks: u32,
-        /// Threads in each.
+        /// Threads of each block.
         threads: u32,
-        /// Blocks that there is room for.
+        /// Number of blocks that can run at once.
         room: u32,
-        /// Launches that share the GPU.
+        /// Number of launches that share the GPU.
         sharers: u32,
     },
-    /// A stream of another GPU, or of a context that is not its primary one.
+    /// A stream belongs to another GPU, or to a context that is not the primary one.
     #[error(
-        "the stream belongs to GPU {stream}, or not to its primary context, and the PE to GPU {pe}; make it from \
-         cudarc's CudaContext::new({pe})"
+        "the stream belongs to GPU {stream} or to a non-primary context, but the PE uses the primary context of GPU \
+         {pe}. Create the stream from cudarc's CudaContext::new({pe})"
     )]
-    OtherGpu {
-        /// The stream's GPU.
+    WrongStreamGpu {
+        /// Index of the stream's GPU.
         stream: u32,
-        /// The PE's GPU.
+        /// Index of the PE's GPU.
         pe: u32,
     },
-    /// An address that is not one of the GPU's memory.
-    #[error("the memory at {address:#x} is that of GPU {gpu}, and must be that of GPU {wanted}")]
-    Elsewhere {
-        /// The address.
+    /// An address belongs to the memory of another GPU.
+    #[error("the memory at {address:#x} belongs to GPU {gpu}, but must belong to GPU {wanted}")]
+    WrongMemoryGpu {
+        /// Address of the memory.
         address: u64,
-        /// The GPU that has it.
+        /// Index of the GPU that owns the memory.
         gpu: i32,
-        /// The GPU that was meant.
+        /// Index of the GPU that must own it.
         wanted: u32,
     },
-    /// An access outside of a buffer.
-    #[error("{len} bytes at offset {offset} leave a buffer of {size} bytes")]
-    Range {
-        /// First byte of the access.
+    /// An access exceeds a buffer.
+    #[error("an access of {len} bytes at offset {offset} exceeds the buffer of {size} bytes")]
+    OutOfRange {
+        /// Offset of the access in bytes.
         offset: usize,
-        /// Its length.
+        /// Length of the access in bytes.
         len: usize,
-        /// The buffer's length.
+        /// Length of the buffer in bytes.
         size: usize,
     },
-    /// A wait passed its deadline. What was waited for goes on.
-    #[error("{what} did not end within {limit:?}")]
+    /// Work did not end before its deadline. It continues.
+    #[error("{work} did not end within {limit:?}")]
     Deadline {
-        /// What was waited for.
-        what: &'static str,
-        /// How long.
+        /// Description of the work.
+        work: &'static str,
+        /// Time that the caller waited.
         limit: Duration,
     },
 }
 
+/// Returns the part of an error text about launches that share the GPU.
 fn sharing(sharers: &u32) -> String {
     match sharers {
         0 | 1 => String::new(),
-        n => format!(" for each of {n} launches that share it"),
+        n => format!(" for each of the {n} launches that share it"),
     }
 }
 
-/// A failed call of the driver.
+/// A failed call of the CUDA driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// The function of the driver API.
+    /// Function of the driver API.
     pub call: &'static str,
-    /// What it was called for, where that helps.
-    pub about: String,
-    /// The `CUresult`.
+    /// Arguments or purpose of the call, in words. It may be empty.
+    pub detail: String,
+    /// Value of the `CUresult`.
     pub code: u32,
-    /// The driver's name and text for it.
+    /// The driver's name and text for the code.
     pub text: String,
 }
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { call, about, code, text } = self;
-        let space = if about.is_empty() { "" } else { " " };
-        write!(f, "{call}{space}{about} failed: {text} ({code})")?;
-        if sticky(*code) {
-            write!(f, ". The GPU's context is lost: every later call of this process fails in the same way")?;
+        let Self { call, detail, code, text } = self;
+        let space = if detail.is_empty() { "" } else { " " };
+        write!(f, "{call}{space}{detail} failed: {text} ({code})")?;
+        if loses_context(*code) {
+            let remedy = "every later call of this process fails in the same way. Start a new process";
+            write!(f, ". The GPU's context is lost: {remedy}")?;
         }
         Ok(())
     }
 }
 
 impl Error {
-    /// The driver's code, if the error came from a call of it.
+    /// Returns the `CUresult` if a driver call caused the error.
     pub fn code(&self) -> Option<u32> {
         match self {
             Error::Call(call) | Error::Ptx { cause: call, .. } => Some(call.code),
@@ -201,13 +208,15 @@ impl Error {
         }
     }
 
-    /// Whether the context is lost: a kernel has done something from which only a new process recovers.
+    /// Returns whether the GPU's context is lost, for example after a fault in a kernel. Only a new process can
+    /// recover.
     pub fn is_sticky(&self) -> bool {
-        self.code().is_some_and(sticky)
+        self.code().is_some_and(loses_context)
     }
 }
 
-fn sticky(code: u32) -> bool {
+/// Returns whether the context is lost after a call has returned `code`.
+fn loses_context(code: u32) -> bool {
     use CUresult::*;
     let lost = [
         CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -226,31 +235,31 @@ fn sticky(code: u32) -> bool {
     lost.iter().any(|known| *known as u32 == code)
 }
 
-/// The result of a call as ours.
+/// Converts the result of a driver call.
 pub(crate) fn check(call: &'static str, result: CUresult) -> Result<(), Error> {
-    check_about(call, result, String::new)
+    check_with(call, result, String::new)
 }
 
-/// As [`check`], with words on what the call was for.
-pub(crate) fn check_about(
+/// Converts the result of a driver call. `detail` describes its arguments or purpose.
+pub(crate) fn check_with(
     call: &'static str,
     result: CUresult,
-    about: impl FnOnce() -> String,
+    detail: impl FnOnce() -> String,
 ) -> Result<(), Error> {
     match result {
         CUresult::CUDA_SUCCESS => Ok(()),
-        failed => Err(Error::Call(call_error(call, failed, about()))),
+        failed => Err(Error::Call(call_error(call, failed, detail()))),
     }
 }
 
-pub(crate) fn call_error(call: &'static str, result: CUresult, about: String) -> CallError {
-    CallError { call, about, code: result as u32, text: text(result) }
+pub(crate) fn call_error(call: &'static str, result: CUresult, detail: String) -> CallError {
+    CallError { call, detail, code: result as u32, text: text(result) }
 }
 
-/// The driver's name and text for a code. Only called with the driver loaded: it gave the code.
+/// Returns the driver's name and text for a code. The driver is loaded, since it returned the code.
 fn text(result: CUresult) -> String {
     let (mut name, mut text) = (ptr::null(), ptr::null());
-    // SAFETY: both calls only write the pointer, to a static string or null.
+    // SAFETY: each call only sets a live pointer variable, to a static string or to null.
     unsafe {
         let _ = sys::cuGetErrorName(result, &mut name);
         let _ = sys::cuGetErrorString(result, &mut text);
@@ -259,18 +268,18 @@ fn text(result: CUresult) -> String {
         if pointer.is_null() {
             return "unknown error".to_owned();
         }
-        // SAFETY: not null, so the driver has set it to a string of its own that is never freed.
+        // SAFETY: not null, so the driver has set it to one of its own strings, which it never frees.
         unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
     };
     format!("{}: {}", string(name), string(text))
 }
 
-/// For destructors: what they cannot return they log.
-pub(crate) fn log_drop(what: &'static str, result: Result<(), Error>) {
+/// Logs the error of a destructor, which cannot return it. `object` names the freed object.
+pub(crate) fn log_drop(object: &'static str, result: Result<(), Error>) {
     match result {
-        // The process is ending and the driver has gone first; it has freed everything.
+        // The process is exiting. The driver has already shut down and freed everything.
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_DEINITIALIZED as u32) => {}
-        Err(error) => tracing::warn!(%error, "{what} could not be freed"),
+        Err(error) => tracing::warn!(%error, "could not free {object}"),
         Ok(()) => {}
     }
 }
@@ -280,14 +289,14 @@ mod tests {
     use super::*;
 
     fn call(code: CUresult, text: &str) -> CallError {
-        CallError { call: "cuStreamQuery", about: String::new(), code: code as u32, text: text.to_owned() }
+        CallError { call: "cuStreamQuery", detail: String::new(), code: code as u32, text: text.to_owned() }
     }
 
     #[test]
-    fn a_failed_call_is_told_in_one_line() {
+    fn formats_a_failed_call_in_one_line() {
         let mut error = call(CUresult::CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY: out of memory");
         error.call = "cuMemAlloc";
-        error.about = "of 12 bytes".to_owned();
+        error.detail = "of 12 bytes".to_owned();
         assert_eq!(
             Error::Call(error).to_string(),
             "cuMemAlloc of 12 bytes failed: CUDA_ERROR_OUT_OF_MEMORY: out of memory (2)"
@@ -295,13 +304,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_lose_the_context_say_so() {
+    fn reports_a_lost_context() {
         let lost = Error::Call(call(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "X: x"));
         assert!(lost.is_sticky());
         assert_eq!(
             lost.to_string(),
             "cuStreamQuery failed: X: x (700). The GPU's context is lost: every later call of this process fails in \
-             the same way"
+             the same way. Start a new process"
         );
         assert!(!Error::Call(call(CUresult::CUDA_ERROR_INVALID_VALUE, "Y: y")).is_sticky());
     }

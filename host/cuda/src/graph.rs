@@ -1,3 +1,4 @@
+//! Executable graphs: several kernels that one driver call launches.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ptr;
@@ -5,13 +6,13 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUgraphNode};
 
-use crate::error::{check, check_about, log_drop};
+use crate::error::{check, check_with, log_drop};
 use crate::{Device, Error, Function, Stream};
 use rushmem_base::Grid;
 
-/// Kernels that one call launches, one after the other.
+/// A chain of kernels on one GPU, launched by one call. Each kernel starts after the one before it has ended.
 ///
-/// Their memory is the graph's own: nothing of them is made at a launch, so launching one waits for no kernel.
+/// The graph owns the memory that its launches need. A launch allocates nothing, so it waits for no running kernel.
 pub struct GraphExec {
     device: Arc<Device>,
     raw: CUgraphExec,
@@ -19,80 +20,91 @@ pub struct GraphExec {
 
 // SAFETY: an executable graph may be launched by any thread; the driver locks for itself.
 unsafe impl Send for GraphExec {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for GraphExec {}
 
-/// A kernel of a graph: what it is, its grid, and each argument as its bytes.
-pub type Node<'a> = (&'a Function, Grid, Vec<&'a [u8]>);
+/// A kernel of a graph.
+pub struct GraphNode<'a> {
+    /// Kernel to launch.
+    pub function: &'a Function,
+    /// Shape of the launch.
+    pub grid: Grid,
+    /// Bytes of each argument, in the order of the kernel's parameters.
+    pub arguments: Vec<&'a [u8]>,
+}
 
-/// A graph before it is made executable.
+/// A graph under construction. The executable graph does not need it any more.
 struct Graph(CUgraph);
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: made in `GraphExec::new`, destroyed once; the context is current there.
+        // SAFETY: created in `GraphExec::new`, where the context is current, and destroyed once.
         log_drop("a graph", check("cuGraphDestroy", unsafe { sys::cuGraphDestroy(self.0) }));
     }
 }
 
 impl GraphExec {
-    /// Makes a graph of kernels, and brings it to the GPU of `stream`, which has nothing else to do.
+    /// Creates a graph of the kernels in `nodes`, uploads it to the GPU of `stream` and waits for the upload.
+    ///
+    /// `stream` is idle. The call passes the driver gate: it first waits until no PE of this process runs a kernel.
     ///
     /// # Errors
-    /// [`Error::Arguments`] where the driver tells the sizes of a kernel's parameters, or what the driver says.
+    /// - [`Error::WrongArguments`] if a kernel has parameters of other sizes (drivers from CUDA 12.4 on)
+    /// - [`Error::Call`] if the driver refuses
     ///
     /// # Safety
-    /// As [`Function::launch`], for each launch of the graph.
-    pub unsafe fn new(stream: &Stream, nodes: &[Node<'_>]) -> Result<Self, Error> {
+    /// Every launch of the graph meets the safety conditions of [`Function::launch`].
+    pub unsafe fn new(stream: &Stream, nodes: &[GraphNode<'_>]) -> Result<Self, Error> {
         let device = Arc::clone(stream.device());
-        let _alone = device.alone()?;
+        let _exclusive = device.exclusive()?;
         let mut graph: CUgraph = ptr::null_mut();
         // SAFETY: the context is current, and the graph is written to a live variable.
         check("cuGraphCreate", unsafe { sys::cuGraphCreate(&mut graph, 0) })?;
         let graph = Graph(graph);
-        let mut before: Option<CUgraphNode> = None;
-        for (function, grid, arguments) in nodes {
-            let parameters = function.node(*grid, arguments)?;
+        let mut previous: Option<CUgraphNode> = None;
+        for GraphNode { function, grid, arguments } in nodes {
+            let parameters = function.node_parameters(*grid, arguments)?;
             let mut node: CUgraphNode = ptr::null_mut();
-            let (first, count) = before.as_ref().map_or((ptr::null(), 0), |node| (ptr::from_ref(node), 1));
-            // SAFETY: a live graph and a node of it; the parameters hold a pointer for each argument, which the driver
-            // copies before it returns.
+            let (dependency, count) =
+                previous.as_ref().map_or((ptr::null(), 0), |node| (ptr::from_ref(node), 1));
+            // SAFETY: a live graph and a node of it. The parameters point to each argument, and the driver copies the
+            // arguments before it returns.
             let result = unsafe {
-                sys::cuGraphAddKernelNode_v2(&mut node, graph.0, first, count, parameters.as_driver())
+                sys::cuGraphAddKernelNode_v2(&mut node, graph.0, dependency, count, parameters.as_driver())
             };
-            check_about("cuGraphAddKernelNode", result, || format!("for {}", function.name()))?;
-            before = Some(node);
+            check_with("cuGraphAddKernelNode", result, || format!("for {}", function.name()))?;
+            previous = Some(node);
         }
         let mut raw: CUgraphExec = ptr::null_mut();
         // SAFETY: a live graph, and a live variable. Destroyed in `drop`.
         check("cuGraphInstantiate", unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, graph.0, 0) })?;
-        let made = Self { device: Arc::clone(&device), raw };
+        let graph = Self { device: Arc::clone(&device), raw };
         // SAFETY: a live graph and stream.
-        check("cuGraphUpload", unsafe { sys::cuGraphUpload(made.raw, stream.raw()) })?;
+        check("cuGraphUpload", unsafe { sys::cuGraphUpload(graph.raw, stream.raw()) })?;
         stream.synchronize()?;
-        Ok(made)
+        Ok(graph)
     }
 
-    /// Queues a launch of all kernels.
+    /// Queues a launch of all kernels. They start after the earlier work in `stream`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
     ///
     /// # Safety
-    /// What its kernels reach is still there.
+    /// All memory that the kernels access stays valid until they have ended.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<(), Error> {
-        let _current = self.device.current()?;
-        // SAFETY: a live graph and stream; the caller's promise.
+        let _current = self.device.make_current()?;
+        // SAFETY: a live graph and stream. The caller vouches for the memory.
         let launch = || unsafe { sys::cuGraphLaunch(self.raw, stream.raw()) };
-        check("cuGraphLaunch", stream.in_turn(launch)?)
+        check("cuGraphLaunch", stream.launch_in_turn(launch)?)
     }
 }
 
 impl Drop for GraphExec {
     fn drop(&mut self) {
         let destroy = || {
-            let _alone = self.device.alone()?;
-            // SAFETY: made in `new`, destroyed once.
+            let _exclusive = self.device.exclusive()?;
+            // SAFETY: created in `new`, destroyed once.
             check("cuGraphExecDestroy", unsafe { sys::cuGraphExecDestroy(self.raw) })
         };
         log_drop("an executable graph", destroy());

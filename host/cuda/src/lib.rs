@@ -1,23 +1,28 @@
-//! What the runtime needs of CUDA: a thin layer over the driver API, which is loaded when it is first needed.
+//! A thin layer over the CUDA driver API. The driver is loaded at run time.
 //!
-//! Nothing of CUDA is needed to build, and on a machine without a driver [`Cuda::load`] says what it tried. Every
-//! object keeps its [`Device`] (the primary context of one GPU) alive, and every call makes that context current for
-//! its own duration, so any thread may use any object.
+//! Building needs no part of CUDA. On a machine without a driver, [`Cuda::load`] returns an error that names the
+//! libraries that it tried.
 //!
-//! Kernels that wait for each other or for the software NIC put demands on their surroundings:
+//! Every object keeps its [`Device`] alive, which holds the primary context of one GPU. Every call makes that context
+//! current while it runs, so any thread may use any object.
 //!
-//! - Nothing may wait for a running kernel that the kernel itself waits for. The driver does so when memory is
-//!   allocated, registered or freed, when a module is loaded, and at times when a stream is made or destroyed. Do all of
-//!   that before kernels are launched, and undo it after they have ended. Copies, launches and events on a [`Stream`] are
-//!   free of it, and so is taking one from its [`Device`]'s reserve. A launch is, since a [`Function`] has its local memory
-//!   when it is made.
-//! - All blocks of a launch must be resident at once: see [`Function::check_resident`].
-//! - Streams whose kernels wait for each other must not share a queue of the hardware. Launches go in turn
-//!   (`Stream::in_turn`), so that of 32 streams no two do.
+//! # Kernels that wait
+//!
+//! The kernels of this runtime wait for other kernels and for the software ConnectX. This imposes three rules:
+//!
+//! - **Blocking calls.** Some driver calls block until all running kernels have ended. They allocate, register or free
+//!   memory, load a module, or create a stream when the pool is empty. Such a call passes the [driver
+//!   gate](driver_gate), which runs it while no kernel runs. Copies and events on a [`Stream`] do not block. Launches
+//!   do not block either, since a [`Function`] reserves its local memory when it is loaded.
+//! - **Resident blocks.** All blocks of a launch must run at once: see [`Function::check_resident`].
+//! - **Hardware queues.** Two streams must not share a hardware queue if a kernel in one waits for a kernel in the
+//!   other. The driver has 32 hardware queues. Threads launch one at a time, so that up to 32 streams get different
+//!   queues.
 #![deny(unsafe_code)]
 
 mod device;
 pub mod driver_gate;
+mod environment;
 mod error;
 mod export;
 mod graph;
@@ -25,16 +30,17 @@ mod load;
 mod memory;
 mod module;
 mod nic;
-mod reserve;
 mod shared;
 mod stream;
+mod stream_pool;
 
 pub use device::{Attributes, Device};
+pub use environment::environment;
 pub use error::Error;
-pub use graph::{GraphExec, Node};
-pub use load::{Cuda, environment};
+pub use graph::{GraphExec, GraphNode};
+pub use load::Cuda;
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
-pub use module::{Function, FunctionAttributes, Module, kernels};
+pub use module::{Function, FunctionAttributes, Module, ptx_kernels};
 pub use nic::{CopyEngine, CudaMemory};
-pub use shared::{SharedMemory, SharedWindow};
+pub use shared::{PeerMappings, SharedMemory};
 pub use stream::{Event, Stream};

@@ -1,3 +1,6 @@
+//! GPU memory, page-locked host memory and registered host memory.
+//!
+//! Allocating, registering and freeing are blocking driver calls, which pass the driver gate.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -6,49 +9,53 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdeviceptr};
 
-use crate::error::{check, check_about, log_drop};
+use crate::error::{check, check_with, log_drop};
 use crate::{Device, Error, SharedMemory, Stream};
 
-/// Unit of a GPU's memory; smaller allocations share one.
+/// Page size of GPU memory. Smaller allocations share a page.
 const GPU_PAGE: usize = 2 << 20;
 
-/// Memory of a GPU.
+/// A range of GPU memory.
 ///
-/// Allocating and freeing it may wait for kernels that run on the GPU: do it before and after them.
+/// Allocating and freeing wait until no PE of this process runs a kernel.
 pub struct DeviceBuffer {
     device: Arc<Device>,
     address: CUdeviceptr,
     len: usize,
-    /// What others can map, if it was made so; then it frees itself.
+    /// Memory that other GPUs and processes can map. It frees itself.
     shared: Option<SharedMemory>,
-    /// Somebody else's, who frees it.
+    /// Whether the caller allocated the memory and frees it.
     borrowed: bool,
 }
 
 impl DeviceBuffer {
-    /// Allocates `len` bytes, which is not 0, aligned to 256. Their content is undefined.
+    /// Allocates `len` bytes with undefined content, aligned to 256 bytes. `len` must not be 0.
     ///
     /// # Errors
-    /// What the driver says, above all that there is not so much memory.
+    /// - [`Error::Call`] if the GPU has too little free memory
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
         Self::allocate(device, len, len)
     }
 
-    /// Allocates `len` bytes, which is not 0, in pages of their own, so that another device can be let in to them
-    /// alone; and sets them to 0 by work in `stream`, which it waits for.
+    /// Allocates `len` zeroed bytes in pages of their own, so that a NIC can be given access to exactly these pages.
+    ///
+    /// `len` must not be 0. The bytes are set to 0 by work in `stream`, and the call waits for that work.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// - [`Error::Call`] if the GPU has too little free memory, or if earlier work in `stream` failed
     pub fn zeroed_pages(stream: &Stream, len: usize) -> Result<Self, Error> {
         let buffer = Self::allocate(stream.device(), len, len.next_multiple_of(GPU_PAGE))?;
         buffer.fill(stream, 0, len, 0)?;
         Ok(buffer)
     }
 
-    /// As [`zeroed_pages`](Self::zeroed_pages), such that other GPUs and processes can map it.
+    /// Allocates `len` zeroed bytes that other GPUs and processes can map.
+    ///
+    /// `len` must not be 0. The bytes are set to 0 by work in `stream`, and the call waits for that work.
     ///
     /// # Errors
-    /// As [`SharedMemory::new`].
+    /// - [`Error::Call`] if the GPU has too little free memory or cannot export it, or if earlier work in `stream`
+    ///   failed
     pub fn zeroed_shared(stream: &Stream, len: usize) -> Result<Self, Error> {
         let device = Arc::clone(stream.device());
         let shared = SharedMemory::new(&device, len)?;
@@ -57,129 +64,138 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// What others can map, if it was made so.
+    /// Returns the memory for other GPUs and processes to map, if the buffer comes from
+    /// [`zeroed_shared`](Self::zeroed_shared).
     pub fn shared(&self) -> Option<&SharedMemory> {
         self.shared.as_ref()
     }
 
+    /// Allocates `allocated` bytes for a buffer of `len` bytes.
     fn allocate(device: &Arc<Device>, len: usize, allocated: usize) -> Result<Self, Error> {
-        let _alone = device.alone()?;
+        let _exclusive = device.exclusive()?;
         let mut address: CUdeviceptr = 0;
-        // SAFETY: the context is current, and the address is written to a live variable. Freed in `drop`.
+        // SAFETY: the context is current. The address is written to a live variable and freed in `drop`.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, allocated) };
-        check_about("cuMemAlloc", result, || format!("of {allocated} bytes on GPU {}", device.ordinal()))?;
+        check_with("cuMemAlloc", result, || format!("of {allocated} bytes on GPU {}", device.ordinal()))?;
         Ok(Self { device: Arc::clone(device), address, len, shared: None, borrowed: false })
     }
 
-    /// The `len` bytes at `address`, which somebody else has allocated and frees.
+    /// Borrows the `len` bytes at `address`, which the caller allocated and frees.
     ///
     /// # Errors
-    /// What the driver says of the address; [`Error::Elsewhere`] if it is not one of this GPU's memory.
+    /// - [`Error::WrongMemoryGpu`] if the address belongs to the memory of another GPU
+    /// - [`Error::Call`] if the driver does not know the address
     ///
     /// # Safety
-    /// The bytes stay allocated as long as this object lives.
-    pub unsafe fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Self, Error> {
+    /// The bytes stay allocated while this object exists.
+    pub unsafe fn from_address(device: &Arc<Device>, address: u64, len: usize) -> Result<Self, Error> {
         let mut ordinal: c_int = -1;
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         {
-            let _current = device.current()?;
-            // SAFETY: the attribute is written to a live variable of its type; the driver checks the address.
+            let _current = device.make_current()?;
+            // SAFETY: the attribute is written to a live variable of its type. The driver checks the address.
             let result = unsafe {
                 sys::cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, address)
             };
-            check_about("cuPointerGetAttribute", result, || format!("of {address:#x}"))?;
+            check_with("cuPointerGetAttribute", result, || format!("of {address:#x}"))?;
         }
         if ordinal != device.ordinal() as c_int {
-            return Err(Error::Elsewhere { address, gpu: ordinal, wanted: device.ordinal() });
+            return Err(Error::WrongMemoryGpu { address, gpu: ordinal, wanted: device.ordinal() });
         }
         Ok(Self { device: Arc::clone(device), address, len, shared: None, borrowed: true })
     }
 
-    /// Allocates `len` bytes and sets them to 0 by work in `stream`, which it waits for.
+    /// Allocates `len` zeroed bytes, aligned to 256 bytes. `len` must not be 0.
+    ///
+    /// The bytes are set to 0 by work in `stream`, and the call waits for that work.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// - [`Error::Call`] if the GPU has too little free memory, or if earlier work in `stream` failed
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self, Error> {
         let buffer = Self::new(stream.device(), len)?;
         buffer.fill(stream, 0, len, 0)?;
         Ok(buffer)
     }
 
-    /// The GPU that it belongs to.
+    /// Returns the GPU that owns the memory.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// The address of its first byte, for GPUs, in the one address space of all.
+    /// Returns the address of the first byte for kernels and copies.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, which cannot be.
+    /// Returns whether the length is 0, which no constructor allows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Sets `len` bytes from `offset` on to `value`, after what is in `stream`, and waits for it.
+    /// Sets the `len` bytes at `offset` to `value`, after the earlier work in `stream`, and waits for completion.
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
     pub fn fill(&self, stream: &Stream, offset: usize, len: usize, value: u8) -> Result<(), Error> {
-        let address = self.at(offset, len)?;
-        let _current = self.device.current()?;
+        let address = self.range_address(offset, len)?;
+        let _current = self.device.make_current()?;
         // SAFETY: the range lies in this allocation.
         check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(address, value, len, stream.raw()) })?;
         stream.synchronize()
     }
 
-    /// Copies `data` to `offset`, after what is in `stream`, and waits for it.
+    /// Copies `data` to the bytes at `offset`, after the earlier work in `stream`, and waits for completion.
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
     pub fn write(&self, stream: &Stream, offset: usize, data: &[u8]) -> Result<(), Error> {
-        let address = self.at(offset, data.len())?;
-        let _current = self.device.current()?;
-        // SAFETY: the range lies in this allocation, and `data` is borrowed until the copy is done.
+        let address = self.range_address(offset, data.len())?;
+        let _current = self.device.make_current()?;
+        // SAFETY: the range lies in this allocation. `data` is borrowed until the copy has completed.
         let result =
             unsafe { sys::cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), data.len(), stream.raw()) };
         finish_copy(stream, check("cuMemcpyHtoDAsync", result))
     }
 
-    /// Copies from `offset` on into `data`, after what is in `stream`, and waits for it.
+    /// Copies the bytes at `offset` to `data`, after the earlier work in `stream`, and waits for completion.
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
     pub fn read(&self, stream: &Stream, offset: usize, data: &mut [u8]) -> Result<(), Error> {
-        let address = self.at(offset, data.len())?;
-        let _current = self.device.current()?;
-        // SAFETY: the range lies in this allocation, and `data` is borrowed until the copy is done.
+        let address = self.range_address(offset, data.len())?;
+        let _current = self.device.make_current()?;
+        // SAFETY: the range lies in this allocation. `data` is borrowed until the copy has completed.
         let result =
             unsafe { sys::cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), address, data.len(), stream.raw()) };
         finish_copy(stream, check("cuMemcpyDtoHAsync", result))
     }
 
-    /// The address of a range, if it lies in the buffer.
-    pub(crate) fn at(&self, offset: usize, len: usize) -> Result<u64, Error> {
-        in_range(offset, len, self.len)?;
+    /// Returns the address of a range that lies in the buffer.
+    pub(crate) fn range_address(&self, offset: usize, len: usize) -> Result<u64, Error> {
+        check_range(offset, len, self.len)?;
         Ok(self.address + offset as u64)
     }
 }
 
-/// Waits also after a failed call, since the borrow of the data ends with it.
+/// Waits for the copy even if queueing it failed, since the caller's borrow of the data ends after this call.
 fn finish_copy(stream: &Stream, queued: Result<(), Error>) -> Result<(), Error> {
     let done = stream.synchronize();
     queued.and(done)
 }
 
-fn in_range(offset: usize, len: usize, size: usize) -> Result<(), Error> {
+/// Checks that a range lies in a buffer of `size` bytes.
+fn check_range(offset: usize, len: usize, size: usize) -> Result<(), Error> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
-        _ => Err(Error::Range { offset, len, size }),
+        _ => Err(Error::OutOfRange { offset, len, size }),
     }
 }
 
@@ -189,7 +205,7 @@ impl Drop for DeviceBuffer {
             return;
         }
         let free = || {
-            let _alone = self.device.alone()?;
+            let _exclusive = self.device.exclusive()?;
             // SAFETY: allocated in `allocate`, freed once.
             check("cuMemFree", unsafe { sys::cuMemFree_v2(self.address) })
         };
@@ -197,9 +213,10 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Page-locked host memory that the driver allocated, which every GPU of the process can reach.
+/// Page-locked host memory from the driver, accessible to every GPU of the process.
 ///
-/// It is handed out by address only: GPUs may touch it at any time. Allocating and freeing it may wait for kernels.
+/// The API exposes only addresses, since GPUs may access the memory at any time. Allocating and freeing wait until no
+/// PE of this process runs a kernel.
 pub struct PinnedBuffer {
     device: Arc<Device>,
     start: NonNull<u8>,
@@ -207,49 +224,50 @@ pub struct PinnedBuffer {
     len: usize,
 }
 
-// SAFETY: plain memory, handed out by raw pointer.
+// SAFETY: plain memory, exposed only as a raw pointer.
 unsafe impl Send for PinnedBuffer {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// Allocates `len` bytes, which is not 0, aligned to a page, and sets them to 0.
+    /// Allocates `len` zeroed bytes, aligned to a page. `len` must not be 0.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the memory cannot be allocated or page-locked
+    /// - [`Error::OutOfRange`] if the driver returns a null pointer
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
-        let _alone = device.alone()?;
+        let _exclusive = device.exclusive()?;
         let mut pointer: *mut c_void = ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the context is current, and the pointer is written to a live variable. Freed in `drop`.
+        // SAFETY: the context is current. The pointer is written to a live variable and freed in `drop`.
         let result = unsafe { sys::cuMemHostAlloc(&mut pointer, len, flags) };
-        check_about("cuMemHostAlloc", result, || format!("of {len} bytes"))?;
+        check_with("cuMemHostAlloc", result, || format!("of {len} bytes"))?;
         let Some(start) = NonNull::new(pointer.cast::<u8>()) else {
-            return Err(Error::Range { offset: 0, len, size: 0 });
+            return Err(Error::OutOfRange { offset: 0, len, size: 0 });
         };
-        // SAFETY: `len` bytes that nobody else knows of yet.
+        // SAFETY: `len` bytes that no other code has access to yet.
         unsafe { start.write_bytes(0, len) };
         let mut buffer = Self { device: Arc::clone(device), start, address: 0, len };
         buffer.address = device_address(start)?;
         Ok(buffer)
     }
 
-    /// Its first byte, for the CPU.
+    /// Returns a pointer to the first byte for the CPU.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Its first byte, for GPUs.
+    /// Returns the address of the first byte for GPUs.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, which cannot be.
+    /// Returns whether the length is 0, which no constructor allows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -258,7 +276,7 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let free = || {
-            let _alone = self.device.alone()?;
+            let _exclusive = self.device.exclusive()?;
             // SAFETY: allocated in `new`, freed once.
             check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(self.start.as_ptr().cast()) })
         };
@@ -266,18 +284,18 @@ impl Drop for PinnedBuffer {
     }
 }
 
-/// What lies behind host pages that GPUs are to reach.
+/// The kind of host pages to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {
-    /// Ordinary memory, shared or not, which gets page-locked.
+    /// Ordinary memory, private or shared. Registration page-locks it.
     Memory,
-    /// Registers of a device, such as a NIC's UAR page.
+    /// Device registers, such as a UAR page of a NIC.
     Io,
 }
 
-/// Host pages of somebody else that GPUs can reach as long as this object lives.
+/// Host pages of the caller that GPUs can access while this object exists.
 ///
-/// Registering and unregistering may wait for kernels.
+/// Registering and unregistering wait until no PE of this process runs a kernel.
 pub struct RegisteredHost {
     device: Arc<Device>,
     start: NonNull<u8>,
@@ -285,56 +303,56 @@ pub struct RegisteredHost {
     len: usize,
 }
 
-// SAFETY: an address range, handed out by raw pointer.
+// SAFETY: an address range, exposed only as a raw pointer.
 unsafe impl Send for RegisteredHost {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for RegisteredHost {}
 
 impl RegisteredHost {
-    /// Registers `len` bytes from `start` on (whole pages) with every GPU of the process.
+    /// Registers the `len` bytes at `start`, which are whole pages, with every GPU of the process.
     ///
     /// # Errors
-    /// What the driver says; it does not register a page twice.
+    /// - [`Error::Call`] if a page is already registered, or cannot be page-locked
     ///
     /// # Safety
-    /// The pages are of this kind and stay mapped until the object is dropped.
+    /// The pages are of this kind, and stay mapped until the object is dropped.
     pub unsafe fn new(
         device: &Arc<Device>,
         start: NonNull<u8>,
         len: usize,
         kind: HostKind,
     ) -> Result<Self, Error> {
-        let _alone = device.alone()?;
+        let _exclusive = device.exclusive()?;
         let flags: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE
             | sys::CU_MEMHOSTREGISTER_DEVICEMAP
             | match kind {
                 HostKind::Memory => 0,
                 HostKind::Io => sys::CU_MEMHOSTREGISTER_IOMEMORY,
             };
-        // SAFETY: mapped pages, as the caller promises. Unregistered in `drop`.
+        // SAFETY: the caller guarantees mapped pages. They are unregistered in `drop`.
         let result = unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), len, flags) };
-        check_about("cuMemHostRegister", result, || format!("of {len} bytes at {start:p} ({kind:?})"))?;
+        check_with("cuMemHostRegister", result, || format!("of {len} bytes at {start:p} ({kind:?})"))?;
         let mut registered = Self { device: Arc::clone(device), start, address: 0, len };
         registered.address = device_address(start)?;
         Ok(registered)
     }
 
-    /// Its first byte, for the CPU.
+    /// Returns a pointer to the first byte for the CPU.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Its first byte, for GPUs.
+    /// Returns the address of the first byte for GPUs.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, which cannot be.
+    /// Returns whether the length is 0, which no constructor allows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -343,7 +361,7 @@ impl RegisteredHost {
 impl Drop for RegisteredHost {
     fn drop(&mut self) {
         let free = || {
-            let _alone = self.device.alone()?;
+            let _exclusive = self.device.exclusive()?;
             // SAFETY: registered in `new`, unregistered once.
             check("cuMemHostUnregister", unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) })
         };
@@ -351,10 +369,10 @@ impl Drop for RegisteredHost {
     }
 }
 
-/// The GPUs' address of page-locked memory. The context is current.
+/// Returns the address of page-locked memory for GPUs. The caller has made the context current.
 fn device_address(start: NonNull<u8>) -> Result<u64, Error> {
     let mut address: CUdeviceptr = 0;
-    // SAFETY: the driver checks the pointer; the address is written to a live variable.
+    // SAFETY: the driver checks the pointer. The address is written to a live variable.
     let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, start.as_ptr().cast(), 0) };
     check("cuMemHostGetDevicePointer", result)?;
     Ok(address)
@@ -365,11 +383,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_end_where_the_buffer_does() {
-        assert_eq!(in_range(0, 8, 8), Ok(()));
-        assert_eq!(in_range(8, 0, 8), Ok(()));
+    fn rejects_ranges_beyond_the_buffer() {
+        assert_eq!(check_range(0, 8, 8), Ok(()));
+        assert_eq!(check_range(8, 0, 8), Ok(()));
         for (offset, len) in [(1, 8), (9, 0), (usize::MAX, 2)] {
-            assert_eq!(in_range(offset, len, 8), Err(Error::Range { offset, len, size: 8 }));
+            assert_eq!(check_range(offset, len, 8), Err(Error::OutOfRange { offset, len, size: 8 }));
         }
     }
 }

@@ -1,3 +1,7 @@
+//! Modules and kernels: loads them, checks launches and queues them.
+//!
+//! Loading and unloading are blocking driver calls, which pass the driver gate. Launches must never block inside the
+//! driver, so everything that a first launch would trigger happens at load time.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::collections::HashMap;
@@ -12,56 +16,63 @@ use cudarc::driver::sys::{
 };
 
 use crate::device::ExclusiveContext;
-use crate::error::{call_error, check, check_about, log_drop};
+use crate::error::{call_error, check, check_with, log_drop};
 use crate::{Device, Error, Stream};
 use rushmem_base::Grid;
 use rushmem_base::lock;
 
-/// Bytes for what the compiler in the driver has to say.
+/// Size of the buffer for the messages of the driver's compiler.
 const LOG_BYTES: usize = 64 * 1024;
 
-/// Kernels that a GPU has loaded.
+/// A set of kernels that is loaded to a GPU.
 ///
-/// Loading and unloading may wait for kernels that run: do it before and after them.
+/// Loading and unloading wait until no PE of this process runs a kernel.
 pub struct Module {
     device: Arc<Device>,
     name: String,
     raw: CUmodule,
-    /// Its kernels, with how many parameters each has.
+    /// Number of parameters of each kernel, by name.
     kernels: HashMap<String, usize>,
 }
 
-// SAFETY: the driver's modules may be used by any thread, and it locks for itself.
+// SAFETY: any thread may use the driver's modules. The driver does its own locking.
 unsafe impl Send for Module {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Compiles PTX for this GPU and loads it. `name` tells modules apart in errors.
+    /// Compiles PTX for this GPU and loads it. Errors refer to the module by `name`.
     ///
     /// # Errors
-    /// [`Error::Ptx`] with all that the compiler says, if it refuses the text.
+    /// - [`Error::Ptx`] if the driver rejects the PTX; the error has all messages of its compiler
+    /// - [`Error::ZeroByte`] if the PTX contains a zero byte
+    /// - [`Error::Call`] if the context is lost
     pub fn load(device: &Arc<Device>, name: &str, ptx: &str) -> Result<Arc<Self>, Error> {
-        Self::load_code(&device.alone()?, device, name, ptx, &[])
+        Self::load_code(&device.exclusive()?, device, name, ptx, &[])
     }
 
-    /// Loads the machine code `code` if it is not empty, and for this GPU, else the PTX; its kernels by name. Kernels of
-    /// this process's PEs are waited for once, and none begins meanwhile.
+    /// Loads a module and returns all its kernels by name.
+    ///
+    /// Loads the machine code `code` if it is for this GPU, and otherwise compiles `ptx`. `code` may be empty. The call
+    /// passes the driver gate once for the module and all kernels.
     ///
     /// # Errors
-    /// Those of [`Module::load`] and [`Module::function`].
+    /// - [`Error::Ptx`] if the driver rejects the code or the PTX
+    /// - [`Error::ZeroByte`] if the PTX contains a zero byte
+    /// - [`Error::Call`] if the driver refuses to load a kernel, or cannot reserve its local memory
     pub fn load_kernels(
         device: &Arc<Device>,
         name: &str,
         ptx: &str,
         code: &[u8],
     ) -> Result<HashMap<String, Function>, Error> {
-        let alone = device.alone()?;
-        let module = Self::load_code(&alone, device, name, ptx, code)?;
+        let exclusive = device.exclusive()?;
+        let module = Self::load_code(&exclusive, device, name, ptx, code)?;
         let names = module.kernels.keys();
-        names.map(|name| Ok((name.clone(), module.function_of(&alone, name)?))).collect()
+        names.map(|name| Ok((name.clone(), module.load_function(&exclusive, name)?))).collect()
     }
 
+    /// Loads the machine code or, if that is not for this GPU, the PTX.
     fn load_code(
         _: &ExclusiveContext,
         device: &Arc<Device>,
@@ -72,30 +83,38 @@ impl Module {
         let image = c_string(ptx, || format!("the PTX of {name}"))?;
         let mut loaded = Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, String::new()));
         if !code.is_empty() {
-            // SAFETY: a whole file as ptxas made it, which says itself how long it is.
+            // SAFETY: a whole file from ptxas. Its header contains its length.
             loaded = unsafe { load_image(code.as_ptr().cast()) };
         }
         if let Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, _)) = loaded {
-            tracing::debug!("{name}: the driver compiles its PTX");
-            // SAFETY: the text ends with a zero.
+            tracing::debug!("the driver compiles the PTX of {name}");
+            // SAFETY: the text ends with a zero byte.
             loaded = unsafe { load_image(image.as_ptr().cast()) };
         }
         let raw = loaded.map_err(|(result, log)| {
             let cause = call_error("cuModuleLoadDataEx", result, String::new());
             Error::Ptx { module: name.to_owned(), cause, log }
         })?;
-        Ok(Arc::new(Self { device: Arc::clone(device), name: name.to_owned(), raw, kernels: kernels(ptx) }))
+        Ok(Arc::new(Self {
+            device: Arc::clone(device),
+            name: name.to_owned(),
+            raw,
+            kernels: ptx_kernels(ptx),
+        }))
     }
 
-    /// A kernel of it, loaded to the GPU for good, so that launching it loads nothing.
+    /// Returns a kernel of the module, completely loaded to the GPU, so that no launch has to load anything.
     ///
     /// # Errors
-    /// [`Error::NoFunction`], or what the driver says.
+    /// - [`Error::NoFunction`] if the module has no kernel of this name
+    /// - [`Error::ZeroByte`] if the name contains a zero byte
+    /// - [`Error::Call`] if the driver refuses, or cannot reserve the kernel's local memory
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function, Error> {
-        self.function_of(&self.device.alone()?, name)
+        self.load_function(&self.device.exclusive()?, name)
     }
 
-    fn function_of(self: &Arc<Self>, alone: &ExclusiveContext, name: &str) -> Result<Function, Error> {
+    /// Loads a kernel behind the driver gate.
+    fn load_function(self: &Arc<Self>, exclusive: &ExclusiveContext, name: &str) -> Result<Function, Error> {
         let symbol = c_string(name, || format!("the kernel name {name:?}"))?;
         let mut raw: CUfunction = ptr::null_mut();
         // SAFETY: a live module, a C string, and a live variable.
@@ -103,54 +122,58 @@ impl Module {
             CUresult::CUDA_ERROR_NOT_FOUND => {
                 return Err(Error::NoFunction { module: self.name.clone(), name: name.to_owned() });
             }
-            result => check_about("cuModuleGetFunction", result, || format!("for {name}"))?,
+            result => check_with("cuModuleGetFunction", result, || format!("for {name}"))?,
         }
-        let parameters = match self.device.cuda().version() >= (12, 4) {
+        let parameter_sizes = match self.device.cuda().version() >= (12, 4) {
             true => {
-                // SAFETY: a function of this context; the driver is new enough for the call.
+                // SAFETY: a function of this context. The driver is new enough for the call.
                 let result = unsafe { sys::cuFuncLoad(raw) };
-                check_about("cuFuncLoad", result, || format!("of {name}"))?;
-                Some(parameters(raw, self.kernels.get(name).copied().unwrap_or(0))?)
+                check_with("cuFuncLoad", result, || format!("of {name}"))?;
+                Some(parameter_sizes(raw, self.kernels.get(name).copied().unwrap_or(0))?)
             }
             false => None,
         };
         let attributes = FunctionAttributes::of(raw)?;
-        reserve_local(alone, attributes.local_bytes, name)?;
-        Ok(Function { module: Arc::clone(self), name: name.to_owned(), raw, attributes, parameters })
+        reserve_local_memory(exclusive, attributes.local_bytes, name)?;
+        Ok(Function { module: Arc::clone(self), name: name.to_owned(), raw, attributes, parameter_sizes })
     }
 }
 
-/// Has the current context keep so much local memory for each thread, if it has less: else the first launch of the kernel
-/// would get it, and wait within the driver for all kernels that run, as this does.
-fn reserve_local(_: &ExclusiveContext, bytes: u32, kernel: &str) -> Result<(), Error> {
-    // Another thread that loads at the same time must not set it back.
+/// Makes the current context reserve at least `bytes` of local memory for each thread.
+///
+/// Otherwise the first launch of the kernel would reserve it, and block in the driver until all running kernels have
+/// ended.
+fn reserve_local_memory(_: &ExclusiveContext, bytes: u32, kernel: &str) -> Result<(), Error> {
+    // Two loading threads must not overwrite each other's limit with a smaller one.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = lock(&TURN);
     let limit = CUlimit::CU_LIMIT_STACK_SIZE;
-    let mut kept = 0;
+    let mut reserved = 0;
     // SAFETY: a live variable.
-    check("cuCtxGetLimit", unsafe { sys::cuCtxGetLimit(&mut kept, limit) })?;
-    if bytes as usize <= kept {
+    check("cuCtxGetLimit", unsafe { sys::cuCtxGetLimit(&mut reserved, limit) })?;
+    if bytes as usize <= reserved {
         return Ok(());
     }
     // SAFETY: a context is current.
     let result = unsafe { sys::cuCtxSetLimit(limit, bytes as usize) };
-    check_about("cuCtxSetLimit", result, || format!("for {bytes} bytes of local memory a thread of {kernel}"))
+    check_with("cuCtxSetLimit", result, || {
+        format!("for {bytes} bytes of local memory per thread of {kernel}")
+    })
 }
 
-/// Loads PTX or machine code into the current context; what the compiler says of an error.
+/// Loads PTX or machine code into the current context. An error comes with the messages of the driver's compiler.
 ///
 /// # Safety
-/// `image` leads to PTX that ends with a zero, or to a whole file of machine code.
+/// `image` points to PTX that ends with a zero byte, or to a whole file of machine code.
 unsafe fn load_image(image: *const c_void) -> Result<CUmodule, (CUresult, String)> {
     let mut log = vec![0u8; LOG_BYTES];
     let mut options =
         [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    // The second value is a number in a pointer's place, as the driver wants it.
+    // The driver expects the second value, a number, in place of a pointer.
     let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG_BYTES)];
     let (count, mut raw) = (options.len() as c_uint, ptr::null_mut());
-    // SAFETY: the caller's promise; options and values are as many as told, and the log has the length told. Unloaded
-    // in `Module::drop`.
+    // SAFETY: the caller vouches for `image`. There are `count` options and values, and the log has the given length.
+    // The module is unloaded in `Module::drop`.
     let result =
         unsafe { sys::cuModuleLoadDataEx(&mut raw, image, count, options.as_mut_ptr(), values.as_mut_ptr()) };
     if result == CUresult::CUDA_SUCCESS {
@@ -163,24 +186,24 @@ unsafe fn load_image(image: *const c_void) -> Result<CUmodule, (CUresult, String
 impl Drop for Module {
     fn drop(&mut self) {
         let unload = || {
-            let _alone = self.device.alone()?;
-            // SAFETY: loaded in `load`, unloaded once; functions hold an Arc of this, so none is left.
+            let _exclusive = self.device.exclusive()?;
+            // SAFETY: loaded in `load_code`, unloaded once. Functions hold an `Arc` of the module, so none is left.
             check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.raw) })
         };
         log_drop("a module", unload());
     }
 }
 
-/// What the compiler made of a kernel.
+/// The resources that a compiled kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionAttributes {
-    /// Registers of each thread.
+    /// Number of registers of each thread.
     pub registers: u32,
-    /// Local memory of each thread in bytes: spills and arrays.
+    /// Local memory of each thread in bytes, for spilled registers and arrays.
     pub local_bytes: u32,
     /// Static shared memory of each block in bytes.
     pub shared_bytes: u32,
-    /// The most threads that a block can have.
+    /// Largest number of threads of a block.
     pub max_threads: u32,
 }
 
@@ -191,7 +214,7 @@ impl FunctionAttributes {
             let mut value: c_int = 0;
             // SAFETY: a function of the current context, and a live variable.
             let result = unsafe { sys::cuFuncGetAttribute(&mut value, attribute, function) };
-            check_about("cuFuncGetAttribute", result, || format!("{attribute:?}"))?;
+            check_with("cuFuncGetAttribute", result, || format!("{attribute:?}"))?;
             Ok::<u32, Error>(value.max(0) as u32)
         };
         Ok(Self {
@@ -203,73 +226,79 @@ impl FunctionAttributes {
     }
 }
 
-/// A kernel.
+/// A kernel of a [`Module`].
 pub struct Function {
     module: Arc<Module>,
     name: String,
     raw: CUfunction,
     attributes: FunctionAttributes,
-    /// Sizes of its parameters, where the driver tells them (from CUDA 12.4 on).
-    parameters: Option<Vec<usize>>,
+    /// Sizes of the parameters in bytes, if the driver reports them (from CUDA 12.4 on).
+    parameter_sizes: Option<Vec<usize>>,
 }
 
-// SAFETY: the driver's functions may be used by any thread, and it locks for itself.
+// SAFETY: any thread may use the driver's functions. The driver does its own locking.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// Its name.
+    /// Returns the name of the kernel.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the compiler made of it.
+    /// Returns the resources that the kernel uses.
     pub fn attributes(&self) -> &FunctionAttributes {
         &self.attributes
     }
 
-    /// Lets launches ask for this much dynamic shared memory for each block; without this 48 KiB are possible.
+    /// Allows launches with up to `bytes` of dynamic shared memory for each block. The default limit is 48 KiB.
     ///
     /// # Errors
-    /// What the driver says: a GPU has a limit ([`Attributes`](super::Attributes)).
+    /// - [`Error::Call`] if the GPU has less: see
+    ///   [`Attributes::shared_bytes_per_block`](super::Attributes::shared_bytes_per_block)
     pub fn set_dynamic_shared(&self, bytes: u32) -> Result<(), Error> {
-        let _current = self.module.device.current()?;
+        let _current = self.module.device.make_current()?;
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: a live function.
         let result = unsafe { sys::cuFuncSetAttribute(self.raw, attribute, bytes as c_int) };
-        check_about("cuFuncSetAttribute", result, || {
+        check_with("cuFuncSetAttribute", result, || {
             format!("for {bytes} bytes of shared memory of {}", self.name)
         })
     }
 
-    /// How many blocks of this shape the whole GPU can run at once, if nothing else runs on it.
+    /// Returns how many blocks the whole GPU can run at once if it runs nothing else.
+    ///
+    /// A block has `threads` threads and `shared_bytes` bytes of dynamic shared memory.
     ///
     /// # Errors
-    /// What the driver says.
-    pub fn room(&self, threads: u32, shared_bytes: u32) -> Result<u32, Error> {
-        let _current = self.module.device.current()?;
-        let mut each: c_int = 0;
+    /// - [`Error::Call`] if the driver refuses
+    pub fn max_resident_blocks(&self, threads: u32, shared_bytes: u32) -> Result<u32, Error> {
+        let _current = self.module.device.make_current()?;
+        let mut per_multiprocessor: c_int = 0;
         // SAFETY: a live function and a live variable.
         let result = unsafe {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &mut each,
+                &mut per_multiprocessor,
                 self.raw,
                 threads as c_int,
                 shared_bytes as usize,
             )
         };
-        check_about("cuOccupancyMaxActiveBlocksPerMultiprocessor", result, || format!("for {}", self.name))?;
-        Ok(each.max(0) as u32 * self.module.device.attributes().multiprocessors)
+        check_with("cuOccupancyMaxActiveBlocksPerMultiprocessor", result, || format!("for {}", self.name))?;
+        Ok(per_multiprocessor.max(0) as u32 * self.module.device.attributes().multiprocessors)
     }
 
-    /// Checks that all blocks of a launch can run at once, as they must if they wait for each other or for other
-    /// launches. `sharers` launches of this size share the GPU, this one included.
+    /// Checks that all blocks of a launch can run at once.
+    ///
+    /// This is necessary if they wait for each other or for other launches. `sharers` launches of this size share
+    /// the GPU, this one included.
     ///
     /// # Errors
-    /// [`Error::NotResident`], or what the driver says.
+    /// - [`Error::NotResident`] if the GPU has room for fewer blocks
+    /// - [`Error::Call`] if the driver refuses
     pub fn check_resident(&self, grid: Grid, sharers: u32) -> Result<(), Error> {
-        let room = self.room(grid.threads, grid.shared_bytes)? / sharers.max(1);
+        let room = self.max_resident_blocks(grid.threads, grid.shared_bytes)? / sharers.max(1);
         if grid.blocks <= room {
             return Ok(());
         }
@@ -277,21 +306,24 @@ impl Function {
         Err(Error::NotResident { kernel: self.name.clone(), blocks, threads, room, sharers })
     }
 
-    /// Queues a launch. Each argument is given as its bytes, in the order of the kernel's parameters.
+    /// Queues a launch of the kernel in `stream`. `arguments` has the bytes of each argument, in the order of the
+    /// parameters.
+    ///
+    /// The call returns before the kernel has run. The stream reports errors of the kernel itself.
     ///
     /// # Errors
-    /// [`Error::Arguments`] where the driver tells the sizes of the parameters, or what the driver says of the
-    /// launch. What goes wrong in the kernel is told by the stream.
+    /// - [`Error::WrongArguments`] if the parameters have other sizes (drivers from CUDA 12.4 on)
+    /// - [`Error::Call`] if the driver refuses the launch, or if earlier work in `stream` failed
     ///
     /// # Safety
-    /// The arguments are what the kernel expects, and all memory that it reaches through them stays valid until it
-    /// has ended.
+    /// The arguments have the types of the parameters. All memory that the kernel accesses through them stays valid
+    /// until the kernel has ended.
     pub unsafe fn launch(&self, stream: &Stream, grid: Grid, arguments: &[&[u8]]) -> Result<(), Error> {
         self.check_arguments(arguments)?;
-        let mut pointers = pointers(arguments);
-        let _current = self.module.device.current()?;
-        // SAFETY: a live function and stream; there is a pointer for each parameter, to as many bytes, which the
-        // driver copies before it returns; the rest is the caller's promise.
+        let mut pointers = argument_pointers(arguments);
+        let _current = self.module.device.make_current()?;
+        // SAFETY: a live function and stream. Each pointer leads to the bytes of one argument, which the driver copies
+        // before it returns. The caller vouches for types and memory.
         let launch = || unsafe {
             sys::cuLaunchKernel(
                 self.raw,
@@ -307,7 +339,7 @@ impl Function {
                 ptr::null_mut(),
             )
         };
-        check_about("cuLaunchKernel", stream.in_turn(launch)?, || {
+        check_with("cuLaunchKernel", stream.launch_in_turn(launch)?, || {
             let Grid { blocks, threads, shared_bytes } = grid;
             format!("of {} ({blocks} blocks x {threads} threads, {shared_bytes} bytes shared)", self.name)
         })
@@ -315,28 +347,29 @@ impl Function {
 }
 
 impl Function {
+    /// Checks the sizes of the arguments, if the driver reports the sizes of the parameters.
     fn check_arguments(&self, arguments: &[&[u8]]) -> Result<(), Error> {
         let given = || arguments.iter().map(|argument| argument.len());
-        match &self.parameters {
+        match &self.parameter_sizes {
             Some(expected) if !given().eq(expected.iter().copied()) => {
                 let (kernel, expected) = (self.name.clone(), expected.clone());
-                Err(Error::Arguments { kernel, expected, given: given().collect() })
+                Err(Error::WrongArguments { kernel, expected, given: given().collect() })
             }
             _ => Ok(()),
         }
     }
 
-    /// A launch of it as a node of a graph.
+    /// Returns the parameters of a graph node that launches the kernel.
     ///
     /// # Errors
-    /// [`Error::Arguments`] as [`Function::launch`].
-    pub(crate) fn node<'a>(
+    /// - [`Error::WrongArguments`] if the parameters have other sizes (drivers from CUDA 12.4 on)
+    pub(crate) fn node_parameters<'a>(
         &self,
         grid: Grid,
         arguments: &'a [&'a [u8]],
     ) -> Result<NodeParameters<'a>, Error> {
         self.check_arguments(arguments)?;
-        let mut pointers = pointers(arguments);
+        let mut pointers = argument_pointers(arguments);
         let raw = CUDA_KERNEL_NODE_PARAMS {
             func: self.raw,
             gridDimX: grid.blocks,
@@ -355,7 +388,7 @@ impl Function {
     }
 }
 
-/// What `cuGraphAddKernelNode` takes, with the memory that it leads to.
+/// The input of `cuGraphAddKernelNode`, with the memory that it points to.
 pub(crate) struct NodeParameters<'a> {
     raw: CUDA_KERNEL_NODE_PARAMS,
     _pointers: Vec<*mut c_void>,
@@ -363,18 +396,19 @@ pub(crate) struct NodeParameters<'a> {
 }
 
 impl NodeParameters<'_> {
+    /// Returns the pointer to pass to the driver. It is valid while `self` exists.
     pub(crate) fn as_driver(&self) -> *const CUDA_KERNEL_NODE_PARAMS {
         &raw const self.raw
     }
 }
 
-/// What `cuLaunchKernel` takes: the address of each argument. It only reads through them.
-fn pointers(arguments: &[&[u8]]) -> Vec<*mut c_void> {
+/// Returns the address of each argument, as `cuLaunchKernel` expects them. The driver only reads the arguments.
+fn argument_pointers(arguments: &[&[u8]]) -> Vec<*mut c_void> {
     arguments.iter().map(|argument| argument.as_ptr().cast_mut().cast()).collect()
 }
 
-/// Sizes of the parameters of a function.
-fn parameters(function: CUfunction, count: usize) -> Result<Vec<usize>, Error> {
+/// Returns the sizes of the `count` parameters of a function, in bytes.
+fn parameter_sizes(function: CUfunction, count: usize) -> Result<Vec<usize>, Error> {
     let size = |i| {
         let (mut offset, mut size) = (0, 0);
         // SAFETY: a function of the current context, and live variables.
@@ -384,8 +418,8 @@ fn parameters(function: CUfunction, count: usize) -> Result<Vec<usize>, Error> {
     (0..count).map(size).collect()
 }
 
-/// The kernels of a PTX text, with how many parameters each has.
-pub fn kernels(ptx: &str) -> HashMap<String, usize> {
+/// Returns the number of parameters of each kernel in a PTX text, by name.
+pub fn ptx_kernels(ptx: &str) -> HashMap<String, usize> {
     ptx.split(".visible .entry ")
         .skip(1)
         .filter_map(|text| {
@@ -396,8 +430,9 @@ pub fn kernels(ptx: &str) -> HashMap<String, usize> {
         .collect()
 }
 
-fn c_string(text: &str, what: impl FnOnce() -> String) -> Result<CString, Error> {
-    CString::new(text).map_err(|_| Error::ZeroByte { what: what() })
+/// Converts a text for the driver. `description` names it in the error.
+fn c_string(text: &str, description: impl FnOnce() -> String) -> Result<CString, Error> {
+    CString::new(text).map_err(|_| Error::ZeroByte { text: description() })
 }
 
 #[cfg(test)]
@@ -405,31 +440,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_are_found_with_their_parameters() {
+    fn finds_kernels_and_counts_their_parameters() {
         let ptx = ".visible .func f(.param .b32 x)\n.visible .entry a()\n{}\n.visible .entry b (\n\t.param .align 8 .b8 \
                    b_param_0[88],\n\t.param .u32 b_param_1\n)\n{}";
-        let found = kernels(ptx);
+        let found = ptx_kernels(ptx);
         assert_eq!((found.len(), found["a"], found["b"]), (2, 0, 2));
     }
 
     #[test]
-    fn each_argument_is_passed_by_its_address() {
+    fn passes_each_argument_by_its_address() {
         let (context, count) = ([7u8; 128], 3u32.to_ne_bytes());
         let arguments: [&[u8]; 3] = [&context, &count, &[]];
-        let pointers = pointers(&arguments);
+        let pointers = argument_pointers(&arguments);
         assert_eq!(pointers.len(), 3);
         assert_eq!(pointers[0].cast_const().cast(), context.as_ptr());
         assert_eq!(pointers[1].cast_const().cast(), count.as_ptr());
     }
 
     #[test]
-    fn text_with_a_zero_byte_is_refused() {
+    fn rejects_text_with_a_zero_byte() {
         let error = c_string("a\0b", || "the PTX of x".to_owned()).unwrap_err();
-        assert_eq!(error.to_string(), "the PTX of x holds a zero byte");
+        assert_eq!(error.to_string(), "the PTX of x contains a zero byte");
     }
 
     #[test]
-    fn too_large_a_launch_is_told_with_its_room() {
+    fn reports_the_room_for_a_launch_that_is_too_large() {
         let error = Error::NotResident {
             kernel: "ring".to_owned(),
             blocks: 300,
@@ -439,8 +474,8 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "kernel ring waits, so all of its 300 blocks must run at once, but the GPU has room for 66 blocks of 1024 \
-             threads for each of 4 launches that share it. Launch fewer blocks or smaller ones"
+            "all 300 blocks of kernel ring must run at once, but the GPU has room for 66 blocks of 1024 threads for \
+             each of the 4 launches that share it. Launch fewer or smaller blocks"
         );
     }
 }

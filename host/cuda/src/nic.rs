@@ -1,4 +1,7 @@
-//! GPU memory as the software NIC sees it: bytes that it moves with the GPU's copy engines.
+//! GPU memory for the software ConnectX, which accesses it through the copy engines of the GPU.
+//!
+//! The CPU cannot access GPU memory directly. So the software ConnectX copies each byte through a page-locked staging
+//! buffer. Copies run beside kernels and never wait for one, since the kernel may wait for the copy.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ptr::{self, NonNull};
@@ -9,34 +12,34 @@ use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 use crate::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 use rushmem_base::lock;
 
-/// Bytes that small copies pass through, page-locked.
+/// Size of the page-locked staging buffer.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// Distance between two pieces in the staging buffer, a multiple of what copy engines like.
+/// Alignment of each piece in the staging buffer, which suits the copy engines.
 const STAGING_ALIGN: usize = 64;
 
-/// A stream of copies and the page-locked buffer that they pass through. One NIC thread has one for each GPU.
+/// A stream of copies with its page-locked staging buffer. A thread of the software ConnectX has one for each GPU.
 ///
 /// Copies run beside kernels and never wait for one.
 pub struct CopyEngine {
     stream: Stream,
     staging: PinnedBuffer,
-    state: Mutex<State>,
+    state: Mutex<StagingState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// Bytes of the staging buffer that copies in flight may use.
+struct StagingState {
+    /// Length of the part of the staging buffer that pending copies may use.
     used: usize,
-    /// Whether copies may be in flight.
+    /// Whether copies may be pending.
     pending: bool,
 }
 
 impl CopyEngine {
-    /// Makes the stream and the buffer.
+    /// Creates the stream and the staging buffer. The call waits until no PE of this process runs a kernel.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the driver refuses
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
         let staging = PinnedBuffer::new(device, STAGING_BYTES)?;
         let engine = Self { stream: Stream::new(device)?, staging, state: Mutex::default() };
@@ -44,43 +47,46 @@ impl CopyEngine {
         Ok(engine)
     }
 
-    /// Makes the driver load what each kind of copy needs: later it might wait for a kernel that waits for the copy.
+    /// Performs each kind of copy once, so that the driver loads what it needs while no kernel runs.
+    ///
+    /// Later, loading could wait for a kernel that waits for the copy.
     fn warm_up(&self) -> Result<(), Error> {
         let scratch = DeviceBuffer::new(self.stream.device(), STAGING_BYTES)?;
-        let (there, here) = (scratch.address(), self.staging.address());
+        let (gpu, host) = (scratch.address(), self.staging.address());
         for len in [8, 4096, STAGING_BYTES] {
-            for (to, from) in [(there, here), (here, there)] {
-                // SAFETY: both ranges lie in the scratch or the staging buffer, and are used by nobody else.
+            for (to, from) in [(gpu, host), (host, gpu)] {
+                // SAFETY: both ranges lie in the scratch or the staging buffer, which no other code uses yet.
                 unsafe { self.stream.copy(to, from, len)? };
             }
         }
         self.stream.synchronize()
     }
 
-    /// Waits for all copies that were started.
+    /// Waits until all started copies have completed.
     ///
     /// # Errors
-    /// What the driver says, which may be the error of a kernel that has spoilt the context.
+    /// - [`Error::Call`] if a copy failed, or if a kernel's fault lost the context
     pub fn flush(&self) -> Result<(), Error> {
-        self.finish(&mut self.state())
+        self.drain(&mut self.state())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StagingState> {
         lock(&self.state)
     }
 
-    fn finish(&self, state: &mut State) -> Result<(), Error> {
+    /// Waits until all pending copies have completed and frees the staging buffer.
+    fn drain(&self, state: &mut StagingState) -> Result<(), Error> {
         if state.pending {
             self.stream.synchronize()?;
-            *state = State::default();
+            *state = StagingState::default();
         }
         Ok(())
     }
 
-    /// The offset of `len` free bytes in the staging buffer, which is at least as long.
-    fn reserve(&self, state: &mut State, len: usize) -> Result<usize, Error> {
+    /// Reserves `len` bytes of the staging buffer, which is at least that long, and returns their offset.
+    fn reserve(&self, state: &mut StagingState, len: usize) -> Result<usize, Error> {
         if state.used + len > self.staging.len() {
-            self.finish(state)?;
+            self.drain(state)?;
         }
         let at = state.used;
         state.used = (at + len).next_multiple_of(STAGING_ALIGN);
@@ -88,15 +94,15 @@ impl CopyEngine {
         Ok(at)
     }
 
-    /// Starts copies of `data` to `to`.
+    /// Starts to copy `data` to address `to`.
     ///
     /// # Safety
-    /// The range is GPU memory that stays allocated until a flush.
-    unsafe fn write(&self, state: &mut State, mut to: u64, data: &[u8]) -> Result<(), Error> {
+    /// The range is GPU memory that stays allocated until the next flush.
+    unsafe fn write(&self, state: &mut StagingState, mut to: u64, data: &[u8]) -> Result<(), Error> {
         for piece in data.chunks(self.staging.len()) {
             let at = self.reserve(state, piece.len())?;
-            // SAFETY: `reserve` has found room for the piece, which no copy in flight uses; the CPU writes to the
-            // buffer under the lock only. The copy's target is the caller's promise.
+            // SAFETY: no pending copy uses the reserved bytes, and the CPU writes to the buffer only under the lock.
+            // The caller vouches for the target.
             unsafe {
                 let staged = self.staging.as_ptr().as_ptr().add(at);
                 ptr::copy_nonoverlapping(piece.as_ptr(), staged, piece.len());
@@ -107,18 +113,18 @@ impl CopyEngine {
         Ok(())
     }
 
-    /// Copies from `from` into `data`, after all that was started, and waits for it.
+    /// Copies from address `from` to `data`, after all started copies, and waits for completion.
     ///
     /// # Safety
-    /// The range is GPU memory.
-    unsafe fn read(&self, state: &mut State, mut from: u64, data: &mut [u8]) -> Result<(), Error> {
+    /// The range is allocated GPU memory.
+    unsafe fn read(&self, state: &mut StagingState, mut from: u64, data: &mut [u8]) -> Result<(), Error> {
         for piece in data.chunks_mut(self.staging.len()) {
             let at = self.reserve(state, piece.len())?;
-            // SAFETY: `reserve` has found room for the piece, which no other copy uses, and this one is over when
-            // the bytes are taken. The copy's source is the caller's promise.
+            // SAFETY: no pending copy uses the reserved bytes, and this copy has completed before the CPU reads them.
+            // The caller vouches for the source.
             unsafe {
                 self.stream.copy(self.staging.address() + at as u64, from, piece.len())?;
-                self.finish(state)?;
+                self.drain(state)?;
                 let staged = self.staging.as_ptr().as_ptr().add(at);
                 ptr::copy_nonoverlapping(staged, piece.as_mut_ptr(), piece.len());
             }
@@ -130,141 +136,157 @@ impl CopyEngine {
 
 impl Drop for CopyEngine {
     fn drop(&mut self) {
-        // Before the staging buffer goes.
+        // The staging buffer is freed after this.
         if let Err(error) = self.flush() {
-            tracing::warn!(%error, "copies to or from GPU memory may not have been done");
+            tracing::warn!(%error, "copies to or from GPU memory may be incomplete");
         }
     }
 }
 
-/// GPU memory that the software NIC reads and writes.
+/// GPU memory that the software ConnectX reads and writes.
 pub struct CudaMemory {
     buffer: Arc<DeviceBuffer>,
     engine: Arc<CopyEngine>,
 }
 
 impl CudaMemory {
-    /// All of `buffer`, moved by `engine`. Several memories may share an engine; the copies of all are then in one
-    /// order, and a flush of one waits for all.
+    /// Gives the software ConnectX access to `buffer` through `engine`.
+    ///
+    /// Several memories may share an engine. Their copies then have one common order, and a flush of one memory waits
+    /// for all.
     pub fn new(buffer: Arc<DeviceBuffer>, engine: Arc<CopyEngine>) -> Self {
         Self { buffer, engine }
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.buffer.len() as u64
     }
 
-    /// Whether it has no bytes, which cannot be.
+    /// Returns whether the length is 0, which [`DeviceBuffer`] does not allow.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// The address of its first byte, for GPUs.
+    /// Returns the address of the first byte for kernels and copies.
     pub fn address(&self) -> u64 {
         self.buffer.address()
     }
 
-    /// Copies bytes out, after all that was started.
+    /// Copies the bytes at `offset` to `data`, after all started copies, and waits for completion.
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if the context is lost
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Error> {
-        let from = self.at(offset, data.len() as u64)?;
+        let from = self.range_address(offset, data.len() as u64)?;
         // SAFETY: a range of this buffer.
         unsafe { self.engine.read(&mut self.engine.state(), from, data) }
     }
 
-    /// Starts to copy `data` in, which may be reused at once. It has landed after the next [`flush`](Self::flush).
+    /// Starts to copy `data` to the bytes at `offset`. `data` may be reused when the call returns.
+    ///
+    /// The copy has completed after the next [`flush`](Self::flush).
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if the context is lost
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let to = self.at(offset, data.len() as u64)?;
-        // SAFETY: a range of this buffer, which outlives the engine's copies: see `drop`.
+        let to = self.range_address(offset, data.len() as u64)?;
+        // SAFETY: a range of this buffer, which outlives the copies of the engine: see `drop`.
         unsafe { self.engine.write(&mut self.engine.state(), to, data) }
     }
 
-    /// Reads a little-endian word of `N` bytes, after all that was started; where `change` returns a word, writes it
-    /// and waits until it has landed. Returns the old word.
+    /// Reads the little-endian word of `N` bytes at `offset`, passes it to `change` and returns it.
     ///
-    /// No other access through this engine comes between. A kernel's may: copy engines have no atomics.
+    /// If `change` returns a word, that word is written, and the write has completed when the call returns. The read
+    /// comes after all started copies.
+    ///
+    /// The operation is atomic among accesses through the same engine, but not towards kernels: copy engines have no
+    /// atomic operations.
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if the context is lost
     pub fn modify<const N: usize>(
         &self,
         offset: u64,
         change: impl FnOnce([u8; N]) -> Option<[u8; N]>,
     ) -> Result<[u8; N], Error> {
-        let at = self.at(offset, N as u64)?;
+        let at = self.range_address(offset, N as u64)?;
         let mut state = self.engine.state();
         let mut old = [0; N];
-        // SAFETY: a range of this buffer, and the copies are over when this returns.
+        // SAFETY: a range of this buffer. The copies have completed when the call returns.
         unsafe { self.engine.read(&mut state, at, &mut old)? };
         if let Some(new) = change(old) {
-            // SAFETY: as above.
+            // SAFETY: see above.
             unsafe { self.engine.write(&mut state, at, &new)? };
-            self.engine.finish(&mut state)?;
+            self.engine.drain(&mut state)?;
         }
         Ok(old)
     }
 
-    /// Starts a copy from an address of any GPU's memory or of host memory. It has landed after the next
+    /// Starts to copy `len` bytes from address `from` to the bytes at `offset`.
+    ///
+    /// The source may be memory of any GPU or host memory. The copy has completed after the next
     /// [`flush`](Self::flush).
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if the context is lost
     ///
     /// # Safety
-    /// The source stays valid until then.
+    /// The source stays valid until the next flush.
     pub unsafe fn copy_in(&self, offset: u64, from: u64, len: u64) -> Result<(), Error> {
-        let to = self.at(offset, len)?;
+        let to = self.range_address(offset, len)?;
         let mut state = self.engine.state();
         state.pending = true;
-        // SAFETY: the target is a range of this buffer, the source the caller's promise.
+        // SAFETY: the target is a range of this buffer. The caller vouches for the source.
         unsafe { self.engine.stream.copy(to, from, len as usize) }
     }
 
-    /// Starts a copy to an address of any GPU's memory or of host memory. It has landed after the next
+    /// Starts to copy `len` bytes at `offset` to address `to`.
+    ///
+    /// The target may be memory of any GPU or host memory. The copy has completed after the next
     /// [`flush`](Self::flush).
     ///
     /// # Errors
-    /// [`Error::Range`], or what the driver says.
+    /// - [`Error::OutOfRange`] if the range exceeds the buffer
+    /// - [`Error::Call`] if the driver refuses, or if the context is lost
     ///
     /// # Safety
-    /// The target stays valid until then, and nobody uses it meanwhile.
+    /// The target stays valid until the next flush. No other access uses it before.
     pub unsafe fn copy_out(&self, offset: u64, to: u64, len: u64) -> Result<(), Error> {
-        let from = self.at(offset, len)?;
+        let from = self.range_address(offset, len)?;
         let mut state = self.engine.state();
         state.pending = true;
-        // SAFETY: the source is a range of this buffer, the target the caller's promise.
+        // SAFETY: the source is a range of this buffer. The caller vouches for the target.
         unsafe { self.engine.stream.copy(to, from, len as usize) }
     }
 
-    /// Waits until everything that was started has landed.
+    /// Waits until all started copies have completed.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if a copy failed, or if a kernel's fault lost the context
     pub fn flush(&self) -> Result<(), Error> {
         self.engine.flush()
     }
 
-    fn at(&self, offset: u64, len: u64) -> Result<u64, Error> {
-        self.buffer.at(offset as usize, len as usize)
+    fn range_address(&self, offset: u64, len: u64) -> Result<u64, Error> {
+        self.buffer.range_address(offset as usize, len as usize)
     }
 }
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        // Before the buffer may go.
+        // The buffer may be freed after this.
         if let Err(error) = self.flush() {
-            tracing::warn!(%error, "copies to or from GPU memory may not have been done");
+            tracing::warn!(%error, "copies to or from GPU memory may be incomplete");
         }
     }
 }
 
-// SAFETY: the CPU has no pointer to it.
+// SAFETY: the CPU has no pointer to the memory.
 unsafe impl Memory for CudaMemory {
     fn len(&self) -> u64 {
         CudaMemory::len(self)
@@ -274,8 +296,8 @@ unsafe impl Memory for CudaMemory {
         None
     }
 
-    // No `unified_addr`: a copy within a GPU runs on its multiprocessors, so a kernel that fills them and waits for
-    // the copy would wait for ever. Copies through the staging buffer use the copy engines alone.
+    // No `unified_addr`: a copy within a GPU runs on its multiprocessors. A kernel that fills them and waits for the
+    // copy would wait forever. Copies through the staging buffer use only the copy engines.
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         CudaMemory::read(self, offset, buf).map_err(memory_error)
@@ -285,7 +307,7 @@ unsafe impl Memory for CudaMemory {
         CudaMemory::write(self, offset, data).map_err(memory_error)
     }
 
-    /// Atomic among accesses through the same engine; a kernel's atomics on the same word may come between.
+    /// Performs the operation atomically among accesses through the same engine, but not towards kernels.
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
         if !offset.is_multiple_of(width.bytes()) {
             return Err(MemoryError::Misaligned { offset });
@@ -305,12 +327,12 @@ unsafe impl Memory for CudaMemory {
     }
 
     fn copy_in(&self, offset: u64, src: u64, len: u64) -> Result<bool, MemoryError> {
-        // SAFETY: the adapter gives addresses that another memory vouches for, which it keeps until the flush.
+        // SAFETY: the software ConnectX passes addresses of another memory, which it keeps alive until the flush.
         unsafe { CudaMemory::copy_in(self, offset, src, len) }.map(|()| true).map_err(memory_error)
     }
 
     fn copy_out(&self, offset: u64, dst: u64, len: u64) -> Result<bool, MemoryError> {
-        // SAFETY: as for `copy_in`.
+        // SAFETY: see `copy_in`.
         unsafe { CudaMemory::copy_out(self, offset, dst, len) }.map(|()| true).map_err(memory_error)
     }
 
@@ -319,11 +341,11 @@ unsafe impl Memory for CudaMemory {
     }
 }
 
-/// The adapter passes on a code only, so the text goes to the log.
+/// Converts an error for the software ConnectX. It keeps only a code, so the text is logged.
 fn memory_error(error: Error) -> MemoryError {
-    if let Error::Range { offset, len, .. } = error {
+    if let Error::OutOfRange { offset, len, .. } = error {
         return MemoryError::OutOfRange { offset: offset as u64, len: len as u64 };
     }
-    tracing::error!(%error, "the software NIC cannot move GPU memory");
+    tracing::error!(%error, "the software ConnectX cannot access GPU memory");
     MemoryError::Device(error.code().map_or(-1, |code| code as i32))
 }

@@ -1,7 +1,9 @@
-//! GPU memory that other GPUs and other processes can map: CUDA's virtual memory management.
+//! GPU memory that other GPUs and other processes can map, by CUDA's virtual memory management.
 //!
-//! An allocation is a handle; an address is reserved, the handle mapped there, and each GPU let in by itself. A file
-//! descriptor carries a handle to another process.
+//! An allocation has a handle. To use it, a process reserves an address range, maps the handle there and grants access
+//! to its GPU. A file descriptor transfers a handle to another process.
+//!
+//! Creating and dropping the objects of this module are blocking driver calls, which pass the driver gate.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{c_int, c_void};
@@ -10,43 +12,41 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUmemGenericAllocationHandle};
 
-use crate::error::{check, check_about, log_drop};
+use crate::error::{check, check_with, log_drop};
 use crate::{Device, DeviceBuffer, Error};
 
-const FD: sys::CUmemAllocationHandleType =
+const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Memory of a GPU, mapped for its kernels.
-///
-/// Making and dropping it may wait for kernels.
+/// GPU memory that is mapped for the GPU's own kernels, and that other GPUs and processes can map.
 pub struct SharedMemory {
-    /// Goes before the allocation: fields drop in order.
-    room: Room,
+    /// Dropped before the allocation: fields drop in order.
+    addresses: ReservedAddresses,
     handle: Handle,
 }
 
-/// Addresses for the memory of others, in places of equal size, mapped for kernels of `device`.
+/// An address range in which the kernels of one GPU access the shared memory of peers.
 ///
-/// Making and dropping it may wait for kernels.
-pub struct SharedWindow {
-    /// Goes before the allocations: fields drop in order.
-    room: Room,
-    /// Bytes of a place.
+/// The range consists of parts of equal length, one for each peer.
+pub struct PeerMappings {
+    /// Dropped before the allocations: fields drop in order.
+    addresses: ReservedAddresses,
+    /// Length of a part in bytes.
     stride: usize,
-    /// What is mapped.
-    kept: Vec<Kept>,
+    /// Mapped memory, kept alive.
+    memory: Vec<MappedMemory>,
 }
 
-/// Who has memory that is mapped.
-#[expect(dead_code, reason = "kept for as long as it is mapped")]
-enum Kept {
-    /// Another process.
-    Elsewhere(Handle),
-    /// This one.
-    Here(Arc<DeviceBuffer>),
+/// A reference that keeps mapped memory alive.
+#[expect(dead_code, reason = "keeps the memory while it is mapped")]
+enum MappedMemory {
+    /// Memory of another process.
+    OtherProcess(Handle),
+    /// Memory of this process.
+    ThisProcess(Arc<DeviceBuffer>),
 }
 
-/// An allocation, or a reference to that of another process: it lives as long as somebody has one.
+/// A reference to an allocation of this or another process. The allocation lives until all its references are gone.
 struct Handle {
     device: Arc<Device>,
     raw: CUmemGenericAllocationHandle,
@@ -55,73 +55,73 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let release = || {
-            let _alone = self.device.alone()?;
-            // SAFETY: this object's own reference, given back once.
+            let _exclusive = self.device.exclusive()?;
+            // SAFETY: the reference of this object, released once.
             check("cuMemRelease", unsafe { sys::cuMemRelease(self.raw) })
         };
         log_drop("shared GPU memory", release());
     }
 }
 
-/// Reserved addresses, and what is mapped there.
-struct Room {
+/// A reserved address range and its mappings.
+struct ReservedAddresses {
     device: Arc<Device>,
     address: CUdeviceptr,
     len: usize,
-    /// Begin and length of each mapping.
+    /// Address and length of each mapping.
     mapped: Vec<(CUdeviceptr, usize)>,
 }
 
-impl Room {
+impl ReservedAddresses {
     fn reserve(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
         let mut address: CUdeviceptr = 0;
-        // SAFETY: the context is current, and the address is written to a live variable. Freed in `drop`.
+        // SAFETY: the context is current. The address is written to a live variable and freed in `drop`.
         let result = unsafe { sys::cuMemAddressReserve(&mut address, len, 0, 0, 0) };
-        check_about("cuMemAddressReserve", result, || format!("of {len} bytes"))?;
+        check_with("cuMemAddressReserve", result, || format!("of {len} bytes"))?;
         Ok(Self { device: Arc::clone(device), address, len, mapped: Vec::new() })
     }
 
-    /// Maps the whole of an allocation of `len` bytes `at` bytes from the beginning, for kernels of this GPU.
-    fn map(&mut self, at: usize, len: usize, handle: &Handle) -> Result<(), Error> {
-        let address = self.address + at as CUdeviceptr;
-        // SAFETY: addresses that were reserved for this, of the allocation's length.
+    /// Maps a whole allocation of `len` bytes at `offset` in the range, for kernels of this GPU.
+    fn map(&mut self, offset: usize, len: usize, handle: &Handle) -> Result<(), Error> {
+        let address = self.address + offset as CUdeviceptr;
+        // SAFETY: the driver checks that the addresses are reserved and that the allocation has this length.
         check("cuMemMap", unsafe { sys::cuMemMap(address, len, 0, handle.raw, 0) })?;
         self.mapped.push((address, len));
         let gpu = self.device.raw();
         let access = sys::CUmemAccessDesc {
-            location: place(gpu),
+            location: location(gpu),
             flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        // SAFETY: mapped addresses, and one description of access.
+        // SAFETY: mapped addresses, and one access description.
         let result = unsafe { sys::cuMemSetAccess(address, len, &access, 1) };
-        check_about("cuMemSetAccess", result, || format!("of {len} bytes for GPU {gpu}"))
+        check_with("cuMemSetAccess", result, || format!("of {len} bytes for GPU {gpu}"))
     }
 }
 
-impl Drop for Room {
+impl Drop for ReservedAddresses {
     fn drop(&mut self) {
         let free = || {
-            let _alone = self.device.alone()?;
+            let _exclusive = self.device.exclusive()?;
             for &(address, len) in &self.mapped {
-                // SAFETY: mapped in `map`; no kernel runs that uses it, as the owner of this object sees to.
+                // SAFETY: mapped in `map`. The owner of this object ensures that no running kernel uses the mapping.
                 check("cuMemUnmap", unsafe { sys::cuMemUnmap(address, len) })?;
             }
-            // SAFETY: reserved in `reserve`, freed once, and nothing is mapped there.
+            // SAFETY: reserved in `reserve` and freed once. Nothing is mapped there any more.
             check("cuMemAddressFree", unsafe { sys::cuMemAddressFree(self.address, self.len) })
         };
-        log_drop("addresses of GPU memory", free());
+        log_drop("an address range of GPU memory", free());
     }
 }
 
-fn place(gpu: c_int) -> sys::CUmemLocation {
+fn location(gpu: c_int) -> sys::CUmemLocation {
     sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: gpu }
 }
 
 fn properties(device: &Device) -> sys::CUmemAllocationProp {
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: FD,
-        location: place(device.raw()),
+        requestedHandleTypes: FILE_DESCRIPTOR,
+        location: location(device.raw()),
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: 0,
@@ -133,127 +133,139 @@ fn properties(device: &Device) -> sys::CUmemAllocationProp {
 }
 
 impl SharedMemory {
-    /// Allocates at least `len` bytes, which is not 0. Their content is undefined.
+    /// Allocates at least `len` bytes with undefined content. `len` must not be 0.
     ///
     /// # Errors
-    /// What the driver says, above all that there is not so much memory.
+    /// - [`Error::Call`] if the GPU has too little free memory, or cannot export memory as a file descriptor
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
-        let _alone = device.alone()?;
+        let _exclusive = device.exclusive()?;
         let properties = properties(device);
         let len = len.next_multiple_of(granularity(&properties)?);
         let mut raw: CUmemGenericAllocationHandle = 0;
-        // SAFETY: the context is current; the handle is written to a live variable. Released in `drop`.
+        // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
         let result = unsafe { sys::cuMemCreate(&mut raw, len, &properties, 0) };
-        check_about("cuMemCreate", result, || format!("of {len} bytes on GPU {}", device.ordinal()))?;
+        check_with("cuMemCreate", result, || format!("of {len} bytes on GPU {}", device.ordinal()))?;
         let handle = Handle { device: Arc::clone(device), raw };
-        let mut room = Room::reserve(device, len)?;
-        room.map(0, len, &handle)?;
-        Ok(Self { room, handle })
+        let mut addresses = ReservedAddresses::reserve(device, len)?;
+        addresses.map(0, len, &handle)?;
+        Ok(Self { addresses, handle })
     }
 
-    /// The address of its first byte.
+    /// Returns the address of the first byte.
     pub fn address(&self) -> u64 {
-        self.room.address
+        self.addresses.address
     }
 
-    /// A file descriptor with which another process can [map](SharedWindow::map_file) it.
+    /// Exports the memory as a file descriptor, which another process can [map](PeerMappings::map_file).
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the driver refuses
     pub fn export(&self) -> Result<OwnedFd, Error> {
-        let _current = self.handle.device.current()?;
+        let _current = self.handle.device.make_current()?;
         let mut fd: c_int = -1;
-        // SAFETY: a live handle; the descriptor is written to a live variable of its size.
+        // SAFETY: a live handle. The descriptor is written to a live variable of its size.
         let result = unsafe {
-            sys::cuMemExportToShareableHandle((&raw mut fd).cast::<c_void>(), self.handle.raw, FD, 0)
+            sys::cuMemExportToShareableHandle(
+                (&raw mut fd).cast::<c_void>(),
+                self.handle.raw,
+                FILE_DESCRIPTOR,
+                0,
+            )
         };
         check("cuMemExportToShareableHandle", result)?;
-        // SAFETY: the driver has just made the descriptor for the caller.
+        // SAFETY: the driver has just created the descriptor for the caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
 
-impl SharedWindow {
-    /// Reserves `slots` places of `len` bytes each, both not 0.
+impl PeerMappings {
+    /// Reserves addresses for `count` peers with at least `len` bytes each. Neither may be 0.
     ///
     /// # Errors
-    /// What the driver says.
-    pub fn new(device: &Arc<Device>, slots: usize, len: usize) -> Result<Self, Error> {
-        let _alone = device.alone()?;
+    /// - [`Error::Call`] if the address space is exhausted
+    pub fn new(device: &Arc<Device>, count: usize, len: usize) -> Result<Self, Error> {
+        let _exclusive = device.exclusive()?;
         let stride = len.next_multiple_of(granularity(&properties(device))?);
-        Ok(Self { room: Room::reserve(device, stride * slots)?, stride, kept: Vec::new() })
+        let addresses = ReservedAddresses::reserve(device, stride * count)?;
+        Ok(Self { addresses, stride, memory: Vec::new() })
     }
 
-    /// The address of its first place.
+    /// Returns the address of the first part.
     pub fn address(&self) -> u64 {
-        self.room.address
+        self.addresses.address
     }
 
-    /// Bytes of a place.
+    /// Returns the length of a part in bytes.
     pub fn stride(&self) -> u64 {
         self.stride as u64
     }
 
-    /// Maps the memory of another process, which [exported](SharedMemory::export) it as `file`, at place number `slot`. True
-    /// if atomics of this GPU on it exclude those of the GPU that it belongs to.
+    /// Maps memory of another process, [exported](SharedMemory::export) as `file`, at part number `index`.
+    ///
+    /// Returns whether atomic operations of this GPU on the memory are atomic towards the GPU that owns it.
     ///
     /// # Errors
-    /// What the driver says; [`Error::NoPeer`] if it is the memory of a GPU that this one does not reach.
-    pub fn map_file(&mut self, slot: usize, file: &OwnedFd) -> Result<bool, Error> {
-        let _alone = self.room.device.alone()?;
+    /// - [`Error::NoPeerAccess`] if this GPU cannot access the memory of the owning GPU
+    /// - [`Error::Call`] if the driver refuses, for example because the memory has another length
+    pub fn map_file(&mut self, index: usize, file: &OwnedFd) -> Result<bool, Error> {
+        let _exclusive = self.addresses.device.exclusive()?;
         let mut raw: CUmemGenericAllocationHandle = 0;
-        // The driver takes the number of the descriptor in the place of a pointer, and keeps none of it.
+        // The driver expects the descriptor number in place of a pointer. It does not keep the descriptor.
         let number = file.as_raw_fd() as usize as *mut c_void;
-        // SAFETY: the context is current; the handle is written to a live variable. Released in `drop`.
-        let result = unsafe { sys::cuMemImportFromShareableHandle(&mut raw, number, FD) };
+        // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
+        let result = unsafe { sys::cuMemImportFromShareableHandle(&mut raw, number, FILE_DESCRIPTOR) };
         check("cuMemImportFromShareableHandle", result)?;
-        let handle = Handle { device: Arc::clone(&self.room.device), raw };
-        let atomics = self.map(slot, &handle)?;
-        self.kept.push(Kept::Elsewhere(handle));
+        let handle = Handle { device: Arc::clone(&self.addresses.device), raw };
+        let atomics = self.map(index, &handle)?;
+        self.memory.push(MappedMemory::OtherProcess(handle));
         Ok(atomics)
     }
 
-    /// As [`SharedWindow::map_file`], of memory of this process. `None` if it is not such that others can map it.
+    /// Maps memory of this process at part number `index`. Returns `None` if the buffer has no [`SharedMemory`].
+    ///
+    /// Otherwise returns whether atomic operations of this GPU on the memory are atomic towards the GPU that owns it.
     ///
     /// # Errors
-    /// As there.
-    pub fn map_here(&mut self, slot: usize, buffer: &Arc<DeviceBuffer>) -> Result<Option<bool>, Error> {
+    /// - [`Error::NoPeerAccess`] if this GPU cannot access the memory of the owning GPU
+    /// - [`Error::Call`] if the driver refuses, for example because the memory has another length
+    pub fn map_buffer(&mut self, index: usize, buffer: &Arc<DeviceBuffer>) -> Result<Option<bool>, Error> {
         let Some(memory) = buffer.shared() else { return Ok(None) };
-        let _alone = self.room.device.alone()?;
-        let atomics = self.map(slot, &memory.handle)?;
-        self.kept.push(Kept::Here(Arc::clone(buffer)));
+        let _exclusive = self.addresses.device.exclusive()?;
+        let atomics = self.map(index, &memory.handle)?;
+        self.memory.push(MappedMemory::ThisProcess(Arc::clone(buffer)));
         Ok(Some(atomics))
     }
 
-    fn map(&mut self, slot: usize, handle: &Handle) -> Result<bool, Error> {
+    /// Maps an allocation at part number `index`. Returns whether atomic operations on it are native.
+    fn map(&mut self, index: usize, handle: &Handle) -> Result<bool, Error> {
         let mut properties = std::mem::MaybeUninit::<sys::CUmemAllocationProp>::zeroed();
-        // SAFETY: a live handle; the properties are written to a live variable.
+        // SAFETY: a live handle. The properties are written to a live variable.
         let properties = unsafe {
             let result = sys::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), handle.raw);
             check("cuMemGetAllocationPropertiesFromHandle", result)?;
             properties.assume_init()
         };
-        let home = properties.location.id;
-        reaches(&self.room.device, home)?;
-        self.room.map(slot * self.stride, self.stride, handle)?;
-        native_atomics(&self.room.device, home)
+        let owner = properties.location.id;
+        check_peer_access(&self.addresses.device, owner)?;
+        self.addresses.map(index * self.stride, self.stride, handle)?;
+        native_atomics(&self.addresses.device, owner)
     }
 }
 
-/// Whether atomics of `device` on the memory of another GPU exclude those of that GPU.
-fn native_atomics(device: &Device, home: c_int) -> Result<bool, Error> {
+/// Returns whether atomic operations of `device` on the memory of GPU `owner` are atomic towards that GPU.
+fn native_atomics(device: &Device, owner: c_int) -> Result<bool, Error> {
     let attribute = sys::CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
-    if home == device.raw() {
+    if owner == device.raw() {
         return Ok(true);
     }
     let mut value: c_int = 0;
     // SAFETY: two devices of this driver, and a live variable.
-    let result = unsafe { sys::cuDeviceGetP2PAttribute(&mut value, attribute, device.raw(), home) };
+    let result = unsafe { sys::cuDeviceGetP2PAttribute(&mut value, attribute, device.raw(), owner) };
     check("cuDeviceGetP2PAttribute", result)?;
     Ok(value != 0)
 }
 
-/// The unit of lengths of such an allocation.
+/// Returns the unit of the lengths of allocations with these properties, in bytes.
 fn granularity(properties: &sys::CUmemAllocationProp) -> Result<usize, Error> {
     let kind = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     let mut unit = 0;
@@ -263,13 +275,16 @@ fn granularity(properties: &sys::CUmemAllocationProp) -> Result<usize, Error> {
     Ok(unit.max(1))
 }
 
-/// Shows that kernels of `device` can reach the memory of another GPU.
-fn reaches(device: &Device, home: c_int) -> Result<(), Error> {
-    let mut can: c_int = 1;
-    if home != device.raw() {
+/// Checks that kernels of `device` can access the memory of GPU `owner`.
+fn check_peer_access(device: &Device, owner: c_int) -> Result<(), Error> {
+    let mut can_access: c_int = 1;
+    if owner != device.raw() {
         // SAFETY: two devices of this driver, and a live variable.
-        let result = unsafe { sys::cuDeviceCanAccessPeer(&mut can, device.raw(), home) };
+        let result = unsafe { sys::cuDeviceCanAccessPeer(&mut can_access, device.raw(), owner) };
         check("cuDeviceCanAccessPeer", result)?;
     }
-    if can != 0 { Ok(()) } else { Err(Error::NoPeer { gpu: device.ordinal(), other: home as u32 }) }
+    match can_access {
+        0 => Err(Error::NoPeerAccess { gpu: device.ordinal(), other: owner as u32 }),
+        _ => Ok(()),
+    }
 }

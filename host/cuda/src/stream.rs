@@ -1,3 +1,7 @@
+//! Streams and events.
+//!
+//! Streams come from a [pool](crate::stream_pool) and return to it. Threads launch one at a time, so that two idle
+//! streams never get the same hardware queue.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ptr;
@@ -11,96 +15,100 @@ use cudarc::driver::sys::{
     self, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus,
 };
 
+use crate::driver_gate::KernelQueue;
 use crate::error::{call_error, check, log_drop};
-use crate::{Device, DeviceBuffer, Error, driver_gate};
+use crate::{Device, DeviceBuffer, Error};
 use rushmem_base::lock;
 
-/// Streams are made so many at a time.
+/// Number of streams that are created together.
 const BATCH: usize = 32;
 
-/// Launches after which a stream may be full. It has room for about 1000, and for half as many if something goes with each.
-const MUCH: u32 = 256;
+/// Launches into a stream after which it may be full. It has room for about 1000, and for half as many with other work
+/// between them.
+const FULL_AFTER: u32 = 256;
 
-/// Who launches, for each GPU of a process by its ordinal.
-static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+/// Locks that threads hold while they launch, indexed by the number of the GPU.
+static LAUNCH_LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
-/// A queue of work on one GPU, done in order. It does not wait for the default stream, nor the default stream for it.
+/// A queue of work on one GPU, executed in order.
 ///
-/// Dropping it lets the work in it go on to its end.
+/// A stream and the default stream do not wait for each other. Dropping a stream does not interrupt its work.
 pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
-    /// Somebody else's stream, kept while this object lives.
-    theirs: Option<Arc<CudaStream>>,
-    /// Our launches since it was last known to be idle.
+    /// Stream that the user created, kept alive by this object.
+    external: Option<Arc<CudaStream>>,
+    /// Launches through this object since the stream was last known to be idle.
     launches: AtomicU32,
 }
 
-// SAFETY: the driver's streams may be used by any thread, and it locks for itself.
+// SAFETY: any thread may use the driver's streams. The driver does its own locking.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream with nothing in it, of the device's reserve. If that has none, 32 are made, for which it waits until none of
-    /// the process's PEs has a kernel running.
+    /// Takes an idle stream from the pool of the device.
+    ///
+    /// If the pool has none, the call creates 32 streams. For that, it waits until no PE of this process runs a kernel.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the driver cannot create a stream
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
-        if let Some(raw) = device.streams.take(device)? {
-            return Ok(Self::of_raw(device, raw, None));
+        if let Some(raw) = device.stream_pool.take(device)? {
+            return Ok(Self::from_raw(device, raw, None));
         }
         let word = DeviceBuffer::new(device, size_of::<u32>())?;
-        let _alone = device.alone()?;
-        let stream = Self::make(device)?;
-        let others = (1..BATCH).map(|_| Self::make(device)).collect::<Result<Vec<_>, Error>>()?;
+        let _exclusive = device.exclusive()?;
+        let stream = Self::create(device)?;
+        let others = (1..BATCH).map(|_| Self::create(device)).collect::<Result<Vec<_>, Error>>()?;
         for stream in others.iter().chain([&stream]) {
-            // The driver does its part when it is used for the first time, too.
+            // The driver completes the creation at the first use of a stream, so this also belongs behind the gate.
             word.fill(stream, 0, word.len(), 0)?;
         }
         Ok(stream)
     }
 
-    fn make(device: &Arc<Device>) -> Result<Self, Error> {
-        let _current = device.current()?;
+    fn create(device: &Arc<Device>) -> Result<Self, Error> {
+        let _current = device.make_current()?;
         let mut raw: CUstream = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the context is current, and the stream is written to a live variable. Destroyed with the device.
+        // SAFETY: the context is current. The stream is written to a live variable and destroyed with the device.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Self::of_raw(device, raw, None))
+        Ok(Self::from_raw(device, raw, None))
     }
 
-    fn of_raw(device: &Arc<Device>, raw: CUstream, theirs: Option<Arc<CudaStream>>) -> Self {
-        Self { device: Arc::clone(device), raw, theirs, launches: AtomicU32::new(0) }
+    fn from_raw(device: &Arc<Device>, raw: CUstream, external: Option<Arc<CudaStream>>) -> Self {
+        Self { device: Arc::clone(device), raw, external, launches: AtomicU32::new(0) }
     }
 
-    /// A stream that somebody else has made, of the same GPU's primary context.
+    /// Wraps a stream that the user created with cudarc in the primary context of this GPU.
     ///
     /// # Errors
-    /// [`Error::OtherGpu`] if it is of another.
-    pub fn of(device: &Arc<Device>, theirs: &Arc<CudaStream>) -> Result<Self, Error> {
-        if theirs.context().cu_ctx() != device.context() {
-            let (stream, pe) = (theirs.context().ordinal() as u32, device.ordinal());
-            return Err(Error::OtherGpu { stream, pe });
+    /// - [`Error::WrongStreamGpu`] if the stream belongs to another context
+    pub fn from_cudarc(device: &Arc<Device>, external: &Arc<CudaStream>) -> Result<Self, Error> {
+        if external.context().cu_ctx() != device.context() {
+            let (stream, pe) = (external.context().ordinal() as u32, device.ordinal());
+            return Err(Error::WrongStreamGpu { stream, pe });
         }
-        Ok(Self::of_raw(device, theirs.cu_stream(), Some(Arc::clone(theirs))))
+        Ok(Self::from_raw(device, external.cu_stream(), Some(Arc::clone(external))))
     }
 
-    /// Whether what is queued goes into a graph that somebody captures, and does not run. Such a stream must not be
-    /// asked whether it is done.
+    /// Returns whether the user is capturing the stream into a graph. Queued work then does not run.
+    ///
+    /// While a stream is captured, [`query`](Self::query) must not be called.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the driver refuses
     pub fn is_capturing(&self) -> Result<bool, Error> {
-        let _current = self.device.current()?;
+        let _current = self.device.make_current()?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: a live stream and a live variable.
         check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.raw, &mut status) })?;
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// The GPU that it belongs to.
+    /// Returns the GPU of the stream.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -109,32 +117,32 @@ impl Stream {
         self.raw
     }
 
-    /// Calls `launch`, which launches something into this stream, while no other thread launches on this GPU.
+    /// Calls `launch`, which launches work into this stream, while no other thread launches on this GPU.
     ///
-    /// An idle stream is given one of the hardware's queues with what is launched into it. The driver may give two streams
-    /// the same one if threads launch at the same moment, and then a kernel of one stream does not begin before all that was
-    /// queued in the other has ended, though it may wait for that kernel. (On an H200 with driver 580 and 160 streams: every
-    /// 30th time that two threads queue 20 kernels each, every other time with ten threads; never in turn.)
+    /// The driver assigns a hardware queue to an idle stream at a launch. If two threads launch at the same moment, it
+    /// may assign the same queue to two streams. A kernel in one stream then starts only after all work in the other
+    /// has ended, although that work may wait for the kernel. Launches one at a time never showed this.
     ///
-    /// If there is much in the stream, it has its queue, and the launch may wait for room: then others launch meanwhile.
+    /// Measured on an H200 with driver 580 and 160 streams: two threads that queue 20 kernels each hit it in every 30th
+    /// run, ten threads in every second run.
+    ///
+    /// A stream with much work already has its queue, and its launch may wait for room in the stream. Such a
+    /// launch takes no lock, so that other threads can launch meanwhile.
     ///
     /// # Errors
-    /// As [`query`](Self::query), of what is in the stream.
-    pub(crate) fn in_turn(&self, launch: impl FnOnce() -> CUresult) -> Result<CUresult, Error> {
-        let _turn = match self.has_its_queue()? {
+    /// - [`Error::Call`] if work in the stream failed
+    pub(crate) fn launch_in_turn(&self, launch: impl FnOnce() -> CUresult) -> Result<CUresult, Error> {
+        let _turn = match self.needs_no_lock()? {
             true => None,
-            false => {
-                let turn = &TURNS[self.device.ordinal() as usize % TURNS.len()];
-                Some(lock(turn))
-            }
+            false => Some(lock(&LAUNCH_LOCKS[self.device.ordinal() as usize % LAUNCH_LOCKS.len()])),
         };
         Ok(launch())
     }
 
-    /// Whether a launch needs no turn: there is much in the stream, or it is captured and runs later. Somebody else's may hold
-    /// much of theirs.
-    fn has_its_queue(&self) -> Result<bool, Error> {
-        if self.launches.fetch_add(1, Ordering::Relaxed) < MUCH && self.theirs.is_none() {
+    /// Returns whether a launch may run beside launches of other threads: the stream is captured, or has much work.
+    fn needs_no_lock(&self) -> Result<bool, Error> {
+        // A stream of the user may also hold launches that are not counted.
+        if self.launches.fetch_add(1, Ordering::Relaxed) < FULL_AFTER && self.external.is_none() {
             return Ok(false);
         }
         if self.is_capturing()? {
@@ -147,149 +155,152 @@ impl Stream {
         Ok(!idle)
     }
 
-    /// Whether all work in it is done.
+    /// Returns whether all work in the stream has completed.
     ///
     /// # Errors
-    /// The error of work that failed, which is often a kernel's.
+    /// - [`Error::Call`] if work in the stream failed, often a kernel
     pub fn query(&self) -> Result<bool, Error> {
-        let _current = self.device.current()?;
+        let _current = self.device.make_current()?;
         // SAFETY: a live stream.
-        done("cuStreamQuery", unsafe { sys::cuStreamQuery(self.raw) })
+        is_done("cuStreamQuery", unsafe { sys::cuStreamQuery(self.raw) })
     }
 
-    /// Waits until all work in it is done.
+    /// Waits until all work in the stream has completed.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// - [`Error::Call`] if work in the stream failed, often a kernel
     pub fn synchronize(&self) -> Result<(), Error> {
-        let _current = self.device.current()?;
+        let _current = self.device.make_current()?;
         // SAFETY: a live stream.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
 
-    /// Waits until all work in it is done, at most this long. It leaves the CPU to others meanwhile.
+    /// Waits until all work in the stream has completed, at most for `limit`. The thread yields the CPU while it waits.
     ///
     /// # Errors
-    /// As [`query`](Self::query), and [`Error::Deadline`].
+    /// - [`Error::Deadline`] if the work did not complete in time; it continues
+    /// - [`Error::Call`] if work in the stream failed, often a kernel
     pub fn wait(&self, limit: Duration) -> Result<(), Error> {
-        wait("work on a GPU stream", limit, || self.query())
+        wait("the work in a GPU stream", limit, || self.query())
     }
 
-    /// Makes work that is queued from now on wait for what was before the event when it was recorded.
+    /// Makes later work in this stream wait until all work before `event` in its stream has completed.
     ///
     /// # Errors
-    /// What the driver says.
-    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
-        let _current = self.device.current()?;
-        // SAFETY: both are live; the driver keeps of the event what it needs.
+    /// - [`Error::Call`] if the driver refuses
+    pub fn wait_event(&self, event: &Event) -> Result<(), Error> {
+        let _current = self.device.make_current()?;
+        // SAFETY: both are live. The driver copies the state of the event.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
     }
 
-    /// Queues a copy of `len` bytes between two addresses of GPU memory or page-locked host memory.
+    /// Queues a copy of `len` bytes from address `from` to address `to`, in GPU memory or page-locked host memory.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the driver refuses, or if earlier work in the stream failed
     ///
     /// # Safety
-    /// Both ranges are valid until the copy is done, and nobody else touches them in a way that races with it.
+    /// Both ranges stay valid until the copy has completed. No other access races with the copy.
     pub unsafe fn copy(&self, to: u64, from: u64, len: usize) -> Result<(), Error> {
-        let _current = self.device.current()?;
-        // SAFETY: the caller's promise.
+        let _current = self.device.make_current()?;
+        // SAFETY: the caller vouches for both ranges.
         check("cuMemcpyAsync", unsafe { sys::cuMemcpyAsync(to, from, len, self.raw) })
     }
 }
 
-impl driver_gate::IsBusy for Stream {
+impl KernelQueue for Stream {
     fn is_busy(&self) -> bool {
-        // Work that failed does not run any longer.
+        // Failed work does not run any more.
         matches!(self.query(), Ok(false))
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.theirs.is_none() {
-            self.device.streams.give(self.raw);
+        if self.external.is_none() {
+            self.device.stream_pool.give_back(self.raw);
         }
     }
 }
 
-/// A mark in a stream.
+/// A point in the work of a stream. It has passed when all work before it has completed.
 pub struct Event {
     device: Arc<Device>,
     raw: CUevent,
 }
 
-// SAFETY: the driver's events may be used by any thread, and it locks for itself.
+// SAFETY: any thread may use the driver's events. The driver does its own locking.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Makes an event, which counts as passed until it is recorded.
+    /// Creates an event. It counts as passed until it is recorded.
     ///
     /// # Errors
-    /// What the driver says.
+    /// - [`Error::Call`] if the driver refuses
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
-        let _current = device.current()?;
+        let _current = device.make_current()?;
         let mut raw: CUevent = ptr::null_mut();
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: the context is current, and the event is written to a live variable. Destroyed in `drop`.
+        // SAFETY: the context is current. The event is written to a live variable and destroyed in `drop`.
         check("cuEventCreate", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
         Ok(Self { device: Arc::clone(device), raw })
     }
 
-    /// Puts the mark behind all work that is now in the stream.
+    /// Records the event after all work that is now in `stream`.
     ///
     /// # Errors
-    /// What the driver says: event and stream must be of one GPU.
+    /// - [`Error::Call`] if the event and the stream belong to different GPUs
     pub fn record(&self, stream: &Stream) -> Result<(), Error> {
-        let _current = self.device.current()?;
+        let _current = self.device.make_current()?;
         // SAFETY: both are live.
         check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
     }
 
-    /// Whether the stream has come to the mark.
+    /// Returns whether the event has passed.
     ///
     /// # Errors
-    /// The error of work before it that failed.
+    /// - [`Error::Call`] if work before the event failed
     pub fn query(&self) -> Result<bool, Error> {
-        let _current = self.device.current()?;
+        let _current = self.device.make_current()?;
         // SAFETY: a live event.
-        done("cuEventQuery", unsafe { sys::cuEventQuery(self.raw) })
+        is_done("cuEventQuery", unsafe { sys::cuEventQuery(self.raw) })
     }
 
-    /// Waits until the stream has come to the mark.
+    /// Waits until the event has passed.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// - [`Error::Call`] if work before the event failed
     pub fn synchronize(&self) -> Result<(), Error> {
-        let _current = self.device.current()?;
+        let _current = self.device.make_current()?;
         // SAFETY: a live event.
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
-    /// Waits until the stream has come to the mark, at most this long. It leaves the CPU to others meanwhile.
+    /// Waits until the event has passed, at most for `limit`. The thread yields the CPU while it waits.
     ///
     /// # Errors
-    /// As [`query`](Self::query), and [`Error::Deadline`].
+    /// - [`Error::Deadline`] if the event did not pass in time; the work before it continues
+    /// - [`Error::Call`] if work before the event failed
     pub fn wait(&self, limit: Duration) -> Result<(), Error> {
-        wait("work before a GPU event", limit, || self.query())
+        wait("the work before a GPU event", limit, || self.query())
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
         let destroy = || {
-            let _current = self.device.current()?;
-            // SAFETY: made in `new`, destroyed once.
+            let _current = self.device.make_current()?;
+            // SAFETY: created in `new`, destroyed once.
             check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(self.raw) })
         };
         log_drop("an event", destroy());
     }
 }
 
-fn done(call: &'static str, result: CUresult) -> Result<bool, Error> {
+/// Converts the result of a query. Returns whether the work has completed.
+fn is_done(call: &'static str, result: CUresult) -> Result<bool, Error> {
     match result {
         CUresult::CUDA_SUCCESS => Ok(true),
         CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -297,14 +308,16 @@ fn done(call: &'static str, result: CUresult) -> Result<bool, Error> {
     }
 }
 
-/// Polls, at first without rest, then with ever longer rests up to a fifth of a millisecond.
+/// Polls `done` until it returns true, at most for `limit`. `work` describes the work in errors.
+///
+/// It polls without a pause for the first 100 us, then with increasing pauses of at most 200 us.
 fn wait(
-    what: &'static str,
+    work: &'static str,
     limit: Duration,
     mut done: impl FnMut() -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    const EAGER: Duration = Duration::from_micros(100);
-    const LONGEST: Duration = Duration::from_micros(200);
+    const EAGER_TIME: Duration = Duration::from_micros(100);
+    const MAX_PAUSE: Duration = Duration::from_micros(200);
     let begin = Instant::now();
     loop {
         if done()? {
@@ -312,12 +325,12 @@ fn wait(
         }
         let waited = begin.elapsed();
         if waited >= limit {
-            return Err(Error::Deadline { what, limit });
+            return Err(Error::Deadline { work, limit });
         }
-        if waited < EAGER {
+        if waited < EAGER_TIME {
             thread::yield_now();
         } else {
-            thread::sleep((waited / 10).min(LONGEST).min(limit - waited));
+            thread::sleep((waited / 10).min(MAX_PAUSE).min(limit - waited));
         }
     }
 }
@@ -327,11 +340,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_with_what_it_waits_for() {
+    fn a_wait_ends_when_the_work_completes() {
         let begin = Instant::now();
-        wait("it", Duration::from_secs(60), || Ok(begin.elapsed() > Duration::from_millis(3))).unwrap();
+        wait("work", Duration::from_secs(60), || Ok(begin.elapsed() > Duration::from_millis(3))).unwrap();
         assert!(begin.elapsed() < Duration::from_secs(20));
-        wait("it", Duration::ZERO, || Ok(true)).unwrap();
+        wait("work", Duration::ZERO, || Ok(true)).unwrap();
     }
 
     #[test]
@@ -344,8 +357,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_with_an_error() {
+    fn a_wait_returns_errors() {
         let lost = Error::NoDevice { ordinal: 1, count: 0 };
-        assert_eq!(wait("it", Duration::from_secs(60), || Err(lost.clone())), Err(lost));
+        assert_eq!(wait("work", Duration::from_secs(60), || Err(lost.clone())), Err(lost));
     }
 }

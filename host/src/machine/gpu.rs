@@ -20,9 +20,9 @@ use super::{
 use crate::buffer::MemoryLocation;
 use crate::config::HeapKind;
 use crate::cuda::{
-    self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, HostKind, RegisteredHost,
-    SharedMemory, SharedWindow, Stream,
-    driver_gate::{self, LAUNCH_GATE},
+    self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, GraphNode, HostKind,
+    PeerMappings, RegisteredHost, SharedMemory, Stream,
+    driver_gate::{self, DRIVER_GATE},
 };
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
@@ -152,7 +152,7 @@ impl Machine for Gpu {
     }
 
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
-        Ok(Box::new(SharedWindow::new(&self.device, slots as usize, bytes as usize)?))
+        Ok(Box::new(PeerMappings::new(&self.device, slots as usize, bytes as usize)?))
     }
 
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
@@ -161,7 +161,8 @@ impl Machine for Gpu {
             MemoryLocation::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
             MemoryLocation::Gpu(address) => {
                 // SAFETY: promised by the caller, except for the GPU, which is checked.
-                let buffer = Arc::new(unsafe { DeviceBuffer::of(&self.device, address, bytes as usize) }?);
+                let buffer =
+                    Arc::new(unsafe { DeviceBuffer::from_address(&self.device, address, bytes as usize) }?);
                 let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
                 Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer), file: None })
             }
@@ -202,20 +203,22 @@ impl Machine for Gpu {
     }
 
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
-        Ok(Box::new(GpuStream::new(Stream::of(&self.device, stream)?, self.job)))
+        Ok(Box::new(GpuStream::new(Stream::from_cudarc(&self.device, stream)?, self.job)))
     }
 
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         let mut nodes = Vec::with_capacity(steps.len());
         for KernelLaunch { ctx, grid, call, module } in &steps {
-            nodes.push((prepare(module.as_deref(), call.name(), *grid)?, *grid, arguments(ctx, call)));
+            let function = prepare(module.as_deref(), call.name(), *grid)?;
+            nodes.push(GraphNode { function, grid: *grid, arguments: arguments(ctx, call) });
         }
         // SAFETY: see `launch`; the graph borrows the PE that the arguments belong to.
         Ok(ExecGraph::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
     }
 
     fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
-        Ok(prepare(module, kernel, grid)?.room(grid.threads, grid.shared_bytes)? / self.sharers)
+        Ok(prepare(module, kernel, grid)?.max_resident_blocks(grid.threads, grid.shared_bytes)?
+            / self.sharers)
     }
 }
 
@@ -260,12 +263,12 @@ impl GpuStream {
 
     /// Runs `launch` behind the driver gate. Returns whether the work runs now, rather than being captured.
     fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
-        let launching = LAUNCH_GATE.begin_launch(self.job);
+        let launching = DRIVER_GATE.begin_launch(self.job);
         launch()?;
         // A captured launch does not run, and a capturing stream cannot be queried.
         let runs = !self.stream.is_capturing()?;
         if runs {
-            launching.launched(&self.stream);
+            launching.watch(&self.stream);
         }
         Ok(runs)
     }
@@ -298,7 +301,7 @@ impl KernelStream for GpuStream {
 
     fn wait_event(&self, event: &super::Event) -> Result<()> {
         let super::Event::Gpu(event) = event else { return Err(other_machine()) };
-        Ok(self.stream.wait_for(event)?)
+        Ok(self.stream.wait_event(event)?)
     }
 
     fn wait(&self, event: &super::Event, patience: Duration) -> Result<()> {
@@ -312,24 +315,24 @@ impl Drop for GpuStream {
         if let Err(error) = self.stream.synchronize() {
             tracing::debug!("a stream ended with an error: {error}");
         }
-        LAUNCH_GATE.forget(&self.stream);
+        DRIVER_GATE.forget(&self.stream);
     }
 }
 
-impl HeapWindow for SharedWindow {
+impl HeapWindow for PeerMappings {
     fn base(&self) -> DevAddr {
         DevAddr(self.address())
     }
 
     fn stride(&self) -> u64 {
-        SharedWindow::stride(self)
+        PeerMappings::stride(self)
     }
 
     fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool> {
         match heap {
             PeerHeap::Local(region) => {
                 let buffer = region.gpu.as_ref().ok_or_else(not_shared)?;
-                self.map_here(slot as usize, buffer)?.ok_or_else(not_shared)
+                self.map_buffer(slot as usize, buffer)?.ok_or_else(not_shared)
             }
             PeerHeap::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
         }

@@ -42,7 +42,7 @@ impl Module {
 
     /// Returns the names of the kernels of `ptx`; none if it was not built.
     pub(crate) fn names(ptx: &Ptx) -> BTreeSet<String> {
-        cuda::kernels(ptx.image).into_keys().collect()
+        cuda::ptx_kernels(ptx.image).into_keys().collect()
     }
 
     /// Loads the kernels of `ptx` once for all PEs and jobs of this process, until the process ends. Loading may take
