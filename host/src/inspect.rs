@@ -85,12 +85,12 @@ pub fn choose_nics(config: &Config) -> Result<NicChoice> {
 impl NicChoice {
     /// Returns the reason for the choice.
     pub fn reason(&self) -> &str {
-        &self.decision.why
+        &self.decision.reason
     }
 
     /// Returns whether there is an unused RDMA device that the user might expect to be used.
     pub fn is_device_unused(&self) -> bool {
-        self.decision.left_out
+        self.decision.is_device_unused
     }
 
     /// Returns a description of each RDMA device in use. Empty means the software ConnectX.
@@ -104,7 +104,7 @@ impl NicChoice {
     /// Returns the reason for each RDMA device that cannot be used.
     pub fn refused(&self) -> Vec<String> {
         #[cfg(feature = "rdma")]
-        return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.refused().to_vec());
+        return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.unused().to_vec());
         #[cfg(not(feature = "rdma"))]
         Vec::new()
     }
@@ -115,7 +115,7 @@ impl NicChoice {
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
     pub fn try_doorbells(&self, config: &Config, gpu: Option<u32>) -> Option<Result<String>> {
         #[cfg(feature = "rdma")]
-        return self.decision.hardware.as_ref().map(|hardware| hardware.doorbells(config, gpu));
+        return self.decision.hardware.as_ref().map(|hardware| hardware.try_doorbells(config, gpu));
         #[cfg(not(feature = "rdma"))]
         None
     }

@@ -1,4 +1,4 @@
-//! What this machine has, what a job on it would use, and why: the content of `rushmem info`.
+//! The content of `rushmem info`: the devices of this machine, and the choices that a job on it would make.
 
 use serde::Serialize;
 
@@ -9,56 +9,64 @@ use crate::nics::{Decision, decide};
 use crate::p2p::{PeerRoute, expected_routes};
 use crate::provider::sysfs;
 
-/// A GPU.
+/// A GPU of this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundGpu {
-    /// Its number.
+    /// Number of the GPU in the CUDA driver.
     pub ordinal: u32,
-    /// Its name.
+    /// Name of the model.
     pub name: String,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of memory, all and free.
+    /// Memory in bytes, total and free.
     pub memory: (u64, u64),
 }
 
-/// A choice that a job would make, and why.
+/// A choice that a job would make, and its reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct Choice {
-    /// What is chosen.
-    pub what: String,
-    /// Why.
-    pub why: String,
+    /// Description of the choice.
+    pub selected: String,
+    /// Reason for the choice, or the error that prevents it.
+    pub reason: String,
 }
 
-/// What was found, and what would be used with given settings.
+/// The devices of this machine, and the choices that a job with given settings would make. [`survey`] creates it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Survey {
-    /// CPU cores.
+    /// Number of CPU cores available to this process.
     pub cores: usize,
-    /// Bytes of host memory available.
+    /// Available host memory in bytes, if the system reports it.
     pub memory_available: Option<u64>,
-    /// The CUDA driver's version, or why there is none.
+    /// Version of the CUDA driver, or the reason why it cannot be used.
     pub cuda: Result<String, String>,
-    /// The GPUs.
+    /// GPUs that the CUDA driver reports.
     pub gpus: Vec<FoundGpu>,
-    /// RDMA devices of the kernel.
+    /// Names of the RDMA devices that Linux reports.
     pub rdma_devices: Vec<String>,
-    /// Of the NICs that would be used: each port, each device that is left out and why, and how doorbells are rung.
+    /// Lines about RDMA devices: each port in use, each unused device with the reason, and the path of doorbells.
     pub nic_details: Vec<String>,
-    /// How PEs would find each other.
+    /// The way PEs start and find each other.
     pub pes: Choice,
-    /// What kernels would run on.
+    /// The processors that run kernels.
     pub kernels: Choice,
-    /// What NIC would carry what does not go directly.
+    /// The NIC for all traffic that does not take the P2P path.
     pub nic: Choice,
-    /// How PE 0 of a job of `pes` would reach each PE.
+    /// Routes from PE 0 to each PE.
     pub routes: Vec<PeerRoute>,
 }
 
-/// Looks at this machine with these settings.
+/// Reads the devices of this machine, and makes the choices that a job with these settings would make.
+///
+/// It starts no job. With RDMA devices, it opens the first one to try its doorbells.
+///
+/// ```no_run
+/// let survey = rushmem::survey(&rushmem::config::Config::load()?);
+/// println!("NIC: {} ({})", survey.nic.selected, survey.nic.reason);
+/// # Ok::<(), rushmem::config::Error>(())
+/// ```
 pub fn survey(config: &Config) -> Survey {
     let cuda = Cuda::load();
     let gpus = cuda.as_ref().map(|&cuda| gpus(cuda)).unwrap_or_default();
@@ -74,7 +82,7 @@ pub fn survey(config: &Config) -> Survey {
         cuda: cuda
             .map(|cuda| format!("{}.{}", cuda.version().0, cuda.version().1))
             .map_err(|e| e.to_string()),
-        routes: expected_routes(config, 0, n_pes, &nic.what, on_gpu),
+        routes: expected_routes(config, 0, n_pes, &nic.selected, on_gpu),
         nic,
         nic_details,
         gpus,
@@ -84,9 +92,14 @@ pub fn survey(config: &Config) -> Survey {
 
 fn pes(config: &Config) -> Choice {
     match bootstrap::survey(config) {
-        Ok((what, why)) => Choice { what: what.into(), why },
-        Err(error) => Choice { what: "nothing".into(), why: error.to_string() },
+        Ok((selected, reason)) => Choice { selected: selected.into(), reason },
+        Err(error) => none(&error),
     }
+}
+
+/// Returns the choice of a job that fails with this error.
+fn none(error: &dyn std::fmt::Display) -> Choice {
+    Choice { selected: "nothing".into(), reason: error.to_string() }
 }
 
 fn gpus(cuda: Cuda) -> Vec<FoundGpu> {
@@ -105,50 +118,54 @@ fn gpus(cuda: Cuda) -> Vec<FoundGpu> {
 }
 
 fn kernels(config: &Config, gpus: &[FoundGpu], no_cuda: Option<String>) -> Choice {
-    let native = |why: String| Choice { what: "native code on the CPU".into(), why };
+    let choice = |selected: &str, reason: &str| Choice { selected: selected.into(), reason: reason.into() };
+    let native = |reason| choice("native code on the CPU", reason);
     match (config.device, gpus.first(), no_cuda) {
-        (DeviceKind::Native, _, _) => native("RUSHMEM_DEVICE=native".into()),
-        (_, Some(gpu), _) => {
-            let what = format!("GPUs, {} first", gpu.name);
-            Choice { what, why: "found, for applications that bring PTX (Job::kernels)".into() }
-        }
-        (DeviceKind::Gpu, None, why) => {
-            let why = why.unwrap_or_else(|| "the driver reports none".into());
-            Choice { what: "nothing: RUSHMEM_DEVICE=gpu asks for a GPU".into(), why }
-        }
-        (DeviceKind::Auto, None, Some(_)) => native("there is no CUDA driver".into()),
-        (DeviceKind::Auto, None, None) => native("the CUDA driver reports no GPU".into()),
+        (DeviceKind::Native, _, _) => native("RUSHMEM_DEVICE=native"),
+        (_, Some(gpu), _) => choice(
+            &format!("GPUs, {} first", gpu.name),
+            "found, for applications that bring PTX (Job::kernels)",
+        ),
+        (DeviceKind::Gpu, None, reason) => choice(
+            "nothing: RUSHMEM_DEVICE=gpu requires a GPU",
+            reason.as_deref().unwrap_or("the CUDA driver reports no GPU"),
+        ),
+        (DeviceKind::Auto, None, Some(_)) => native("there is no CUDA driver"),
+        (DeviceKind::Auto, None, None) => native("the CUDA driver reports no GPU"),
     }
 }
 
 fn nic(config: &Config, gpus: &[FoundGpu]) -> (Choice, Vec<String>) {
-    let soft = |why| (Choice { what: "software ConnectX".into(), why }, Vec::new());
     match decide(config) {
-        Err(error) => (Choice { what: "nothing".into(), why: error.to_string() }, Vec::new()),
-        Ok(Decision { hardware: None, why, .. }) => soft(why),
-        Ok(Decision { hardware: Some(hardware), why, .. }) => of_hardware(&hardware, why, config, gpus),
+        Err(error) => (none(&error), Vec::new()),
+        Ok(Decision { hardware: None, reason, .. }) => {
+            (Choice { selected: "software ConnectX".into(), reason }, Vec::new())
+        }
+        Ok(Decision { hardware: Some(hardware), reason, .. }) => {
+            rdma_devices(&hardware, reason, config, gpus)
+        }
     }
 }
 
 #[cfg(feature = "rdma")]
-fn of_hardware(
+fn rdma_devices(
     hardware: &crate::nics::Hardware,
-    why: String,
+    reason: String,
     config: &Config,
     gpus: &[FoundGpu],
 ) -> (Choice, Vec<String>) {
     let gpu = gpus.first().filter(|_| config.device != DeviceKind::Native).map(|gpu| gpu.ordinal);
     let mut details = hardware.describe();
-    details.extend(hardware.refused().iter().map(|why| format!("not used: {why}")));
-    details.push(match hardware.doorbells(config, gpu) {
-        Ok(how) => format!("doorbells: {how}"),
+    details.extend(hardware.unused().iter().map(|reason| format!("not used: {reason}")));
+    details.push(match hardware.try_doorbells(config, gpu) {
+        Ok(path) => format!("doorbells: {path}"),
         Err(error) => format!("doorbells: {error}"),
     });
-    (Choice { what: hardware.names(), why }, details)
+    (Choice { selected: hardware.names(), reason }, details)
 }
 
 #[cfg(not(feature = "rdma"))]
-fn of_hardware(
+fn rdma_devices(
     hardware: &crate::nics::Hardware,
     _: String,
     _: &Config,

@@ -151,7 +151,7 @@ fn a_thread_rings_for_kernels() {
     let output = face.ring("2", &["RUSHMEM_DOORBELL=cpu"]);
     passed(&output, 2);
     let told = text(&output.stderr);
-    assert!(told.contains("a thread of the CPU writes them for kernels"), "{told}");
+    assert!(told.contains("a CPU thread writes them for kernels"), "{told}");
     assert!(told.contains("(RUSHMEM_DOORBELL=cpu)"), "{told}");
 }
 
@@ -198,8 +198,8 @@ fn what_the_device_refuses_is_one_clear_error() {
         ("memlock", &["mlx5_0", "ENOMEM", "lock memory up to a limit, which is 8192 KiB", "ulimit -l"]),
         ("devx", &["mlx5_0", "for DevX", "EPERM", "UCTX_EN=1"]),
         ("devx-umem", &["mlx5_0", "mlx5dv_devx_umem_reg", "EOPNOTSUPP", "RUSHMEM_NIC=soft"]),
-        ("uar", &["mlx5_0", "doorbell page failed in every way", "type NC:", "type BF: ENOMEM"]),
-        ("uar-mmap", &["mlx5_0", "doorbell page failed in every way", "type NC:", "type BF:"]),
+        ("uar", &["mlx5_0", "UAR page failed with every method", "type NC:", "type BF: ENOMEM"]),
+        ("uar-mmap", &["mlx5_0", "UAR page failed with every method", "type NC:", "type BF:"]),
         ("port-down", &["mlx5_0", "port 1 is down", "ip link set"]),
         ("no-gid", &["mlx5_0", "no usable GID", "none at all", "ip addr add"]),
         ("gid-v1-only", &["mlx5_0", "no usable GID", "RoCE v1", "RoCE v2 address is needed"]),
@@ -258,7 +258,7 @@ fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
         (&[][..], &["RUSHMEM_HEAP=device"][..], "registering GPU memory: by dma-buf"),
         (&["--fault", "dmabuf"], &["RUSHMEM_HEAP=device"], "registering GPU memory: by address, since "),
         (&[], &["RUSHMEM_HEAP=host"], "traffic goes through mlx5_0"),
-        (&[], &["RUSHMEM_HEAP=host", "RUSHMEM_DOORBELL=cpu"], "a thread of the CPU writes them"),
+        (&[], &["RUSHMEM_HEAP=host", "RUSHMEM_DOORBELL=cpu"], "a CPU thread writes them"),
     ] {
         let Some(face) = Face::new(test, options) else { return };
         let mut env = env.to_vec();
@@ -290,7 +290,7 @@ fn the_doctor_names_what_a_device_refuses() {
         ("gid-v1-only", &["Blocks P1 ", "a RoCE v2 address is needed"]),
         ("devx", &["Blocks P1 ", "UCTX_EN=1"]),
         ("atomics=none", &["Blocks P1 ", "no atomics of the kinds that kernels use"]),
-        ("uar", &["Good P1 : mlx5_0", "Blocks P2 : mlx5_0", "getting a doorbell page failed", "Blocks P3 "]),
+        ("uar", &["Good P1 : mlx5_0", "Blocks P2 : mlx5_0", "allocating a UAR page failed", "Blocks P3 "]),
         ("memlock", &["Good P2 ", "Blocks P3 : mlx5_0", "ulimit -l unlimited"]),
     ] {
         let options = if fault.is_empty() { vec![] } else { vec!["--fault", fault] };

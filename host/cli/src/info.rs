@@ -91,7 +91,7 @@ fn machine(found: &Survey) -> String {
     let rdma = if found.rdma_devices.is_empty() { "none".into() } else { found.rdma_devices.join(", ") };
     text += &format!("  RDMA     {rdma}\n\nChosen\n");
     for (name, choice) in [("PEs", &found.pes), ("kernels", &found.kernels), ("NIC", &found.nic)] {
-        text += &format!("  {name:<8} {} ({})\n", choice.what, choice.why);
+        text += &format!("  {name:<8} {} ({})\n", choice.selected, choice.reason);
     }
     for detail in &found.nic_details {
         text += &format!("           {detail}\n");

@@ -1,4 +1,4 @@
-//! RDMA devices: which there are, and which PE uses which.
+//! The RDMA devices of this machine, and their assignment to PEs.
 
 use crate::config::{Config, HeapKind, Nic};
 use crate::cuda::{Attributes, Cuda, driver_gate};
@@ -10,75 +10,76 @@ use crate::{Error, Result, native};
 
 use super::Decision;
 
-/// RDMA devices that a job uses.
+/// The RDMA devices that a job can use.
 pub(crate) struct Hardware {
     candidates: Vec<Candidate>,
-    /// Devices that are left out, and why.
-    refused: Vec<String>,
+    /// Each unused device, with the reason.
+    unused: Vec<String>,
 }
 
-pub(super) fn look(config: &Config) -> Result<Decision> {
+/// Finds the RDMA devices for these settings. Without a usable device, it decides for the software ConnectX.
+pub(super) fn find(config: &Config) -> Result<Decision> {
     let named = match &config.nic {
         Nic::Named(names) => Some(names.as_slice()),
         _ => None,
     };
-    let (candidates, mut refused) = rdma::find(named, config).map_err(NicError::from)?;
+    let (candidates, mut unused) = rdma::find(named, config).map_err(NicError::from)?;
     if candidates.is_empty() {
-        let left_out = !refused.is_empty();
-        let why = if left_out { refused.join("; ") } else { "there is no ConnectX".into() };
-        return Ok(Decision { left_out, ..Decision::soft(why) });
+        let is_device_unused = !unused.is_empty();
+        let reason = if is_device_unused { unused.join("; ") } else { "there is no ConnectX".into() };
+        return Ok(Decision { is_device_unused, ..Decision::soft(reason) });
     }
-    let candidates = of_one_link_layer(candidates, &mut refused, named.is_some())?;
-    let why = match named {
+    let candidates = of_one_link_layer(candidates, &mut unused, named.is_some())?;
+    let reason = match named {
         Some(_) => "RUSHMEM_NIC names it".into(),
         None => format!("found, with {} active", if candidates.len() == 1 { "a port" } else { "ports" }),
     };
-    let left_out = !refused.is_empty();
-    Ok(Decision { hardware: Some(Hardware { candidates, refused }), why, left_out })
+    let is_device_unused = !unused.is_empty();
+    Ok(Decision { hardware: Some(Hardware { candidates, unused }), reason, is_device_unused })
 }
 
-/// PEs can only talk over links of one kind: of devices found, those of the kind that more of them have.
-fn of_one_link_layer(
-    found: Vec<Candidate>,
-    refused: &mut Vec<String>,
-    named: bool,
-) -> Result<Vec<Candidate>> {
+/// Returns the devices with the most frequent link layer, because PEs cannot communicate across link layers.
+///
+/// Adds the other devices to `unused`. Fails if the user named devices of both link layers.
+fn of_one_link_layer(found: Vec<Candidate>, unused: &mut Vec<String>, named: bool) -> Result<Vec<Candidate>> {
     let (infiniband, ethernet): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|candidate| candidate.link() == LinkLayer::InfiniBand);
     if named && !infiniband.is_empty() && !ethernet.is_empty() {
         let what = "a job over both InfiniBand and Ethernet".into();
-        let why = "its PEs could not reach each other; name devices of one kind in RUSHMEM_NIC".into();
+        let why =
+            "its PEs could not reach each other; name devices with one link layer in RUSHMEM_NIC".into();
         return Err(Error::Unavailable { what, why });
     }
     let (kept, left) =
         if infiniband.len() >= ethernet.len() { (infiniband, ethernet) } else { (ethernet, infiniband) };
-    refused.extend(
-        left.iter().map(|candidate| format!("{}: most others have another link", candidate.describe())),
+    unused.extend(
+        left.iter()
+            .map(|candidate| format!("{}: most other NICs have another link layer", candidate.describe())),
     );
     Ok(kept)
 }
 
 impl Hardware {
-    /// The devices, for a line.
+    /// Returns the names of the devices, separated by commas.
     pub(crate) fn names(&self) -> String {
         self.candidates.iter().map(|candidate| candidate.nic.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Each device, and what it is like.
+    /// Returns a description of each device.
     pub(crate) fn describe(&self) -> Vec<String> {
         self.candidates.iter().map(Candidate::describe).collect()
     }
 
-    /// Each device that is left out, and why.
-    pub(crate) fn refused(&self) -> &[String] {
-        &self.refused
+    /// Returns each unused device, with the reason.
+    pub(crate) fn unused(&self) -> &[String] {
+        &self.unused
     }
 
-    /// How kernels would ring the first device's doorbell.
+    /// Creates and maps a UAR page of the first device for kernels, and returns how they would ring.
     ///
-    /// # Errors
-    /// What the device or the GPU refuses.
-    pub(crate) fn doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
+    /// `gpu` is the GPU that runs the kernels, or `None` for native kernels. Fails if the GPU or the device cannot be
+    /// opened, or kernels cannot ring.
+    pub(crate) fn try_doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
         let machine: Box<dyn Machine> = match gpu {
             Some(ordinal) => Box::new(Gpu::new(
                 Cuda::load()?.device(ordinal)?,
@@ -89,24 +90,24 @@ impl Hardware {
             None => Box::new(Native::new(native::Options::default(), 1)),
         };
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
-        device.doorbells(&*machine)
+        device.try_doorbells(&*machine)
     }
 
-    /// Deals the devices among the PEs of this node, `wanted` to each.
-    pub(super) fn share(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<NicAssignment> {
-        for why in &self.refused {
-            tracing::info!("not used: {why}");
+    /// Assigns the devices to the `on_node` PEs of this node, up to `wanted` for each PE.
+    pub(super) fn assign(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<NicAssignment> {
+        for reason in &self.unused {
+            tracing::info!("not used: {reason}");
         }
         let root = sysfs::root();
-        let place = |pe: u32| -> Result<PciPath> {
+        let gpu_of = |pe: u32| -> Result<PciPath> {
             let Some(&gpu) = gpus.get(pe as usize) else { return Ok(PciPath::default()) };
             Ok(PciPath::of_pci(&root, &Cuda::load()?.pci_address(gpu)?))
         };
-        let places = (0..on_node).map(place).collect::<Result<Vec<_>>>()?;
-        let from = |place: &PciPath| -> Vec<Distance> {
-            self.candidates.iter().map(|candidate| distance(place, &candidate.place)).collect()
+        let gpus = (0..on_node).map(gpu_of).collect::<Result<Vec<_>>>()?;
+        let distances_from = |gpu: &PciPath| -> Vec<Distance> {
+            self.candidates.iter().map(|candidate| distance(gpu, &candidate.location)).collect()
         };
-        let distances: Vec<Vec<Distance>> = places.iter().map(from).collect();
+        let distances: Vec<Vec<Distance>> = gpus.iter().map(distances_from).collect();
         Ok(NicAssignment {
             by_pe: assign(&distances, wanted as usize),
             distances,
@@ -115,15 +116,19 @@ impl Hardware {
     }
 }
 
-/// The devices of each PE of this node.
+/// The assignment of RDMA devices to the PEs of this node.
 pub(crate) struct NicAssignment {
     candidates: Vec<Candidate>,
+    /// Indices of each PE's devices in `candidates`, in the order of their use.
     by_pe: Vec<Vec<usize>>,
+    /// `distances[pe][nic]`.
     distances: Vec<Vec<Distance>>,
 }
 
 impl NicAssignment {
-    /// Opens the devices of a PE, best first. Those beyond what it needs stand by, and need not open.
+    /// Opens the devices of a PE, nearest first.
+    ///
+    /// Devices after the first `nics_per_pe` are spares. Fails if a device cannot be opened and fewer than that remain.
     pub(super) fn open(&self, config: &Config, pe: u32) -> Result<Vec<Box<dyn Provider>>> {
         let mine = self.by_pe.get(pe as usize).map_or(&[][..], Vec::as_slice);
         let mut opened: Vec<Box<dyn Provider>> = Vec::new();
@@ -132,8 +137,8 @@ impl NicAssignment {
             let candidate = &self.candidates[nic];
             match Rdma::open(candidate, config).map_err(NicError::from) {
                 Ok(device) => {
-                    let near = self.distances[pe as usize][nic].describe();
-                    tracing::info!(pe_on_node = pe, "NIC {}, {near}", candidate.describe());
+                    let distance = self.distances[pe as usize][nic].describe();
+                    tracing::info!(pe_on_node = pe, "NIC {}, {distance}", candidate.describe());
                     opened.push(Box::new(device));
                 }
                 Err(error) => {
@@ -149,11 +154,12 @@ impl NicAssignment {
     }
 }
 
+/// Returns the memory for the heap of a PE on `gpu`, as in [`Nics::heap`](super::Nics::heap).
 pub(super) fn heap(wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
     let why = if !gpu.gpu_direct_rdma {
-        "it has no GPUDirect RDMA"
+        "the GPU has no GPUDirect RDMA"
     } else if !gpu.orders_rdma_writes() {
-        "its kernels would not see a NIC's writes in their order"
+        "its kernels would not see the writes of a NIC in order"
     } else {
         return Ok(wanted);
     };
@@ -165,7 +171,7 @@ pub(super) fn heap(wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
             Err(Error::Unavailable { what: what(), why })
         }
         HeapKind::Auto => {
-            tracing::warn!("{} is not available: {why}; it is in host memory", what());
+            tracing::warn!("{} is not available: {why}; the heap is in host memory", what());
             Ok(HeapKind::Host)
         }
     }
@@ -176,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpu_memory_is_used_where_writes_stay_in_order() {
+    fn uses_gpu_memory_that_orders_writes() {
         let gpu = |gpu_direct_rdma, gpu_direct_rdma_writes_ordering| Attributes {
             gpu_direct_rdma,
             gpu_direct_rdma_writes_ordering,

@@ -1,4 +1,7 @@
-//! Which NICs a job uses, and which of them each PE.
+//! The choice between RDMA devices and the software ConnectX, and the assignment of NICs to PEs.
+//!
+//! A job calls [`Nics::prepare`] once for each process and [`Nics::of`] for each PE. `rushmem info` and `rushmem doctor` call
+//! [`decide`].
 
 #[cfg(feature = "rdma")]
 mod hardware;
@@ -18,44 +21,43 @@ use crate::{Error, Result};
 #[cfg(feature = "rdma")]
 pub(crate) use self::hardware::Hardware;
 
-/// Stands where a build without the feature has no hardware.
+/// The RDMA devices in a build without the feature `rdma`: no value exists.
 #[cfg(not(feature = "rdma"))]
 pub(crate) type Hardware = std::convert::Infallible;
 
-/// What would carry a job's traffic, and why.
+/// The kind of NIC for a job, and the reason for the choice.
 pub(crate) struct Decision {
-    /// RDMA devices; none for the software ConnectX.
+    /// RDMA devices, or `None` for the software ConnectX.
     pub(crate) hardware: Option<Hardware>,
-    /// Why.
-    pub(crate) why: String,
-    /// There is an RDMA device that is not used, which its owner might not expect.
-    pub(crate) left_out: bool,
+    /// Reason for the choice.
+    pub(crate) reason: String,
+    /// Whether an RDMA device stays unused although the user might expect its use.
+    pub(crate) is_device_unused: bool,
 }
 
 impl Decision {
-    fn soft(why: impl Into<String>) -> Self {
-        Self { hardware: None, why: why.into(), left_out: false }
+    fn soft(reason: impl Into<String>) -> Self {
+        Self { hardware: None, reason: reason.into(), is_device_unused: false }
     }
 }
 
-/// Decides between hardware and software, on this machine and with these settings.
+/// Chooses between RDMA devices and the software ConnectX, on this machine and with these settings.
 ///
-/// # Errors
-/// A named device that cannot be used.
+/// Fails if the settings name a device that cannot be used.
 pub(crate) fn decide(config: &Config) -> Result<Decision> {
     match &config.nic {
         Nic::Soft => Ok(Decision::soft("RUSHMEM_NIC=soft")),
-        _ => look(config),
+        _ => find_hardware(config),
     }
 }
 
 #[cfg(feature = "rdma")]
-fn look(config: &Config) -> Result<Decision> {
-    hardware::look(config)
+fn find_hardware(config: &Config) -> Result<Decision> {
+    hardware::find(config)
 }
 
 #[cfg(not(feature = "rdma"))]
-fn look(config: &Config) -> Result<Decision> {
+fn find_hardware(config: &Config) -> Result<Decision> {
     use crate::config::NicPort;
     const BUILD: &str =
         "this build cannot drive RDMA devices; build with `cargo build --release --features rdma`";
@@ -67,47 +69,52 @@ fn look(config: &Config) -> Result<Decision> {
     }
     let connectx: Vec<_> =
         found.iter().filter(|(_, connectx)| *connectx).map(|(name, _)| name.as_str()).collect();
-    let why = match (connectx.is_empty(), found.is_empty()) {
+    let reason = match (connectx.is_empty(), found.is_empty()) {
         (false, _) => format!("there is {}, but {BUILD}", connectx.join(", ")),
         (true, false) => "none of the RDMA devices is a ConnectX".into(),
         (true, true) => "there is no RDMA device".into(),
     };
-    Ok(Decision { left_out: !connectx.is_empty(), ..Decision::soft(why) })
+    Ok(Decision { is_device_unused: !connectx.is_empty(), ..Decision::soft(reason) })
 }
 
 /// The NICs of the PEs of this process.
 pub(crate) enum Nics {
-    /// The software NICs that they share: as many as a PE uses.
+    /// Software NICs. All PEs of the process share them, so there are as many as one PE uses.
     Soft(Vec<Arc<softnic::Nic>>),
-    /// RDMA devices.
+    /// RDMA devices, assigned to PEs.
     #[cfg(feature = "rdma")]
     Hardware(hardware::NicAssignment),
 }
 
 impl Nics {
-    /// Takes what [`decide`] says, for PEs of this node on these GPUs (none for native kernels).
+    /// Prepares the NICs that [`decide`] chooses, for `on_node` PEs of this node on these GPUs.
     ///
-    /// # Errors
-    /// A named device that cannot be used; a software ConnectX that cannot start.
+    /// `gpus` is empty for native kernels. Fails if a named device cannot be used, or the software ConnectX cannot start.
     pub(crate) fn prepare(config: &Config, gpus: &[u32], on_node: u32) -> Result<Self> {
         let decision = decide(config)?;
         let Some(hardware) = decision.hardware else {
-            if decision.left_out {
-                tracing::warn!("traffic goes through the software ConnectX: {}", decision.why);
+            if decision.is_device_unused {
+                tracing::warn!("traffic goes through the software ConnectX: {}", decision.reason);
             } else {
-                tracing::info!("traffic goes through the software ConnectX: {}", decision.why);
+                tracing::info!("traffic goes through the software ConnectX: {}", decision.reason);
             }
             let soft = softnic_config(config, !gpus.is_empty())?;
             let start = |_| softnic::Nic::start(soft.clone()).map(Arc::new);
             return Ok(Self::Soft((0..config.nics_per_pe.get()).map(start).collect::<Result<_, _>>()?));
         };
-        Self::of_hardware(hardware, &decision.why, gpus, on_node, config.nics_per_pe.get())
+        Self::of_hardware(hardware, &decision.reason, gpus, on_node, config.nics_per_pe.get())
     }
 
     #[cfg(feature = "rdma")]
-    fn of_hardware(hardware: Hardware, why: &str, gpus: &[u32], on_node: u32, wanted: u32) -> Result<Self> {
-        tracing::info!("traffic goes through {}: {why}", hardware.names());
-        Ok(Self::Hardware(hardware.share(gpus, on_node, wanted)?))
+    fn of_hardware(
+        hardware: Hardware,
+        reason: &str,
+        gpus: &[u32],
+        on_node: u32,
+        wanted: u32,
+    ) -> Result<Self> {
+        tracing::info!("traffic goes through {}: {reason}", hardware.names());
+        Ok(Self::Hardware(hardware.assign(gpus, on_node, wanted)?))
     }
 
     #[cfg(not(feature = "rdma"))]
@@ -115,11 +122,10 @@ impl Nics {
         match hardware {}
     }
 
-    /// The NICs of the PE with this number on its node, opened for it.
+    /// Opens the NICs of PE number `pe_on_node` of this node.
     ///
-    /// # Errors
-    /// What a device refuses.
-    #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "there is one NIC for all"))]
+    /// Fails if a device cannot be opened and fewer than `nics_per_pe` remain.
+    #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "all PEs share the software NICs"))]
     pub(crate) fn of(&self, config: &Config, pe_on_node: u32) -> Result<Vec<Box<dyn Provider>>> {
         match self {
             Self::Soft(nics) => {
@@ -128,15 +134,14 @@ impl Nics {
                 Ok(nics.iter().map(open).collect())
             }
             #[cfg(feature = "rdma")]
-            Self::Hardware(shares) => shares.open(config, pe_on_node),
+            Self::Hardware(assignment) => assignment.open(config, pe_on_node),
         }
     }
 
-    /// Where the heap of a PE on this GPU lies, if the settings ask for `wanted`. Data that an RDMA device writes into
-    /// GPU memory must be there for a kernel that has seen the completion or the signal behind it.
+    /// Returns the memory for the heap of a PE on this GPU. `wanted` is the memory in the settings.
     ///
-    /// # Errors
-    /// GPU memory was asked for, and cannot be.
+    /// A kernel that has seen a completion or signal must also see the data before it. A heap for an RDMA device is in GPU
+    /// memory only if the GPU guarantees this. Fails if the settings require GPU memory and the GPU cannot provide it.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "the software ConnectX copies"))]
     pub(crate) fn heap(&self, wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
         match self {
@@ -147,8 +152,10 @@ impl Nics {
     }
 }
 
-/// A kernel on a GPU waits for the engine with all of its threads, so the engine then polls for longer before it
-/// sleeps; native kernels need the cores themselves.
+/// Returns the configuration of the software ConnectX.
+///
+/// For kernels on a GPU, its engine polls longer before it sleeps, because all threads of a kernel wait for it. Native
+/// kernels need the cores themselves.
 fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
     let mut soft = softnic::Config { ip: fabric(config)?, ..Default::default() };
     soft.faults = config.softnic_fault.parse().map_err(|error: softnic::FaultError| Error::Unavailable {
@@ -167,8 +174,10 @@ fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
     Ok(soft)
 }
 
-/// Where the software fabric of this process binds: nowhere for a job of threads, the address that reaches the
-/// launcher otherwise, unless the user chose one.
+/// Returns the address at which the software ConnectX of this process receives packets.
+///
+/// It is the address in the settings, or the address of this machine towards the launcher. A job of threads in one process
+/// needs no address.
 fn fabric(config: &Config) -> Result<Ip> {
     let Some(server) = &config.server else { return Ok(Ip::LoopbackOnly) };
     let chosen = match config.softnic_ip {
@@ -181,14 +190,14 @@ fn fabric(config: &Config) -> Result<Ip> {
             });
         }
     };
-    Ok(match chosen.or_else(|| towards(server)) {
+    Ok(match chosen.or_else(|| address_towards(server)) {
         Some(ip) if !ip.is_loopback() => Ip::Addr(ip),
         _ => Ip::AnyLoopback,
     })
 }
 
-/// This machine's address on the way to `server`.
-fn towards(server: &str) -> Option<Ipv4Addr> {
+/// Returns the address of this machine on the route to `server`.
+fn address_towards(server: &str) -> Option<Ipv4Addr> {
     let to = server.to_socket_addrs().ok()?.find(|a| a.is_ipv4())?;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(to).ok()?;

@@ -1,6 +1,7 @@
-//! The seam between bring-up and NIC: PRM (DevX) commands, memory registration, doorbell pages, paths.
+//! The interface between bring-up and a NIC: PRM commands, memory registration, UAR pages and paths.
 //!
-//! Everything above these traits is the same on hardware and in software.
+//! `queues` creates all NIC objects through [`Provider`], and `nics` opens the providers. [`Soft`] is the software ConnectX,
+//! and `rdma` has RDMA devices. The code above these traits is the same for both.
 
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
@@ -18,74 +19,75 @@ use crate::machine::{Machine, Region};
 
 pub(crate) use soft::Soft;
 
-/// Queues start in a umem at multiples of this: a NIC may know the memory by large pages only, and then places a queue
-/// at whole parts of one.
+/// Alignment of queues in a umem, in bytes.
+///
+/// A NIC that knows the memory by larger pages can place queues only at multiples of a certain fraction of a page.
 pub(crate) const QUEUE_ALIGN: u64 = 4096;
 
-/// Why a NIC did not do what it was asked.
+/// An error of a NIC or of a path between NICs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The NIC refused a command.
+    /// The NIC refused a PRM command.
     #[error("{nic} refused {command}: {error}{}", soft_reason(.error))]
     Refused {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
-        /// The command.
+        /// Opcode of the command.
         command: CmdOpcode,
-        /// Status and syndrome.
+        /// Status and syndrome of the output mailbox.
         error: CmdError,
     },
-    /// The NIC answered with a mailbox that makes no sense.
-    #[error("{nic} answered {command} with a malformed mailbox: {error}")]
+    /// The NIC completed a PRM command with an output mailbox that cannot be decoded.
+    #[error("{nic} returned a malformed output mailbox for {command}: {error}")]
     Malformed {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
-        /// The command.
+        /// Opcode of the command.
         command: CmdOpcode,
-        /// What is wrong with it.
+        /// The first defect of the mailbox.
         error: DecodeError,
     },
-    /// A call other than a command failed.
+    /// A call of the software ConnectX other than a PRM command failed.
     #[error("{nic}: {call} failed: {source}")]
     Call {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// Why.
+        /// Cause of the failure.
         source: rushmem_softnic::Error,
     },
-    /// There is no way to a peer's port.
-    #[error("{nic} has no way to a peer's port {peer}: {why}")]
+    /// No path leads to the port of a peer.
+    #[error("{nic} has no path to the port {peer} of a peer: {why}")]
     NoPath {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
-        /// The peer's port.
+        /// Address of the peer's port.
         peer: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         why: String,
     },
-    /// The system has no random numbers.
+    /// The operating system has no random numbers.
     #[error("cannot choose keys and packet numbers: the operating system has no random numbers: {0}")]
     Random(String),
-    /// An RDMA device refused something.
+    /// An RDMA device cannot be used, or a call of libibverbs or libmlx5 failed.
     #[cfg(feature = "rdma")]
     #[error(transparent)]
     Rdma(#[from] rdma::RdmaError),
 }
 
-/// What the software ConnectX means by a syndrome; nothing for one of firmware, whose numbers are others.
+/// Returns the explanation of a syndrome of the software ConnectX, in parentheses. It is empty for syndromes of firmware.
 fn soft_reason(error: &CmdError) -> String {
     rushmem_softnic::reason(error.syndrome).map(|why| format!(" ({why})")).unwrap_or_default()
 }
 
-/// Who executes work-queue entries.
+/// A kind of NIC. QPs cannot connect NICs of different kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum NicKind {
     /// The software ConnectX of a process.
     Software,
-    /// An RDMA device, driven through libmlx5.
+    /// An RDMA device that libmlx5 drives.
     Hardware,
 }
 
@@ -98,7 +100,7 @@ impl std::fmt::Display for NicKind {
     }
 }
 
-/// What a port's link is.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum LinkLayer {
     /// Ethernet: RoCE v2, addressed by GID and MAC.
@@ -107,22 +109,22 @@ pub(crate) enum LinkLayer {
     InfiniBand,
 }
 
-/// How a port is addressed by others.
+/// The address of a port. PEs exchange it to connect QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct PortAddress {
-    /// Who is behind it: the two kinds do not meet.
+    /// Kind of the NIC.
     pub(crate) kind: NicKind,
     pub(crate) link: LinkLayer,
-    /// Its number on its NIC, from 1.
+    /// Number of the port on its NIC, from 1.
     pub(crate) number: u8,
     pub(crate) gid: [u8; 16],
-    /// Ethernet only.
+    /// MAC address, or zeros on InfiniBand.
     pub(crate) mac: [u8; 6],
-    /// InfiniBand only.
+    /// LID, or 0 on Ethernet.
     pub(crate) lid: u16,
-    /// The partition that its QPs are in.
+    /// Partition of the port's QPs.
     pub(crate) partition: Partition,
-    /// Largest payload of a packet that it takes, bytes.
+    /// Largest payload of a packet, in bytes.
     pub(crate) mtu: u32,
 }
 
@@ -136,90 +138,95 @@ impl std::fmt::Display for PortAddress {
     }
 }
 
-/// The largest MTU of at most `bytes`; 256 if there is none, which INIT2RTR refuses where the path cannot carry it.
+/// Returns the largest MTU of at most `bytes`, or 256 bytes if there is none.
+///
+/// If the path cannot carry 256 bytes either, `INIT2RTR_QP` refuses the MTU.
 pub(crate) fn mtu_within(bytes: u32) -> Mtu {
     let mtus = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512];
     mtus.into_iter().find(|mtu| mtu.bytes().is_some_and(|n| n <= bytes)).unwrap_or(Mtu::B256)
 }
 
-/// The page in which NICs count addresses.
+/// Page size of a NIC's address translation, in bytes.
 const PAGE: u64 = 4096;
 
-/// Where memory begins in its page: a NIC translates whole pages, so an address on the wire has the same low bits.
-fn place_in_page(memory: &Region) -> u64 {
+/// Returns the offset of the memory's first byte in its page.
+///
+/// A NIC translates whole pages, so an address on the wire has the same low bits as the address in memory.
+fn page_offset(memory: &Region) -> u64 {
     memory.memory.host_ptr().map_or(0, |start| start.as_ptr() as u64 % PAGE)
 }
 
-/// A NIC, as one PE uses it.
+/// One port of a NIC, opened for one PE. It creates the NIC objects of the PE.
 pub(crate) trait Provider: Send + Sync {
-    /// A name for messages.
+    /// Returns the name of the NIC for messages.
     fn name(&self) -> String;
-    /// The address of its port.
+    /// Returns the address of the port.
     fn port(&self) -> PortAddress;
-    /// The way to a peer's port, as INIT2RTR takes it, and the largest MTU on it.
+    /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error>;
-    /// Executes a command that makes no object and needs none.
+    /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error>;
-    /// Executes a command that makes an object; dropping the object destroys it.
+    /// Executes a PRM command that creates an object. Dropping the object destroys it in the NIC.
     fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, Error>;
-    /// The event queue that CREATE_CQ names.
+    /// Returns the number of the event queue for `CREATE_CQ`.
     fn eqn(&self) -> Result<u8, Error>;
-    /// A protection domain.
+    /// Allocates a protection domain.
     fn alloc_pd(&self) -> Result<Box<dyn Pd>, Error>;
-    /// Registers memory for queues, which start in it at multiples of [`QUEUE_ALIGN`].
+    /// Registers memory for queues. Each queue starts at a multiple of [`QUEUE_ALIGN`] in it.
     fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, Error>;
-    /// A doorbell page, mapped for the kernels of `machine`.
+    /// Allocates a UAR page and maps it for the kernels of `machine`.
     fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>>;
 }
 
-/// An object that a command made. Destroyed on drop.
+/// A NIC object that a PRM command created. Dropping it destroys the object in the NIC.
 pub(crate) trait Object: Send + Sync {
-    /// Executes a command on it.
+    /// Executes a PRM command on the object.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error>;
 }
 
-/// A protection domain. Given back on drop, after its keys.
+/// A protection domain. It is deallocated on drop, after its keys.
 pub(crate) trait Pd: Send + Sync {
-    /// Its number.
+    /// Returns the number of the protection domain.
     fn number(&self) -> u32;
-    /// A key over all of `memory`, for the NIC and for peers, who may read, write and do atomics. An address on the wire
-    /// is an offset in the memory, counted from [`Key::base`].
+    /// Registers all of `memory` for local access and for reads, writes and atomics of peers.
+    ///
+    /// An address on the wire is an offset in the memory plus [`Key::base`].
     fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error>;
 }
 
-/// A memory key. Destroyed on drop.
+/// The keys of registered memory. Dropping it deregisters the memory.
 pub(crate) trait Key: Send + Sync {
-    /// The key in this NIC's own work-queue entries.
+    /// Returns the local key, for WQEs of this NIC.
     fn lkey(&self) -> u32;
-    /// The key in those of peers.
+    /// Returns the remote key, for WQEs of peers.
     fn rkey(&self) -> u32;
-    /// The address on the wire of the memory's first byte: its place in its page, 0 for whole pages.
+    /// Returns the wire address of the memory's first byte. It is its offset in its page, so 0 for whole pages.
     fn base(&self) -> u64;
 }
 
-/// Registered memory. Forgotten on drop.
+/// Memory registered for queues (a PRM umem). Dropping it deregisters the memory.
 pub(crate) trait Umem: Send + Sync {
-    /// Its number.
+    /// Returns the number of the umem.
     fn id(&self) -> u32;
 }
 
-/// A doorbell page, which QPs may share. Given back on drop.
+/// A UAR page. Several QPs may use it. It is freed on drop.
 pub(crate) trait Uar: Send + Sync {
-    /// Its number.
+    /// Returns the number of the UAR page.
     fn page_id(&self) -> u32;
-    /// A doorbell of one QP through this page, for kernels of `machine`.
+    /// Creates the doorbell of one QP on this page, for kernels of `machine`.
     fn doorbell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>>;
-    /// Rings from the CPU.
+    /// Writes `doorbell` to the doorbell register from the host.
     fn ring(&self, doorbell: u64);
 }
 
 /// The doorbell of one QP.
 pub(crate) trait QpDoorbell: Send + Sync {
-    /// Where kernels ring: 8 bytes, write only.
+    /// Returns the address that kernels ring at. It has 8 bytes and is write-only.
     fn register(&self) -> DevAddr;
 }
 
-/// A doorbell that kernels write to where it lies, on a page that lives longer.
+/// A doorbell register that is mapped for kernels. Its UAR page must outlive it.
 pub(crate) struct MappedDoorbell(pub(crate) DevAddr);
 
 impl QpDoorbell for MappedDoorbell {
@@ -228,18 +235,20 @@ impl QpDoorbell for MappedDoorbell {
     }
 }
 
-/// Returns a random number, for keys and packet numbers that nobody can guess.
+/// Returns a random number. Keys and packet numbers are random so that other hosts cannot guess them.
 ///
 /// # Errors
-/// [`Error::Random`]
+/// - [`Error::Random`]: the operating system has no random numbers.
 pub(crate) fn random() -> Result<u32, Error> {
     getrandom::u32().map_err(|error| Error::Random(error.to_string()))
 }
 
-/// Executes a command that makes an object.
+/// Creates an object in the NIC, and returns it with the decoded output mailbox.
 ///
 /// # Errors
-/// [`Error::Refused`], [`Error::Malformed`], or that the command did not reach the NIC.
+/// - [`Error::Refused`]: the NIC refused the command;
+/// - [`Error::Malformed`]: the output mailbox cannot be decoded;
+/// - `Error::Rdma`: the command did not reach the RDMA device.
 pub(crate) fn create<C: Command>(
     nic: &dyn Provider,
     command: &C,
@@ -249,10 +258,7 @@ pub(crate) fn create<C: Command>(
     Ok((object, read::<C>(&nic.name(), answer.as_ref())?))
 }
 
-/// Executes a command on an object.
-///
-/// # Errors
-/// As [`create`].
+/// Executes a command on an object, and returns the decoded output mailbox. Its errors are the same as for [`create`].
 pub(crate) fn execute<C: Command>(
     nic: &dyn Provider,
     object: &dyn Object,
@@ -263,10 +269,7 @@ pub(crate) fn execute<C: Command>(
     read::<C>(&nic.name(), answer.as_ref())
 }
 
-/// A page of the NIC's capabilities, as it is in force.
-///
-/// # Errors
-/// As [`create`].
+/// Returns a page of the NIC's current capabilities (`QUERY_HCA_CAP`). Its errors are the same as for [`create`].
 pub(crate) fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, Error> {
     let command = QueryHcaCap::current::<C>();
     // On the heap: the mailbox is larger than a page.
@@ -275,22 +278,21 @@ pub(crate) fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, Error
     Ok(read::<QueryHcaCap>(&nic.name(), answer.as_slice())?.page.get::<C>())
 }
 
-/// Memory for queues, and its registration.
+/// Allocates memory for queues and registers it.
 ///
-/// An RDMA device reads entries and writes completions where the kernel that polls them is: in GPU memory if it can.
-/// Completions are then read without a way over PCIe, and stay in order with data for the GPU. The software ConnectX is
-/// on the CPU, and so are its queues.
+/// Queues of an RDMA device lie in GPU memory if possible. Kernels then poll completions without reading over PCIe, and
+/// completions stay in order with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host
+/// memory.
 ///
-/// # Errors
-/// What the machine or the NIC refuses.
+/// Fails if the machine has no such memory, or if the NIC cannot register it.
 pub(crate) fn queue_memory(
     nic: &dyn Provider,
     machine: &dyn Machine,
     place: QueueMemory,
     bytes: u64,
 ) -> crate::Result<(Region, Box<dyn Umem>)> {
-    let far = nic.port().kind == NicKind::Software || !machine.is_gpu();
-    if !far && place != QueueMemory::Host {
+    let may_use_gpu = nic.port().kind == NicKind::Hardware && machine.is_gpu();
+    if may_use_gpu && place != QueueMemory::Host {
         let region = machine.local(bytes)?;
         match nic.umem_reg(&region) {
             Ok(umem) => {

@@ -1,4 +1,4 @@
-//! The software ConnectX as a provider.
+//! The provider for the software ConnectX. It executes PRM commands in this process.
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -9,23 +9,24 @@ use rushmem_softnic::{Context, Nic};
 
 use super::{
     Error, Key, LinkLayer, MappedDoorbell, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
-    mtu_within, place_in_page, random, read,
+    mtu_within, page_offset, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Mapping, PageKind, Region};
 
-/// The software ConnectX has one port.
+/// Number of the only port of the software ConnectX.
 const PORT: u8 = 1;
 
 const NAME: &str = "software ConnectX";
 
-/// One PE's handle of the process's software ConnectX.
+/// A PE's context of the software ConnectX. All PEs of the process share the NIC.
 pub(crate) struct Soft {
     nic: Arc<Nic>,
     context: Arc<Context>,
 }
 
 impl Soft {
+    /// Opens a context of `nic`.
     pub(crate) fn new(nic: Arc<Nic>) -> Self {
         let context = Arc::new(nic.open());
         Self { nic, context }
@@ -57,10 +58,11 @@ impl Provider for Soft {
 
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error> {
         if peer.kind != NicKind::Software {
-            let why = "it is an RDMA device's; give all PEs the same kind of NIC (RUSHMEM_NIC)".into();
+            let why =
+                "it belongs to an RDMA device; set RUSHMEM_NIC to the same kind of NIC for all PEs".into();
             return Err(Error::NoPath { nic: NAME.into(), peer: peer.to_string(), why });
         }
-        // Where there is no way to it, INIT2RTR says so.
+        // If the peer cannot be reached, `INIT2RTR_QP` fails.
         let ip = Ipv6Addr::from(peer.gid).to_ipv4_mapped();
         let bytes = ip.and_then(|ip| self.nic.path_mtu(ip)).unwrap_or(0);
         let path = AddressPath {
@@ -84,12 +86,12 @@ impl Provider for Soft {
     }
 
     fn eqn(&self) -> Result<u8, Error> {
-        // It sends no events.
+        // The software ConnectX sends no events.
         Ok(0)
     }
 
     fn alloc_pd(&self) -> Result<Box<dyn Pd>, Error> {
-        let (object, out) = make(&self.context, &pd::AllocPd::default())?;
+        let (object, out) = create(&self.context, &pd::AllocPd::default())?;
         Ok(Box::new(SoftPd { context: Arc::clone(&self.context), _object: object, number: out.pd }))
     }
 
@@ -100,14 +102,16 @@ impl Provider for Soft {
     fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>> {
         let uar = self.context.alloc_uar().map_err(failed("alloc_uar"))?;
         let page = Page { context: Arc::clone(&self.context), uar };
-        // SAFETY: the page lives as long as `page`, which `SoftUar` keeps until after the mapping.
+        // SAFETY: `page` keeps the UAR page allocated, and `SoftUar` drops it after the mapping.
         let mapping = unsafe { machine.map_page(page.uar.page, PageKind::Memory) }?;
         Ok(Box::new(SoftUar { mapping, page }))
     }
 }
 
-/// The mailbox that destroys what `input` made according to `output`, if it made anything.
-fn destroyer(input: &[u8], output: &[u8]) -> Option<[u8; 16]> {
+/// Returns the command that destroys the object of the creating command `input`. `output` is that command's output mailbox.
+///
+/// Returns `None` if the command created no object.
+fn destroy_command(input: &[u8], output: &[u8]) -> Option<[u8; 16]> {
     Some(match Header::decode(input).ok()?.opcode {
         CmdOpcode::ALLOC_PD => {
             pd::DeallocPd { pd: pd::AllocPdOut::decode(output).ok()?.pd, ..Default::default() }.encode()
@@ -134,12 +138,12 @@ struct SoftObject {
 impl SoftObject {
     fn create(context: &Arc<Context>, input: &[u8], output: &mut [u8]) -> Self {
         context.command(input, output);
-        Self { context: Arc::clone(context), destroy: destroyer(input, output) }
+        Self { context: Arc::clone(context), destroy: destroy_command(input, output) }
     }
 }
 
-/// Makes an object.
-fn make<C: Command>(context: &Arc<Context>, command: &C) -> Result<(SoftObject, C::Output), Error> {
+/// Creates an object, and returns it with the decoded output mailbox.
+fn create<C: Command>(context: &Arc<Context>, command: &C) -> Result<(SoftObject, C::Output), Error> {
     let mut answer = <C::Output as Response>::EMPTY;
     let object = SoftObject::create(context, command.encode().as_ref(), answer.as_mut());
     Ok((object, read::<C>(NAME, answer.as_ref())?))
@@ -158,7 +162,7 @@ impl Drop for SoftObject {
             let mut answer = [0; 16];
             self.context.command(destroy, &mut answer);
             if let Err(error) = rushmem_mlx5::prm::CmdError::check(&answer) {
-                tracing::warn!("destroying an object of the software ConnectX: {error}");
+                tracing::warn!("the software ConnectX cannot destroy an object: {error}");
             }
         }
     }
@@ -179,7 +183,7 @@ impl Pd for SoftPd {
         const LOG_PAGE: u8 = 12;
         let [low, ..] = random()?.to_ne_bytes();
         let umem = SoftUmem::new(&self.context, memory)?;
-        let (len, base) = (memory.memory.len(), place_in_page(memory));
+        let (len, base) = (memory.memory.len(), page_offset(memory));
         let octwords = ((base + len).div_ceil(1 << LOG_PAGE)).div_ceil(2) as u32;
         let command = mkey::CreateMkey {
             umem_valid: true,
@@ -203,13 +207,13 @@ impl Pd for SoftPd {
             .with_access_mode(mkey::AccessMode::MTT),
             ..Default::default()
         };
-        let (object, out) = make(&self.context, &command)?;
+        let (object, out) = create(&self.context, &command)?;
         let key = mkey::key(out.mkey_index, low);
         Ok(Box::new(SoftKey { _object: object, _umem: umem, key, base }))
     }
 }
 
-/// Fields drop in order: the key before the umem that it maps.
+/// A memory key. Its fields drop in order: the key before the umem that it maps.
 struct SoftKey {
     _object: SoftObject,
     _umem: SoftUmem,
@@ -253,12 +257,12 @@ impl Umem for SoftUmem {
 impl Drop for SoftUmem {
     fn drop(&mut self) {
         if let Err(error) = self.context.umem_dereg(self.id) {
-            tracing::warn!("{error}");
+            tracing::warn!("the software ConnectX cannot deregister a umem: {error}");
         }
     }
 }
 
-/// Fields drop in order: the mapping before the page.
+/// A mapped UAR page. Its fields drop in order: the mapping before the page.
 struct SoftUar {
     mapping: Box<dyn Mapping>,
     page: Page,
@@ -278,13 +282,14 @@ impl Uar for SoftUar {
     }
 }
 
+/// A UAR page. It is freed on drop.
 struct Page {
     context: Arc<Context>,
     uar: rushmem_softnic::Uar,
 }
 
 impl Page {
-    /// Where in the page the doorbell register lies.
+    /// Returns the offset of the doorbell register in the page, in bytes.
     fn register(&self) -> usize {
         self.uar.reg_addr as usize - self.uar.page as usize
     }
@@ -293,7 +298,7 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         if let Err(error) = self.context.free_uar(self.uar.page_id) {
-            tracing::warn!("{error}");
+            tracing::warn!("the software ConnectX cannot free a UAR page: {error}");
         }
     }
 }

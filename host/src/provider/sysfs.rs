@@ -1,25 +1,25 @@
-//! RDMA devices as sysfs lists them, which needs no library.
+//! The RDMA devices in sysfs. Reading them needs no RDMA library.
 
 use std::path::{Path, PathBuf};
 
-/// The root of sysfs: `SYSFS_PATH` if it is set, as libibverbs takes it.
+/// Returns the root of sysfs: `SYSFS_PATH` if it is set, as in libibverbs, and `/sys` by default.
 pub(crate) fn root() -> PathBuf {
     std::env::var_os("SYSFS_PATH")
         .filter(|path| !path.is_empty())
         .map_or_else(|| "/sys".into(), PathBuf::from)
 }
 
-/// The RDMA devices of this system, and which of them are ConnectX NICs.
+/// Returns the name of each RDMA device of this system, and whether it is a ConnectX NIC.
 pub(crate) fn devices(root: &Path) -> Vec<(String, bool)> {
     let folder = root.join("class/infiniband");
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let look = |entry: std::fs::DirEntry| {
+    let read = |entry: std::fs::DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // The alias of a PCI device begins with its vendor; NVIDIA's NICs have Mellanox's.
+        // The alias of a PCI device begins with its vendor. NVIDIA's NICs have Mellanox's vendor id.
         let alias = std::fs::read_to_string(entry.path().join("device/modalias")).unwrap_or_default();
         (name, alias.starts_with("pci:v000015B3"))
     };
-    let mut found: Vec<_> = entries.flatten().map(look).collect();
+    let mut found: Vec<_> = entries.flatten().map(read).collect();
     found.sort();
     found
 }
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connectx_nics_are_known_by_their_vendor() {
+    fn recognizes_connectx_nics_by_their_vendor() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(devices(root.path()), []);
         for (name, alias) in

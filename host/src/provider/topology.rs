@@ -1,22 +1,22 @@
-//! Which NICs a PE uses: those nearest to its GPU on PCIe, shared out evenly.
+//! The assignment of NICs to PEs: the nearest NICs to the PE's GPU on PCIe, evenly distributed.
 
 use std::path::PathBuf;
 
-/// How far two devices are from each other; less is nearer.
+/// The distance between two devices. A smaller value is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Distance {
-    /// Below one bridge: traffic need not pass the processor.
+    /// Both are below one bridge, so traffic need not pass the processor.
     Switch,
-    /// Below one root complex.
+    /// Both are below one root complex.
     RootComplex,
-    /// On one NUMA node.
+    /// Both are on one NUMA node.
     Node,
-    /// Anywhere else, or unknown.
+    /// They are further apart, or their location is unknown.
     Other,
 }
 
 impl Distance {
-    /// For people.
+    /// Returns a phrase for messages.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Switch => "behind the same PCIe switch",
@@ -27,24 +27,24 @@ impl Distance {
     }
 }
 
-/// Where a device hangs.
+/// The location of a PCI device in the machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PciPath {
-    /// Its folder in sysfs, with symbolic links followed.
+    /// Folder of the device in sysfs, with symbolic links followed.
     pub(crate) sysfs: PathBuf,
-    /// Its NUMA node, if the system knows it.
+    /// NUMA node, if the system knows it.
     pub(crate) node: Option<u32>,
 }
 
 impl PciPath {
-    /// Of the device with this folder.
+    /// Returns the location of the device with this folder in sysfs.
     #[cfg(any(test, feature = "rdma"))]
     pub(crate) fn of(sysfs: PathBuf) -> Self {
         let text = std::fs::read_to_string(sysfs.join("numa_node")).unwrap_or_default();
         Self { node: text.trim().parse().ok(), sysfs }
     }
 
-    /// Of the PCI device with this address, below this root of sysfs.
+    /// Returns the location of the PCI device with this address, below this root of sysfs.
     #[cfg(any(test, feature = "rdma"))]
     pub(crate) fn of_pci(sysfs_root: &std::path::Path, address: &str) -> Self {
         let link = sysfs_root.join("bus/pci/devices").join(address);
@@ -52,35 +52,37 @@ impl PciPath {
     }
 }
 
-/// The root complex, and the bridges below it, on the way to a device.
-fn way(place: &PciPath) -> Option<(&str, Vec<&str>)> {
-    let mut parts = place.sysfs.iter().filter_map(|part| part.to_str());
+/// Returns the root complex above a device, and the bridges between them, from the top.
+fn root_and_bridges(device: &PciPath) -> Option<(&str, Vec<&str>)> {
+    let mut parts = device.sysfs.iter().filter_map(|part| part.to_str());
     let root = parts.find(|part| part.starts_with("pci") && part.contains(':'))?;
     let mut bridges: Vec<_> = parts.collect();
     bridges.pop();
     Some((root, bridges))
 }
 
-/// How far a NIC is from a GPU.
+/// Returns the distance between two devices.
 pub(crate) fn distance(a: &PciPath, b: &PciPath) -> Distance {
-    if let (Some((root_a, way_a)), Some((root_b, way_b))) = (way(a), way(b))
+    if let (Some((root_a, bridges_a)), Some((root_b, bridges_b))) = (root_and_bridges(a), root_and_bridges(b))
         && root_a == root_b
     {
-        let common_bridge = way_a.first().is_some_and(|first| way_b.first() == Some(first));
+        let common_bridge = bridges_a.first().is_some_and(|first| bridges_b.first() == Some(first));
         return if common_bridge { Distance::Switch } else { Distance::RootComplex };
     }
     if a.node.is_some() && a.node == b.node { Distance::Node } else { Distance::Other }
 }
 
-/// The NICs of each PE of a node, in the order in which it is to take them: `distances[pe][nic]`. Each PE gets `wanted`
-/// of them, or all if there are fewer: the nearest, and of equally near ones those that serve the fewest PEs so far. NICs
-/// that nobody got stand behind, as spares of the PE that they are nearest to.
+/// Assigns the NICs of a node to its PEs. `distances[pe][nic]` are the distances between a PE's GPU and the NICs.
+///
+/// Returns the indices of each PE's NICs, in the order in which the PE uses them. Each PE gets the `wanted` nearest NICs,
+/// or all if there are fewer. Among equally near NICs it gets the one with the fewest PEs so far. A NIC without a PE
+/// becomes a spare of the nearest PE, behind the NICs that the PE uses.
 pub(crate) fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
     let nics = distances.iter().map(Vec::len).max().unwrap_or(0);
     let mut load = vec![0; nics];
-    let mut dealt: Vec<Vec<usize>> = vec![Vec::new(); distances.len()];
+    let mut assigned: Vec<Vec<usize>> = vec![Vec::new(); distances.len()];
     for _ in 0..wanted {
-        for (mine, row) in dealt.iter_mut().zip(distances) {
+        for (mine, row) in assigned.iter_mut().zip(distances) {
             let others = (0..row.len()).filter(|nic| !mine.contains(nic));
             if let Some(nic) = others.min_by_key(|&nic| (row[nic], load[nic])) {
                 mine.push(nic);
@@ -90,18 +92,18 @@ pub(crate) fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usiz
     }
     for nic in (0..nics).filter(|&nic| load[nic] == 0) {
         let pes = 0..distances.len();
-        if let Some(pe) = pes.min_by_key(|&pe| (distances[pe][nic], dealt[pe].len())) {
-            dealt[pe].push(nic);
+        if let Some(pe) = pes.min_by_key(|&pe| (distances[pe][nic], assigned[pe].len())) {
+            assigned[pe].push(nic);
         }
     }
-    dealt
+    assigned
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A tree in sysfs: two sockets, each with two root complexes; a switch with GPU and NIC on one.
+    /// Creates a tree in sysfs: two sockets with two root complexes each, one of them with a switch for GPU and NIC.
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let devices = [
@@ -145,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn nics_are_dealt_by_distance_and_evenly() {
+    fn assigns_near_nics_evenly() {
         use Distance::{Other, Switch};
-        let near = |n: usize, nics: usize| -> Vec<_> {
+        let nearest = |n: usize, nics: usize| -> Vec<_> {
             (0..nics).map(|i| if i == n { Switch } else { Other }).collect()
         };
         // One NIC beside each GPU.
-        let own: Vec<_> = (0..4).map(|pe| near(pe, 4)).collect();
+        let own: Vec<_> = (0..4).map(|pe| nearest(pe, 4)).collect();
         assert_eq!(assign(&own, 1), [[0], [1], [2], [3]]);
         assert_eq!(assign(&own, 2), [[0, 1], [1, 0], [2, 3], [3, 2]]);
         // Two GPUs and two NICs behind a switch, and two NICs elsewhere, which are spares.

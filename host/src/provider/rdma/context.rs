@@ -1,4 +1,4 @@
-//! Devices, opened for DevX; DevX commands and objects.
+//! Devices that are opened for DevX, and their DevX commands and objects.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rdma_sys::{
 };
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header};
 
-use super::error::{RdmaError, errno_text, last_errno};
+use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno};
 use super::ffi;
 use crate::provider::{self, Object};
 
@@ -20,25 +20,25 @@ pub(super) struct Devices {
     count: usize,
 }
 
-/// One of them.
+/// An RDMA device.
 pub(super) struct Device<'a> {
     raw: *mut ibv_device,
-    /// Its name, such as `mlx5_0`.
+    /// Name, such as `mlx5_0`.
     pub(super) name: String,
-    /// Where it hangs in sysfs, with symbolic links followed.
+    /// Folder of the PCI device in sysfs, with symbolic links followed.
     pub(super) sysfs: PathBuf,
-    /// Its node, such as `/dev/infiniband/uverbs0`.
+    /// Device node, such as `/dev/infiniband/uverbs0`.
     node: String,
-    /// Driven by libmlx5.
+    /// Whether libmlx5 drives the device.
     pub(super) is_mlx5: bool,
     _devices: &'a Devices,
 }
 
 impl Devices {
-    /// Looks for devices; a kernel without RDMA has none.
+    /// Lists the devices (`ibv_get_device_list`). The list is empty if Linux has no RDMA support.
     pub(super) fn find() -> Self {
         let mut count = 0;
-        // SAFETY: the count is written to a live variable.
+        // SAFETY: the call writes the count to a live variable.
         let list = unsafe { ibv_get_device_list(&mut count) };
         if list.is_null() {
             tracing::debug!("ibv_get_device_list: {}", errno_text(last_errno()));
@@ -51,7 +51,7 @@ impl Devices {
         (0..self.count).map(|i| {
             // SAFETY: `i` is below the list's length, and the list lives as long as `self`.
             let raw = unsafe { *self.list.add(i) };
-            // SAFETY: a device of the list, whose texts end with a zero.
+            // SAFETY: `raw` is a device of the list, and its texts end with a zero.
             let (name, node, path, is_mlx5) = unsafe {
                 let device = &*raw;
                 let text = |field: &[c_char]| CStr::from_ptr(field.as_ptr()).to_string_lossy().into_owned();
@@ -68,14 +68,14 @@ impl Devices {
 impl Drop for Devices {
     fn drop(&mut self) {
         if !self.list.is_null() {
-            // SAFETY: made by `ibv_get_device_list`, freed once; opened devices stay.
+            // SAFETY: `ibv_get_device_list` made the list, and it is freed once. Opened devices stay open.
             unsafe { ibv_free_device_list(self.list) };
         }
     }
 }
 
 impl Device<'_> {
-    /// Name and PCI address, for messages.
+    /// Returns name and PCI address for messages.
     pub(super) fn title(&self) -> String {
         match pci_address(&self.sysfs) {
             Some(pci) => format!("{} ({pci})", self.name),
@@ -83,52 +83,53 @@ impl Device<'_> {
         }
     }
 
-    /// Opens it for DevX (`mlx5dv_open_device`).
+    /// Opens the device for DevX (`mlx5dv_open_device`).
     pub(super) fn open(&self) -> Result<Arc<Context>, RdmaError> {
         let mut attr = ffi::ContextAttr { flags: ffi::CONTEXT_DEVX, comp_mask: 0 };
-        // SAFETY: a device of a live list, and a live variable.
+        // SAFETY: the device is in a live list, and `attr` is a live variable.
         let raw = unsafe { ffi::mlx5dv_open_device(self.raw, &mut attr) };
         match NonNull::new(raw) {
             Some(raw) => Ok(Arc::new(Context { raw, title: self.title() })),
-            None => Err(self.not_opened(last_errno())),
+            None => Err(self.open_error(last_errno())),
         }
     }
 
-    /// Why it did not open: DevX, if it opens without; else what its node says, since libibverbs looks for the node
-    /// elsewhere before it gives up.
-    fn not_opened(&self, errno: i32) -> RdmaError {
-        // SAFETY: a device of a live list.
+    /// Finds the cause of a failed open.
+    ///
+    /// If the device opens without DevX, the cause is DevX. Then it tries to open the device node itself, because libibverbs
+    /// reports the error of another attempt.
+    fn open_error(&self, errno: i32) -> RdmaError {
+        // SAFETY: the device is in a live list.
         let plain = unsafe { ibv_open_device(self.raw) };
         let (call, errno, remedy) = if plain.is_null() {
             let errno = self.open_node().err().unwrap_or(errno);
             let remedy = match errno {
                 libc::EACCES | libc::EPERM => format!(
-                    "This user may not: give it the right to read and write {0} (a udev rule, or chmod 666 {0}), or pass \
-                     the node into the container (--device {0})",
+                    "This user has no permission: allow it to read and write {0} (a udev rule, or chmod 666 {0}), or \
+                     pass the node into the container (--device {0})",
                     self.node
                 ),
                 libc::ENOENT | libc::ENODEV | libc::ENXIO => {
                     "The node is missing: load the module ib_uverbs, or pass the node into the container"
                         .into()
                 }
-                _ => "See dmesg for what the mlx5_ib driver says".into(),
+                _ => SEE_DMESG.into(),
             };
             (format!("opening {}", self.node), errno, remedy)
         } else {
-            // SAFETY: opened above, closed once.
+            // SAFETY: `plain` was opened above, and is closed once.
             unsafe { ibv_close_device(plain) };
-            let remedy = "The device opens without DevX, by which queues are made: set UCTX_EN=1 in its firmware \
-                          (mlxconfig), use a kernel with DevX (CONFIG_MLX5_INFINIBAND, 5.0 or newer), or take \
-                          RUSHMEM_NIC=soft";
+            let remedy = "The device opens without DevX, but queues need DevX: set UCTX_EN=1 in its firmware \
+                          (mlxconfig), use Linux 5.0 or newer with CONFIG_MLX5_INFINIBAND, or use RUSHMEM_NIC=soft";
             ("opening the device for DevX".into(), errno, remedy.into())
         };
         RdmaError::Call { nic: self.title(), call, errno, remedy }
     }
 
-    /// Opens the node as libibverbs does, and closes it again.
+    /// Opens the device node like libibverbs, and closes it again.
     fn open_node(&self) -> Result<(), i32> {
         let path = CString::new(self.node.as_str()).map_err(|_| libc::EINVAL)?;
-        // SAFETY: a C string; what is opened is closed.
+        // SAFETY: `path` is a C string, and an opened descriptor is closed once.
         unsafe {
             match libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) {
                 -1 => Err(last_errno()),
@@ -141,7 +142,7 @@ impl Device<'_> {
     }
 }
 
-/// The PCI address at the end of a device's path in sysfs, if it has one: `0000:3b:00.0`.
+/// Returns the PCI address at the end of a device's path in sysfs, such as `0000:3b:00.0`.
 pub(super) fn pci_address(sysfs: &Path) -> Option<&str> {
     let name = sysfs.file_name()?.to_str()?;
     let is_address = name.len() >= 12
@@ -151,15 +152,15 @@ pub(super) fn pci_address(sysfs: &Path) -> Option<&str> {
     is_address.then_some(name)
 }
 
-/// An opened device. Closed on drop.
+/// An opened device. It is closed on drop.
 pub(super) struct Context {
     raw: NonNull<ibv_context>,
     title: String,
 }
 
-// SAFETY: libibverbs and libmlx5 lock for themselves; any thread may use a context.
+// SAFETY: any thread may use a context, because libibverbs and libmlx5 lock internally.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -167,31 +168,44 @@ impl Context {
         self.raw.as_ptr()
     }
 
-    /// Name and PCI address, for messages.
+    /// Returns name and PCI address for messages.
     pub(super) fn title(&self) -> &str {
         &self.title
     }
 
-    /// The error of a call that failed.
+    /// Returns the error of a failed call.
     pub(super) fn error(&self, call: impl Into<String>, errno: i32, remedy: impl Into<String>) -> RdmaError {
         RdmaError::Call { nic: self.title.clone(), call: call.into(), errno, remedy: remedy.into() }
     }
 
-    /// Turns what a DevX call said into a result. The mailbox's own status says more than the errno, and is read by the
-    /// caller.
+    /// Returns the result of a DevX call.
+    ///
+    /// If the output mailbox has an error status, this is no error here: the caller decodes that status, which is more
+    /// precise than the error number.
     fn outcome(&self, input: &[u8], output: &[u8], failed: bool, errno: i32) -> Result<(), RdmaError> {
         if !failed || CmdError::check(output).is_err() {
             return Ok(());
         }
         let opcode = Header::decode(input).map_or_else(|_| "a command".into(), |h| h.opcode.to_string());
-        let remedy =
-            "The kernel refused it before the device saw it; see dmesg for what the mlx5_ib driver says";
+        let remedy = "Linux refused the command before it reached the device; see the messages of the mlx5_ib driver in \
+                      dmesg";
         Err(self.error(opcode, errno, remedy))
+    }
+
+    /// Returns the number of the event queue of completion vector 0 (`mlx5dv_devx_query_eqn`).
+    pub(super) fn query_eqn(&self) -> Result<u8, RdmaError> {
+        let mut eqn = 0;
+        // SAFETY: the context is open, and `eqn` is a live variable.
+        let errno = unsafe { ffi::mlx5dv_devx_query_eqn(self.raw(), 0, &mut eqn) };
+        match errno {
+            0 => Ok(eqn as u8),
+            errno => Err(self.error("mlx5dv_devx_query_eqn", errno, SEE_DMESG)),
+        }
     }
 
     /// Executes a command that concerns no object (`mlx5dv_devx_general_cmd`).
     pub(super) fn general(&self, input: &[u8], output: &mut [u8]) -> Result<(), RdmaError> {
-        // SAFETY: an open context, and two mailboxes with their lengths.
+        // SAFETY: the context is open, and the mailboxes have these lengths.
         let errno = unsafe {
             ffi::mlx5dv_devx_general_cmd(
                 self.raw(),
@@ -204,9 +218,9 @@ impl Context {
         self.outcome(input, output, errno != 0, errno)
     }
 
-    /// Executes a command that makes an object (`mlx5dv_devx_obj_create`).
+    /// Executes a command that creates an object (`mlx5dv_devx_obj_create`).
     pub(super) fn create(self: &Arc<Self>, input: &[u8], output: &mut [u8]) -> Result<DevxObject, RdmaError> {
-        // SAFETY: as in `general`.
+        // SAFETY: the context is open, and the mailboxes have these lengths.
         let raw = unsafe {
             ffi::mlx5dv_devx_obj_create(
                 self.raw(),
@@ -223,7 +237,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: opened in `Device::open`, closed once; all that was made in it holds an Arc of it.
+        // SAFETY: `Device::open` opened the context, and it is closed once. Its objects hold an `Arc` of it.
         let errno = unsafe { ibv_close_device(self.raw()) };
         if errno != 0 {
             tracing::warn!("{}: closing the device: {}", self.title, errno_text(errno));
@@ -231,28 +245,28 @@ impl Drop for Context {
     }
 }
 
-/// An object that a DevX command made, or nothing where the device refused.
+/// An object that a DevX command created, or `None` inside if the device refused the command.
 pub(super) struct DevxObject {
     raw: Option<NonNull<ffi::DevxObj>>,
     context: Arc<Context>,
 }
 
-// SAFETY: as for `Context`; libmlx5 keeps no state in the object that calls change.
+// SAFETY: any thread may use an object, because calls change no state of it in libmlx5.
 unsafe impl Send for DevxObject {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for DevxObject {}
 
 impl Object for DevxObject {
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), provider::Error> {
         let Some(object) = self.raw else {
-            let why = "a command on an object that the device did not make";
+            let why = "a command names an object that the device did not create";
             return Err(RdmaError::Unusable { nic: self.context.title.clone(), why: why.into() }.into());
         };
         let queries = Header::decode(input)
             .is_ok_and(|header| matches!(header.opcode, CmdOpcode::QUERY_QP | CmdOpcode::QUERY_CQ));
         let call = if queries { ffi::mlx5dv_devx_obj_query } else { ffi::mlx5dv_devx_obj_modify };
         let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-        // SAFETY: a live object, and two mailboxes with their lengths.
+        // SAFETY: the object is live, and the mailboxes have these lengths.
         let errno = unsafe { call(object.as_ptr(), from, input.len(), to, output.len()) };
         Ok(self.context.outcome(input, output, errno != 0, errno)?)
     }
@@ -261,7 +275,7 @@ impl Object for DevxObject {
 impl Drop for DevxObject {
     fn drop(&mut self) {
         if let Some(object) = self.raw {
-            // SAFETY: made by `Context::create`, destroyed once.
+            // SAFETY: `Context::create` created the object, and it is destroyed once.
             let errno = unsafe { ffi::mlx5dv_devx_obj_destroy(object.as_ptr()) };
             if errno != 0 {
                 tracing::warn!("{}: destroying an object: {}", self.context.title, errno_text(errno));
@@ -275,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pci_addresses_end_a_path() {
+    fn finds_the_pci_address_at_the_end_of_a_path() {
         let path = |text| pci_address(Path::new(text)).map(str::to_owned);
         assert_eq!(path("/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"), Some("0000:3b:00.0".into()));
         assert_eq!(path("/tmp/sys/class/infiniband/mlx5_0/device"), None);

@@ -1,9 +1,9 @@
-//! A thread that rings doorbells for kernels that cannot reach the NIC's registers.
+//! A CPU thread that rings doorbells for kernels that cannot write to the NIC's registers.
 //!
-//! A kernel writes its doorbell to a word of page-locked memory instead, and the thread stores what it finds there to the
-//! register. It takes a value by exchanging it with 0, so that a value that comes twice is stored twice. A value that is
-//! replaced before the thread came by is not lost either: the doorbell of a QP tells the newest producer index, and the
-//! index before is part of it. Each bell has a word of its own.
+//! Each doorbell has a word in page-locked memory. A kernel writes its doorbell value to the word, and the thread copies it
+//! to the doorbell register. The thread takes a value by exchanging it with 0, so that it forwards equal values separately.
+//! It may miss a value that a kernel replaces in time. This loses nothing, because a doorbell value has the newest producer
+//! index of its QP and covers all postings before.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -17,52 +17,52 @@ use rushmem_softnic::Idle;
 use crate::machine::{Machine, Region};
 use crate::{Error, Result};
 
-/// Distance of two words: a line of their own keeps kernels from disturbing each other.
+/// Distance of two words in bytes. Each word has its own cache line.
 const STRIDE: u64 = 64;
-/// Words that are allocated together.
+/// Number of words that are allocated together.
 const WORDS: u64 = 64;
 
-/// One word and its register.
+/// A word, and the register to which its values go.
 struct DoorbellEntry {
     number: u64,
     word: *const AtomicU64,
     register: *mut u64,
 }
 
-// SAFETY: the word is accessed with atomics only, the register by the thread only.
+// SAFETY: all accesses to the word are atomic, and only the thread writes to the register through this entry.
 unsafe impl Send for DoorbellEntry {}
 
 impl DoorbellEntry {
-    /// Passes on what is in the word; true if there was something.
+    /// Copies a new value from the word to the register. Returns whether there was one.
     fn forward(&self) -> bool {
-        // SAFETY: the word is mapped as long as the bell is in the list.
+        // SAFETY: the word is mapped while the entry is in the list.
         let word = unsafe { &*self.word };
         if word.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        // What the kernel wrote before the word comes before the register, for the NIC as well.
+        // Acquire: the NIC must see the kernel's stores before the word before it sees the doorbell.
         let value = word.swap(0, Ordering::AcqRel);
-        // SAFETY: a doorbell register, mapped as long as the bell is in the list.
+        // SAFETY: the doorbell register is mapped while the entry is in the list.
         unsafe { store_register(self.register, value) };
         true
     }
 }
 
-/// Rings a doorbell, after all that was written before.
+/// Writes `value` to a doorbell register, after all earlier stores.
 ///
 /// # Safety
 /// `register` is a mapped doorbell register.
 pub(super) unsafe fn store_register(register: *mut u64, value: u64) {
     fence(Ordering::SeqCst);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a mapped register.
     unsafe { register.write_volatile(value) };
     flush_write_combining();
 }
 
-/// Lets a store to a page mapped for write combining leave the processor.
+/// Flushes the processor's write-combining buffers, which may still hold the store to the register.
 fn flush_write_combining() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has it.
+    // SAFETY: every x86-64 processor has this instruction.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
@@ -72,53 +72,54 @@ fn flush_write_combining() {
 struct Entries {
     next: u64,
     list: Vec<DoorbellEntry>,
-    /// The newest memory for words, and how many of them are given away.
+    /// The newest memory for words, and the number of its words in use.
     words: Option<(Region, u64)>,
 }
 
+/// State that the thread shares with its [`DoorbellProxy`] and the words.
 #[derive(Default)]
-struct Shared {
-    bells: Mutex<Entries>,
+struct ProxyState {
+    entries: Mutex<Entries>,
     stop: AtomicBool,
 }
 
-impl Shared {
-    fn bells(&self) -> MutexGuard<'_, Entries> {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+impl ProxyState {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread. It ends when this is dropped.
+/// A CPU thread that rings doorbells for kernels. It ends on drop.
 pub(super) struct DoorbellProxy {
-    shared: Arc<Shared>,
+    state: Arc<ProxyState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DoorbellProxy {
     /// Starts the thread, for kernels of `machine`.
     pub(super) fn start(machine: &dyn Machine) -> Result<Self> {
-        let shared = Arc::<Shared>::default();
-        // Kernels on a GPU leave the CPU alone; native ones need it.
+        let state = Arc::<ProxyState>::default();
+        // The thread polls longer for kernels on a GPU, because native kernels need the cores themselves.
         let pause = if machine.is_gpu() { Idle::patient() } else { Idle::default() };
-        let theirs = Arc::clone(&shared);
+        let for_thread = Arc::clone(&state);
         let thread = std::thread::Builder::new()
             .name("rushmem-doorbell".into())
-            .spawn(move || run(&theirs, pause))
+            .spawn(move || run(&for_thread, pause))
             .map_err(Error::Thread)?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { state, thread: Some(thread) })
     }
 
-    /// A word whose values are stored to `register`.
+    /// Creates a word for `register`. The thread copies the values of the word to the register.
     ///
     /// # Safety
-    /// The register may be written as long as the word lives.
+    /// The register stays mapped and writable until the word is dropped.
     pub(super) unsafe fn word(&self, machine: &dyn Machine, register: *mut u64) -> Result<DoorbellWord> {
-        let mut bells = self.shared.bells();
-        let (region, index) = match bells.words.take() {
+        let mut entries = self.state.entries();
+        let (region, index) = match entries.words.take() {
             Some((region, used)) if used < WORDS => (region, used),
             _ => (machine.shared(WORDS * STRIDE)?, 0),
         };
-        bells.words = Some((region.clone(), index + 1));
+        entries.words = Some((region.clone(), index + 1));
         let offset = index * STRIDE;
         let start = region.memory.host_ptr().ok_or_else(|| Error::Misuse {
             call: "a doorbell word",
@@ -126,25 +127,26 @@ impl DoorbellProxy {
         })?;
         // SAFETY: the offset lies within the region.
         let word = unsafe { start.add(offset as usize) }.cast::<AtomicU64>();
-        let number = bells.next;
-        bells.next += 1;
-        bells.list.push(DoorbellEntry { number, word: word.as_ptr(), register });
+        let number = entries.next;
+        entries.next += 1;
+        entries.list.push(DoorbellEntry { number, word: word.as_ptr(), register });
         let addr = region.addr.add(offset);
-        Ok(DoorbellWord { shared: Arc::clone(&self.shared), number, addr, word, _region: region })
+        Ok(DoorbellWord { state: Arc::clone(&self.state), number, addr, word, _region: region })
     }
 
-    /// How long it takes from a value in a word to the register: the median of some tries, with a register that is
-    /// memory.
+    /// Measures the delay between the store to a word and the store to its register.
+    ///
+    /// Returns the median of 33 tries, with a register in host memory.
     pub(super) fn measure(&self, machine: &dyn Machine) -> Result<Duration> {
         const TRIES: usize = 33;
         const LIMIT: Duration = Duration::from_millis(100);
         let register = AtomicU64::new(0);
-        // SAFETY: the register outlives the word, which is declared after it.
+        // SAFETY: the register is declared before the word, so it outlives the word.
         let word = unsafe { self.word(machine, register.as_ptr()) }?;
         let mut times = Vec::with_capacity(TRIES);
         for value in 1..=TRIES as u64 {
             let start = Instant::now();
-            // SAFETY: a live word.
+            // SAFETY: the word is live.
             unsafe { word.word.as_ref() }.store(value, Ordering::Release);
             while register.load(Ordering::Acquire) != value && start.elapsed() < LIMIT {
                 std::hint::spin_loop();
@@ -158,30 +160,30 @@ impl DoorbellProxy {
 
 impl Drop for DoorbellProxy {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.state.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by itself; there is nothing to add.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// A word for one doorbell register. Once it is dropped, the register is left alone.
+/// A word for one doorbell register. After it is dropped, the thread no longer writes to the register.
 pub(super) struct DoorbellWord {
-    shared: Arc<Shared>,
+    state: Arc<ProxyState>,
     number: u64,
     addr: DevAddr,
     word: NonNull<AtomicU64>,
     _region: Region,
 }
 
-// SAFETY: the pointer is only read by `DoorbellProxy::measure`, to an atomic.
+// SAFETY: all accesses through the pointer are atomic, and the word keeps the memory allocated.
 unsafe impl Send for DoorbellWord {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for DoorbellWord {}
 
 impl DoorbellWord {
-    /// Its address for kernels.
+    /// Returns the address of the word for kernels.
     pub(super) fn addr(&self) -> DevAddr {
         self.addr
     }
@@ -189,14 +191,15 @@ impl DoorbellWord {
 
 impl Drop for DoorbellWord {
     fn drop(&mut self) {
-        self.shared.bells().list.retain(|bell| bell.number != self.number);
+        self.state.entries().list.retain(|entry| entry.number != self.number);
     }
 }
 
-fn run(shared: &Shared, pause: Idle) {
+/// Forwards values until the proxy is dropped.
+fn run(state: &ProxyState, pause: Idle) {
     let mut idle_since = Instant::now();
-    while !shared.stop.load(Ordering::Relaxed) {
-        let rang = shared.bells().list.iter().fold(false, |rang, bell| bell.forward() | rang);
+    while !state.stop.load(Ordering::Relaxed) {
+        let rang = state.entries().list.iter().fold(false, |rang, entry| entry.forward() | rang);
         if rang {
             idle_since = Instant::now();
             continue;
@@ -216,7 +219,7 @@ mod tests {
     }
 
     fn ring(word: &DoorbellWord, value: u64) {
-        // SAFETY: a live word.
+        // SAFETY: the word is live.
         unsafe { word.word.as_ref() }.store(value, Ordering::Release);
     }
 
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn values_arrive_even_when_they_repeat() {
+    fn forwards_equal_values_separately() {
         let (machine, register) = (machine(), AtomicU64::new(0));
         let proxy = DoorbellProxy::start(&machine).unwrap();
         // SAFETY: the register outlives the word.
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn bells_do_not_mix_and_stop_when_dropped() {
+    fn forwards_each_word_to_its_register_until_dropped() {
         let machine = machine();
         let registers: Vec<_> = (0..2 * WORDS).map(|_| AtomicU64::new(0)).collect();
         let proxy = DoorbellProxy::start(&machine).unwrap();
@@ -258,7 +261,7 @@ mod tests {
         let last = words.pop().unwrap();
         let (cell, region) = (last.word, last._region.clone());
         drop(last);
-        // SAFETY: the region keeps the memory.
+        // SAFETY: `region` keeps the memory allocated.
         unsafe { cell.as_ref() }.store(7, Ordering::Release);
         ring(&words[0], 8);
         await_value(&registers[0], 8);

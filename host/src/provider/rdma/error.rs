@@ -1,59 +1,62 @@
-//! What an RDMA device can refuse, and what to do about it.
+//! Errors of RDMA devices, with remedies.
 
 use std::io;
 
-/// Why an RDMA device cannot be used. Each message names the device, the call and the remedy.
+/// An error of an RDMA device. Each message has the name of the device, the failed call and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaError {
-    /// The system has no such device.
+    /// The system has no RDMA device with this name.
     #[error("there is no RDMA device {wanted}: {found}")]
     NoDevice {
-        /// The name asked for.
+        /// Name of the missing device.
         wanted: String,
-        /// What there is instead.
+        /// Devices of this system, and remedy.
         found: String,
     },
     /// A call of libibverbs or libmlx5 failed.
     #[error("{nic}: {call} failed: {}. {remedy}", errno_text(*errno))]
     Call {
-        /// The device.
+        /// Name of the device.
         nic: String,
-        /// The call, and what about.
+        /// Name of the call, with its subject.
         call: String,
-        /// Why.
+        /// Error number of the C library.
         errno: i32,
-        /// What to do.
+        /// Remedy.
         remedy: String,
     },
-    /// Every way to do something failed.
-    #[error("{nic}: {what} failed in every way: {}. {remedy}", attempts.join("; "))]
+    /// An action failed with every method that this device and system might support.
+    #[error("{nic}: {action} failed with every method: {}. {remedy}", attempts.join("; "))]
     Attempts {
-        /// The device.
+        /// Name of the device.
         nic: String,
-        /// What was to be done.
-        what: String,
-        /// Each way, and why it failed.
+        /// The failed action, such as "registering GPU memory".
+        action: String,
+        /// Each method that was tried, with its error.
         attempts: Vec<String>,
-        /// What to do.
+        /// Remedy.
         remedy: String,
     },
-    /// The device, or a port of it, is not fit.
+    /// The device, or one of its ports, cannot be used.
     #[error("{nic}: {why}")]
     Unusable {
-        /// The device.
+        /// Name of the device.
         nic: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         why: String,
     },
 }
 
-/// The last error of the C library.
+/// Remedy for errors that only the driver can explain.
+pub(super) const SEE_DMESG: &str = "See the messages of the mlx5_ib driver in dmesg";
+
+/// Returns the last error number of the C library.
 pub(super) fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// `ENOMEM (Cannot allocate memory)`.
+/// Returns name and description of an error number, such as `ENOMEM (Cannot allocate memory)`.
 pub(super) fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -89,17 +92,16 @@ fn errno_name(errno: i32) -> String {
     name.into()
 }
 
-/// What to do when memory could not be registered for this reason. The limit on locked memory is the usual one.
+/// Returns the remedy for memory that cannot be registered. The usual cause is the limit on locked memory.
 pub(super) fn memory_remedy(errno: i32) -> String {
     match errno {
         libc::ENOMEM | libc::EPERM | libc::EAGAIN => {
             let limit = match locked_limit() {
                 None => {
-                    "unlimited, so the system has no more memory to lock; use a smaller RUSHMEM_HEAP_BYTES"
-                        .into()
+                    "unlimited, so the system has no more memory to lock; lower RUSHMEM_HEAP_BYTES".into()
                 }
                 Some(bytes) => format!(
-                    "{} KiB; raise it (ulimit -l unlimited, or LimitMEMLOCK=infinity for a service), or use a smaller \
+                    "{} KiB; raise it (ulimit -l unlimited, or LimitMEMLOCK=infinity for a service), or lower \
                      RUSHMEM_HEAP_BYTES",
                     bytes >> 10
                 ),
@@ -107,13 +109,13 @@ pub(super) fn memory_remedy(errno: i32) -> String {
             format!("This process may lock memory up to a limit, which is {limit}")
         }
         libc::EOPNOTSUPP => {
-            "This kernel or device has no such call: update the kernel, or use RUSHMEM_NIC=soft".into()
+            "Linux or the device does not support this call: update Linux, or use RUSHMEM_NIC=soft".into()
         }
-        _ => "See dmesg for what the mlx5_ib driver says".into(),
+        _ => SEE_DMESG.into(),
     }
 }
 
-/// `RLIMIT_MEMLOCK` in bytes, none for unlimited.
+/// Returns `RLIMIT_MEMLOCK` in bytes, or `None` if it is unlimited.
 fn locked_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is written to a live variable.
@@ -126,13 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_named() {
+    fn texts_have_names_and_descriptions() {
         assert_eq!(errno_text(libc::ENOMEM), "ENOMEM (Cannot allocate memory)");
         assert!(errno_text(97).starts_with("errno 97 ("));
     }
 
     #[test]
-    fn the_limit_on_locked_memory_is_told() {
+    fn remedies_state_the_limit_on_locked_memory() {
         let text = memory_remedy(libc::ENOMEM);
         assert!(text.contains("unlimited"), "{text}");
         assert!(!memory_remedy(libc::EFAULT).contains("limit"));

@@ -1,5 +1,7 @@
-//! What is used of libmlx5 and is missing from `rdma-sys`, as `infiniband/mlx5dv.h` and `infiniband/verbs.h` of rdma-core
-//! 44 declare it. A test compares sizes and offsets with what a C compiler makes of those headers.
+//! Declarations of libmlx5 and libibverbs that `rdma-sys` lacks, from the headers `infiniband/mlx5dv.h` and
+//! `infiniband/verbs.h` of rdma-core 44.
+//!
+//! A test compares sizes, offsets and constants with the result of a C compiler.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,7 +9,7 @@ use rdma_sys::{ibv_ah, ibv_context, ibv_device, ibv_gid_entry, ibv_pd};
 
 /// [`ContextAttr::flags`]: the context may issue DevX commands.
 pub(super) const CONTEXT_DEVX: u32 = 1;
-/// [`UmemIn::comp_mask`]: the memory is that of `dmabuf_fd`.
+/// [`UmemIn::comp_mask`]: the memory is the dma-buf `dmabuf_fd`.
 pub(super) const UMEM_DMABUF: u64 = 1;
 /// Type of `mlx5dv_init_obj`: an address handle.
 pub(super) const OBJ_AH: u64 = 1 << 5;
@@ -16,11 +18,11 @@ pub(super) const OBJ_PD: u64 = 1 << 6;
 
 /// Flags of `mlx5dv_devx_alloc_uar`.
 pub(super) mod uar_type {
-    /// A page of its own, mapped for write combining.
+    /// A separate page, mapped for write combining.
     pub(in super::super) const BF: u32 = 0;
-    /// The context's uncached page.
+    /// The common uncached page of the context.
     pub(in super::super) const NC: u32 = 1;
-    /// An uncached page of its own; rdma-core 47 and newer.
+    /// A separate uncached page. It needs rdma-core 47 or newer.
     pub(in super::super) const NC_DEDICATED: u32 = 1 << 31;
 }
 
@@ -31,7 +33,7 @@ pub(super) struct ContextAttr {
     pub(super) comp_mask: u64,
 }
 
-/// `struct mlx5dv_devx_obj`, which only libmlx5 looks into.
+/// `struct mlx5dv_devx_obj`, opaque outside of libmlx5.
 #[repr(C)]
 pub(super) struct DevxObj {
     _opaque: [u8; 0],
@@ -78,7 +80,7 @@ pub(super) struct DvAh {
     pub(super) comp_mask: u64,
 }
 
-/// `struct mlx5_wqe_av`, numbers big-endian.
+/// `struct mlx5_wqe_av`. Its numbers are big-endian.
 #[repr(C)]
 pub(super) struct Av {
     pub(super) key: u64,
@@ -94,7 +96,7 @@ pub(super) struct Av {
     pub(super) rgid: [u8; 16],
 }
 
-/// One kind of object in `struct mlx5dv_obj`.
+/// Input and output of one kind of object in `struct mlx5dv_obj`.
 #[repr(C)]
 pub(super) struct InOut {
     pub(super) input: *mut c_void,
@@ -118,7 +120,7 @@ pub(super) struct DvObj {
 }
 
 impl DvObj {
-    /// Asks about nothing.
+    /// A query without objects.
     const NONE: Self = Self {
         qp: InOut::NONE,
         cq: InOut::NONE,
@@ -129,12 +131,12 @@ impl DvObj {
         pd: InOut::NONE,
     };
 
-    /// Asks about a protection domain.
+    /// Queries a protection domain. `mlx5dv_init_obj` writes to `answer`.
     pub(super) fn pd(pd: *mut ibv_pd, answer: &mut DvPd) -> Self {
         Self { pd: InOut { input: pd.cast(), output: (&raw mut *answer).cast() }, ..Self::NONE }
     }
 
-    /// Asks about an address handle.
+    /// Queries an address handle. `mlx5dv_init_obj` writes to `answer`.
     pub(super) fn ah(ah: *mut ibv_ah, answer: &mut DvAh) -> Self {
         Self { ah: InOut { input: ah.cast(), output: (&raw mut *answer).cast() }, ..Self::NONE }
     }
@@ -181,7 +183,7 @@ unsafe extern "C" {
     pub(super) fn mlx5dv_devx_query_eqn(context: *mut ibv_context, vector: u32, eqn: *mut u32) -> c_int;
 }
 
-// Of libibverbs, which `rdma-sys` links.
+// Functions of libibverbs. `rdma-sys` links the library.
 unsafe extern "C" {
     pub(super) fn _ibv_query_gid_table(
         context: *mut ibv_context,

@@ -1,4 +1,4 @@
-//! Protection domains, memory keys, and umems for queues.
+//! Protection domains, memory keys, and registered memory for queues.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,54 +11,55 @@ use rdma_sys::{
 };
 
 use super::context::Context;
-use super::error::{RdmaError, errno_text, last_errno, memory_remedy};
+use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
 use crate::cuda::DeviceBuffer;
 use crate::machine::Region;
-use crate::provider::{Error, Key, Pd, Umem, place_in_page};
+use crate::provider::{Error, Key, Pd, Umem, page_offset};
 
-/// What the NIC and peers may do with a heap. Not among it: relaxed ordering. A signal may follow its data in the same
-/// QP and must not overtake it on the bus, or the waiting kernel reads what was there before.
+/// Access of the NIC and of peers to a heap.
+///
+/// Relaxed ordering is not allowed: with it, a signal could overtake the data before it on the PCIe bus.
 const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 
-/// What the NIC may do with queues.
+/// Access of the NIC to queues.
 const QUEUE_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
-/// The page size of a umem, as a set of one: with larger ones a queue could only start at whole parts of a page.
+/// Allowed page sizes of a umem, as a bit set. With larger pages, queues could start at fewer addresses.
 const PAGE_SIZES: u64 = 4096;
 
-const GPU_REMEDY: &str = "For GPU memory a NIC needs the open NVIDIA kernel modules with a kernel of 5.12 or newer (dma-buf), or the module \
+const GPU_REMEDY: &str = "For GPU memory, a NIC needs the open NVIDIA kernel modules with Linux 5.12 or newer (dma-buf), or the module \
      nvidia-peermem (modprobe nvidia-peermem)";
 
-/// A protection domain. Deallocated on drop, after its keys, which hold it.
+/// A protection domain. Its keys hold it, and it is deallocated on drop.
 pub(super) struct RdmaPd {
     raw: NonNull<ibv_pd>,
     number: u32,
     context: Arc<Context>,
 }
 
-// SAFETY: libibverbs locks for itself; any thread may use a PD.
+// SAFETY: any thread may use a protection domain, because libibverbs locks internally.
 unsafe impl Send for RdmaPd {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for RdmaPd {}
 
 impl RdmaPd {
-    /// `ibv_alloc_pd`; its number by `mlx5dv_init_obj`.
+    /// Allocates a protection domain (`ibv_alloc_pd`), and reads its number (`mlx5dv_init_obj`).
     pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
-        // SAFETY: an open context.
+        // SAFETY: the context is open.
         let Some(raw) = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) }) else {
-            return Err(context.error("ibv_alloc_pd", last_errno(), "See dmesg"));
+            return Err(context.error("ibv_alloc_pd", last_errno(), SEE_DMESG));
         };
         let mut this = Self { raw, number: 0, context: Arc::clone(context) };
         let mut answer = ffi::DvPd { pdn: 0, comp_mask: 0 };
-        let mut question = ffi::DvObj::pd(raw.as_ptr(), &mut answer);
-        // SAFETY: the question names a live PD and a live answer.
-        let errno = unsafe { ffi::mlx5dv_init_obj(&mut question, ffi::OBJ_PD) };
+        let mut query = ffi::DvObj::pd(raw.as_ptr(), &mut answer);
+        // SAFETY: the query names a live protection domain and a live answer.
+        let errno = unsafe { ffi::mlx5dv_init_obj(&mut query, ffi::OBJ_PD) };
         if errno != 0 {
-            return Err(context.error("mlx5dv_init_obj", errno, "The device is not driven by libmlx5"));
+            return Err(context.error("mlx5dv_init_obj", errno, "libmlx5 does not drive the device"));
         }
         this.number = answer.pdn;
         Ok(Arc::new(this))
@@ -68,11 +69,12 @@ impl RdmaPd {
         self.raw.as_ptr()
     }
 
-    /// The device, for messages.
+    /// Returns the name of the device for messages.
     pub(super) fn title(&self) -> &str {
         self.context.title()
     }
 
+    /// Wraps a memory region that libibverbs returned. `base` is its first address on the wire.
     fn key(self: &Arc<Self>, raw: *mut ibv_mr, base: u64) -> Result<RdmaKey, i32> {
         match NonNull::new(raw) {
             Some(raw) => Ok(RdmaKey { raw, base, pd: Arc::clone(self) }),
@@ -84,21 +86,20 @@ impl RdmaPd {
         let (pd, len) = (self.raw(), region.memory.len());
         if !buffer.address().is_multiple_of(PAGE_SIZES) {
             let why = format!(
-                "a NIC knows GPU memory by pages of {PAGE_SIZES} bytes, and {:#x} is not the beginning of one",
+                "a NIC registers GPU memory in pages of {PAGE_SIZES} bytes, but {:#x} is not the start of a page",
                 buffer.address()
             );
             return Err(RdmaError::Unusable { nic: self.context.title().into(), why });
         }
         let by_dma_buf = |fd: &OwnedFd| {
             let _offer = peer_memory::offer(region, buffer, Some(fd));
-            // SAFETY: a live PD, and a dma-buf of at least this length.
+            // SAFETY: the protection domain is live, and the dma-buf has at least this length.
             let raw = unsafe { ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), ACCESS as i32) };
             self.key(raw, 0)
         };
         let by_address = || {
             let _offer = peer_memory::offer(region, buffer, None);
-            // SAFETY: a live PD; the kernel checks the addresses, which stay allocated: queues and keys go before the
-            // memory that they lie in.
+            // SAFETY: the protection domain is live. Linux checks the addresses, and the memory outlives its key.
             let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, ACCESS as i32) };
             self.key(raw, 0)
         };
@@ -116,7 +117,7 @@ impl RdmaPd {
         len: u64,
         base: u64,
     ) -> Result<RdmaKey, RdmaError> {
-        // SAFETY: a live PD, and memory that is mapped as long as its region, which outlives the key.
+        // SAFETY: the protection domain is live. The region keeps the memory mapped, and outlives the key.
         let raw =
             unsafe { ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, base, ACCESS as i32) };
         self.key(raw, base).map_err(|errno| {
@@ -127,15 +128,15 @@ impl RdmaPd {
     fn register(self: &Arc<Self>, region: &Region) -> Result<RdmaKey, RdmaError> {
         match (&region.gpu, region.memory.host_ptr()) {
             (Some(buffer), _) => self.register_gpu(region, buffer),
-            (None, Some(start)) => self.register_host(start, region.memory.len(), place_in_page(region)),
-            (None, None) => Err(nowhere(&self.context)),
+            (None, Some(start)) => self.register_host(start, region.memory.len(), page_offset(region)),
+            (None, None) => Err(no_address(&self.context)),
         }
     }
 }
 
 impl Drop for RdmaPd {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`, deallocated once; keys and address handles are gone.
+        // SAFETY: `new` allocated the domain, and it is deallocated once, after its keys and address handles.
         let errno = unsafe { ibv_dealloc_pd(self.raw()) };
         if errno != 0 {
             tracing::warn!("{}: ibv_dealloc_pd: {}", self.title(), errno_text(errno));
@@ -143,7 +144,7 @@ impl Drop for RdmaPd {
     }
 }
 
-/// A PE's handle of its protection domain.
+/// A handle of a PE's protection domain.
 pub(super) struct SharedPd(pub(super) Arc<RdmaPd>);
 
 impl Pd for SharedPd {
@@ -156,26 +157,26 @@ impl Pd for SharedPd {
     }
 }
 
-/// A memory region. Deregistered on drop.
+/// A memory region of libibverbs. It is deregistered on drop.
 struct RdmaKey {
     raw: NonNull<ibv_mr>,
     base: u64,
     pd: Arc<RdmaPd>,
 }
 
-// SAFETY: as for `RdmaPd`; the region itself does not change.
+// SAFETY: the region never changes, and any thread may deregister it.
 unsafe impl Send for RdmaKey {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for RdmaKey {}
 
 impl Key for RdmaKey {
     fn lkey(&self) -> u32 {
-        // SAFETY: a live region.
+        // SAFETY: the memory region is live.
         unsafe { self.raw.as_ref().lkey }
     }
 
     fn rkey(&self) -> u32 {
-        // SAFETY: a live region.
+        // SAFETY: the memory region is live.
         unsafe { self.raw.as_ref().rkey }
     }
 
@@ -186,7 +187,7 @@ impl Key for RdmaKey {
 
 impl Drop for RdmaKey {
     fn drop(&mut self) {
-        // SAFETY: registered by `ibv_reg_*`, deregistered once.
+        // SAFETY: `ibv_reg_*` made the region, and it is deregistered once.
         let errno = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
         if errno != 0 {
             tracing::warn!("{}: ibv_dereg_mr: {}", self.pd.title(), errno_text(errno));
@@ -194,37 +195,42 @@ impl Drop for RdmaKey {
     }
 }
 
-/// Memory registered for queues. Deregistered on drop.
+/// Memory registered for queues (`mlx5dv_devx_umem_reg_ex`). It is deregistered on drop.
 pub(super) struct RdmaUmem {
     raw: NonNull<ffi::DevxUmem>,
     context: Arc<Context>,
 }
 
-// SAFETY: as for `Context`; the umem itself does not change.
+// SAFETY: the umem never changes, and any thread may deregister it.
 unsafe impl Send for RdmaUmem {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for RdmaUmem {}
 
 impl RdmaUmem {
+    /// Registers all of `region`.
     pub(super) fn new(context: &Arc<Context>, region: &Region) -> Result<Self, RdmaError> {
         match (&region.gpu, region.memory.host_ptr()) {
-            (Some(buffer), _) => Self::gpu(context, region, buffer),
+            (Some(buffer), _) => Self::register_gpu(context, region, buffer),
             (None, Some(start)) => {
                 let len = region.memory.len();
-                Self::made(context, start.as_ptr().cast(), len, None).map_err(|errno| {
+                Self::register(context, start.as_ptr().cast(), len, None).map_err(|errno| {
                     let call = format!("mlx5dv_devx_umem_reg_ex of {} KiB", len >> 10);
                     context.error(call, errno, memory_remedy(errno))
                 })
             }
-            (None, None) => Err(nowhere(context)),
+            (None, None) => Err(no_address(context)),
         }
     }
 
-    /// Not on offer to a software device, which must have its queues where the CPU is.
-    fn gpu(context: &Arc<Context>, region: &Region, buffer: &DeviceBuffer) -> Result<Self, RdmaError> {
+    /// Registers GPU memory. It is not offered to a software device, because such a device needs queues in host memory.
+    fn register_gpu(
+        context: &Arc<Context>,
+        region: &Region,
+        buffer: &DeviceBuffer,
+    ) -> Result<Self, RdmaError> {
         let len = region.memory.len();
-        let by_dma_buf = |fd: &OwnedFd| Self::made(context, std::ptr::null_mut(), len, Some(fd));
-        let by_address = || Self::made(context, address(buffer), len, None);
+        let by_dma_buf = |fd: &OwnedFd| Self::register(context, std::ptr::null_mut(), len, Some(fd));
+        let by_address = || Self::register(context, address(buffer), len, None);
         let calls = Calls {
             dma_buf: "mlx5dv_devx_umem_reg_ex of a dma-buf",
             address: "mlx5dv_devx_umem_reg_ex of the GPU's address",
@@ -233,8 +239,8 @@ impl RdmaUmem {
         gpu_memory(context, buffer, "putting queues into GPU memory", calls, by_dma_buf, by_address)
     }
 
-    /// Registers `len` bytes at `start`, or the first ones of a dma-buf.
-    fn made(
+    /// Registers `len` bytes at `start`, or the first `len` bytes of a dma-buf.
+    fn register(
         context: &Arc<Context>,
         start: *mut c_void,
         len: u64,
@@ -248,7 +254,7 @@ impl RdmaUmem {
             comp_mask: if dma_buf.is_some() { ffi::UMEM_DMABUF } else { 0 },
             dmabuf_fd: dma_buf.map_or(-1, AsRawFd::as_raw_fd),
         };
-        // SAFETY: an open context; the kernel checks addresses and lengths, and the memory outlives the umem.
+        // SAFETY: the context is open. Linux checks addresses and lengths, and the memory outlives the umem.
         let raw = unsafe { ffi::mlx5dv_devx_umem_reg_ex(context.raw(), &mut input) };
         match NonNull::new(raw) {
             Some(raw) => Ok(Self { raw, context: Arc::clone(context) }),
@@ -259,14 +265,14 @@ impl RdmaUmem {
 
 impl Umem for RdmaUmem {
     fn id(&self) -> u32 {
-        // SAFETY: a live umem.
+        // SAFETY: the umem is live.
         unsafe { self.raw.as_ref().umem_id }
     }
 }
 
 impl Drop for RdmaUmem {
     fn drop(&mut self) {
-        // SAFETY: registered by `mlx5dv_devx_umem_reg_ex`, deregistered once.
+        // SAFETY: `mlx5dv_devx_umem_reg_ex` made the umem, and it is deregistered once.
         let errno = unsafe { ffi::mlx5dv_devx_umem_dereg(self.raw.as_ptr()) };
         if errno != 0 {
             tracing::warn!("{}: mlx5dv_devx_umem_dereg: {}", self.context.title(), errno_text(errno));
@@ -274,45 +280,48 @@ impl Drop for RdmaUmem {
     }
 }
 
-/// Names of the two calls that register GPU memory, and the way round them, for messages.
+/// Names of the two calls that register GPU memory, and a setting that avoids them, for messages.
 struct Calls {
     dma_buf: &'static str,
     address: &'static str,
     remedy: &'static str,
 }
 
-/// Registers GPU memory: by a dma-buf, or else by its address, which nvidia-peermem makes the kernel understand.
+/// Registers GPU memory by dma-buf. If that fails, registers it by address, for which Linux needs nvidia-peermem.
 fn gpu_memory<T>(
     context: &Context,
     buffer: &DeviceBuffer,
-    what: &str,
+    action: &str,
     calls: Calls,
     by_dma_buf: impl Fn(&OwnedFd) -> Result<T, i32>,
     by_address: impl Fn() -> Result<T, i32>,
 ) -> Result<T, RdmaError> {
     let mut attempts = Vec::new();
     if let Err(error) = buffer.sync_copies() {
-        tracing::warn!("{}: copies of GPU memory may overtake its traffic: {error}", context.title());
+        tracing::warn!(
+            "{}: copies of GPU memory may be out of order with NIC traffic: {error}",
+            context.title()
+        );
     }
     match buffer.dma_buf() {
         Ok(fd) => match by_dma_buf(&fd) {
-            Ok(made) => {
-                tracing::info!("{}: {what}: by dma-buf", context.title());
-                return Ok(made);
+            Ok(registered) => {
+                tracing::info!("{}: {action}: by dma-buf", context.title());
+                return Ok(registered);
             }
             Err(errno) => attempts.push(format!("{}: {}", calls.dma_buf, errno_text(errno))),
         },
         Err(error) => attempts.push(error.to_string()),
     }
     match by_address() {
-        Ok(made) => {
-            tracing::info!("{}: {what}: by address, since {}", context.title(), attempts.join("; "));
-            Ok(made)
+        Ok(registered) => {
+            tracing::info!("{}: {action}: by address, since {}", context.title(), attempts.join("; "));
+            Ok(registered)
         }
         Err(errno) => {
             attempts.push(format!("{}: {}", calls.address, errno_text(errno)));
             let remedy = format!("{GPU_REMEDY}; {}", calls.remedy);
-            Err(RdmaError::Attempts { nic: context.title().into(), what: what.into(), attempts, remedy })
+            Err(RdmaError::Attempts { nic: context.title().into(), action: action.into(), attempts, remedy })
         }
     }
 }
@@ -321,7 +330,7 @@ fn address(buffer: &DeviceBuffer) -> *mut c_void {
     buffer.address() as *mut c_void
 }
 
-fn nowhere(context: &Context) -> RdmaError {
-    let why = "memory that neither the CPU nor a GPU has an address of cannot be registered";
+fn no_address(context: &Context) -> RdmaError {
+    let why = "the memory has no address on the CPU or on a GPU, so it cannot be registered";
     RdmaError::Unusable { nic: context.title().into(), why: why.into() }
 }

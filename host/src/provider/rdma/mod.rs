@@ -1,7 +1,7 @@
-//! RDMA devices that libmlx5 drives: ConnectX NICs.
+//! The provider for RDMA devices that libmlx5 drives: ConnectX NICs.
 //!
-//! Verbs by `rdma-sys` (libibverbs), DevX by our own declarations of libmlx5. One [`Rdma`] is a device as one PE uses
-//! it: opened once for each PE, with one port.
+//! Each PE opens its devices separately, and uses one port of each. Verbs come from libibverbs through the crate `rdma-sys`.
+//! PRM commands go through DevX, a part of libmlx5 that `ffi` declares.
 
 mod context;
 mod doorbell;
@@ -31,85 +31,84 @@ use crate::machine::{Machine, Region};
 
 pub use self::error::RdmaError;
 
-/// A device that can be used: opened for a look, and closed again.
+/// A usable device. It was opened to check it, and closed again.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// Its name, and the port that is used.
+    /// Name of the device, and number of the port.
     pub(crate) nic: NicPort,
-    /// Name and PCI address.
+    /// Name and PCI address, for messages.
     pub(crate) title: String,
-    pub(crate) place: PciPath,
+    pub(crate) location: PciPath,
     port: Port,
 }
 
 impl Candidate {
-    /// A line for users.
+    /// Returns a description of device and port for messages.
     pub(crate) fn describe(&self) -> String {
         let port = &self.port.address;
         format!("{} port {}, {port}, MTU {}", self.title, port.number, port.mtu)
     }
 
-    /// What the port's link is.
+    /// Returns the link layer of the port.
     pub(crate) fn link(&self) -> LinkLayer {
         self.port.address.link
     }
 }
 
-/// The devices that can be used, and why each other one cannot: of those named, or of all.
+/// Returns the usable devices, and the reason for each unusable one.
 ///
-/// # Errors
-/// A named device that is not there or not fit.
+/// Checks the `named` devices, or all ConnectX NICs. Fails if a named device is missing or unusable.
 pub(crate) fn find(
     named: Option<&[NicPort]>,
     config: &Config,
 ) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
     let devices = Devices::find();
-    let (mut fit, mut refused) = (Vec::new(), Vec::new());
+    let (mut usable, mut unusable) = (Vec::new(), Vec::new());
     match named {
         Some(names) => {
             for name in names {
-                fit.push(look(&devices, name, config)?);
+                usable.push(check(&devices, name, config)?);
             }
         }
         None => {
             for device in devices.iter().filter(|device| device.is_mlx5) {
-                match look(&devices, &NicPort { device: device.name.clone(), port: None }, config) {
-                    Ok(candidate) => fit.push(candidate),
-                    Err(error) => refused.push(error.to_string()),
+                match check(&devices, &NicPort { device: device.name.clone(), port: None }, config) {
+                    Ok(candidate) => usable.push(candidate),
+                    Err(error) => unusable.push(error.to_string()),
                 }
             }
         }
     }
-    Ok((fit, refused))
+    Ok((usable, unusable))
 }
 
-fn look(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate, RdmaError> {
-    let (context, place) = open(devices, name)?;
+/// Opens a device and checks that a job can use it.
+fn check(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate, RdmaError> {
+    let (context, location) = open(devices, name)?;
     let port = port::choose(&context, name.port, config)?;
     check_atomics(&context)?;
     let nic = NicPort { device: name.device.clone(), port: Some(port.address.number) };
-    Ok(Candidate { nic, title: context.title().into(), place, port })
+    Ok(Candidate { nic, title: context.title().into(), location, port })
 }
 
 fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, PciPath), RdmaError> {
     let Some(device) = devices.iter().find(|device| device.name == name.device) else {
         let names: Vec<_> = devices.iter().map(|device| device.name).collect();
         let found = if names.is_empty() {
-            "libibverbs finds none; see that the module mlx5_ib is loaded and the device is passed into the container"
-                .into()
+            "libibverbs finds none; load the module mlx5_ib, and pass the device into the container".into()
         } else {
             format!("there is {}; change RUSHMEM_NIC", names.join(", "))
         };
         return Err(RdmaError::NoDevice { wanted: name.device.clone(), found });
     };
     if !device.is_mlx5 {
-        let why = "it is not driven by libmlx5: a ConnectX NIC is needed; change RUSHMEM_NIC";
+        let why = "libmlx5 does not drive it; set RUSHMEM_NIC to a ConnectX NIC";
         return Err(RdmaError::Unusable { nic: device.title(), why: why.into() });
     }
     Ok((device.open()?, PciPath::of(device.sysfs.clone())))
 }
 
-/// A page of capabilities.
+/// Returns a page of the device's current capabilities (`QUERY_HCA_CAP`).
 fn capabilities<C: Capability>(context: &Context) -> Result<C, RdmaError> {
     let command = QueryHcaCap::current::<C>();
     let mut answer = Box::new(<QueryHcaCapOut as Response>::EMPTY);
@@ -121,7 +120,7 @@ fn capabilities<C: Capability>(context: &Context) -> Result<C, RdmaError> {
     Ok(out.page.get::<C>())
 }
 
-/// Kernels use plain and masked atomics of 8 bytes, and masked ones of 4.
+/// Checks for the atomics that kernels use: plain and masked atomics of 8 bytes, and masked atomics of 4 bytes.
 fn check_atomics(context: &Context) -> Result<(), RdmaError> {
     let caps: AtomicCaps = capabilities(context)?;
     let needed = [
@@ -130,21 +129,21 @@ fn check_atomics(context: &Context) -> Result<(), RdmaError> {
         (AtomicCaps::MASKED_CMP_SWAP, "masked compare and swap"),
         (AtomicCaps::MASKED_FETCH_ADD, "masked fetch and add"),
     ];
-    let lacks = |&&(bit, _): &&(u16, &str)| caps.atomic_operations & bit == 0;
-    let mut missing: Vec<_> = needed.iter().filter(lacks).map(|&(_, name)| name.to_owned()).collect();
+    let is_missing = |&&(bit, _): &&(u16, &str)| caps.atomic_operations & bit == 0;
+    let mut missing: Vec<_> = needed.iter().filter(is_missing).map(|&(_, name)| name.to_owned()).collect();
     let sizes = [4u16, 8].into_iter().filter(|size| caps.atomic_size_qp & size == 0);
     missing.extend(sizes.map(|size| format!("operands of {size} bytes")));
     if missing.is_empty() {
         return Ok(());
     }
     let why = format!(
-        "it has no atomics of the kinds that kernels use (missing: {}); use another NIC, or RUSHMEM_NIC=soft",
+        "it has no atomics of the kinds that kernels use: {} are missing; use another NIC, or RUSHMEM_NIC=soft",
         missing.join(", ")
     );
     Err(RdmaError::Unusable { nic: context.title().into(), why })
 }
 
-/// A device, as one PE uses it. Fields drop in order: what was made in the device before the device.
+/// A device that one PE has opened. Its fields drop in order: the objects of the device before the device.
 pub(crate) struct Rdma {
     doorbells: Doorbells,
     paths: Paths,
@@ -153,10 +152,10 @@ pub(crate) struct Rdma {
 }
 
 impl Rdma {
-    /// Opens the device of a candidate, for the port that was found when it was looked at.
+    /// Opens the device of a candidate. It uses the port that the check of the device chose.
     pub(crate) fn open(candidate: &Candidate, config: &Config) -> Result<Self, RdmaError> {
         let (context, _) = open(&Devices::find(), &candidate.nic)?;
-        // Only for the range of UDP ports: a device without RoCE need not have the page.
+        // Only the range of UDP ports is needed. A device without RoCE may lack this page.
         let roce: RoceCap = capabilities(&context).unwrap_or_default();
         Ok(Self {
             doorbells: Doorbells::new(&context, config.doorbell),
@@ -166,13 +165,12 @@ impl Rdma {
         })
     }
 
-    /// How kernels of `machine` ring, as a line for users.
+    /// Allocates a UAR page, and returns a description of how kernels of `machine` ring.
     ///
-    /// # Errors
-    /// As [`Provider::alloc_uar`].
-    pub(crate) fn doorbells(&self, machine: &dyn Machine) -> crate::Result<String> {
-        self.doorbells.get(machine)?;
-        Ok(self.doorbells.said().unwrap_or_default())
+    /// Its errors are the same as for [`Provider::alloc_uar`].
+    pub(crate) fn try_doorbells(&self, machine: &dyn Machine) -> crate::Result<String> {
+        self.doorbells.alloc_uar(machine)?;
+        Ok(self.doorbells.description().unwrap_or_default())
     }
 }
 
@@ -198,13 +196,7 @@ impl Provider for Rdma {
     }
 
     fn eqn(&self) -> Result<u8, Error> {
-        let mut eqn = 0;
-        // SAFETY: an open context, and a live variable.
-        let errno = unsafe { ffi::mlx5dv_devx_query_eqn(self.context.raw(), 0, &mut eqn) };
-        match errno {
-            0 => Ok(eqn as u8),
-            errno => Err(self.context.error("mlx5dv_devx_query_eqn", errno, "See dmesg").into()),
-        }
+        Ok(self.context.query_eqn()?)
     }
 
     fn alloc_pd(&self) -> Result<Box<dyn Pd>, Error> {
@@ -216,6 +208,6 @@ impl Provider for Rdma {
     }
 
     fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>> {
-        self.doorbells.get(machine)
+        self.doorbells.alloc_uar(machine)
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a peer's port, as a QP takes it.
+//! The path from a port to a peer's port, in the form of `INIT2RTR_QP`.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::net::Ipv6Addr;
@@ -16,14 +16,15 @@ use super::port::Port;
 use crate::provider::{Error, LinkLayer, NicKind, PortAddress, mtu_within};
 
 const HOP_LIMIT: u8 = 64;
-/// First UDP source port of RoCE v2 where the device does not say which it takes.
+/// First UDP source port of RoCE v2, if the device reports no range.
 const FIRST_UDP_PORT: u16 = 0xc000;
 
-/// What paths from one port have in common.
+/// The common properties of all paths from one port.
 pub(super) struct Paths {
     pub(super) port: Port,
     pub(super) traffic_class: u8,
     pub(super) service_level: u8,
+    /// First and last UDP source port that the device accepts.
     udp_ports: (u16, u16),
     next_udp_port: AtomicU16,
 }
@@ -35,22 +36,25 @@ impl Paths {
         Self { port, traffic_class, service_level, udp_ports, next_udp_port: AtomicU16::new(0) }
     }
 
-    /// The path to a peer's port, and the largest MTU on it.
+    /// Returns the path to a peer's port, and the largest MTU on it.
+    ///
+    /// Fails if the ports have different link layers or partitions, or if the MAC address of the peer cannot be found.
     pub(super) fn to(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error> {
         let own = &self.port.address;
         let no_path = |why| Error::NoPath { nic: pd.title().into(), peer: peer.to_string(), why };
         if peer.kind != NicKind::Hardware {
-            let why = "it is a software ConnectX; give all PEs the same kind of NIC (RUSHMEM_NIC)";
+            let why =
+                "it belongs to a software ConnectX; set RUSHMEM_NIC to the same kind of NIC for all PEs";
             return Err(no_path(why.into()));
         }
         if peer.link != own.link {
-            let why = format!("this port is {own}; choose ports of one network in RUSHMEM_NIC");
+            let why = format!("the port of this PE is {own}; choose ports of one network in RUSHMEM_NIC");
             return Err(no_path(why));
         }
         if !own.partition.admits(peer.partition) {
             let why = format!(
-                "its partition key is {}, and this port's is {}: they must name one partition, with a full member (0x8000) \
-                 among the two; change RUSHMEM_PARTITION",
+                "its partition key is {}, and this port's is {}: both must name the same partition, and one must have full \
+                 membership (0x8000); change RUSHMEM_PARTITION",
                 peer.partition, own.partition
             );
             return Err(no_path(why));
@@ -100,15 +104,17 @@ impl Paths {
         }
     }
 
-    /// Another one for each QP: networks spread their load by it.
+    /// Returns a UDP source port for the next QP. Each QP gets another one, because networks distribute flows by it.
     fn udp_port(&self) -> u16 {
         let (least, most) = self.udp_ports;
         let n = self.next_udp_port.fetch_add(1, Ordering::Relaxed);
         least + (u32::from(n) % (u32::from(most - least) + 1)) as u16
     }
 
-    /// The Ethernet address of the next hop: as the system resolves it, which knows routes and neighbours; or else, in
-    /// a network of this port's own, what the peer says of itself.
+    /// Returns the MAC address of the next hop.
+    ///
+    /// Linux resolves it from its routes and neighbours. If that fails and the peer is in a network of this machine, the
+    /// address that the peer sent is used.
     fn mac(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], String> {
         let errno = match self.resolve(pd, peer) {
             Ok(mac) => return Ok(mac),
@@ -116,18 +122,18 @@ impl Paths {
         };
         let (ours, theirs) = (Ipv6Addr::from(self.port.address.gid), Ipv6Addr::from(peer.gid));
         if peer.mac != [0; 6] && on_link(ours, theirs) {
-            tracing::debug!("{}: {theirs} is a neighbour with a known address", pd.title());
+            tracing::debug!("{}: using the MAC address that {theirs} sent", pd.title());
             return Ok(peer.mac);
         }
         Err(format!(
-            "its Ethernet address cannot be found (ibv_create_ah: {}); see that {theirs} answers ping from {ours}",
+            "its MAC address cannot be found (ibv_create_ah: {}); {theirs} must answer a ping from {ours}",
             errno_text(errno)
         ))
     }
 
-    /// Asks by an address handle.
+    /// Lets Linux resolve the MAC address of the next hop: an address handle (`ibv_create_ah`) contains it.
     fn resolve(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], i32> {
-        // SAFETY: plain numbers, for which all zeros is a value.
+        // SAFETY: all fields are numbers, so all zeros is a valid value.
         let mut attr: ibv_ah_attr = unsafe { zeroed() };
         attr.grh.dgid.raw = peer.gid;
         attr.grh.sgid_index = self.port.gid_index;
@@ -136,15 +142,15 @@ impl Paths {
         attr.is_global = 1;
         attr.sl = self.service_level;
         attr.port_num = self.port.address.number;
-        // SAFETY: a live PD and a live variable.
+        // SAFETY: the protection domain is live, and `attr` is a live variable.
         let Some(handle) = NonNull::new(unsafe { ibv_create_ah(pd.raw(), &mut attr) }) else {
             return Err(last_errno());
         };
         let mut answer = ffi::DvAh { av: null_mut(), comp_mask: 0 };
-        let mut question = ffi::DvObj::ah(handle.as_ptr(), &mut answer);
-        // SAFETY: the question names a live handle and a live answer; the answer points into the handle.
+        let mut query = ffi::DvObj::ah(handle.as_ptr(), &mut answer);
+        // SAFETY: the query names a live handle and a live answer, and the answer points into the handle.
         unsafe {
-            let errno = ffi::mlx5dv_init_obj(&mut question, ffi::OBJ_AH);
+            let errno = ffi::mlx5dv_init_obj(&mut query, ffi::OBJ_AH);
             let mac = if errno == 0 && !answer.av.is_null() { Ok((*answer.av).rmac) } else { Err(errno) };
             ibv_destroy_ah(handle.as_ptr());
             mac
@@ -152,7 +158,7 @@ impl Paths {
     }
 }
 
-/// Whether `own` and `peer` lie in a network of one of this machine's interfaces.
+/// Returns whether `own` and `peer` are in the network of one of this machine's interfaces.
 fn on_link(own: Ipv6Addr, peer: Ipv6Addr) -> bool {
     let both = |&(address, mask)| same_network(own, address, mask) && same_network(own, peer, mask);
     interfaces().iter().any(both)
@@ -162,34 +168,34 @@ fn same_network(a: Ipv6Addr, b: Ipv6Addr, mask: Ipv6Addr) -> bool {
     (u128::from(a) ^ u128::from(b)) & u128::from(mask) == 0
 }
 
-/// Addresses of this machine with their masks; those of IPv4 as GIDs have them.
+/// Returns the addresses of this machine with their network masks. IPv4 addresses are mapped to IPv6, as in GIDs.
 fn interfaces() -> Vec<(Ipv6Addr, Ipv6Addr)> {
     let mut list = MaybeUninit::uninit();
-    // SAFETY: the list is written to a live variable if the call succeeds.
+    // SAFETY: if the call succeeds, it writes the list to a live variable.
     if unsafe { libc::getifaddrs(list.as_mut_ptr()) } != 0 {
         return Vec::new();
     }
-    // SAFETY: written above.
+    // SAFETY: `getifaddrs` succeeded, so it has written the list.
     let first = unsafe { list.assume_init() };
     let (mut found, mut next) = (Vec::new(), first);
     while let Some(entry) = NonNull::new(next) {
-        // SAFETY: a live entry of the list.
+        // SAFETY: `entry` is a live entry of the list.
         let entry = unsafe { entry.as_ref() };
         if let (Some(address), Some(mask)) = (address_of(entry.ifa_addr), address_of(entry.ifa_netmask)) {
-            // A mask of IPv4, mapped as an address is, has ones only in its last four bytes and in the mapping.
+            // A mapped IPv4 mask has ones only in its last four bytes and in the prefix of the mapping.
             let mask =
                 if address.to_ipv4_mapped().is_some() { u128::from(mask) | !0 << 32 } else { mask.into() };
             found.push((address, mask.into()));
         }
         next = entry.ifa_next;
     }
-    // SAFETY: made above, freed once.
+    // SAFETY: `getifaddrs` made the list, and it is freed once.
     unsafe { libc::freeifaddrs(first) };
     found
 }
 
 fn address_of(address: *const libc::sockaddr) -> Option<Ipv6Addr> {
-    // SAFETY: null, or an address of the family that it names.
+    // SAFETY: the pointer is null, or points to an address of the family in `sa_family`.
     unsafe {
         match i32::from(address.as_ref()?.sa_family) {
             libc::AF_INET => {
@@ -222,20 +228,20 @@ mod tests {
     }
 
     #[test]
-    fn infiniband_within_a_subnet_goes_by_lid() {
+    fn uses_lids_within_an_infiniband_subnet() {
         let mut paths = paths(LinkLayer::InfiniBand, "fe80::1");
-        let near = paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2"));
-        assert_eq!((near.rlid, near.sl, near.grh, near.vhca_port_num), (9, 5, false, 1));
-        assert_eq!(near.pkey_index, 4);
-        let far = paths.infiniband(&port(LinkLayer::InfiniBand, "fec0::2"));
-        assert_eq!((far.rlid, far.grh, far.src_addr_index, far.rgid_rip[0]), (9, true, 3, 0xfe));
-        assert!(far.hop_limit > 1);
+        let local = paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2"));
+        assert_eq!((local.rlid, local.sl, local.grh, local.vhca_port_num), (9, 5, false, 1));
+        assert_eq!(local.pkey_index, 4);
+        let global = paths.infiniband(&port(LinkLayer::InfiniBand, "fec0::2"));
+        assert_eq!((global.rlid, global.grh, global.src_addr_index, global.rgid_rip[0]), (9, true, 3, 0xfe));
+        assert!(global.hop_limit > 1);
         paths.port.grh_required = true;
         assert!(paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2")).grh);
     }
 
     #[test]
-    fn ethernet_goes_by_mac_and_gid() {
+    fn uses_mac_and_gid_on_ethernet() {
         let paths = paths(LinkLayer::Ethernet, "::ffff:10.0.0.1");
         let peer = port(LinkLayer::Ethernet, "::ffff:10.0.0.2");
         let path = paths.ethernet(&peer, peer.mac);
@@ -247,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_in_the_same_network() {
+    fn recognizes_peers_in_the_same_network() {
         let mask = Ipv6Addr::from(!0u128 << 8);
         let ip = |text: &str| text.parse::<Ipv6Addr>().unwrap();
         assert!(same_network(ip("::ffff:10.0.0.1"), ip("::ffff:10.0.0.200"), mask));

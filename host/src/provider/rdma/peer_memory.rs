@@ -1,9 +1,9 @@
-//! GPU memory for a ConnectX that is software behind libibverbs: it cannot reach GPU memory by itself, so this process
-//! copies for it.
+//! Access to GPU memory for a software ConnectX below libibverbs.
 //!
-//! Where such a device is in the process, its library exports `rushmem_uverbs_register_peer_memory`; there our table of
-//! functions is registered. While GPU memory is being registered with the device, the memory is on [`offer`], and the
-//! device claims it. Where the function is missing, as it is with a real NIC, nothing happens.
+//! Such a device cannot access GPU memory itself, so this process copies for it. The device's library exports
+//! `rushmem_uverbs_register_peer_memory`, and this module registers a table of functions there. While `memory` registers GPU
+//! memory with the device, it [`offer`]s the memory, and the device claims it. With a real NIC the exported function is
+//! missing, and nothing happens.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::error::errno_text;
 use crate::cuda::DeviceBuffer;
 use crate::machine::Region;
 
-/// `struct rushmem_peer_memory`.
+/// Functions for the software device, in the layout of `struct rushmem_peer_memory`.
 #[repr(C)]
 struct Table {
     version: u32,
@@ -30,7 +30,7 @@ struct Table {
     flush: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
 }
 
-/// `struct rushmem_peer_atomic`.
+/// An atomic operation, in the layout of `struct rushmem_peer_atomic`.
 #[repr(C)]
 struct Atomic {
     kind: u32,
@@ -40,7 +40,7 @@ struct Atomic {
 
 const VERSION: u32 = 1;
 
-/// Memory on offer.
+/// Offered memory.
 struct Offered {
     number: u64,
     address: u64,
@@ -60,15 +60,16 @@ fn offers() -> MutexGuard<'static, Offers> {
     OFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory is on offer as long as this lives.
+/// An offer of memory. It ends on drop.
 pub(super) struct Offer(u64);
 
-/// Offers GPU memory by its address and, if it is given, by a dma-buf of it.
+/// Offers GPU memory by its address and, if there is one, by its dma-buf. Returns `None` without a software device.
 pub(super) fn offer(region: &Region, buffer: &DeviceBuffer, fd: Option<&OwnedFd>) -> Option<Offer> {
-    announce().then(|| put(buffer.address(), fd.map(AsRawFd::as_raw_fd), Arc::clone(&region.memory)))
+    register_table()
+        .then(|| add_offer(buffer.address(), fd.map(AsRawFd::as_raw_fd), Arc::clone(&region.memory)))
 }
 
-fn put(address: u64, fd: Option<c_int>, memory: Arc<dyn Memory>) -> Offer {
+fn add_offer(address: u64, fd: Option<c_int>, memory: Arc<dyn Memory>) -> Offer {
     let mut offers = offers();
     let number = offers.next;
     offers.next += 1;
@@ -82,17 +83,17 @@ impl Drop for Offer {
     }
 }
 
-/// Registers the table with the software device, once; false where there is none.
-fn announce() -> bool {
+/// Registers the table with the software device, once. Returns whether there is a software device that accepted it.
+fn register_table() -> bool {
     static DONE: OnceLock<bool> = OnceLock::new();
     *DONE.get_or_init(|| {
         let name = c"rushmem_uverbs_register_peer_memory";
-        // SAFETY: looks a name up among all that is loaded.
+        // SAFETY: the call searches all loaded libraries for a C string.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         if found.is_null() {
             return false;
         }
-        // SAFETY: whoever exports this name exports a function of this type.
+        // SAFETY: only the software device exports this name, with this type.
         let register: unsafe extern "C" fn(*const Table) -> c_int = unsafe { std::mem::transmute(found) };
         let table = Table {
             version: VERSION,
@@ -106,7 +107,7 @@ fn announce() -> bool {
             atomic,
             flush,
         };
-        // SAFETY: a live table that tells the truth about itself; its functions may be called by any thread.
+        // SAFETY: the table is live and has this size and version. Any thread may call its functions.
         let errno = unsafe { register(&table) };
         if errno != 0 {
             tracing::warn!("the software RDMA device cannot reach GPU memory: {}", errno_text(errno));
@@ -115,19 +116,22 @@ fn announce() -> bool {
     })
 }
 
-/// A part of offered memory that the device has claimed.
+/// A range of offered memory that the device has claimed.
 struct Claim {
     memory: Arc<dyn Memory>,
     base: u64,
 }
 
+/// Claims `len` bytes of offered memory. `find` returns the first byte's offset in an offer, if the offer matches.
+///
+/// Returns null if no offer matches.
 fn claim(find: impl Fn(&Offered) -> Option<u64>, len: u64) -> *mut c_void {
-    let part = |offered: &Offered| {
+    let range = |offered: &Offered| {
         let base = find(offered)?;
         let fits = base.checked_add(len)? <= offered.memory.len();
         fits.then(|| Claim { memory: Arc::clone(&offered.memory), base })
     };
-    match offers().list.iter().find_map(part) {
+    match offers().list.iter().find_map(range) {
         Some(claim) => Box::into_raw(Box::new(claim)).cast(),
         None => std::ptr::null_mut(),
     }
@@ -142,19 +146,20 @@ unsafe extern "C" fn claim_dma_buf(_: *mut c_void, fd: c_int, offset: u64, len: 
 }
 
 unsafe extern "C" fn release(_: *mut c_void, range: *mut c_void) {
-    // SAFETY: the device gives back what `claim` made, once.
+    // SAFETY: `claim` made the handle, and the device releases it once.
     drop(unsafe { Box::from_raw(range.cast::<Claim>()) });
 }
 
-/// The claim behind a handle.
+/// Returns the claim of a handle.
 ///
 /// # Safety
-/// `range` was made by [`claim`] and is not released yet.
+/// [`claim`] made `range`, and the device has not released it.
 unsafe fn claimed<'a>(range: *mut c_void) -> &'a Claim {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a live handle.
     unsafe { &*range.cast::<Claim>() }
 }
 
+/// Returns the error number of a result, or 0.
 fn code(result: Result<(), MemoryError>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -170,7 +175,7 @@ unsafe extern "C" fn read(
     to: *mut c_void,
     len: u64,
 ) -> c_int {
-    // SAFETY: the device gives a handle of ours and a buffer of this length.
+    // SAFETY: the device passes a live handle, and a buffer of this length.
     let (claim, to) =
         unsafe { (claimed(range), std::slice::from_raw_parts_mut(to.cast::<u8>(), len as usize)) };
     code(claim.memory.read(claim.base + offset, to))
@@ -183,7 +188,7 @@ unsafe extern "C" fn write(
     from: *const c_void,
     len: u64,
 ) -> c_int {
-    // SAFETY: the device gives a handle of ours and a buffer of this length.
+    // SAFETY: the device passes a live handle, and a buffer of this length.
     let (claim, from) =
         unsafe { (claimed(range), std::slice::from_raw_parts(from.cast::<u8>(), len as usize)) };
     code(claim.memory.write(claim.base + offset, from))
@@ -196,7 +201,7 @@ unsafe extern "C" fn atomic(
     operation: *const Atomic,
     old: *mut u64,
 ) -> c_int {
-    // SAFETY: the device gives a handle of ours, a live operation, and a live word for the old value.
+    // SAFETY: the device passes a live handle, a live operation, and a live word for the old value.
     let (claim, operation, old) = unsafe { (claimed(range), &*operation, &mut *old) };
     let [a, b, c, d] = operation.operand;
     let op = match operation.kind {
@@ -213,7 +218,7 @@ unsafe extern "C" fn atomic(
 }
 
 unsafe extern "C" fn flush(_: *mut c_void, range: *mut c_void) -> c_int {
-    // SAFETY: the device gives a handle of ours.
+    // SAFETY: the device passes a live handle.
     code(unsafe { claimed(range) }.memory.flush())
 }
 
@@ -224,11 +229,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offered_memory_is_claimed_by_address_and_by_dma_buf() {
+    fn claims_offered_memory_by_address_and_by_dma_buf() {
         let none = std::ptr::null_mut();
         let memory: Arc<dyn Memory> = Arc::new(HostBuffer::new(4096));
-        let offer = put(0x7000_0000, Some(77), Arc::clone(&memory));
-        // SAFETY: as the device calls them; each claim is released once.
+        let offer = add_offer(0x7000_0000, Some(77), Arc::clone(&memory));
+        // SAFETY: the handles are live, the buffers have these lengths, and each claim is released once.
         unsafe {
             assert!(claim_range(none, 0x6fff_ffff, 8).is_null());
             assert!(claim_range(none, 0x7000_0ff9, 8).is_null());

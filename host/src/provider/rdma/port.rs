@@ -1,4 +1,6 @@
-//! Ports: which one is used, and which of its addresses, chosen by what they say and never by where they stand.
+//! The choice of a device's port, and of the port's GID and partition key.
+//!
+//! The choice depends on the values of GIDs and keys, and not on their order in the tables.
 
 use std::mem::zeroed;
 use std::net::Ipv6Addr;
@@ -11,7 +13,7 @@ use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::caps::{QueryRoceAddress, QueryRoceAddressOut};
 
 use super::context::Context;
-use super::error::{RdmaError, errno_text, last_errno};
+use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno};
 use super::ffi;
 use crate::config::{Config, Partition};
 use crate::provider::{LinkLayer, NicKind, PortAddress};
@@ -21,27 +23,26 @@ const LINK_LAYERS: [u8; 2] = [1, 2];
 /// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr.flags`.
 const GRH_REQUIRED: u8 = 1;
 
-/// A port that is up, and its address.
+/// An active port, with its chosen GID and partition key.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) address: PortAddress,
-    /// Where the GID stands in the port's table.
+    /// Index of the GID in the port's table.
     pub(super) gid_index: u8,
-    /// Where the partition's key stands in the port's table.
+    /// Index of the partition key in the port's table.
     pub(super) pkey_index: u16,
-    /// InfiniBand packets carry a global route header even within the subnet.
+    /// Whether InfiniBand packets need a global route header even within the subnet.
     pub(super) grh_required: bool,
 }
 
-/// Looks at the device's ports and takes the wanted one, or the first that is active; of its addresses and partitions those
-/// of the settings.
+/// Chooses the `wanted` port or the first active one, and the GID and partition key that match the settings.
 pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> Result<Port, RdmaError> {
-    // SAFETY: plain numbers and arrays of them, for which all zeros is a value.
+    // SAFETY: all fields are numbers or arrays of numbers, so all zeros is a valid value.
     let mut device: ibv_device_attr = unsafe { zeroed() };
-    // SAFETY: an open context and a live variable.
+    // SAFETY: the context is open, and `device` is a live variable.
     let errno = unsafe { ibv_query_device(context.raw(), &mut device) };
     if errno != 0 {
-        return Err(context.error("ibv_query_device", errno, "See dmesg"));
+        return Err(context.error("ibv_query_device", errno, SEE_DMESG));
     }
     let count = device.phys_port_cnt;
     let unusable = |why| Err(RdmaError::Unusable { nic: context.title().into(), why });
@@ -71,14 +72,15 @@ pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> 
     ))
 }
 
+/// Returns the attributes of a port (`ibv_query_port`).
 fn query(context: &Context, number: u8) -> Result<ibv_port_attr, RdmaError> {
-    // SAFETY: plain numbers, for which all zeros is a value.
+    // SAFETY: all fields are numbers, so all zeros is a valid value.
     let mut attr: ibv_port_attr = unsafe { zeroed() };
-    // SAFETY: an open context and a live variable.
+    // SAFETY: the context is open, and `attr` is a live variable.
     let errno = unsafe { ___ibv_query_port(context.raw(), number, &mut attr) };
     match errno {
         0 => Ok(attr),
-        errno => Err(context.error(format!("ibv_query_port {number}"), errno, "See dmesg")),
+        errno => Err(context.error(format!("ibv_query_port {number}"), errno, SEE_DMESG)),
     }
 }
 
@@ -91,6 +93,7 @@ fn state_name(state: ibv_port_state::Type) -> &'static str {
     }
 }
 
+/// Chooses GID and partition key of an active port. `ports` is the number of ports of the device.
 fn describe(
     context: &Context,
     number: u8,
@@ -101,9 +104,9 @@ fn describe(
     let unusable = |why| RdmaError::Unusable { nic: context.title().into(), why };
     let link = match attr.link_layer {
         layer if layer == LINK_LAYERS[1] => LinkLayer::Ethernet,
-        // Devices older than the field are InfiniBand.
+        // Devices without this field are old InfiniBand devices.
         layer if layer == LINK_LAYERS[0] || layer == 0 => LinkLayer::InfiniBand,
-        layer => return Err(unusable(format!("port {number} has a link of unknown kind {layer}"))),
+        layer => return Err(unusable(format!("port {number} has the unknown link layer {layer}"))),
     };
     if link == LinkLayer::InfiniBand && attr.lid == 0 {
         let why = format!("port {number} has no LID: start a subnet manager (opensm) on its network");
@@ -112,14 +115,14 @@ fn describe(
     let entries: Vec<Gid> =
         gids(context, attr, ports)?.into_iter().filter(|gid| gid.port == u32::from(number)).collect();
     let wanted = config.gid_index.0;
-    let Some(gid) = best(link, wanted, &entries) else {
+    let Some(gid) = best_gid(link, wanted, &entries) else {
         let remedy = match (wanted, link) {
             (Some(_), _) => "change RUSHMEM_GID_INDEX, or leave it out",
             (None, LinkLayer::Ethernet) => {
-                "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and see \
-                 that RoCE v2 is on"
+                "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and \
+                 enable RoCE v2"
             }
-            (None, LinkLayer::InfiniBand) => "see that a subnet manager runs on its network",
+            (None, LinkLayer::InfiniBand) => "start a subnet manager (opensm) on its network",
         };
         let at = wanted.map_or(String::new(), |index| format!(" at index {index}"));
         let found = if entries.is_empty() { "none at all".into() } else { list(&entries) };
@@ -127,16 +130,19 @@ fn describe(
     };
     let Ok(gid_index) = u8::try_from(gid.index) else {
         return Err(unusable(format!(
-            "GID {} stands at index {}, behind the last of a QP",
-            gid.gid, gid.index
+            "port {number} has GID {} at index {}, but a QP can use indices up to {} only; set RUSHMEM_GID_INDEX",
+            gid.gid,
+            gid.index,
+            u8::MAX
         )));
     };
     let keys = partitions(context, number, attr)?;
-    let Some((pkey_index, partition)) = membership(config.partition.0, &keys) else {
+    let Some((pkey_index, partition)) = best_key(config.partition.0, &keys) else {
         let keys: Vec<_> = keys.iter().map(|(_, key)| key.to_string()).collect();
         let wanted = config.partition.0.map_or("any partition".into(), |key| format!("partition {key}"));
         return Err(unusable(format!(
-            "port {number} is not in {wanted} (its keys: {}): change RUSHMEM_PARTITION, or have the subnet manager let it in",
+            "port {number} is not in {wanted} (its keys: {}): change RUSHMEM_PARTITION, or add the port to the partition \
+             in the subnet manager",
             if keys.is_empty() { "none".into() } else { keys.join(", ") }
         )));
     };
@@ -157,7 +163,7 @@ fn describe(
     })
 }
 
-/// An entry of the table of GIDs.
+/// An entry of a device's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gid {
     gid: Ipv6Addr,
@@ -167,21 +173,22 @@ struct Gid {
     interface: u32,
 }
 
+/// Returns the GIDs of all ports of the device (`ibv_query_gid_table`).
 fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, RdmaError> {
     let most = usize::try_from(attr.gid_tbl_len).unwrap_or(0).clamp(1, 1024) * usize::from(ports.max(1));
-    // SAFETY: plain numbers, for which all zeros is a value.
+    // SAFETY: all fields are numbers, so all zeros is a valid value.
     let mut table: Vec<ibv_gid_entry> = (0..most).map(|_| unsafe { zeroed() }).collect();
-    // SAFETY: an open context, and a table with its length and the size of its entries.
+    // SAFETY: the context is open, and the table has this length and this size of entries.
     let count = unsafe {
         let size = size_of::<ibv_gid_entry>();
         ffi::_ibv_query_gid_table(context.raw(), table.as_mut_ptr(), table.len(), 0, size)
     };
     if count < 0 {
-        return Err(context.error("ibv_query_gid_table", -count as i32, "See dmesg"));
+        return Err(context.error("ibv_query_gid_table", -count as i32, SEE_DMESG));
     }
     table.truncate(count as usize);
     let read = |entry: &ibv_gid_entry| Gid {
-        // SAFETY: both members of the union are plain bytes.
+        // SAFETY: both fields of the union are plain bytes.
         gid: Ipv6Addr::from(unsafe { entry.gid.raw }),
         index: entry.gid_index,
         port: entry.port_num,
@@ -191,12 +198,14 @@ fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, 
     Ok(table.iter().map(read).collect())
 }
 
-/// How far an address reaches: less is further. None for one that names nobody.
-fn reach(gid: Ipv6Addr) -> Option<u8> {
+/// Returns the rank of a GID by the reach of its address, or `None` for an address that no port can have.
+///
+/// 0 is a routable IPv4 address, 1 a routable IPv6 address, 2 a loopback address, 3 a link-local address.
+fn rank(gid: Ipv6Addr) -> Option<u8> {
     if let Some(ip) = gid.to_ipv4_mapped() {
         return match () {
             () if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() => None,
-            // Of a software device: others of this machine.
+            // A software device has such an address, and reaches the software devices of this machine.
             () if ip.is_loopback() => Some(2),
             () if ip.is_link_local() => Some(3),
             () => Some(0),
@@ -210,18 +219,20 @@ fn reach(gid: Ipv6Addr) -> Option<u8> {
     }
 }
 
-/// The entry to use, at the wanted place if there is one: on Ethernet RoCE v2 only, IPv4 before routable IPv6 before
-/// link-local addresses; on InfiniBand the one that reaches furthest. The first of equals.
-fn best(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
+/// Returns the GID for the QPs of a port: the entry at the `wanted` index, or the entry with the lowest [`rank`].
+///
+/// On Ethernet, only RoCE v2 entries can be used. Among equal ranks, the lowest index wins.
+fn best_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
     let kind = match link {
         LinkLayer::Ethernet => IBV_GID_TYPE_ROCE_V2,
         LinkLayer::InfiniBand => IBV_GID_TYPE_IB,
     };
-    let fit = entries.iter().filter(|entry| entry.kind == kind && reach(entry.gid).is_some());
-    let fit = fit.filter(|entry| wanted.is_none_or(|index| entry.index == u32::from(index)));
-    fit.min_by_key(|entry| (reach(entry.gid), entry.index))
+    let usable = entries.iter().filter(|entry| entry.kind == kind && rank(entry.gid).is_some());
+    let usable = usable.filter(|entry| wanted.is_none_or(|index| entry.index == u32::from(index)));
+    usable.min_by_key(|entry| (rank(entry.gid), entry.index))
 }
 
+/// Returns the entries as a list for messages.
 fn list(entries: &[Gid]) -> String {
     let kind = |entry: &Gid| match entry.kind {
         IBV_GID_TYPE_IB => "InfiniBand",
@@ -233,7 +244,7 @@ fn list(entries: &[Gid]) -> String {
     entries.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
-/// The keys in the port's table of partitions, and where they stand.
+/// Returns the valid keys of the port's partition table, with their indices (`ibv_query_pkey`).
 fn partitions(
     context: &Context,
     number: u8,
@@ -242,11 +253,11 @@ fn partitions(
     let mut keys = Vec::new();
     for index in 0..attr.pkey_tbl_len {
         let mut key = 0;
-        // SAFETY: an open context and a live variable.
+        // SAFETY: the context is open, and `key` is a live variable.
         let errno = unsafe { ibv_query_pkey(context.raw(), number, index.into(), &mut key) };
         if errno != 0 {
             let call = format!("ibv_query_pkey {number} {index}");
-            return Err(context.error(call, last_errno(), "See dmesg"));
+            return Err(context.error(call, last_errno(), SEE_DMESG));
         }
         let key = Partition(u16::from_be(key));
         if key.number() != 0 {
@@ -256,35 +267,38 @@ fn partitions(
     Ok(keys)
 }
 
-/// The key with which the port is in the wanted partition, or in any: that of a full member before others, and the first of
-/// equals.
-fn membership(wanted: Option<Partition>, keys: &[(u16, Partition)]) -> Option<(u16, Partition)> {
-    let of_it = keys.iter().filter(|(_, key)| wanted.is_none_or(|wanted| key.number() == wanted.number()));
-    of_it.min_by_key(|(index, key)| (!key.is_full(), *index)).copied()
+/// Returns the port's key for the `wanted` partition, or for any partition, with its index.
+///
+/// A key with full membership is preferred. Among equal keys, the lowest index wins.
+fn best_key(wanted: Option<Partition>, keys: &[(u16, Partition)]) -> Option<(u16, Partition)> {
+    let keys = keys.iter().filter(|(_, key)| wanted.is_none_or(|wanted| key.number() == wanted.number()));
+    keys.min_by_key(|(index, key)| (!key.is_full(), *index)).copied()
 }
 
-/// The Ethernet address that belongs to a GID: the device's own word, or that of its network interface. Zero where
-/// neither speaks; then paths are resolved by the system alone.
+/// Returns the MAC address for a GID, from the device (`QUERY_ROCE_ADDRESS`) or from its network interface.
+///
+/// Returns zeros if neither has one. Then peers must resolve the address through Linux.
 fn mac(context: &Context, port: u8, gid: &Gid) -> [u8; 6] {
-    let ask =
+    let query =
         QueryRoceAddress { roce_address_index: gid.index as u16, vhca_port_num: port, ..Default::default() };
     let mut answer = <QueryRoceAddressOut as Response>::EMPTY;
-    let said = context.general(ask.encode().as_ref(), answer.as_mut());
-    if let (Ok(()), Ok(out)) = (said, QueryRoceAddressOut::decode(&answer))
+    let result = context.general(query.encode().as_ref(), answer.as_mut());
+    if let (Ok(()), Ok(out)) = (result, QueryRoceAddressOut::decode(&answer))
         && out.address.source_mac != [0; 6]
     {
         return out.address.source_mac;
     }
     let found = interface_mac(gid.interface);
     if found.is_none() {
-        tracing::debug!("{}: the Ethernet address of port {port} is not known", context.title());
+        tracing::debug!("{}: the MAC address of port {port} is not known", context.title());
     }
     found.unwrap_or_default()
 }
 
+/// Returns the MAC address of the network interface with this index.
 fn interface_mac(index: u32) -> Option<[u8; 6]> {
     let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has the length that the call demands.
+    // SAFETY: the buffer has the required length, and the call writes a C string to it.
     let name = unsafe {
         if libc::if_indextoname(index, name.as_mut_ptr()).is_null() {
             tracing::debug!("interface {index}: {}", errno_text(super::error::last_errno()));
@@ -310,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gid_is_chosen_by_what_it_says() {
+    fn chooses_the_gid_with_the_best_address() {
         let table = [
             gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1),
             gid(1, "fe80::1", IBV_GID_TYPE_ROCE_V2),
@@ -322,7 +336,7 @@ mod tests {
             gid(7, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2),
             gid(8, "::ffff:10.0.0.2", IBV_GID_TYPE_ROCE_V2),
         ];
-        let index = |entries: &[Gid]| best(LinkLayer::Ethernet, None, entries).map(|gid| gid.index);
+        let index = |entries: &[Gid]| best_gid(LinkLayer::Ethernet, None, entries).map(|gid| gid.index);
         assert_eq!(index(&table), Some(7));
         assert_eq!(index(&table[..7]), Some(4));
         assert_eq!(index(&table[..4]), Some(3));
@@ -330,31 +344,31 @@ mod tests {
         assert_eq!(index(&table[..1]), None, "RoCE v1 is not routable");
         let mut backwards = table;
         backwards.reverse();
-        assert_eq!(index(&backwards), Some(7), "the order of the answer does not count");
-        assert_eq!(best(LinkLayer::InfiniBand, None, &table), None);
-        let at = |wanted| best(LinkLayer::Ethernet, Some(wanted), &table).map(|gid| gid.index);
+        assert_eq!(index(&backwards), Some(7), "the order of the entries does not count");
+        assert_eq!(best_gid(LinkLayer::InfiniBand, None, &table), None);
+        let at = |wanted| best_gid(LinkLayer::Ethernet, Some(wanted), &table).map(|gid| gid.index);
         assert_eq!([at(4), at(8), at(2), at(6), at(9)], [Some(4), Some(8), None, None, None]);
         let subnet = [gid(0, "fe80::5", IBV_GID_TYPE_IB), gid(1, "fec0::5", IBV_GID_TYPE_IB)];
-        assert_eq!(best(LinkLayer::InfiniBand, None, &subnet).map(|gid| gid.index), Some(1));
+        assert_eq!(best_gid(LinkLayer::InfiniBand, None, &subnet).map(|gid| gid.index), Some(1));
     }
 
     #[test]
-    fn what_there_is_is_listed() {
+    fn lists_gids_with_their_types() {
         let table = [gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1), gid(1, "::ffff:10.0.0.1", 9)];
         assert_eq!(list(&table), "0: fe80::1 RoCE v1, 1: ::ffff:10.0.0.1 of unknown type");
     }
 
     #[test]
-    fn a_port_is_in_the_partitions_of_its_table() {
+    fn chooses_the_key_of_a_full_member() {
         let keys = [(0, 0xffff), (2, 0x0001), (5, 0x8001), (6, 0x0007)].map(|(i, key)| (i, Partition(key)));
-        let found = |wanted| membership(Some(Partition(wanted)), &keys);
+        let found = |wanted| best_key(Some(Partition(wanted)), &keys);
         assert_eq!(found(0xffff), Some(keys[0]));
-        assert_eq!([found(0x8001), found(0x1)], [Some(keys[2]); 2], "a full member, as far as it is one");
+        assert_eq!([found(0x8001), found(0x1)], [Some(keys[2]); 2], "the key with full membership");
         assert_eq!(found(0x8007), Some(keys[3]));
         assert_eq!(found(0x8002), None);
-        assert_eq!(membership(None, &keys), Some(keys[0]));
-        assert_eq!(membership(None, &keys[1..]), Some(keys[2]), "a full member before a limited one");
-        assert_eq!(membership(None, &keys[3..]), Some(keys[3]));
-        assert_eq!(membership(None, &[]), None);
+        assert_eq!(best_key(None, &keys), Some(keys[0]));
+        assert_eq!(best_key(None, &keys[1..]), Some(keys[2]), "full membership before limited membership");
+        assert_eq!(best_key(None, &keys[3..]), Some(keys[3]));
+        assert_eq!(best_key(None, &[]), None);
     }
 }

@@ -1,4 +1,6 @@
-//! Doorbell pages: of the best type that works, reached by kernels themselves or through a thread of the CPU.
+//! UAR pages. Kernels write to their doorbell registers directly, or through a CPU thread if the pages cannot be mapped.
+//!
+//! Several types of pages are tried, best first.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,7 +9,7 @@ use rushmem_device::abi::DevAddr;
 
 use super::context::Context;
 use super::doorbell::{DoorbellProxy, DoorbellWord, store_register};
-use super::error::{RdmaError, errno_text, last_errno};
+use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno};
 use super::ffi::{self, uar_type};
 use crate::Result;
 use crate::config::DoorbellKind;
@@ -16,47 +18,50 @@ use crate::provider::{self, MappedDoorbell, QpDoorbell, Uar};
 
 const PAGE: usize = 4096;
 
-/// Types of pages, best first: a register of a QP's own, stored to as is; shared with others; behind write combining.
+/// Types of UAR pages, best first: separate and uncached, shared and uncached, separate with write combining.
 const TYPES: [(u32, &str); 3] =
     [(uar_type::NC_DEDICATED, "NC_DEDICATED"), (uar_type::NC, "NC"), (uar_type::BF, "BF")];
 
-const REMEDY: &str = "For a GPU that rings by itself, load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1\", or use \
-     RUSHMEM_DOORBELL=auto, where a thread of the CPU rings if it must";
+const REMEDY: &str = "To let a GPU ring, load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1\". Or use \
+     RUSHMEM_DOORBELL=auto, which lets a CPU thread ring if the GPU cannot";
 
-/// Gives a page of a type, or says why not.
+/// A function that allocates a page of a type, or returns the reason why it cannot.
 type AllocPage = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
 
-/// The doorbell pages of one opened device.
+/// The UAR pages of one opened device.
 pub(super) struct Doorbells {
-    /// The device.
+    /// Name of the device.
     nic: String,
-    source: AllocPage,
+    alloc_page: AllocPage,
     kind: DoorbellKind,
-    /// Pages that are mapped for kernels: libmlx5 gives the uncached one to everybody who asks.
+    /// Pages that are mapped for kernels. libmlx5 may return the same page again, and then its mapping is reused.
     mapped: Mutex<Vec<Weak<Mapped>>>,
     proxy: Mutex<Option<Arc<DoorbellProxy>>>,
-    said: Mutex<Option<String>>,
+    /// The last description in the log.
+    description: Mutex<Option<String>>,
 }
 
 impl Doorbells {
     pub(super) fn new(context: &Arc<Context>, kind: DoorbellKind) -> Self {
         let (nic, context) = (context.title().into(), Arc::clone(context));
-        Self::of(nic, Box::new(move |flags| Owned::alloc(&context, flags)), kind)
+        Self::with_source(nic, Box::new(move |flags| DevxUarPage::alloc(&context, flags)), kind)
     }
 
-    fn of(nic: String, source: AllocPage, kind: DoorbellKind) -> Self {
-        let (mapped, proxy, said) = Default::default();
-        Self { nic, source, kind, mapped, proxy, said }
+    fn with_source(nic: String, alloc_page: AllocPage, kind: DoorbellKind) -> Self {
+        let (mapped, proxy, description) = Default::default();
+        Self { nic, alloc_page, kind, mapped, proxy, description }
     }
 
-    /// A page for kernels of `machine`.
-    pub(super) fn get(&self, machine: &dyn Machine) -> Result<Box<dyn Uar>> {
+    /// Allocates a UAR page for kernels of `machine`.
+    ///
+    /// The setting `doorbell` decides whether kernels, a CPU thread, or the first of both that works write to the register.
+    pub(super) fn alloc_uar(&self, machine: &dyn Machine) -> Result<Box<dyn Uar>> {
         let mut attempts = Vec::new();
         if self.kind != DoorbellKind::Cpu {
             for (flags, name) in TYPES {
-                match self.direct(machine, flags, name) {
+                match self.alloc_mapped(machine, flags, name) {
                     Ok(uar) => return Ok(uar),
-                    Err(mut why) => attempts.append(&mut why),
+                    Err(mut failed) => attempts.append(&mut failed),
                 }
             }
         }
@@ -66,27 +71,34 @@ impl Doorbells {
         let mut refused = Vec::new();
         for (flags, name) in TYPES {
             match self.alloc(flags, name) {
-                Ok(page) => return self.proxied(machine, page, name, &attempts),
+                Ok(page) => {
+                    let proxy = self.proxy(machine, name, &attempts)?;
+                    return Ok(Box::new(ProxiedUar { proxy, page: Arc::new(page) }));
+                }
                 Err(why) => refused.push(why),
             }
         }
-        let remedy = "If the device has no page left, end other processes that use it; else see dmesg for what the \
-                      mlx5_ib driver says";
-        Err(self.failed("getting a doorbell page", refused, remedy))
+        let remedy = format!("If the device has no page left, end other processes that use it. {SEE_DMESG}");
+        Err(self.failed("allocating a UAR page", refused, &remedy))
     }
 
-    fn failed(&self, what: &str, attempts: Vec<String>, remedy: &str) -> crate::Error {
+    fn failed(&self, action: &str, attempts: Vec<String>, remedy: &str) -> crate::Error {
         let nic = self.nic.clone();
-        let error = RdmaError::Attempts { nic, what: what.into(), attempts, remedy: remedy.into() };
+        let error = RdmaError::Attempts { nic, action: action.into(), attempts, remedy: remedy.into() };
         provider::Error::from(error).into()
     }
 
     fn alloc(&self, flags: u32, name: &str) -> Result<Page, String> {
-        (self.source)(flags).map_err(|why| format!("mlx5dv_devx_alloc_uar of type {name}: {why}"))
+        (self.alloc_page)(flags).map_err(|why| format!("mlx5dv_devx_alloc_uar of type {name}: {why}"))
     }
 
-    /// A page whose register kernels reach; or what was tried.
-    fn direct(&self, machine: &dyn Machine, flags: u32, name: &str) -> Result<Box<dyn Uar>, Vec<String>> {
+    /// Allocates a page and maps it for kernels. Returns the failed attempts if that is not possible.
+    fn alloc_mapped(
+        &self,
+        machine: &dyn Machine,
+        flags: u32,
+        name: &str,
+    ) -> Result<Box<dyn Uar>, Vec<String>> {
         let page = self.alloc(flags, name).map_err(|why| vec![why])?;
         let mut known = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|mapped| mapped.strong_count() != 0);
@@ -95,13 +107,13 @@ impl Doorbells {
             return Ok(Box::new(MappedUar(mapped)));
         }
         let mut attempts = Vec::new();
-        // A device's page is mapped as such; where that is refused, or the device is software, as memory.
+        // The page of a software device is memory and cannot be mapped as registers.
         for kind in [PageKind::Registers, PageKind::Memory] {
-            // SAFETY: the page stays mapped as long as `page`, which `Mapped` keeps until after the mapping.
+            // SAFETY: `page` keeps the UAR page mapped, and `Mapped` drops it after the mapping.
             match unsafe { machine.map_page(page.base(), kind) } {
                 Ok(mapping) => {
-                    let who = if machine.is_gpu() { "the GPU writes" } else { "native kernels write" };
-                    self.say(format!("{who} to a register of type {name}, mapped as {kind:?}"));
+                    let writers = if machine.is_gpu() { "the GPU writes" } else { "native kernels write" };
+                    self.log(format!("{writers} to a register of type {name}, mapped as {kind:?}"));
                     let mapped = Arc::new(Mapped { mapping, page });
                     known.push(Arc::downgrade(&mapped));
                     return Ok(Box::new(MappedUar(mapped)));
@@ -112,84 +124,80 @@ impl Doorbells {
         Err(attempts)
     }
 
-    /// A page whose register a thread of the CPU writes.
-    fn proxied(&self, machine: &dyn Machine, page: Page, name: &str, why: &[String]) -> Result<Box<dyn Uar>> {
-        let proxy = self.proxy(machine, name, why)?;
-        Ok(Box::new(ProxiedUar { proxy, page: Arc::new(page) }))
-    }
-
-    fn proxy(&self, machine: &dyn Machine, name: &str, why: &[String]) -> Result<Arc<DoorbellProxy>> {
+    /// Returns the thread that rings for kernels, and starts it if needed. `attempts` says why kernels cannot ring.
+    fn proxy(&self, machine: &dyn Machine, name: &str, attempts: &[String]) -> Result<Arc<DoorbellProxy>> {
         let mut slot = self.proxy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(proxy) = &*slot {
             return Ok(Arc::clone(proxy));
         }
         let proxy = Arc::new(DoorbellProxy::start(machine)?);
-        let took = proxy.measure(machine)?;
-        let cause = if why.is_empty() { "RUSHMEM_DOORBELL=cpu".into() } else { why.join("; ") };
-        self.say(format!(
-            "a thread of the CPU writes them for kernels to a register of type {name}, {took:.1?} after it is told ({cause})"
+        let delay = proxy.measure(machine)?;
+        let cause = if attempts.is_empty() { "RUSHMEM_DOORBELL=cpu".into() } else { attempts.join("; ") };
+        self.log(format!(
+            "a CPU thread writes them for kernels to a register of type {name}, with a delay of {delay:.1?} ({cause})"
         ));
         *slot = Some(Arc::clone(&proxy));
         Ok(proxy)
     }
 
-    /// Logs how doorbells are rung, if it has changed.
-    fn say(&self, how: String) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.as_ref() != Some(&how) {
-            tracing::info!("{}: doorbells: {how}", self.nic);
-            *said = Some(how);
+    /// Logs how kernels ring, if it has changed.
+    fn log(&self, description: String) {
+        let mut last = self.description.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(&description) {
+            tracing::info!("{}: doorbells: {description}", self.nic);
+            *last = Some(description);
         }
     }
 
-    /// How doorbells are rung, once one has been made.
-    pub(super) fn said(&self) -> Option<String> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns a description of how kernels ring, once a page has been allocated.
+    pub(super) fn description(&self) -> Option<String> {
+        self.description.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// A page of the device's.
+/// A UAR page of the device, mapped for the CPU.
 struct Page {
     id: u32,
     /// The doorbell register.
     register: *mut u64,
-    /// Gives it back when it is dropped.
+    /// Frees the page on drop.
     _owner: Box<dyn Send + Sync>,
 }
 
-// SAFETY: the register may be written by any thread, whole and as often as one likes.
+// SAFETY: any thread may write to the register at any time, with whole stores.
 unsafe impl Send for Page {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// First byte of the page that holds the register.
+    /// Returns the first byte of the page with the register.
     fn base(&self) -> *mut u8 {
         let register = self.register.cast::<u8>();
         register.wrapping_sub(register as usize % PAGE)
     }
 
-    /// Rings from the CPU.
+    /// Writes `doorbell` to the register from the CPU.
     fn ring(&self, doorbell: u64) {
-        // SAFETY: the register of a live page.
+        // SAFETY: the page of the register is live.
         unsafe { store_register(self.register, doorbell) };
     }
 }
 
-/// A page that libmlx5 has given. Given back on drop.
-struct Owned {
+/// A UAR page of libmlx5. It is freed on drop.
+struct DevxUarPage {
     raw: NonNull<ffi::DevxUar>,
     context: Arc<Context>,
 }
 
-// SAFETY: the description does not change, and libmlx5 locks for itself.
-unsafe impl Send for Owned {}
-// SAFETY: as above.
-unsafe impl Sync for Owned {}
+// SAFETY: the structure never changes, and libmlx5 locks internally.
+unsafe impl Send for DevxUarPage {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for DevxUarPage {}
 
-impl Owned {
+impl DevxUarPage {
+    /// Allocates a page (`mlx5dv_devx_alloc_uar`).
     fn alloc(context: &Arc<Context>, flags: u32) -> Result<Page, String> {
-        // SAFETY: an open context.
+        // SAFETY: the context is open.
         let raw = NonNull::new(unsafe { ffi::mlx5dv_devx_alloc_uar(context.raw(), flags) });
         let raw = raw.ok_or_else(|| errno_text(last_errno()))?;
         let owner = Self { raw, context: Arc::clone(context) };
@@ -198,25 +206,26 @@ impl Owned {
     }
 
     fn uar(&self) -> &ffi::DevxUar {
-        // SAFETY: a live page.
+        // SAFETY: the page is live.
         unsafe { self.raw.as_ref() }
     }
 }
 
-impl Drop for Owned {
+impl Drop for DevxUarPage {
     fn drop(&mut self) {
-        tracing::trace!("{}: UAR page {} goes", self.context.title(), self.uar().page_id);
-        // SAFETY: made by `mlx5dv_devx_alloc_uar`, freed once.
+        tracing::trace!("{}: freeing UAR page {}", self.context.title(), self.uar().page_id);
+        // SAFETY: `mlx5dv_devx_alloc_uar` made the page, and it is freed once.
         unsafe { ffi::mlx5dv_devx_free_uar(self.raw.as_ptr()) };
     }
 }
 
-/// A page that kernels reach. Fields drop in order: the mapping before the page.
+/// A UAR page that is mapped for kernels. Its fields drop in order: the mapping before the page.
 struct Mapped {
     mapping: Box<dyn Mapping>,
     page: Page,
 }
 
+/// A UAR page with a register that kernels write to.
 struct MappedUar(Arc<Mapped>);
 
 impl Uar for MappedUar {
@@ -235,7 +244,7 @@ impl Uar for MappedUar {
     }
 }
 
-/// A page that the thread writes.
+/// A UAR page with a register that the CPU thread writes to.
 struct ProxiedUar {
     proxy: Arc<DoorbellProxy>,
     page: Arc<Page>,
@@ -247,9 +256,9 @@ impl Uar for ProxiedUar {
     }
 
     fn doorbell(&self, machine: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
-        // SAFETY: the register stays mapped as long as the page, which `ProxiedBell` keeps until after the word.
+        // SAFETY: the page keeps the register mapped, and `ProxiedDoorbell` drops it after the word.
         let word = unsafe { self.proxy.word(machine, self.page.register) }?;
-        Ok(Box::new(ProxiedBell { word, _ringer: Arc::clone(&self.proxy), _page: Arc::clone(&self.page) }))
+        Ok(Box::new(ProxiedDoorbell { word, _proxy: Arc::clone(&self.proxy), _page: Arc::clone(&self.page) }))
     }
 
     fn ring(&self, doorbell: u64) {
@@ -257,14 +266,16 @@ impl Uar for ProxiedUar {
     }
 }
 
-/// A word of a QP's own: one that QPs shared could lose a doorbell. Fields drop in order: the word before the page.
-struct ProxiedBell {
+/// The doorbell word of one QP. With a common word, one QP could overwrite the doorbell of another.
+///
+/// Its fields drop in order: the word before the page.
+struct ProxiedDoorbell {
     word: DoorbellWord,
-    _ringer: Arc<DoorbellProxy>,
+    _proxy: Arc<DoorbellProxy>,
     _page: Arc<Page>,
 }
 
-impl QpDoorbell for ProxiedBell {
+impl QpDoorbell for ProxiedDoorbell {
     fn register(&self) -> DevAddr {
         self.word.addr()
     }
@@ -278,60 +289,60 @@ mod tests {
     use super::*;
     use crate::machine::{LimitedMachine, Region};
 
-    /// Where the register is in its page.
+    /// Offset of the register in its page.
     const REGISTER: u64 = 0x800;
 
-    /// A device, all pages of which are this memory.
+    /// Returns the doorbells of a device that uses `page` for all UAR pages.
     fn device(page: &Region, kind: DoorbellKind) -> Doorbells {
         let page = page.clone();
-        let source = move |_| {
+        let alloc_page = move |_| {
             let start = page.memory.host_ptr().unwrap().as_ptr();
             let register = start.wrapping_add(REGISTER as usize).cast();
             Ok(Page { id: 7, register, _owner: Box::new(page.clone()) })
         };
-        Doorbells::of("a device".into(), Box::new(source), kind)
+        Doorbells::with_source("a device".into(), Box::new(alloc_page), kind)
     }
 
-    /// Rings as a native kernel does.
-    fn ring(bell: &dyn QpDoorbell, value: u64) {
-        // SAFETY: the word of a live bell, which lies in the CPU's address space here.
-        unsafe { &*bell.register().ptr::<AtomicU64>() }.store(value, Ordering::Release);
+    /// Rings like a native kernel.
+    fn ring(doorbell: &dyn QpDoorbell, value: u64) {
+        // SAFETY: the doorbell is live, and its word is in the CPU's address space here.
+        unsafe { &*doorbell.register().ptr::<AtomicU64>() }.store(value, Ordering::Release);
     }
 
-    /// What was last stored to the register.
-    fn rung(page: &Region) -> u64 {
+    /// Returns the last value of the register.
+    fn register_value(page: &Region) -> u64 {
         let mut value = 0;
         page.read(REGISTER, bytemuck::bytes_of_mut(&mut value)).unwrap();
         value
     }
 
     #[test]
-    fn a_thread_rings_where_kernels_cannot_reach_the_register() {
+    fn thread_rings_if_kernels_cannot() {
         let (page, machine) = (Region::host(PAGE as u64), LimitedMachine::with_pages(|_| false));
         let doorbells = device(&page, DoorbellKind::Auto);
-        let uar = doorbells.get(&machine).unwrap();
-        let bells = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
-        for (bell, value) in bells.iter().zip([0x1234, u64::MAX]) {
-            assert!(bell.register() != page.addr.add(REGISTER));
-            ring(&**bell, value);
+        let uar = doorbells.alloc_uar(&machine).unwrap();
+        let qps = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
+        for (doorbell, value) in qps.iter().zip([0x1234, u64::MAX]) {
+            assert!(doorbell.register() != page.addr.add(REGISTER));
+            ring(&**doorbell, value);
             let start = Instant::now();
-            while rung(&page) != value {
+            while register_value(&page) != value {
                 assert!(start.elapsed() < Duration::from_secs(20), "{value:#x} did not arrive");
                 std::thread::yield_now();
             }
         }
-        let said = doorbells.said().unwrap();
-        assert!(said.starts_with("a thread of the CPU writes them for kernels"), "{said}");
+        let description = doorbells.description().unwrap();
+        assert!(description.starts_with("a CPU thread writes them for kernels"), "{description}");
         for (_, name) in TYPES {
             for kind in ["Registers", "Memory"] {
                 let why = format!("type {name} as {kind}: a map is not available: there is no paper");
-                assert!(said.contains(&why), "{why:?} is not in {said:?}");
+                assert!(description.contains(&why), "{why:?} is not in {description:?}");
             }
         }
     }
 
     #[test]
-    fn kernels_ring_where_they_reach_the_register() {
+    fn kernels_ring_a_mapped_register() {
         let page = Region::host(PAGE as u64);
         for (pages, kind) in
             [((|_| true) as fn(_) -> _, "Registers"), (|kind| kind == PageKind::Memory, "Memory")]
@@ -339,18 +350,19 @@ mod tests {
             let machine = LimitedMachine::with_pages(pages);
             for setting in [DoorbellKind::Auto, DoorbellKind::Gpu] {
                 let doorbells = device(&page, setting);
-                let uar = doorbells.get(&machine).unwrap();
+                let uar = doorbells.alloc_uar(&machine).unwrap();
                 assert!(uar.doorbell(&machine).unwrap().register() == page.addr.add(REGISTER));
-                let said = "native kernels write to a register of type NC_DEDICATED, mapped as";
-                assert_eq!(doorbells.said().unwrap(), format!("{said} {kind}"));
+                let expected =
+                    format!("native kernels write to a register of type NC_DEDICATED, mapped as {kind}");
+                assert_eq!(doorbells.description().unwrap(), expected);
             }
         }
     }
 
     #[test]
-    fn kernels_that_must_ring_and_cannot_are_an_error_with_a_remedy() {
+    fn fails_with_a_remedy_if_kernels_must_ring_but_cannot() {
         let (page, machine) = (Region::host(PAGE as u64), LimitedMachine::with_pages(|_| false));
-        let error = device(&page, DoorbellKind::Gpu).get(&machine).err().unwrap().to_string();
+        let error = device(&page, DoorbellKind::Gpu).alloc_uar(&machine).err().unwrap().to_string();
         assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
         assert!(error.contains("type BF as Memory: a map is not available"), "{error}");
         assert!(error.contains(REMEDY), "{error}");

@@ -1,4 +1,4 @@
-// Prints what the headers of rdma-core say, a line for each: name, number.
+// Prints sizes, offsets and constants of the rdma-core headers, one "name number" pair on each line.
 #include <infiniband/mlx5dv.h>
 #include <stddef.h>
 #include <stdio.h>
