@@ -78,6 +78,7 @@ const SYMBOLS: &[&str] = &[
     "cuModuleLoadDataEx",
     "cuModuleUnload",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuPointerGetAttribute",
     "cuPointerSetAttribute",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
