@@ -16,8 +16,11 @@ use rushmem::cuda::{
 use rushmem::native::Grid;
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
-/// `add`: c[i] = a[i] + b[i] for i < n. `answer`: waits until `flags[0]` is not 0, at most `limit` ns; then adds 41 to
-/// what it found there and writes it to `flags[1]`. `fault`: writes where nothing is.
+/// PTX of three kernels.
+///
+/// - `add`: computes `c[i] = a[i] + b[i]` for `i < n`.
+/// - `answer`: waits until `flags[0]` is not 0, at most `limit` ns, and writes `flags[0] + 41` to `flags[1]`.
+/// - `fault`: writes to an address without memory.
 const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -81,12 +84,12 @@ met:
 }
 ";
 
-/// Longer than any test takes: what a kernel waits before it gives up.
+/// Time after which a waiting kernel gives up, longer than any test takes.
 const KERNEL_LIMIT_NS: u64 = 20_000_000_000;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The first GPU, for one test at a time: a kernel that waits holds up what other tests allocate and free.
+/// The first GPU, for one test at a time: a kernel that waits delays the allocations of other tests.
 struct Gpu {
     device: Arc<Device>,
     _turn: MutexGuard<'static, ()>,
@@ -114,7 +117,7 @@ fn gpu(test: &str) -> Option<Gpu> {
         Err(error) if error.code() == Some(NO_DEVICE) => error.to_string(),
         Err(error) => panic!("{error}"),
     };
-    // Past the test harness, which would keep it to itself.
+    // The test harness would capture `eprintln!`.
     std::io::stderr().write_all(format!("SKIPPED {test}: {reason}\n").as_bytes()).unwrap();
     None
 }
@@ -158,7 +161,7 @@ fn add(module: &Arc<Module>, stream: &Stream, n: u32) -> Vec<u32> {
 
 #[test]
 fn a_gpu_reports_its_attributes() {
-    let Some(gpu) = gpu("a_gpu_tells_what_it_can") else { return };
+    let Some(gpu) = gpu("a_gpu_reports_its_attributes") else { return };
     let cuda = gpu.cuda();
     println!("driver for CUDA {:?}, {:?}: {:#?}", cuda.version(), gpu.device, gpu.attributes());
     let attributes = gpu.attributes();
@@ -200,7 +203,7 @@ fn several_threads_use_several_gpus() {
     });
 }
 
-/// Launches `answer` on flags in host memory and sees that it waits, that copies go on meanwhile, and that it answers.
+/// Launches `answer` on flags in host memory. Checks that it waits, that copies proceed meanwhile, and that it answers.
 fn ping_pong(gpu: &Arc<Device>, start: NonNull<u8>, address: u64) {
     let [ping, pong] = flags(start);
     let module = Module::load(gpu, "smoke", PTX).unwrap();
@@ -300,7 +303,7 @@ fn the_nic_moves_gpu_memory_by_copies() {
     };
     let (a, b) = (new(), new());
 
-    // More than the staging buffer holds, at odd places.
+    // More bytes than the staging buffer has, at odd offsets.
     let data = bytes((0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)));
     a.write(3, &data).unwrap();
     let mut back = vec![0; data.len()];
@@ -340,8 +343,8 @@ fn the_nic_moves_gpu_memory_by_copies() {
 }
 
 #[test]
-fn mistakes_are_told_by_name() {
-    let Some(gpu) = gpu("mistakes_are_told_by_name") else { return };
+fn errors_name_the_mistake() {
+    let Some(gpu) = gpu("errors_name_the_mistake") else { return };
     let error = Module::load(&gpu, "broken", &PTX.replace("mad.lo.u32", "mad.lo.u99")).err().unwrap();
     println!("{error}");
     assert!(matches!(&error, Error::Ptx { log, .. } if log.contains("u99")), "{error}");
@@ -378,18 +381,18 @@ fn mistakes_are_told_by_name() {
 }
 
 #[test]
-fn a_fault_of_a_kernel_is_told_as_lost_context() {
-    if gpu("a_fault_of_a_kernel_is_told_as_lost_context").is_none() {
+fn a_fault_of_a_kernel_loses_the_context() {
+    if gpu("a_fault_of_a_kernel_loses_the_context").is_none() {
         return;
     }
-    // It ruins the context of its process, so it gets one of its own.
+    // The fault ruins the context of its process, so it runs in a process of its own.
     let mut child = Command::new(std::env::current_exe().unwrap());
     let output = child.args(["--ignored", "--exact", "fault_in_a_process_of_its_own"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
-#[ignore = "loses the GPU's context: a_fault_of_a_kernel_is_told_as_lost_context runs it in another process"]
+#[ignore = "loses the GPU's context: a_fault_of_a_kernel_loses_the_context runs it in another process"]
 fn fault_in_a_process_of_its_own() {
     let Some(gpu) = gpu("fault_in_a_process_of_its_own") else { return };
     let module = Module::load(&gpu, "smoke", PTX).unwrap();

@@ -1,8 +1,8 @@
 //! The driver gate: keeps blocking driver calls away from running kernels.
 //!
 //! Some calls of the CUDA driver block until all running kernels have ended: allocating, freeing and page-locking
-//! memory, and loading modules. While such a call blocks, the driver also delays other work of the process, copies
-//! included.
+//! memory, loading modules, and at times creating or destroying streams. While such a call blocks, the driver also
+//! delays other work of the process, copies included.
 //!
 //! This can deadlock. A kernel of one PE may wait for a kernel of another PE, or for data that the software ConnectX
 //! copies. The blocking call waits for the first kernel, and holds up the launch or the copy that would end it. The
@@ -20,8 +20,8 @@
 //! There is one exception: a job that already runs kernels may launch more at any time, ahead of waiting calls. Its
 //! running kernels may wait for the new ones.
 //!
-//! **Running kernels.** The gate polls the queues into which kernels were launched. It polls a queue only after
-//! the launch has returned. Before that, the queue may report that it is idle although its kernel is about to start.
+//! **Running kernels.** The gate polls the queues into which kernels were launched. It polls a queue only after the
+//! launch has returned. Before that, the queue may report that it is idle although its kernel is about to start.
 //!
 //! **Limit.** A blocking call waits at most ten seconds for kernels. Then it proceeds, since kernels that follow each
 //! other without a pause would delay it forever.

@@ -16,7 +16,7 @@ pub enum Error {
     /// The driver library could not be loaded.
     #[error(
         "no CUDA driver: {reason} (tried {tried}). Install the NVIDIA driver of this machine's GPU, or add the \
-         folder of libcuda.so.1 to LD_LIBRARY_PATH. Without a GPU, run native kernels"
+         folder of libcuda.so.1 to LD_LIBRARY_PATH. To run without a GPU, set RUSHMEM_DEVICE=native"
     )]
     NoDriver {
         /// Message of the dynamic loader.

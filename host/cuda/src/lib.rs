@@ -11,8 +11,8 @@
 //! The kernels of this runtime wait for other kernels and for the software ConnectX. This imposes three rules:
 //!
 //! - **Blocking calls.** Some driver calls block until all running kernels have ended. They allocate, register or free
-//!   memory, load a module, or create a stream when the pool is empty. Such a call passes the [driver
-//!   gate](driver_gate), which runs it while no kernel runs. Copies and events on a [`Stream`] do not block. Launches
+//!   memory, load a module, or create a stream when the pool is empty. Such a call passes the
+//!   [driver gate](driver_gate), which admits it while no kernel runs. Copies and events on a [`Stream`] do not block. Launches
 //!   do not block either, since a [`Function`] reserves its local memory when it is loaded.
 //! - **Resident blocks.** All blocks of a launch must run at once: see [`Function::check_resident`].
 //! - **Hardware queues.** Two streams must not share a hardware queue if a kernel in one waits for a kernel in the
