@@ -9,21 +9,40 @@ use crate::Ctx;
 use crate::group::Thread;
 use crate::heap::{Handle, Local, LocalBuffer, Sym, SymSlice};
 
-pub use rushmem_macros::kernel;
+pub use rushmem_macros::{KernelArg, kernel};
 
 /// A value that a kernel may take as an argument: its bytes mean the same on the host and on the GPU.
 ///
 /// # Safety
-/// The type is `repr(C)`, `repr(transparent)` or primitive, without padding and without host pointers. Every bit
-/// pattern that safe host code can produce is safe for device code to trust.
+/// The type is `repr(C)`, `repr(transparent)` or primitive, without host pointers. It has no padding, or `write` leaves
+/// the padding out. Every bit pattern that safe host code can produce is safe for device code to trust.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a kernel argument",
     label = "not known to be the same bytes on the host and on the GPU",
-    note = "a kernel takes numbers, `Sym<T>`, `SymSlice<T>`, `Local<T>` and types with an `unsafe impl KernelArg`"
+    note = "a kernel takes numbers, `bool`, `Sym<T>`, `SymSlice<T>`, `Local<T>` and structures with \
+            `#[derive(KernelArg)]`"
 )]
 pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
     /// Shows each handle in it to the host, which refuses the launch if an object is gone.
     fn handles(&self, _see: &mut dyn FnMut(Handle)) {}
+
+    /// Writes its bytes to `bytes`, which are as many and zero.
+    #[doc(hidden)]
+    fn write(&self, bytes: &mut [u8]) {
+        // SAFETY: the trait promises a type without padding, so all its bytes are initialised.
+        let own = unsafe { core::slice::from_raw_parts((&raw const *self).cast::<u8>(), size_of::<Self>()) };
+        for (to, from) in bytes.iter_mut().zip(own) {
+            *to = *from;
+        }
+    }
+}
+
+/// Writes a field of a structure to its place in the structure's bytes. `#[derive(KernelArg)]` calls this.
+#[doc(hidden)]
+pub fn write_field<T: KernelArg>(field: &T, offset: usize, bytes: &mut [u8]) {
+    if let Some(bytes) = bytes.get_mut(offset..offset.saturating_add(size_of::<T>())) {
+        field.write(bytes);
+    }
 }
 
 /// Compiles only for a kernel argument.
@@ -36,7 +55,7 @@ macro_rules! primitive_args {
         unsafe impl KernelArg for $t {}
     )*};
 }
-primitive_args!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+primitive_args!(bool u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64);
 
 // SAFETY: `repr(C)` words without padding; safe code gets one from the allocator only.
 unsafe impl<T: bytemuck::Pod> KernelArg for SymSlice<T> {
@@ -160,9 +179,8 @@ mod host {
         /// It is the kernel's next argument, and has that type.
         #[doc(hidden)]
         pub unsafe fn with_arg<T: KernelArg>(mut self, value: T) -> Self {
-            // SAFETY: `KernelArg` promises a type without padding, so all its bytes are initialised.
-            let bytes =
-                unsafe { core::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
+            let mut bytes = std::vec![0; size_of::<T>()];
+            value.write(&mut bytes);
             self.args.push(bytes.into());
             value.handles(&mut |handle| self.handles.push(handle));
             self

@@ -82,6 +82,8 @@ mod view;
 mod wait;
 mod wait_until;
 
+pub use bytemuck::{Pod, Zeroable};
+
 pub use batch::{Batch, Batchable};
 pub use coll::{Element, ElementKind, Located, Parts, Reduce, Scan};
 pub use context::{Claim, Context};
@@ -104,10 +106,11 @@ pub use wait_until::{Cmp, WaitWords};
 /// The imports of a kernel file.
 pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
-    pub use crate::kernel::kernel;
+    pub use crate::kernel::{KernelArg, kernel};
     pub use crate::{
-        Batch, Block, Cmp, Context, Ctx, Element, Error, Exclusive, FenceScope, Group, Local, LocalBuffer,
-        Lock, Parts, Pending, PerBlock, PerGpu, Ready, Reduce, RemoteView, Result, Scalar, Scan, Shadowed,
-        Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View, WaitWords, Warp,
+        Batch, Bf16, Block, Cmp, Context, Ctx, Element, Error, Exclusive, F16, FenceScope, Group, Local,
+        LocalBuffer, Lock, Parts, Pending, PerBlock, PerGpu, Pod, Ready, Reduce, RemoteView, Result, Scalar,
+        Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View,
+        WaitWords, Warp, Zeroable,
     };
 }

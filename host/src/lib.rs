@@ -57,3 +57,28 @@ pub use status::{Status, meaning_of};
 pub use stream::{Event, Graph, Stream};
 pub use survey::{Choice, FoundGpu, Survey, survey};
 pub use teams::TeamConfig;
+
+/// The imports of an application.
+///
+/// [`Error`] and [`Result`] are not among them, because applications have their own.
+///
+/// ```no_run
+/// use rushmem::prelude::*;
+///
+/// fn main() -> Result<(), rushmem::Error> {
+///     Job::new()?.run(|pe| {
+///         let greetings: SymSlice<u32> = pe.alloc(1)?;
+///         pe.write(greetings, &[pe.my_pe()])?;
+///         Ok::<_, rushmem::Error>(())
+///     })?;
+///     Ok(())
+/// }
+/// ```
+pub mod prelude {
+    pub use crate::{Grid, Job, Launch, Operations, Pe, Stream, TeamConfig};
+    pub use rushmem_device::kernel::KernelArg;
+    pub use rushmem_device::{
+        Bf16, Cmp, Context, Exclusive, F16, Local, PerBlock, PerGpu, Pod, Reduce, Shadowed, Signal, SignalOp,
+        Strided, Sym, SymSlice, Team, Zeroable,
+    };
+}

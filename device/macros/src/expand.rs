@@ -66,7 +66,7 @@ fn launcher(kernel: &Kernel) -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         #vis fn #name(#(#names: #types),*) -> ::rushmem_device::kernel::Call {
             let rushmem_kernel_native = move |#ctx: &::rushmem_device::Ctx<'_>| { #run };
-            // SAFETY: name, limit and arguments are those of this function.
+            // SAFETY: this function has this name, this limit and these arguments.
             unsafe { ::rushmem_device::kernel::Call::new(#entry, rushmem_kernel_native) #bounded #(.with_arg(#bound))* }
         }
     }

@@ -1,10 +1,12 @@
-//! `#[kernel]`: one source function, a PTX entry and a native kernel with a typed launcher.
+//! `#[kernel]`: one source function, a PTX entry and a native kernel with a typed launcher. `#[derive(KernelArg)]`: a
+//! structure as an argument of kernels.
 //!
-//! Import it as `rushmem_device::kernel::kernel`. That module also has the types that the expansion uses.
+//! Import them from `rushmem_device::kernel`. That module also has the types that the expansion uses.
 
 use proc_macro::TokenStream;
 
 mod expand;
+mod kernel_arg;
 mod parse;
 
 /// Turns a function into a kernel.
@@ -44,4 +46,33 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
         Ok(kernel) => expand::expand(&kernel).into(),
         Err(error) => error.into_compile_error().into(),
     }
+}
+
+/// Implements `KernelArg` for a structure of kernel arguments.
+///
+/// The structure is `Copy` and `#[repr(C)]`. Each field is a kernel argument: a number, a `bool`, a handle or another such
+/// structure. A handle in it is checked like a handle that is an argument of its own.
+///
+/// ```
+/// #![forbid(unsafe_code)]
+/// use rushmem_device::kernel::{KernelArg, kernel};
+/// use rushmem_device::{Ctx, SymSlice};
+///
+/// /// A table in symmetric memory.
+/// #[derive(Clone, Copy, KernelArg)]
+/// #[repr(C)]
+/// pub struct Table {
+///     pub words: SymSlice<u64>,
+///     pub width: u32,
+///     pub sorted: bool,
+/// }
+///
+/// #[kernel]
+/// pub fn fill(ctx: &Ctx, table: Table) {
+///     ctx.local(table.words).store(0, table.width.into());
+/// }
+/// ```
+#[proc_macro_derive(KernelArg)]
+pub fn kernel_arg(input: TokenStream) -> TokenStream {
+    kernel_arg::derive(input.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }

@@ -1,7 +1,7 @@
 //! Accepted and refused kernels, and the compile errors.
 
-use rushmem_device::Ctx;
-use rushmem_device::kernel::kernel;
+use rushmem_device::kernel::{KernelArg, kernel};
+use rushmem_device::{Ctx, Handle, SymSlice};
 
 /// Adds up.
 #[kernel]
@@ -27,6 +27,34 @@ fn a_call_has_the_name_and_the_bytes_of_its_arguments() {
     assert_eq!(call.name(), "add");
     let args: Vec<&[u8]> = call.args().collect();
     assert_eq!(args, [&[4, 3, 2, 1][..], &[5, 0, 0, 0, 0, 0, 0, 0][..]]);
+}
+
+/// A structure with padding, and a handle inside of a structure.
+#[derive(Clone, Copy, KernelArg)]
+#[repr(C)]
+struct Outer {
+    flag: bool,
+    inner: Inner,
+    count: usize,
+}
+
+#[derive(Clone, Copy, KernelArg)]
+#[repr(C)]
+struct Inner(SymSlice<u16>, u8);
+
+#[kernel]
+fn structured(_ctx: &Ctx, outer: Outer) {
+    let _ = outer;
+}
+
+#[test]
+fn a_structure_is_passed_without_its_padding_and_shows_its_handles() {
+    // SAFETY: no kernel runs with it.
+    let slice = unsafe { SymSlice::<u16>::stamped(64, 3, 9) };
+    let call = structured(Outer { flag: true, inner: Inner(slice, 7), count: 5 });
+    let words = [1u64, 64, 3, 9, 7, 5].map(u64::to_le_bytes).concat();
+    assert_eq!(call.args().collect::<Vec<_>>(), [&words[..]]);
+    assert_eq!(call.handles(), [Handle { offset: 64, bytes: 6, stamp: 9 }]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod atomics;
 mod collectives;
 mod context;
@@ -24,6 +25,7 @@ mod units;
 mod views;
 mod waits;
 
+pub use arguments::{Cells, Fill, fill_structured};
 pub use atomics::{
     ATOMICS, atomics_i32, atomics_i64, atomics_u32, atomics_u64, atomics_usize, contend, float_atomics,
     many_tickets, masked, starting_u32, starting_u64,

@@ -1,5 +1,6 @@
 //! One binary for all: linking takes longer than running.
 
+mod arguments;
 mod atomics;
 mod collectives;
 mod connect;

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, unused)]
 
-use rushmem_device::Ctx;
-use rushmem_device::kernel::kernel;
+use rushmem_device::kernel::{KernelArg, kernel};
+use rushmem_device::{Ctx, SymSlice};
 
 /// Runs as a documented kernel.
 #[kernel]
@@ -15,6 +15,22 @@ pub fn documented(_ctx: &Ctx, _n: u32) {}
 pub fn names(result: &Ctx, body: u32, name: u32, args: u32) -> Result<(), u32> {
     let _ = result;
     if body == name + args { Ok(()) } else { Err(1) }
+}
+
+/// A table of words.
+#[derive(Clone, Copy, KernelArg)]
+#[repr(C)]
+pub struct Table<T: Copy + Send + Sync + 'static> {
+    /// The words.
+    pub words: SymSlice<T>,
+    /// Whether they are sorted.
+    pub sorted: bool,
+}
+
+/// Gets a structure, and a name that the expansion might use.
+#[kernel]
+pub fn look(_ctx: &Ctx, rushmem_table: Table<u64>, native: u32) {
+    let _ = (rushmem_table.sorted, native);
 }
 
 /// Limits the size of its blocks.
