@@ -71,6 +71,8 @@ struct Replies {
     left: bool,
     refused: Option<String>,
     failure: Option<Failure>,
+    /// The connection to the server has ended.
+    server_lost: bool,
     /// This PE has left the job by its own will.
     leaving: bool,
 }
@@ -209,7 +211,7 @@ impl Tcp {
             }
             match &inbox.failure {
                 // Without a launcher there is nobody left to tell.
-                Some(failure @ Failure::Lost(PeerLost { pe: None, .. })) => Some(Err(failure.clone().into())),
+                Some(failure) if inbox.server_lost => Some(Err(failure.clone().into())),
                 _ => None,
             }
         });
@@ -238,6 +240,8 @@ impl Shared {
     /// Takes in what the launcher says, until the connection ends.
     fn listen(&self, stream: TcpStream, n_pes: u32) {
         let mut from = BufReader::new(stream);
+        // The PE with the job's server, if a PE has it. All learn it when they join.
+        let mut host = None;
         let reason = loop {
             let message = match read_frame(&mut from, client_limit(n_pes)) {
                 Ok(Some(message)) => message,
@@ -245,18 +249,28 @@ impl Shared {
                 Err(error) => break error.to_string(),
             };
             match message {
-                Message::Gathered { parts } => self.put(|inbox| inbox.gathered = Some(parts)),
+                Message::Gathered { parts } => {
+                    host.get_or_insert_with(|| parts.iter().position(|part| !part.is_empty()));
+                    self.put(|inbox| inbox.gathered = Some(parts));
+                }
                 Message::Left => self.put(|inbox| inbox.left = true),
                 Message::Refused { reason } => self.put(|inbox| inbox.refused = Some(reason)),
                 Message::Failed(failure) => self.put(|inbox| {
                     inbox.failure.get_or_insert(failure);
                 }),
-                Message::Lost(lost) => self.lost(lost),
+                Message::Lost(lost) => self.lost(lost, false),
                 Message::FromPeer(mail) => self.mailbox.deliver(mail),
                 _ => break "it does not follow the protocol".into(),
             }
         };
-        self.lost(PeerLost { pe: None, reason, exit: None });
+        let lost = match host.flatten() {
+            Some(pe) => {
+                let reason = format!("it had the job's server, and {reason}");
+                PeerLost { pe: Some(pe as u32), reason, exit: None }
+            }
+            None => PeerLost { pe: None, reason, exit: None },
+        };
+        self.lost(lost, true);
     }
 
     fn put(&self, change: impl FnOnce(&mut Replies)) {
@@ -264,14 +278,16 @@ impl Shared {
         self.arrived.notify_all();
     }
 
-    fn lost(&self, lost: PeerLost) {
+    /// Notes a lost PE or launcher. `is_server` tells that the job's server went with it.
+    fn lost(&self, lost: PeerLost, is_server: bool) {
         let failure = Failure::Lost(lost.clone());
         let mut leaving = false;
         self.put(|inbox| {
             leaving = inbox.leaving;
+            inbox.server_lost |= is_server;
             match &inbox.failure {
-                // While leaving, only the loss of the launcher is news.
-                Some(_) if !(leaving && lost.pe.is_none()) => {}
+                // While leaving, only the loss of the server is news.
+                Some(_) if !(leaving && is_server) => {}
                 _ => inbox.failure = Some(failure),
             }
         });

@@ -151,7 +151,7 @@ fn serve(id: UniqueId, pe: u32, n_pes: u32) -> Result<Option<Arc<Server>>, Error
         Side::Serves(listener) => {
             let (listen, token) = (id.addr(), id.token());
             tracing::info!("PE {pe} listens at {listen} for the job's {n_pes} PEs");
-            let options = ServerOptions { n_pes, token, listen, exit_wait: Duration::ZERO };
+            let options = ServerOptions { n_pes, host: Some(pe), token, listen, exit_wait: Duration::ZERO };
             Server::on(listener, options).map(|server| Some(Arc::new(server)))
         }
     }

@@ -41,6 +41,8 @@ const STACK: usize = 256 << 10;
 pub struct ServerOptions {
     /// PEs of the job.
     pub n_pes: u32,
+    /// The PE whose process has this server; `None` in a launcher.
+    pub host: Option<u32>,
     /// The job's secret.
     pub token: Token,
     /// Where to listen: `127.0.0.1:0` unless other nodes take part.
@@ -334,7 +336,9 @@ impl Shared {
             tracing::debug!(pe, whence, "joined");
             state.any_joined = true;
             state.pes[pe as usize] = Some(outbox);
-            state.enter(pe, "joining the job", Vec::new());
+            // PEs learn here which PE dies with the server.
+            let is_host = self.options.host == Some(pe);
+            state.enter(pe, "joining the job", if is_host { vec![1] } else { Vec::new() });
         }
         if let Err(reason) = self.listen_to_pe(stream, pe) {
             self.pe_closed(pe, &reason);

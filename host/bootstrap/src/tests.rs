@@ -35,7 +35,10 @@ fn both_ways(n: u32, timeout: Duration, body: impl Fn(Pe) + Sync) {
 fn server(n_pes: u32, exit_wait: Duration) -> (Server, Token) {
     let token = Token::generate().unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
-    (Server::start(ServerOptions { n_pes, token: token.clone(), listen, exit_wait }).unwrap(), token)
+    (
+        Server::start(ServerOptions { n_pes, host: None, token: token.clone(), listen, exit_wait }).unwrap(),
+        token,
+    )
 }
 
 fn member(server: &Server, token: &Token, pe: u32, n_pes: u32, timeout: Duration) -> Member {
@@ -519,6 +522,26 @@ fn a_lost_launcher_is_a_loss() {
 }
 
 #[test]
+fn a_pe_that_dies_with_the_server_is_named() {
+    let token = Token::generate().unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let (host, exit_wait) = (Some(0), Duration::ZERO);
+    let options = ServerOptions { n_pes: 2, host, token: token.clone(), listen, exit_wait };
+    let server = Server::start(options).unwrap();
+    let join = |pe| Tcp::join(member(&server, &token, pe, 2, LONG)).unwrap();
+    let (_first, second) = thread::scope(|scope| {
+        let second = scope.spawn(|| join(1));
+        (join(0), second.join().unwrap())
+    });
+    let losses = losses(&second);
+    drop(server);
+    let lost = losses.recv_timeout(LONG).unwrap();
+    assert_eq!(lost.to_string(), "PE 0 was lost: it had the job's server, and it closed the connection");
+    assert_eq!(failure(second.barrier("x")), Failure::Lost(lost));
+    assert!(second.finish().is_err());
+}
+
+#[test]
 fn an_observer_tells_how_a_process_ended_and_hears_of_losses() {
     let (server, token) = server(2, LONG);
     let (tell, events) = channel();
@@ -595,7 +618,8 @@ fn a_dropped_pe_connects_again() {
         drop(stream);
         listener
     });
-    let options = ServerOptions { n_pes: 1, token: token.clone(), listen, exit_wait: Duration::ZERO };
+    let options =
+        ServerOptions { n_pes: 1, host: None, token: token.clone(), listen, exit_wait: Duration::ZERO };
     thread::scope(|scope| {
         let server = listen.to_string();
         let build_id = "b".to_string();

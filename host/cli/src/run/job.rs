@@ -152,8 +152,13 @@ fn start_server(share: &NodeShare) -> Result<Server, Error> {
             addresses.next().ok_or_else(|| bad("no such address".into()))?
         }
     };
-    let options =
-        ServerOptions { n_pes: share.n_pes, token: share.token.clone(), listen, exit_wait: EXIT_WAIT };
+    let options = ServerOptions {
+        n_pes: share.n_pes,
+        host: None,
+        token: share.token.clone(),
+        listen,
+        exit_wait: EXIT_WAIT,
+    };
     Ok(Server::start(options)?)
 }
 
