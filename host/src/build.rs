@@ -1,4 +1,5 @@
 //! What this process was built from.
+#![allow(unsafe_code, reason = "reads ELF notes through pointers of the dynamic loader")]
 
 use std::ffi::c_void;
 use std::fmt::Write;

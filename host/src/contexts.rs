@@ -1,4 +1,5 @@
 //! Contexts that the host makes and destroys.
+#![allow(unsafe_code, reason = "makes the handle of a context from the number of its queues")]
 
 use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard};

@@ -1,4 +1,5 @@
 //! The end of the job as a whole.
+#![allow(unsafe_code, reason = "calls _exit")]
 
 use crate::bootstrap::Bootstrap;
 

@@ -1,4 +1,5 @@
 //! Kernels of the application: on the PE's own stream, or on all PEs together.
+#![allow(unsafe_code, reason = "`Pe::launch_with` relies on a context of the caller")]
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;

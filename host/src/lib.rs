@@ -3,6 +3,8 @@
 //! An application is a function of a [`Pe`]; a [`Job`] runs it on every PE. Kernels are written with
 //! [`rushmem_device`] and launched with [`Pe::launch`].
 
+#![deny(unsafe_code)]
+
 mod buffer;
 mod build;
 mod comm;

@@ -17,7 +17,7 @@ pub(crate) use pool::PooledIndex;
 pub(crate) use queue::{LaunchQueue, with_launch_id};
 pub(crate) use recorded::RecordedGraph;
 pub(crate) use resources::LaunchResources;
-pub(crate) use scratch::{HostScratch, StagingBuffer};
+pub(crate) use scratch::{HostScratch, NO_BYTES, StagingBuffer};
 pub(crate) use table::{LaunchId, LaunchTable, OWN};
 
 use crate::machine::{Grid, KernelLaunch, Machine};

@@ -1,4 +1,5 @@
 //! Symmetric memory of the runtime: results of host operations, and staging buffers for the host's slices.
+#![allow(unsafe_code, reason = "makes handles of the runtime's symmetric memory from offsets")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,10 @@ const RESULT_BYTES: u64 = 64;
 const STAGING_BUFFERS: u32 = 4;
 /// Bytes of a staging buffer.
 const STAGING_BYTES: u64 = 64 << 10;
+
+/// The absent argument of a host operation: a symmetric object without bytes.
+// SAFETY: nothing is read or written through a slice without elements.
+pub(crate) const NO_BYTES: SymSlice<u8> = unsafe { SymSlice::from_raw(0, 0) };
 
 /// The runtime's scratch in the symmetric heap, and the parts of it that are in use.
 pub(crate) struct HostScratch {

@@ -15,6 +15,7 @@ use rushmem_runtime_kernels::{
 
 use super::Operation;
 use super::wait_set::{WaitSet, WantedValue};
+use crate::launch_queue::NO_BYTES;
 use crate::machine::Grid;
 use crate::memory::misuse;
 use crate::{Error, Pe, Result};
@@ -296,10 +297,6 @@ impl Pe {
 
 /// The grid of an operation that one thread performs.
 const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
-
-/// An argument that is absent.
-// SAFETY: it has no bytes.
-pub(super) const NO_BYTES: SymSlice<u8> = unsafe { SymSlice::from_raw(0, 0) };
 
 fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>) -> Result<()> {
     if one.len() == other.len() {

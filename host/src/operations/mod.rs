@@ -22,9 +22,10 @@ pub use wait_set::WaitSet;
 
 #[cfg(doc)]
 use crate::Error;
+use crate::launch_queue::NO_BYTES;
 use crate::{Pe, Result, Stream};
 
-use describe::{NO_BYTES, SignalUpdate, one};
+use describe::{SignalUpdate, one};
 
 /// Operations that a [`Pe`] initiates at once, or a [`Stream`] queues.
 ///

@@ -1,4 +1,5 @@
 //! The symmetric heap: objects that all PEs have at the same offset.
+#![allow(unsafe_code, reason = "makes handles of symmetric objects from the offsets of the allocator")]
 
 use bytemuck::Pod;
 use rushmem_device::{Handle, LocalBuffer, Sym, SymSlice};

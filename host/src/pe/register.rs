@@ -1,4 +1,8 @@
 //! Memory of the user's, registered: for all PEs as symmetric memory, or with this PE as the near end of its transfers.
+#![allow(
+    unsafe_code,
+    reason = "makes handles of registered memory, and adopts user memory at its own address"
+)]
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,5 @@
 //! The provider for the software ConnectX. It executes PRM commands in this process.
+#![allow(unsafe_code, reason = "maps a page of the software ConnectX for kernels")]
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! Devices that are opened for DevX, and their DevX commands and objects.
+#![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@
 //! to the doorbell register. The thread takes a value by exchanging it with 0, so that it forwards equal values separately.
 //! It may miss a value that a kernel replaces in time. This loses nothing, because a doorbell value has the newest producer
 //! index of its QP and covers all postings before.
+#![allow(unsafe_code, reason = "accesses doorbell words and registers through raw pointers")]
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -1,4 +1,5 @@
 //! Errors of RDMA devices, with remedies.
+#![allow(unsafe_code, reason = "calls getrlimit")]
 
 use std::io;
 

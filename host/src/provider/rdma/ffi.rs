@@ -2,6 +2,7 @@
 //! `infiniband/verbs.h` of rdma-core 44.
 //!
 //! A test compares sizes, offsets and constants with the result of a C compiler.
+#![allow(unsafe_code, reason = "declares functions of libibverbs and libmlx5")]
 
 use std::ffi::{c_int, c_void};
 

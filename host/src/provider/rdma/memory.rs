@@ -1,4 +1,5 @@
 //! Protection domains, memory keys, and registered memory for queues.
+#![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};

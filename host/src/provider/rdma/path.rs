@@ -1,4 +1,5 @@
 //! The path from a port to a peer's port, in the form of `INIT2RTR_QP`.
+#![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and getifaddrs")]
 
 use std::mem::{MaybeUninit, zeroed};
 use std::net::Ipv6Addr;

@@ -4,6 +4,7 @@
 //! `rushmem_uverbs_register_peer_memory`, and this module registers a table of functions there. While `memory` registers GPU
 //! memory with the device, it [`offer`]s the memory, and the device claims it. With a real NIC the exported function is
 //! missing, and nothing happens.
+#![allow(unsafe_code, reason = "exchanges C functions and pointers with the software RDMA device")]
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};

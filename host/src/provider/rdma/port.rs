@@ -1,6 +1,7 @@
 //! The choice of a device's port, and of the port's GID and partition key.
 //!
 //! The choice depends on the values of GIDs and keys, and not on their order in the tables.
+#![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and if_indextoname")]
 
 use std::mem::zeroed;
 use std::net::Ipv6Addr;

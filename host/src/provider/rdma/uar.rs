@@ -1,6 +1,7 @@
 //! UAR pages. Kernels write to their doorbell registers directly, or through a CPU thread if the pages cannot be mapped.
 //!
 //! Several types of pages are tried, best first.
+#![allow(unsafe_code, reason = "allocates UAR pages of libmlx5 and maps them for kernels")]
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
