@@ -489,3 +489,35 @@ fn rejects_nodes_without_token_or_free_address() {
     assert_eq!(code(&output), Some(3));
     assert!(err(&output).contains(&format!("cannot listen on {address}")), "{}", err(&output));
 }
+
+#[test]
+fn refuses_more_pes_than_the_machine_can_start() {
+    let rushmem = env!("CARGO_BIN_EXE_rushmem");
+    let script = format!("ulimit -n 256; exec {rushmem} run -n 100 true");
+    let output = without_settings(Command::new("sh")).args(["-c", &script]).output().unwrap();
+    assert_eq!(code(&output), Some(3), "{}", err(&output));
+    let message = err(&output);
+    assert!(
+        message.contains("cannot start 100 PEs on this node: they need at least 532 open files"),
+        "{message}"
+    );
+    assert!(message.contains("`ulimit -Hn` allows 256"), "{message}");
+}
+
+#[test]
+fn a_failing_pe_ends_the_start_of_the_others() {
+    let output = sh("300", "exit 7");
+    assert_eq!(code(&output), Some(7), "{}", err(&output));
+    assert!(err(&output).contains(" of 300 PEs were not started"), "{}", err(&output));
+}
+
+#[test]
+fn a_signal_ends_the_start_of_pes() {
+    let mut command = with_default_signals();
+    command.args(["run", "-n", "300", "sh", "-c", "echo ready $$; exec sleep 60"]);
+    let launcher = start(1, &mut command);
+    signal(&launcher.launcher, "TERM");
+    let output = launcher.end();
+    assert_eq!(code(&output), Some(128 + libc::SIGTERM), "{}", err(&output));
+    assert!(err(&output).contains(" of 300 PEs were not started"), "{}", err(&output));
+}

@@ -71,8 +71,8 @@ struct Supervisor<'a> {
     pes: Vec<Pe>,
     failure: Option<Failure>,
     shutdown: Shutdown,
-    /// Number of signals passed on so far.
-    signals: u32,
+    /// Signals passed on so far.
+    signals: Vec<i32>,
     /// End of `--timeout`.
     limit: Option<Instant>,
 }
@@ -113,17 +113,12 @@ pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
         pes: Vec::new(),
         failure: None,
         shutdown: Shutdown::Running,
-        signals: 0,
+        signals: Vec::new(),
         limit: plan.timeout.map(|timeout| Instant::now() + timeout),
     };
-    for local in 0..share.count {
-        match Pe::start(plan, share, local, &address, &supervisor.printer, &sender) {
-            Ok(pe) => supervisor.pes.push(pe),
-            Err(error) => {
-                supervisor.abandon();
-                return Err(error);
-            }
-        }
+    if let Err(error) = supervisor.start_pes(&address, &sender) {
+        supervisor.abandon();
+        return Err(error);
     }
     supervisor.run(server.as_ref())
 }
@@ -163,6 +158,40 @@ fn start_server(share: &NodeShare) -> Result<Server, Error> {
 }
 
 impl Supervisor<'_> {
+    /// Starts the PEs of this node one after another, until the job fails or is ended.
+    fn start_pes(&mut self, server: &str, events: &Sender<Event>) -> Result<(), Error> {
+        let cannot = |error| Error::Internal(format!("cannot raise the limit of open files: {error}"));
+        let open_files = sys::raise_open_files().map_err(cannot)?;
+        for local in 0..self.share.count {
+            self.advance();
+            self.wait(Some(Instant::now()))?;
+            if self.shutdown != Shutdown::Running || !self.signals.is_empty() {
+                self.stop_starting(self.share.count - local);
+                return Ok(());
+            }
+            self.pes.push(Pe::start(
+                self.plan,
+                self.share,
+                local,
+                server,
+                &self.printer,
+                events,
+                open_files,
+            )?);
+        }
+        Ok(())
+    }
+
+    /// Ends the PEs that run, because `left` others will not be started. A job without them cannot go on.
+    fn stop_starting(&mut self, left: u32) {
+        self.printer.note(&format!("{left} of {} PEs were not started", self.share.count));
+        if let Some(signal) = self.signals.first() {
+            let code = 128u8.wrapping_add(*signal as u8);
+            self.failure.get_or_insert(Failure { pe: None, code: Some(code) });
+            self.ask_to_end();
+        }
+    }
+
     fn run(mut self, server: Option<&Server>) -> Result<u8, Error> {
         while self.living().count() > 0 {
             self.advance();
@@ -242,7 +271,7 @@ impl Supervisor<'_> {
     fn noted(&mut self, number: u32) {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
         let Some(exit) = pe.exit.filter(|exit| *exit != Exit::Code(0)) else { return };
-        if self.signals > 0 || self.failure.is_some() {
+        if !self.signals.is_empty() || self.failure.is_some() {
             tracing::debug!(pe = number, "{exit}");
             return;
         }
@@ -267,7 +296,7 @@ impl Supervisor<'_> {
             // This launcher reported the exit status to the server, and also knows the last line.
             self.noted(pe);
         }
-        if self.signals == 0 {
+        if self.signals.is_empty() {
             // A PE that called `global_exit` was not lost.
             let what = match (lost.pe, lost.exit) {
                 (Some(pe), Some(_)) => format!("PE {pe} {}", lost.reason),
@@ -296,9 +325,9 @@ impl Supervisor<'_> {
     }
 
     fn signalled(&mut self, signal: i32) {
-        self.signals += 1;
+        self.signals.push(signal);
         let name = sys::signal_name(signal);
-        if self.signals == 1 {
+        if self.signals.len() == 1 {
             self.printer.note(&format!("{name} passed on to all PEs; a second signal kills them"));
             self.signal_all(signal);
         } else {
@@ -369,7 +398,7 @@ impl Supervisor<'_> {
         }
         let patience = Instant::now() + REPORT_TIME + 2 * TERM_TIME;
         while !left.is_empty() {
-            let hopeless = self.failure.is_some() || self.signals > 0;
+            let hopeless = self.failure.is_some() || !self.signals.is_empty();
             if hopeless && Instant::now() >= patience {
                 self.printer.note(&format!("nodes {left:?} did not end in time"));
                 break;

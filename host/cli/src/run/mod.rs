@@ -2,6 +2,7 @@
 
 mod find;
 mod job;
+mod limits;
 mod output;
 mod pe;
 mod plan;
@@ -83,6 +84,9 @@ pub(crate) fn execute(args: Args, config: Config) -> Result<ExitCode, Error> {
     let plan = Plan::new(args, config)?;
     match plan.mode {
         LaunchMode::Threads => Err(pe::exec_program(&plan)),
-        LaunchMode::Processes(_) => job::supervise(&plan).map(ExitCode::from),
+        LaunchMode::Processes(ref share) => {
+            limits::check(share.count, if share.node == 0 { share.n_pes } else { 0 })?;
+            job::supervise(&plan).map(ExitCode::from)
+        }
     }
 }

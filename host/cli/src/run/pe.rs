@@ -32,7 +32,7 @@ pub(super) struct Pe {
 }
 
 impl Pe {
-    /// Starts PE `local` of this node. Must be called from the main thread.
+    /// Starts PE `local` of this node, with the limits `open_files`. Must be called from the main thread.
     pub(super) fn start(
         plan: &Plan,
         share: &NodeShare,
@@ -40,6 +40,7 @@ impl Pe {
         server: &str,
         printer: &Arc<Printer>,
         events: &Sender<Event>,
+        open_files: libc::rlimit,
     ) -> Result<Pe, Error> {
         let mut command = Command::new(&plan.program);
         // CUDA reads these variables once, so they are set before the PE starts.
@@ -57,7 +58,7 @@ impl Pe {
         let reads = pe == 0 && !io::stdin().is_terminal();
         command.stdin(if reads { Stdio::inherit() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        sys::prepare_pe(&mut command);
+        sys::prepare_pe(&mut command, open_files);
         let cannot = |error| Error::Environment(format!("cannot start {}: {error}", plan.program.display()));
         let child = command.spawn().map_err(cannot)?;
 

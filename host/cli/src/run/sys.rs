@@ -97,15 +97,36 @@ fn signal_set(signals: &[c_int]) -> libc::sigset_t {
     }
 }
 
-/// Prepares `command` for a PE: own process group, no blocked signals, killed when this launcher dies.
+/// Raises the soft limit of open files to the hard limit, and returns the old limits.
+pub(super) fn raise_open_files() -> io::Result<libc::rlimit> {
+    let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live local variable.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut old) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    set_open_files(&libc::rlimit { rlim_cur: old.rlim_max, ..old })?;
+    Ok(old)
+}
+
+fn set_open_files(limits: &libc::rlimit) -> io::Result<()> {
+    // SAFETY: the pointer is to a live variable; allowed between fork and exec.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limits) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Prepares `command` for a PE: own process group, no blocked signals, `open_files` as its
+/// limits of open files, killed when this launcher dies.
 ///
 /// Linux kills the process when the spawning thread ends, so it must be spawned by the main thread.
-pub(super) fn prepare_pe(command: &mut Command) {
+pub(super) fn prepare_pe(command: &mut Command, open_files: libc::rlimit) {
     let launcher = std::process::id() as pid_t;
     let set = signal_set(&[]);
     let prepare = move || {
         // SAFETY: `set` was initialised by `signal_set`; the call is allowed between fork and exec.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
+        set_open_files(&open_files)?;
         die_with(launcher)
     };
     command.process_group(0);

@@ -1,0 +1,125 @@
+//! Limits of the machine on the number of PEs that a launcher can start.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::error::Error;
+
+/// File descriptors that the launcher itself needs.
+const OWN_FILES: u64 = 32;
+
+/// File descriptors per PE of this node: a pipe each for output and errors.
+const FILES: u64 = 2;
+
+/// File descriptors per PE of the job in the launcher with the job's server: its handles of the connection.
+const SERVER_FILES: u64 = 3;
+
+/// Processes and threads per PE of this node: the process, and the threads that wait for it and read its output.
+const TASKS: u64 = 4;
+
+/// Threads per PE of the job in the launcher with the job's server.
+const SERVER_TASKS: u64 = 2;
+
+/// Bytes of memory that any process needs at least, with the threads that serve it.
+const MEMORY: u64 = 2 << 20;
+
+/// A limit of the machine, and what the job needs of it.
+#[derive(Debug)]
+pub(super) struct Limit {
+    what: &'static str,
+    place: String,
+    value: u64,
+    needed: u64,
+}
+
+/// Refuses a number of PEs that this machine cannot start. `count` PEs run on this node. If this launcher has the job's
+/// server, `served` is the number of PEs in the job, and 0 otherwise.
+pub(super) fn check(count: u32, served: u32) -> Result<(), Error> {
+    match limits(count.into(), served.into()).into_iter().find(|limit| limit.needed > limit.value) {
+        None => Ok(()),
+        Some(Limit { what, place, value, needed }) => Err(Error::Environment(format!(
+            "cannot start {count} PEs on this node: they need at least {needed} {what}, and {place} allows {value}; \
+             lower -n, raise the limit, use --nodes, or run PEs as threads with --threads"
+        ))),
+    }
+}
+
+fn limits(count: u64, served: u64) -> Vec<Limit> {
+    let mut limits = Vec::new();
+    let mut add = |what, needed, found: Option<(u64, &str)>| {
+        limits.extend(found.map(|(value, place)| Limit { what, place: place.into(), value, needed }));
+    };
+    let text = |path: &str| fs::read_to_string(path).ok();
+    let number = |path: &'static str| Some((text(path)?.trim().parse().ok()?, path));
+    let own = text("/proc/self/limits").unwrap_or_default();
+
+    let files = OWN_FILES + FILES * count + SERVER_FILES * served;
+    add("open files", files, hard_limit(&own, "Max open files").map(|value| (value, "`ulimit -Hn`")));
+    let tasks = TASKS * count + SERVER_TASKS * served;
+    let what = "processes and threads";
+    // The limit of a user does not hold for root.
+    if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
+        add(what, tasks, soft_limit(&own, "Max processes").map(|value| (value, "`ulimit -u`")));
+    }
+    add(what, tasks, number("/proc/sys/kernel/pid_max"));
+    add(what, tasks, number("/proc/sys/kernel/threads-max"));
+    let groups = text("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().filter_map(pids_file).find_map(|path| text(&path)?.trim().parse().ok());
+    add(what, tasks, group.map(|value| (value, "this control group (pids.max)")));
+    let available = text("/proc/meminfo").and_then(|text| rushmem::inspect::available_memory(&text));
+    add("bytes of memory", MEMORY * count, available.map(|value| (value, "this machine's free memory")));
+    limits
+}
+
+/// Returns the file with the limit of processes, of a line of `/proc/self/cgroup`.
+fn pids_file(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once(':')?;
+    match rest.split_once(':')? {
+        ("", path) => Some(format!("/sys/fs/cgroup{path}/pids.max")),
+        (controllers, path) if controllers.split(',').any(|one| one == "pids") => {
+            Some(format!("/sys/fs/cgroup/pids{path}/pids.max"))
+        }
+        _ => None,
+    }
+}
+
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    fields(limits, name)?.next()?.parse().ok()
+}
+
+fn hard_limit(limits: &str, name: &str) -> Option<u64> {
+    fields(limits, name)?.nth(1)?.parse().ok()
+}
+
+/// Returns the columns after the name of a limit in `/proc/self/limits`.
+fn fields<'a>(limits: &'a str, name: &str) -> Option<std::str::SplitWhitespace<'a>> {
+    limits.lines().find_map(|line| line.strip_prefix(name)).map(str::split_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_numbers_of_pes_with_the_reason() {
+        check(2, 2).unwrap();
+        let error = check(u32::MAX, u32::MAX).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot start 4294967295 PEs on this node: they need at least "),
+            "{error}"
+        );
+        assert!(error.contains("allows"), "{error}");
+    }
+
+    #[test]
+    fn reads_the_limits_of_a_process_and_its_control_group() {
+        let text =
+            "Limit          Soft Limit  Hard Limit  Units\nMax processes  96365  unlimited  processes\n";
+        assert_eq!(soft_limit(text, "Max processes"), Some(96365));
+        assert_eq!(hard_limit(text, "Max processes"), None);
+        assert_eq!(soft_limit(text, "Max open files"), None);
+        assert_eq!(pids_file("0::/user.slice").unwrap(), "/sys/fs/cgroup/user.slice/pids.max");
+        assert_eq!(pids_file("8:pids,cpu:/a").unwrap(), "/sys/fs/cgroup/pids/a/pids.max");
+        assert_eq!(pids_file("4:memory:/a"), None);
+    }
+}
