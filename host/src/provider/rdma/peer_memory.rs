@@ -8,8 +8,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use rushmem_base::lock;
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
 use super::error::errno_text;
@@ -58,7 +59,7 @@ struct Offers {
 static OFFERS: Mutex<Offers> = Mutex::new(Offers { next: 0, list: Vec::new() });
 
 fn offers() -> MutexGuard<'static, Offers> {
-    OFFERS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&OFFERS)
 }
 
 /// An offer of memory. It ends on drop.

@@ -4,8 +4,9 @@
 #![allow(unsafe_code, reason = "allocates UAR pages of libmlx5 and maps them for kernels")]
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
 
 use super::context::Context;
@@ -101,7 +102,7 @@ impl Doorbells {
         name: &str,
     ) -> Result<Box<dyn Uar>, Vec<String>> {
         let page = self.alloc(flags, name).map_err(|why| vec![why])?;
-        let mut known = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.mapped);
         known.retain(|mapped| mapped.strong_count() != 0);
         let same = |mapped: &Arc<Mapped>| mapped.page.base() == page.base();
         if let Some(mapped) = known.iter().filter_map(Weak::upgrade).find(same) {
@@ -127,7 +128,7 @@ impl Doorbells {
 
     /// Returns the thread that rings for kernels, and starts it if needed. `attempts` says why kernels cannot ring.
     fn proxy(&self, machine: &dyn Machine, name: &str, attempts: &[String]) -> Result<Arc<DoorbellProxy>> {
-        let mut slot = self.proxy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.proxy);
         if let Some(proxy) = &*slot {
             return Ok(Arc::clone(proxy));
         }
@@ -143,7 +144,7 @@ impl Doorbells {
 
     /// Logs how kernels ring, if it has changed.
     fn log(&self, description: String) {
-        let mut last = self.description.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.description);
         if last.as_ref() != Some(&description) {
             tracing::info!("{}: doorbells: {description}", self.nic);
             *last = Some(description);
@@ -152,7 +153,7 @@ impl Doorbells {
 
     /// Returns a description of how kernels ring, once a page has been allocated.
     pub(super) fn description(&self) -> Option<String> {
-        self.description.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.description).clone()
     }
 }
 
