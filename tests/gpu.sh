@@ -200,7 +200,7 @@ run() {
     suite "api, heap ${heaps[0]}" 300 1 env RUSHMEM_HEAP="${heaps[0]}" ./suite-api --skip listed
     for heap in "${heaps[@]}"; do
         local without=()
-        [[ $heap != host ]] || without=(--skip direct --skip collect::)
+        [[ $heap != host ]] || without=(--skip p2p --skip collect::)
         suite "litmus, heap $heap" 120 1 env RUSHMEM_HEAP="$heap" ./suite-litmus --skip listed --skip paths:: "${without[@]}"
         suite "litmus paths, heap $heap" 300 8 env RUSHMEM_HEAP="$heap" ./suite-litmus paths:: "${without[@]}"
     done

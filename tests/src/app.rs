@@ -19,7 +19,7 @@ const THREADS: usize = 128;
 
 /// Runs the program with the arguments `ACTION [PE|N]`.
 ///
-/// - `ring`, `qps`, `direct`: each PE communicates with the others and prints the result.
+/// - `ring`, `qps`, `p2p`: each PE communicates with the others and prints the result.
 /// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
 /// - `exit PE`: like `wait`, but the given PE exits with code 3.
 /// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
@@ -60,7 +60,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     match what {
         "ring" => ring(pe),
         "qps" => qps(pe),
-        "direct" => direct(pe),
+        "p2p" => p2p(pe),
         "store" => store(pe),
         "stalled" => stalled(pe),
         "wait" | "exit" | "global_exit" | "kernel_exit" => {
@@ -105,7 +105,7 @@ fn qps(pe: &Pe) -> Result<(), Error> {
 }
 
 /// Stores a mark on each P2P peer, adds to the same words on all PEs, and prints the result.
-fn direct(pe: &Pe) -> Result<(), Error> {
+fn p2p(pe: &Pe) -> Result<(), Error> {
     const ROUNDS: u32 = 3;
     let (me, n) = (pe.my_pe(), pe.n_pes());
     let (object, before) = (pe.alloc::<u64>(n as usize)?, pe.alloc::<u64>(n as usize)?);

@@ -136,7 +136,7 @@ fn who_waits_for_one_pe_does_not_wait_for_another_that_stalls() {
 #[test]
 fn processes_of_a_node_reach_each_other_directly() {
     let args = ["-n", "3", "--set", "peer_path=p2p", "--set", "connect=eager", PE];
-    for what in ["direct", "ring"] {
+    for what in ["p2p", "ring"] {
         let Some(mut command) = run("processes_of_a_node_reach_each_other_directly", &args) else { return };
         let output = command.arg(what).output().unwrap();
         assert!(output.status.success(), "{}", all(&output));
@@ -176,7 +176,7 @@ fn a_job_of_mapped_and_far_peers_works_and_counts_right() {
         return skip("a_job_of_mapped_and_far_peers_works_and_counts_right", "the launcher is not built");
     };
     // PEs 0 and 1 on the first node, 2 to 4 on the second.
-    let outputs = two_nodes(&launcher, "5", "direct");
+    let outputs = two_nodes(&launcher, "5", "p2p");
     for (output, pes) in outputs.iter().zip(["0 1", "2 3 4"]) {
         assert!(output.status.success(), "{}", all(output));
         let lines = sorted(&output.stdout);

@@ -120,7 +120,7 @@ fn what_does_not_exist_is_noticed() {
     }
     assert!(!source.has("rushmem_device::shmem_putt"));
     let paths = "tests/litmus/tests/litmus/paths.rs";
-    assert!(source.has_test(&format!("{paths}::direct_and_nic")), "made by a macro");
+    assert!(source.has_test(&format!("{paths}::p2p_and_nic")), "made by a macro");
     assert!(!source.has_test(&format!("{paths}::indirect")));
     let here = "tests/tests/coverage/main.rs::";
     assert!(source.has_test(&format!("{here}what_does_not_exist_is_noticed")));

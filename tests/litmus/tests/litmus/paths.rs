@@ -46,8 +46,8 @@ paths! {
     one_queue one_queue_adversary = 2;
     three_queues three_queues_adversary = 3;
     collapsed collapsed_adversary = 4;
-    direct = 5;
-    direct_and_nic direct_and_nic_adversary = 6;
+    p2p = 5;
+    p2p_and_nic p2p_and_nic_adversary = 6;
     two_nics two_nics_adversary = 7;
     two_nics_with_queues two_nics_with_queues_adversary = 8;
 }

@@ -43,13 +43,13 @@ fn adversary() -> [String; 4] {
 }
 
 #[test]
-fn two_processes_direct() {
-    nothing_forbidden("two_processes_direct", 2, 48, &["peer_path=p2p"]);
+fn two_processes_p2p() {
+    nothing_forbidden("two_processes_p2p", 2, 48, &["peer_path=p2p"]);
 }
 
 #[test]
-fn four_processes_direct() {
-    nothing_forbidden("four_processes_direct", 4, 48, &["peer_path=p2p"]);
+fn four_processes_p2p() {
+    nothing_forbidden("four_processes_p2p", 4, 48, &["peer_path=p2p"]);
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn two_processes_by_packets() {
 }
 
 #[test]
-fn four_processes_two_of_them_direct() {
-    nothing_forbidden("four_processes_two_of_them_direct", 4, 48, &["peer_path=p2p", "p2p_group=2"]);
+fn four_processes_two_of_them_p2p() {
+    nothing_forbidden("four_processes_two_of_them_p2p", 4, 48, &["peer_path=p2p", "p2p_group=2"]);
 }
 
 #[test]
