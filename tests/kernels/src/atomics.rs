@@ -4,22 +4,22 @@ use rushmem_device::prelude::*;
 
 use crate::units::modulo;
 
-/// Words that [`atomics_u64`] and its likes use.
+/// Number of words that [`atomics_u64`] and the kernels like it use.
 pub const ATOMICS: usize = 15;
 
-/// Every atomic once on the next PE, each on its own word; what the fetching ones returned goes to `olds`.
+/// Performs every atomic once on the next PE, each on its own word. Stores the results of the fetching ones in `olds`.
 #[kernel]
 pub fn atomics_u32(ctx: &Ctx, words: SymSlice<u32>, olds: SymSlice<u32>, a: u32, b: u32) -> Result {
     each(ctx, words, olds, a, b)
 }
 
-/// As [`atomics_u32`].
+/// Makes the calls of [`atomics_u32`].
 #[kernel]
 pub fn atomics_i32(ctx: &Ctx, words: SymSlice<i32>, olds: SymSlice<i32>, a: i32, b: i32) -> Result {
     each(ctx, words, olds, a, b)
 }
 
-/// As [`atomics_u32`], with queues of this thread's own.
+/// Makes the calls of [`atomics_u32`] with exclusive queues of one thread.
 #[kernel]
 pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64, b: u64) -> Result {
     if Thread::index() != 0 {
@@ -31,7 +31,7 @@ pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64,
     Ok(())
 }
 
-/// As [`atomics_u32`], with the block's queues.
+/// Makes the calls of [`atomics_u32`] with the block's queues.
 #[kernel]
 pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64, b: i64) -> Result {
     if Block::current().id() != 0 {
@@ -40,7 +40,8 @@ pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64,
     each(&ctx.per_block()?, words, olds, a, b)
 }
 
-/// The atomics of one type stand for those of all types of its width: here are one of each kind that a NIC has.
+/// Performs one atomic of each kind that a NIC has. All types of one width share their code, so these suffice for
+/// `usize`.
 #[kernel]
 pub fn atomics_usize(ctx: &Ctx, words: SymSlice<usize>, olds: SymSlice<usize>, a: u64) -> Result {
     if Thread::index() != 0 {
@@ -77,12 +78,12 @@ fn each<S: Sharing, T: Amo>(ctx: &Ctx<S>, w: SymSlice<T>, olds: SymSlice<T>, a: 
     ctx.quiet(Thread)
 }
 
-/// All threads of all PEs at the same words, `rounds` times:
+/// Lets all threads of all PEs use the same words, `rounds` times. Each thread:
 ///
-/// - each draws a ticket of PE 0, and counts the place in `drawn` that the ticket names;
+/// - draws a ticket from PE 0, and counts it in the element of `drawn` with that index;
 /// - adds to a wide and a narrow sum of every PE;
-/// - flips and sets the bit of `bits` on PE 0 that is its own;
-/// - and one thread of each block adds 1 to `swapped` of PE 0 by compare and swap.
+/// - flips, clears and sets its own bit of `bits` on PE 0;
+/// - and, if it leads its block, adds 1 to `swapped` of PE 0 by compare-and-swap.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // one word for each kind
 pub fn contend(
@@ -125,7 +126,7 @@ pub fn contend(
     ctx.quiet(Thread)
 }
 
-/// As [`atomics_u32`], with the forms that do not wait; only the fetching ones.
+/// Performs the fetching atomics of [`atomics_u32`] in their nonblocking forms.
 #[kernel]
 pub fn starting_u32(
     ctx: &Ctx,
@@ -138,7 +139,7 @@ pub fn starting_u32(
     started(ctx, w, results, olds, a, b)
 }
 
-/// As [`starting_u32`].
+/// Makes the calls of [`starting_u32`].
 #[kernel]
 pub fn starting_u64(
     ctx: &Ctx,
@@ -180,7 +181,7 @@ fn started<T: Amo>(
     Ok(())
 }
 
-/// Each thread draws `each` tickets of PE 0 at once; what it drew goes to `drawn`.
+/// Lets each thread draw `each` tickets of PE 0 with nonblocking atomics, and stores them in `drawn`.
 #[kernel]
 pub fn many_tickets(
     ctx: &Ctx,
@@ -205,8 +206,8 @@ pub fn many_tickets(
     Ok(())
 }
 
-/// Sets, swaps and fetches `bits` as a float of the next PE; then all threads of all PEs add 1 to a sum of PE 0, `rounds`
-/// times, and mark in `drawn` what they found. `found` gets what was swapped out and what was fetched.
+/// Sets, fetches and swaps `bits` as a float of the next PE, and stores the fetched and the swapped values in `found`.
+/// Then all threads of all PEs add 1 to a sum of PE 0, `rounds` times. Each counts the value that it found in `drawn`.
 #[kernel]
 pub fn float_atomics(
     ctx: &Ctx,
@@ -238,8 +239,8 @@ pub fn float_atomics(
     ctx.quiet(Thread)
 }
 
-/// Masked atomics on the next PE's words: word 0 of each size a swap whose comparison holds, word 1 one whose does not, word 2
-/// a sum in fields. `olds` gets what they found.
+/// Performs masked atomics on the next PE's words, and stores the old values in `olds`. For each size, word 0 gets a
+/// swap with a comparison that holds. Word 1 gets one with a comparison that fails, and word 2 a sum in fields.
 #[kernel]
 pub fn masked(
     ctx: &Ctx,

@@ -2,7 +2,8 @@
 
 use rushmem_device::prelude::*;
 
-/// Every block puts its share of `src` to every PE through queues of its own; PE `s` lands in part `s` of `dst`.
+/// Lets every block put its share of `src` to every PE through the block's queues. The data of PE `s` lands in part `s`
+/// of `dst`.
 #[kernel]
 pub fn private_puts(ctx: &Ctx, dst: SymSlice<u16>, src: SymSlice<u16>) -> Result {
     let (block, own) = (Block::current(), ctx.per_block()?);
@@ -18,8 +19,8 @@ pub fn private_puts(ctx: &Ctx, dst: SymSlice<u16>, src: SymSlice<u16>) -> Result
     if block.id() == 0 { own.barrier_all(block) } else { own.quiet(block) }
 }
 
-/// Each thread takes its exclusive queues `turns` times, adds 1 to its own word of the next PE, reads it back, and gives
-/// them back; `wrong` counts the words that were not what they should be.
+/// Lets each thread take its exclusive queues `turns` times. The thread adds 1 to its own word of the next PE, reads it
+/// back, and releases the queues. Counts words with wrong values in `wrong`.
 #[kernel]
 pub fn exclusive_turns(ctx: &Ctx, words: SymSlice<u64>, wrong: SymSlice<u32>, turns: u32) -> Result {
     let (i, pe) = (Thread::index(), ctx.pe_after(1));
@@ -41,12 +42,15 @@ pub fn exclusive_turns(ctx: &Ctx, words: SymSlice<u64>, wrong: SymSlice<u32>, tu
     Ok(())
 }
 
-/// Posts to three contexts of the host's making. While `slow` holds back what it put to element 0 of the next PE's `dst`,
-/// `quick` completes its own element 1; then `slow` is let go, with `more` puts to element 2 and a signal to element 3 behind it,
-/// and left without a quiet. All threads of the first block put by `together` to the rest. `seen` gets elements 0 and 1 as they
-/// were after the quiet of `quick`.
+/// Posts to three contexts that the host created.
+///
+/// - `slow` holds back a put to element 0 of the next PE's `dst` while `quick` completes a put to element 1.
+/// - Then `slow` posts it, followed by `more` puts to element 2 and a signal to element 3, without a quiet.
+/// - All threads of the first block put to the remaining elements by `together`.
+///
+/// Stores the values of elements 0 and 1 after the quiet of `quick` in `seen`.
 #[kernel]
-#[allow(clippy::too_many_arguments)] // three contexts, and what goes through them
+#[allow(clippy::too_many_arguments)] // three contexts, and the data that goes through them
 pub fn three_contexts(
     ctx: &Ctx,
     slow: Context<Exclusive>,
@@ -99,10 +103,10 @@ pub fn take_context_twice(ctx: &Ctx, context: Context<Exclusive>) -> Result {
     second
 }
 
-/// Each block sends its half of `src` to `pe` by `context`, with a signal of its own, waits for the half that it gets, and meets
-/// the same block of the others in a barrier of its own.
+/// Lets each block send its half of `src` to `pe` by `context` with a signal of the block, and wait for the half that
+/// arrives. Then each block enters a barrier with the same block of the other PEs.
 #[kernel]
-#[allow(clippy::too_many_arguments)] // all that a communicator has, and what goes through it
+#[allow(clippy::too_many_arguments)] // a communicator's parts, and the data that goes through it
 pub fn exchange_by(
     ctx: &Ctx,
     context: Context,
@@ -120,6 +124,6 @@ pub fn exchange_by(
     own.put_signal(block, dst.slice(range.clone()), src.slice(range), signal, SignalOp::Set, round, pe)?;
     ctx.signal_wait_until(block, signal, Cmp::Eq, round)?;
     own.quiet(block)?;
-    // The context may lead to some PEs only, and a barrier tells all.
+    // The context may connect some PEs only, but a barrier signals all.
     ctx.barrier(block, if id == 0 { first } else { second })
 }

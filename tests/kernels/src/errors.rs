@@ -1,4 +1,4 @@
-//! Calls that fail, and what a kernel learns of it.
+//! Calls that fail, and the errors that a kernel gets from them.
 
 use rushmem_device::prelude::*;
 
@@ -6,21 +6,21 @@ use rushmem_device::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Misuse {
-    /// A put to a PE that is not there.
+    /// A put to a PE that does not exist.
     PutToNobody,
-    /// An atomic on a PE that is not there.
+    /// An atomic on a PE that does not exist.
     AtomicOnNobody,
     /// A put from beyond the end of an object.
     BeyondTheEnd,
-    /// A get into an element that is not there.
+    /// A get into an element that does not exist.
     NoElement,
     /// A put of fewer elements than there is room for.
     LengthMismatch,
-    /// A load of an element that is not there.
+    /// A load of an element that does not exist.
     LoadBeyond,
-    /// A store to an element that is not there.
+    /// A store to an element that does not exist.
     StoreBeyond,
-    /// An exclusive context twice.
+    /// The same exclusive context taken twice.
     TakeTwice,
     /// Queues of a block's own where the job has none.
     NoBlockQueues,
@@ -28,7 +28,7 @@ pub enum Misuse {
     NoExclusiveQueues,
     /// A strided put with a stride of 0.
     ZeroStride,
-    /// A strided get whose stride is shorter than its block.
+    /// A strided get with a stride shorter than its block.
     ShortStride,
     /// A strided put of fewer blocks than there is room for.
     UnequalBlocks,
@@ -44,13 +44,13 @@ pub enum Misuse {
     SetHeld,
     /// A queue that the job does not have.
     NoQueue,
-    /// An order towards a PE that is not there.
+    /// A `quiet_pe` of a PE that does not exist.
     QuietNobody,
-    /// A masked atomic on a word that is not there.
+    /// A masked atomic on a word that does not exist.
     MaskedNowhere,
 }
 
-/// Does what `which` says in thread 0, and stores the code of the error that it returned, or 1000 if it returned none.
+/// Makes the call that `which` names in thread 0, and stores its error code, or 1000 for success.
 #[kernel]
 pub fn misuse(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock>, code: Sym<u32>) {
     if Thread::index() != 0 {
@@ -133,8 +133,8 @@ fn do_wrong_with_sets(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock
     }
 }
 
-/// Block `b` puts its part of `src` to PE `b` and waits for it, three times; the codes of what the calls returned go to
-/// `codes`, three for each block.
+/// Lets block `b` put its part of `src` to PE `b` and wait for it, three times. Stores three error codes for each block
+/// in `codes`.
 #[kernel]
 pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: SymSlice<u32>) {
     let block = Block::current();
@@ -153,7 +153,7 @@ pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: Sym
     }
 }
 
-/// Every thread puts its element to every PE and waits for their delivery.
+/// Lets every thread put its element to every PE and wait for the delivery.
 #[kernel]
 pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
     let i = Thread::index();
@@ -175,7 +175,7 @@ pub fn wait_for_ever(ctx: &Ctx, signal: Sym<Signal>, value: u64, code: Sym<u32>)
     }
 }
 
-/// All threads but the first of each block meet at a barrier.
+/// Lets all threads but the first of each block enter a block barrier.
 #[kernel]
 pub fn stray_barrier(_ctx: &Ctx) {
     let block = Block::current();
@@ -184,7 +184,7 @@ pub fn stray_barrier(_ctx: &Ctx) {
     }
 }
 
-/// All blocks but the first meet in a grid barrier; the code of what it returned goes to `code`.
+/// Lets all blocks but the first enter a grid barrier, and stores the error code of the call in `code`.
 #[kernel]
 pub fn stray_block(ctx: &Ctx, code: Sym<u32>) {
     let block = Block::current();

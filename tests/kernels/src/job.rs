@@ -3,12 +3,12 @@
 use rushmem_device::info;
 use rushmem_device::prelude::*;
 
-/// What a kernel knows: this PE, the PEs, the versions of specification and library.
+/// Number of facts: this PE, the number of PEs, and the versions of specification and library.
 pub const FACTS: usize = 7;
 
-/// Stores the facts, and the library's name.
+/// Stores the facts about the job and the library, and the library's name.
 #[kernel]
-pub fn who_am_i(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
+pub fn report_job(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
     if !Block::current().leader() {
         return;
     }
@@ -28,7 +28,7 @@ pub fn who_am_i(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
     }
 }
 
-/// The first block ends the job with `code`; the others wait for a signal that never comes.
+/// Ends the job with `code` from the first block. The others wait for a signal that never comes.
 #[kernel]
 pub fn end_the_job(ctx: &Ctx, signal: Sym<Signal>, code: u32) -> Result {
     let block = Block::current();
@@ -38,7 +38,7 @@ pub fn end_the_job(ctx: &Ctx, signal: Sym<Signal>, code: u32) -> Result {
     ctx.signal_wait_until(block, signal, Cmp::Eq, 1).map(|_| ())
 }
 
-/// Every thread adds 1 to a word of the next PE, `times` times.
+/// Lets every thread add 1 to a word of the next PE, `times` times.
 #[kernel]
 pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
     let mut i = 0;
@@ -49,7 +49,7 @@ pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Stores how many threads its block has, of which there are not too many.
+/// Stores the number of threads of its block. The kernel limits it.
 #[kernel(max_threads = 96)]
 pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
     let block = Block::current();

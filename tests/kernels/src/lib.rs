@@ -1,4 +1,4 @@
-//! The kernels of the test suites: each calls a part of the API, and leaves what it saw in symmetric memory.
+//! The kernels of the test suites. Each calls a part of the API, and stores its results in symmetric memory.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
@@ -6,13 +6,13 @@ mod arguments;
 mod atomics;
 mod collectives;
 mod context;
-mod direct;
 mod errors;
 mod job;
 mod locks;
 mod memory;
 mod names;
 mod order;
+mod p2p;
 mod posting;
 mod program;
 mod rma;
@@ -35,13 +35,13 @@ pub use collectives::{
     scattered, team_twice, words_with_flags,
 };
 pub use context::{exchange_by, exclusive_turns, private_puts, take_context_twice, three_contexts};
-pub use direct::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
-pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, who_am_i};
+pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, report_job};
 pub use locks::{locked_sum, sign_in};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers, hand_over};
+pub use p2p::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
 pub use program::{Code, OP_WORDS, interpret};
 pub use rma::{Call, move_pieces, no_elements, ready_pieces, scalars, small_puts};

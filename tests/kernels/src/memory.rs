@@ -1,11 +1,13 @@
-//! Every way to reach memory, wherever it is: in the heap, in what the heap has grown by, in windows of the user's.
+//! Every kind of access, to every kind of memory: the first heap, segments and windows.
 
 use rushmem_device::prelude::*;
 
-/// The blocks of the grid share the work. Each puts its part of `src` to `dst` of the next PE with a signal that adds its
-/// length to `arrived`, adds 1 to `word` there by each kind of atomic, and gets the next PE's part of `src` into `back`.
-/// The first thread puts a value into the last element of `dst`, fetches the first element of `src`, and stores it in
-/// `seen`. At the end all has arrived here too.
+/// Accesses memory of the next PE in every way. The blocks of the grid share the work.
+///
+/// Each block puts its part of `src` to `dst` there with a signal that adds its length to `arrived`. It adds 1 to
+/// `word` there by each kind of atomic. It gets the next PE's part of `src` into `back`. The first thread puts a value
+/// into the last element of `dst`, fetches the first element of `src`, and stores it in `seen`. The kernel returns
+/// after this PE has received all data too.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // one for each use of memory
 pub fn reach(
@@ -67,8 +69,10 @@ pub fn fill(ctx: &Ctx, object: SymSlice<u64>, value: u64) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Puts a buffer of this PE's own to `dst` of the next PE, in both ways and with signals, and gets the next PE's `theirs`
-/// into another buffer: the blocks share the work. Adds 1 to each element of `mine` afterwards.
+/// Transfers between local buffers and the next PE's objects. The blocks share the work.
+///
+/// Each block puts its part of `mine` to `dst` there, both blocking with a signal and nonblocking. It gets the next
+/// PE's `theirs` into `back`. Afterwards it adds 1 to each element of `mine`.
 #[kernel]
 pub fn reach_from_own(
     ctx: &Ctx,
@@ -97,7 +101,7 @@ pub fn reach_from_own(
     Ok(())
 }
 
-/// Puts a part of `mine` that is not inside of it.
+/// Puts a part of `mine` that ends beyond the buffer.
 #[kernel]
 pub fn put_beyond(ctx: &Ctx, dst: SymSlice<u64>, mine: Local<u64>) -> Result {
     ctx.put(Thread, dst, mine.slice(1..mine.len() + 1), ctx.pe_after(1))

@@ -1,15 +1,15 @@
-//! The field's own names, all of them.
+//! The OpenSHMEM names, all of them.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
 
-/// Results that [`names`] stores.
+/// Number of results that [`names`] stores.
 pub const NAMES: usize = 16;
-/// Results that [`more_names`] stores.
+/// Number of results that [`more_names`] stores.
 pub const MORE_NAMES: usize = 24;
 
-/// Calls every function of `rushmem_device::shmem`, towards the next PE. `data` has room for a few elements in each of
-/// its parts: 0..4 source, 4..8 put, 8..12 get, 12..16 signalled; `words` are atomics.
+/// Calls the basic functions of `rushmem_device::shmem` with the next PE. `data` has 4 elements for each of its parts:
+/// source, put, got, signalled. `words` are for atomics.
 #[kernel]
 pub fn names(
     ctx: &Ctx,
@@ -45,7 +45,7 @@ pub fn names(
     shmem_barrier_all(ctx, block)
 }
 
-/// Words 0 to 2 and the signal: set by the previous PE, waited for here.
+/// Sets words and the signal of the next PE, and waits for its own.
 #[inline(always)]
 fn one_by_one(ctx: &Ctx, words: SymSlice<u64>, signal: Sym<Signal>, pe: u32) -> Result {
     shmem_p(ctx, words.at(0), 5, pe)?;
@@ -80,8 +80,11 @@ fn atomics(ctx: &Ctx, words: SymSlice<u64>, results: SymSlice<u64>, pe: u32) -> 
     Ok(())
 }
 
-/// The names of what came later, towards the next PE: strided calls on `data` (0..8 source, 8..16 put, 16..24 got), waits and
-/// tests of `words` (of which word 1 becomes 7), atomics that do not wait on `sum`, a lock.
+/// Calls the remaining functions of `rushmem_device::shmem` with the next PE.
+///
+/// - Strided calls use `data`: 0..8 is the source, 8..16 is put, 16..24 is got.
+/// - Waits and tests use `words`, and word 1 becomes 7.
+/// - Nonblocking atomics use `sum`; the lock functions use `lock`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // an object for each kind
 pub fn more_names(

@@ -4,8 +4,8 @@ use rushmem_device::prelude::*;
 
 use crate::units::Together;
 
-/// Even PEs put an array, fence, and put a flag; their partners count in `bad` what they see of the array too late, and
-/// answer in `ack`.
+/// Lets even PEs put an array, fence, and put a flag. Their partners count stale elements in `bad`, and answer in
+/// `ack`.
 #[kernel]
 pub fn fence_then_flag(
     ctx: &Ctx,
@@ -56,8 +56,8 @@ pub fn fence_then_flag(
     ctx.quiet(block)
 }
 
-/// `rounds` times: the group's leader puts the round to its own cell on every PE, `barrier_all`, all cells must show it,
-/// `sync_all`.
+/// Checks barriers in `rounds` rounds. The group's leader puts the round to its cell on every PE. After `barrier_all`
+/// all cells must hold the round. The round ends with `sync_all`.
 #[kernel]
 pub fn barriers(ctx: &Ctx, together: u32, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
     if together == Together::Block as u32 {
@@ -102,7 +102,8 @@ fn rounds_of<G: Group>(ctx: &Ctx, group: G, cells: SymSlice<u32>, bad: Sym<u32>,
     Ok(())
 }
 
-/// `rounds` times: every thread writes the round to its cell, `sync_grid`, and looks at a cell of the next block.
+/// Checks grid barriers in `rounds` rounds. Every thread writes the round to its cell, enters `sync_grid`, and reads a
+/// cell of the next block.
 #[kernel]
 pub fn grid_barriers(ctx: &Ctx, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
     let (block, mine) = (Block::current(), ctx.local(cells));
@@ -122,19 +123,21 @@ pub fn grid_barriers(ctx: &Ctx, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32
     ctx.quiet(block)
 }
 
-/// The value of a word, without order.
+/// Loads a word without ordering.
 #[inline(always)]
 fn look(ctx: &Ctx, word: Sym<u64>, wanted: u64) -> Result<u64> {
-    // On a CPU others run only while this lane waits for something.
+    // On a CPU, other lanes run only while this one waits for something.
     if cfg!(not(target_arch = "nvptx64")) {
         let _ = ctx.wait_until_for(Thread, word, Cmp::Ge, wanted, 1_000)?;
     }
     Ok(ctx.local_one(word).load_relaxed(0))
 }
 
-/// Two blocks of each PE: the first writes `src`, and the second, which has read what was there before, puts it to the next PE
-/// and gets it back. Between the two there are only relaxed words, `asked` and `written`, and with `fences` the fences that order them.
-/// Values that are not the round's are counted in `stale`. Who has looked `patience` times in a round ends.
+/// Hands a source from one block to another by relaxed words and fences.
+///
+/// The first block writes `src`. The second block, which has read the old values, puts `src` to the next PE and gets it
+/// back. They synchronise by the relaxed words `asked` and `written`, and by fences if `fences` is set. Stale values
+/// are counted in `stale`. A block that has polled `patience` times in a round returns an error.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // the test's objects
 pub fn hand_over(
@@ -158,7 +161,7 @@ pub fn hand_over(
     let (mut wrong, mut round) = (0, 1);
     while round <= rounds as u64 {
         if !writes {
-            // What has been read lies in this block's cache.
+            // This block's cache holds the values that it has read.
             wrong += differ(views.0, round - 1);
             ctx.local_one(told).store_relaxed(0, round);
         }
@@ -196,7 +199,7 @@ pub fn hand_over(
     Ok(())
 }
 
-/// Elements that are not those of `round`.
+/// Counts elements that `round` did not write.
 #[inline(always)]
 fn differ(view: View<u64>, round: u64) -> u64 {
     let (mut wrong, mut i) = (0, 0);

@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::units::{With, modulo};
 
-/// How a block learns that its sources are free.
+/// A way to learn that sources are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Free {
@@ -16,12 +16,12 @@ pub enum Free {
     Flush,
     /// `flush_pe`.
     FlushPe,
-    /// Waiting for what `flush_async` gave.
+    /// Waiting for the result of `flush_async`.
     FlushAsync,
 }
 
-/// Each block puts its row of `src` to row `block` of the next PE's `dst` in four parts, overwrites each part of the source
-/// once it is free, and gets the row back to `back`.
+/// Lets each block put its row of `src` to the same row of the next PE's `dst` in four parts. The block overwrites each
+/// part of the source once it is free, and gets the row into `back`.
 #[kernel]
 pub fn reuse_sources(
     ctx: &Ctx,
@@ -81,8 +81,10 @@ fn overwrite(ctx: &Ctx, part: SymSlice<u32>) {
     block.sync();
 }
 
-/// Every thread puts `times` elements to every PE, adds to a sum there, and reads what it put last; all in a batch, with
-/// queues as `with` says. `wrong` counts what it read wrongly.
+/// Puts, adds and gets in a batch, by every thread.
+///
+/// Every thread puts `times` elements to every PE, adds to a sum there, and reads its last element back, with queues
+/// that `with` selects. Counts wrong values in `wrong`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn batched(
@@ -127,11 +129,11 @@ fn in_batch<S: rushmem_device::Batchable>(
             pe += 1;
         }
         if t == 1 {
-            ctx.atomic_add(sums.at(0), 0, ctx.pe_after(1))?; // beside the batch, through the same queue
+            ctx.atomic_add(sums.at(0), 0, ctx.pe_after(1))?; // outside of the batch, through the same queue
         }
         t += 1;
     }
-    // A fetch rings for itself; the fence orders it behind the puts.
+    // A fetch rings the doorbell; the fence orders it behind the puts.
     batch.fence()?;
     let last = (me * threads + Thread::index()) * times as usize + times as usize - 1;
     if batch.g(dst.at(last), batch.pe_after(1))? != last as u32 + 1 {
@@ -142,15 +144,15 @@ fn in_batch<S: rushmem_device::Batchable>(
         batch.signal_op(arrived, SignalOp::Add, 1, pe)?;
         pe += 1;
     }
-    // Everybody waits for everybody inside of the batch: the wait rings for the signals.
+    // All threads wait for each other inside of the batch: the wait rings the doorbell for the signals.
     batch.signal_wait_until(Thread, arrived, Cmp::Ge, n as u64 * threads as u64)?;
     batch.atomic_add(sums.at(0), 1, batch.my_pe())?;
     batch.end();
     ctx.quiet(Thread)
 }
 
-/// One thread puts 7 to its own word through the NIC in a batch, looks at the word for `patience_ns`, and ends the batch; `seen`
-/// gets the word before and after.
+/// Puts 7 to its own word through the NIC in a batch, by one thread. Watches the word for `patience_ns`, and ends the
+/// batch. Stores the word before and after the end in `seen`.
 #[kernel]
 pub fn held_back(
     ctx: &Ctx,
@@ -165,7 +167,7 @@ pub fn held_back(
     let own = ctx.exclusive(0)?;
     let batch = own.batch();
     batch.p(word, 7, batch.my_pe())?;
-    // Not through the batch: such a wait would ring.
+    // The wait does not use the batch, since it would ring the doorbell.
     ctx.wait_until_for(Thread, never, Cmp::Ne, 0, patience_ns)?;
     ctx.local(seen).store(0, ctx.local_one(word).load(0));
     batch.end();
@@ -176,8 +178,8 @@ pub fn held_back(
     Ok(())
 }
 
-/// Each block takes a queue of its own, puts its share to every PE, announces it there with a signal of that queue, and
-/// completes that queue; then the first block waits for all shares. `bad` counts what is not there.
+/// Lets each block use a queue by its handle. The block puts its share to every PE, announces it there with a signal of
+/// that queue, and completes that queue. The first block waits for all shares, and counts missing elements in `bad`.
 #[kernel]
 pub fn queue_handles(
     ctx: &Ctx,
@@ -211,9 +213,11 @@ pub fn queue_handles(
     ctx.quiet(block)
 }
 
-/// Threads of a warp go different ways, and meet again: odd lanes put to the next PE, even ones to this; then the warp puts
-/// together; then tiles of `lanes` lanes each do something of their own, those with odd numbers a get and the others a put with
-/// signal. Thread `i` has elements `i`, `n + i`, `2n + i` and `3n + i` of `dst`.
+/// Lets the lanes of a warp diverge and reconverge.
+///
+/// Odd lanes put to the next PE, even lanes to this PE. Then the warp puts together. Then each tile of `lanes` lanes
+/// makes a call of its own: odd tiles a get, even tiles a put with signal. Thread `i` owns the elements `i`, `n + i`,
+/// `2n + i` and `3n + i` of `dst`.
 #[kernel]
 pub fn part_ways(
     ctx: &Ctx,

@@ -1,11 +1,11 @@
-//! An interpreter: each thread carries out a list of operations that the host made up.
+//! An interpreter: each thread carries out a list of operations that the host generated.
 
 use rushmem_device::prelude::*;
 
 /// Words of one operation: code, PE, and four operands.
 pub const OP_WORDS: usize = 6;
 
-/// What an operation does. Operands are `a`, `b`, `n` and `v`.
+/// An operation of the interpreter, with operands `a`, `b`, `n` and `v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Code {
@@ -47,8 +47,8 @@ pub enum Code {
     Quiet,
 }
 
-/// Each thread carries out its part of `programs`. `bytes` and `words` are the memory of the operations; `results` is
-/// written on this PE only.
+/// Lets each thread carry out its part of `programs`. The operations use `bytes` and `words`. The interpreter writes
+/// `results` on this PE only.
 #[kernel]
 pub fn interpret(
     ctx: &Ctx,

@@ -23,7 +23,7 @@ pub enum Call {
     PutSignalNbi,
 }
 
-/// What a unit moves.
+/// Arguments of a transfer of pieces.
 #[derive(Clone, Copy)]
 struct Move {
     /// A [`Call`].
@@ -35,10 +35,12 @@ struct Move {
     arrived: Sym<Signal>,
 }
 
-/// Moves `source` to the landing places in pieces of `piece` bytes: piece `k` goes from PE `s` to PE `(k + s) mod n`, or
-/// from there to here with a get. The units of the grid take the pieces in turn. With a signal, each piece adds 1 to
-/// `arrived`, and the first thread waits for `expected` of them. The block's queues are used by threads and blocks with
-/// the calls of `put_or_get` only, a thread's own by threads: all combinations are more PTX than they are worth.
+/// Moves `source` to the landing places in pieces of `piece` bytes.
+///
+/// Piece `k` goes from PE `s` to PE `(k + s) mod n`, or from there to here with a get. The units of the grid take the
+/// pieces in turn. With a signal, each piece adds 1 to `arrived`, and the first thread waits for `expected` of them.
+/// Not all combinations exist, to limit the PTX. The block's queues serve only threads and blocks with the calls of
+/// `put_or_get`. Exclusive queues serve only threads.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel that can do everything
 pub fn move_pieces(
@@ -79,7 +81,7 @@ pub fn move_pieces(
     Ok(())
 }
 
-/// One piece: where it lies at its PE and here, and where a get puts it.
+/// A piece: its addresses at its PE and here, and the destination of a get.
 struct Piece {
     there: SymSlice<u8>,
     here: SymSlice<u8>,
@@ -110,7 +112,7 @@ fn units<S: Sharing, G: Unit>(
     ctx.quiet(group)
 }
 
-/// All of [`Call`].
+/// Moves a piece by any [`Call`].
 #[inline(always)]
 fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;
@@ -128,7 +130,7 @@ fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: Pie
     }
 }
 
-/// `put_nbi` or `get_nbi`.
+/// Moves a piece by `put_nbi` or `get_nbi`.
 #[inline(always)]
 fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;
@@ -139,7 +141,7 @@ fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: P
     }
 }
 
-/// Every thread puts its own element `times` times to the PE `ahead` places on, all lanes at once; then `quiet`.
+/// Lets every thread put its own element `times` times to the PE `ahead` places on, all lanes at once, and quiets.
 #[kernel]
 pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32, ahead: u32) -> Result {
     let i = Thread::index();
@@ -152,7 +154,7 @@ pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32,
     ctx.quiet(Thread)
 }
 
-/// Transfers of nothing, by every group, in every direction; the signal comes all the same.
+/// Transfers zero elements, by every group, in both directions. The signals must arrive.
 #[kernel]
 pub fn no_elements(ctx: &Ctx, data: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     let block = Block::current();
@@ -166,7 +168,7 @@ pub fn no_elements(ctx: &Ctx, data: SymSlice<u32>, arrived: Sym<Signal>) -> Resu
     ctx.quiet(block)
 }
 
-/// `p` and `g` of every scalar: each thread puts its own value to the next PE, and gets it back.
+/// Checks `p` and `g` of every scalar type. Each thread puts its own value to the next PE, and gets it back.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // one for each type
 pub fn scalars(
@@ -205,7 +207,7 @@ pub fn scalars(
     round_trip(ctx, brains, Bf16(value as u16))
 }
 
-/// The first half of `all` takes what the previous PE puts, the second half what comes back.
+/// Puts `value` into the first half of `all` on the next PE, and gets it back into the second half here.
 #[inline(always)]
 fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
     let (i, half, pe) = (Thread::index(), all.len() / 2, ctx.pe_after(1));
@@ -215,8 +217,8 @@ fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
     Ok(())
 }
 
-/// Puts `src` to `dst` of the next PE in pieces of `piece` elements, and gets it back from there, by a group that is ready: with
-/// nothing but `quiet` between the calls that need it.
+/// Puts `src` to `dst` of the next PE in pieces of `piece` elements, and gets it back, by a group that is `ready`. Only
+/// `quiet` separates the calls that depend on each other.
 #[kernel]
 pub fn ready_pieces(
     ctx: &Ctx,

@@ -2,8 +2,8 @@
 
 use rushmem_device::prelude::*;
 
-/// Each PE and its partner (the numbers differ in the last bit) send each other an array in turn, announced by a signal;
-/// the receiver counts the elements that are not there yet in `bad`.
+/// Sends an array back and forth between each PE and its partner, announced by a signal. The partners' numbers differ
+/// in the last bit. The receiver counts elements in `bad` that have not arrived.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn ping_pong(
@@ -63,7 +63,7 @@ fn receive(ctx: &Ctx, inbox: SymSlice<u64>, signal: Sym<Signal>, bad: Sym<u64>, 
     Ok(())
 }
 
-/// `test` of the own words against -1, 0 and 1 with every comparison; 1 in `truth` for each that holds.
+/// Tests this PE's words against -1, 0 and 1 with every comparison, and stores 1 in `truth` for each that holds.
 #[kernel]
 pub fn compare_all(ctx: &Ctx, words: SymSlice<i32>, unsigned: SymSlice<u64>, truth: SymSlice<u8>) -> Result {
     if Thread::index() != 0 {
@@ -87,8 +87,10 @@ pub fn compare_all(ctx: &Ctx, words: SymSlice<i32>, unsigned: SymSlice<u64>, tru
     Ok(())
 }
 
-/// Odd PEs wait first, the others first set the next PE's words so that each of its waits ends, one for each comparison;
-/// groups of every kind wait. `seen` gets what the waits on the signals returned.
+/// Waits by groups of every kind, once for each comparison.
+///
+/// Even PEs set the next PE's words before they wait, odd PEs afterwards. Stores the results of the signal waits in
+/// `seen`.
 #[kernel]
 pub fn await_all(ctx: &Ctx, words: SymSlice<i32>, signals: SymSlice<Signal>, seen: SymSlice<u64>) -> Result {
     let (block, warp) = (Block::current(), Warp::current());

@@ -1,4 +1,4 @@
-//! What streams and the host's own operations work beside.
+//! Kernels for the tests of streams and host-initiated operations.
 
 use rushmem_device::prelude::*;
 
@@ -31,14 +31,14 @@ fn count_others(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Re
     if wrong != 0 { ctx.atomic_add(bad, wrong, ctx.my_pe()) } else { Ok(()) }
 }
 
-/// One thread of each block waits until this PE's `word` is `value`: without shared memory.
+/// Lets one thread of each block wait until this PE's `word` is `value`, without shared memory.
 #[kernel]
 pub fn wait_in_all_blocks(ctx: &Ctx, word: Sym<u64>, value: u64) -> Result {
     if Block::current().leader() { ctx.wait_until(Thread, word, Cmp::Eq, value) } else { Ok(()) }
 }
 
-/// Puts `value`, of 0 to 255, to this PE's `word`, by way of a table that is larger than what a GPU keeps for a thread at first.
-/// `step` is odd.
+/// Puts `value` (0 to 255) to this PE's `word`, by way of a table in thread-local memory. The table is larger than the
+/// local memory that a GPU reserves for a thread at first. `step` is odd.
 #[kernel]
 pub fn look_up(ctx: &Ctx, word: Sym<u64>, value: u64, step: u64) -> Result {
     let found = tabulated(value, step);
@@ -56,7 +56,7 @@ fn tabulated(value: u64, step: u64) -> u64 {
     table[(value * step % 256) as usize]
 }
 
-/// Counts this PE's `round` up, and writes it to all of `data`. One block.
+/// Increments this PE's `round`, and writes it to all of `data`. Needs one block.
 #[kernel]
 pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {
     let (block, count) = (Block::current(), ctx.local_one(round));
@@ -73,7 +73,8 @@ pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {
     }
 }
 
-/// Counts this PE's `round` up, waits until `signal` is as large, and checks that `data` is that round's. One block.
+/// Increments this PE's `round`, waits until `signal` reaches it, and checks that `data` holds that round. Needs one
+/// block.
 #[kernel]
 pub fn await_round(
     ctx: &Ctx,
@@ -92,7 +93,7 @@ pub fn await_round(
     count_others(ctx, data, now, bad)
 }
 
-/// Every thread adds 1 to the word of `pe`, `times` times.
+/// Lets every thread add 1 to the word of `pe`, `times` times.
 #[kernel]
 pub fn add_often(ctx: &Ctx, word: Sym<u64>, times: u32, pe: u32) -> Result {
     let mut i = 0;
@@ -103,7 +104,7 @@ pub fn add_often(ctx: &Ctx, word: Sym<u64>, times: u32, pe: u32) -> Result {
     Ok(())
 }
 
-/// `barrier_all`, `times` times. One block.
+/// Calls `barrier_all` `times` times. Needs one block.
 #[kernel]
 pub fn meet(ctx: &Ctx, times: u32) -> Result {
     let mut i = 0;
@@ -114,14 +115,14 @@ pub fn meet(ctx: &Ctx, times: u32) -> Result {
     Ok(())
 }
 
-/// Every block puts `value` to its element of `cells` on the next PE, and leaves without `quiet`.
+/// Lets every block put `value` to its element of `cells` on the next PE, and return without `quiet`.
 #[kernel]
 pub fn put_cells(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     let block = Block::current();
     if block.leader() { ctx.p(cells.at(block.id() as usize), value, ctx.pe_after(1)) } else { Ok(()) }
 }
 
-/// Every block signals the block after it on the next PE, and waits for the one before it on the PE before.
+/// Lets every block signal the next block on the next PE, and wait for the previous block on the previous PE.
 #[kernel]
 pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
     let block = Block::current();
@@ -133,8 +134,10 @@ pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
     ctx.quiet(block)
 }
 
-/// In each round every block puts to its cell on all PEs; the blocks of each PE meet, then the PEs, then the blocks
-/// again; and every block counts the cells that are not there yet in `bad`. `cells` has one for each block of each PE.
+/// Checks barriers of all blocks of all PEs in `rounds` rounds.
+///
+/// Every block puts to its cell on all PEs. Then the blocks of each PE synchronise, then the PEs, then the blocks
+/// again. Every block counts missing cells in `bad`. `cells` has one for each block of each PE.
 #[kernel]
 pub fn meet_with_all_blocks(ctx: &Ctx, cells: SymSlice<u64>, bad: Sym<u64>, rounds: u32) -> Result {
     let block = Block::current();
@@ -173,7 +176,7 @@ pub fn meet_with_all_blocks(ctx: &Ctx, cells: SymSlice<u64>, bad: Sym<u64>, roun
     Ok(())
 }
 
-/// Puts to a PE that there is not.
+/// Puts to a PE that does not exist.
 #[kernel]
 pub fn put_nowhere(ctx: &Ctx, word: Sym<u64>) -> Result {
     if Thread::index() == 0 { ctx.p(word, 1, ctx.n_pes()) } else { Ok(()) }

@@ -18,7 +18,7 @@ pub enum Strides {
     GetNbi,
 }
 
-/// One strided transfer with the next PE, by the first group of the grid: `n` blocks of `block` elements.
+/// Makes one strided transfer of `n` blocks of `block` elements with the next PE, by the first group of the grid.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn move_strided(
@@ -63,7 +63,7 @@ fn moved<G: Group>(ctx: &Ctx, group: G, call: u32, dst: Strided<u16>, src: Strid
     ctx.quiet(group)
 }
 
-/// Every thread puts every third of its elements to every second of its landing places on the next PE.
+/// Lets every thread put every third of its elements to every second element of its destination on the next PE.
 #[kernel]
 pub fn thread_strides(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, each: u32) -> Result {
     let (i, each) = (Thread::index(), each as usize);

@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-/// How a PE says that all of its blocks' puts are there.
+/// A way to announce the puts of all blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Strong {
@@ -20,8 +20,8 @@ pub enum Strong {
     QuietPes,
 }
 
-/// All blocks of even PEs put their shares of an array to the partner; then the first one announces them as `how` says. The
-/// partner counts in `bad` what is not there, and answers.
+/// Lets all blocks of even PEs put their shares of an array to the partner, and the first block announce them as `how`
+/// says. The partner counts missing elements in `bad`, and answers.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn announce_all(
@@ -104,7 +104,7 @@ fn announce(
         let (to, from) = (last.slice(1..2), last.slice(0..1));
         return ctx.put_signal_after_all(block, to, from, signal, SignalOp::Add, 1, pe);
     }
-    // The last thread orders what others have posted.
+    // The last thread orders the puts that other threads posted.
     let speaker = block.rank() + 1 == block.size();
     if how == Strong::FenceGroup as u32 {
         ctx.fence_group(block)?;
@@ -118,9 +118,10 @@ fn announce(
     if speaker { ctx.signal_op(signal, SignalOp::Set, round, pe) } else { Ok(()) }
 }
 
-/// Every thread adds to a signal of the next PE `rounds` times; the first block waits for each round by the signal's shadow,
-/// and follows the other one. `seen` gets where the shadow of the first stood at the end, how far that of the second moved in
-/// all, and what a reset found.
+/// Lets every thread add to signals of the next PE `rounds` times. The first block waits for each round by the first
+/// signal's shadow, and follows the second signal.
+///
+/// `seen` gets the final shadow of the first signal, the total advance of the second shadow, and the result of a reset.
 #[kernel]
 pub fn shadows(ctx: &Ctx, words: SymSlice<Shadowed>, seen: SymSlice<u64>, rounds: u32) -> Result {
     let (block, pe) = (Block::current(), ctx.pe_after(1));
@@ -137,7 +138,8 @@ pub fn shadows(ctx: &Ctx, words: SymSlice<Shadowed>, seen: SymSlice<u64>, rounds
                 ctx.shadow_increase(meet, Thread::count() as u64)?;
             }
             shadow = ctx.wait_meet_shadow(block, meet)?;
-            // Not for more: an earlier round may have taken all that there is before the neighbour's next round.
+            // Waits for no increase: an earlier round may have taken all signals that come before the neighbour's next
+            // round.
             moved += ctx.wait_follow_shadow(block, follow, 0)?;
         }
         round += 1;

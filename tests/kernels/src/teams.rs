@@ -3,7 +3,8 @@
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
 
-/// Stores this PE's number in `from`, the members of it, and the numbers in `to` of its members and of one more.
+/// Stores this PE's number in `from`, the number of its members, and the numbers in `to` of its members and of one
+/// number beyond.
 #[kernel]
 pub fn team_numbers(ctx: &Ctx, from: Team, to: Team, numbers: SymSlice<i32>) {
     if Thread::index() != 0 {

@@ -1,4 +1,4 @@
-//! How a grid is cut into units that work by themselves.
+//! How a grid is divided into units that work independently.
 
 use rushmem_device::prelude::*;
 
@@ -6,7 +6,7 @@ use rushmem_device::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Together {
-    /// Each thread by itself.
+    /// Single threads.
     Thread,
     /// Warps.
     Warp,
@@ -14,7 +14,7 @@ pub enum Together {
     Block,
 }
 
-/// A sharing, as a kernel argument.
+/// The sharing of queues, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum With {
@@ -26,9 +26,9 @@ pub enum With {
     Nobody,
 }
 
-/// A group that knows which of the grid's groups of its kind it is.
+/// A group that knows its index among the grid's groups of its kind.
 pub(crate) trait Unit: Group {
-    /// Index in the grid, and the number of them.
+    /// Returns the index in the grid, and the number of such groups.
     fn place(self) -> (usize, usize);
 }
 
@@ -55,7 +55,7 @@ impl Unit for Block {
     }
 }
 
-/// `a` modulo `n`, which is not 0.
+/// Returns `a` modulo `n`, which is not 0.
 #[inline(always)]
 pub(crate) fn modulo(a: usize, n: usize) -> usize {
     a.checked_rem(n).unwrap_or(0)

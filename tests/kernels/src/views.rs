@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-/// Every block turns its piece of `data` round, by way of shared memory.
+/// Lets every block reverse its piece of `data`, by way of shared memory.
 #[kernel]
 pub fn reverse(ctx: &Ctx, data: SymSlice<u64>) {
     let block = Block::current();
@@ -14,7 +14,7 @@ pub fn reverse(ctx: &Ctx, data: SymSlice<u64>) {
     all.store(base + i, shared.load(n - 1 - i));
 }
 
-/// Even and odd elements change places, each thread at every so many pairs; `lens` gets the lengths that the views have.
+/// Swaps the elements of each pair, and stores the lengths of views in `lens`.
 #[kernel]
 pub fn swap_neighbours(ctx: &Ctx, data: SymSlice<u8>, one: Sym<f64>, lens: SymSlice<u64>) {
     let view = ctx.local(data);

@@ -15,8 +15,8 @@ fn cmp_of(cmp: u32) -> Cmp {
     }
 }
 
-/// Tests the own words: `out` gets what `test_all` says, the index that `test_any` finds (or `u64::MAX`), the count of
-/// `test_some`, and its indices. Without a vector `value` is what all are compared with.
+/// Tests this PE's words. `out` gets the result of `test_all`, the index of `test_any` (or `u64::MAX`), and the count
+/// and the indices of `test_some`. Without `vector`, all words are compared with `value`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what to compare, and how
 pub fn test_sets(
@@ -48,21 +48,23 @@ pub fn test_sets(
     Ok(())
 }
 
-/// How a PE collects what the others write.
+/// A way to collect the words that other PEs write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Collect {
     /// `wait_until_all`.
     All,
-    /// `wait_until_any`, until every word has been told.
+    /// `wait_until_any`, until it has returned every word.
     Any,
-    /// `wait_until_some`, until every word has been told.
+    /// `wait_until_some`, until it has returned every word.
     Some,
 }
 
-/// Every PE writes the round to its words of every PE, one after another, each after a payload; each PE collects what it gets:
-/// all by a block, any by a thread, some by a warp, with one value for all or one for each. `told` counts how often each index
-/// was told in all rounds, `bad` payload that was not there.
+/// Exchanges words between all PEs, each word after a payload.
+///
+/// Every PE writes the round to its words of every PE. Each PE then waits for all words by a block, for any by a
+/// thread, or for some by a warp. All words have one value, or each has its own. `told` counts how often each index was
+/// returned. `bad` counts missing payloads.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what to wait for, and how
 pub fn collect(
@@ -140,7 +142,7 @@ impl Set {
         Ok(())
     }
 
-    /// A payload to each place, and its word after it.
+    /// Sends a payload to each element of every PE, and then its word.
     #[inline(always)]
     fn send(&self, ctx: &Ctx, round: u64, per_pe: usize) -> Result {
         let mut k = 0;
@@ -193,7 +195,7 @@ impl Set {
         }
     }
 
-    /// Index `i` was told: every thread looks at its payload; it is left out from now on.
+    /// Handles the returned index `i`: every thread checks its payload. Later waits exclude it.
     #[inline(always)]
     fn tell<G: Group>(&self, ctx: &Ctx, group: G, i: usize, round: u64) -> Result {
         if ctx.local(self.payload).load(i) != round << 8 {
@@ -210,7 +212,7 @@ impl Set {
     }
 }
 
-/// `wait_until_any` of words that are all as wanted, `calls` times; counts what it told.
+/// Calls `wait_until_any` `calls` times with words that are all satisfied, and counts the returned indices.
 #[kernel]
 pub fn any_in_turn(ctx: &Ctx, words: SymSlice<u32>, told: SymSlice<u32>, calls: u32) -> Result {
     let (block, told) = (Block::current(), ctx.local(told));
@@ -227,8 +229,8 @@ pub fn any_in_turn(ctx: &Ctx, words: SymSlice<u32>, told: SymSlice<u32>, calls: 
     Ok(())
 }
 
-/// Waits for at most `timeout_ns` until the word is not 5, which it stays, and until it is more than 4: each thread's part of
-/// `out` gets whether each came, and the value of the second.
+/// Waits twice for at most `timeout_ns`: until the word is not 5, which stays false, and until it is more than 4. Each
+/// thread stores whether each wait succeeded, and the value of the second.
 #[kernel]
 pub fn wait_in_vain(ctx: &Ctx, word: Sym<u64>, timeout_ns: u64, out: SymSlice<u64>) -> Result {
     let (block, out) = (Block::current(), ctx.local(out));
@@ -241,8 +243,8 @@ pub fn wait_in_vain(ctx: &Ctx, word: Sym<u64>, timeout_ns: u64, out: SymSlice<u6
     Ok(())
 }
 
-/// Even PEs flip their partner's signal between 1 and 2 until it says stop; the partner waits for 1 `rounds` times, and each
-/// of its threads counts in `bad` what the wait returned instead.
+/// Lets even PEs flip their partner's signal between 1 and 2 until `stop` is set. The partner waits for 1 `rounds`
+/// times. Each of its threads counts in `bad` how often the wait returned another value.
 #[kernel]
 pub fn flicker(ctx: &Ctx, signal: Sym<Signal>, stop: Sym<u64>, bad: Sym<u64>, rounds: u32) -> Result {
     let (block, me) = (Block::current(), ctx.my_pe());
@@ -273,8 +275,8 @@ pub fn flicker(ctx: &Ctx, signal: Sym<Signal>, stop: Sym<u64>, bad: Sym<u64>, ro
     ctx.quiet(block)
 }
 
-/// The next PE's counter goes from just below its wrap past it, in steps of 3; each step is waited for. `bad` counts waits
-/// that ended early.
+/// Moves the next PE's counter past its wrap in steps of 3, and waits for each step. Counts waits in `bad` that ended
+/// early.
 #[kernel]
 pub fn wrap_around(ctx: &Ctx, counter: Sym<u32>, bad: Sym<u64>, steps: u32) -> Result {
     if Thread::index() != 0 {

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use rushmem::{Error, Status, THREAD_LEVEL, ThreadLevel, info};
 use rushmem_device::Signal;
-use rushmem_test_kernels::{FACTS, count_up, put_and_leave, wait_for_ever, who_am_i};
+use rushmem_test_kernels::{FACTS, count_up, put_and_leave, report_job, wait_for_ever};
 use rushmem_tests::{Setup, grid};
 
 #[test]
 fn host_and_kernel_agree_on_who_is_who_and_on_versions() {
     let told = Setup::new(3).run(|pe| {
         let (facts, name) = (pe.alloc::<u32>(FACTS)?, pe.alloc::<u8>(info::MAX_NAME_LEN)?);
-        pe.run(grid(1, 32), who_am_i(facts, name))?;
+        pe.run(grid(1, 32), report_job(facts, name))?;
         Ok((pe.my_pe(), pe.n_pes(), pe.read(facts)?, pe.read(name)?))
     });
     for (i, (me, n, facts, name)) in told.iter().enumerate() {

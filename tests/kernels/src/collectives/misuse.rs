@@ -1,4 +1,4 @@
-//! Collective calls that do not go together.
+//! Collective calls that disagree or are invalid.
 
 use rushmem_device::prelude::*;
 
@@ -26,26 +26,26 @@ pub enum Disagreement {
     Largest,
     /// `reduce` by `Sum`, of 3 words.
     Fewer,
-    /// `reduce` by `Sum`, of other words.
+    /// `reduce` by `Sum`, with words of another type.
     OtherType,
     /// `scan`.
     Scan,
     /// `reduce_scatter`.
     ScatteredSum,
-    /// `fcollect` into too short a destination.
+    /// `fcollect` into a destination that is too short.
     Shorter,
     /// `alltoall` within one object.
     Overlapping,
-    /// `broadcast` from a member that there is not.
+    /// `broadcast` from a member that does not exist.
     NoSuchRoot,
     /// `reduce` by `And` of floating-point numbers.
     BitsOfFloats,
-    /// `fcollect` into a part that is not there.
+    /// `fcollect` into memory beyond the object.
     Outside,
 }
 
-/// Does what `which` says, and a good `fcollect` from `src` to `dst` after it. The codes of what they returned go to
-/// `codes`, 1000 for success.
+/// Makes the call that `which` names, and then a correct `fcollect` from `src` to `dst`. Stores both error codes in
+/// `codes`, or 1000 for success.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn disagree(
@@ -154,8 +154,8 @@ fn wrong<G: Group>(
     }
 }
 
-/// PE 0's blocks sync with the team at once: the one that is refused lets PE 1 come, which waits for that. What each call
-/// returned goes to `codes`.
+/// Lets two blocks of PE 0 sync with the team at the same time. The refused block signals PE 1, which waits for that
+/// before it syncs. Stores the error code of each call in `codes`.
 #[kernel]
 pub fn team_twice(ctx: &Ctx, team: Team, signal: Sym<Signal>, codes: SymSlice<u32>) -> Result {
     let block = Block::current();
@@ -173,7 +173,8 @@ pub fn team_twice(ctx: &Ctx, team: Team, signal: Sym<Signal>, codes: SymSlice<u3
     Ok(())
 }
 
-/// A wait, an arrival, another one, and two waits' worth of good ones; what they returned goes to `codes`.
+/// Makes an early `sync_wait`, a good `sync_arrive`, one too many, and then the good calls that complete. Stores their
+/// error codes in `codes`.
 #[kernel]
 pub fn half_barriers(ctx: &Ctx, team: Team, codes: SymSlice<u32>) {
     let block = Block::current();

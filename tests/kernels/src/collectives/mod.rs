@@ -1,4 +1,4 @@
-//! An interpreter of collective calls: each block carries out a list of steps that the host made up.
+//! An interpreter of collective calls: each block carries out a list of steps that the host generated.
 
 mod misuse;
 mod types;
@@ -13,7 +13,7 @@ use crate::units::Together;
 /// Words of one step: a [`Step`], the number of a team, `dst`, `src`, `n`, `a`, `b`, `c`.
 pub const STEP_WORDS: usize = 8;
 
-/// What a step does. `dst` and `src` are offsets in the bytes of the interpreter, lengths are bytes.
+/// A step of the interpreter. `dst` and `src` are offsets in its bytes, lengths are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Step {
@@ -41,15 +41,15 @@ pub enum Step {
     ReduceScatter,
     /// `scan` of `n` bytes: kind `a` of type `b`.
     Scan,
-    /// `team_sync`, then `put_signal` of `n` bytes from member `a` to `b`, who waits for signal `c`.
+    /// `team_sync`, then `put_signal` of `n` bytes from member `a` to member `b`, which waits for signal `c`.
     PutSignal,
     /// `put_nbi` likewise, `fence`, and an atomic on the signal.
     PutFence,
-    /// As many looks at a word of this PE: time goes by.
+    /// A delay: `n` reads of a word of this PE.
     Delay,
 }
 
-/// The first group of each block carries out the block's part of `steps` with teams `one`, `two` and `three`.
+/// Lets the first group of each block carry out the block's part of `steps` with the teams `one`, `two` and `three`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn collectives(
@@ -167,7 +167,7 @@ fn between_two<G: Group>(
     else {
         return Ok(());
     };
-    // What the receiver did before is over.
+    // The receiver has finished its earlier steps.
     ctx.team_sync(group, team)?;
     if me == from && code == Step::PutSignal as u64 {
         ctx.put_signal(group, dst, src, signal, SignalOp::Add, 1, pe)?;
@@ -182,8 +182,8 @@ fn between_two<G: Group>(
     if me == to { ctx.wait_until(group, signal, Cmp::Eq, 1) } else { Ok(()) }
 }
 
-/// `alltoalls` and `alltoallv` of words of 4 bytes, by the first block. `parts` says the counts and offsets of the
-/// destination, then those of the source.
+/// Calls `alltoalls` or `alltoallv` with words of 4 bytes, by the first block. `parts` holds the counts and offsets of
+/// the destination, then of the source.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn scattered(

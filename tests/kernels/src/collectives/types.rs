@@ -1,9 +1,9 @@
-//! Reductions of typed objects, the field's own names, and words with flags.
+//! Reductions of typed objects, the OpenSHMEM names, and the LL protocol.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
 
-/// Sum, product, smallest and largest of the PEs' `src`, one after another in `dst`.
+/// Stores the sum, product, minimum and maximum of the PEs' `src`, one after another, in `dst`.
 #[kernel]
 pub fn reduce_floats(ctx: &Ctx, dst: SymSlice<f32>, src: SymSlice<f32>) -> Result {
     let (block, n) = (Block::current(), src.len());
@@ -13,8 +13,8 @@ pub fn reduce_floats(ctx: &Ctx, dst: SymSlice<f32>, src: SymSlice<f32>) -> Resul
     ctx.reduce(block, Team::WORLD, Reduce::Max, dst.slice(3 * n..4 * n), src)
 }
 
-/// `epochs` times: every word says its epoch, its sender, its receiver and its place; those that come are looked at. A PE
-/// dawdles at times, each at others. Wrong ones are counted in `bad`.
+/// Exchanges words by the LL protocol in `epochs` epochs. Each word encodes its epoch, sender, receiver and index, and
+/// the receiver counts wrong words in `bad`. Each PE delays itself in some epochs, each PE in others.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn words_with_flags(
@@ -82,8 +82,8 @@ fn flags_of<G: Group>(
     ctx.quiet(group)
 }
 
-/// Calls every name of a collective call with `src`, of as many words as there are PEs. Result `i` begins at `i` times
-/// as many words of `dst`.
+/// Calls every OpenSHMEM name of a collective call. `src` has a word for each PE. Result `i` begins at word `i * n` of
+/// `dst`, where `n` is the number of PEs.
 #[kernel]
 pub fn collective_names(ctx: &Ctx, team: Team, dst: SymSlice<i64>, src: SymSlice<i64>) -> Result {
     let (warp, n) = (Warp::current(), src.len());

@@ -1,10 +1,12 @@
-//! Peers that are reached by loads and stores, and peers that are not.
+//! P2P peers and NIC peers.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::shmem_ptr;
 
-/// For each PE: 1 in `reached` if it gives a pointer; then `object` there gets this PE's mark at this PE's place, by a
-/// store, and what it held before comes to `before`. After a barrier, all marks lie there.
+/// Stores a mark of this PE at its own index of `object` on each P2P peer.
+///
+/// Stores the earlier value of that element in `before`, and 1 or 2 in `reached`. Enters a barrier at the end, so that
+/// all marks are visible.
 #[kernel]
 pub fn store_marks(
     ctx: &Ctx,
@@ -30,7 +32,7 @@ pub fn store_marks(
     if Block::current().id() == 0 { ctx.barrier_all(Block::current()) } else { Ok(()) }
 }
 
-/// Every thread adds 1 to both words and, with a put, to the signal of every PE, `rounds` times.
+/// Lets every thread add 1 to both words of every PE and, with a put, to the signal of every PE, `rounds` times.
 #[kernel]
 pub fn add_everywhere(
     ctx: &Ctx,
@@ -55,8 +57,8 @@ pub fn add_everywhere(
     ctx.quiet(Thread)
 }
 
-/// Each PE and the next one: adds to a counter there, fences, and stores a flag there; who sees the flag counts in `bad`
-/// if the counter is behind.
+/// Lets each PE add to a counter of the next PE, fence, and store a flag there. Each PE counts in `bad` how often it
+/// saw the flag before the counter's new value.
 #[kernel]
 pub fn atomic_then_flag(
     ctx: &Ctx,
@@ -84,7 +86,7 @@ pub fn atomic_then_flag(
     ctx.quiet(Thread)
 }
 
-/// Stores to `cells` of every PE that is reached so, by all threads.
+/// Stores to `cells` of every P2P peer, by all threads.
 #[kernel]
 pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
     let mut pe = 0;
@@ -100,13 +102,13 @@ pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
     }
 }
 
-/// Stores this PE's number in `cells` of each member of `team`, as far as it is reached, at this PE's place in the team.
+/// Stores this PE's number in `cells` of each member of `team` that is a P2P peer, at this PE's index in the team.
 #[kernel]
 pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) {
     let Some(members) = ctx.team_n_pes(team) else { return };
     let mine = ctx.team_my_pe(team).unwrap_or(0) as usize;
     let mut member = 0;
-    // One more than there are: it is nobody.
+    // Includes one index that no member has.
     while member <= members && Thread::index() == 0 {
         if let Some(there) = ctx.team_ptr(team, cells, member) {
             there.store(mine, 100 + ctx.my_pe());
