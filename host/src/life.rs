@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::Pe;
-
 /// PEs of this process that are up.
 static UP: AtomicUsize = AtomicUsize::new(0);
 
@@ -42,11 +40,6 @@ pub enum ThreadLevel {
     Multiple,
 }
 
-/// What every job grants, whatever was asked for: a [`Pe`] is `Sync`, so the compiler lets any threads call it, and a
+/// What every job grants, whatever was asked for: a [`Pe`](crate::Pe) is `Sync`, so the compiler lets any threads call it, and a
 /// level below would be a promise that nobody needs. `shmem_init_thread` and `shmem_query_thread` give this.
 pub const THREAD_LEVEL: ThreadLevel = ThreadLevel::Multiple;
-
-const _: () = {
-    const fn any_thread<T: Send + Sync>() {}
-    any_thread::<Pe>();
-};

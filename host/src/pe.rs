@@ -4,8 +4,10 @@
 //! streams, teams and operations are in their own modules of the crate.
 
 mod memory;
+mod outcome;
 mod register;
 mod start;
+mod teams;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,6 +89,12 @@ pub struct Pe {
 
 /// The first PE that was lost, if any.
 type Lost = Arc<Mutex<Option<PeerLost>>>;
+
+// `THREAD_LEVEL` promises it.
+const _: () = {
+    const fn any_thread<T: Send + Sync>() {}
+    any_thread::<Pe>();
+};
 
 impl Pe {
     /// Returns the number of this PE, from 0. OpenSHMEM 1.6 section 9.1, `shmem_my_pe`.

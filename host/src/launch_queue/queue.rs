@@ -6,9 +6,9 @@ use rushmem_base::lock;
 use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 
-use super::{LaunchId, LaunchResources, RecordedGraph, check_grid};
+use super::{LaunchId, LaunchResources, QueueOwner, RecordedGraph, check_grid};
 use crate::machine::{Event, Grid, KernelLaunch, KernelStream};
-use crate::{Error, Pe, Result};
+use crate::{Error, Result};
 
 /// A queue of a stream's launches, with the entry of the launch table that names a failed launch.
 pub(crate) struct LaunchQueue {
@@ -51,14 +51,14 @@ impl LaunchQueue {
     /// Appends a launch of a kernel.
     pub(crate) fn launch(
         &self,
-        pe: &Pe,
+        owner: &dyn QueueOwner,
         (ctx, resources): (CtxParts, LaunchResources),
         name: &'static str,
         grid: Grid,
         call: Call,
     ) -> Result<LaunchId> {
         check_grid(&call, grid)?;
-        let table = &pe.launch_queues().table;
+        let table = &owner.table();
         let mut state = self.lock();
         state.launches = (state.launches + 1) % NUMBERS;
         let launch_id = table.launch_id(state.launches, name);
@@ -67,16 +67,16 @@ impl LaunchQueue {
         if !state.resources.contains(&resources) {
             state.resources.push(resources);
         }
-        state.began(pe);
-        tracing::debug!(pe = pe.my_pe(), kernel = name, ?grid, "launched");
+        state.began(owner);
+        tracing::debug!(pe = owner.number(), kernel = name, ?grid, "launched");
         Ok(launch_id)
     }
 
     /// Appends the kernels of a graph.
-    pub(crate) fn replay(&self, pe: &Pe, graph: &Arc<RecordedGraph>) -> Result<()> {
+    pub(crate) fn replay(&self, owner: &dyn QueueOwner, graph: &Arc<RecordedGraph>) -> Result<()> {
         let mut state = self.lock();
         self.queue.launch_graph(graph.recording())?;
-        state.began(pe);
+        state.began(owner);
         if !state.graphs.iter().any(|known| Arc::ptr_eq(known, graph)) {
             state.graphs.push(Arc::clone(graph));
         }
@@ -97,22 +97,22 @@ impl LaunchQueue {
     ///
     /// # Errors
     /// - The error of the first launch that failed, with its name.
-    pub(crate) fn wait(&self, pe: &Pe) -> Result<()> {
-        let ran = self.drain(pe);
+    pub(crate) fn wait(&self, owner: &dyn QueueOwner) -> Result<()> {
+        let ran = self.drain(owner);
         // Read the table first: taking the queue's failure lets the queue go on.
-        let failed = self.failed(pe);
+        let failed = self.failed(owner);
         let ran = ran.and(self.queue.take_failure().map_or(Ok(()), Err));
         let graphs = std::mem::take(&mut self.lock().graphs);
         let mut failed = failed?;
         for graph in &graphs {
-            let first = pe.launch_queues().table.failed(graph.entry())?;
+            let first = owner.table().failed(graph.entry())?;
             failed = failed.or(first);
         }
-        let outcome = pe.launch_outcome(ran, failed);
+        let outcome = owner.outcome(ran, failed);
         for graph in &graphs {
-            pe.launch_queues().table.clear(graph.entry())?;
+            owner.table().clear(graph.entry())?;
         }
-        self.restart(pe, failed)?;
+        self.restart(owner, failed)?;
         outcome
     }
 
@@ -121,14 +121,14 @@ impl LaunchQueue {
     /// # Errors
     /// - [`Error::NotRun`] if a launch before it has failed.
     /// - The error of the launch itself.
-    pub(crate) fn wait_for(&self, pe: &Pe, launch_id: LaunchId, event: &Event) -> Result<()> {
-        let ran = self.queue.wait(event, pe.launch_timeout());
+    pub(crate) fn wait_for(&self, owner: &dyn QueueOwner, launch_id: LaunchId, event: &Event) -> Result<()> {
+        let ran = self.queue.wait(event, owner.patience());
         let not_run = |failed: LaunchId| Error::NotRun {
-            kernel: pe.launch_queues().table.name(launch_id),
-            failed: pe.launch_queues().table.name(failed),
+            kernel: owner.table().name(launch_id),
+            failed: owner.table().name(failed),
         };
         let number = launch_id.number;
-        self.lock().ended_with(pe, number);
+        self.lock().ended_with(owner, number);
         let skipped = |state: &QueueState| {
             let found = state.skipped.iter().find(|(failed, last)| failed.number < number && number <= *last);
             found.map(|(failed, _)| *failed)
@@ -136,35 +136,35 @@ impl LaunchQueue {
         if let Some(failed) = skipped(&self.lock()) {
             return Err(not_run(failed));
         }
-        match self.failed(pe)? {
+        match self.failed(owner)? {
             Some(failed) if failed.number < number => Err(not_run(failed)),
             Some(failed) if failed == launch_id => {
-                let ran = ran.and(self.drain(pe));
+                let ran = ran.and(self.drain(owner));
                 let ran = ran.and(self.queue.take_failure().map_or(Ok(()), Err));
-                let outcome = pe.launch_error(ran, true);
-                self.restart(pe, Some(failed))?;
+                let outcome = owner.error(ran, true);
+                self.restart(owner, Some(failed))?;
                 outcome
             }
             // The first wait made while nothing runs reports a record that no launch claims.
-            _ => pe.launch_error(ran, false),
+            _ => owner.error(ran, false),
         }
     }
 
     /// Waits until nothing runs in the queue.
-    fn drain(&self, pe: &Pe) -> Result<()> {
-        let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event, pe.launch_timeout()));
-        self.lock().ended(pe);
+    fn drain(&self, owner: &dyn QueueOwner) -> Result<()> {
+        let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event, owner.patience()));
+        self.lock().ended(owner);
         ran
     }
 
     /// Returns the launch that failed, if any.
-    fn failed(&self, pe: &Pe) -> Result<Option<LaunchId>> {
-        let in_table = pe.launch_queues().table.failed(self.entry)?;
+    fn failed(&self, owner: &dyn QueueOwner) -> Result<Option<LaunchId>> {
+        let in_table = owner.table().failed(self.entry)?;
         Ok(in_table.or_else(|| self.queue.failed().and_then(LaunchId::from_word)))
     }
 
     /// Lets the queue go on after a failure that has been reported.
-    fn restart(&self, pe: &Pe, failed: Option<LaunchId>) -> Result<()> {
+    fn restart(&self, owner: &dyn QueueOwner, failed: Option<LaunchId>) -> Result<()> {
         let Some(failed) = failed else { return Ok(()) };
         let mut state = self.lock();
         let last = state.launches;
@@ -172,39 +172,39 @@ impl LaunchQueue {
             state.skipped.remove(0);
         }
         state.skipped.push((failed, last));
-        pe.launch_queues().table.clear(self.entry)
+        owner.table().clear(self.entry)
     }
 
     /// Waits for the last launches before the queue is dropped, and logs their error.
-    pub(crate) fn close(&self, pe: &Pe) {
+    pub(crate) fn close(&self, owner: &dyn QueueOwner) {
         if self.lock().running
-            && let Err(error) = self.wait(pe)
+            && let Err(error) = self.wait(owner)
         {
-            tracing::error!(pe = pe.my_pe(), "a stream was dropped before Stream::wait: {error}");
+            tracing::error!(pe = owner.number(), "a stream was dropped before Stream::wait: {error}");
         }
     }
 }
 
 impl QueueState {
     /// Notes that a launch may run.
-    fn began(&mut self, pe: &Pe) {
+    fn began(&mut self, owner: &dyn QueueOwner) {
         if !std::mem::replace(&mut self.running, true) {
-            pe.service().launched();
+            owner.began();
         }
     }
 
     /// Notes that launch `number` has ended. Nothing runs if it was the last one.
-    fn ended_with(&mut self, pe: &Pe, number: u32) {
+    fn ended_with(&mut self, owner: &dyn QueueOwner, number: u32) {
         if number == self.launches {
-            self.ended(pe);
+            self.ended(owner);
         }
     }
 
     /// Notes that nothing runs.
-    fn ended(&mut self, pe: &Pe) {
+    fn ended(&mut self, owner: &dyn QueueOwner) {
         self.resources.clear();
         if std::mem::replace(&mut self.running, false) {
-            pe.service().ended();
+            owner.ended();
         }
     }
 }

@@ -13,9 +13,8 @@ use rushmem_runtime_kernels::{
     rushmem_test, rushmem_transfer, rushmem_wait, rushmem_wait_set,
 };
 
-use super::Operation;
 use super::wait_set::{WaitSet, WantedValue};
-use crate::launch_queue::NO_BYTES;
+use crate::launch_queue::{NO_BYTES, Operation};
 use crate::machine::Grid;
 use crate::memory::misuse;
 use crate::{Error, Pe, Result};

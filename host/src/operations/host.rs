@@ -5,9 +5,9 @@ use rushmem_device::amo::{Addend, Amo, AmoWord};
 use rushmem_device::{Cmp, Scalar, Signal, Sym, SymSlice};
 use rushmem_runtime_kernels::code::{Atomic, Transfer};
 
+use super::Issue;
 use super::describe::one;
-use super::{Issue, Operation};
-use crate::launch_queue::StagingBuffer;
+use crate::launch_queue::{Operation, StagingBuffer};
 use crate::{Error, Pe, Result};
 
 /// Operations of the host that return a value. [`Operations`](crate::Operations) has the others.

@@ -1,16 +1,7 @@
 //! The one difference between host and stream operations: how an operation is issued.
 
-use rushmem_device::kernel::Call;
-
-use crate::machine::Grid;
+use crate::launch_queue::Operation;
 use crate::{Pe, Result, Stream};
-
-/// A kernel of the runtime, with the name of the operation that it performs.
-pub struct Operation {
-    pub(crate) name: &'static str,
-    pub(crate) grid: Grid,
-    pub(crate) call: Call,
-}
 
 /// A type that issues operations. Only this crate implements it, since the module is private.
 pub trait Issue {

@@ -17,7 +17,6 @@ use rushmem_device::{Cmp, Element, Reduce, Scalar, Scan, Signal, SignalOp, Strid
 use rushmem_runtime_kernels::code::{Atomic, Collective, Order, Transfer, WaitSetOp};
 
 use issue::Issue;
-pub(crate) use issue::Operation;
 pub use wait_set::WaitSet;
 
 #[cfg(doc)]

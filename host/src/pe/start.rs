@@ -271,7 +271,9 @@ fn start_service(
     control: &Region,
     inbox: &Inbox,
 ) -> Result<Service> {
-    let service = Service::start(connections, Arc::clone(bootstrap), control.clone(), inbox.clone())?;
+    let inbox = inbox.clone();
+    let keep = move |message| inbox.keep(message);
+    let service = Service::start(connections, Arc::clone(bootstrap), control.clone(), keep)?;
     if config.connect == ConnectKind::Eager {
         service.connect_all(config.bootstrap_timeout)?;
     }

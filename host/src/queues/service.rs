@@ -17,7 +17,6 @@ use crate::bootstrap::{Bootstrap, PeerMessage};
 use crate::exit::end_job;
 use crate::machine::Region;
 use crate::provider::Key;
-use crate::teams::Inbox;
 use crate::{Error, Result};
 
 /// Interval at which the thread polls for requests. It is short after a launch and doubles up to the limit.
@@ -61,7 +60,8 @@ impl Shared {
 }
 
 impl Service {
-    /// Starts the thread. Messages of peers may already have arrived. Team messages go to `teams`.
+    /// Starts the thread. Messages of peers may already have arrived. `keep` keeps the messages that are not about queues,
+    /// and returns the others.
     ///
     /// # Errors
     /// An error if the thread cannot start, or if this PE's messages already have a reader.
@@ -69,12 +69,12 @@ impl Service {
         connections: Connections,
         bootstrap: Arc<dyn Bootstrap>,
         control: Region,
-        teams: Inbox,
+        keep: impl Fn(PeerMessage) -> Option<PeerMessage> + Send + 'static,
     ) -> Result<Self> {
         let (events, inbox) = channel();
         let mail = events.clone();
         bootstrap.on_message(Box::new(move |message| {
-            if let Some(message) = teams.keep(message) {
+            if let Some(message) = keep(message) {
                 // Messages that arrive after the thread's end are discarded.
                 drop(mail.send(ServiceEvent::Mail(message)));
             }

@@ -12,9 +12,8 @@ use rushmem_device::abi::DevAddr;
 use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
-use crate::launch_queue::{LaunchResources, RecordedGraph, check_grid, with_launch_id};
+use crate::launch_queue::{LaunchResources, Operation, RecordedGraph, check_grid, with_launch_id};
 use crate::machine::KernelLaunch;
-use crate::operations::Operation;
 use crate::{Error, Pe, Result};
 
 /// A sequence of operations and kernels that is launched as a whole. [`Stream::capture`] makes it.

@@ -22,9 +22,8 @@ use rushmem_runtime_kernels::code::Transfer;
 pub use graph::Graph;
 use graph::GraphRecorder;
 
-use crate::launch_queue::{LaunchQueue, PooledIndex};
+use crate::launch_queue::{LaunchQueue, Operation, PooledIndex};
 use crate::machine::{self, Grid};
-use crate::operations::Operation;
 use crate::{Error, Pe, Result};
 
 /// A queue of operations and kernels of a PE, which run one after the other. [`Pe::stream`] makes it.

@@ -93,12 +93,12 @@ impl Inbox {
 }
 
 /// An exchange of parts among the PEs that make a call together.
-pub(super) struct TeamExchange<'a> {
-    pub(super) bootstrap: &'a dyn Bootstrap,
-    pub(super) inbox: &'a Inbox,
-    pub(super) lost: &'a dyn Fn() -> Option<PeerLost>,
-    pub(super) within: Duration,
-    pub(super) pes: &'a [u32],
+pub(crate) struct TeamExchange<'a> {
+    pub(crate) bootstrap: &'a dyn Bootstrap,
+    pub(crate) inbox: &'a Inbox,
+    pub(crate) lost: &'a dyn Fn() -> Option<PeerLost>,
+    pub(crate) within: Duration,
+    pub(crate) pes: &'a [u32],
 }
 
 impl TeamExchange<'_> {

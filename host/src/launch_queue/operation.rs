@@ -1,0 +1,12 @@
+//! Operations of the runtime, which host and streams launch like kernels of the application.
+
+use rushmem_device::kernel::Call;
+
+use crate::machine::Grid;
+
+/// A kernel of the runtime, with the name of the operation that it performs.
+pub struct Operation {
+    pub(crate) name: &'static str,
+    pub(crate) grid: Grid,
+    pub(crate) call: Call,
+}

@@ -1,0 +1,103 @@
+//! Outcomes of launches: which error a failed launch reports.
+
+use std::time::Duration;
+
+use crate::launch_queue::{LaunchId, LaunchTable, Operation, QueueOwner, with_launch_id};
+use crate::machine::KernelLaunch;
+use crate::pe::Pe;
+use crate::{Error, Result};
+
+impl Pe {
+    /// Runs an operation on the calling thread, beside all queues. It reports only its own errors.
+    ///
+    /// # Errors
+    /// - [`Error::Operation`] with the error of the operation.
+    pub(crate) fn initiate(&self, operation: Operation) -> Result<()> {
+        let table = &self.launch_queues().table;
+        let entry = table.take(self.config().timeout)?;
+        let launch_id = table.launch_id(1, operation.name);
+        let (ctx, resources) = self.launch_context(&operation.call)?;
+        let ctx = with_launch_id(ctx, table.addr(entry.index), launch_id);
+        self.service().launched();
+        let step = KernelLaunch {
+            ctx,
+            grid: operation.grid,
+            call: operation.call,
+            module: resources.module.clone(),
+        };
+        let ran = self.machine_ref().run(step, self.launch_timeout());
+        self.service().ended();
+        let mut failed = table.failed(entry.index)?;
+        if failed.is_some() {
+            table.clear(entry.index)?;
+        } else if ran.is_err() {
+            failed = Some(launch_id);
+        }
+        match failed {
+            None => Ok(()),
+            failed => self.outcome(ran, failed),
+        }
+    }
+}
+
+impl QueueOwner for Pe {
+    fn number(&self) -> u32 {
+        self.my_pe()
+    }
+
+    fn table(&self) -> &LaunchTable {
+        &self.launch_queues().table
+    }
+
+    fn patience(&self) -> Duration {
+        self.launch_timeout()
+    }
+
+    fn began(&self) {
+        self.service().launched();
+    }
+
+    fn ended(&self) {
+        self.service().ended();
+    }
+
+    fn outcome(&self, ran: Result<()>, failed: Option<LaunchId>) -> Result<()> {
+        let outcome = self.error(ran, failed.is_some());
+        match (outcome, failed) {
+            (Err(error), Some(failed)) if !matches!(error, Error::PeerLost(_)) => Err(Error::Operation {
+                what: self.launch_queues().table.name(failed),
+                cause: Box::new(error),
+            }),
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// A record belongs to a failed launch. If none of this queue has failed, the record may belong to a launch of another
+    /// queue, which has failed or is about to. A record no launch claims is reported by the first wait made while nothing runs.
+    fn error(&self, ran: Result<()>, failed: bool) -> Result<()> {
+        // Read this before the launch table: launches that have ended are in the table.
+        let busy = self.service().is_busy();
+        if !failed && self.launch_queues().table.any_failed()? {
+            return ran;
+        }
+        if let Some(failure) = self.service().take_failure() {
+            self.take_errors()?;
+            return Err(failure);
+        }
+        let error = if failed || !busy { self.take_errors()? } else { None };
+        match (error, self.lost()) {
+            // This kernel's own error may be the reason for the other PE's end.
+            (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
+            (_, Some(lost)) => Err(Error::PeerLost(lost)),
+            (None, None) if failed && ran.is_ok() => Err(match self.service().poisoned()? {
+                Some((peer, qpn)) => Error::Poisoned { peer, qpn },
+                None => Error::Unrecorded,
+            }),
+            _ => ran,
+        }
+    }
+}
+
+fn is_explained_by_loss(error: &Error) -> bool {
+    matches!(error, Error::Device { first, .. } if first.is_explained_by_loss())
+}

@@ -1,0 +1,186 @@
+//! Host calls that make, translate and destroy teams.
+
+use rushmem_device::Team;
+
+use super::Pe;
+use crate::bootstrap::PeerLost;
+use crate::teams::{Members, TeamCall, TeamConfig, TeamExchange, in_axis, strided};
+use crate::{Error, Result};
+
+/// Teams. Calls that make or destroy a team are collective over the PEs named in their docs, and over no others.
+impl Pe {
+    /// Makes a team of the members `start + k * stride` of `parent`, for `k` below `size`, in that order. Collective over
+    /// `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_strided`.
+    ///
+    /// PEs outside the new team get [`Team::INVALID`]. The stride may be negative. It may be zero if `size` is 1.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), rushmem::Error> {
+    /// # rushmem::Job::new()?.run(|pe| {
+    /// use rushmem::TeamConfig;
+    /// use rushmem_device::Team;
+    ///
+    /// // The even PEs of the job.
+    /// let size = pe.n_pes().div_ceil(2);
+    /// let even = pe.team_split_strided(Team::WORLD, 0, 2, size, TeamConfig::new())?;
+    /// pe.team_destroy(even)
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] on all members of `parent` if a member does not exist, or a new member is in too many teams
+    ///   (setting `teams`).
+    /// - [`Error::Mismatch`] if a PE passes other arguments.
+    /// - [`Error::Absent`] if a PE does not call.
+    /// - [`Error::PeerLost`] if a PE died.
+    pub fn team_split_strided(
+        &self,
+        parent: Team,
+        start: u32,
+        stride: i32,
+        size: u32,
+        config: TeamConfig,
+    ) -> Result<Team> {
+        let call = format!("team_split_strided({start}, {stride}, {size}, {} contexts)", config.contexts);
+        self.split(parent, "team_split_strided", &call, config, |me, parent| {
+            let pes = strided(parent, start, stride, size)?;
+            Ok(pes.contains(&me).then_some(pes))
+        })
+    }
+
+    /// Makes teams of the rows and columns of `parent`, and returns this PE's row and column. Collective over `parent`.
+    /// OpenSHMEM 1.6 section 9.4, `shmem_team_split_2d`.
+    ///
+    /// The members fill a grid with rows of `width`, one row after another. The last row may be short.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] for a width of 0, or if a member is in too many teams (setting `teams`).
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    pub fn team_split_2d(
+        &self,
+        parent: Team,
+        width: u32,
+        row: TeamConfig,
+        column: TeamConfig,
+    ) -> Result<(Team, Team)> {
+        let axis = |rows: bool, config: TeamConfig| {
+            let which = if rows { "row" } else { "column" };
+            let call = format!("team_split_2d({width}, {which}, {} contexts)", config.contexts);
+            self.split(parent, "team_split_2d", &call, config, |me, parent| {
+                let at = parent.iter().position(|&pe| pe == me);
+                match (at, width) {
+                    (_, 0) => Err("a row has at least one member".into()),
+                    (None, _) => Ok(None),
+                    (Some(at), width) => Ok(Some(in_axis(parent, at, width as usize, rows))),
+                }
+            })
+        };
+        let row = axis(true, row)?;
+        match axis(false, column) {
+            Ok(column) => Ok((row, column)),
+            Err(error) => {
+                if matches!(error, Error::Misuse { .. }) {
+                    // All members fail alike.
+                    self.team_destroy(row)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a team of `pes`, in this order. Collective over `pes`. NVSHMEM's `nvshmem_team_init`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the list is empty, names a PE twice or a PE that does not exist, or leaves this PE out. Also if
+    ///   a member is in too many teams (setting `teams`).
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    pub fn team_from_pes(&self, pes: &[u32], config: TeamConfig) -> Result<Team> {
+        const CALL: &str = "team_from_pes";
+        let misuse = |what| Err(Error::Misuse { call: CALL, what });
+        let mut seen = vec![false; self.n_pes() as usize];
+        for &pe in pes {
+            self.check_pe(CALL, pe)?;
+            if std::mem::replace(&mut seen[pe as usize], true) {
+                return misuse(format!("PE {pe} is named twice"));
+            }
+        }
+        if !seen[self.my_pe() as usize] {
+            return misuse(format!("PE {} is not one of {pes:?}", self.my_pe()));
+        }
+        let key = self.teams.next_key(pes);
+        let text = format!("team_from_pes({pes:?}, {} contexts)", config.contexts);
+        let call = TeamCall { name: CALL, text: &text, key: &key, config };
+        self.teams.make(&self.exchange(pes, &|| self.lost()), &call, || Ok(Some(pes.to_vec())))
+    }
+
+    /// Destroys a team. Collective over its members. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
+    ///
+    /// Kernels must not use the team any more. The call does nothing for [`Team::INVALID`] and the predefined teams.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the team has been destroyed.
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    pub fn team_destroy(&self, team: Team) -> Result<()> {
+        const CALL: &str = "team_destroy";
+        if !team.is_valid() || team.slot() < Team::PREDEFINED {
+            return Ok(());
+        }
+        let (pes, key) = self.teams.next_call(CALL, team)?;
+        self.teams.destroy(&self.exchange(&pes, &|| self.lost()), &key, team)
+    }
+
+    /// Returns this PE's number in the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
+    pub fn team_my_pe(&self, team: Team) -> Option<u32> {
+        self.number_in(team, self.my_pe())
+    }
+
+    /// Returns the number of members, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
+    pub fn team_n_pes(&self, team: Team) -> Option<u32> {
+        Some(self.teams.pes(team)?.len() as u32)
+    }
+
+    /// Returns the PEs of the team in their order, or `None` if the team does not exist.
+    pub fn team_pes(&self, team: Team) -> Option<Vec<u32>> {
+        self.teams.pes(team)
+    }
+
+    /// Returns the number in team `to` of member `index` of `from`.
+    ///
+    /// Returns `None` if that PE is not in `to`, or if the member or one of the teams does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_translate_pe`.
+    pub fn team_translate_pe(&self, from: Team, index: u32, to: Team) -> Option<u32> {
+        let pe = *self.teams.pes(from)?.get(index as usize)?;
+        self.number_in(to, pe)
+    }
+
+    /// Returns the configuration of the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_get_config`.
+    pub fn team_config(&self, team: Team) -> Option<TeamConfig> {
+        self.teams.config(team)
+    }
+
+    fn number_in(&self, team: Team, pe: u32) -> Option<u32> {
+        let at = self.teams.pes(team)?.iter().position(|&member| member == pe)?;
+        Some(at as u32)
+    }
+
+    /// Makes the teams into which `members_of` divides `parent`. Collective over `parent`.
+    fn split(
+        &self,
+        parent: Team,
+        name: &'static str,
+        text: &str,
+        config: TeamConfig,
+        members_of: impl Fn(u32, &[u32]) -> Result<Members, String>,
+    ) -> Result<Team> {
+        let (pes, key) = self.teams.next_call(name, parent)?;
+        let call = TeamCall { name, text, key: &key, config };
+        let members = || members_of(self.my_pe(), &pes);
+        self.teams.make(&self.exchange(&pes, &|| self.lost()), &call, members)
+    }
+
+    fn exchange<'a>(&'a self, pes: &'a [u32], lost: &'a dyn Fn() -> Option<PeerLost>) -> TeamExchange<'a> {
+        let within = self.config().bootstrap_timeout;
+        TeamExchange { bootstrap: self.bootstrap(), inbox: self.teams.inbox(), lost, within, pes }
+    }
+}
