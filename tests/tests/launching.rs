@@ -1,5 +1,5 @@
-//! Every way to start a job but our own launcher: by hand with an id, by files, by other people's launchers, inside of
-//! MPI. And how jobs end, and what processes write while they run.
+//! Every way to start a job except the Rushmem launcher: by hand with an id, by files, by other launchers, in MPI. Also
+//! the end of jobs, and the logs of processes.
 
 mod slurm;
 
@@ -16,28 +16,28 @@ use self::slurm::Slurm;
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const MPI: &str = env!("CARGO_BIN_EXE_suite_mpi");
 
-/// Long enough on a busy machine, and shorter than any deadline that a test sets on purpose.
+/// A time that a busy machine keeps, and shorter than any deadline that a test sets on purpose.
 const SOON: Duration = Duration::from_secs(40);
 
-/// What `ring` prints with `n` PEs, sorted.
+/// Returns the sorted lines that `ring` prints with `n` PEs.
 fn ring_lines(n: u32) -> Vec<String> {
     launch::ring_lines(n, |_| String::new())
 }
 
-/// A PE that is started by hand.
+/// Returns the command of a PE that is started by hand.
 fn pe(what: &[&str]) -> Command {
     let mut command = clean(Path::new(PE));
     command.args(what);
     command
 }
 
-/// The outputs of processes that run at the same time, one after the other's end.
+/// Runs processes at the same time, and returns their outputs.
 fn together(commands: impl IntoIterator<Item = Command>) -> Vec<Output> {
     let started: Vec<Child> = commands.into_iter().map(|mut command| command.spawn().unwrap()).collect();
     started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
 }
 
-/// All of them did the ring.
+/// Asserts that all processes completed the ring.
 fn assert_ring(outputs: &[Output]) {
     let told: String = outputs.iter().map(all).collect();
     assert!(outputs.iter().all(|output| output.status.success()), "{told}");
@@ -45,7 +45,7 @@ fn assert_ring(outputs: &[Output]) {
     assert_eq!(sorted(&lines), ring_lines(outputs.len() as u32), "{told}");
 }
 
-/// An id for this machine, made by the command for it.
+/// Makes an id for this machine by `rushmem id`.
 fn id(test: &str) -> Option<String> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -56,7 +56,7 @@ fn id(test: &str) -> Option<String> {
     Some(text(&output.stdout).trim().to_owned())
 }
 
-/// PE `i` of `n`, with an id in its environment.
+/// Returns the command of PE `i` of `n`, with an id in its environment.
 fn with_id(id: &str, i: u32, n: u32, what: &[&str]) -> Command {
     let mut command = pe(what);
     command.env("RUSHMEM_ID", id).env("RUSHMEM_PE", i.to_string()).env("RUSHMEM_N_PES", n.to_string());
@@ -68,7 +68,7 @@ fn processes_started_by_hand_meet_by_an_id_and_two_jobs_do_not_mix() {
     let test = "processes_started_by_hand_meet_by_an_id_and_two_jobs_do_not_mix";
     let (Some(one), Some(other)) = (id(test), id(test)) else { return };
     std::thread::scope(|scope| {
-        // Those that join come before PE 0, which listens.
+        // The joining PEs start before PE 0, which listens.
         let job = |id: String, n: u32| together((0..n).rev().map(|i| with_id(&id, i, n, &["ring"])));
         let first = scope.spawn(move || job(one, 3));
         assert_ring(&job(other, 2));
@@ -106,7 +106,7 @@ fn who_has_another_secret_is_not_let_in() {
     let output = stranger.env("RUSHMEM_BOOTSTRAP_TIMEOUT", "10s").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("its token is not this job's"), "{}", all(&output));
-    // The job is none the worse for it.
+    // The job still accepts its own PE.
     let joined = with_id(&text_of_id, 1, 2, &["ring"]).output().unwrap();
     assert!(joined.status.success(), "{}", all(&joined));
     assert!(server.wait().unwrap().success());
@@ -140,7 +140,7 @@ fn the_named_interface_is_used_and_a_wrong_one_is_an_error() {
         assert_ring(&outputs);
         assert!(text(&outputs[0].stderr).contains("listens at [::1]:"), "{}", all(&outputs[0]));
     } else {
-        skip("the_named_interface_is_used_and_a_wrong_one_is_an_error", "IPv6 is not there");
+        skip("the_named_interface_is_used_and_a_wrong_one_is_an_error", "IPv6 is not available");
     }
     let outputs = with("nowhere0", "auto");
     let told = text(&outputs[0].stderr);
@@ -148,14 +148,15 @@ fn the_named_interface_is_used_and_a_wrong_one_is_an_error() {
     assert!(text(&outputs[1].stderr).contains("PE 0 could not make an id"), "{}", all(&outputs[1]));
 }
 
-/// A launcher with these arguments and a program, or nothing where there is none of this kind.
+/// Returns the command of a launcher with these arguments and a program. Returns nothing if the launcher is not
+/// installed.
 fn mpi_launcher(test: &str, name: &str, package: &str, args: &[&str], program: &str) -> Option<Command> {
     if Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        skip(test, &format!("there is no {name} (Debian: {package})"));
+        skip(test, &format!("{name} is not installed (Debian: {package})"));
         return None;
     }
     let mut command = clean(Path::new(name));
-    // Open MPI asks for that where everybody is root, and where there are fewer cores than processes.
+    // Open MPI requires this for root, and on machines with fewer cores than processes.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(args).arg(program);
     Some(command)
@@ -169,7 +170,7 @@ fn open_mpi(test: &str, n: &str, program: &str) -> Option<Command> {
     mpi_launcher(test, "mpirun.openmpi", "openmpi-bin", &["--oversubscribe", "-n", n], program)
 }
 
-/// The ring under a launcher, which it must know by itself.
+/// Runs the ring under a launcher, which the processes must recognise.
 fn rings(command: Option<Command>, n: u32, why: &str) {
     let Some(mut command) = command else { return };
     let output = command.arg("ring").env("RUSHMEM_LOG", "rushmem_bootstrap=info").output().unwrap();
@@ -239,7 +240,7 @@ fn a_setting_makes_each_process_of_a_launcher_a_job_of_its_own() {
     assert_eq!(sorted(&output.stdout), wanted, "{}", all(&output));
 }
 
-/// A process as torchrun starts it.
+/// Returns the command of a process as torchrun starts it.
 fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
     let mut command = pe(what);
     for name in ["RANK", "LOCAL_RANK"] {
@@ -253,7 +254,7 @@ fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
     command
 }
 
-/// A port that nobody else in these tests uses.
+/// Returns a free port.
 fn port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -312,7 +313,7 @@ fn mpi_and_this_library_take_turns_and_ranks_are_those_of_the_communicator() {
     assert_eq!(sorted(&output.stdout), wanted, "{}", all(&output));
 }
 
-/// Ends the job from PE 1 while all others wait, with code 7.
+/// Ends the job from PE 1 with code 7 while all others wait.
 fn ends(command: Option<Command>, what: &str) {
     let Some(mut command) = command else { return };
     let begin = Instant::now();
@@ -328,7 +329,7 @@ fn ends(command: Option<Command>, what: &str) {
     }
 }
 
-/// Whether a process is there and no zombie.
+/// Returns whether a process exists and is no zombie.
 fn lives(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim().starts_with('Z'))
@@ -364,7 +365,7 @@ fn the_launcher_says_who_ended_the_job() {
     assert!(text(&output.stderr).contains("rushmem: PE 2 ended the job with code 7"), "{}", all(&output));
 }
 
-/// Threads, files and KiB, as `again` tells them.
+/// Returns the threads, files and KiB that a line of `again` states.
 fn held(line: &str) -> [u64; 3] {
     let numbers: Vec<u64> =
         line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
@@ -372,10 +373,10 @@ fn held(line: &str) -> [u64; 3] {
     [threads, files, kib]
 }
 
-/// What the processes of many jobs hold after the last is no more than after the tenth.
+/// Asserts that the processes of many jobs hold no more after the last job than after the tenth.
 fn leaves_nothing(command: Option<Command>, jobs: &str) {
     let Some(mut command) = command else { return };
-    // What the allocator keeps for later, by arenas and by what lies in the way at their ends, is not held by jobs.
+    // Keeps memory that the allocator reserves for reuse out of the measurement.
     command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "65536");
     let output = command.args(["again", jobs]).output().unwrap();
     assert!(output.status.success(), "{}", all(&output));

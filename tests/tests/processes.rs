@@ -1,4 +1,4 @@
-//! Jobs of several processes, started by the real launcher; and of several hosts, as far as one machine can be two.
+//! Jobs of several processes, started by the real launcher, also on two simulated hosts.
 
 mod net;
 
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use rushmem_tests::launch::{self, all, clean, launcher, sorted, text};
 use rushmem_tests::skip;
 
-/// Long enough on a busy machine, and shorter than any deadline that a test sets on purpose.
+/// A time that a busy machine keeps, and shorter than any deadline that a test sets on purpose.
 const SOON: Duration = Duration::from_secs(40);
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const OTHER_BUILD: &str = env!("CARGO_BIN_EXE_suite_pe_of_another_build");
 
-/// `rushmem run` with these arguments, or nothing where there is no launcher.
+/// Returns the command `rushmem run` with these arguments, or nothing if the launcher is not built.
 fn run(test: &str, args: &[&str]) -> Option<Command> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -27,7 +27,7 @@ fn run(test: &str, args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// What `ring` prints with `n` PEs.
+/// Returns the lines that `ring` prints with `n` PEs.
 fn ring_lines(n: u32) -> Vec<String> {
     launch::ring_lines(n, |pe| format!("[{pe}] "))
 }
@@ -59,7 +59,7 @@ fn packets_that_get_lost_are_sent_again() {
     assert_eq!(sorted(&output.stdout), ring_lines(2), "{}", all(&output));
 }
 
-/// A job in which all PEs wait in a kernel: its launcher, the process of each PE, and what is still to be read.
+/// A job in which all PEs wait in a kernel: its launcher, the process of each PE, and its unread output.
 struct Waiting {
     launcher: Child,
     pids: Vec<String>,
@@ -82,7 +82,7 @@ impl Waiting {
         Waiting { launcher, pids, out }
     }
 
-    /// Waits for its end; its output, and the time it took.
+    /// Waits for its end, and returns its output and the elapsed time.
     fn end(mut self) -> (Output, Duration) {
         let begin = Instant::now();
         let mut rest = Vec::new();
@@ -109,7 +109,7 @@ fn a_killed_pe_ends_the_waits_of_the_others() {
     }
 }
 
-/// Quiet of one PE does not wait for another; quiet of all does.
+/// Shows that quiet of one PE does not wait for another, while quiet of all does.
 #[test]
 fn who_waits_for_one_pe_does_not_wait_for_another_that_stalls() {
     let args = ["-n", "3", "--set", "peer_path=nic", PE, "stalled"];
@@ -156,9 +156,9 @@ fn processes_of_a_node_reach_each_other_directly() {
     }
 }
 
-/// The launchers of a job of two nodes, both on this machine, which run `what` on `n` PEs with P2P peers.
+/// Runs `what` on `n` PEs of two nodes, both on this machine, with P2P peers within each node.
 fn two_nodes(launcher: &Path, n: &str, what: &str) -> Vec<Output> {
-    // Nobody else on this machine uses such an address, so that no port needs to be looked for.
+    // No other process on this machine uses such an address, so its port is free.
     let rendezvous = format!("127.79.{}.{n}:7000", std::process::id() % 250);
     let start = |node: &str| {
         let mut command = clean(launcher);

@@ -1,5 +1,5 @@
-//! The RDMA path: jobs whose NIC is `mlx5_0`, driven through libibverbs and libmlx5, which here find the software
-//! ConnectX under it (`rushmem softnic`). Needs the feature `rdma`.
+//! The RDMA path: jobs with `mlx5_0` as their NIC, driven through libibverbs and libmlx5. Here these find the software
+//! ConnectX (`rushmem softnic`). Needs the feature `rdma`.
 #![cfg(feature = "rdma")]
 
 use std::process::{Command, Output};
@@ -11,8 +11,8 @@ use rushmem_tests::skip;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// A device as `rushmem softnic` with some options shows it, for jobs. One job at a time: each opened device has a thread
-/// that polls.
+/// A device as `rushmem softnic` presents it with some options, for jobs. Only one job runs at a time, since each
+/// opened device has a polling thread.
 struct Face {
     command: Command,
     _turn: MutexGuard<'static, ()>,
@@ -21,7 +21,7 @@ struct Face {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Face {
-    /// Nothing where the launcher is not built.
+    /// Returns nothing if the launcher is not built.
     fn new(test: &str, options: &[&str]) -> Option<Face> {
         let Some(launcher) = launcher(PE) else {
             skip(test, "the launcher is not built: cargo build -p rushmem-cli -p rushmem-uverbs-preload");
@@ -38,8 +38,8 @@ impl Face {
         self
     }
 
-    /// Runs `ring` on so many PEs. What the PEs are to have in their environment goes through `env`, since the
-    /// launcher may be built without the feature. They may lock some memory, as users may, whatever this machine says.
+    /// Runs `ring` on `pes` PEs. `env` sets the PEs' environment, since the launcher may be built without the feature.
+    /// The PEs may lock 8 MiB of memory, whatever the limit of this machine.
     fn ring(mut self, pes: &str, env: &[&str]) -> Output {
         let limited = "ulimit -S -l 8192; exec env \"$@\"";
         self.command.args(["run", "-n", pes, "sh", "-c", limited, "sh"]).args(env).args([PE, "ring"]);
@@ -47,7 +47,7 @@ impl Face {
     }
 }
 
-/// Checks that each of so many PEs got everything, through the device.
+/// Asserts that each of `pes` PEs received all data through the device.
 fn passed(output: &Output, pes: usize) {
     assert!(output.status.success(), "{}", all(output));
     let out = text(&output.stdout);
@@ -57,7 +57,7 @@ fn passed(output: &Output, pes: usize) {
     assert!(text(&output.stderr).contains("traffic goes through mlx5_"), "{}", all(output));
 }
 
-/// Checks that the job failed, and that a PE said all these words in one line.
+/// Asserts that the job failed, and that one line of a PE's error has all these words.
 fn failed(output: &Output, words: &[&str]) {
     assert!(!output.status.success(), "{}", all(output));
     let told = text(&output.stderr);
@@ -119,7 +119,7 @@ fn address_partition_and_patience_are_those_of_the_settings() {
 fn an_address_or_a_partition_that_is_not_there_is_a_clear_error() {
     let test = "an_address_or_a_partition_that_is_not_there_is_a_clear_error";
     for (setting, words) in [
-        // RoCE v1, and none at all.
+        // RoCE v1, and no GID.
         ("RUSHMEM_GID_INDEX=2", &["mlx5_0", "no usable GID at index 2", "RoCE v1", "RUSHMEM_GID_INDEX"][..]),
         ("RUSHMEM_GID_INDEX=9", &["mlx5_0", "no usable GID at index 9", "RoCE v2", "RUSHMEM_GID_INDEX"]),
         (
@@ -298,7 +298,7 @@ fn the_doctor_names_what_a_device_refuses() {
         let output = face.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
         let told = text(&output.stdout);
         for word in words {
-            assert!(told.contains(word), "{fault}: {word:?} is not said: {}", all(&output));
+            assert!(told.contains(word), "{fault}: {word:?} is missing: {}", all(&output));
         }
     }
 }

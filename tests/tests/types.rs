@@ -1,4 +1,4 @@
-//! What the types rule out: memory that is no memory of the job's, used twice, or used as what it is not.
+//! Errors that the types prevent: memory of another kind, used twice, or used for the wrong purpose.
 
 #[test]
 fn misuse_of_memory_does_not_compile() {

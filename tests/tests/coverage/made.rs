@@ -1,35 +1,35 @@
-//! The functions that local macros make: their names are arguments of the macro.
+//! Functions that local macros generate, with names from the macro's arguments.
 //!
-//! Nothing is expanded. Of each rule of a macro it is known which of its variables name functions, and of which type these are
-//! methods; an argument is matched against the beginning of the rule, up to the first repetition or group in it.
+//! Nothing is expanded. Each rule of a macro lists the variables that name functions, and the type with these methods.
+//! An argument is matched against the beginning of the rule, up to its first repetition or group.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::Item;
 
-/// What macros make of one name.
+/// A function that a macro generates from one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
-    /// The type whose method it is.
+    /// The type that has the method.
     pub(crate) of: Option<String>,
     pub(crate) name: String,
     pub(crate) is_public: bool,
     pub(crate) is_test: bool,
 }
 
-/// A rule of a local macro that makes functions.
+/// A rule of a local macro that generates functions.
 struct Rule {
     of_macro: String,
     pattern: Vec<TokenTree>,
-    /// `name` is the variable.
+    /// The generated functions; `name` is the variable.
     makes: Vec<Made>,
 }
 
-/// Local macros that make functions.
+/// Local macros that generate functions.
 #[derive(Default)]
 pub(crate) struct Macros(Vec<Rule>);
 
 impl Macros {
-    /// Adds those that are defined here.
+    /// Adds the macros that `items` define.
     pub(crate) fn add(&mut self, items: &[Item]) {
         for item in items {
             match item {
@@ -43,7 +43,7 @@ impl Macros {
         }
     }
 
-    /// What `name! { tokens }` makes.
+    /// Returns the functions that `name! { tokens }` generates.
     pub(crate) fn made(&self, name: &str, tokens: &TokenStream) -> Vec<Made> {
         let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
         let mut all = Vec::new();
@@ -71,7 +71,7 @@ fn ident(token: Option<&TokenTree>) -> Option<String> {
     }
 }
 
-/// The rules `(pattern) => { body }` of a macro that make functions.
+/// Returns the rules `(pattern) => { body }` of a macro that generate functions.
 fn rules(of_macro: &str, tokens: TokenStream) -> Vec<Rule> {
     let groups = tokens.into_iter().filter_map(|token| match token {
         TokenTree::Group(group) => Some(group.stream()),
@@ -87,7 +87,7 @@ fn rules(of_macro: &str, tokens: TokenStream) -> Vec<Rule> {
     groups.chunks_exact(2).map(rule).filter(|rule| !rule.makes.is_empty()).collect()
 }
 
-/// Of a pattern that is one repetition, what is repeated.
+/// Returns the repeated tokens of a pattern that is one repetition, or the pattern.
 fn inner(pattern: Vec<TokenTree>) -> Vec<TokenTree> {
     match &pattern[..] {
         [dollar, TokenTree::Group(group), ..] if is(dollar, "$") => group.stream().into_iter().collect(),
@@ -95,7 +95,7 @@ fn inner(pattern: Vec<TokenTree>) -> Vec<TokenTree> {
     }
 }
 
-/// Adds the functions of a body whose names are variables. `of` is the type of the `impl` that it is in.
+/// Adds the functions of a body that have a variable as their name. `of` is the type of the surrounding `impl`.
 fn functions(body: &[TokenTree], of: Option<&str>, makes: &mut Vec<Made>) {
     let mut of = of.map(str::to_owned);
     for (i, token) in body.iter().enumerate() {
@@ -117,7 +117,7 @@ fn functions(body: &[TokenTree], of: Option<&str>, makes: &mut Vec<Made>) {
     }
 }
 
-/// What the variables at the beginning of a pattern stand for, if the argument fits there.
+/// Returns the values of the variables at the beginning of a pattern, or nothing if the argument does not match.
 fn bind(pattern: &[TokenTree], argument: &[TokenTree]) -> Option<Vec<(String, String)>> {
     let (mut bound, mut pattern, mut argument) = (Vec::new(), pattern.iter(), argument.iter());
     while let Some(token) = pattern.next() {
@@ -128,7 +128,7 @@ fn bind(pattern: &[TokenTree], argument: &[TokenTree]) -> Option<Vec<(String, St
             (is(argument.next()?, &token.to_string())).then_some(())?;
             continue;
         }
-        // `$name:kind`; kinds of more than one token end what is looked at.
+        // `$name:kind`; kinds of more than one token end the match.
         let Some(variable) = ident(pattern.next()) else { break };
         let kind = pattern.nth(1)?.to_string();
         if !["ident", "literal"].contains(&kind.as_str()) {

@@ -1,4 +1,4 @@
-//! The table as a page for people.
+//! The table as a Markdown page.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ fn word(state: State) -> &'static str {
     }
 }
 
-/// The page.
+/// Returns the page.
 pub(crate) fn page(rows: &[Row]) -> String {
     let mut page = HEAD.to_owned();
     let mut write = |line: String| writeln!(page, "{line}").unwrap();

@@ -1,4 +1,4 @@
-//! The public items and the tests of the workspace, as its source has them.
+//! The public items and the tests of the workspace, from its source.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ const CRATES: &[(&str, &str)] = &[
     ("rushmem_ptx", "ptx/src"),
 ];
 
-/// What there is.
+/// The public items of the workspace.
 pub(crate) struct Source {
     /// `crate::name` and `crate::Type::name`.
     items: BTreeSet<String>,
@@ -46,7 +46,7 @@ impl Source {
         Self { items, root: root.into() }
     }
 
-    /// Whether there is such a public item or setting. Modules in the path are not looked at: `crate::module::name` is
+    /// Returns whether such a public item or setting exists. Modules in the path are ignored: `crate::module::name` is
     /// `crate::name`.
     pub(crate) fn has(&self, path: &str) -> bool {
         if path.starts_with("setting ") {
@@ -60,7 +60,7 @@ impl Source {
         self.items.contains(&parts.join("::"))
     }
 
-    /// Whether there is a test `file::name`.
+    /// Returns whether the test `file::name` exists.
     pub(crate) fn has_test(&self, path: &str) -> bool {
         let Some((file, name)) = path.rsplit_once("::") else { return false };
         let file = self.root.join(file);
@@ -157,7 +157,8 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|a| a.path().is_ident("cfg"))
 }
 
-/// Whether a function `name` with `#[test]` is among them, also in modules, in `proptest!` and in local macros.
+/// Returns whether a function `name` with `#[test]` is among the items. Looks into modules, `proptest!` and local
+/// macros too.
 fn has_test(items: &[Item], macros: &Macros, name: &str) -> bool {
     items.iter().any(|item| match item {
         Item::Fn(f) => f.sig.ident == name && f.attrs.iter().any(|a| a.path().is_ident("test")),

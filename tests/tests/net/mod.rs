@@ -10,7 +10,7 @@ use rushmem_tests::skip;
 
 use super::{PE, all, clean, launcher, ring_lines, sorted, text};
 
-/// Runs a tool; what it printed, or what went wrong.
+/// Runs a tool, and returns its output, or its error.
 fn tool(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
     match output.status.success() {
@@ -23,7 +23,7 @@ fn ip(args: &str) -> Result<String, String> {
     tool("ip", &args.split(' ').collect::<Vec<_>>())
 }
 
-/// Two namespaces, with the addresses 10.83.0.1 and 10.83.0.2, joined by a veth pair. Both go with it.
+/// Two namespaces, with the addresses 10.83.0.1 and 10.83.0.2, joined by a veth pair. Dropping it removes all of them.
 struct Hosts([String; 2]);
 
 impl Hosts {
@@ -43,7 +43,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// The command in host `i`.
+    /// Returns a command that runs in host `i`.
     fn command(&self, i: usize, program: &Path) -> Command {
         let mut command = clean(Path::new("ip"));
         command.args(["netns", "exec", &self.0[i]]).arg(program);
@@ -54,7 +54,7 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for name in &self.0 {
-            // One that was not made cannot be taken down: the error of making it is what counts.
+            // A namespace that was not made cannot be deleted. The error of making it was reported.
             let _ = ip(&format!("netns del {name}"));
         }
     }
@@ -66,13 +66,13 @@ struct Capture {
 }
 
 impl Capture {
-    /// Starts it, and waits until it sees packets.
+    /// Starts the capture, and waits until it sees packets.
     fn start(hosts: &Hosts, file: &Path) -> Result<Capture, String> {
         let mut command = hosts.command(0, Path::new("tshark"));
         command.args(["-q", "-i", "cable", "-w"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
         let mut tshark = command.spawn().map_err(|error| format!("tshark: {error}"))?;
         let begin = Instant::now();
-        // The file begins to grow with the first packet; a ping makes one.
+        // The file grows with the first packet; a ping sends one.
         while std::fs::metadata(file).map_or(0, |meta| meta.len()) < 500 {
             if let Ok(Some(status)) = tshark.try_wait() {
                 return Err(format!("tshark: {status}"));
@@ -87,16 +87,16 @@ impl Capture {
         Ok(Capture { tshark })
     }
 
-    /// Ends it in good order.
+    /// Ends the capture, with all packets written.
     fn stop(mut self) {
-        // What lies in its buffers is written first.
+        // Its buffers are written first.
         std::thread::sleep(Duration::from_millis(500));
         let _ = tool("kill", &["-INT", &self.tshark.id().to_string()]);
         let _ = self.tshark.wait();
     }
 }
 
-/// Packets of the capture that the filter takes, a line for each.
+/// Returns a line for each packet of the capture that the filter selects.
 fn packets(file: &Path, filter: &str) -> Vec<String> {
     let file = file.to_str().unwrap_or_default();
     // The second PE of a host has the next port, which Wireshark does not know by itself.
@@ -105,7 +105,7 @@ fn packets(file: &Path, filter: &str) -> Vec<String> {
     lines.unwrap_or_else(|error| panic!("{error}")).lines().map(str::to_owned).collect()
 }
 
-/// `rushmem run` on both hosts at once.
+/// Runs `rushmem run` on both hosts at the same time.
 fn run(hosts: &Hosts, launcher: &Path, args: &[&str]) -> [Output; 2] {
     let start = |node: usize| {
         let mut command = hosts.command(node, launcher);
@@ -152,7 +152,7 @@ fn two_hosts_talk_rocev2() {
     );
     for bad in [
         "udp.port in {4791, 4792} && !infiniband",
-        // Not all that is malformed: tshark may take the pings of `Capture` for another protocol, by their port.
+        // Only malformed RDMA packets count: by the port, tshark may take the pings of `Capture` for another protocol.
         "infiniband && _ws.malformed",
         "infiniband && _ws.expert.severity == error",
     ] {
@@ -161,7 +161,7 @@ fn two_hosts_talk_rocev2() {
     }
 }
 
-/// Starts two processes in each host, as `command` says for PE `i` of 4; what each of them wrote.
+/// Starts two processes in each host, with `command` for PE `i` of 4, and returns their outputs.
 fn by_hand(hosts: &Hosts, command: impl Fn(&mut Command, u32)) -> Vec<Output> {
     let start = |i: u32| {
         let mut pe = hosts.command(i as usize / 2, Path::new(PE));
@@ -190,13 +190,13 @@ fn two_hosts_meet_without_a_launcher() {
         assert_eq!(sorted(&all), wanted, "{told}");
     };
 
-    // By an id that everybody has in a variable.
+    // By an id in a variable of every process.
     let id = UniqueId::at("10.83.0.1:4711".parse().unwrap()).unwrap().to_hex();
     did_the_ring(&by_hand(&hosts, |pe, i| {
         pe.arg("ring").env("RUSHMEM_ID", &id).env("RUSHMEM_PE", i.to_string()).env("RUSHMEM_N_PES", "4");
     }));
 
-    // By files, and an interface of PE 0's host that the others can reach.
+    // By files, with an interface of PE 0's host that the other host can reach.
     let files = |interface: &str| {
         let folder = tempfile::tempdir().unwrap();
         by_hand(&hosts, |pe, i| {
@@ -209,7 +209,7 @@ fn two_hosts_meet_without_a_launcher() {
     did_the_ring(&outputs);
     assert!(text(&outputs[0].stderr).contains("PE 0 listens at 10.83.0.1:"), "{}", all(&outputs[0]));
 
-    // By default nobody listens to other machines, and who is on one is told so.
+    // By default no PE listens to other machines, and the PEs on another machine get an error that says so.
     let outputs = files("");
     for far in &outputs[2..] {
         assert!(!far.status.success());

@@ -70,11 +70,11 @@ impl Slurm {
         Ok(())
     }
 
-    /// A program of this Slurm.
+    /// Returns the command of a program of this Slurm.
     pub(crate) fn command(&self, name: &str) -> Command {
         let mut command = clean(Path::new(name));
         command.env("SLURM_CONF", self.folder.path().join("slurm.conf"));
-        // Daemons of the system lie where not every user looks.
+        // System daemons are in folders that not every user has in PATH.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin"));
         command

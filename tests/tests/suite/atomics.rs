@@ -14,7 +14,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// What the atomics do, for the model.
+/// The atomics, for the model.
 trait Word: Amo + PartialEq + Debug {
     fn of(bits: u64) -> Self;
     fn add(self, other: Self) -> Self;
@@ -36,7 +36,7 @@ macro_rules! word {
 }
 word!(u32 i32 u64 i64 usize);
 
-/// The words before, their values after all of the atomics, and what was returned; `None` where nothing is.
+/// Returns the values after all of the atomics, and the returned values, from the values `before`.
 fn model<T: Word>(before: &[T], a: T, b: T) -> (Vec<T>, Vec<Option<T>>) {
     let one = T::of(1);
     let after = |i: usize| match i {
@@ -54,13 +54,14 @@ fn model<T: Word>(before: &[T], a: T, b: T) -> (Vec<T>, Vec<Option<T>>) {
     ((0..ATOMICS).map(after).collect(), old)
 }
 
-/// Words of PE `pe` before the atomics: word 3 holds what the compare and swap looks for, word 4 does not.
+/// Returns the words of PE `pe` before the atomics. Word 3 holds the value that the compare-and-swap expects, word 4
+/// does not.
 fn before<T: Word>(pe: u32, a: T) -> Vec<T> {
     let word = |i: usize| T::of((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(pe));
     (0..ATOMICS).map(|i| if i == 3 { a } else { word(i) }).collect()
 }
 
-/// Carries out `call`, and compares with the model the words in `which`.
+/// Makes `call`, and compares the words in `which` with the model.
 fn check<T: Word>(
     pe: &Pe,
     [a, b]: [u64; 2],
@@ -90,7 +91,7 @@ fn check<T: Word>(
 fn every_atomic_of_every_type() {
     let operands = [
         [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210],
-        // Carries out of every bit, and none.
+        // Carries from every bit, and no carry.
         [u64::MAX, 1],
         [0, u64::MAX],
         [1 << 63 | 1 << 31, 1 << 32],
@@ -145,7 +146,7 @@ fn contended_words_lose_nothing() {
 
 #[test]
 fn atomics_that_do_not_wait_fetch_the_same() {
-    // All that change or fetch a word: not the ones without a result.
+    // All atomics that return a result.
     let fetching = [0, 2, 3, 4, 6, 8, 10, 12, 14];
     for setup in setups::all() {
         setup.run(|pe| {
@@ -193,7 +194,7 @@ fn floats_pass_bit_for_bit_and_add_up() {
                 pe.host_sync()?;
                 if pe.my_pe() == 0 {
                     assert_eq!((pe.read(narrow)?[1], pe.read(wide)?[1]), (all as f32, all as f64), "{setup}");
-                    // Each sum was found once.
+                    // Each sum was returned once.
                     assert_eq!(pe.read(drawn)?, vec![1; all], "{setup}");
                 }
                 assert_eq!((pe.read(narrow)?[0], pe.read(wide)?[0]), (1.5, -2.5), "{setup}");
@@ -211,11 +212,11 @@ fn masked_atomics_keep_to_their_fields() {
     let compare_mask = 0x00ff_0000_00ff_00ffu64;
     let value = 0xfedc_ba98_8765_43f1u64;
     let mask = 0x8080_0800_8080_8008u64;
-    // Bits that are not compared differ; the second word differs in one that is.
+    // The bits outside of the comparison differ. The second word also differs inside of it.
     let first = compare ^ 0xff00_ff0f_ff00_ff00;
     let words = [first, first ^ 1, 0xffff_7f7f_80ff_ff7f];
     let swapped = |old: u64| (old & !mask) | (value & mask);
-    // Field by field, from the bottom: each ends with a top bit.
+    // Field by field, from the lowest: each ends with its top bit.
     let added = |old: u64, mask: u64, bits: u32| {
         let (mut sum, mut from) = (0, 0);
         for top in (0..bits).filter(|&i| mask >> i & 1 == 1 || i + 1 == bits) {

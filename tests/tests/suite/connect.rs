@@ -1,4 +1,4 @@
-//! QPs that are made when they are needed, and what happens when they cannot be.
+//! QPs that are connected on demand, and failures of that.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use rushmem::{Error, Pe};
 use rushmem_test_kernels::{send_to_all, small_puts};
 use rushmem_tests::{Setup, grid};
 
-/// Waits until the PE has `wanted` QPs; the last letter of a peer may still be on its way.
+/// Waits until the PE has `wanted` QPs. The last connect message of a peer may arrive late.
 fn await_qps(pe: &Pe, wanted: usize) {
     let begin = Instant::now();
     while pe.connected_qps() < wanted && begin.elapsed() < Duration::from_secs(10) {
@@ -49,7 +49,7 @@ fn the_nic_tells_what_each_qp_is_and_what_it_did() {
             assert_eq!((qp.peer, qp.state.as_str(), qp.depth), (1 - pe.my_pe(), "RTS", depth));
             assert!(qp.executed as usize >= PUTS && qp.mtu >= 1024, "{qp:?}");
             assert_eq!((qp.traffic_class, qp.service_level, qp.retries), (0, 0, 7));
-            // Eight tries end in half of a kernel's deadline.
+            // Eight attempts take at most half of a kernel's deadline.
             assert!(qp.ack_timeout * 8 <= pe.config().timeout / 2, "{qp:?}");
             pe.host_sync()
         });

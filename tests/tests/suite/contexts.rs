@@ -1,4 +1,4 @@
-//! Contexts with queues of their own, views, shared memory, and the field's own names.
+//! Contexts with their own queues, views, shared memory, and the OpenSHMEM names.
 
 use rushmem::{Comm, CommRequirements, Error, Grid, Pe};
 use rushmem_device::prelude::{Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
@@ -113,7 +113,7 @@ fn the_names_of_what_came_later() {
             let (lock, results) = (pe.alloc_one::<Lock>()?, pe.alloc::<u64>(MORE_NAMES)?);
             let of = |pe: u32| (1..9).map(|i| i * 10 + pe as i32).collect::<Vec<_>>();
             pe.write(data.slice(0..8), &of(me))?;
-            // Word 3 is left out: it would end no wait.
+            // Word 3 is excluded: it would end no wait.
             pe.write(words.slice(3..4), &[1000])?;
             pe.write(wanted, &[0, 6, 0, 2000])?;
             pe.write(status, &[0, 0, 0, 1])?;
@@ -144,13 +144,13 @@ fn contexts_of_the_host_are_ordered_and_completed_by_themselves() {
             let (dst, src, seen) = (pe.alloc::<u64>(100)?, pe.alloc::<u64>(100)?, pe.alloc::<u64>(2)?);
             pe.write(src, &(0..100).collect::<Vec<u64>>())?;
             let (quick, together) = (pe.context::<PerGpu>()?, pe.context::<PerBlock>()?);
-            // Twice, with a context made anew: it goes on where the first one stopped.
+            // Twice, with a new context: it continues where the first one stopped.
             for more in [30, 5] {
                 pe.write(dst, &[0; 100])?;
                 pe.host_sync()?;
                 let slow = pe.context::<Exclusive>()?;
                 pe.run(grid(2, 40), three_contexts(slow, quick, together, dst, src, seen, more))?;
-                // Completes what the kernel has left.
+                // Completes the operations that the kernel left pending.
                 pe.destroy_context(slow)?;
                 pe.host_sync()?;
                 assert_eq!(pe.read(seen)?, [0, 8], "{setup}");
@@ -172,7 +172,7 @@ fn a_context_that_cannot_be_had_is_an_error_and_no_more() {
         let busy = pe.run(grid(1, 32), take_context_twice(one)).unwrap_err();
         assert!(busy.to_string().contains("the exclusive context is in use"), "{busy}");
         pe.destroy_context(one)?;
-        // The set has served one thread at a time, and will not serve all.
+        // The set has served one thread at a time, and cannot serve all.
         assert!(pe.context::<PerGpu>().is_err());
         let one = pe.context::<Exclusive>()?;
         pe.destroy_context(one)?;
@@ -181,7 +181,7 @@ fn a_context_that_cannot_be_had_is_an_error_and_no_more() {
     assert!(told[0].contains("raise RUSHMEM_CONTEXT_QPS"), "{}", told[0]);
 }
 
-/// Sends by the first context of `comm` to `to`, and gets from `from`.
+/// Sends by the first context of `comm` to `to`, and receives from `from`.
 fn round(pe: &Pe, comm: &Comm<PerGpu>, to: u32, from: u32, round: u64) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
     let of = |pe: u32| (0..64).map(|i| u64::from(pe) << 32 | round << 16 | i).collect::<Vec<_>>();
@@ -202,7 +202,7 @@ fn a_kernel_gets_what_it_asked_for_and_gives_it_back() {
             let (next, before) = ((me + 1) % n, (me + n - 1) % n);
             let ring = CommRequirements::new().signals(5).barriers(2).contexts(1).peers(&[next]);
             let free = pe.heap_free();
-            // Made anew, it is as it was.
+            // A new communicator has the initial state.
             for times in 1..=3 {
                 let comm = pe.comm::<PerGpu>(&ring)?;
                 assert_eq!((comm.signals().len(), comm.barriers().len(), comm.contexts().len()), (5, 2, 1));
@@ -211,7 +211,7 @@ fn a_kernel_gets_what_it_asked_for_and_gives_it_back() {
                 pe.destroy_comm(comm)?;
                 assert_eq!(pe.heap_free(), free);
             }
-            // More than there is, nobody gets, and nothing stays behind.
+            // If one member asks for too much, no member gets anything, and all resources are free again.
             let greedy = CommRequirements::new().signals(1).barriers(1).contexts(if me == 0 { 3 } else { 1 });
             let refused = pe.comm::<PerGpu>(&greedy).unwrap_err();
             assert!(matches!(refused, Error::Unavailable { .. } | Error::Elsewhere { .. }), "{refused}");
@@ -231,8 +231,8 @@ fn a_context_of_some_pes_has_queues_to_these_and_refuses_others() {
         let ring = CommRequirements::new().signals(2).barriers(2).contexts(1).peers(&[next]);
         let comm = pe.comm::<PerGpu>(&ring)?;
         round(pe, &comm, next, before, 1)?;
-        // The job's own queues, by which the barrier goes, and one of the context, though the PE before this one has
-        // connected to its set too.
+        // The job's queues, for the barrier, and one queue of the context. The PE before this one has connected to its
+        // set too.
         let mut peers: Vec<u32> = pe.qps()?.iter().map(|qp| qp.peer).collect();
         peers.sort_unstable();
         let mut wanted = [before, next, next];

@@ -1,4 +1,4 @@
-//! Errors that kernels meet: each ends the call, and is told by one line that names the cause.
+//! Errors of kernels: each ends the call, and is reported in one line that names the cause.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use rushmem_test_kernels::{
 };
 use rushmem_tests::{Setup, grid, skip};
 
-/// The line of an error, without what differs from run to run: QP numbers, heap offsets, source lines, folders.
+/// Returns the line of an error without the parts that differ between runs: QP numbers, heap offsets, source lines,
+/// folders.
 fn line(error: &Error) -> String {
     let mut words: Vec<String> = error.to_string().split(' ').map(str::to_owned).collect();
     for i in 0..words.len() {
@@ -28,7 +29,7 @@ fn line(error: &Error) -> String {
     words.join(" ")
 }
 
-/// The code of the first error that a kernel recorded.
+/// Returns the code of the first error that a kernel recorded.
 fn code(error: &Error) -> Option<Code> {
     match error {
         Error::Device { first, .. } => first.code(),
@@ -36,15 +37,15 @@ fn code(error: &Error) -> Option<Code> {
     }
 }
 
-/// Runs one misuse; what the kernel saw, and what the host was told.
+/// Runs one misuse, and returns the code that the kernel got and the error that the host got.
 fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
     let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
     let told = pe.run(grid(1, 32), misuse(which as u32, data, pe.alloc_one()?, seen));
     pe.host_sync()?;
     assert_eq!(pe.read(data)?, [0; 8], "{which:?} wrote something");
-    let error = told.expect_err("a misuse is no success");
+    let error = told.expect_err("a misuse must fail");
     let seen_there = pe.read_one(seen)?;
-    // The error was that launch's: the next one is good.
+    // The error belongs to that launch: the next one succeeds.
     let signal = pe.alloc_one::<Signal>()?;
     pe.run(grid(1, 32), wait_for_ever(signal, 0, seen))?;
     Ok((seen_there, error))
@@ -143,7 +144,7 @@ fn an_exclusive_context_has_one_owner() {
         let lock = pe.alloc_one()?;
         let error = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, lock, seen)).unwrap_err();
         assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::Busy));
-        // It was given back: the same again ends the same way, and not at the first take.
+        // The context was released: the second run fails in the same way, and not at the first take.
         let again = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, lock, seen)).unwrap_err();
         assert_eq!(line(&again), line(&error));
         Ok(line(&error))
@@ -178,7 +179,7 @@ fn a_block_that_stays_away_from_the_grid_barrier_is_missed() {
         let (seen, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u32>()?);
         let error = pe.run(grid(2, 33), stray_block(seen)).unwrap_err();
         assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::Timeout));
-        // The next launch's barriers begin afresh.
+        // The barriers of the next launch start from the beginning.
         let cells = pe.alloc::<u32>(66)?;
         pe.run(grid(2, 33), grid_barriers(cells, bad, 5))?;
         assert_eq!(pe.read_one(bad)?, 0);
@@ -191,7 +192,7 @@ fn a_block_that_stays_away_from_the_grid_barrier_is_missed() {
 
 #[test]
 fn a_pe_that_stays_away_from_a_barrier_is_missed() {
-    // P2P peers are waited for by a lane each: another thread says so.
+    // With P2P peers each lane waits for one peer, and another thread reports the error.
     let told = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic").run(|pe| {
         let (cells, bad) = (pe.alloc::<u32>(2)?, pe.alloc_one::<u32>()?);
         let told = match pe.my_pe() {
@@ -236,7 +237,7 @@ fn after_an_error_queues_are_made_anew() {
                 assert!(me != one || matches!(told, Err(Error::Device { .. })), "{setup}: {told:?}");
                 pe.host_sync()?;
                 if me == one {
-                    // By the other NIC it may be the first to meet the wrong key.
+                    // By the other NIC this put may be the first with the wrong key.
                     let still = pe.put(dst.slice(0..4), src, other).unwrap_err().to_string();
                     let ended = format!("towards PE {other} was ended by an earlier one");
                     let named = still.contains(&ended) && still.contains("Pe::reset_queues");
@@ -274,8 +275,8 @@ fn a_wrong_key_ends_one_queue_pair_and_nothing_else() {
             let told = pe.run(grid(n, 32), report_puts(dst, src, codes));
             pe.host_sync()?;
             let (codes, dst) = (pe.read(codes)?, pe.read(dst)?);
-            // All that was sent with the right key came; nothing else did. The NIC ends both ends of the pair: what PE 2
-            // sends to PE 0 may have come before that, or not.
+            // All puts with the right key arrived, and no other data. The error ends both ends of the QP, so PE 2's put
+            // to PE 0 may be missing.
             let parts: Vec<&[u64]> = dst.chunks(4).collect();
             for (from, part) in (0..n).zip(parts) {
                 let whole = [u64::from(from) + 1; 4];
@@ -307,12 +308,12 @@ fn a_wrong_key_ends_one_queue_pair_and_nothing_else() {
             "PE 0: RDMA_WRITE towards PE 2 failed on QP 0x*: REMOTE_ACCESS_ERR (syndrome 0x13, vendor ";
         assert!(told[0].starts_with(wanted), "{setup}: {}", told[0]);
         assert!(told[0].ends_with(", at errors.rs:N (block 2, thread 0)"), "{}", told[0]);
-        // Another job of this process, after it and beside nothing of it.
+        // Another job of this process works afterwards.
         works(3);
     }
 }
 
-/// A job that must work.
+/// Runs a job that must succeed.
 fn works(pes: u32) {
     let found = Setup::new(pes).run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
@@ -350,10 +351,10 @@ fn another_layout_is_refused_before_anything_is_touched() {
         let parts: CtxParts = pe.ctx_parts();
         let mut forged = parts;
         forged.header.layout ^= 1;
-        // What a kernel of another build would misunderstand.
+        // A value that a kernel of another build would misread.
         forged.heap = rushmem_device::abi::DevAddr(8);
         let call = misuse(Misuse::PutToNobody as u32, data, pe.alloc_one()?, seen);
-        // SAFETY: the kernel finds the layout to differ, and touches nothing but the control page, which is right.
+        // SAFETY: the kernel finds a different layout, and touches only the control page, which is right.
         let error = unsafe { pe.launch_with(forged, grid(1, 32), call) }?.wait().unwrap_err();
         assert_eq!(code(&error), Some(Code::Layout));
         assert_eq!(pe.read_one(seen)?, 0);
@@ -380,7 +381,7 @@ fn a_deadlock_of_native_lanes_is_named() {
     if Setup::on_gpu() {
         return skip(
             "a_deadlock_of_native_lanes_is_named",
-            "kernels run on a GPU here, which does not look for them",
+            "kernels run on a GPU, which does not detect deadlocks",
         );
     }
     let told = Setup::new(1).run(|pe| {

@@ -1,4 +1,4 @@
-//! Collective calls that hosts make, and those on streams.
+//! Host-initiated collective calls, and collective calls on streams.
 
 use rushmem::{Error, Operations, Pe, TeamConfig};
 use rushmem_device::{Element, Reduce, Scan, Team};
@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// All PEs, the last one first.
+/// Makes a team of all PEs in descending order.
 fn reversed(pe: &Pe) -> Result<Team, Error> {
     let n = pe.n_pes();
     pe.team_split_strided(Team::WORLD, n - 1, -1, n, TeamConfig::default())
@@ -37,7 +37,7 @@ fn collective_calls_of_hosts_do_what_they_say() {
                 assert_eq!(pe.read(dst)?, all, "{setup}");
                 pe.team_barrier(team)?;
 
-                // Member m gives m % 4 elements.
+                // Member m contributes m % 4 elements.
                 pe.write(dst, &vec![7; 3 * n])?;
                 pe.team_barrier(team)?;
                 pe.collect(team, dst, src.slice(0..me % 4))?;
@@ -74,7 +74,7 @@ fn collective_calls_of_hosts_do_what_they_say() {
     }
 }
 
-/// Reduces on a stream with `op`, and compares with `fold` in the order of the members.
+/// Reduces on a stream with `op`, and compares the result with `fold` in the order of the members.
 fn reduces<T: Element + PartialEq + std::fmt::Debug>(
     pe: &Pe,
     op: Reduce,
@@ -91,7 +91,7 @@ fn reduces<T: Element + PartialEq + std::fmt::Debug>(
     stream.barrier_all()?;
     stream.reduce(Team::WORLD, op, dst, src)?;
     stream.reduce_scatter(Team::WORLD, op, part, src)?;
-    // The result is a source for what follows on the stream, in place.
+    // The result is a source of the next operation on the stream, in place.
     stream.reduce(Team::WORLD, Reduce::Max, src, dst)?;
     stream.wait()?;
     let wanted = |i: usize| (1..n).map(|m| value(m, i)).fold(value(0, i), &fold);
@@ -131,7 +131,8 @@ fn every_reduction_of_every_type_is_done_on_a_stream() {
     });
 }
 
-/// Two teams of all PEs, each with a stream; even PEs queue the calls of one first, odd ones those of the other.
+/// Uses two teams of all PEs, each with a stream. Even PEs queue the calls of the first team first, odd PEs the calls
+/// of the second.
 #[test]
 fn collective_calls_of_two_teams_go_on_beside_each_other() {
     const ROUNDS: u64 = 5;
@@ -195,7 +196,7 @@ fn hosts_that_call_differently_are_told() {
             };
             let error = error.expect_err("sum and product");
             assert!(matches!(&error, Error::Operation { what: "reduce", .. }), "{error}");
-            // They have not begun: the team is as good as before.
+            // The calls did not start: the team still works.
             pe.host_sync()?;
             pe.reduce(Team::WORLD, Reduce::Sum, other, data)?;
             let none = pe.team_sync(Team::INVALID).expect_err("no team");

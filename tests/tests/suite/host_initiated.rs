@@ -1,4 +1,4 @@
-//! What the host initiates: the same calls as a kernel's, beside kernels, from many threads.
+//! Host-initiated operations: the same calls as in kernels, beside kernels, from many threads.
 
 use std::sync::Mutex;
 
@@ -59,7 +59,7 @@ fn the_host_puts_and_gets_every_length() {
     }
 }
 
-/// The longest message of one WQE has 2^30 bytes.
+/// Transfers more than 2^30 bytes, the maximum of one WQE.
 #[test]
 fn a_transfer_longer_than_a_message_comes_whole() {
     const SEAM: usize = 1 << 30;
@@ -68,7 +68,7 @@ fn a_transfer_longer_than_a_message_comes_whole() {
     setup.run(|pe| {
         let (me, n) = (pe.my_pe(), pe.n_pes());
         let (dst, src) = (pe.alloc::<u8>(LONG)?, pe.alloc::<u8>(LONG)?);
-        // What is looked at: the beginning, the seam and the end.
+        // The checked parts: the beginning, the seam and the end.
         let parts = [0..1000, SEAM - 1000..SEAM + 1000, LONG - 1000..LONG];
         let data = |part: &std::ops::Range<usize>, pe: u32| {
             part.clone().map(|i| (i * 7 + i / 1000 + pe as usize) as u8).collect::<Vec<_>>()
@@ -85,7 +85,7 @@ fn a_transfer_longer_than_a_message_comes_whole() {
         for part in parts.iter().filter(|_| me == n - 1) {
             assert!(pe.read(dst.slice(part.clone()))? == data(part, 0), "put: {part:?}");
         }
-        // And back: each has the other's.
+        // And back.
         pe.host_sync()?;
         if me == 0 {
             pe.get(dst, src, 1)?;
@@ -133,7 +133,7 @@ fn a_kernel_reads_what_another_host_has_put() {
             for round in 1..4 {
                 pe.write(src, &[round; 500])?;
                 pe.put(dst, src, next(pe))?;
-                // The source may be written again at once.
+                // The source may be overwritten at once.
                 pe.write(src, &[99; 500])?;
                 pe.quiet()?;
                 pe.host_sync()?;
@@ -310,7 +310,7 @@ fn the_host_waits_for_sets_of_words() {
             }
             let first = pe.wait_until_any(&mut nonzero)?.expect("there are words");
             assert!(first == 1 || first == 4);
-            // It looks behind what it has found: the other one comes next, once it is there.
+            // The search continues behind the last found word, so it returns the other word next.
             pe.barrier_all()?;
             let second = pe.wait_until_any(&mut nonzero)?.expect("there are words");
             assert_eq!(first + second, 5, "{setup}");
@@ -452,7 +452,7 @@ fn barriers_of_hosts_kernels_and_streams_are_one() {
         let stream = pe.stream()?;
         for round in 0..ROUNDS {
             let value = u64::from(round) + 1;
-            // What is put before a barrier is there after it, whoever calls it.
+            // A barrier completes earlier puts, whether the host, a kernel or a stream calls it.
             match round % 3 {
                 0 => {
                     pe.p(data.at(0), value, next(pe))?;
@@ -471,7 +471,7 @@ fn barriers_of_hosts_kernels_and_streams_are_one() {
             pe.run(grid(1, 1), expect(data, value, bad))?;
             pe.sync_all()?;
         }
-        // Many, back to back.
+        // Many barriers, back to back.
         for _ in 0..20 {
             pe.run(grid(1, 1), meet(400))?;
             (0..20).try_for_each(|_| pe.barrier_all())?;
@@ -500,7 +500,7 @@ fn an_error_of_the_host_names_its_operation() {
         assert_eq!(first.code(), Some(Code::WaitTimeout));
         assert_eq!((first.record().found, first.record().wanted), (0, 3));
 
-        // The next operation knows nothing of it.
+        // The next operation is unaffected.
         pe.put(data, data, pe.my_pe() ^ 1)?;
         pe.barrier_all()?;
         pe.host_sync()?;

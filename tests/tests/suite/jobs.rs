@@ -1,4 +1,4 @@
-//! Errors of the host's calls, and jobs that end before their time.
+//! Errors of the host's calls, and jobs that end early.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -11,14 +11,15 @@ use rushmem_tests::{Setup, grid};
 /// Much less than the deadline of a wait.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Waits in a kernel for what never comes.
+/// Waits in a kernel for a signal that never comes.
 fn wait(pe: &Pe) -> Result<(), Error> {
     let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
     pe.host_sync()?;
     pe.run(grid(2, 32), wait_for_ever(signal, 1, seen))
 }
 
-/// A job in which PE 1 does `leave` while the others wait in a kernel; its error, and what the others were told.
+/// Runs a job in which PE 1 calls `leave` while the others wait in a kernel. Returns its error, and the errors of the
+/// others.
 fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
     let begin = Instant::now();
     let told = Mutex::new(Vec::new());
@@ -28,7 +29,7 @@ fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
                 pe.alloc_one::<Signal>()?;
                 pe.alloc_one::<u32>()?;
                 pe.host_sync()?;
-                // The others wait by now, or soon.
+                // The other PEs wait already, or soon.
                 std::thread::sleep(Duration::from_millis(50));
                 return Err(leave());
             }
@@ -61,7 +62,7 @@ fn a_full_heap_says_how_full() {
     let told = Setup::new(2).with("heap_bytes", "64KiB").run(|pe| {
         let kept = pe.alloc::<u8>(16 << 10)?;
         let error = pe.alloc::<u64>(10_000).unwrap_err();
-        // The heap is as it was.
+        // The heap is unchanged.
         let rest = pe.alloc::<u8>(48 << 10)?;
         pe.free(kept)?;
         pe.free(rest)?;
@@ -79,7 +80,7 @@ fn a_heap_larger_than_memory_is_refused() {
     let text = error.to_string();
     let Error::HeapTooLarge { wanted, pes, .. } = error else { panic!("{text}") };
     assert_eq!(wanted >> 40, 64);
-    // Natively they share the machine; GPUs may be as many as they are.
+    // Native PEs share the machine; each GPU has its own memory.
     assert!(pes == 2 || Setup::on_gpu() && pes == 1, "{text}");
     assert!(text.ends_with("lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"), "{text}");
 }

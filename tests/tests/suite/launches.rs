@@ -1,4 +1,4 @@
-//! Launches of kernels: alone, on all PEs together, one behind the other.
+//! Kernel launches: on one PE, on all PEs together, one after another.
 
 use rushmem::{Error, Grid, Operations};
 use rushmem_device::Signal;
@@ -22,7 +22,7 @@ fn blocks_of_a_collective_launch_wait_for_each_other() {
 
 #[test]
 fn the_largest_grid_is_launched_and_no_larger_one() {
-    // Small stacks: the largest grid has many.
+    // Small stacks, since the largest grid has many of them.
     let setup = Setup::new(2).with("native_stack", "64KiB");
     let largest = setup.run(|pe| {
         let shape = |blocks| Grid { blocks, threads: 256, shared_bytes: 256 };
@@ -34,7 +34,7 @@ fn the_largest_grid_is_launched_and_no_larger_one() {
         pe.host_sync()?;
         assert_eq!(pe.read(signals)?, vec![1; signals.len()]);
 
-        // Too large on one PE only, and refused on both alike.
+        // Too large on one PE only, but both PEs refuse it.
         let mine = shape(if pe.my_pe() == 1 { largest.blocks + 1 } else { 1 });
         let error = pe.launch_collective(mine, chain(none)).err().expect("it does not fit");
         let Error::GridTooLarge { kernel: "chain", pe: 1, blocks, room } = error else { panic!("{error}") };
@@ -90,7 +90,7 @@ fn a_kernel_that_only_puts_runs_alone() {
         setup.run(|pe| {
             let cells = pe.alloc::<u64>(300)?;
             pe.host_sync()?;
-            // More blocks than run at once; nobody else launches anything.
+            // More blocks than run concurrently; no other PE launches anything.
             if pe.my_pe() == 0 {
                 pe.run(grid(300, 32), put_cells(cells, 5))?;
                 pe.quiet()?;

@@ -1,4 +1,4 @@
-//! A job from its start to its end: who is who, which threads may call, what is delivered, what a failure is called.
+//! A job from start to end: PE numbers, calls from threads, delivery of puts, status of failures.
 
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ fn a_put_that_nobody_waited_for_is_delivered_before_the_end() {
         pe.write(src, &wanted)?;
         pe.host_sync()?;
         if pe.my_pe() == 0 {
-            // It leaves at once.
+            // It returns at once.
             return pe.run(grid(1, 32), put_and_leave(dst, src));
         }
         let begin = Instant::now();

@@ -13,7 +13,7 @@ fn a_lock_protects_plain_gets_and_puts() {
     let rounds = 12;
     for setup in setups::all() {
         let sums = setup.run(|pe| {
-            // Two locks, with different homes.
+            // Two locks, on different PEs.
             let (locks, counter) = (pe.alloc::<Lock>(5)?, pe.alloc_one::<u64>()?);
             let tried = pe.alloc_one::<u64>()?;
             pe.run(grid(1, 32), locked_sum(locks.at(0), counter, tried, rounds))?;
@@ -32,7 +32,7 @@ fn a_lock_protects_plain_gets_and_puts() {
 
 #[test]
 fn a_lock_is_granted_in_the_order_of_request() {
-    // The PEs ask in this order; who has asked is seen in the lock's word at its home.
+    // The PEs ask in this order. The lock's word on its home PE shows the last one that asked.
     let order = [0, 2, 1, 3];
     let setup = Setup::new(4);
     let lists = setup.run(|pe| {

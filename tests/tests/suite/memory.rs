@@ -1,4 +1,4 @@
-//! Symmetric memory: objects of the heap, what the heap grows by, windows; and handles that are refused.
+//! Symmetric memory: objects of the heap and of its segments, windows, and refused handles.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// Elements that tell where they come from.
+/// Returns elements that identify their PE and index.
 fn pattern(pe: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|i| (i << 32 | u64::from(pe) << 8) + 0x5a).collect()
 }
 
-/// Where each part of what [`reach`] uses lies.
+/// The objects that [`reach`] uses.
 struct Reached {
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
@@ -26,7 +26,7 @@ struct Reached {
 }
 
 impl Reached {
-    /// Puts, gets, atomics and signals, and what becomes of the memory. `dst` is one element longer than the others.
+    /// Puts, gets, and uses atomics and signals, and checks the memory. `dst` is one element longer than the others.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
         const BLOCKS: u32 = 3;
         let Self { dst, src, back, word, arrived, seen } = *self;
@@ -49,7 +49,7 @@ impl Reached {
         pe.host_sync()
     }
 
-    /// Everything in one array of `2 * LEN` and some elements, each part in lines of its own.
+    /// Places all objects in one array of [`ALL`] elements, each in separate cache lines.
     fn within(all: SymSlice<u64>) -> Self {
         let word = |i: usize| all.at(3 * ROOM + 16 * i);
         Self {
@@ -74,7 +74,7 @@ fn an_object_is_zero_on_every_pe_when_it_is_there() {
             let into = pe.alloc::<u64>(pe.n_pes() as usize * 500)?;
             for _ in 0..3 {
                 let object = pe.alloc::<u64>(500)?;
-                // No barrier: all PEs' copies are zero already.
+                // Without a barrier: the copies of all PEs are zero already.
                 pe.run(grid(1, 32), gather(into, object))?;
                 assert!(pe.read(into)?.iter().all(|&word| word == 0), "PE {}", pe.my_pe());
                 pe.host_sync()?;
@@ -168,7 +168,7 @@ fn a_resized_object_keeps_what_it_had() {
         let me = pe.my_pe();
         let object = pe.alloc::<u64>(1000)?;
         pe.write(object, &pattern(me, 1000))?;
-        // In place, then to another place, since there is an object behind it; then shorter, then of no elements.
+        // In place; then to another place, since an object follows it; then shorter; then to no elements.
         let longer = pe.realloc(object, 3000)?;
         assert_eq!(longer.offset(), object.offset());
         let behind = pe.alloc::<u64>(10)?;
@@ -186,7 +186,7 @@ fn a_resized_object_keeps_what_it_had() {
         pe.run(grid(1, 32), fill(shorter, 3))?;
         pe.host_sync()?;
         let free = pe.heap_free();
-        // There is no room: it stays as it was.
+        // Without room it stays unchanged.
         assert!(matches!(pe.realloc(shorter, 1 << 20).unwrap_err(), Error::HeapFull { .. }));
         assert_eq!((pe.read(shorter)?, pe.heap_free()), (vec![3; 10], free));
         let none = pe.realloc(shorter, 0)?;
@@ -263,7 +263,7 @@ fn misuse_of_an_object_is_named() {
         told(pe.realloc(object.slice(1..100), 5).map(drop), "is only a part of an object");
         told(pe.free(object.slice(1..101)), "is not an object, or has been freed");
         pe.free(object)?;
-        // Another object is in its place: the old handle is not one of it.
+        // Another object has its place: the old handle does not match it.
         let other = pe.alloc::<u64>(100)?;
         assert_eq!(other.offset(), object.offset());
         let gone = "is not an object, or has been freed";
@@ -306,7 +306,7 @@ fn a_pe_that_frees_something_else_is_named() {
     assert!(matches!(&error, Error::Mismatch { call, .. } if call == "free"), "{error}");
 }
 
-/// A heap that has room for the runtime's words and little more.
+/// Returns a setting with a heap that has room for the runtime's words and little more.
 fn growing(setup: Setup) -> Setup {
     setup.with("heap_bytes", "32KiB").with("heap_max", "24MiB")
 }
@@ -325,7 +325,7 @@ fn a_heap_grows_and_its_objects_stay_where_they_are() {
             for all in [first, second, larger.slice(1000..1000 + ALL)] {
                 Reached::within(all).check(pe)?;
             }
-            // From one to the other, in all directions.
+            // Between the segments, in all directions.
             let (a, b, c) = (Reached::within(first), Reached::within(second), Reached::within(larger));
             let mixed = Reached {
                 dst: a.dst,
@@ -369,7 +369,7 @@ fn a_heap_grows_to_its_limit_and_no_further() {
             pe.free(object)?;
         }
         assert_eq!(pe.heap_free(), pe.heap_size());
-        // What it has grown by is used again.
+        // Free segments are used again.
         let size = pe.heap_size();
         pe.free(pe.alloc::<u8>(2 << 20)?)?;
         assert_eq!(pe.heap_size(), size);
@@ -398,17 +398,17 @@ fn a_window_is_the_users_own_memory() {
         setup.run(|pe| {
             let me = pe.my_pe();
             let before = pe.heap_free();
-            // At another place in its page on each PE, to which a NIC's addresses are bound.
+            // At a different offset in its page on each PE, which a NIC must handle.
             let mut own = vec![0u64; ALL + 16];
             let start = std::ptr::NonNull::from(&mut own[2 * (me as usize % 7)]);
             let address = start.as_ptr() as u64;
-            // SAFETY: inside of `own`, which lives longer than the job uses it, and is only looked at afterwards.
+            // SAFETY: inside of `own`, which outlives its use by the job, and is only read afterwards.
             let range = unsafe { HostRange::new(start, ALL) };
             let window = pe.register_symmetric(range)?;
             let all = window.handle();
             assert_eq!((pe.address(all)?, all.len(), pe.heap_free()), (address, ALL, before), "not copied");
             Reached::within(all).check(pe)?;
-            // With parts in the heap, and in a window that is registered later.
+            // With parts in the heap and in a later window.
             let (heap, pages) = (pe.alloc::<u64>(ALL)?, pe.register_symmetric(Pages::<u64>::zeroed(ALL))?);
             let (a, b, c) = (Reached::within(all), Reached::within(heap), Reached::within(pages.handle()));
             let mixed = Reached {
@@ -429,11 +429,11 @@ fn a_window_is_the_users_own_memory() {
                 seen: a.seen,
             };
             mixed.check(pe)?;
-            // What peers have put is in the user's memory.
+            // The puts of peers are in the user's memory.
             let left = (me + pe.n_pes() - 1) % pe.n_pes();
             let theirs = pe.unregister_symmetric(pages)?;
             assert_eq!(theirs[..LEN], pattern(left, LEN));
-            // Registered again, and again it works; the first handle is refused for good.
+            // A new registration works; the first handle is refused forever.
             let _: HostRange<u64> = pe.unregister_symmetric(window)?;
             let window = pe.register_symmetric(own)?;
             Reached::within(window.handle()).check(pe)?;
@@ -465,9 +465,9 @@ fn a_place_in_a_window_has_an_address_and_the_way_back() {
             assert!(pe.element_at(object, pe.address(object)? - 8)?.is_none());
             assert!(pe.element_at(object, 0)?.is_none());
         }
-        // Beyond a window there is nothing, on the host and in kernels.
+        // No memory is registered beyond a window, for the host and for kernels.
         assert!(pe.read(all.slice(90..101)).is_err());
-        // SAFETY: what lies there is never reached.
+        // SAFETY: the memory is never accessed.
         let beyond = unsafe { SymSlice::<u64>::from_raw(all.offset() + 8, 100) };
         let error = pe.run(grid(1, 1), fill(beyond, 1)).unwrap_err();
         let Error::Device { first, .. } = &error else { panic!("{error}") };
@@ -500,7 +500,7 @@ fn a_window_that_one_pe_cannot_make_is_made_by_none() {
         // SAFETY: `own` lives until all windows are gone.
         let range = || unsafe { HostRange::new(start, 100) };
         let window = pe.register_symmetric(range())?;
-        // PE 1 wants to register the same memory again.
+        // PE 1 registers the same memory again.
         let error = match pe.my_pe() {
             1 => pe.register_symmetric(range()).map(drop).unwrap_err(),
             _ => pe.register_symmetric(vec![0u64; 100]).map(drop).unwrap_err(),
@@ -515,7 +515,7 @@ fn a_window_that_one_pe_cannot_make_is_made_by_none() {
             }
             (me, _) => panic!("PE {me}: {text}"),
         }
-        // Nothing has been left behind.
+        // Nothing remains registered.
         let next = pe.register_symmetric(Pages::<u64>::zeroed(ALL))?;
         Reached::within(next.handle()).check(pe)?;
         let _ = pe.unregister_symmetric(next)?;
@@ -555,13 +555,13 @@ fn a_window_is_not_an_object_of_the_heap() {
         assert!(error.ends_with("is a registered buffer: return it with `unregister_symmetric`"), "{error}");
         let empty = pe.register_symmetric(Vec::<u64>::new()).map(drop).unwrap_err().to_string();
         assert!(empty.ends_with("a buffer of no bytes"), "{empty}");
-        // One that nobody unregisters goes with the PE.
+        // A window that the program does not unregister ends with the PE.
         drop(window);
         Ok(())
     });
 }
 
-/// Puts from `mine` and gets into `back`, and what becomes of the memory.
+/// Puts from `mine`, gets into `back`, and checks the memory.
 fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
     let (me, n, len) = (pe.my_pe(), pe.n_pes(), mine.len());
     let (dst, theirs) = (pe.alloc::<u64>(2 * len)?, pe.alloc::<u64>(len)?);
@@ -586,14 +586,14 @@ fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
 fn a_buffer_of_ones_own_is_as_good_as_the_heap_for_the_near_end() {
     for setup in setups::all() {
         setup.run(|pe| {
-            // Of different lengths and places: what a PE registers is its own affair.
+            // The lengths and places differ, since registration of a local buffer is not collective.
             let len = LEN + pe.my_pe() as usize;
             let spare = pe.register(vec![0u32; len])?;
             let (mine, back) = (pe.register(vec![0u64; LEN])?, pe.register(Pages::<u64>::zeroed(LEN))?);
             from_own(pe, mine.handle(), back.handle())?;
             let returned = pe.unregister(back)?;
             assert_eq!(returned[..], pattern(100 + (pe.my_pe() + 1) % pe.n_pes(), LEN));
-            // Again, by another handle.
+            // Again, with another handle.
             let back = pe.register(returned)?;
             from_own(pe, mine.handle(), back.handle())?;
             assert_eq!(pe.unregister(spare)?, vec![0; len]);
@@ -622,9 +622,9 @@ fn misuse_of_a_buffer_of_ones_own_is_named() {
         // SAFETY: as above.
         let before = pe.register(unsafe { HostRange::new(start.sub(PAGE), 10) })?;
         let after = pe.register(part(PAGE + 60, 40))?;
-        // A part of the heap is no buffer of the user's.
+        // A part of the heap cannot be registered.
         let inside = std::ptr::NonNull::new(pe.address(dst)? as *mut u64).unwrap();
-        // SAFETY: refused before anything is done with it.
+        // SAFETY: refused before any access.
         let error = pe.register(unsafe { HostRange::new(inside, 8) }).map(drop).unwrap_err();
         assert!(Setup::on_gpu() || error.to_string().ends_with(overlap), "{error}");
 
@@ -643,7 +643,7 @@ fn misuse_of_a_buffer_of_ones_own_is_named() {
             let error = result.unwrap_err();
             assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(gone), "{error}");
         }
-        // Another one is not taken for it, in whatever place.
+        // A new registration at the same place does not revive the old handle.
         let again = pe.register(part(10, 50))?;
         assert!(pe.read(handle).is_err() && pe.read(again.handle()).is_ok());
         assert_eq!(pe.unregister_all()?, 3);
@@ -662,11 +662,11 @@ fn a_buffer_of_one_pe_is_not_that_of_another() {
         let mine = pe.register(vec![u64::from(pe.my_pe()); 50])?;
         others.lock().unwrap().push((pe.my_pe(), mine.handle()));
         pe.host_sync()?;
-        for &(whose, handle) in others.lock().unwrap().iter() {
+        for &(owner, handle) in others.lock().unwrap().iter() {
             match pe.read(handle) {
-                Ok(found) => assert_eq!((whose, found), (pe.my_pe(), vec![u64::from(whose); 50])),
+                Ok(found) => assert_eq!((owner, found), (pe.my_pe(), vec![u64::from(owner); 50])),
                 Err(error) => {
-                    assert!(whose != pe.my_pe() && error.to_string().contains("with this PE"), "{error}")
+                    assert!(owner != pe.my_pe() && error.to_string().contains("with this PE"), "{error}")
                 }
             }
         }

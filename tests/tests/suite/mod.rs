@@ -1,4 +1,4 @@
-//! One binary for all: linking takes longer than running.
+//! One binary for all suites, since linking takes longer than running.
 
 mod arguments;
 mod atomics;

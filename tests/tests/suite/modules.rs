@@ -1,4 +1,4 @@
-//! Kernels that are loaded while a job runs.
+//! Kernels that a running job loads.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use rushmem_device::{Error as Code, Signal, Sym, SymSlice};
 use rushmem_example_kernels::ring;
 use rushmem_tests::{Setup, grid, skip};
 
-/// Kernels that the suite's jobs do not begin with.
+/// Returns kernels that the suite's jobs do not start with.
 fn examples() -> Ptx {
     rushmem::ptx!("rushmem_example_kernels")
 }
 
-/// Runs `app` on every PE of a job that begins without kernels.
+/// Runs `app` on every PE of a job that starts without kernels.
 fn run(setup: &Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) {
     let job = Job::with_config(setup.config().clone());
     job.run(app).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Whether the names of kernels are known here; without PTX they are not, and kernels run natively.
+/// Returns whether the program knows the names of kernels. Without PTX it does not, and kernels run natively.
 fn named(test: &str) -> bool {
     let known = !examples().image.is_empty();
     if !known {
@@ -27,11 +27,11 @@ fn named(test: &str) -> bool {
     known
 }
 
-/// What goes round.
+/// The objects of the ring kernel.
 struct Ring {
     dst: SymSlice<u32>,
     src: SymSlice<u32>,
-    /// One for each round.
+    /// One signal for each round.
     arrived: SymSlice<Signal>,
 }
 
@@ -48,7 +48,7 @@ impl Ring {
         ring(self.dst, self.src, arrived)
     }
 
-    /// Checks a round that all PEs have been through, and forgets it.
+    /// Checks a round that all PEs have completed, and clears the destination.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
         pe.host_sync()?;
         let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
@@ -58,7 +58,7 @@ impl Ring {
     }
 }
 
-/// That no way to launch the kernel takes it.
+/// Asserts that every way to launch the kernel refuses it.
 fn refused(pe: &Pe, ring: &Ring, why: &str) -> Result<(), Error> {
     let stream = pe.stream()?;
     let shape = grid(1, 32);
@@ -81,7 +81,7 @@ fn kernels_come_and_go_while_a_job_runs() {
     let named = named("kernels_come_and_go_while_a_job_runs");
     run(&Setup::new(2), |pe| {
         let ring = Ring::new(pe, 4)?;
-        // What the host initiates needs no kernels of the application's.
+        // Host-initiated operations need no application kernels.
         pe.put(ring.dst, ring.src, (pe.my_pe() + 1) % pe.n_pes())?;
         pe.quiet()?;
         ring.check(pe)?;
@@ -122,7 +122,7 @@ fn what_was_launched_or_recorded_outlives_its_module() {
         let graph = stream.capture(|stream| stream.launch(grid(1, 32), ring.call(1)))?;
         pe.host_sync()?;
         if pe.my_pe() == 0 {
-            // It waits for PE 1, which has not begun.
+            // The kernel waits for PE 1, which has not started.
             let waits = pe.launch(grid(1, 32), ring.call(0))?;
             loaded.unload();
             if named {
@@ -166,7 +166,7 @@ fn kernels_of_one_name_are_not_loaded_together() {
         loaded.unload();
         pe.load(copy)?.unload();
 
-        // Of the runtime's own, too.
+        // The names of the runtime's kernels are reserved too.
         let image = ".visible .entry rushmem_order(\n)\n{}";
         let taken = clash(Ptx { name: "mine", image, omitted: "", code: &[] });
         assert!(taken.contains("rushmem_runtime_kernels"), "{taken}");
@@ -200,7 +200,7 @@ fn ptx_that_a_gpu_refuses_is_an_error_and_no_more() {
     });
 }
 
-/// With kernels on a GPU loading waits for those that run, and those that wait have a deadline.
+/// Shows that loading ends. On a GPU, loading waits for running kernels, and waiting kernels have a deadline.
 #[test]
 fn a_kernel_that_waits_does_not_hold_up_loading_for_ever() {
     const SOON: Duration = Duration::from_secs(40);

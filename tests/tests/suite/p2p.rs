@@ -1,4 +1,4 @@
-//! Peers that are reached by loads and stores: pointers to their memory, and one way for all atomics.
+//! P2P peers: pointers to their memory, and one path for all atomics.
 
 use rushmem::Pe;
 use rushmem_device::{Signal, Team};
@@ -7,12 +7,12 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// The same group of `group` PEs; 0 is everybody.
+/// Returns whether two PEs are in the same group of `group` PEs; 0 makes one group of all.
 fn together(a: u32, b: u32, group: u32) -> bool {
     group == 0 || a / group == b / group
 }
 
-/// Whether PEs of a group map each other's heaps: on GPUs also if nothing is said.
+/// Returns whether PEs of a group map each other's heaps. With `auto` they do so on GPUs.
 fn mapped(pe: &Pe, path: &str) -> bool {
     path == "p2p" || path == "auto" && pe.is_gpu()
 }
@@ -24,29 +24,29 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
     {
         Setup::new(pes).with("peer_path", path).with("p2p_group", group).run(|pe| {
             let (me, n) = (pe.my_pe(), pe.n_pes() as usize);
-            let direct = |other: u32| other == me || mapped(pe, path) && together(me, other, group);
+            let is_p2p = |other: u32| other == me || mapped(pe, path) && together(me, other, group);
             let (object, before) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
             let reached = pe.alloc::<u32>(n)?;
             pe.write(object, &vec![u64::from(me) + 100; n])?;
             pe.host_sync()?;
             pe.run(grid(2, 32), store_marks(object, reached, before))?;
             let pes = || 0..n as u32;
-            let wanted: Vec<u32> = pes().map(|other| if direct(other) { 2 } else { 0 }).collect();
+            let wanted: Vec<u32> = pes().map(|other| if is_p2p(other) { 2 } else { 0 }).collect();
             assert_eq!(pe.read(reached)?, wanted, "PE {me}, {path}, groups of {group}");
             let wanted: Vec<u64> =
-                pes().map(|other| if direct(other) { u64::from(other) + 100 } else { 0 }).collect();
+                pes().map(|other| if is_p2p(other) { u64::from(other) + 100 } else { 0 }).collect();
             assert_eq!(pe.read(before)?, wanted);
             let mark = |other: u32| {
-                if direct(other) { u64::from(other + 1) << 32 | u64::from(me) } else { u64::from(me) + 100 }
+                if is_p2p(other) { u64::from(other + 1) << 32 | u64::from(me) } else { u64::from(me) + 100 }
             };
             assert_eq!(pe.read(object)?, pes().map(mark).collect::<Vec<_>>());
 
-            // The host says the same of it.
+            // The host reports the same.
             for other in pes() {
-                assert_eq!(pe.ptr(object, other).is_some(), direct(other));
+                assert_eq!(pe.ptr(object, other).is_some(), is_p2p(other));
                 assert!(pe.pe_accessible(other));
                 let via = &pe.peer_routes()[other as usize].via;
-                assert_eq!(via == "p2p", direct(other) && path != "nic", "{via}");
+                assert_eq!(via == "p2p", is_p2p(other) && path != "nic", "{via}");
             }
             assert!(pe.ptr(object, n as u32).is_none() && !pe.pe_accessible(n as u32));
             let (first, last) = (pe.ptr(object, me), pe.ptr(object.slice(n - 1..n), me));
@@ -88,7 +88,7 @@ fn the_team_of_those_who_share_memory_has_pointers_to_all_its_members() {
     }
 }
 
-/// Settings of jobs whose PEs are all, partly and not mapped to each other.
+/// Returns settings of jobs with P2P peers only, with both kinds of peers, and with NIC peers only.
 fn domains() -> impl Iterator<Item = Setup> {
     [(4, 0), (4, 2), (5, 3), (3, 1)].into_iter().map(|(pes, group)| {
         Setup::new(pes).with("peer_path", "p2p").with("p2p_group", group).with("sq_depth", 8)
@@ -135,7 +135,7 @@ fn tickets_of_a_mixed_job_are_drawn_once() {
 
 #[test]
 fn a_fence_orders_an_atomic_before_a_store() {
-    // A NIC that dawdles would let the store overtake the atomic.
+    // With a slow NIC the store could overtake the atomic.
     for setup in domains().chain(setups::all().filter(|setup| setup.pes() > 1)) {
         let setup = setup.with("softnic_fault", "skip_qp=0.3,completion_delay=0.3");
         let bad = setup.run(|pe| {
@@ -163,7 +163,7 @@ fn direct_peers_need_no_queues() {
         let setup = Setup::new(3).with("peer_path", "p2p").with("connect", connect);
         assert_eq!(setup.run(add), [0; 3], "{setup}");
     }
-    // Where atomics go through the NIC, those to mapped peers do so too.
+    // Atomics of a mixed job go through the NIC, also to P2P peers.
     let setup = Setup::new(3).with("peer_path", "p2p").with("p2p_group", 2);
     assert_eq!(setup.run(add), [3; 3], "{setup}");
 }

@@ -1,4 +1,4 @@
-//! Pending operations, flushes, batches, queue handles, groups within a warp.
+//! Pending operations, flushes, batches, queue handles, and groups within a warp.
 
 use rushmem_device::Signal;
 use rushmem_test_kernels::{Free, With, batched, held_back, part_ways, queue_handles, reuse_sources};

@@ -1,8 +1,8 @@
-//! Random programs against a model that carries out each thread's operations one after another.
+//! Random programs, compared with a model that carries out each thread's operations one after another.
 //!
-//! Every thread has memory of its own on every PE, so that its results do not depend on the others, and words that all
-//! threads add to. Where two operations of a thread touch the same memory and nothing orders them, the program gets a
-//! `quiet` between them, or a `fence` where that must do.
+//! Every thread has its own memory on every PE, so that its results do not depend on the others. All threads add to
+//! shared words. If two unordered operations of a thread touch the same memory, the program gets a `quiet` between
+//! them. It gets a `fence` where that suffices.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ const BLOCKS: u32 = 2;
 const THREADS: u32 = 7;
 /// Threads of a PE.
 const LANES: usize = (BLOCKS * THREADS) as usize;
-/// Bytes, and words, that one thread has on each PE.
+/// Bytes, and words, of one thread on each PE.
 const BYTES: u64 = 40;
 const WORDS: u64 = 3;
-/// Words that all threads share, after the threads' own.
+/// Words that all threads share, after the words of the threads.
 const SHARED: u64 = 2;
-/// Operations of one thread, at most; each may need one more before it.
+/// Maximum number of operations of one thread; each may need one more before it.
 const OPS: usize = 12;
 const SLOTS: usize = 2 * OPS;
 
@@ -31,14 +31,14 @@ const SLOTS: usize = 2 * OPS;
 struct Op {
     code: Code,
     pe: u32,
-    /// Offsets within the thread's bytes: destination, source; and their length.
+    /// Offsets within the thread's bytes: destination and source; and the length.
     to: u64,
     from: u64,
     len: u64,
-    /// Of the thread's words, or the shared ones.
+    /// Index of a word of the thread, or of a shared word.
     word: u64,
     value: u64,
-    /// Whether a fence may do where there must be order.
+    /// Whether to order with a fence where that suffices.
     fence: bool,
 }
 
@@ -53,7 +53,7 @@ fn op(pes: u32) -> impl Strategy<Value = Op> {
     (code, 0..pes, place, 0..WORDS + SHARED, value, any::<bool>()).prop_map(
         |(code, pe, (to, from, len), word, value, fence)| {
             let len = len.min(BYTES - to).min(BYTES - from);
-            // Shared words are only added to: anything else would depend on the order of the threads.
+            // Shared words support only additions: other results would depend on the order of the threads.
             let word = if code == Add { word } else { word.min(WORDS - 1) };
             Op { code, pe, to, from, len, word, value, fence }
         },
@@ -67,7 +67,7 @@ struct Access {
     words: bool,
     range: Range<u64>,
     writes: bool,
-    /// By the NIC or by stores at the peer, in the order of fences; not the near end of a transfer.
+    /// Access by the NIC or by stores at the peer, which fences order; not the local end of a transfer.
     ordered: bool,
 }
 
@@ -82,14 +82,14 @@ impl Access {
 }
 
 impl Op {
-    /// The operation with source and destination that do not overlap, where both lie on this PE.
+    /// Returns the operation with disjoint source and destination, if both are on this PE.
     fn apart(self, me: u32) -> Self {
         let len = if self.pe == me { self.len.min(self.to.abs_diff(self.from)) } else { self.len };
-        // A compare and swap compares with `len`.
+        // A compare-and-swap uses `len` as the expected value.
         if self.code == Code::CompareSwap { self } else { Self { len, ..self } }
     }
 
-    /// What it touches, of the thread's own memory on each PE; and for how long that is pending.
+    /// Returns the accesses to the thread's own memory on each PE, with their order.
     fn accesses(&self, me: u32) -> Vec<Access> {
         use Code::*;
         let bytes = |pe, at: u64, writes, ordered| Access {
@@ -111,7 +111,7 @@ impl Op {
                 vec![bytes(self.pe, self.to, true, true), bytes(me, self.from, false, false)]
             }
             Get | GetNbi => vec![bytes(self.pe, self.from, false, false), bytes(me, self.to, true, false)],
-            // The sum of a shared word does not depend on any order.
+            // The sum of a shared word is independent of the order.
             Add if self.word >= WORDS => vec![],
             P | Add | FetchAdd | Swap | CompareSwap | FetchOr | Xor => vec![word(true)],
             G => vec![word(false)],
@@ -119,18 +119,18 @@ impl Op {
         }
     }
 
-    /// Whether nothing of it is pending once it has returned.
+    /// Returns whether the operation is complete once it has returned.
     fn is_complete(&self) -> bool {
         use Code::*;
         matches!(self.code, Get | G | FetchAdd | Swap | CompareSwap | FetchOr)
     }
 }
 
-/// The operations with what must be between them.
+/// Inserts the required `quiet` and `fence` calls between the operations.
 fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
     let mut out: Vec<Op> = Vec::new();
     let mut pending: Vec<Access> = Vec::new();
-    // Those of `pending` before this one have been fenced.
+    // The first `fenced` accesses of `pending` have been fenced.
     let mut fenced = 0;
     for op in ops {
         let op = &op.apart(me);
@@ -165,7 +165,7 @@ fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
     out
 }
 
-/// What the memory of one PE becomes.
+/// The memory of one PE.
 #[derive(Clone, Debug, PartialEq)]
 struct Memory {
     bytes: Vec<u8>,
@@ -186,12 +186,12 @@ impl Memory {
     }
 }
 
-/// The place of thread `lane` of PE `me` among all.
+/// Returns the index of thread `lane` of PE `me` among all threads.
 fn thread(me: u32, lane: usize) -> u64 {
     u64::from(me) * LANES as u64 + lane as u64
 }
 
-/// The word of an operation in the array of all.
+/// Returns the index of an operation's word in the array of all words.
 fn word_of(op: &Op, thread: u64, pes: u32) -> u64 {
     if op.word < WORDS {
         thread * WORDS + op.word
@@ -245,7 +245,7 @@ fn model(programs: &[Vec<Op>], pes: u32) -> Vec<Memory> {
     all
 }
 
-/// An operation as the interpreter reads it.
+/// Encodes an operation for the interpreter.
 fn encode(op: &Op, thread: u64, lane: usize, slot: usize, pes: u32) -> [u64; OP_WORDS] {
     use Code::*;
     let result = (lane * SLOTS + slot) as u64;
@@ -258,7 +258,7 @@ fn encode(op: &Op, thread: u64, lane: usize, slot: usize, pes: u32) -> [u64; OP_
     [op.code as u64, op.pe.into(), a, b, op.len, op.value]
 }
 
-/// Runs the programs of this PE's threads, and reads what became of its memory.
+/// Runs the programs of this PE's threads, and returns its memory.
 fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
     let (me, pes) = (pe.my_pe(), pe.n_pes());
     let before = Memory::new(me, pes);
@@ -288,7 +288,7 @@ fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
     })
 }
 
-/// Runs `cases` programs, or as many as `PROPTEST_CASES` says.
+/// Runs `cases` programs, or the number in `PROPTEST_CASES`.
 fn agrees(setup: &Setup, cases: u32) {
     let pes = setup.pes();
     let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());

@@ -9,7 +9,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// Bytes that tell where they come from.
+/// Returns bytes that identify their PE and index.
 fn pattern(pe: u32, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(31).wrapping_add(pe.wrapping_mul(101)) as u8 | 1).collect()
 }
@@ -23,7 +23,7 @@ struct Moved {
     grid: Grid,
     len: usize,
     piece: usize,
-    /// Bytes by which source and landing places are off their alignment.
+    /// Offset of source and landing places from their alignment, in bytes.
     off: (usize, usize),
 }
 
@@ -32,13 +32,13 @@ impl Moved {
         Self { call, together, with: With::Gpu, grid, len, piece, off: (0, 0) }
     }
 
-    /// Pieces that PE `pe` gets from PE `from`.
+    /// Returns the pieces that PE `pe` gets from PE `from`.
     fn pieces(&self, n_pes: u32, from: u32, pe: u32) -> impl Iterator<Item = usize> {
         let count = self.len.div_ceil(self.piece);
         (0..count).filter(move |&k| (k + from as usize) % n_pes as usize == pe as usize)
     }
 
-    /// What lands on PE `me`.
+    /// Returns the expected landing places of PE `me`.
     fn expected(&self, n_pes: u32, me: u32) -> Vec<u8> {
         let mut all = vec![0; n_pes as usize * self.len];
         for pe in 0..n_pes {
@@ -56,7 +56,7 @@ impl Moved {
         all
     }
 
-    /// Moves, and compares.
+    /// Moves the array, and compares the result.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
         let (me, n) = (pe.my_pe(), pe.n_pes());
         let whole_source = pe.alloc::<u8>(self.off.0 + self.len)?;
@@ -184,7 +184,7 @@ fn transfers_of_nothing_signal_all_the_same() {
             assert_eq!(pe.read(data)?, [0; 8]);
             pe.read_one(arrived)
         });
-        // 32 threads by themselves, one block.
+        // 32 single threads, and one block.
         assert_eq!(seen, vec![1032; seen.len()], "{setup}");
     }
 }
@@ -210,7 +210,7 @@ fn the_index_wraps_at_16_bits() {
     }
 }
 
-/// Pieces of few threads and of many, that end anywhere; on one way or the other.
+/// Uses pieces for few threads and for many, with any end, over P2P and over the NIC.
 #[test]
 fn groups_that_are_ready_need_no_barriers() {
     for setup in setups::all() {
@@ -336,7 +336,7 @@ impl Scalars {
     }
 }
 
-/// The first half is what the previous PE has put, the second half what this one put and got back.
+/// Compares the first half with the put of the previous PE, and the second half with this PE's own value.
 fn same<T: Scalar + PartialEq + std::fmt::Debug>(
     pe: &Pe,
     all: SymSlice<T>,

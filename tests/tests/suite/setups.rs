@@ -1,9 +1,9 @@
-//! The settings that the suite runs with: each value of each setting meets most of the others.
+//! The settings of the suite: each value of each setting is combined with most of the others.
 
 use rushmem_tests::Setup;
 
-/// PEs, depth of the send queues, form of the CQs, QPs a peer, path to peers (in a `mixed` job only PEs 0 and 1, 2 and 3,
-/// ... reach each other directly), NICs a PE, when QPs are made.
+/// PEs, depth of the send queues, form of the CQs, QPs a peer, path to peers, NICs a PE, when QPs are connected. In a
+/// `mixed` job only PEs 0 and 1, 2 and 3, ... are P2P peers.
 const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
     (1, 1024, "ring", 1, "auto", 1, "lazy"),
     (1, 2, "collapsed", 3, "nic", 2, "lazy"),
@@ -21,7 +21,7 @@ const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
     (5, 2, "collapsed", 1, "mixed", 2, "eager"),
 ];
 
-/// All of the suite's settings.
+/// Returns all of the suite's settings.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
     VARIATIONS.iter().map(|&(pes, depth, cq, qps, path, nics, connect)| {
         let (path, group) = if path == "mixed" { ("p2p", 2) } else { (path, 0) };
@@ -36,7 +36,7 @@ pub(crate) fn all() -> impl Iterator<Item = Setup> {
     })
 }
 
-/// Settings of jobs with an even number of PEs.
+/// Returns settings of jobs with an even number of PEs.
 pub(crate) fn even() -> impl Iterator<Item = Setup> {
     all().filter(|setup| setup.pes() % 2 == 0)
 }

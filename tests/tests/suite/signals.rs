@@ -1,4 +1,4 @@
-//! Signals, waits, and the order of things.
+//! Signals, waits and ordering.
 
 use rushmem_device::{Shadowed, Signal};
 use rushmem_test_kernels::{
@@ -27,7 +27,7 @@ fn a_source_is_handed_from_block_to_block_by_fences_of_the_gpus_scope() {
             told.into_iter().sum::<u64>()
         };
         assert_eq!(stale(1), 0, "{setup}");
-        // What they are good for: on a GPU some values are old ones without.
+        // Without fences, a GPU returns some old values.
         println!("{setup}: {} stale values without fences", stale(0));
     }
 }
@@ -108,7 +108,7 @@ fn nobody_leaves_a_barrier_early() {
             let bad = setup.run(|pe| {
                 let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
                 pe.run(grid(1, threads), barriers(together as u32, cells, bad, 12))?;
-                // A second launch goes on where the first one stopped.
+                // A second launch continues where the first one stopped.
                 pe.write(cells, &vec![0; cells.len()])?;
                 pe.host_sync()?;
                 pe.run(grid(1, threads), barriers(together as u32, cells, bad, 3))?;
@@ -158,7 +158,7 @@ fn a_shadow_follows_its_signal() {
     for setup in setups::all() {
         let seen = setup.run(|pe| {
             let (words, seen) = (pe.alloc::<Shadowed>(3)?, pe.alloc::<u64>(4)?);
-            // The second signal wraps on its way.
+            // The second signal wraps around.
             let start = Shadowed { signal: u64::MAX - 40, shadow: u64::MAX - 40 };
             pe.write(words.slice(1..2), &[start])?;
             pe.host_sync()?;

@@ -1,4 +1,4 @@
-//! Operations on streams: in order, beside each other, recorded and launched again.
+//! Operations on streams: in order, concurrent, recorded and launched again.
 
 use std::thread;
 use std::time::Duration;
@@ -37,7 +37,8 @@ fn a_put_takes_its_source_in_stream_order() {
     }
 }
 
-/// A driver that made or destroyed one beside them might wait for kernels that wait for this PE's next one.
+/// Makes and destroys streams while other PEs wait. A driver could make these calls wait for kernels that wait for this
+/// PE.
 #[test]
 fn streams_come_and_go_while_other_pes_wait() {
     const MANY: usize = 20;
@@ -55,8 +56,10 @@ fn streams_come_and_go_while_other_pes_wait() {
     });
 }
 
-/// A driver that is given work by several threads at once may put two of their streams into one queue of the hardware, and
-/// then hold one PE's kernel back until another one's have ended, which wait for it.
+/// Launches on all PEs at the same moment.
+///
+/// A driver may put streams of different threads into one hardware queue. One PE's kernel would then wait for another
+/// PE's kernel to end, which waits for the first.
 #[test]
 fn what_all_pes_launch_at_the_same_moment_begins_on_all() {
     const STREAMS: usize = 20;
@@ -74,7 +77,8 @@ fn what_all_pes_launch_at_the_same_moment_begins_on_all() {
     });
 }
 
-/// A GPU's stream has room for some 1000 operations that have not ended; who queues more waits, and nobody else.
+/// Fills a stream. A GPU's stream has room for some 1000 pending operations: a PE that queues more waits, but must not
+/// block other PEs.
 #[test]
 fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
     Setup::new(2).run(|pe| {
@@ -86,7 +90,7 @@ fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
                 stream.fence()?;
             }
         } else {
-            // By then the stream of PE 0 is full.
+            // After this time the stream of PE 0 is full.
             thread::sleep(Duration::from_millis(300));
             stream.p(word, 1, 0)?;
             stream.quiet()?;
@@ -96,7 +100,8 @@ fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
     });
 }
 
-/// A driver that first gave each thread of the GPU more memory of its own would wait for the kernel that waits.
+/// Launches a kernel that needs much local memory beside one that waits. A driver that first enlarged the local memory
+/// would wait for the waiting kernel.
 #[test]
 fn a_kernel_with_large_tables_begins_beside_one_that_waits() {
     Setup::new(1).run(|pe| {
@@ -109,7 +114,8 @@ fn a_kernel_with_large_tables_begins_beside_one_that_waits() {
     });
 }
 
-/// A multiprocessor that runs a block would begin none of a kernel with much shared memory: the runtime's have little.
+/// Launches kernels beside one that waits on every multiprocessor. A busy multiprocessor starts no kernel that needs
+/// much shared memory, so the runtime's kernels need little.
 #[test]
 fn kernels_begin_beside_one_that_waits_everywhere() {
     Setup::new(1).run(|pe| {
@@ -165,10 +171,10 @@ fn a_wait_holds_up_its_own_stream_only() {
             held.launch(grid(2, 32), expect(data, 9, bad))?;
             free.launch(grid(1, 32), fill_with(src, 9))?;
             free.wait()?;
-            // All others are held up, and all free ones are through.
+            // All `held` streams wait, and all `free` streams are complete.
             pe.host_sync()?;
             free.put_signal(data, src, signal, SignalOp::Set, 4, pe.my_pe() ^ 1)?;
-            // The source may be written again behind it.
+            // A later operation may overwrite the source.
             free.launch(grid(1, 32), fill_with(src, 0))?;
             free.wait()?;
             held.quiet()?;
@@ -180,7 +186,7 @@ fn a_wait_holds_up_its_own_stream_only() {
     }
 }
 
-/// Queues every operation towards the next PE, and checks what came of it.
+/// Queues every operation towards the next PE, and checks the results.
 fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
     let (words, old) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(8)?);
     let (signals, data) = (pe.alloc::<Signal>(4)?, pe.alloc::<u64>(2)?);
@@ -249,7 +255,7 @@ fn every_operation_works_on_a_context_of_the_hosts() {
     }
 }
 
-/// What is issued through a context goes to queues that nothing else uses, recorded or not.
+/// Shows that operations of a context use only the context's queues, recorded or not.
 #[test]
 fn a_context_of_the_hosts_has_queues_of_its_own() {
     let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("context_qps", 1);
@@ -264,7 +270,7 @@ fn a_context_of_the_hosts_has_queues_of_its_own() {
         own.wait()?;
         pe.host_sync()?;
         let [first] = executed()?[..] else { panic!("{:?}", pe.qps()) };
-        // Who is faster connects its own queues next.
+        // The faster PE connects its default queues next.
         pe.host_sync()?;
 
         plain.put_nbi(dst, src, next(pe))?;
@@ -327,7 +333,7 @@ fn a_stream_follows_the_mark_of_another() {
     assert_eq!(bad, [0, 0]);
 }
 
-/// Two streams of each PE, each with a ring of signals of its own; PEs queue them in different order.
+/// Uses two streams of each PE, each with its own ring of signals. The PEs queue them in different order.
 #[test]
 fn two_streams_work_independently() {
     for setup in setups::all() {
@@ -375,7 +381,7 @@ fn an_error_ends_a_stream_until_it_is_told() {
         let Error::Device { first, others: 0 } = &**cause else { panic!("{error}") };
         assert_eq!(first.code(), Some(Code::WaitTimeout));
         other.wait()?;
-        assert_eq!(pe.read(data)?[4..], [1; 36], "what followed the error did something");
+        assert_eq!(pe.read(data)?[4..], [1; 36], "an operation after the error ran");
 
         failing.launch(grid(1, 32), put_nowhere(data.at(0)))?;
         let error = failing.wait().expect_err("there is no such PE");
@@ -404,7 +410,7 @@ fn a_graph_is_right_at_each_of_a_thousand_launches() {
             stream.barrier_all()
         })?;
         assert_eq!(graph.len(), 4);
-        assert_eq!(pe.read_one(signal)?, 0, "a recording does nothing");
+        assert_eq!(pe.read_one(signal)?, 0, "a recording runs nothing");
         pe.host_sync()?;
         for launch in 0..LAUNCHES {
             graph.launch(&stream)?;
@@ -431,7 +437,7 @@ fn a_graph_that_fails_says_where_and_stops() {
             stream.signal_wait_until(signal, Cmp::Ge, 1)?;
             stream.launch(grid(1, 1), fill_with(data, 6))
         })?;
-        // Every launch but the first does nothing; otherwise each would wait for its deadline.
+        // Only the first launch runs. If the others ran, each would wait for its deadline.
         for _ in 0..100 {
             graph.launch(&stream)?;
         }

@@ -6,7 +6,7 @@ use rushmem_tests::grid;
 
 use super::setups;
 
-/// What a place holds that nobody has written.
+/// The value of elements that no transfer has written.
 const GUARD: u16 = 0x5a5a;
 
 /// A strided transfer: strides and block in elements, and how many blocks.
@@ -25,7 +25,7 @@ impl Blocks {
 
     fn check(&self, pe: &Pe, call: Strides, together: Together) -> Result<(), Error> {
         let (me, n_pes) = (pe.my_pe(), pe.n_pes());
-        // Guards before, between and behind.
+        // Guards before, between and after the blocks.
         let off = 3;
         let (dst_len, src_len) = (self.extent(self.dst_stride), self.extent(self.src_stride));
         let (dst, src) = (pe.alloc::<u16>(dst_len + 2 * off)?, pe.alloc::<u16>(src_len + 2 * off)?);
@@ -83,7 +83,7 @@ fn blocks_land_where_they_should_and_nothing_between_them() {
                 let what = Blocks { dst_stride, src_stride, block, n };
                 for call in [Strides::Put, Strides::PutNbi, Strides::Get, Strides::GetNbi] {
                     for together in [Together::Thread, Together::Warp, Together::Block] {
-                        // All groups with all calls of a few, and each with some of the others.
+                        // All groups with all calls of a few PEs, and each group with some calls of the others.
                         if n < 12 || (call as usize + together as usize).is_multiple_of(2) {
                             what.check(pe, call, together)?;
                         }

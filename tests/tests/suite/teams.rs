@@ -1,4 +1,4 @@
-//! Making, asking and ending teams.
+//! Creation, queries and destruction of teams.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rushmem_tests::{Setup, grid};
 
 const PLAIN: TeamConfig = TeamConfig::new();
 
-/// What a kernel says of `from`, and of its members' numbers in `to`; it must be what the host says.
+/// Returns a kernel's view of `from`, and of its members' numbers in `to`. Asserts that the host's view is the same.
 fn numbers(pe: &Pe, from: Team, to: Team) -> Result<Vec<i32>, Error> {
     let out = pe.alloc::<i32>(3 + pe.n_pes() as usize)?;
     pe.run(grid(1, 32), team_numbers(from, to, out))?;
@@ -84,7 +84,7 @@ fn strided_teams_of_all_signs() {
             let seen = Setup::new(pes).run(|pe| {
                 let team = pe.team_split_strided(Team::WORLD, start as u32, stride, size as u32, PLAIN)?;
                 let seen = numbers(pe, team, Team::WORLD)?;
-                // Of the team, another one: of a few of its members, in another order.
+                // From this team, make another one: some of its members, in descending order.
                 let half = match team {
                     Team::INVALID => Team::INVALID,
                     team => {
@@ -121,7 +121,7 @@ fn bad_triples_are_refused_on_all_members() {
         let errors = bad.map(|(start, stride, size)| {
             pe.team_split_strided(Team::WORLD, start, stride, size, PLAIN).unwrap_err().to_string()
         });
-        // None of that has any effect on the next call.
+        // The errors do not affect the next call.
         assert_eq!(numbers(pe, pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?, Team::WORLD)?[1], 3);
         Ok(errors)
     });
@@ -160,7 +160,7 @@ fn rows_and_columns_of_ragged_parents() {
 fn only_the_members_of_a_list_make_its_team() {
     let seen = Setup::new(7).run(|pe| {
         let mut seen = Vec::new();
-        // Twice: the second is another team.
+        // Twice: the second call makes another team.
         for _ in 0..2 {
             if [5, 1, 6].contains(&pe.my_pe()) {
                 let team = pe.team_from_pes(&[5, 1, 6], PLAIN)?;
@@ -178,7 +178,7 @@ fn only_the_members_of_a_list_make_its_team() {
     }
 }
 
-/// What the host says of a team, where a kernel cannot be asked: symmetric memory is made by all.
+/// Returns the host's view of a team. A kernel would need symmetric memory, which all PEs must allocate together.
 fn numbers_of(pe: &Pe, team: Team) -> Result<Vec<u32>, Error> {
     let mut numbers = vec![pe.team_my_pe(team).unwrap(), pe.team_n_pes(team).unwrap()];
     numbers.extend(pe.team_pes(team).unwrap());
@@ -205,7 +205,7 @@ fn bad_lists_are_refused() {
 fn a_pe_that_stays_away_is_named() {
     let told = Setup::new(3).with("bootstrap_timeout", "2s").run(|pe| {
         if pe.my_pe() == 1 {
-            // Longer than the others' deadline, and shorter than that of their next call.
+            // Longer than the deadline of the others' call, and shorter than the deadline of their next one.
             std::thread::sleep(Duration::from_secs(3));
             return Ok(String::new());
         }
@@ -223,7 +223,7 @@ fn a_pe_with_other_arguments_is_named() {
         let error = pe.team_split_strided(Team::WORLD, 0, 1, size, PLAIN).unwrap_err();
         told.lock().unwrap()[pe.my_pe() as usize] = error.to_string();
         pe.host_sync()?;
-        // The next call is made by all, with the same arguments: a good one.
+        // The next call has the same arguments on all PEs, and succeeds.
         numbers(pe, pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?, Team::WORLD)
     });
     assert!(result.is_ok(), "{result:?}");
@@ -273,7 +273,7 @@ fn one_team_too_many_is_refused_on_all_members() {
         let few = pe.team_split_strided(Team::WORLD, 0, 1, 1, PLAIN)?;
         let all = pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?;
         let error = pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN).unwrap_err();
-        // One without PE 0 can still be made, and with it when there is room.
+        // A team without PE 0 still fits. A team with PE 0 fits when there is room.
         let rest = pe.team_split_strided(Team::WORLD, 1, 1, 2, PLAIN)?;
         assert_eq!(rest.is_valid(), pe.my_pe() != 0);
         for team in [few, rest] {

@@ -1,4 +1,4 @@
-//! Waits for sets of words, tests of them, and waits with deadlines of their own.
+//! Waits for sets of words, tests of sets, and waits with their own deadline.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// A set of words, and what is asked of it.
+/// A set of words, and the arguments of a test.
 #[derive(Clone, Debug)]
 struct Set {
     words: Vec<i32>,
@@ -24,7 +24,7 @@ struct Set {
 }
 
 impl Set {
-    /// Indices of the words that are looked at, and of those that are as wanted.
+    /// Returns the indices of the tested words, and of the words that satisfy the condition.
     fn model(&self) -> (Vec<usize>, Vec<usize>) {
         let holds = |i: usize| {
             let (found, wanted) = (self.words[i], if self.vector { self.values[i] } else { self.value });
@@ -135,7 +135,7 @@ fn every_word_of_a_set_is_told_once() {
                 let n = 3 * pe.n_pes() as usize;
                 let (words, payload) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
                 let (values, status) = (pe.alloc::<u64>(n)?, pe.alloc::<i32>(n)?);
-                // Room for fewer than there may be.
+                // The buffer has room for fewer indices than there may be.
                 let (indices, told) = (pe.alloc::<u64>(2)?, pe.alloc::<u32>(n)?);
                 let bad = pe.alloc_one::<u64>()?;
                 let call =
@@ -178,7 +178,7 @@ fn a_wait_with_a_deadline_of_its_own_says_that_it_passed() {
         Setup::new(2).run(|pe| {
             let (word, out) = (pe.alloc_one::<u64>()?, pe.alloc::<u64>(3 * 40)?);
             pe.write(word.as_slice(), &[5])?;
-            // No error, and none recorded.
+            // No error, neither returned nor recorded.
             pe.run(grid(1, 40), wait_in_vain(word, timeout, out))?;
             assert_eq!(pe.read(out)?, [0, 1, 5].repeat(40));
             Ok(())

@@ -1,4 +1,4 @@
-//! Calls that the members do not agree about: named, and without a trace in the next call.
+//! Mismatched calls of members: the error names them, and the next call is unaffected.
 
 use rushmem::{Error, Pe, TeamConfig};
 use rushmem_device::{Error as Code, Signal, Team};
@@ -7,12 +7,12 @@ use rushmem_tests::{Setup, grid};
 
 const PATHS: [&str; 2] = ["nic", "p2p"];
 
-/// The record of the first error of a launch.
+/// Returns the record of the first error of a launch.
 fn record(told: Result<(), Error>) -> (Option<Code>, u32, u64, String) {
     match told {
         Err(error @ Error::Device { .. }) => {
             let text = error.to_string();
-            // Wherever it is found, it is the kernel's call that is named.
+            // The error names the kernel's call, wherever it is detected.
             assert!(text.contains("collectives/misuse.rs:"), "{text}");
             let Error::Device { first, .. } = error else { unreachable!() };
             (first.code(), first.record().peer, first.record().found, text)
@@ -51,7 +51,7 @@ fn a_member_that_differs_is_named_and_the_team_goes_on() {
                     let (code, peer, found, text) = record(pe.run(grid(1, 32), call));
                     assert_eq!(code, Some(Code::TeamMismatch), "{text}");
                     assert!(peer != me && peer < pes && found < u64::from(pes), "{text}");
-                    // Nothing was written before all had agreed; and the good call after it is good.
+                    // Nothing was written, since the members did not agree, and the good call after it succeeds.
                     assert_eq!(pe.read(wide)?, vec![0; 4 * n], "{which:?}");
                     assert_eq!(pe.read(codes)?, [Code::TeamMismatch as u32, 1000]);
                     let good: Vec<u32> = (0..pes).flat_map(|pe| [pe + 1; 4]).collect();
@@ -64,7 +64,7 @@ fn a_member_that_differs_is_named_and_the_team_goes_on() {
             });
             for (me, told) in (0..).zip(told) {
                 for (one, other, text) in told {
-                    // Two that differ are named: one of them is the odd one.
+                    // The error names two that differ: one of them is the odd one.
                     assert!([one, other].contains(&odd), "odd {odd}, to {me}: {text}");
                     let wanted = format!(
                         "PE {me}: PE {one} is in another collective call of the team than PE {other}, or gave other \
@@ -88,7 +88,7 @@ fn wrong_arguments_are_named_where_they_are_and_nobody_waits() {
         (Outside, Code::OutOfRange, "a part that is not inside of its object"),
     ];
     for (wrong, code, text) in cases {
-        // All of them, or one.
+        // All members, or one.
         for (odd, path) in [None, Some(1)].into_iter().flat_map(|odd| PATHS.map(|path| (odd, path))) {
             Setup::new(3).with("peer_path", path).run(|pe| {
                 let (dst, src) = (pe.alloc::<u32>(12)?, pe.alloc::<u32>(4)?);
@@ -141,12 +141,12 @@ fn team_that_failed(path: &str) {
         pe.host_sync()?;
         // The world is another team.
         pe.run(grid(1, 32), sync(Team::WORLD))?;
-        // And the slot of the failed one is as new when it is made again.
+        // The slot of the failed team works when a new team gets it.
         pe.team_destroy(team)?;
         let again = pe.team_split_strided(Team::WORLD, 0, 1, 2, TeamConfig::new())?;
         assert_eq!(again.slot(), team.slot());
         pe.run(grid(1, 32), sync(again))?;
-        // What is no team is no team.
+        // Destroyed and invalid teams are refused.
         for gone in [team, Team::INVALID] {
             let (code, .., text) = record(pe.run(grid(1, 32), sync(gone)));
             assert_eq!(code, Some(Code::BadTeam));

@@ -1,4 +1,4 @@
-//! Collective calls of teams, against a model that carries them out one after another.
+//! Collective calls of teams, compared with a sequential model.
 
 mod misuse;
 mod model;
@@ -17,8 +17,8 @@ const U32: u64 = ElementKind::U32 as u64;
 
 const GROUPS: [(Together, u32); 3] = [(Together::Thread, 1), (Together::Warp, 32), (Together::Block, 40)];
 
-/// Every call with blocks of `n` bytes (a multiple of 4), in a region that begins at `at` and has room for three times
-/// the members' blocks and one more.
+/// Returns every call with blocks of `n` bytes, a multiple of 4. They use a region at `at` with room for three times
+/// the members' blocks, and one more.
 fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<Do> {
     let (src, dst) = (at, at + (members + 1) * n);
     let (max, xor) = (Reduce::Max as u64, Reduce::Xor as u64);
@@ -40,7 +40,7 @@ fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<Do> {
     ]
 }
 
-/// Some PEs of a job, in another order than theirs.
+/// Returns some PEs of a job, in descending order.
 fn some(pes: u32) -> Vec<u32> {
     (0..pes).rev().filter(|pe| pe % 3 != 1).collect()
 }
@@ -51,7 +51,7 @@ fn every_call_by_every_group_of_any_length() {
         let setup = setup.with("team_scratch", "1KiB");
         let pes = setup.pes();
         let teams = vec![some(pes), vec![pes - 1]];
-        // By turns: each group meets jobs of most sizes.
+        // In rotation: each group gets jobs of most sizes.
         for (together, threads) in [GROUPS[i % 3]] {
             let mut steps = Vec::new();
             let mut at = 0;
@@ -85,7 +85,7 @@ fn teams_of_different_blocks_do_not_meet() {
                 let members = teams.get(team).map_or(u64::from(pes), |team| team.len() as u64);
                 let at = team as u64 * 2 * (u64::from(pes) + 1) * 148;
                 let all = every_call(team, members, at, 148);
-                // Each block at another pace.
+                // Each block has its own pace.
                 let delay = Do::new(Step::Delay, team, 0, 0, team as u64 * 20, 0, 0);
                 [all.clone(), vec![delay], all].concat()
             });
@@ -104,9 +104,9 @@ fn teams_of_different_blocks_do_not_meet() {
 
 #[test]
 fn calls_back_to_back_with_a_slow_member() {
-    let ways = [("nic", 15), ("p2p", 300)];
+    let paths = [("nic", 15), ("p2p", 300)];
     for ((pes, slow), (path, rounds)) in
-        [(2, 0), (3, 2), (4, 1)].into_iter().flat_map(|job| ways.map(|way| (job, way)))
+        [(2, 0), (3, 2), (4, 1)].into_iter().flat_map(|job| paths.map(|path| (job, path)))
     {
         let setup = Setup::new(pes).with("team_scratch", "1KiB").with("peer_path", path);
         let setup = setup.with("softnic_fault", "skip_qp=0.3");
@@ -130,8 +130,8 @@ fn calls_back_to_back_with_a_slow_member() {
     }
 }
 
-/// Around the lengths at which calls without a NIC go another way: all that comes to a member is an eighth of the scratch. And
-/// where words of 8 and 16 bytes end.
+/// Uses lengths around the limit at which P2P calls change their protocol: the data for one member is an eighth of the
+/// scratch. Also uses lengths around multiples of 8 and 16 bytes.
 #[test]
 fn lengths_around_those_of_small_calls() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (4, "p2p"), (3, "nic")] {
@@ -159,7 +159,7 @@ fn lengths_around_those_of_small_calls() {
     }
 }
 
-/// Objects beyond the heap that the job began with.
+/// Uses objects in segments beyond the first heap.
 #[test]
 fn objects_in_a_heap_that_has_grown() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (3, "nic")] {
@@ -184,7 +184,7 @@ fn objects_in_a_heap_that_has_grown() {
     }
 }
 
-/// More than a warp has lanes, and than tell each other through a NIC.
+/// Uses more members than a warp has lanes, over the NIC and over P2P.
 #[test]
 fn teams_of_many_members() {
     for (pes, path) in [(33, "nic"), (40, "p2p")] {
@@ -208,7 +208,7 @@ fn work_goes_on_between_arrival_and_wait() {
     for setup in setups::all() {
         let (pes, world) = (setup.pes(), 3);
         let step = |code| Do::new(code, world, 0, 0, 0, 0, 0);
-        // Between the two: other calls of the team, and time.
+        // Between arrival and wait: other calls of the team, and a delay.
         let late = Do { n: (0..u64::from(pes)).map(|pe| pe * 10).collect(), ..step(Step::Delay) };
         let inner = Do::new(Step::Fcollect, world, 256, 0, 36, 0, 0);
         let round = [late, step(Step::Arrive), inner, step(Step::Wait)];
@@ -229,7 +229,7 @@ fn words_with_flags_are_of_their_epoch() {
     for (i, setup) in setups::all().enumerate() {
         let members = some(setup.pes());
         let (together, threads, len) = [(0, 1, 3), (2, 40, 5), (2, 32, 37)][i % 3];
-        // As many as there is time for; the slots are used again after two.
+        // Limited by the time of a test; each slot serves every second epoch.
         let epochs = if together == 0 { 300 } else { 60 };
         let bad = setup.run(|pe| {
             let all = len * members.len();
@@ -239,7 +239,7 @@ fn words_with_flags_are_of_their_epoch() {
                 let team = pe.team_from_pes(&members, TeamConfig::new())?;
                 let call = words_with_flags(team, slots, dst, src, bad, together, epochs);
                 pe.run(grid(1, threads), call)?;
-                // That all have come is of the last epoch.
+                // The words of the last epoch have arrived.
                 assert_ne!(pe.read(dst)?, vec![0; all]);
             }
             pe.host_sync()?;
@@ -249,7 +249,7 @@ fn words_with_flags_are_of_their_epoch() {
     }
 }
 
-/// Elements of each PE, as they are at first.
+/// Returns the initial elements of a PE.
 fn elements(pe: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| pe << 16 | i).collect()
 }
@@ -298,7 +298,8 @@ fn blocks_of_any_length_come_to_their_places() {
     for setup in setups::all() {
         let members = some(setup.pes());
         let n = members.len();
-        // What member i sends to member j; none at times. At the receiver, the last sender's comes first.
+        // The number of elements that member i sends to member j, sometimes 0. The receiver stores the last sender's
+        // block first.
         let count = |i: usize, j: usize| (i * 5 + j * 3) % 7;
         for (together, threads) in GROUPS {
             let found = setup.run(|pe| {
@@ -329,7 +330,7 @@ fn blocks_of_any_length_come_to_their_places() {
     }
 }
 
-/// As [`nobody_leaves_a_barrier_early`](super::signals), a hundred thousand barriers: for a nightly run.
+/// Repeats [`no_pe_leaves_a_barrier_early`](super::signals) with a hundred thousand barriers, for a nightly run.
 #[test]
 #[ignore = "takes a minute: run it with --ignored"]
 fn nobody_gets_two_barriers_ahead() {
@@ -337,7 +338,7 @@ fn nobody_gets_two_barriers_ahead() {
         let setup = Setup::new(pes).with("peer_path", path).with("softnic_fault", "skip_qp=0.1");
         let bad = setup.run(|pe| {
             let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
-            // Two in each round.
+            // Each round has two barriers.
             pe.run(grid(1, 1), barriers(Together::Thread as u32, cells, bad, 25_000))?;
             pe.host_sync()?;
             pe.read_one(bad)

@@ -1,11 +1,11 @@
-//! What collective calls do, one after another, to the memory of all PEs.
+//! A model that applies collective calls to the memory of all PEs, one after another.
 
 use rushmem::{Error, Pe};
 use rushmem_device::{Bf16, F16, Located, Signal, Team};
 use rushmem_test_kernels::{STEP_WORDS, Step, Together, collectives};
 use rushmem_tests::grid;
 
-/// One step of one block, of all members of a team.
+/// One step of one block, with the arguments of all members of a team.
 #[derive(Clone, Debug)]
 pub(super) struct Do {
     pub(super) code: Step,
@@ -13,7 +13,7 @@ pub(super) struct Do {
     pub(super) team: usize,
     pub(super) dst: u64,
     pub(super) src: u64,
-    /// For each member; all the same but for `Collect`, `Delay`.
+    /// Length for each member; the members differ in `Collect` and `Delay` only.
     pub(super) n: Vec<u64>,
     pub(super) a: u64,
     pub(super) b: u64,
@@ -33,14 +33,14 @@ impl Do {
         [self.code as u64, self.team as u64, self.dst, self.src, self.n_of(member), self.a, self.b, self.c]
     }
 
-    /// Does it to the memory of the members, which are in the order of the team.
+    /// Applies the step to the memory of the members, in the order of the team.
     pub(super) fn model(&self, memory: &mut [Vec<u8>], members: &[usize]) {
         let (dst, src, n) = (self.dst as usize, self.src as usize, self.n_of(0) as usize);
         let (all, a) = (members.len(), self.a as usize);
         let sources = |len: usize| -> Vec<Vec<u8>> {
             members.iter().map(|&pe| memory[pe][src..src + len].to_vec()).collect()
         };
-        // What each member gets, and where.
+        // The bytes that each member gets.
         let got: Vec<Vec<u8>> = match self.code {
             Step::Broadcast => vec![sources(n)[a].clone(); all],
             Step::Fcollect => vec![sources(n).concat(); all],
@@ -82,7 +82,7 @@ impl Do {
     }
 }
 
-/// The sources combined, in their order.
+/// Combines the sources in their order.
 fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! by {
         ($t:ty, $f:expr) => {{
@@ -110,13 +110,14 @@ fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
             }
         };
     }
-    // The first of equal ones, and never NaN where there is a number: the standard library does not say which zero.
+    // Returns the first of equal values, and NaN only if both are. The standard library does not define which zero it
+    // returns.
     fn least<T: PartialOrd + Copy>(a: T, b: T) -> T {
-        #[allow(clippy::eq_op)] // what NaN is
+        #[allow(clippy::eq_op)] // true for NaN
         if b < a || a != a { b } else { a }
     }
     fn most<T: PartialOrd + Copy>(a: T, b: T) -> T {
-        #[allow(clippy::eq_op)] // what NaN is
+        #[allow(clippy::eq_op)] // true for NaN
         if b > a || a != a { b } else { a }
     }
     macro_rules! float {
@@ -149,25 +150,25 @@ fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// What a job does: lists of steps, one for each block, and the teams that they name.
+/// The program of a job: a list of steps for each block, and the teams of the steps.
 pub(super) struct Plan {
     pub(super) together: Together,
     pub(super) threads: u32,
     pub(super) blocks: Vec<Vec<Do>>,
-    /// Up to 3 teams, by their PEs.
+    /// Up to 3 teams, as lists of PEs.
     pub(super) teams: Vec<Vec<u32>>,
     pub(super) bytes: usize,
     pub(super) signals: usize,
 }
 
 impl Plan {
-    /// The bytes of a PE at the start. Without the second bit of each they are no NaN or infinity, of whatever type.
+    /// Returns the initial bytes of a PE. The second bit of each is 0, so that no type sees a NaN or an infinity.
     pub(super) fn memory(&self, pe: u32) -> Vec<u8> {
         let word = |i: u64| (i * 7 + u64::from(pe) * 13 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (0..self.bytes as u64).map(|i| (word(i) >> 43) as u8 & 0xbf).collect()
     }
 
-    /// The PEs of a step's team.
+    /// Returns the PEs of a step's team.
     fn members(&self, step: &Do, pes: u32) -> Vec<usize> {
         match self.teams.get(step.team) {
             Some(team) => team.iter().map(|&pe| pe as usize).collect(),
@@ -175,7 +176,7 @@ impl Plan {
         }
     }
 
-    /// What becomes of all memory.
+    /// Returns the final memory of all PEs.
     pub(super) fn model(&self, pes: u32) -> Vec<Vec<u8>> {
         let mut memory: Vec<Vec<u8>> = (0..pes).map(|pe| self.memory(pe)).collect();
         for step in self.blocks.iter().flatten() {
@@ -184,7 +185,7 @@ impl Plan {
         memory
     }
 
-    /// Runs it; what became of this PE's memory.
+    /// Runs the program, and returns the final memory of this PE.
     pub(super) fn run(&self, pe: &Pe) -> Result<Vec<u8>, Error> {
         let (me, pes) = (pe.my_pe(), pe.n_pes());
         let mut teams = [Team::INVALID; 3];
@@ -224,7 +225,7 @@ impl Plan {
         Ok(found)
     }
 
-    /// Panics where memory is not what it should be, with the first difference.
+    /// Runs the program, and panics at the first byte that differs from the model.
     pub(super) fn check(&self, what: &str, pe: &Pe) -> Result<(), Error> {
         let found = self.run(pe)?;
         let wanted = &self.model(pe.n_pes())[pe.my_pe() as usize];

@@ -1,6 +1,7 @@
-//! Random programs: teams of any members in any order, and collective calls, puts with signals and puts with fences
-//! among them, on any parts of one memory. All calls are complete when they return, so that the model is what they do one
-//! after another.
+//! Random programs of collective calls, puts with signals and puts with fences.
+//!
+//! Teams have any members in any order, and the calls use any parts of one memory. All calls are complete when they
+//! return, so a sequential model gives the result.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -11,10 +12,10 @@ use super::model::{Do, Plan};
 
 /// Bytes of each PE.
 const BYTES: u64 = 1024;
-/// Steps of a program, at most. Each may use a signal.
+/// Maximum number of steps of a program. Each may use a signal.
 const STEPS: usize = 14;
 
-/// A step, before it is known how many members its team has.
+/// A step, before the number of its team's members is known.
 #[derive(Clone, Copy, Debug)]
 struct Raw {
     code: Step,
@@ -34,14 +35,14 @@ fn raw() -> impl Strategy<Value = Raw> {
     let others = prop::sample::select(vec![Sync, Barrier, Delay]);
     let code = prop_oneof![4 => moves, 4 => reductions, 3 => between, 2 => others];
     let places = (0..BYTES, 0..BYTES);
-    // Mostly small; at times larger than a piece of the scratch.
+    // Mostly small, sometimes larger than a piece of the scratch.
     let n = prop_oneof![4 => 0u64..50, 1 => 0..BYTES];
-    // Integers: random bytes are all kinds of NaN, whose bits nobody promises.
+    // Integers only: random bytes include NaNs, and no rule defines the bits of their sums.
     (code, 0usize..4, places, n, 0u64..56, any::<u64>(), 0u64..8)
         .prop_map(|(code, team, places, n, a, b, kind)| Raw { code, team, places, n, a, b, kind })
 }
 
-/// Some of the PEs, in any order.
+/// Selects some of the PEs, in any order.
 fn team(pes: u32) -> impl Strategy<Value = Vec<u32>> {
     let all: Vec<u32> = (0..pes).collect();
     let few = prop::sample::subsequence(all, 1..=pes as usize);
@@ -49,7 +50,8 @@ fn team(pes: u32) -> impl Strategy<Value = Vec<u32>> {
 }
 
 impl Raw {
-    /// The step for a team with so many members, with all parts inside of the memory, and apart where they must be.
+    /// Returns the step for a team of `members`, with all parts inside of the memory, and disjoint where the call
+    /// requires it.
     fn fitted(self, members: u64, signal: usize) -> Do {
         use Step::*;
         let log = [0, 0, 1, 1, 2, 2, 3, 3][self.kind as usize];
@@ -63,7 +65,7 @@ impl Raw {
         };
         let half = BYTES / 2;
         let n = self.n.min(half / members) / unit * unit;
-        // One half each, by turns; or the same place, where that may be.
+        // Source and destination use one half each, in rotation, or the same place where the call allows it.
         let place =
             |random: u64, blocks: u64, half_at: u64| half_at + random % (half - blocks * n + 1) / unit * unit;
         let upper = self.b & 1;
@@ -80,7 +82,7 @@ impl Raw {
         }
         let count = |i: u64| match self.code {
             Collect => n * ((self.b >> (8 + i)) & 1) / (1 + (self.b >> (16 + i) & 1)),
-            // One of them is slow.
+            // One member is slow.
             Delay => (self.b % members == i) as u64 * self.n,
             _ => n,
         };
@@ -112,7 +114,7 @@ fn plan(together: Together, teams: &[Vec<u32>], steps: &[Raw], pes: u32) -> Plan
     }
 }
 
-/// Runs `cases` programs, or as many as `PROPTEST_CASES` says.
+/// Runs `cases` programs, or the number in `PROPTEST_CASES`.
 fn agrees(setup: &Setup, cases: u32) {
     let setup = setup.clone().with("team_scratch", "1KiB");
     let pes = setup.pes();

@@ -1,4 +1,4 @@
-//! Reductions of every type, and what is promised of floating-point numbers.
+//! Reductions of every type, and the guarantees for floating-point numbers.
 
 use rushmem::Operations;
 use rushmem_device::{ElementKind, Located, Reduce, Team};
@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::model::{Do, Plan};
 
-/// Each type: its number, its size, how many reductions it has.
+/// Number, size and number of reductions of each type.
 const KINDS: [(ElementKind, u64, u64); 12] = [
     (ElementKind::U8, 1, 7),
     (ElementKind::I8, 1, 7),
@@ -28,7 +28,7 @@ fn every_reduction_of_every_type() {
     for pes in [2, 5] {
         let (mut steps, mut at) = (Vec::new(), 0);
         let mut add = |code, size: u64, a, b| {
-            // An odd number of elements, and a little more than a vector or two of them; some of them many.
+            // An odd number of elements, slightly more than one or two vectors, and many elements.
             let n = if a % 2 == 0 { 13 } else { 1201 } * size;
             let room = (u64::from(pes) * n).next_multiple_of(16);
             steps.push(Do::new(code, 3, at + room, at, n, a, b));
@@ -42,7 +42,7 @@ fn every_reduction_of_every_type() {
             add(Step::Scan, size, 0, kind as u64);
             add(Step::Scan, size, 1, kind as u64);
         }
-        // The largest with its place, and the smallest.
+        // The largest with its index, and the smallest.
         add(Step::Reduce, 16, 3, ElementKind::Located as u64);
         add(Step::ReduceScatter, 16, 2, ElementKind::Located as u64);
         let plan = Plan {
@@ -61,7 +61,7 @@ fn every_reduction_of_every_type() {
 
 #[test]
 fn of_equal_values_the_lowest_index_wins() {
-    // The largest or smallest of each column, by whichever PE it comes first.
+    // The largest or smallest of each column, on any PE first.
     let of = |pe: u32| {
         [(5.0, 9), (1.0, 4), (f64::from(pe), 7), (-0.5, 8)]
             .map(|(value, index): (f64, i64)| Located { value, index: index - i64::from(pe) })
@@ -109,13 +109,13 @@ fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
     let results: Vec<f32> = found[0].iter().map(|&bits| f32::from_bits(bits)).collect();
     let [sums, products, least, most] = [0, 8, 16, 24].map(|at| &results[at..at + 8]);
     let column = |i: usize| [sources[0][i], sources[1][i], sources[2][i]];
-    // In the order of the team, NaN where one is.
+    // In the order of the team; NaN if an operand is NaN.
     for i in 3..8 {
         let [a, b, c] = column(i);
         assert_eq!((sums[i], products[i]), (a + b + c, a * b * c), "{i}");
     }
     assert!(sums[..3].iter().chain(&products[..3]).all(|x| x.is_nan()));
-    // Numbers before NaN; NaN if there is nothing else; the first of equal ones.
+    // Numbers before NaN; NaN if all are NaN; the first of equal values.
     assert_eq!((least[0], most[0], least[1], most[1]), (-5.0, 2.0, 1.0, 7.0));
     assert!(least[2].is_nan() && most[2].is_nan());
     assert_eq!((least[3].to_bits(), most[3].to_bits()), ((-0.0f32).to_bits(), (-0.0f32).to_bits()));
@@ -124,7 +124,7 @@ fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
 
 #[test]
 fn more_than_the_scratch_holds() {
-    // Not a whole number of pieces of the default scratch, in place and not.
+    // Not a multiple of the default scratch's pieces, in place and not.
     let n = 1_000_004;
     let kind = ElementKind::U64 as u64;
     let steps = vec![
