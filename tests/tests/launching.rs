@@ -64,8 +64,8 @@ fn with_id(id: &str, i: u32, n: u32, what: &[&str]) -> Command {
 }
 
 #[test]
-fn processes_started_by_hand_meet_by_an_id_and_two_jobs_do_not_mix() {
-    let test = "processes_started_by_hand_meet_by_an_id_and_two_jobs_do_not_mix";
+fn processes_join_by_id_and_jobs_stay_separate() {
+    let test = "processes_join_by_id_and_jobs_stay_separate";
     let (Some(one), Some(other)) = (id(test), id(test)) else { return };
     std::thread::scope(|scope| {
         // The joining PEs start before PE 0, which listens.
@@ -77,8 +77,8 @@ fn processes_started_by_hand_meet_by_an_id_and_two_jobs_do_not_mix() {
 }
 
 #[test]
-fn a_process_that_does_not_come_is_named_in_time() {
-    let Some(id) = id("a_process_that_does_not_come_is_named_in_time") else { return };
+fn a_missing_process_is_named_at_the_deadline() {
+    let Some(id) = id("a_missing_process_is_named_at_the_deadline") else { return };
     let begin = Instant::now();
     let late = [0, 2].map(|i| {
         let mut command = with_id(&id, i, 3, &["ring"]);
@@ -97,8 +97,8 @@ fn a_process_that_does_not_come_is_named_in_time() {
 }
 
 #[test]
-fn who_has_another_secret_is_not_let_in() {
-    let Some(text_of_id) = id("who_has_another_secret_is_not_let_in") else { return };
+fn rejects_a_process_with_another_secret() {
+    let Some(text_of_id) = id("rejects_a_process_with_another_secret") else { return };
     let addr = UniqueId::from_hex(&text_of_id).unwrap().addr();
     let forged = UniqueId::at(addr).unwrap().to_hex();
     let mut server = with_id(&text_of_id, 0, 2, &["ring"]).spawn().unwrap();
@@ -113,7 +113,7 @@ fn who_has_another_secret_is_not_let_in() {
 }
 
 #[test]
-fn a_plug_in_of_files_brings_up_a_job() {
+fn bootstrap_through_files_starts_a_job() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let numbers = ["0", "1", "2"];
@@ -121,7 +121,7 @@ fn a_plug_in_of_files_brings_up_a_job() {
 }
 
 #[test]
-fn the_named_interface_is_used_and_a_wrong_one_is_an_error() {
+fn uses_the_named_interface_and_rejects_a_wrong_one() {
     let with = |interface: &str, family: &str| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
@@ -140,7 +140,7 @@ fn the_named_interface_is_used_and_a_wrong_one_is_an_error() {
         assert_ring(&outputs);
         assert!(text(&outputs[0].stderr).contains("listens at [::1]:"), "{}", all(&outputs[0]));
     } else {
-        skip("the_named_interface_is_used_and_a_wrong_one_is_an_error", "IPv6 is not available");
+        skip("uses_the_named_interface_and_rejects_a_wrong_one", "IPv6 is not available");
     }
     let outputs = with("nowhere0", "auto");
     let told = text(&outputs[0].stderr);
@@ -230,8 +230,8 @@ fn slurm_starts_and_ends_a_job() {
 }
 
 #[test]
-fn a_setting_makes_each_process_of_a_launcher_a_job_of_its_own() {
-    let test = "a_setting_makes_each_process_of_a_launcher_a_job_of_its_own";
+fn a_setting_makes_each_process_a_separate_job() {
+    let test = "a_setting_makes_each_process_a_separate_job";
     let Some(mut command) = hydra(test, "2", PE) else { return };
     let output = command.arg("ring").env("RUSHMEM_BOOTSTRAP", "threads").output().unwrap();
     let lines = [ring_lines(1), ring_lines(1)].concat();
@@ -292,15 +292,15 @@ fn torchrun_on_several_nodes_needs_a_secret() {
 }
 
 #[test]
-fn half_of_torchruns_variables_are_an_error_that_names_the_others() {
+fn incomplete_torchrun_variables_are_an_error() {
     let output = torch(0, 1, 1, &["ring"]).env_remove("MASTER_PORT").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("RANK is set, and MASTER_PORT is not"), "{}", all(&output));
 }
 
 #[test]
-fn mpi_and_this_library_take_turns_and_ranks_are_those_of_the_communicator() {
-    let test = "mpi_and_this_library_take_turns_and_ranks_are_those_of_the_communicator";
+fn a_job_follows_the_ranks_of_an_mpi_communicator() {
+    let test = "a_job_follows_the_ranks_of_an_mpi_communicator";
     let Some(mut command) = hydra(test, "4", MPI) else { return };
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
@@ -357,9 +357,9 @@ fn one_pe_ends_the_whole_job_with_its_code() {
 }
 
 #[test]
-fn the_launcher_says_who_ended_the_job() {
+fn the_launcher_names_the_pe_that_ended_the_job() {
     let Some(launcher) = launcher(PE) else {
-        return skip("the_launcher_says_who_ended_the_job", "the launcher is not built");
+        return skip("the_launcher_names_the_pe_that_ended_the_job", "the launcher is not built");
     };
     let output = clean(&launcher).args(["run", "-n", "3", PE, "global_exit", "2"]).output().unwrap();
     assert!(text(&output.stderr).contains("rushmem: PE 2 ended the job with code 7"), "{}", all(&output));

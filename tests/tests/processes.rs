@@ -51,9 +51,9 @@ fn small_queues_between_processes() {
 }
 
 #[test]
-fn packets_that_get_lost_are_sent_again() {
+fn lost_packets_are_sent_again() {
     let args = ["-n", "2", "--set", "softnic_fault=drop=0.05,duplicate=0.05,reorder=0.05,seed=5", PE, "ring"];
-    let Some(mut command) = run("packets_that_get_lost_are_sent_again", &args) else { return };
+    let Some(mut command) = run("lost_packets_are_sent_again", &args) else { return };
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
     assert_eq!(sorted(&output.stdout), ring_lines(2), "{}", all(&output));
@@ -111,9 +111,9 @@ fn a_killed_pe_ends_the_waits_of_the_others() {
 
 /// Shows that quiet of one PE does not wait for another, while quiet of all does.
 #[test]
-fn who_waits_for_one_pe_does_not_wait_for_another_that_stalls() {
+fn quiet_of_one_pe_ignores_a_stalled_pe() {
     let args = ["-n", "3", "--set", "peer_path=nic", PE, "stalled"];
-    let Some(command) = run("who_waits_for_one_pe_does_not_wait_for_another_that_stalls", &args) else {
+    let Some(command) = run("quiet_of_one_pe_ignores_a_stalled_pe", &args) else {
         return;
     };
     let mut job = Waiting::start(command, 3);
@@ -134,10 +134,10 @@ fn who_waits_for_one_pe_does_not_wait_for_another_that_stalls() {
 }
 
 #[test]
-fn processes_of_a_node_reach_each_other_directly() {
+fn processes_of_a_node_are_p2p_peers() {
     let args = ["-n", "3", "--set", "peer_path=p2p", "--set", "connect=eager", PE];
     for what in ["p2p", "ring"] {
-        let Some(mut command) = run("processes_of_a_node_reach_each_other_directly", &args) else { return };
+        let Some(mut command) = run("processes_of_a_node_are_p2p_peers", &args) else { return };
         let output = command.arg(what).output().unwrap();
         assert!(output.status.success(), "{}", all(&output));
         let lines = sorted(&output.stdout);
@@ -171,9 +171,9 @@ fn two_nodes(launcher: &Path, n: &str, what: &str) -> Vec<Output> {
 }
 
 #[test]
-fn a_job_of_mapped_and_far_peers_works_and_counts_right() {
+fn a_job_with_p2p_and_nic_peers_counts_correctly() {
     let Some(launcher) = launcher(PE) else {
-        return skip("a_job_of_mapped_and_far_peers_works_and_counts_right", "the launcher is not built");
+        return skip("a_job_with_p2p_and_nic_peers_counts_correctly", "the launcher is not built");
     };
     // PEs 0 and 1 on the first node, 2 to 4 on the second.
     let outputs = two_nodes(&launcher, "5", "p2p");
@@ -211,10 +211,10 @@ fn memory_of_a_killed_pe_stays_mapped_while_the_job_ends() {
 }
 
 #[test]
-fn pes_with_different_paths_are_no_job() {
+fn pes_with_different_peer_paths_are_rejected() {
     let script = "if [ $RUSHMEM_PE = 1 ]; then export RUSHMEM_PEER_PATH=nic; fi; exec \"$0\" ring";
     let args = ["-n", "2", "--set", "peer_path=p2p", "sh", "-c", script, PE];
-    let Some(mut command) = run("pes_with_different_paths_are_no_job", &args) else { return };
+    let Some(mut command) = run("pes_with_different_peer_paths_are_rejected", &args) else { return };
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", all(&output));
     assert!(text(&output.stderr).contains("peer_path=Nic"), "{}", all(&output));

@@ -81,8 +81,8 @@ fn rings_go_through_libmlx5() {
 }
 
 #[test]
-fn the_fabrics_parameters_are_in_force() {
-    let Some(mut face) = Face::new("the_fabrics_parameters_are_in_force", &[]) else { return };
+fn qps_use_the_fabric_settings() {
+    let Some(mut face) = Face::new("qps_use_the_fabric_settings", &[]) else { return };
     face.command.args(["run", "-n", "2", "env", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]);
     let output = face
         .command
@@ -99,8 +99,8 @@ fn the_fabrics_parameters_are_in_force() {
 }
 
 #[test]
-fn address_partition_and_patience_are_those_of_the_settings() {
-    let test = "address_partition_and_patience_are_those_of_the_settings";
+fn gid_partition_and_retries_follow_the_settings() {
+    let test = "gid_partition_and_retries_follow_the_settings";
     let chosen = ["RUSHMEM_PARTITION=0x8001", "RUSHMEM_RETRIES=3", "RUSHMEM_ACK_TIMEOUT=50ms"];
     for (link, gid) in [("ethernet", "1"), ("ib", "0")] {
         let Some(mut face) = Face::new(test, &["--link", link]) else { return };
@@ -116,8 +116,8 @@ fn address_partition_and_patience_are_those_of_the_settings() {
 }
 
 #[test]
-fn an_address_or_a_partition_that_is_not_there_is_a_clear_error() {
-    let test = "an_address_or_a_partition_that_is_not_there_is_a_clear_error";
+fn a_missing_gid_or_partition_is_a_clear_error() {
+    let test = "a_missing_gid_or_partition_is_a_clear_error";
     for (setting, words) in [
         // RoCE v1, and no GID.
         ("RUSHMEM_GID_INDEX=2", &["mlx5_0", "no usable GID at index 2", "RoCE v1", "RUSHMEM_GID_INDEX"][..]),
@@ -146,8 +146,8 @@ fn threads_of_a_process_open_the_device_each() {
 }
 
 #[test]
-fn a_thread_rings_for_kernels() {
-    let Some(face) = Face::new("a_thread_rings_for_kernels", &[]) else { return };
+fn a_cpu_thread_rings_doorbells_for_kernels() {
+    let Some(face) = Face::new("a_cpu_thread_rings_doorbells_for_kernels", &[]) else { return };
     let output = face.ring("2", &["RUSHMEM_DOORBELL=cpu"]);
     passed(&output, 2);
     let told = text(&output.stderr);
@@ -156,8 +156,8 @@ fn a_thread_rings_for_kernels() {
 }
 
 #[test]
-fn devices_are_dealt_among_pes() {
-    let Some(face) = Face::new("devices_are_dealt_among_pes", &["--devices", "2"]) else { return };
+fn devices_are_distributed_among_pes() {
+    let Some(face) = Face::new("devices_are_distributed_among_pes", &["--devices", "2"]) else { return };
     let output = face.ring("2", &[]);
     passed(&output, 2);
     let told = text(&output.stderr);
@@ -167,7 +167,7 @@ fn devices_are_dealt_among_pes() {
         assert!(told.lines().any(|l| line(&l)), "{told}");
     }
 
-    let Some(face) = Face::new("devices_are_dealt_among_pes", &["--devices", "4"]) else { return };
+    let Some(face) = Face::new("devices_are_distributed_among_pes", &["--devices", "4"]) else { return };
     let output = face.ring("2", &["RUSHMEM_QPS_PER_PEER=2", "RUSHMEM_PEER_PATH=nic"]);
     passed(&output, 2);
     let told = text(&output.stderr);
@@ -175,15 +175,15 @@ fn devices_are_dealt_among_pes() {
         assert!(told.contains(&format!("NIC mlx5_{nic} ")), "{told}");
     }
 
-    let Some(face) = Face::new("devices_are_dealt_among_pes", &["--devices", "3"]) else { return };
+    let Some(face) = Face::new("devices_are_distributed_among_pes", &["--devices", "3"]) else { return };
     let output = face.ring("2", &["RUSHMEM_NIC=mlx5_2"]);
     passed(&output, 2);
     assert!(!text(&output.stderr).contains("NIC mlx5_0 "), "{}", all(&output));
 }
 
 #[test]
-fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
-    let test = "a_device_that_is_not_there_is_an_error_that_lists_those_that_are";
+fn a_missing_device_error_lists_the_present_ones() {
+    let test = "a_missing_device_error_lists_the_present_ones";
     let Some(face) = Face::new(test, &["--devices", "2"]) else { return };
     let output = face.ring("1", &["RUSHMEM_NIC=mlx5_7"]);
     failed(&output, &["no RDMA device mlx5_7", "there is mlx5_0, mlx5_1", "RUSHMEM_NIC"]);
@@ -192,7 +192,7 @@ fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
 }
 
 #[test]
-fn what_the_device_refuses_is_one_clear_error() {
+fn a_device_failure_is_one_clear_error() {
     for (fault, words) in [
         ("open=EACCES", &["mlx5_0", "opening /dev/infiniband/uverbs0", "EACCES", "chmod"][..]),
         ("memlock", &["mlx5_0", "ENOMEM", "lock memory up to a limit, which is 8192 KiB", "ulimit -l"]),
@@ -206,7 +206,7 @@ fn what_the_device_refuses_is_one_clear_error() {
         ("atomics=none", &["mlx5_0", "no atomics", "fetch and add", "RUSHMEM_NIC=soft"]),
         ("peer-gone", &["RDMA_WRITE towards PE ", "TRANSPORT_RETRY_EXC_ERR", "did not acknowledge"]),
     ] {
-        let Some(face) = Face::new("what_the_device_refuses_is_one_clear_error", &["--fault", fault]) else {
+        let Some(face) = Face::new("a_device_failure_is_one_clear_error", &["--fault", fault]) else {
             return;
         };
         failed(&face.ring("2", &["RUSHMEM_NIC=mlx5_0", "RUSHMEM_TIMEOUT=3s"]), words);
@@ -214,8 +214,8 @@ fn what_the_device_refuses_is_one_clear_error() {
 }
 
 #[test]
-fn without_doorbell_pages_of_its_own_a_job_uses_the_common_one() {
-    let test = "without_doorbell_pages_of_its_own_a_job_uses_the_common_one";
+fn a_job_without_own_doorbell_pages_uses_the_common_one() {
+    let test = "a_job_without_own_doorbell_pages_uses_the_common_one";
     let Some(face) = Face::new(test, &["--fault", "uar-bf"]) else { return };
     let output = face.ring("2", &["RUSHMEM_QPS_PER_PEER=2"]);
     passed(&output, 2);
@@ -223,8 +223,8 @@ fn without_doorbell_pages_of_its_own_a_job_uses_the_common_one() {
 }
 
 #[test]
-fn an_unfit_device_is_left_out_and_said_to_be() {
-    let test = "an_unfit_device_is_left_out_and_said_to_be";
+fn an_unusable_device_is_skipped_and_reported() {
+    let test = "an_unusable_device_is_skipped_and_reported";
     let Some(face) = Face::new(test, &["--fault", "open=EACCES"]) else { return };
     let output = face.with("RUSHMEM_LOG", "warn").ring("2", &[]);
     assert!(output.status.success(), "{}", all(&output));
@@ -272,7 +272,7 @@ fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
 }
 
 #[test]
-fn the_doctor_names_what_a_device_refuses() {
+fn the_doctor_reports_device_failures() {
     for (fault, words) in [
         (
             "",
@@ -294,7 +294,7 @@ fn the_doctor_names_what_a_device_refuses() {
         ("memlock", &["Good P2 ", "Blocks P3 : mlx5_0", "ulimit -l unlimited"]),
     ] {
         let options = if fault.is_empty() { vec![] } else { vec!["--fault", fault] };
-        let Some(mut face) = Face::new("the_doctor_names_what_a_device_refuses", &options) else { return };
+        let Some(mut face) = Face::new("the_doctor_reports_device_failures", &options) else { return };
         let output = face.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
         let told = text(&output.stdout);
         for word in words {

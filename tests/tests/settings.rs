@@ -144,17 +144,17 @@ fn compare(name: &str, page: &str) {
 }
 
 #[test]
-fn the_page_of_settings_is_as_the_table() {
+fn the_settings_page_matches_the_table() {
     compare("settings.md", &page());
 }
 
 #[test]
-fn the_page_of_the_doctor_is_as_its_checks() {
+fn the_doctor_page_matches_the_checks() {
     compare("doctor.md", &doctor());
 }
 
 #[test]
-fn the_page_of_errors_is_as_the_codes() {
+fn the_errors_page_matches_the_codes() {
     compare("errors.md", &errors());
     // No code after a gap is forgotten.
     assert!((1..).map_while(Code::from_code).count() == (1..1000).filter_map(Code::from_code).count());

@@ -36,7 +36,7 @@ fn only_qps_that_kernels_use_are_made() {
 }
 
 #[test]
-fn the_nic_tells_what_each_qp_is_and_what_it_did() {
+fn the_nic_reports_the_state_of_each_qp() {
     const PUTS: usize = 20;
     for depth in [2u32, 16384] {
         let setup = Setup::new(2).with("sq_depth", depth).with("peer_path", "nic").with("nic", "soft");
@@ -73,14 +73,14 @@ fn the_deepest_queue_takes_a_flood() {
 }
 
 #[test]
-fn all_qps_are_made_at_start_if_the_settings_say_so() {
+fn eager_connect_makes_all_qps_at_start() {
     let setup = Setup::new(3).with("peer_path", "nic").with("connect", "eager");
     let setup = setup.with("qps_per_peer", 2).with("exclusive_qps", 1);
     assert_eq!(setup.run(|pe| Ok(pe.connected_qps())), [9; 3]);
 }
 
 #[test]
-fn a_connection_without_memory_for_it_is_an_error_that_says_so() {
+fn a_connection_without_memory_is_a_clear_error() {
     let begin = Instant::now();
     let setup = Setup::new(3).with("peer_path", "nic").with("queue_memory", 1).with("timeout", "20s");
     let error = setup

@@ -79,7 +79,7 @@ fn views_load_and_store() {
 }
 
 #[test]
-fn the_names_of_the_field() {
+fn openshmem_names_work() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (n, me) = (pe.n_pes(), pe.my_pe());
@@ -103,7 +103,7 @@ fn the_names_of_the_field() {
 }
 
 #[test]
-fn the_names_of_what_came_later() {
+fn newer_openshmem_names_work() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (n, me) = (pe.n_pes(), pe.my_pe());
@@ -165,7 +165,7 @@ fn contexts_of_the_host_are_ordered_and_completed_by_themselves() {
 }
 
 #[test]
-fn a_context_that_cannot_be_had_is_an_error_and_no_more() {
+fn an_unavailable_context_is_only_an_error() {
     let told = Setup::new(1).with("context_qps", 1).run(|pe| {
         let one = pe.context::<Exclusive>()?;
         let none = pe.context::<Exclusive>().unwrap_err();
@@ -195,7 +195,7 @@ fn round(pe: &Pe, comm: &Comm<PerGpu>, to: u32, from: u32, round: u64) -> Result
 }
 
 #[test]
-fn a_kernel_gets_what_it_asked_for_and_gives_it_back() {
+fn a_communicator_gets_its_requirements_and_returns_them() {
     for setup in setups::all() {
         setup.with("context_qps", 2).with("peer_path", "nic").with("connect", "lazy").run(|pe| {
             let (n, me) = (pe.n_pes(), pe.my_pe());
@@ -224,7 +224,7 @@ fn a_kernel_gets_what_it_asked_for_and_gives_it_back() {
 }
 
 #[test]
-fn a_context_of_some_pes_has_queues_to_these_and_refuses_others() {
+fn a_limited_context_refuses_other_pes() {
     let setup = Setup::new(3).with("context_qps", 1).with("peer_path", "nic");
     let told = setup.run(|pe| {
         let (next, before) = ((pe.my_pe() + 1) % 3, (pe.my_pe() + 2) % 3);

@@ -174,7 +174,7 @@ fn a_signal_that_never_comes_ends_the_wait() {
 }
 
 #[test]
-fn a_block_that_stays_away_from_the_grid_barrier_is_missed() {
+fn a_grid_barrier_reports_missing_blocks() {
     let told = Setup::new(1).with("timeout", "300ms").run(|pe| {
         let (seen, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u32>()?);
         let error = pe.run(grid(2, 33), stray_block(seen)).unwrap_err();
@@ -191,7 +191,7 @@ fn a_block_that_stays_away_from_the_grid_barrier_is_missed() {
 }
 
 #[test]
-fn a_pe_that_stays_away_from_a_barrier_is_missed() {
+fn a_barrier_reports_the_missing_pe() {
     // With P2P peers each lane waits for one peer, and another thread reports the error.
     let told = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic").run(|pe| {
         let (cells, bad) = (pe.alloc::<u32>(2)?, pe.alloc_one::<u32>()?);
@@ -208,7 +208,7 @@ fn a_pe_that_stays_away_from_a_barrier_is_missed() {
 }
 
 #[test]
-fn after_an_error_queues_are_made_anew() {
+fn reset_queues_recovers_from_an_error() {
     for (cq, depth, connect, nics) in
         [("ring", 1024, "lazy", 1), ("ring", 2, "eager", 2), ("collapsed", 8, "lazy", 2)]
     {
@@ -260,7 +260,7 @@ fn after_an_error_queues_are_made_anew() {
 }
 
 #[test]
-fn a_wrong_key_ends_one_queue_pair_and_nothing_else() {
+fn a_wrong_key_ends_only_one_qp() {
     for (cq, depth) in [("ring", 1024), ("ring", 2), ("collapsed", 8)] {
         let setup = Setup::new(3).with("peer_path", "nic").with("cq", cq).with("sq_depth", depth);
         let told = setup.run(|pe| {
@@ -345,7 +345,7 @@ fn a_job_beside_a_failing_one_works() {
 }
 
 #[test]
-fn another_layout_is_refused_before_anything_is_touched() {
+fn a_different_layout_is_refused_before_any_access() {
     let told = Setup::new(1).run(|pe| {
         let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
         let parts: CtxParts = pe.ctx_parts();

@@ -14,7 +14,7 @@ fn reversed(pe: &Pe) -> Result<Team, Error> {
 }
 
 #[test]
-fn collective_calls_of_hosts_do_what_they_say() {
+fn host_collectives_give_the_right_results() {
     for setup in setups::all() {
         setup.run(|pe| {
             let n = pe.n_pes() as usize;
@@ -107,7 +107,7 @@ fn reduces<T: Element + PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn every_reduction_of_every_type_is_done_on_a_stream() {
+fn a_stream_does_every_reduction_of_every_type() {
     Setup::new(3).run(|pe| {
         macro_rules! all {
             ($($t:ident)*) => {$(
@@ -134,7 +134,7 @@ fn every_reduction_of_every_type_is_done_on_a_stream() {
 /// Uses two teams of all PEs, each with a stream. Even PEs queue the calls of the first team first, odd PEs the calls
 /// of the second.
 #[test]
-fn collective_calls_of_two_teams_go_on_beside_each_other() {
+fn collectives_of_two_teams_run_concurrently() {
     const ROUNDS: u64 = 5;
     for setup in setups::all() {
         let bad = setup.run(|pe| {
@@ -184,7 +184,7 @@ fn collective_calls_of_two_teams_go_on_beside_each_other() {
 }
 
 #[test]
-fn hosts_that_call_differently_are_told() {
+fn mismatched_host_collectives_are_errors() {
     for path in ["nic", "p2p"] {
         Setup::new(2).with("peer_path", path).run(|pe| {
             let data = pe.alloc::<u32>(4)?;

@@ -61,7 +61,7 @@ fn the_host_puts_and_gets_every_length() {
 
 /// Transfers more than 2^30 bytes, the maximum of one WQE.
 #[test]
-fn a_transfer_longer_than_a_message_comes_whole() {
+fn a_transfer_longer_than_a_message_arrives_complete() {
     const SEAM: usize = 1 << 30;
     const LONG: usize = SEAM + 70_001;
     let setup = Setup::new(2).with("peer_path", "nic").with("heap_bytes", "2200MiB");
@@ -125,7 +125,7 @@ fn single_values_of_the_host_leave_their_neighbours_alone() {
 }
 
 #[test]
-fn a_kernel_reads_what_another_host_has_put() {
+fn a_kernel_reads_data_that_another_host_put() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u64>(500)?, pe.alloc::<u64>(500)?);
@@ -186,7 +186,7 @@ fn a_quiet_of_the_host_covers_kernels_that_have_ended() {
 }
 
 #[test]
-fn atomics_of_the_host_do_what_they_say() {
+fn host_atomics_give_the_right_results() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (small, large) = (pe.alloc_one::<u32>()?, pe.alloc_one::<i64>()?);
@@ -220,7 +220,7 @@ fn atomics_of_the_host_do_what_they_say() {
 }
 
 #[test]
-fn floats_and_values_for_later_are_atomics_of_the_host_too() {
+fn host_atomics_support_floats_and_nonblocking_fetches() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (small, large) = (pe.alloc_one::<f32>()?, pe.alloc_one::<f64>()?);
@@ -257,7 +257,7 @@ fn floats_and_values_for_later_are_atomics_of_the_host_too() {
 }
 
 #[test]
-fn the_host_moves_blocks_apart() {
+fn the_host_makes_strided_transfers() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u16>(40)?, pe.alloc::<u16>(40)?);
@@ -402,7 +402,7 @@ fn eight_threads_of_a_host_put_at_once() {
 }
 
 #[test]
-fn a_host_waits_for_what_another_announces() {
+fn a_host_waits_for_signals_of_another() {
     for setup in setups::even() {
         setup.run(|pe| {
             let (data, source) = (pe.alloc::<u64>(400)?, pe.alloc::<u64>(400)?);
@@ -445,7 +445,7 @@ fn a_host_waits_for_what_another_announces() {
 }
 
 #[test]
-fn barriers_of_hosts_kernels_and_streams_are_one() {
+fn host_kernel_and_stream_barriers_interoperate() {
     const ROUNDS: u32 = 1000;
     let bad = Setup::new(2).run(|pe| {
         let (data, bad) = (pe.alloc::<u64>(1)?, pe.alloc_one::<u64>()?);
@@ -514,7 +514,7 @@ fn an_error_of_the_host_names_its_operation() {
 }
 
 #[test]
-fn a_kernel_that_fails_beside_the_host_is_not_its_error() {
+fn a_failing_kernel_does_not_fail_host_operations() {
     Setup::new(2).with("timeout", "2s").run(|pe| {
         let (data, word) = (pe.alloc::<u64>(4)?, pe.alloc_one::<u64>()?);
         let signal: Sym<Signal> = pe.alloc_one()?;

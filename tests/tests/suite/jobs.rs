@@ -58,7 +58,7 @@ fn a_panic_of_one_pe_ends_the_waits_of_all() {
 }
 
 #[test]
-fn a_full_heap_says_how_full() {
+fn a_full_heap_error_states_the_free_space() {
     let told = Setup::new(2).with("heap_bytes", "64KiB").run(|pe| {
         let kept = pe.alloc::<u8>(16 << 10)?;
         let error = pe.alloc::<u64>(10_000).unwrap_err();

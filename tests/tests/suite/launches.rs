@@ -104,7 +104,7 @@ fn a_kernel_that_only_puts_runs_alone() {
 }
 
 #[test]
-fn a_grid_barrier_and_a_barrier_of_pes_go_together() {
+fn grid_barriers_and_pe_barriers_combine() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let cells = pe.alloc::<u64>(4 * pe.n_pes() as usize)?;
@@ -119,7 +119,7 @@ fn a_grid_barrier_and_a_barrier_of_pes_go_together() {
 }
 
 #[test]
-fn what_a_launch_has_recorded_is_not_for_the_one_before_it() {
+fn an_error_belongs_to_the_launch_that_recorded_it() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(100)?;
         for _ in 0..60 {

@@ -9,7 +9,7 @@ use rushmem_test_kernels::{FACTS, count_up, put_and_leave, report_job, wait_for_
 use rushmem_tests::{Setup, grid};
 
 #[test]
-fn host_and_kernel_agree_on_who_is_who_and_on_versions() {
+fn host_and_kernel_agree_on_pes_and_versions() {
     let told = Setup::new(3).run(|pe| {
         let (facts, name) = (pe.alloc::<u32>(FACTS)?, pe.alloc::<u8>(info::MAX_NAME_LEN)?);
         pe.run(grid(1, 32), report_job(facts, name))?;
@@ -47,7 +47,7 @@ fn any_threads_may_call_a_pe_at_the_same_time() {
 }
 
 #[test]
-fn a_put_that_nobody_waited_for_is_delivered_before_the_end() {
+fn unawaited_puts_arrive_before_the_job_ends() {
     let wanted: Vec<u32> = (0..5000).collect();
     Setup::new(2).run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(wanted.len())?, pe.alloc::<u32>(wanted.len())?);
@@ -66,7 +66,7 @@ fn a_put_that_nobody_waited_for_is_delivered_before_the_end() {
 }
 
 #[test]
-fn what_can_be_reached_is_known() {
+fn accessible_pes_and_addresses_are_reported() {
     Setup::new(2).run(|pe| {
         let object = pe.alloc::<u32>(100)?;
         assert!(pe.pe_accessible(0) && pe.pe_accessible(1) && !pe.pe_accessible(2));

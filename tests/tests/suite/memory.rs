@@ -68,7 +68,7 @@ const ROOM: usize = 1024;
 const ALL: usize = 3 * ROOM + 3 * 16;
 
 #[test]
-fn an_object_is_zero_on_every_pe_when_it_is_there() {
+fn a_new_object_is_zero_on_every_pe() {
     for setup in setups::all() {
         setup.run(|pe| {
             let into = pe.alloc::<u64>(pe.n_pes() as usize * 500)?;
@@ -106,7 +106,7 @@ fn no_elements_take_no_room() {
 }
 
 #[test]
-fn more_bytes_than_there_are_numbers_are_refused() {
+fn sizes_that_overflow_are_refused() {
     let told = Setup::new(2).run(|pe| {
         let error = pe.alloc::<u64>(usize::MAX / 4).unwrap_err();
         let before = pe.heap_free();
@@ -143,7 +143,7 @@ fn addresses_are_aligned_as_asked_on_every_pe() {
 }
 
 #[test]
-fn memory_with_hints_does_everything() {
+fn memory_with_hints_supports_every_access() {
     Setup::new(2).with("nics_per_pe", 2).run(|pe| {
         for hints in [
             Hints::NONE,
@@ -163,7 +163,7 @@ fn memory_with_hints_does_everything() {
 }
 
 #[test]
-fn a_resized_object_keeps_what_it_had() {
+fn a_resized_object_keeps_its_contents() {
     Setup::new(3).run(|pe| {
         let me = pe.my_pe();
         let object = pe.alloc::<u64>(1000)?;
@@ -232,7 +232,7 @@ fn ten_thousand_objects_in_any_order_leave_the_heap_as_it_was() {
 }
 
 #[test]
-fn no_memory_goes_before_all_pes_have_freed_it() {
+fn memory_stays_until_all_pes_have_freed_it() {
     let late = AtomicBool::new(false);
     Setup::new(2).run(|pe| {
         let object = pe.alloc::<u64>(100)?;
@@ -379,7 +379,7 @@ fn a_heap_grows_to_its_limit_and_no_further() {
 }
 
 #[test]
-fn what_a_launch_began_with_outlives_what_the_heap_grows_by() {
+fn the_heap_grows_while_a_kernel_runs() {
     growing(Setup::new(2)).run(|pe| {
         let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
         let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
@@ -449,7 +449,7 @@ fn a_window_is_the_users_own_memory() {
 }
 
 #[test]
-fn a_place_in_a_window_has_an_address_and_the_way_back() {
+fn window_addresses_convert_to_handles_and_back() {
     Setup::new(2).run(|pe| {
         let window = pe.register_symmetric(vec![0u64; 100])?;
         let (all, other) = (window.handle(), pe.alloc::<u64>(100)?);
@@ -493,7 +493,7 @@ fn windows_of_different_lengths_are_named() {
 }
 
 #[test]
-fn a_window_that_one_pe_cannot_make_is_made_by_none() {
+fn a_failed_window_registration_fails_on_all_pes() {
     Setup::new(3).run(|pe| {
         let mut own = vec![0u64; 100];
         let start = std::ptr::NonNull::from(&mut own[0]);
@@ -583,7 +583,7 @@ fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
 }
 
 #[test]
-fn a_buffer_of_ones_own_is_as_good_as_the_heap_for_the_near_end() {
+fn local_buffers_serve_as_sources_and_destinations() {
     for setup in setups::all() {
         setup.run(|pe| {
             // The lengths and places differ, since registration of a local buffer is not collective.
@@ -604,7 +604,7 @@ fn a_buffer_of_ones_own_is_as_good_as_the_heap_for_the_near_end() {
 }
 
 #[test]
-fn misuse_of_a_buffer_of_ones_own_is_named() {
+fn misuse_of_a_local_buffer_is_named() {
     Setup::new(2).run(|pe| {
         let dst = pe.alloc::<u64>(100)?;
         // Two buffers of one page can be registered natively only.
@@ -656,7 +656,7 @@ fn misuse_of_a_buffer_of_ones_own_is_named() {
 }
 
 #[test]
-fn a_buffer_of_one_pe_is_not_that_of_another() {
+fn a_local_buffer_belongs_to_one_pe() {
     let others = std::sync::Mutex::new(Vec::new());
     Setup::new(2).run(|pe| {
         let mine = pe.register(vec![u64::from(pe.my_pe()); 50])?;

@@ -113,8 +113,8 @@ fn kernels_come_and_go_while_a_job_runs() {
 }
 
 #[test]
-fn what_was_launched_or_recorded_outlives_its_module() {
-    let named = named("what_was_launched_or_recorded_outlives_its_module");
+fn launches_and_graphs_outlive_their_module() {
+    let named = named("launches_and_graphs_outlive_their_module");
     run(&Setup::new(2), |pe| {
         let ring = Ring::new(pe, 3)?;
         let loaded = pe.load(examples())?;
@@ -178,7 +178,7 @@ fn kernels_of_one_name_are_not_loaded_together() {
 }
 
 #[test]
-fn ptx_that_a_gpu_refuses_is_an_error_and_no_more() {
+fn refused_ptx_is_only_an_error() {
     const BROKEN: Ptx = Ptx {
         name: "broken",
         image: ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n\tnonsense;\n}\n",
@@ -202,7 +202,7 @@ fn ptx_that_a_gpu_refuses_is_an_error_and_no_more() {
 
 /// Shows that loading ends. On a GPU, loading waits for running kernels, and waiting kernels have a deadline.
 #[test]
-fn a_kernel_that_waits_does_not_hold_up_loading_for_ever() {
+fn a_waiting_kernel_delays_loading_until_its_deadline() {
     const SOON: Duration = Duration::from_secs(40);
     run(&Setup::new(2).with("timeout", "2s"), |pe| {
         let (ring, other) = (Ring::new(pe, 1)?, Ring::new(pe, 1)?);

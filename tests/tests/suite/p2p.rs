@@ -18,7 +18,7 @@ fn mapped(pe: &Pe, path: &str) -> bool {
 }
 
 #[test]
-fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
+fn exactly_the_p2p_peers_have_pointers() {
     for (pes, path, group) in
         [(1, "p2p", 0), (3, "p2p", 0), (5, "p2p", 2), (3, "auto", 0), (2, "nic", 0), (4, "p2p", 1)]
     {
@@ -59,7 +59,7 @@ fn pointers_lead_to_exactly_the_peers_that_are_mapped() {
 }
 
 #[test]
-fn the_team_of_those_who_share_memory_has_pointers_to_all_its_members() {
+fn all_members_of_the_shared_team_have_pointers() {
     for (pes, path, group) in [(3, "p2p", 0), (5, "p2p", 2), (3, "auto", 0)] {
         let setup = Setup::new(pes).with("peer_path", path).with("p2p_group", group);
         setup.run(|pe| {
@@ -96,7 +96,7 @@ fn domains() -> impl Iterator<Item = Setup> {
 }
 
 #[test]
-fn atomics_from_everywhere_exclude_each_other() {
+fn atomics_over_all_paths_are_exact_together() {
     const ROUNDS: u32 = 5;
     for setup in domains() {
         setup.run(|pe| {
@@ -151,7 +151,7 @@ fn a_fence_orders_an_atomic_before_a_store() {
 }
 
 #[test]
-fn direct_peers_need_no_queues() {
+fn p2p_peers_need_no_queues() {
     let add = |pe: &Pe| {
         let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
         let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);

@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 use super::setups;
 
 #[test]
-fn a_source_is_free_when_a_handle_or_a_flush_says_so() {
+fn handles_and_flushes_free_sources() {
     let (blocks, row) = (3, 400);
     for setup in setups::all() {
         for how in [Free::Wait, Free::Test, Free::Flush, Free::FlushPe, Free::FlushAsync] {
@@ -64,7 +64,7 @@ fn a_batch_holds_back_until_it_ends() {
 }
 
 #[test]
-fn a_queue_is_completed_by_itself() {
+fn a_queue_completes_independently() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let (len, n) = (600, pe.n_pes() as usize);
@@ -83,7 +83,7 @@ fn a_queue_is_completed_by_itself() {
 }
 
 #[test]
-fn lanes_may_part_and_meet_again() {
+fn lanes_may_diverge_and_reconverge() {
     for setup in setups::all() {
         for lanes in [1, 4, 8, 32] {
             setup.run(|pe| {

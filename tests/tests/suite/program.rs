@@ -345,7 +345,7 @@ fn random_programs_in_queues_of_1024() {
 }
 
 #[test]
-fn random_programs_with_a_nic_that_dawdles() {
+fn random_programs_with_a_slow_nic() {
     let faults = "skip_qp=0.4,completion_delay=0.3";
     agrees(&Setup::new(3).with("sq_depth", 2).with("softnic_fault", faults), 30);
     agrees(&Setup::new(2).with("sq_depth", 8).with("qps_per_peer", 3).with("softnic_fault", faults), 30);

@@ -175,7 +175,7 @@ fn queues_of_a_block_and_of_a_thread() {
 }
 
 #[test]
-fn transfers_of_nothing_signal_all_the_same() {
+fn empty_transfers_still_signal() {
     for setup in setups::all() {
         let seen = setup.run(|pe| {
             let (data, arrived) = (pe.alloc::<u32>(8)?, pe.alloc_one::<Signal>()?);

@@ -10,7 +10,7 @@ use rushmem_tests::{Setup, grid};
 use super::setups;
 
 #[test]
-fn a_source_is_handed_from_block_to_block_by_fences_of_the_gpus_scope() {
+fn gpu_scope_fences_hand_a_source_between_blocks() {
     for setup in setups::all() {
         let stale = |fences: u32| {
             let told = setup.run(|pe| {
@@ -102,7 +102,7 @@ fn waits_end_for_every_comparison_and_group() {
 }
 
 #[test]
-fn nobody_leaves_a_barrier_early() {
+fn no_pe_leaves_a_barrier_early() {
     for setup in setups::all() {
         for (together, threads) in [(Together::Thread, 1), (Together::Warp, 32), (Together::Block, 70)] {
             let bad = setup.run(|pe| {

@@ -61,7 +61,7 @@ fn streams_come_and_go_while_other_pes_wait() {
 /// A driver may put streams of different threads into one hardware queue. One PE's kernel would then wait for another
 /// PE's kernel to end, which waits for the first.
 #[test]
-fn what_all_pes_launch_at_the_same_moment_begins_on_all() {
+fn simultaneous_launches_begin_on_all_pes() {
     const STREAMS: usize = 20;
     Setup::new(4).run(|pe| {
         let streams = (0..STREAMS).map(|_| pe.stream()).collect::<Result<Vec<_>, _>>()?;
@@ -80,7 +80,7 @@ fn what_all_pes_launch_at_the_same_moment_begins_on_all() {
 /// Fills a stream. A GPU's stream has room for some 1000 pending operations: a PE that queues more waits, but must not
 /// block other PEs.
 #[test]
-fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
+fn a_full_stream_does_not_block_other_pes() {
     Setup::new(2).run(|pe| {
         let (word, stream) = (pe.alloc_one::<u64>()?, pe.stream()?);
         pe.host_sync()?;
@@ -103,7 +103,7 @@ fn who_waits_for_room_in_a_stream_holds_up_nobody_else() {
 /// Launches a kernel that needs much local memory beside one that waits. A driver that first enlarged the local memory
 /// would wait for the waiting kernel.
 #[test]
-fn a_kernel_with_large_tables_begins_beside_one_that_waits() {
+fn a_kernel_with_large_tables_starts_beside_a_waiting_one() {
     Setup::new(1).run(|pe| {
         let word = pe.alloc_one::<u64>()?;
         let (held, free) = (pe.stream()?, pe.stream()?);
@@ -117,7 +117,7 @@ fn a_kernel_with_large_tables_begins_beside_one_that_waits() {
 /// Launches kernels beside one that waits on every multiprocessor. A busy multiprocessor starts no kernel that needs
 /// much shared memory, so the runtime's kernels need little.
 #[test]
-fn kernels_begin_beside_one_that_waits_everywhere() {
+fn kernels_start_beside_one_that_waits_in_all_blocks() {
     Setup::new(1).run(|pe| {
         let (word, signal) = (pe.alloc_one::<u64>()?, pe.alloc_one::<Signal>()?);
         let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
@@ -134,7 +134,7 @@ fn kernels_begin_beside_one_that_waits_everywhere() {
 }
 
 #[test]
-fn what_a_stream_gets_is_there_for_its_next_kernel() {
+fn a_stream_kernel_sees_data_of_earlier_gets() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let (theirs, mine) = (pe.alloc::<u64>(3000)?, pe.alloc::<u64>(3000)?);
@@ -238,7 +238,7 @@ fn every_operation_works_on_a_stream() {
 }
 
 #[test]
-fn every_operation_works_on_a_context_of_the_hosts() {
+fn every_operation_works_on_a_host_context() {
     for setup in setups::all() {
         setup.with("context_qps", 1).run(|pe| {
             let context = pe.context::<PerGpu>()?;
@@ -257,7 +257,7 @@ fn every_operation_works_on_a_context_of_the_hosts() {
 
 /// Shows that operations of a context use only the context's queues, recorded or not.
 #[test]
-fn a_context_of_the_hosts_has_queues_of_its_own() {
+fn a_host_context_has_separate_queues() {
     let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("context_qps", 1);
     setup.run(|pe| {
         let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
@@ -313,7 +313,7 @@ fn a_barrier_on_a_stream_lets_the_peers_next_kernel_see() {
 }
 
 #[test]
-fn a_stream_follows_the_mark_of_another() {
+fn a_stream_follows_an_event_of_another() {
     let bad = Setup::new(2).run(|pe| {
         let (data, bad) = (pe.alloc::<u64>(200)?, pe.alloc_one::<u64>()?);
         let signal = pe.alloc_one::<Signal>()?;
@@ -366,7 +366,7 @@ fn two_streams_work_independently() {
 }
 
 #[test]
-fn an_error_ends_a_stream_until_it_is_told() {
+fn a_stream_stops_at_an_error_until_it_is_reported() {
     Setup::new(2).with("timeout", "1s").run(|pe| {
         let (data, signal) = (pe.alloc::<u64>(40)?, pe.alloc_one::<Signal>()?);
         let (failing, other) = (pe.stream()?, pe.stream()?);
@@ -427,7 +427,7 @@ fn a_graph_is_right_at_each_of_a_thousand_launches() {
 }
 
 #[test]
-fn a_graph_that_fails_says_where_and_stops() {
+fn a_failing_graph_stops_and_names_its_operation() {
     Setup::new(1).with("timeout", "1s").run(|pe| {
         let (data, signal) = (pe.alloc::<u64>(4)?, pe.alloc_one::<Signal>()?);
         let count = pe.alloc_one::<u64>()?;
@@ -454,7 +454,7 @@ fn a_graph_that_fails_says_where_and_stops() {
 }
 
 #[test]
-fn what_makes_no_sense_while_recording_is_refused() {
+fn recording_refuses_waits_and_nested_recordings() {
     Setup::new(1).run(|pe| {
         let stream = pe.stream()?;
         let graph = stream.capture(|stream| {
@@ -470,7 +470,7 @@ fn what_makes_no_sense_while_recording_is_refused() {
 }
 
 #[test]
-fn a_stream_that_is_dropped_has_ended() {
+fn dropping_a_stream_waits_for_it() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(500)?;
         for round in 0..20 {

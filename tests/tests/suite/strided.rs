@@ -66,7 +66,7 @@ impl Blocks {
 }
 
 #[test]
-fn blocks_land_where_they_should_and_nothing_between_them() {
+fn blocks_arrive_in_place_and_gaps_stay_unchanged() {
     let cases = [
         (1, 1, 1, 40),
         (1, 3, 1, 33),

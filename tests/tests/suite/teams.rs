@@ -57,7 +57,7 @@ fn node_and_rail_teams_cover_a_job_of_threads() {
 }
 
 #[test]
-fn no_team_has_no_numbers() {
+fn invalid_teams_have_no_numbers() {
     let seen = Setup::new(2).run(|pe| {
         let team = pe.team_split_strided(Team::WORLD, 0, 1, 2, PLAIN)?;
         pe.team_destroy(team)?;
@@ -202,7 +202,7 @@ fn bad_lists_are_refused() {
 }
 
 #[test]
-fn a_pe_that_stays_away_is_named() {
+fn a_missing_member_is_named() {
     let told = Setup::new(3).with("bootstrap_timeout", "2s").run(|pe| {
         if pe.my_pe() == 1 {
             // Longer than the deadline of the others' call, and shorter than the deadline of their next one.

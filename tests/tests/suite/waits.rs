@@ -107,7 +107,7 @@ fn set() -> impl Strategy<Value = Set> {
 }
 
 #[test]
-fn tests_of_sets_are_as_the_model() {
+fn set_tests_match_the_model() {
     Setup::new(1).run(|pe| {
         let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
         let ran = TestRunner::new(config).run(&set(), |set| {
@@ -120,7 +120,7 @@ fn tests_of_sets_are_as_the_model() {
 }
 
 #[test]
-fn every_word_of_a_set_is_told_once() {
+fn every_word_of_a_set_is_returned_once() {
     let rounds = 4;
     for setup in setups::all() {
         for (how, vector) in [
@@ -152,7 +152,7 @@ fn every_word_of_a_set_is_told_once() {
 }
 
 #[test]
-fn nobody_waits_for_an_empty_set() {
+fn waits_for_an_empty_set_return_at_once() {
     Setup::new(1).run(|pe| {
         let (words, told) = (pe.alloc::<u32>(0)?, pe.alloc::<u32>(1)?);
         pe.run(grid(1, 33), any_in_turn(words, told, 5))?;
@@ -162,7 +162,7 @@ fn nobody_waits_for_an_empty_set() {
 }
 
 #[test]
-fn any_tells_every_word_in_turn() {
+fn wait_until_any_returns_every_word_in_turn() {
     Setup::new(1).run(|pe| {
         let (words, told) = (pe.alloc::<u32>(7)?, pe.alloc::<u32>(7)?);
         pe.run(grid(1, 33), any_in_turn(words, told, 21))?;
@@ -172,7 +172,7 @@ fn any_tells_every_word_in_turn() {
 }
 
 #[test]
-fn a_wait_with_a_deadline_of_its_own_says_that_it_passed() {
+fn a_wait_reports_its_own_deadline() {
     for timeout in [0, 30_000_000] {
         let begin = Instant::now();
         Setup::new(2).run(|pe| {

@@ -23,7 +23,7 @@ fn record(told: Result<(), Error>) -> (Option<Code>, u32, u64, String) {
 }
 
 #[test]
-fn a_member_that_differs_is_named_and_the_team_goes_on() {
+fn a_differing_member_is_named_and_the_team_stays_usable() {
     use Disagreement::*;
     let cases = [
         (Fcollect, Broadcast),
@@ -78,7 +78,7 @@ fn a_member_that_differs_is_named_and_the_team_goes_on() {
 }
 
 #[test]
-fn wrong_arguments_are_named_where_they_are_and_nobody_waits() {
+fn wrong_arguments_are_reported_without_a_hang() {
     use Disagreement::*;
     let cases = [
         (Shorter, Code::LengthMismatch, "lengths that do not go together"),
@@ -116,7 +116,7 @@ fn wrong_arguments_are_named_where_they_are_and_nobody_waits() {
 }
 
 #[test]
-fn a_team_that_failed_says_so_and_others_go_on() {
+fn a_failed_team_reports_it_and_others_work() {
     for path in PATHS {
         team_that_failed(path);
     }
@@ -199,7 +199,7 @@ fn team_of_two_groups(path: &str) {
 }
 
 #[test]
-fn an_arrival_and_a_wait_take_turns() {
+fn sync_arrive_and_sync_wait_alternate() {
     for path in PATHS {
         Setup::new(2).with("peer_path", path).run(|pe: &Pe| {
             let codes = pe.alloc::<u32>(5)?;

@@ -76,7 +76,7 @@ fn every_call_by_every_group_of_any_length() {
 }
 
 #[test]
-fn teams_of_different_blocks_do_not_meet() {
+fn teams_of_different_blocks_do_not_interfere() {
     for (pes, depth, nics) in [(3, 1024, 1), (4, 2, 1), (5, 8, 2)] {
         let setup = Setup::new(pes).with("sq_depth", depth).with("nics_per_pe", nics);
         let teams = vec![some(pes), (0..pes).collect(), (1..pes).collect()];
@@ -225,7 +225,7 @@ fn work_goes_on_between_arrival_and_wait() {
 }
 
 #[test]
-fn words_with_flags_are_of_their_epoch() {
+fn ll_words_belong_to_their_epoch() {
     for (i, setup) in setups::all().enumerate() {
         let members = some(setup.pes());
         let (together, threads, len) = [(0, 1, 3), (2, 40, 5), (2, 32, 37)][i % 3];
@@ -255,7 +255,7 @@ fn elements(pe: u32, len: usize) -> Vec<u32> {
 }
 
 #[test]
-fn strided_blocks_leave_their_gaps_alone() {
+fn alltoalls_leaves_gaps_unchanged() {
     for setup in setups::all() {
         let pes = setup.pes() as usize;
         for ((together, threads), (dst_stride, src_stride, len)) in
@@ -294,7 +294,7 @@ fn strided_blocks_leave_their_gaps_alone() {
 }
 
 #[test]
-fn blocks_of_any_length_come_to_their_places() {
+fn alltoallv_delivers_blocks_of_any_length() {
     for setup in setups::all() {
         let members = some(setup.pes());
         let n = members.len();
@@ -333,7 +333,7 @@ fn blocks_of_any_length_come_to_their_places() {
 /// Repeats [`no_pe_leaves_a_barrier_early`](super::signals) with a hundred thousand barriers, for a nightly run.
 #[test]
 #[ignore = "takes a minute: run it with --ignored"]
-fn nobody_gets_two_barriers_ahead() {
+fn no_pe_gets_two_barriers_ahead() {
     for (pes, path) in [(2, "auto"), (3, "nic")] {
         let setup = Setup::new(pes).with("peer_path", path).with("softnic_fault", "skip_qp=0.1");
         let bad = setup.run(|pe| {

@@ -157,7 +157,7 @@ fn random_collectives_of_many_pes() {
 }
 
 #[test]
-fn random_collectives_with_a_nic_that_dawdles() {
+fn random_collectives_with_a_slow_nic() {
     let faults = "skip_qp=0.4,completion_delay=0.3";
     agrees(&Setup::new(3).with("peer_path", "nic").with("softnic_fault", faults), 20);
     agrees(&Setup::new(4).with("nics_per_pe", 2).with("peer_path", "nic").with("softnic_fault", faults), 20);

@@ -123,7 +123,7 @@ fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
 }
 
 #[test]
-fn more_than_the_scratch_holds() {
+fn messages_larger_than_the_scratch_work() {
     // Not a multiple of the default scratch's pieces, in place and not.
     let n = 1_000_004;
     let kind = ElementKind::U64 as u64;
@@ -147,7 +147,7 @@ fn more_than_the_scratch_holds() {
 }
 
 #[test]
-fn the_names_of_the_field() {
+fn openshmem_names_work() {
     let n = 3;
     let source = |pe: i64| [5 * pe - 3, 7 + pe, 6 * (pe + 1)];
     let found = Setup::new(n as u32).run(|pe| {
