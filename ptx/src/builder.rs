@@ -147,18 +147,21 @@ impl Builder {
         }
         let committed = Committed::read(fallback.as_deref(), &source, &self.target)?;
         let request = Request { krate: &source.crate_name, optional: self.optional, committed };
-        let (origin, text, report) = match decide(mode, request, Search::run)? {
-            Plan::Use(text) => {
-                let report = inspect::check(&text, &self.target)
-                    .map_err(|violations| Error::Refused { krate: source.crate_name.clone(), violations })?;
-                (Origin::Committed, text, report)
-            }
-            Plan::Compile(toolchain) => {
-                let made = compile(&source, &toolchain, &self.target, &cache_for(&out))?;
-                (Origin::Compiled, made.text, made.report)
-            }
-            Plan::Omit(reason) => (Origin::Omitted { reason }, String::new(), Report::default()),
-        };
+        let (origin, text, report) =
+            match decide(mode, request, Search::run)? {
+                Plan::Use(text) => {
+                    let ptx = fallback.unwrap_or_default();
+                    let report = inspect::check(&text, &self.target).map_err(|violations| {
+                        Error::Refused { krate: source.crate_name.clone(), ptx, violations }
+                    })?;
+                    (Origin::Committed, text, report)
+                }
+                Plan::Compile(toolchain) => {
+                    let made = compile(&source, &toolchain, &self.target, &cache_for(&out))?;
+                    (Origin::Compiled, made.text, made.report)
+                }
+                Plan::Omit(reason) => (Origin::Omitted { reason }, String::new(), Report::default()),
+            };
         let reason = if let Origin::Omitted { reason } = &origin { reason } else { "" };
         let path = out.join(format!("{}.ptx", source.crate_name));
         files::write_if_changed(&path, &text)?;

@@ -10,7 +10,7 @@ use crate::bounds;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::header::Header;
-use crate::inspect::{self, Report};
+use crate::inspect::{self, Report, Violation};
 use crate::source::{Source, hex};
 use crate::sysroot::{COMMON_FLAGS, Sysroot, TRIPLE, run};
 use crate::target::Target;
@@ -37,38 +37,8 @@ pub struct Artifact {
 /// - [`Error::Io`], [`Error::Manifest`] or [`Error::Spawn`] for files and programs.
 pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &Path) -> Result<Artifact> {
     let sysroot = Sysroot::open(toolchain, target, cache)?;
-    // In a shared target folder, cargo confuses packages of the same name from two workspaces.
-    let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
-    let build = sysroot.cache.join(format!("build-{}", &workspace[..8]));
-
-    let cargo = cargo();
-    let mut command = Command::new(&cargo);
-    scrub(&mut command);
-    command
-        .current_dir(&source.dir)
-        .arg("rustc")
-        .args(["--quiet", "--release", "--lib", "--crate-type", "cdylib", "--target", TRIPLE])
-        .arg("--manifest-path")
-        .arg(source.dir.join("Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&build);
-    if source.workspace.join("Cargo.lock").exists() {
-        command.arg("--locked");
-    }
-    command.args(["--", "--emit=asm"]);
-    command
-        .env("RUSTC", &toolchain.rustc)
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTC_WRAPPER", sysroot.wrapper())
-        .env("RUSTC_WORKSPACE_WRAPPER", "")
-        .env("CARGO_ENCODED_RUSTFLAGS", flags(source, target, &sysroot.path).join("\x1f"))
-        .env("CARGO_TERM_COLOR", "never");
-    for (key, value) in PROFILE {
-        command.env(format!("CARGO_PROFILE_RELEASE_{key}"), value);
-    }
-    run(command, &format!("compiling kernel crate `{}`", source.crate_name))?;
-
-    let asm = build.join(TRIPLE).join("release/deps").join(format!("{}.s", source.crate_name));
+    let build = Build { source, toolchain, target, sysroot };
+    let asm = build.run(Lines::None)?;
     let body = bounds::apply(&files::read(&asm)?);
     let header = Header {
         krate: source.crate_name.clone(),
@@ -76,9 +46,76 @@ pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &
         target: target.to_string(),
         source: source.hash.clone(),
     };
-    let report = inspect::check(&body, target)
-        .map_err(|violations| Error::Refused { krate: source.crate_name.clone(), violations })?;
-    Ok(Artifact { text: format!("{header}{body}"), report })
+    match inspect::check(&body, target) {
+        Ok(report) => Ok(Artifact { text: format!("{header}{body}"), report }),
+        Err(violations) => {
+            let (ptx, violations) = build.located().unwrap_or((asm, violations));
+            Err(Error::Refused { krate: source.crate_name.clone(), ptx, violations })
+        }
+    }
+}
+
+/// The lines of source in PTX.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    None,
+    /// PTX has `.loc` and `.file`. Its paths depend on the machine.
+    All,
+}
+
+struct Build<'a> {
+    source: &'a Source,
+    toolchain: &'a Toolchain,
+    target: &'a Target,
+    sysroot: Sysroot,
+}
+
+impl Build<'_> {
+    /// Compiles the crate again, with lines of source, and returns the violations with these lines.
+    fn located(&self) -> Option<(PathBuf, Vec<Violation>)> {
+        let asm = self.run(Lines::All).ok()?;
+        let text = files::read(&asm).ok()?;
+        Some((asm, inspect::check(&text, self.target).err()?))
+    }
+
+    /// Compiles the crate. Returns the path of the PTX.
+    fn run(&self, lines: Lines) -> Result<PathBuf> {
+        let Self { source, toolchain, target, sysroot } = self;
+        // In a shared target folder, cargo confuses packages of the same name from two workspaces.
+        let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
+        let suffix = if lines == Lines::All { "-lines" } else { "" };
+        let build = sysroot.cache.join(format!("build-{}{suffix}", &workspace[..8]));
+
+        let mut command = Command::new(cargo());
+        scrub(&mut command);
+        command
+            .current_dir(&source.dir)
+            .arg("rustc")
+            .args(["--quiet", "--release", "--lib", "--crate-type", "cdylib", "--target", TRIPLE])
+            .arg("--manifest-path")
+            .arg(source.dir.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&build);
+        if source.workspace.join("Cargo.lock").exists() {
+            command.arg("--locked");
+        }
+        command.args(["--", "--emit=asm"]);
+        command
+            .env("RUSTC", &toolchain.rustc)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTC_WRAPPER", sysroot.wrapper())
+            .env("RUSTC_WORKSPACE_WRAPPER", "")
+            .env("CARGO_ENCODED_RUSTFLAGS", flags(source, target, &sysroot.path).join("\x1f"))
+            .env("CARGO_TERM_COLOR", "never");
+        for (key, value) in PROFILE {
+            command.env(format!("CARGO_PROFILE_RELEASE_{key}"), value);
+        }
+        if lines == Lines::All {
+            command.env("CARGO_PROFILE_RELEASE_DEBUG", "line-directives-only");
+        }
+        run(command, &format!("compiling kernel crate `{}`", source.crate_name))?;
+        Ok(build.join(TRIPLE).join("release/deps").join(format!("{}.s", source.crate_name)))
+    }
 }
 
 /// The release profile of the GPU side, independent of the host's profile. All crates become one PTX module.

@@ -114,10 +114,12 @@ pub enum Error {
     },
 
     /// PTX that breaks rules of [`inspect`](crate::inspect).
-    #[error("the PTX of kernel crate `{krate}` cannot be used:{}", listed(violations))]
+    #[error("the PTX of kernel crate `{krate}` cannot be used:{}\n  the PTX is {}", listed(violations), ptx.display())]
     Refused {
         /// The kernel crate.
         krate: String,
+        /// The file with the PTX.
+        ptx: PathBuf,
         /// All violations.
         violations: Vec<Violation>,
     },

@@ -9,9 +9,13 @@ use std::fmt;
 
 use crate::target::{OLDEST_ISA, Target};
 
+mod panics;
 mod reader;
+mod reading;
+mod symbol;
 
-use reader::{Statement, statements};
+use reader::statements;
+use reading::Reading;
 
 /// Contents of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +48,12 @@ pub struct Function {
 pub struct Violation {
     /// Line in the PTX, from 1; 0 for the whole module.
     pub line: usize,
-    /// Name of the kernel, or mangled name of the function.
+    /// File, line and column of the source, if the PTX has lines of `.loc` and `.file`.
+    pub source: Option<String>,
+    /// Name of the kernel, or Rust path of the function.
     pub function: Option<String>,
+    /// The kernels that call the function, if it is no kernel itself.
+    pub kernels: Vec<String>,
     /// The rule.
     pub rule: Rule,
 }
@@ -62,17 +70,11 @@ pub enum Rule {
     NoEntry,
     /// An atomic without `.sem` or `.scope`.
     UnscopedAtomic(String),
-    /// A path that panics.
+    /// A call that panics, with the Rust path of the called function.
     Panic(String),
     /// A function that neither the module nor the driver has.
     UndefinedFunction(String),
 }
-
-/// Functions that the driver provides.
-const DRIVER_FUNCTIONS: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
-
-const SEMANTICS: [&str; 4] = ["relaxed", "acquire", "release", "acq_rel"];
-const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 
 /// Reads a module and checks it against every rule.
 ///
@@ -83,99 +85,43 @@ pub fn check(ptx: &str, target: &Target) -> Result<Report, Vec<Violation>> {
     for statement in statements(ptx) {
         reading.take(&statement);
     }
-    let Reading { report, mut violations, .. } = reading;
-    let mut whole = |rule| violations.insert(0, Violation { line: 0, function: None, rule });
-    if report.entries.is_empty() {
-        whole(Rule::NoEntry);
+    reading.refuse_panics();
+    let report = &reading.report;
+    let mut rules = Vec::new();
+    if report.arch != target.arch {
+        rules.push(Rule::Arch(report.arch.clone()));
     }
     if report.isa < target.isa || report.isa < OLDEST_ISA {
-        whole(Rule::Isa(report.isa.0, report.isa.1));
+        rules.push(Rule::Isa(report.isa.0, report.isa.1));
     }
-    if report.arch != target.arch {
-        whole(Rule::Arch(report.arch.clone()));
+    if report.entries.is_empty() {
+        rules.push(Rule::NoEntry);
     }
-    if violations.is_empty() { Ok(report) } else { Err(violations) }
-}
-
-#[derive(Default)]
-struct Reading {
-    report: Report,
-    violations: Vec<Violation>,
-    /// Whether the current body belongs to a kernel, and its function's name.
-    current: Option<(bool, String)>,
-}
-
-impl Reading {
-    fn take(&mut self, statement: &Statement<'_>) {
-        match statement {
-            Statement::Version(major, minor) => self.report.isa = (*major, *minor),
-            Statement::Target(arch) => self.report.arch = (*arch).to_owned(),
-            Statement::ExternFunction { line, name } => {
-                if !DRIVER_FUNCTIONS.contains(name) {
-                    self.refuse(*line, Rule::UndefinedFunction((*name).to_owned()));
-                }
-            }
-            Statement::Function { line, name, entry } => {
-                let map = if *entry { &mut self.report.entries } else { &mut self.report.functions };
-                map.insert((*name).to_owned(), Function { line: *line, ..Function::default() });
-                self.current = Some((*entry, (*name).to_owned()));
-            }
-            Statement::End => self.current = None,
-            Statement::Local { bytes } => self.count(|f| f.local_bytes += bytes),
-            Statement::Instruction { line, opcode, text } => self.instruction(*line, opcode, text),
-        }
-    }
-
-    fn instruction(&mut self, line: usize, opcode: &str, text: &str) {
-        let mut parts = opcode.split('.');
-        match parts.next() {
-            Some("atom" | "red") => {
-                let has = |list: &[&str]| opcode.split('.').any(|part| list.contains(&part));
-                if !has(&SEMANTICS) || !has(&SCOPES) {
-                    self.refuse(line, Rule::UnscopedAtomic(text.to_owned()));
-                }
-            }
-            Some("bar" | "barrier") if parts.next() != Some("warp") => self.count(|f| f.barriers += 1),
-            Some("call") => {
-                let callee = reader::callee(text).unwrap_or(text).to_owned();
-                // Inside of the panic machinery itself there is nothing more to say.
-                let inside = self.current.as_ref().is_some_and(|(_, name)| name.contains("panic"));
-                if callee.contains("panic") && !inside {
-                    self.refuse(line, Rule::Panic(callee.clone()));
-                }
-                self.count(|f| {
-                    if !f.calls.contains(&callee) {
-                        f.calls.push(callee);
-                    }
-                });
-            }
-            _ => {}
-        }
-    }
-
-    fn count(&mut self, with: impl FnOnce(&mut Function)) {
-        let Some((entry, name)) = &self.current else { return };
-        let map = if *entry { &mut self.report.entries } else { &mut self.report.functions };
-        if let Some(function) = map.get_mut(name) {
-            with(function);
-        }
-    }
-
-    fn refuse(&mut self, line: usize, rule: Rule) {
-        let function = self.current.as_ref().map(|(_, name)| name.clone());
-        self.violations.push(Violation { line, function, rule });
-    }
+    let whole = |rule| Violation { line: 0, source: None, function: None, kernels: Vec::new(), rule };
+    let mut violations: Vec<Violation> = rules.into_iter().map(whole).collect();
+    violations.extend(reading.violations());
+    if violations.is_empty() { Ok(reading.report) } else { Err(violations) }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.line > 0 {
-            write!(f, "line {}: ", self.line)?;
+        if let Some(source) = &self.source {
+            write!(f, "{source}: ")?;
         }
         if let Some(function) = &self.function {
-            write!(f, "in {function}: ")?;
+            write!(f, "in `{function}`")?;
+            match self.kernels.as_slice() {
+                [] => {}
+                [kernel] => write!(f, ", which kernel `{kernel}` calls")?,
+                kernels => write!(f, ", which kernels `{}` call", kernels.join("`, `"))?,
+            }
+            f.write_str(": ")?;
         }
-        self.rule.fmt(f)
+        self.rule.fmt(f)?;
+        if self.line > 0 {
+            write!(f, " (line {} of the PTX)", self.line)?;
+        }
+        Ok(())
     }
 }
 
@@ -197,26 +143,14 @@ impl fmt::Display for Rule {
                 "`{text}` has no ordering or no scope. The compiler drops them from `core`'s read-modify-write \
                  atomics: use rushmem_device's"
             ),
-            Self::Panic(callee) => write!(f, "a path that panics: {} ({callee})", panic_cause(callee)),
+            Self::Panic(callee) => {
+                write!(f, "a path that panics: {}; it calls {callee}", panics::cause(callee))
+            }
             Self::UndefinedFunction(name) => {
                 write!(f, "`{name}` does not exist on a GPU{}", undefined_hint(name))
             }
         }
     }
-}
-
-/// Returns the cause of this panic in the source, with the remedy.
-fn panic_cause(callee: &str) -> &'static str {
-    const CAUSES: [(&str, &str); 6] = [
-        ("bounds_check", "an index that may be out of bounds: use `get`"),
-        ("rem_by_zero", "`%` by a variable: use `checked_rem`"),
-        ("div_by_zero", "`/` by a variable: use `checked_div`"),
-        ("overflow", "arithmetic that checks for overflow: use `wrapping_` or `checked_` operations"),
-        ("slice_index", "a range that may be out of bounds: use `get`"),
-        ("copy_from_slice", "slices whose lengths may differ"),
-    ];
-    let cause = CAUSES.iter().find(|(part, _)| callee.contains(part));
-    cause.map_or("`unwrap`, `expect`, `assert`, an index or the like", |(_, cause)| cause)
 }
 
 fn undefined_hint(name: &str) -> &'static str {

@@ -175,12 +175,20 @@ fn report(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the name of the crate that the PTX in `file` belongs to.
+fn crate_name(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// Prints a line for each kernel of `file`. Returns the names of the kernels that spill.
 fn report_file(ptxas: &Path, file: &Path) -> Result<Vec<String>, Failure> {
     let target = Target::default();
     let text = fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-    let contents = inspect::check(&text, &target)
-        .map_err(|violations| Error::Refused { krate: file.display().to_string(), violations })?;
+    let contents = inspect::check(&text, &target).map_err(|violations| Error::Refused {
+        krate: crate_name(file),
+        ptx: file.into(),
+        violations,
+    })?;
     let mut spilling = Vec::new();
     println!("{}", file.display());
     for usage in ptxas::usage(ptxas, file, &target.arch)? {

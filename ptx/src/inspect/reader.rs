@@ -16,6 +16,10 @@ pub(super) enum Statement<'a> {
     Function { line: usize, name: &'a str, entry: bool },
     /// The end of a body.
     End,
+    /// `.file`, a source file.
+    File { number: u32, path: &'a str },
+    /// `.loc`, the position of the following instructions in the source.
+    Location { file: u32, line: u32, column: u32 },
     /// A `.local` variable.
     Local { bytes: u64 },
     /// An instruction, without its predicate.
@@ -67,6 +71,7 @@ fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, ou
         Some(".target") => {
             out.push(Statement::Target(words.next().unwrap_or("").trim_end_matches(',')));
         }
+        Some(".file") => out.extend(file(code)),
         Some(".extern") if words.next() == Some(".func") => {
             if let Some(name) = function_name(code) {
                 out.push(Statement::ExternFunction { line, name });
@@ -77,6 +82,19 @@ fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, ou
         Some(_) if head.is_some() && code.ends_with(';') => *head = None,
         _ => {}
     }
+}
+
+/// Reads `.file 1 "path"`.
+fn file(code: &str) -> Option<Statement<'_>> {
+    let number = code.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Statement::File { number, path: code.split('"').nth(1)? })
+}
+
+/// Reads `1 10 38`, the operands of `.loc`.
+fn location(operands: &str) -> Option<Statement<'_>> {
+    let mut numbers =
+        operands.split([' ', '\t', ',']).filter(|word| !word.is_empty()).map_while(|word| word.parse().ok());
+    Some(Statement::Location { file: numbers.next()?, line: numbers.next()?, column: numbers.next()? })
 }
 
 fn function(line: usize, head: &str) -> Option<Statement<'_>> {
@@ -102,6 +120,9 @@ fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
         Some(predicated) => predicated.split_once(char::is_whitespace)?.1.trim_start(),
         None => text,
     };
+    if let Some(operands) = text.strip_prefix(".loc\t").or_else(|| text.strip_prefix(".loc ")) {
+        return location(operands);
+    }
     if let Some(local) = text.strip_prefix(".local") {
         return Some(Statement::Local { bytes: declared_bytes(local) });
     }
@@ -158,12 +179,14 @@ mod tests {
 )
 {
 \t.local .align 8 .b8 \t__local_depot1[24];
+\t.loc\t2 7 9, function_name $L__info_string0, inlined_at 1 2 3
 \t@%p1 bra $L1;
 \tmov.b32 {%h1, %h2}, %r1;
 \t{ .reg .b64 t; mov.b64 t, 1; atom.add.u32 t, [x], 1; }
 $L1:
 \tret;
 }
+\t.file\t2 \"/k/src/lib.rs\"
 ";
         let all = statements(text);
         let kinds: Vec<String> = all
@@ -174,6 +197,8 @@ $L1:
                 Statement::ExternFunction { line, name } => format!("extern {name} {line}"),
                 Statement::Function { line, name, entry } => format!("function {name} {line} {entry}"),
                 Statement::End => "end".into(),
+                Statement::File { number, path } => format!("file {number} {path}"),
+                Statement::Location { file, line, column } => format!("at {file} {line} {column}"),
                 Statement::Local { bytes } => format!("local {bytes}"),
                 Statement::Instruction { line, opcode, .. } => format!("{opcode} {line}"),
             })
@@ -189,12 +214,14 @@ $L1:
                 "end",
                 "function k 15 true",
                 "local 24",
-                "bra 20",
-                "mov.b32 21",
-                "mov.b64 22",
-                "atom.add.u32 22",
-                "ret 24",
+                "at 2 7 9",
+                "bra 21",
+                "mov.b32 22",
+                "mov.b64 23",
+                "atom.add.u32 23",
+                "ret 25",
                 "end",
+                "file 2 /k/src/lib.rs",
             ]
         );
     }

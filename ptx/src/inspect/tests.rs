@@ -52,25 +52,84 @@ fn atomics_need_ordering_and_scope() {
     }
     assert!(
         message(&module("\tatom.global.add.u64 %r, [p], 1;"))
-            .starts_with("line 8: in k: `atom.global.add.u64 %r, [p], 1` has no ordering or no scope.")
+            .starts_with("in `k`: `atom.global.add.u64 %r, [p], 1` has no ordering or no scope.")
     );
+}
+
+/// Returns a function with this body, which returns only if the body does.
+fn function(name: &str, body: &str) -> String {
+    format!(".func {name}()\n{{\n{body}\n}}\n")
+}
+
+const REM_BY_ZERO: &str = "_RNvNtNtCs2_4core9panicking11panic_const23panic_const_rem_by_zero";
+const PANIC_FMT: &str = "_RNvNtCs2_4core9panicking9panic_fmt";
+const UNWRAP_FAILED: &str = "_RNvNtCs2_4core6option13unwrap_failed";
+
+fn call(callee: &str) -> String {
+    format!("\tcall.uni {callee}, ();")
 }
 
 #[test]
 fn names_the_cause_of_a_panic() {
-    let ptx = module("\tcall.uni _RN4core9panicking11panic_const23panic_const_rem_by_zero, ();");
-    let panicking = ".func _RN4core9panicking()\n{\n\tcall.uni _RN4core9panic_fmt, ();\n}\n";
+    let ptx = module(&call(REM_BY_ZERO)) + &function(REM_BY_ZERO, &call(PANIC_FMT));
     assert_eq!(
-        message(&format!("{ptx}{panicking}")),
-        "line 8: in k: a path that panics: `%` by a variable: use `checked_rem` \
-         (_RN4core9panicking11panic_const23panic_const_rem_by_zero)"
+        message(&ptx),
+        "in `k`: a path that panics: `%` by a variable: use `checked_rem`, or `if n == 0 { return .. }` before it; it \
+         calls core::panicking::panic_const::panic_const_rem_by_zero (line 8 of the PTX)"
     );
-    let through = module("\tcall.uni _RN4core6option13unwrap_failed, ();");
-    let helper = ".func _RN4core6option13unwrap_failed()\n{\n\tcall.uni _RN4core9panicking5panic, ();\n}\n";
+    let legacy = "_ZN4core9panicking18panic_bounds_check17h0123456789abcdefE";
+    assert!(message(&module(&call(legacy))).contains("an index that may be out of bounds: use `get`"));
+}
+
+#[test]
+fn names_the_function_that_unwraps() {
+    let unwrap_failed = function(UNWRAP_FAILED, &call("_RNvNtCs2_4core9panicking5panic"));
+    let helper = function("_RNvCs3_4mine6helper", &(call(UNWRAP_FAILED) + "\n\tret;"));
+    let ptx = module(&call("_RNvCs3_4mine6helper")) + &helper + &unwrap_failed;
     assert!(
-        message(&format!("{through}{helper}"))
-            .contains("in _RN4core6option13unwrap_failed: a path that panics")
+        message(&ptx).starts_with(
+            "in `mine::helper`, which kernel `k` calls: a path that panics: `unwrap` or `expect` of an `Option`"
+        ),
+        "{}",
+        message(&ptx)
     );
+}
+
+// A function of `core` that returns is no panic machinery. The report names it, as the only place of the panic.
+#[test]
+fn names_functions_of_core_that_may_panic() {
+    let sort = function("_RNvNtCs2_4core5slice4sort", &(call(PANIC_FMT) + "\n\tret;"));
+    let ptx = module(&call("_RNvNtCs2_4core5slice4sort")) + &sort;
+    assert!(
+        message(&ptx).starts_with("in `core::slice::sort`, which kernel `k` calls: "),
+        "{}",
+        message(&ptx)
+    );
+}
+
+#[test]
+fn checks_kernels_with_panic_in_their_names() {
+    for name in ["panics", "no_panic_reduce", "panicking"] {
+        let ptx = module(&call(REM_BY_ZERO)).replace(".entry k(", &format!(".entry {name}("));
+        assert!(message(&ptx).starts_with(&format!("in `{name}`: a path that panics: ")));
+    }
+}
+
+#[test]
+fn accepts_calls_of_user_functions_with_panic_in_their_names() {
+    for name in ["panic_free", "_RNvCs3_4mine10panic_free", "_RNvNtNtCs3_4mine4core9panicking5panic"] {
+        check(&(module(&call(name)) + &function(name, "\tret;")), &Target::default()).unwrap();
+    }
+}
+
+#[test]
+fn names_the_line_of_the_source() {
+    let files = "\t.file\t1 \"/app/k/src/lib.rs\"\n\t.file\t2 \"/usr/lib/library/core/src/option.rs\"\n";
+    let at = |location: &str| {
+        message(&(module(&format!("\t.loc\t1 7 0\n\t.loc\t{location}\n{}", call(REM_BY_ZERO))) + files))
+    };
+    assert!(at("1 10 38").starts_with("/app/k/src/lib.rs:10:38: in `k`: "), "{}", at("1 10 38"));
+    assert!(at("2 999 5").starts_with("/app/k/src/lib.rs:7: in `k`: "), "{}", at("2 999 5"));
 }
 
 #[test]
@@ -78,7 +137,7 @@ fn refuses_functions_that_no_gpu_has() {
     let with = |declaration: &str| format!("{declaration}\n;\n{}", module(""));
     assert_eq!(
         message(&with(".extern .func (.param .b32 r) memcmp\n(.param .b64 a)")),
-        "line 1: `memcmp` does not exist on a GPU: compare slices element by element, not with `==`"
+        "`memcmp` does not exist on a GPU: compare slices element by element, not with `==` (line 1 of the PTX)"
     );
     assert!(message(&with(".extern .func llvm.nvvm.new()")).contains("no such intrinsic"));
     check(&with(".extern .func (.param .b32 r) vprintf\n()"), &Target::default()).unwrap();
