@@ -1,126 +1,129 @@
-//! What can go wrong on the host, by party at fault. Each error says what was tried and what to do.
+//! The errors of the host. Each text says what failed, with values, and then the remedy.
 
 use crate::bootstrap::PeerLost;
 use crate::report::DeviceError;
 
-/// A result of this crate.
+/// The result of a call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call of the runtime failed.
+/// The reason why a call of the runtime failed.
+///
+/// The text is for people and may change. [`Error::status`] returns a stable number and name for programs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting is wrong.
+    /// A setting is unknown or invalid.
     #[error(transparent)]
     Config(#[from] crate::config::Error),
     /// The PEs of the job did not find each other, or lost each other in a collective call.
     #[error(transparent)]
     Bootstrap(#[from] crate::bootstrap::Error),
-    /// A PE died, or gave up, while this one worked with it.
+    /// A PE died or ended with an error, and this PE needed it.
     #[error("{0}")]
     PeerLost(PeerLost),
-    /// A kernel met an error; the first record tells which, the second number how many more there were.
+    /// A kernel recorded errors.
     #[error("{first}{}", more(*.others))]
     Device {
-        /// The first error.
+        /// The first error that is a cause; an abort only if there is no other error.
         first: Box<DeviceError>,
-        /// Further errors of the same launch.
+        /// The number of further errors.
         others: u64,
     },
-    /// An operation that the host initiated, or queued on a stream, failed.
+    /// An operation of the host, or a kernel on a stream, failed.
     #[error("{what}: {cause}")]
     Operation {
-        /// The operation, or the kernel.
+        /// The name of the operation or the kernel.
         what: &'static str,
-        /// What went wrong.
+        /// The reason for the failure.
         cause: Box<Error>,
     },
-    /// A kernel was queued behind one that failed.
-    #[error("{kernel} did not run, since {failed}, launched before it, failed")]
+    /// A kernel did not run because a kernel before it in the queue failed.
+    #[error("{kernel} did not run, because {failed}, launched before it, failed")]
     NotRun {
-        /// The kernel.
+        /// The name of the kernel.
         kernel: &'static str,
-        /// The one that failed.
+        /// The name of the kernel that failed.
         failed: &'static str,
     },
-    /// A kernel returned an error of its own, of which there is no record.
+    /// A kernel returned an error that has no record.
     #[error(
-        "it returned an error that no call of rushmem recorded: one of its own, or one that another wait of this PE \
-         has told"
+        "the kernel returned an error without a record: the kernel made the error itself, or another wait of this PE has \
+         reported the record"
     )]
     Unrecorded,
-    /// The same, and a QP is there that an earlier error has ended: what uses it fails without a record of its own.
+    /// A kernel returned an error that has no record, and a QP of this PE is poisoned. Calls that use a poisoned QP fail
+    /// without a new record.
     #[error(
-        "it returned an error of which there is no record, and QP {qpn:#x} towards PE {peer} was ended by an earlier one, \
-         which was told then; once all PEs have called Pe::reset_queues, there are new QPs"
+        "the kernel returned an error without a record, and QP {qpn:#x} towards PE {peer} was ended by an earlier error, \
+         which was reported then; call Pe::reset_queues on all PEs to get new QPs"
     )]
     Poisoned {
-        /// The PE at its other end.
+        /// The PE at the other end of the QP.
         peer: u32,
-        /// Its number.
+        /// The number of the QP.
         qpn: u32,
     },
-    /// A grid whose blocks cannot all run at once.
+    /// Not all blocks of a grid can run at once.
     #[error(
-        "all blocks of {kernel} must run at once, since it is launched on all PEs together: PE {pe} has room for {room} \
-         such blocks, and {blocks} were to be launched there; Pe::max_grid tells what fits everywhere"
+        "all blocks of {kernel} must run at once, because it is launched on all PEs together: PE {pe} has room for \
+         {room} such blocks, but its grid has {blocks}; Pe::max_grid returns the largest grid for all PEs"
     )]
     GridTooLarge {
-        /// The kernel.
+        /// The name of the kernel.
         kernel: &'static str,
         /// The PE with the least room.
         pe: u32,
-        /// Blocks that were to be launched there.
+        /// The number of blocks in the grid of that PE.
         blocks: u32,
-        /// Blocks that there is room for.
+        /// The number of blocks that can run at once there.
         room: u32,
     },
-    /// CUDA refused something.
+    /// A call of CUDA failed.
     #[error(transparent)]
     Cuda(#[from] crate::cuda::Error),
     /// A kernel could not run natively.
     #[error(transparent)]
     Native(#[from] crate::native::Error),
-    /// The NIC did not do what bring-up asked.
+    /// A NIC refused a request, or did not complete it.
     #[error(transparent)]
     Nic(#[from] crate::provider::Error),
     /// The software ConnectX could not start.
     #[error("the software ConnectX could not start: {0}")]
     SoftNic(#[from] rushmem_softnic::Error),
-    /// Memory of the PE could not be read or written.
-    #[error("copy to or from a PE's memory failed: {0}")]
+    /// The memory of a PE could not be read or written.
+    #[error("a copy to or from the memory of a PE failed: {0}")]
     Memory(#[from] rushmem_softnic::MemoryError),
-    /// The symmetric heap is too small.
+    /// The symmetric heap has no room for an object.
     #[error(
         "the symmetric heap has no room for {wanted} bytes: {free} of {total} bytes are free, {largest} of them in \
-         one piece; raise RUSHMEM_HEAP_BYTES on all PEs, or let it grow (RUSHMEM_HEAP_MAX)"
+         one piece; raise RUSHMEM_HEAP_BYTES on all PEs, or let the heap grow with RUSHMEM_HEAP_MAX"
     )]
     HeapFull {
-        /// Bytes asked for.
+        /// The requested bytes.
         wanted: u64,
-        /// Bytes free.
+        /// The free bytes.
         free: u64,
-        /// Largest free piece.
+        /// The bytes of the largest free piece.
         largest: u64,
-        /// Bytes that the heap has for the user.
+        /// The bytes that the heap has for objects.
         total: u64,
     },
-    /// The heap is larger than what the machine has.
+    /// The heaps and queues of the PEs do not fit into the memory of the machine.
     #[error(
-        "what {pes} PEs want does not fit: each needs {wanted} bytes for its symmetric heap and queues, and {place} \
-         has {available} bytes available; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"
+        "{pes} PEs need {wanted} bytes each for their symmetric heaps and queues, but {memory} has only {available} bytes \
+         available; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"
     )]
     HeapTooLarge {
-        /// Bytes for each PE.
+        /// The bytes that each PE needs.
         wanted: u64,
-        /// PEs that share the memory.
+        /// The number of PEs that share the memory.
         pes: u32,
-        /// What memory it is.
-        place: String,
-        /// Bytes available.
+        /// The memory, for example "this machine's memory".
+        memory: String,
+        /// The available bytes.
         available: u64,
     },
-    /// PEs called a collective call with different arguments.
+    /// The PEs made different collective calls, or gave different arguments.
     #[error(
         "PE {pe} called {call} with {theirs}, this PE with {mine}: all PEs must make the same collective calls in \
          the same order"
@@ -128,98 +131,98 @@ pub enum Error {
     Mismatch {
         /// The PE that differs.
         pe: u32,
-        /// The call.
+        /// The call of this PE.
         call: String,
-        /// What it said.
+        /// The call of the other PE, with its arguments.
         theirs: String,
-        /// What this PE said.
+        /// The call of this PE, with its arguments.
         mine: String,
     },
-    /// Another PE could not do its part of a collective call; this one has undone its own.
-    #[error("PE {pe} could not do its part of {call}: {why}")]
+    /// A collective call failed on another PE. This PE has undone its part.
+    #[error("{call} failed on PE {pe}: {why}")]
     Elsewhere {
-        /// The PE.
+        /// The PE on which the call failed.
         pe: u32,
-        /// The call.
+        /// The name of the call.
         call: &'static str,
-        /// What it said.
+        /// The error of that PE, as text.
         why: String,
     },
-    /// PEs did not come to a call that only some PEs make.
-    #[error("PEs {pes:?} did not come to {call} within {waited:?}")]
+    /// PEs are missing in a call that some PEs make together.
+    #[error("PEs {pes:?} did not call {call} within {waited:?}")]
     Absent {
         /// The call, with its arguments.
         call: String,
-        /// Who is missing.
+        /// The missing PEs.
         pes: Vec<u32>,
-        /// How long the others waited.
+        /// The time that the other PEs waited.
         waited: std::time::Duration,
     },
-    /// NICs of different kinds, which cannot talk to each other.
+    /// The PEs have NICs of different kinds, which cannot communicate.
     #[error(
-        "PE {pe} has {theirs}, this PE has {mine}: they cannot talk to each other. Set RUSHMEM_NIC to the same kind on \
-         all nodes: soft everywhere, or RDMA devices everywhere"
+        "PE {pe} has {theirs}, and this PE has {mine}, which cannot communicate; set RUSHMEM_NIC to the same kind on all \
+         nodes: soft everywhere, or RDMA devices everywhere"
     )]
     MixedNics {
         /// The PE that differs.
         pe: u32,
-        /// What NIC it has.
+        /// The kind of NIC of that PE.
         theirs: String,
-        /// What NIC this PE has.
+        /// The kind of NIC of this PE.
         mine: String,
     },
-    /// A NIC does not do for its own PE what it is needed for.
-    #[error("{nic} fails its loopback probe: {why}")]
+    /// A NIC failed the probe that the runtime makes before it uses a NIC.
+    #[error("{nic} failed its loopback probe: {why}")]
     Probe {
-        /// The NIC.
+        /// The name of the NIC.
         nic: String,
-        /// What went wrong.
+        /// The reason for the failure.
         why: String,
     },
-    /// A QP towards a peer could not be made or connected.
+    /// A QP towards a peer could not be created or connected.
     #[error("PE {pe} cannot be connected to PE {peer}: {why}")]
     NoConnection {
         /// This PE.
         pe: u32,
-        /// The other one.
+        /// The PE at the other end of the QP.
         peer: u32,
-        /// Why.
+        /// The reason for the failure.
         why: String,
     },
-    /// Kernels use more QPs than there is memory for.
+    /// The queue memory has no room for all the QPs that kernels may use.
     #[error(
-        "the queue memory of the NIC holds {qps} QPs, and kernels may use {wanted}; raise RUSHMEM_QUEUE_MEMORY, or \
-         lower RUSHMEM_SQ_DEPTH"
+        "the queue memory of the NIC holds {qps} QPs, but kernels may use {wanted}; raise RUSHMEM_QUEUE_MEMORY, or lower \
+         RUSHMEM_SQ_DEPTH"
     )]
     QueueMemory {
-        /// QPs that fit.
+        /// The number of QPs that fit.
         qps: u64,
-        /// QPs that kernels may use, on all NICs of the PE.
+        /// The number of QPs that kernels may use, on all NICs of the PE.
         wanted: u64,
     },
-    /// A handle is not what the call needs.
+    /// The program made an invalid call: a wrong argument, a wrong handle, or a call at the wrong time.
     #[error("{call}: {what}")]
     Misuse {
-        /// The call.
+        /// The name of the call.
         call: &'static str,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
-    /// What was asked for is not there.
+    /// A requested feature or resource is not available.
     #[error("{what} is not available: {why}")]
     Unavailable {
-        /// What.
+        /// The feature or resource.
         what: String,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         why: String,
     },
-    /// The operating system gave no thread.
-    #[error("no thread for a kernel: {0}")]
+    /// The operating system could not start a thread.
+    #[error("the operating system could not start a thread: {0}")]
     Thread(std::io::Error),
-    /// The application's own error.
+    /// The application returned an error.
     #[error(transparent)]
     App(Box<dyn std::error::Error + Send + Sync>),
-    /// The application panicked.
+    /// The application panicked, with this message.
     #[error("panic: {0}")]
     Panic(String),
 }
@@ -232,8 +235,11 @@ fn more(others: u64) -> String {
 }
 
 impl Error {
-    /// How far this is from the cause of a job's end: 0 for what may be the cause, 1 for the end of a QP whose other end
-    /// failed, 2 if this PE only learned of an error that another one met.
+    /// Returns the distance of this error from the cause of a job's end, to select the error to report.
+    ///
+    /// - 0: a possible cause.
+    /// - 1: another PE failed, in a collective call or at the other end of a QP.
+    /// - 2: this PE was only informed of a lost PE.
     pub(crate) fn distance(&self) -> u8 {
         use crate::bootstrap::{Error as Bootstrap, Failure};
         match self {

@@ -1,4 +1,4 @@
-//! A job: from settings to running PEs and back.
+//! The type [`Job`]: finds the PEs, prepares the machine and the NICs of this process, and runs the application.
 
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,25 +15,31 @@ use crate::nics::Nics;
 use crate::queues::Shape;
 use crate::{Error, Pe, Result, native};
 
-/// The PTX of a kernel crate, as `rushmem-ptx` built it. Made by [`ptx!`](crate::ptx).
+/// The PTX of a kernel crate, built by `rushmem-ptx`. The macro [`ptx!`](crate::ptx) creates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ptx {
-    /// The kernel crate.
+    /// The name of the kernel crate.
     pub name: &'static str,
     /// PTX text; empty if the build left it out.
     pub image: &'static str,
     /// The reason why the build left the PTX out, with the remedy; empty if there is PTX.
     pub omitted: &'static str,
-    /// Machine code of the same kernels; empty unless it was built with `RUSHMEM_PTX_CUBIN`. GPUs that it is not for get
-    /// the PTX.
+    /// Machine code of the same kernels; empty unless built with `RUSHMEM_PTX_CUBIN`. GPUs of other architectures use the
+    /// PTX.
     pub code: &'static [u8],
 }
 
-/// The PTX that the application's `build.rs` made of the kernel crate `$name` (with `_` for `-`).
+/// Includes the [`Ptx`](crate::Ptx) of a kernel crate, which the application's `build.rs` has built.
+///
+/// The argument is the crate's name with `_` for `-`, a string literal.
+///
+/// ```ignore
+/// let job = Job::new()?.kernels(rushmem::ptx!("ring_kernels"));
+/// ```
 #[macro_export]
 macro_rules! ptx {
     ($name:literal) => {{
-        // Statics are in a program once, however often a function with this is inlined.
+        // A static is in the program once, even if the compiler inlines the function with this macro many times.
         static IMAGE: &str = include_str!(concat!(env!("OUT_DIR"), "/", $name, ".ptx"));
         static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".cubin"));
         const OMITTED: &str = include_str!(concat!(env!("OUT_DIR"), "/", $name, ".omitted"));
@@ -41,11 +47,16 @@ macro_rules! ptx {
     }};
 }
 
-/// What the host initiates, as kernels.
+/// The kernels of the operations that the host initiates.
 const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
 
-/// A job, or this process's part of one.
+/// A job: the PEs that run one application, in one process or in many.
 ///
+/// A `Job` holds the settings and the kernels of this process. [`run`](Job::run) finds the other processes, runs the
+/// application on every PE of this process, and ends the job. The settings come from the environment and a file
+/// (docs/settings.md). OpenSHMEM 1.6 section 9.1: `shmem_init` and `shmem_finalize`.
+///
+/// # Examples
 /// ```no_run
 /// use rushmem::Job;
 ///
@@ -61,63 +72,67 @@ const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
 pub struct Job {
     config: Config,
     ptx: Vec<Ptx>,
-    meeting: Meeting,
+    rendezvous: Rendezvous,
 }
 
-/// By what this process finds the others.
+/// The method by which this process finds the other PEs.
 #[derive(Clone, Copy, Debug)]
-enum Meeting {
-    /// By settings and environment.
+enum Rendezvous {
+    /// The settings, and the variables of a launcher.
     Environment,
-    /// By an id that the program has.
+    /// An id that the program has distributed.
     Id { id: UniqueId, pe: u32, n_pes: u32 },
 }
 
 impl Job {
-    /// A job with the settings of file and environment.
+    /// Creates a job with the settings of the environment and of the settings file.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unknown or malformed setting.
+    /// - [`Error::Config`] for an unknown setting or an invalid value.
     pub fn new() -> Result<Self> {
         Ok(Self::with_config(Config::load()?))
     }
 
-    /// A job with these settings.
+    /// Creates a job with these settings.
     pub fn with_config(config: Config) -> Self {
-        Self { config, ptx: Vec::new(), meeting: Meeting::Environment }
+        Self { config, ptx: Vec::new(), rendezvous: Rendezvous::Environment }
     }
 
-    /// Its settings.
+    /// Returns the settings of the job.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The job with kernels for GPUs. Without any, kernels run natively, unless `RUSHMEM_DEVICE=gpu` is set: then there are
-    /// those of the runtime, which do what the host initiates, and what [`Pe::load`] loads.
+    /// Adds a kernel crate for GPUs.
     ///
-    /// They are loaded before the job starts, and stay until the process ends. [`Job::run`] returns [`Error::Misuse`] if
-    /// two have the same name.
+    /// The kernels are loaded before the job starts and stay loaded until the process ends. [`Pe::load`] loads more kernels
+    /// while the job runs. [`Job::run`] returns [`Error::Misuse`] if two kernels have the same name.
+    ///
+    /// A job without kernel crates runs its kernels natively, unless `RUSHMEM_DEVICE=gpu` is set. With that setting, the
+    /// operations of the host and the kernels of [`Pe::load`] run on the GPU.
     #[must_use]
     pub fn kernels(mut self, ptx: Ptx) -> Self {
         self.ptx.push(ptx);
         self
     }
 
-    /// The job with this process as PE `pe` of `n_pes`, which meet by `id` and need no launcher. NVSHMEM:
-    /// `nvshmemx_set_attr_uniqueid_args`.
+    /// Makes this process PE `pe` of a job of `n_pes` PEs. The processes find each other by `id`, without a launcher.
     ///
+    /// One of the PEs creates the id, and the program distributes it. NVSHMEM: `nvshmemx_set_attr_uniqueid_args`.
+    ///
+    /// # Examples
     /// ```no_run
     /// use rushmem::bootstrap::UniqueId;
     /// use rushmem::{Error, Job};
     ///
-    /// /// `tell` gives the others what PE 0 has, by any means; `told` is what PE 0 gave.
-    /// fn meet(pe: u32, n_pes: u32, tell: impl Fn(&str), told: impl Fn() -> String) -> Result<(), Error> {
+    /// /// Runs a job. PE 0 passes the id to `send`; the other PEs get it from `receive`.
+    /// fn run(pe: u32, n_pes: u32, send: impl Fn(&str), receive: impl Fn() -> String) -> Result<(), Error> {
     ///     let id = if pe == 0 {
     ///         let id = UniqueId::new()?;
-    ///         tell(&id.to_hex());
+    ///         send(&id.to_hex());
     ///         id
     ///     } else {
-    ///         UniqueId::from_hex(&told())?
+    ///         UniqueId::from_hex(&receive())?
     ///     };
     ///     Job::new()?.with_id(id, pe, n_pes).run(|pe| pe.host_sync())?;
     ///     Ok(())
@@ -125,50 +140,59 @@ impl Job {
     /// ```
     #[must_use]
     pub fn with_id(mut self, id: UniqueId, pe: u32, n_pes: u32) -> Self {
-        self.meeting = Meeting::Id { id, pe, n_pes };
+        self.rendezvous = Rendezvous::Id { id, pe, n_pes };
         self
     }
 
-    /// The job with the processes of `exchange` as its PEs, numbered as there. Collective among them: PE 0 makes a
-    /// unique id, and the exchange gives it to the others.
+    /// Makes the processes of `exchange` the PEs of the job, with the same numbers. All of them must call it.
+    ///
+    /// PE 0 creates a [`UniqueId`], and the exchange distributes it.
     ///
     /// # Errors
-    /// [`Error::Bootstrap`] if the exchange fails, or PE 0 cannot listen.
+    /// - [`Error::Bootstrap`] if the exchange fails, or PE 0 cannot listen.
     pub fn with_exchange(self, exchange: &dyn Exchange) -> Result<Self> {
         let id = bootstrap::agree_on_id(exchange, &self.config)?;
         Ok(self.with_id(id, exchange.pe(), exchange.n_pes()))
     }
 
-    /// Runs `app` once for each PE in this process, and returns their results.
+    /// Runs `app` on each PE of this process, each on its own thread. Returns their results in the order of the PEs.
     ///
-    /// Started by `rushmem run`, by `mpirun`, `srun` or `torchrun`, or with an id, the process is one PE; by itself, it
-    /// is a job of `RUSHMEM_PES` PEs as threads. docs/launching.md tells more. A process may run several jobs, one
-    /// after another, if all processes of the job do.
+    /// Under a launcher (`rushmem run`, `mpirun`, `srun`, `torchrun`) or with an id, this process is one PE. Without one,
+    /// it is a whole job of `RUSHMEM_PES` PEs. docs/launching.md describes the launchers. A process may run several jobs
+    /// one after another, if all processes of the job do the same.
+    ///
+    /// All PEs must come to the start of the job and to its end. If a PE fails, the runtime ends the other PEs, in this
+    /// process and in others. Their waiting kernels return [`rushmem_device::Error::Aborted`].
     ///
     /// # Errors
-    /// What kept the job from starting, or the first error of a PE. The other PEs, here and elsewhere, are ended: a
-    /// kernel of theirs that waits returns [`rushmem_device::Error::Aborted`].
+    /// - [`Error::App`] or [`Error::Panic`] if `app` fails or panics. An [`Error`] that `app` returns is passed on.
+    /// - [`Error::Bootstrap`] if the PEs do not find each other, [`Error::Mismatch`] if their settings differ.
+    /// - [`Error::Unavailable`], [`Error::HeapTooLarge`], [`Error::Cuda`] if the machine lacks a requested resource.
+    /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Probe`], [`Error::MixedNics`] if a NIC does not work.
+    /// - [`Error::Misuse`] if two kernels have the same name.
+    ///
+    /// If several PEs of this process fail, the error closest to the cause is returned.
     pub fn run<R, E>(self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
     where
         R: Send,
         E: Into<AppError>,
     {
-        // First of all: loading CUDA sets its environment, which only a process of one thread may do.
+        // Must come first: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
-        let (job, pes) = self.meet()?;
-        let site = match Site::prepare(&job.config, gpus) {
-            Ok(site) => site,
+        let (job, pes) = self.join()?;
+        let resources = match ProcessResources::prepare(&job.config, gpus) {
+            Ok(resources) => resources,
             Err(error) => {
                 pes.iter().for_each(|pe| pe.abort(&error.to_string()));
                 return Err(error);
             }
         };
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
-            let (site, app) = (&site, &app);
+            let (resources, app) = (&resources, &app);
             let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
                 let name = format!("rushmem-pe-{}", pe.pe());
                 let job = job.clone();
-                let run = move || job.one(site, i as u32, pe, app);
+                let run = move || job.run_pe(resources, i as u32, pe, app);
                 std::thread::Builder::new().name(name).spawn_scoped(scope, run).map_err(Error::Thread)
             };
             let threads: Vec<_> = pes.into_iter().enumerate().map(start).collect();
@@ -187,12 +211,12 @@ impl Job {
         }
     }
 
-    /// Finds the other PEs. The settings then tell this process's place, however it was found.
-    fn meet(mut self) -> Result<(Self, Vec<Arc<dyn Bootstrap>>)> {
+    /// Finds the other PEs. Returns the job, with this process's numbers in its settings, and the PEs of this process.
+    fn join(mut self) -> Result<(Self, Vec<Arc<dyn Bootstrap>>)> {
         let config = &mut self.config;
-        let found = match self.meeting {
-            Meeting::Environment => bootstrap::from_env(config, build_id())?,
-            Meeting::Id { id, pe, n_pes } => bootstrap::with_id(id, pe, n_pes, config, build_id())?,
+        let found = match self.rendezvous {
+            Rendezvous::Environment => bootstrap::from_env(config, build_id())?,
+            Rendezvous::Id { id, pe, n_pes } => bootstrap::with_id(id, pe, n_pes, config, build_id())?,
         };
         let pe = match found.job {
             bootstrap::Job::Threads(pes) => {
@@ -203,7 +227,7 @@ impl Job {
         };
         let (local, locals) = match found.local {
             Some(local) => local,
-            None => neighbours(&pe)?,
+            None => local_number(&pe)?,
         };
         config.server = Some(pe.server().into());
         (config.pe, config.n_pes) = (Some(pe.pe()), NonZeroU32::new(pe.n_pes()));
@@ -211,10 +235,10 @@ impl Job {
         Ok((self, vec![Arc::new(pe)]))
     }
 
-    /// One PE, from start to end.
-    fn one<R, E>(
+    /// Runs `app` on one PE, from its bring-up to its end. `local` is its number in this process.
+    fn run_pe<R, E>(
         self,
-        site: &Site,
+        resources: &ProcessResources,
         local: u32,
         bootstrap: Arc<dyn Bootstrap>,
         app: &(impl Fn(&Pe) -> Result<R, E> + Sync),
@@ -222,11 +246,11 @@ impl Job {
     where
         E: Into<AppError>,
     {
-        let machine = site.machine(&self.config, local);
+        let machine = resources.machine(&self.config, local);
         let started = machine.and_then(|machine| {
-            // Before anything runs: one that was loaded lazily would wait for the kernel that waits for it.
+            // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
             let modules = Modules::of_job(&*machine, &[&[RUNTIME], &*self.ptx].concat())?;
-            let nics = site.nics.of(&self.config, site.first + local)?;
+            let nics = resources.nics.of(&self.config, resources.first + local)?;
             Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics)
         });
         let pe = match started {
@@ -245,7 +269,7 @@ impl Job {
     }
 }
 
-/// An application's error: a runtime error as it is, anything else wrapped.
+/// The error of an application. An [`Error`] stays the same; any other error becomes [`Error::App`].
 pub struct AppError(Error);
 
 impl From<Error> for AppError {
@@ -265,23 +289,23 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for AppError {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "of unknown cause".into())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown cause".into())
 }
 
-/// What this process has, shared by its PEs.
-struct Site {
+/// The resources that the PEs of this process share.
+struct ProcessResources {
     nics: Nics,
-    /// The GPUs of this node that the job may use, by PE; empty when kernels run natively.
+    /// The GPU of each PE of this node; empty when kernels run natively.
     gpus: Vec<u32>,
-    /// PEs of this node.
+    /// The number of PEs on this node.
     on_node: u32,
-    /// Number on this node of the process's first PE.
+    /// The number of the process's first PE among the PEs of this node.
     first: u32,
-    /// This job, among those of the process.
+    /// The number of this job among the jobs of the process.
     job: driver_gate::JobId,
 }
 
-impl Site {
+impl ProcessResources {
     fn prepare(config: &Config, gpus: u32) -> Result<Self> {
         let on_node = config.local_pes.unwrap_or(config.pes).get();
         let gpus = share_gpus(config, gpus, on_node)?;
@@ -304,13 +328,13 @@ impl Site {
         })
     }
 
-    /// What executes the kernels of this process's PE number `i`.
+    /// Returns the machine that runs the kernels of PE number `i` of this process.
     fn machine(&self, config: &Config, i: u32) -> Result<Arc<dyn Machine>> {
         if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
             if config.local_pes.is_some() && sharers > 1 && !device.attributes().mps {
-                self.tell_of_turns(gpu, sharers);
+                self.warn_about_turns(gpu, sharers);
             }
             let heap = self.nics.heap(config.heap, device.attributes())?;
             return Ok(Arc::new(Gpu::new(device, heap, sharers, self.job)?));
@@ -323,19 +347,22 @@ impl Site {
         Ok(Arc::new(Native::new(options, self.on_node)))
     }
 
-    /// The first of the processes that share a GPU says that they take turns on it.
-    fn tell_of_turns(&self, gpu: u32, sharers: u32) {
+    /// Logs a warning that `sharers` processes take turns on `gpu`. Only the first of these processes logs it.
+    fn warn_about_turns(&self, gpu: u32, sharers: u32) {
         if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
             tracing::warn!(
-                "{sharers} processes share GPU {gpu} and take turns of milliseconds, so that each waits long for what another \
-                 does: start MPS (`nvidia-cuda-mps-control -d`), and they run side by side; or run PEs as threads of one process"
+                "{sharers} processes share GPU {gpu} and take turns of milliseconds, which makes their kernels wait long \
+                 for each other; start MPS (`nvidia-cuda-mps-control -d`), or run the PEs as threads of one process"
             );
         }
     }
 }
 
-/// GPUs of this node that the job may use; none when kernels are to run natively, and always for the same reason that
-/// `rushmem info` prints.
+/// Returns the number of GPUs that the job may use. It is 0 when kernels run natively, by the same rules as in
+/// `rushmem info`.
+///
+/// # Errors
+/// - [`Error::Unavailable`] or [`Error::Cuda`] if `RUSHMEM_DEVICE=gpu` is set, but there is no GPU or no PTX.
 fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     let wanted = config.device == DeviceKind::Gpu;
     if config.device == DeviceKind::Native {
@@ -347,7 +374,7 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     if let Some(none) = ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty()) {
         let why = format!("there is no PTX of {}: {}", none.name, none.omitted);
         if wanted {
-            return Err(Error::Unavailable { what: "running kernels on a GPU".into(), why });
+            return Err(Error::Unavailable { what: "a GPU for kernels".into(), why });
         }
         if Cuda::load().and_then(|cuda| cuda.device_count()).is_ok_and(|found| found > 0) {
             tracing::warn!("kernels run natively, although there is a GPU: {why}");
@@ -368,7 +395,10 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     }
 }
 
-/// The GPU of each PE of this node, in turn, where so many were found.
+/// Returns the GPU of each of the `on_node` PEs of this node, which has `found` GPUs. Empty if `found` is 0.
+///
+/// # Errors
+/// - [`Error::Unavailable`] if the setting `gpus` names a GPU that does not exist, or none at all.
 pub(crate) fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Vec<u32>> {
     if found == 0 {
         return Ok(Vec::new());
@@ -376,33 +406,36 @@ pub(crate) fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Ve
     let gpu_of = |pe: u32| match config.gpus.of(pe, found) {
         Some(gpu) if gpu < found => Ok(gpu),
         Some(gpu) => {
-            let why = format!("there are {found} on this node, numbered from 0; change RUSHMEM_GPUS");
+            let why = format!("this node has {found}, numbered from 0; change RUSHMEM_GPUS");
             Err(Error::Unavailable { what: format!("GPU {gpu}"), why })
         }
-        None => Err(Error::Unavailable { what: "a GPU".into(), why: "RUSHMEM_GPUS names none".into() }),
+        None => Err(Error::Unavailable { what: "a GPU".into(), why: "RUSHMEM_GPUS names no GPU".into() }),
     };
     (0..on_node).map(gpu_of).collect()
 }
 
-/// The number of this PE among those of its machine, and how many those are. Collective.
-fn neighbours(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
+/// Returns the number of this PE on its machine, and the number of PEs there. Collective.
+fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
     let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let machines = pe.allgather("rushmem.machines", &machine)?;
     let here = |of: &[Vec<u8>]| of.iter().filter(|other| **other == machine).count() as u32;
     Ok((here(&machines[..pe.pe() as usize]), here(&machines)))
 }
 
-/// Refuses heaps and queues that the machine's memory cannot hold.
+/// Checks that the memory of this machine can hold the heaps and queues of `pes` PEs.
+///
+/// # Errors
+/// - [`Error::HeapTooLarge`] if it cannot.
 fn check_memory(config: &Config, pes: u32) -> Result<()> {
     let Some(available) = available_memory() else { return Ok(()) };
     let wanted = config.heap_bytes.0.saturating_add(queue_memory(config));
     if wanted.saturating_mul(pes.into()) > available {
-        return Err(Error::HeapTooLarge { wanted, pes, place: "this machine's memory".into(), available });
+        return Err(Error::HeapTooLarge { wanted, pes, memory: "this machine's memory".into(), available });
     }
     Ok(())
 }
 
-/// Bytes that the queues of a PE take, of host memory at most.
+/// Returns the bytes that the queues of a PE need. They are in host memory or in GPU memory.
 pub(crate) fn queue_memory(config: &Config) -> u64 {
     Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
 }
@@ -412,23 +445,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pe_of_a_node_gets_the_gpu_that_was_asked_for() {
+    fn assigns_gpus_by_the_setting() {
         let with = |gpus: &str| {
             let mut config = Config::default();
             config.set("gpus", gpus).unwrap();
             config
         };
-        // In turn, and never the first for all; several PEs share one where there are more of them.
+        // `auto` assigns the GPUs in turn. PEs share GPUs if there are more PEs than GPUs.
         assert_eq!(share_gpus(&with("auto"), 4, 4).unwrap(), [0, 1, 2, 3]);
         assert_eq!(share_gpus(&with("auto"), 2, 4).unwrap(), [0, 1, 0, 1]);
         assert_eq!(share_gpus(&with("3,1"), 4, 3).unwrap(), [3, 1, 3]);
         assert!(share_gpus(&with("auto"), 0, 2).unwrap().is_empty());
         let error = share_gpus(&with("0,4"), 4, 2).unwrap_err().to_string();
-        assert!(error.starts_with("GPU 4 is not available: there are 4 on this node"), "{error}");
+        assert!(error.starts_with("GPU 4 is not available: this node has 4"), "{error}");
     }
 
     #[test]
-    fn a_job_that_asks_for_a_gpu_and_cannot_use_one_is_told_why() {
+    fn refuses_device_gpu_without_ptx() {
         let mut config = Config::default();
         assert_eq!(count_gpus(&config, &[]).unwrap(), 0);
         config.set("device", "gpu").unwrap();

@@ -1,4 +1,4 @@
-//! Kernels of the application: on the PE's own stream, or on all PEs together.
+//! Launches of the application's kernels: on the PE's own stream, or on all PEs together.
 #![allow(unsafe_code, reason = "`Pe::launch_with` relies on a context of the caller")]
 
 use rushmem_device::abi::CtxParts;
@@ -8,58 +8,87 @@ use crate::launch_queue::{LaunchId, LaunchResources, check_grid};
 use crate::machine::{Event, Grid};
 use crate::{Error, Pe, Result};
 
-/// A kernel that runs, or waits for those launched before it. Dropping it waits for its end.
+/// A launch of a kernel, which runs or is queued. [`Pe::launch`] creates it.
+///
+/// Call [`wait`](Launch::wait) to get the outcome. Dropping a launch waits too, and logs an error instead of returning it.
 #[must_use = "a launch is complete only after `wait`"]
 pub struct Launch<'a> {
     pe: &'a Pe,
-    /// What it is, and where in the queue.
+    /// The launch id, and an event behind the launch in its queue. `None` once it has been waited for.
     running: Option<(LaunchId, Event)>,
 }
 
 impl Launch<'_> {
-    /// Waits for the kernel's end.
+    /// Waits until the kernel has ended, and returns its outcome.
+    ///
+    /// The memory that the kernel has written on this PE is visible to [`Pe::read`] afterwards. The kernel's puts to other
+    /// PEs are complete only if the kernel has waited for them, for example with
+    /// [`Ctx::quiet`](rushmem_device::Ctx::quiet).
     ///
     /// # Errors
-    /// [`Error::Device`] with what the kernel recorded, [`Error::NotRun`] if one launched before it failed,
-    /// [`Error::PeerLost`] if it was ended because a PE died, or what kept the machine from running it.
+    /// - [`Error::Device`] with the errors that the kernel recorded.
+    /// - [`Error::Unrecorded`] or [`Error::Poisoned`] if the kernel failed without a record.
+    /// - [`Error::NotRun`] if a kernel launched before it has failed.
+    /// - [`Error::PeerLost`] if it was ended because a PE died.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine could not run it.
     pub fn wait(mut self) -> Result<()> {
         self.end()
     }
 
     fn end(&mut self) -> Result<()> {
-        let Some((launch_id, mark)) = self.running.take() else { return Ok(()) };
-        self.pe.launch_queues().own.wait_for(self.pe, launch_id, &mark)
+        let Some((launch_id, event)) = self.running.take() else { return Ok(()) };
+        self.pe.launch_queues().own.wait_for(self.pe, launch_id, &event)
     }
 }
 
 impl Drop for Launch<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::error!(pe = self.pe.my_pe(), "a launch that nobody waited for: {error}");
+            tracing::error!(
+                pe = self.pe.my_pe(),
+                "a launch failed, and the program did not wait for it: {error}"
+            );
         }
     }
 }
 
 impl Pe {
-    /// Starts a kernel on this PE, on its own stream: after those that were launched so before. It runs while the host
-    /// goes on; [`Launch::wait`] ends it.
+    /// Launches a kernel on this PE and returns before it has run. [`Launch::wait`] waits for it.
     ///
-    /// No other PE needs to launch anything: a kernel that only puts, gets or does atomics runs by itself, with as many
-    /// blocks as it likes. If its blocks wait for each other, or for kernels of other PEs, all of them must run at once:
-    /// [`Pe::launch_collective`] checks that.
+    /// All launches of this method use one stream: each begins after the one before has ended. [`Pe::stream`] makes more
+    /// streams. The call is made by the function that `#[kernel]` generates.
     ///
-    /// On a GPU, a multiprocessor that runs blocks begins none of a kernel that wants its L1 cache divided otherwise. Beside
-    /// kernels that wait on all multiprocessors begin the runtime's and others that ask for no shared memory; one that does
-    /// needs multiprocessors that are left free.
+    /// The other PEs need no launch of their own: puts, gets and atomics run without their help. Such a kernel may have any
+    /// number of blocks. If blocks wait for each other, or for kernels of other PEs, all blocks must run at once.
+    /// [`Pe::launch_collective`] checks this.
+    ///
+    /// # Kernels that run at the same time on a GPU
+    /// A multiprocessor that runs blocks starts no block that needs another division of its L1 cache. While kernels wait on
+    /// all multiprocessors, only kernels without shared memory can start beside them, such as the runtime's. Leave
+    /// multiprocessors free for a kernel that uses shared memory.
     ///
     /// # Errors
-    /// If the machine cannot launch it: no such kernel in the PTX that is loaded, a grid that no machine has.
+    /// - [`Error::Misuse`] if an argument is not memory of this job, or has been freed.
+    /// - [`Error::Unavailable`] if no loaded module has the kernel, or a block has more threads than the kernel allows.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run the grid.
+    ///
+    /// # Examples
+    /// ```ignore
+    /// // `ring_kernels` is a kernel crate; `ring` is a function with the attribute `#[kernel]`.
+    /// let cells = pe.alloc::<u64>(1024)?;
+    /// let launch = pe.launch(Grid::new(4, 128), ring_kernels::ring(cells))?;
+    /// // The host may work here.
+    /// launch.wait()?;
+    /// ```
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let (ctx, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
 
-    /// [`Pe::launch`] with a context other than the PE's own, for tests.
+    /// Launches like [`Pe::launch`], with a context other than the PE's own, for tests.
+    ///
+    /// # Errors
+    /// The errors of [`Pe::launch`].
     ///
     /// # Safety
     /// The rules of [`Ctx::from_parts`](rushmem_device::Ctx::from_parts) hold until the launch ends.
@@ -75,23 +104,26 @@ impl Pe {
         Ok(Launch { pe: self, running: Some((launch_id, own.mark()?)) })
     }
 
-    /// Runs a kernel on this PE to its end.
+    /// Launches a kernel on this PE and waits until it has ended.
     ///
     /// # Errors
-    /// As [`Pe::launch`] and [`Launch::wait`].
+    /// - The errors of [`Pe::launch`].
+    /// - The errors of [`Launch::wait`].
     pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
         self.launch(grid, call)?.wait()
     }
 
-    /// Starts a kernel on all PEs, whose blocks may wait for each other and for those of other PEs: that all of them run
-    /// at once has been checked on every PE before any starts. Collective; the grid may differ from PE to PE. NVSHMEM's
+    /// Launches a kernel on all PEs. Its blocks may wait for each other, within a PE and between PEs. Collective.
+    ///
+    /// Before any PE starts the kernel, the call checks on every PE that all blocks of the grid can run at once. The grids
+    /// may differ from PE to PE. Kernels that already run on other streams are not counted. NVSHMEM's
     /// `nvshmemx_collective_launch`.
     ///
-    /// What else runs on the machine at the time, on other streams, is not counted.
-    ///
     /// # Errors
-    /// [`Error::GridTooLarge`] on all PEs alike if the grid of one of them is too large there; [`Error::Mismatch`] if PEs
-    /// launch different kernels; those of [`Pe::launch`] on one PE end the job's collective call on the others.
+    /// - [`Error::GridTooLarge`] on all PEs if a PE has no room for its grid. [`Pe::max_grid`] returns the largest grid.
+    /// - [`Error::Mismatch`] if PEs launch different kernels.
+    /// - [`Error::Bootstrap`] if a PE does not come.
+    /// - The errors of [`Pe::launch`]. If only one PE fails, the other PEs wait for it and end with an error.
     pub fn launch_collective(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let name = call.name();
         let rooms = self.rooms("launch_collective", &call, grid)?;
@@ -105,19 +137,22 @@ impl Pe {
         }
     }
 
-    /// The largest grid of blocks of this shape with which [`Pe::launch_collective`] launches the kernel on every PE.
-    /// Collective: the smallest of what the PEs have room for. `shared_bytes` is the dynamic shared memory of each block.
-    /// NVSHMEM's `nvshmemx_collective_launch_query_gridsize`.
+    /// Returns the largest grid with which [`Pe::launch_collective`] can launch the kernel on every PE. Collective.
+    ///
+    /// Each block has `threads` threads and `shared_bytes` bytes of dynamic shared memory. The number of blocks is the
+    /// smallest number that a PE has room for. NVSHMEM's `nvshmemx_collective_launch_query_gridsize`.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; what the machine says of such blocks.
+    /// - [`Error::Unavailable`] if no loaded module has the kernel, or a block has more threads than the kernel allows.
+    /// - [`Error::Mismatch`] if PEs ask for different kernels, [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run such blocks.
     pub fn max_grid(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<Grid> {
         let rooms = self.rooms("max_grid", call, Grid { blocks: 0, threads, shared_bytes })?;
         let blocks = rooms.iter().map(|&(room, _)| room).min().unwrap_or(0);
         Ok(Grid { blocks, threads, shared_bytes })
     }
 
-    /// For each PE, how many blocks it has room for, and how many it wants.
+    /// Returns for each PE the number of blocks that it has room for, and the number that it wants. Collective.
     fn rooms(&self, what: &'static str, call: &Call, grid: Grid) -> Result<Vec<(u32, u32)>> {
         check_grid(call, grid)?;
         let machine = self.machine_ref();

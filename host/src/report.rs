@@ -1,4 +1,4 @@
-//! Errors that kernels recorded, as one line for a person.
+//! Errors that kernels recorded, as text for people.
 
 use std::fmt;
 
@@ -6,34 +6,37 @@ use rushmem_device::Error as Code;
 use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS};
 use rushmem_mlx5::{Opcode, Syndrome};
 
-/// An error that a kernel met, with its circumstances.
+/// An error that a call in a kernel met and recorded.
+///
+/// Its text says what failed on which PE, the source line of the call, and the remedy.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceError {
     record: ErrorRecord,
 }
 
 impl DeviceError {
-    /// What the call returned to the kernel; `None` if the kernel was built from another version of this crate.
+    /// Returns the error that the call returned to the kernel. `None` if the kernel was built from another version of this
+    /// crate.
     pub fn code(&self) -> Option<Code> {
         Code::from_code(self.record.code)
     }
 
-    /// The record as the kernel wrote it.
+    /// Returns the record that the kernel wrote.
     pub fn record(&self) -> &ErrorRecord {
         &self.record
     }
 
-    /// Syndrome of the completion that ended the QP, if that is what happened.
+    /// Returns the syndrome of the completion that ended the QP, if a completion did.
     pub fn syndrome(&self) -> Option<Syndrome> {
         (self.code() == Some(Code::Completion)).then_some(Syndrome(self.record.syndrome as u8))
     }
 
-    /// True if the QP ended because its other end did.
+    /// Returns whether the QP ended because its other end has ended.
     pub(crate) fn is_flush(&self) -> bool {
         self.syndrome() == Some(Syndrome::WR_FLUSH_ERR)
     }
 
-    /// True for what happens to a kernel whose peer has died.
+    /// Returns whether a kernel meets this error when a peer has died.
     pub(crate) fn is_explained_by_loss(&self) -> bool {
         match self.code() {
             Some(Code::Aborted | Code::Timeout | Code::WaitTimeout | Code::Unconnected) => true,
@@ -41,44 +44,182 @@ impl DeviceError {
         }
     }
 
+    /// Returns the source line and the thread of the call.
     fn site(&self) -> String {
         let r = &self.record;
         let file = String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default());
         format!("{file}:{} (block {}, thread {})", r.line, r.block, r.thread)
     }
 
+    /// Returns the remedy, or an empty text.
     fn remedy(&self) -> &'static str {
         match self.code() {
-            Some(Code::WaitTimeout) if self.record.peer != u32::MAX => {
-                "every member must make the same calls; see whether it still runs, or raise RUSHMEM_TIMEOUT"
+            Some(Code::WaitTimeout) if self.names_peer() => {
+                "check that every member makes the same calls and still runs, or raise RUSHMEM_TIMEOUT"
             }
             Some(Code::WaitTimeout) => {
-                "see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT"
+                "check that the PE that should signal still runs, or raise RUSHMEM_TIMEOUT"
             }
-            Some(Code::Timeout) if self.record.qpn == 0 => {
-                "every block of the grid must call it, the same number of times"
+            Some(Code::Timeout) if self.is_grid_barrier() => {
+                "every block of the grid must call the barrier the same number of times"
             }
-            Some(Code::Timeout) => {
-                "the NIC did not complete in time: see whether the peer still runs, or raise RUSHMEM_TIMEOUT"
-            }
-            Some(Code::Completion) if self.syndrome() == Some(Syndrome::WR_FLUSH_ERR) => {
-                "the completion that told the cause was overwritten: run with RUSHMEM_CQ=ring to see it"
+            Some(Code::Timeout) => "check that the peer still runs, or raise RUSHMEM_TIMEOUT",
+            Some(Code::Completion) if self.is_flush() => {
+                "the completion with the cause was overwritten; run with RUSHMEM_CQ=ring to see it"
             }
             Some(Code::Unconnected) => {
-                "see whether that PE's process still runs and answers its launcher, or raise RUSHMEM_TIMEOUT"
+                "check that the process of that PE still runs and answers its launcher, or raise RUSHMEM_TIMEOUT"
             }
             Some(Code::TeamBusy) => {
-                "one thread, warp or block of each PE uses a team at a time: make a team for each"
+                "only one thread, warp or block of each PE may use a team at a time; make a team for each"
             }
             Some(Code::TeamFailed) => "see the error of that call",
             Some(Code::NoQp) => {
-                "raise RUSHMEM_BLOCK_QPS, _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses"
+                "raise RUSHMEM_BLOCK_QPS, _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses"
             }
-            Some(Code::BadStride) => "a block has at least one element, a stride at least those of its block",
+            Some(Code::BadStride) => {
+                "a block has at least one element, and a stride is at least as long as its block"
+            }
             Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
             Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
             Some(Code::Layout) | None => "rebuild the kernels with the version of rushmem that the host uses",
             _ => "",
+        }
+    }
+
+    /// Returns whether the record has the number of a PE.
+    fn names_peer(&self) -> bool {
+        self.record.peer != u32::MAX
+    }
+
+    /// Returns whether a timeout is the timeout of a grid barrier. Otherwise the record has a QP.
+    fn is_grid_barrier(&self) -> bool {
+        self.record.qpn == 0
+    }
+
+    /// Writes an error of a QP, or of the set of QPs that the kernel has chosen.
+    fn fmt_queue(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.record;
+        match code {
+            Code::Completion => {
+                let syndrome = Syndrome(r.syndrome as u8);
+                write!(
+                    f,
+                    "{} towards PE {} failed on QP {:#x}: {} (syndrome {:#04x}, vendor {:#04x}, WQE {:#x}): {}",
+                    Opcode(r.opcode as u8),
+                    r.peer,
+                    r.qpn,
+                    syndrome.name().unwrap_or("unknown syndrome"),
+                    r.syndrome,
+                    r.vendor,
+                    r.wqe,
+                    syndrome.meaning(),
+                )
+            }
+            Code::NoQp => {
+                write!(
+                    f,
+                    "the kernel uses context {} of its kind, but the job has QPs for {}",
+                    r.wanted, r.found
+                )
+            }
+            Code::Busy => f.write_str("the exclusive context is in use"),
+            Code::Unconnected => write!(f, "no QP towards PE {} was connected before the deadline", r.peer),
+            _ => f.write_str("a QP was ended by an earlier error"),
+        }
+    }
+
+    /// Writes an error of a wait.
+    fn fmt_wait(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.record;
+        match code {
+            Code::Timeout if self.is_grid_barrier() => {
+                write!(f, "{} of {} blocks came to the grid barrier before the deadline", r.found, r.wanted)
+            }
+            Code::Timeout => write!(
+                f,
+                "QP {:#x} towards PE {} completed {} of {} basic blocks before the deadline",
+                r.qpn, r.peer, r.found, r.wanted
+            ),
+            Code::WaitTimeout if self.names_peer() => {
+                write!(f, "PE {} did not come to a collective call of its team before the deadline", r.peer)
+            }
+            Code::WaitTimeout => write!(
+                f,
+                "the word at heap offset {:#x} was {} at the deadline, wanted {}",
+                r.offset, r.found, r.wanted
+            ),
+            _ => f.write_str("the job was aborted"),
+        }
+    }
+
+    /// Writes an error of an argument.
+    fn fmt_argument(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.record;
+        match code {
+            Code::BadPe => write!(f, "there is no PE {}: the job has {}", r.found, r.wanted),
+            Code::LengthMismatch if self.names_peer() => write!(
+                f,
+                "a transfer with PE {} has {} elements here and {} there",
+                r.peer, r.found, r.wanted
+            ),
+            Code::LengthMismatch => write!(f, "a length is {}, but must be {}", r.found, r.wanted),
+            Code::Overlap => write!(
+                f,
+                "the source at heap offset {:#x} overlaps the destination at {:#x}",
+                r.offset, r.found
+            ),
+            Code::BadReduction => {
+                write!(f, "there is no reduction {} of elements of type {}", r.found, r.wanted)
+            }
+            Code::BadStride => write!(f, "blocks of {} elements have a stride of {}", r.wanted, r.found),
+            Code::BadLock => {
+                let holder = if r.found == 0 { "does not hold" } else { "already holds" };
+                write!(f, "this PE {holder} the lock at heap offset {:#x}", r.offset)
+            }
+            _ => self.fmt_range(f),
+        }
+    }
+
+    /// Writes an access outside an object or outside the heap. The kernel marks the kind of access by values that no valid
+    /// access has, so the order of the checks matters.
+    fn fmt_range(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.record;
+        if r.wanted == u64::MAX {
+            f.write_str("the call used a part that is not inside its object")
+        } else if r.offset == u64::MAX {
+            write!(f, "index {} is outside an object of {} elements", r.found, r.wanted)
+        } else if r.offset > r.wanted {
+            write!(
+                f,
+                "the call used {} bytes at heap offset {:#x}, where no buffer is registered now",
+                r.found, r.offset
+            )
+        } else {
+            write!(
+                f,
+                "the call used {} bytes at heap offset {:#x}, but the heap has {} bytes",
+                r.found, r.offset, r.wanted
+            )
+        }
+    }
+
+    /// Writes an error of a team.
+    fn fmt_team(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.record;
+        match code {
+            Code::BadTeam => f.write_str("the handle names no team, or a destroyed one"),
+            Code::TeamMismatch => write!(
+                f,
+                "PE {} and PE {} made different collective calls of the team, or gave different arguments",
+                r.peer, r.found
+            ),
+            Code::TeamFailed => write!(
+                f,
+                "an earlier collective call of the team failed half way (code {}), and left its members out of step",
+                r.found
+            ),
+            _ => f.write_str("another group of this PE is in a collective call of the team"),
         }
     }
 }
@@ -86,7 +227,8 @@ impl DeviceError {
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
-        match self.code() {
+        let code = match self.code() {
+            None => return write!(f, "a kernel recorded the unknown error {}: {}", r.code, self.remedy()),
             Some(Code::Layout) => {
                 return write!(
                     f,
@@ -96,114 +238,28 @@ impl fmt::Display for DeviceError {
                     self.remedy()
                 );
             }
-            None => return write!(f, "a kernel recorded the unknown error {}: {}", r.code, self.remedy()),
-            Some(Code::Completion) => {
-                let syndrome = Syndrome(r.syndrome as u8);
-                write!(
-                    f,
-                    "PE {}: {} towards PE {} failed on QP {:#x}: {} (syndrome {:#04x}, vendor {:#04x}, WQE {:#x}): {}",
-                    r.pe,
-                    Opcode(r.opcode as u8),
-                    r.peer,
-                    r.qpn,
-                    syndrome.name().unwrap_or("unknown syndrome"),
-                    r.syndrome,
-                    r.vendor,
-                    r.wqe,
-                    syndrome.meaning(),
-                )?;
+            Some(code) => code,
+        };
+        write!(f, "PE {}: ", r.pe)?;
+        match code {
+            Code::Completion
+            | Code::NoQp
+            | Code::Busy
+            | Code::Unconnected
+            | Code::Poisoned
+            | Code::InGroup
+            | Code::Layout => self.fmt_queue(code, f)?,
+            Code::Timeout | Code::WaitTimeout | Code::Aborted => self.fmt_wait(code, f)?,
+            Code::BadPe
+            | Code::OutOfRange
+            | Code::LengthMismatch
+            | Code::Overlap
+            | Code::BadReduction
+            | Code::BadStride
+            | Code::BadLock => self.fmt_argument(code, f)?,
+            Code::BadTeam | Code::TeamMismatch | Code::TeamBusy | Code::TeamFailed => {
+                self.fmt_team(code, f)?
             }
-            Some(Code::Timeout) if r.qpn == 0 => write!(
-                f,
-                "PE {}: {} of {} blocks came to the grid barrier before the deadline",
-                r.pe, r.found, r.wanted
-            )?,
-            Some(Code::Timeout) => write!(
-                f,
-                "PE {}: QP {:#x} towards PE {} completed {} of {} WQE blocks before the deadline",
-                r.pe, r.qpn, r.peer, r.found, r.wanted
-            )?,
-            Some(Code::WaitTimeout) if r.peer != u32::MAX => write!(
-                f,
-                "PE {}: PE {} did not come to a collective call of its team before the deadline",
-                r.pe, r.peer
-            )?,
-            Some(Code::WaitTimeout) => write!(
-                f,
-                "PE {}: the word at heap offset {:#x} was {} at the deadline, wanted {}",
-                r.pe, r.offset, r.found, r.wanted
-            )?,
-            Some(Code::Aborted) => write!(f, "PE {}: the job was aborted", r.pe)?,
-            Some(Code::BadPe) => {
-                write!(f, "PE {}: there is no PE {}: the job has {}", r.pe, r.found, r.wanted)?
-            }
-            Some(Code::OutOfRange) if r.wanted == u64::MAX => {
-                write!(f, "PE {}: a part that is not inside of its object was used", r.pe)?
-            }
-            Some(Code::OutOfRange) if r.offset == u64::MAX => {
-                write!(f, "PE {}: index {} of an object of {} elements", r.pe, r.found, r.wanted)?
-            }
-            Some(Code::OutOfRange) if r.offset > r.wanted => write!(
-                f,
-                "PE {}: {} bytes at heap offset {:#x} were used, where nothing is registered, or not any more",
-                r.pe, r.found, r.offset
-            )?,
-            Some(Code::OutOfRange) => write!(
-                f,
-                "PE {}: {} bytes at heap offset {:#x} were used, the heap has {}",
-                r.pe, r.found, r.offset, r.wanted
-            )?,
-            Some(Code::LengthMismatch) if r.peer == u32::MAX => write!(
-                f,
-                "PE {}: lengths that do not go together: {} where {} is wanted",
-                r.pe, r.found, r.wanted
-            )?,
-            Some(Code::LengthMismatch) => write!(
-                f,
-                "PE {}: a transfer with PE {} of {} elements here and {} there",
-                r.pe, r.peer, r.found, r.wanted
-            )?,
-            Some(Code::NoQp) => write!(
-                f,
-                "PE {}: context {} of its kind was asked for, the job has QPs for {}",
-                r.pe, r.wanted, r.found
-            )?,
-            Some(Code::Busy) => write!(f, "PE {}: the exclusive context is in use", r.pe)?,
-            Some(Code::Unconnected) => {
-                write!(f, "PE {}: no QP towards PE {} was connected before the deadline", r.pe, r.peer)?
-            }
-            Some(Code::BadTeam) => {
-                write!(f, "PE {}: a handle that is of no team, or of one that was destroyed", r.pe)?
-            }
-            Some(Code::TeamMismatch) => write!(
-                f,
-                "PE {}: PE {} is in another collective call of the team than PE {}, or gave other arguments",
-                r.pe, r.peer, r.found
-            )?,
-            Some(Code::TeamBusy) => {
-                write!(f, "PE {}: another group of the PE is in a collective call of the team", r.pe)?
-            }
-            Some(Code::TeamFailed) => write!(
-                f,
-                "PE {}: an earlier collective call of the team failed half way (code {}), and left its members out of step",
-                r.pe, r.found
-            )?,
-            Some(Code::Overlap) => write!(
-                f,
-                "PE {}: what the call reads at heap offset {:#x} overlaps what it writes at {:#x}",
-                r.pe, r.offset, r.found
-            )?,
-            Some(Code::BadReduction) => {
-                write!(f, "PE {}: there is no reduction {} of elements of type {}", r.pe, r.found, r.wanted)?
-            }
-            Some(Code::BadStride) => {
-                write!(f, "PE {}: blocks of {} elements with a stride of {}", r.pe, r.wanted, r.found)?
-            }
-            Some(Code::BadLock) => {
-                let holder = if r.found == 0 { "does not hold" } else { "already holds" };
-                write!(f, "PE {}: this PE {holder} the lock at heap offset {:#x}", r.pe, r.offset)?
-            }
-            Some(Code::Poisoned | Code::InGroup) => write!(f, "PE {}: a QP failed before", r.pe)?,
         }
         write!(f, ", at {}", self.site())?;
         match self.remedy() {
@@ -213,7 +269,7 @@ impl fmt::Display for DeviceError {
     }
 }
 
-/// The errors recorded in a control page, in order.
+/// Returns the errors that are recorded in a control page, in the order of their slots.
 pub(crate) fn recorded(page: &ControlPage) -> Vec<DeviceError> {
     let records: &[ErrorRecord; RECORDS] = &page.records;
     let written = records.iter().filter(|r| r.code != 0);

@@ -1,4 +1,4 @@
-//! Stable numbers and names of all that can go wrong, for programs and for scripts. `docs/errors.md` is made of this.
+//! Stable numbers and names of all errors, for programs and scripts. `docs/errors.md` is generated from this file.
 
 use rushmem_device::Error as Code;
 
@@ -8,44 +8,45 @@ use crate::{Error, cuda, native};
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const CUDA_OUT_OF_MEMORY: u32 = 2;
 
-/// What kind of failure an [`Error`] is: a number and a name that do not change from version to version, while texts
-/// may. The first seven are those of NVSHMEM's `nvshmemx_status`.
+/// A class of [`Error`]s, with a stable number and name. The texts of errors may change between versions.
+///
+/// The numbers 1 to 7 have the meanings of NVSHMEM's `nvshmemx_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
 pub enum Status {
-    /// An argument, a setting or an order of calls is wrong.
+    /// An argument, a setting or the order of calls is invalid.
     InvalidValue = 1,
     /// The symmetric heap, host memory or GPU memory is full.
     OutOfMemory = 2,
-    /// This machine or this build lacks what was asked for.
+    /// This machine or this build lacks a requested feature.
     NotSupported = 3,
-    /// PEs of one job made different collective calls, or were built or set differently.
+    /// The PEs made different collective calls, or differ in their builds or settings.
     Asymmetric = 4,
-    /// There is no GPU, or not the one that was asked for.
+    /// There is no GPU, or not the requested one.
     NoGpu = 5,
     /// A kernel could not be launched, or was ended from outside.
     LaunchFailed = 6,
-    /// A promise of this library was broken.
+    /// This library broke one of its own guarantees.
     Internal = 7,
-    /// A kernel met an error; its own code tells which.
+    /// A call in a kernel failed; the kernel's error code gives the reason.
     Kernel = 8,
-    /// A NIC refused something, or did not do it.
+    /// A NIC refused a request, or did not complete it.
     Nic = 9,
-    /// Others did not come in time.
+    /// Other PEs did not come in time.
     Timeout = 10,
-    /// A PE, or the job's server, was lost.
+    /// A PE or the job's server was lost.
     PeerLost = 11,
     /// The PEs of a job could not find each other.
     Bootstrap = 12,
-    /// The operating system refused something.
+    /// The operating system refused a request.
     System = 13,
-    /// The application's own error, or its panic.
+    /// The application returned an error, or panicked.
     Application = 14,
 }
 
 impl Status {
-    /// All of them, in order.
+    /// All statuses, in the order of their numbers.
     pub const ALL: [Status; 14] = [
         Status::InvalidValue,
         Status::OutOfMemory,
@@ -63,17 +64,17 @@ impl Status {
         Status::Application,
     ];
 
-    /// Its number; 0 is success and stands for no failure.
+    /// Returns the number of the status, from 1. The number 0 means success.
     pub fn code(self) -> i32 {
         self as i32
     }
 
-    /// The failure with this number.
+    /// Returns the status with this number, if there is one.
     pub fn from_code(code: i32) -> Option<Status> {
         Status::ALL.into_iter().find(|status| status.code() == code)
     }
 
-    /// Its name, such as `out_of_memory`.
+    /// Returns the name of the status, such as `out_of_memory`.
     pub fn name(self) -> &'static str {
         match self {
             Status::InvalidValue => "invalid_value",
@@ -93,31 +94,39 @@ impl Status {
         }
     }
 
-    /// What it means, as a sentence. NVSHMEM: `nvshmemx_status_string`.
+    /// Returns a sentence that explains the status. NVSHMEM: `nvshmemx_status_string`.
     pub fn meaning(self) -> &'static str {
         match self {
-            Status::InvalidValue => "An argument, a setting or an order of calls is wrong.",
+            Status::InvalidValue => "An argument, a setting or the order of calls is invalid.",
             Status::OutOfMemory => "The symmetric heap, host memory or GPU memory is full.",
-            Status::NotSupported => "This machine or this build lacks what was asked for.",
+            Status::NotSupported => "This machine or this build lacks a requested feature.",
             Status::Asymmetric => {
-                "PEs of one job made different collective calls, or were built or set differently."
+                "The PEs made different collective calls, or differ in their builds or settings."
             }
-            Status::NoGpu => "There is no GPU, or not the one that was asked for.",
+            Status::NoGpu => "There is no GPU, or not the requested one.",
             Status::LaunchFailed => "A kernel could not be launched, or was ended from outside.",
-            Status::Internal => "A promise of this library was broken.",
-            Status::Kernel => "A kernel met an error; its own code tells which.",
-            Status::Nic => "A NIC refused something, or did not do it.",
-            Status::Timeout => "Others did not come in time.",
-            Status::PeerLost => "A PE, or the job's server, was lost.",
+            Status::Internal => "This library broke one of its own guarantees.",
+            Status::Kernel => "A call in a kernel failed; the kernel's error code gives the reason.",
+            Status::Nic => "A NIC refused a request, or did not complete it.",
+            Status::Timeout => "Other PEs did not come in time.",
+            Status::PeerLost => "A PE or the job's server was lost.",
             Status::Bootstrap => "The PEs of a job could not find each other.",
-            Status::System => "The operating system refused something.",
-            Status::Application => "The application's own error, or its panic.",
+            Status::System => "The operating system refused a request.",
+            Status::Application => "The application returned an error, or panicked.",
         }
     }
 }
 
 impl Error {
-    /// What kind of failure this is.
+    /// Returns the status of this error: its class, with a stable number and name.
+    ///
+    /// ```no_run
+    /// # fn run() -> Result<(), rushmem::Error> { Ok(()) }
+    /// if let Err(error) = run() {
+    ///     eprintln!("{error}");
+    ///     std::process::exit(error.status().code());
+    /// }
+    /// ```
     pub fn status(&self) -> Status {
         match self {
             Error::Config(_) | Error::Misuse { .. } => Status::InvalidValue,
@@ -138,14 +147,14 @@ impl Error {
             Error::PeerLost(_) => Status::PeerLost,
             Error::Thread(_) => Status::System,
             Error::App(_) | Error::Panic(_) => Status::Application,
-            Error::Bootstrap(error) => of_bootstrap(error),
-            Error::Cuda(error) => of_cuda(error),
-            Error::Native(error) => of_native(error),
+            Error::Bootstrap(error) => bootstrap_status(error),
+            Error::Cuda(error) => cuda_status(error),
+            Error::Native(error) => native_status(error),
         }
     }
 }
 
-fn of_bootstrap(error: &Bootstrap) -> Status {
+fn bootstrap_status(error: &Bootstrap) -> Status {
     match error {
         Bootstrap::Failed(Failure::Lost(_)) => Status::PeerLost,
         Bootstrap::Failed(Failure::Missing { .. }) | Bootstrap::Silent { .. } => Status::Timeout,
@@ -173,7 +182,7 @@ fn of_bootstrap(error: &Bootstrap) -> Status {
     }
 }
 
-fn of_cuda(error: &cuda::Error) -> Status {
+fn cuda_status(error: &cuda::Error) -> Status {
     match error {
         cuda::Error::NoDriver { .. } | cuda::Error::OldDriver { .. } | cuda::Error::NoDevice { .. } => {
             Status::NoGpu
@@ -191,7 +200,7 @@ fn of_cuda(error: &cuda::Error) -> Status {
     }
 }
 
-fn of_native(error: &native::Error) -> Status {
+fn native_status(error: &native::Error) -> Status {
     match error {
         native::Error::Grid(_) | native::Error::Nested => Status::InvalidValue,
         native::Error::TooManyLanes { .. } | native::Error::Stack { .. } => Status::OutOfMemory,
@@ -203,34 +212,34 @@ fn of_native(error: &native::Error) -> Status {
     }
 }
 
-/// What an error of a kernel's call means, as a sentence.
+/// Returns a sentence that explains an error of a call in a kernel.
 pub fn meaning_of(code: Code) -> &'static str {
     match code {
         Code::Layout => "The kernel and the runtime were built from different layouts.",
         Code::Timeout => "The deadline of a blocking call passed.",
-        Code::Aborted => "The job is over: a PE died, or one ended it.",
+        Code::Aborted => "The job has ended: a PE died or ended it.",
         Code::Completion => "The NIC completed a work request with an error; its QP is in the error state.",
         Code::Poisoned => "The QP was already in the error state.",
-        Code::BadPe => "There is no such PE.",
-        Code::OutOfRange => "An address or an index is outside of its object, or of the heap.",
+        Code::BadPe => "The job has no PE with this number.",
+        Code::OutOfRange => "An address or an index is outside its object or the heap.",
         Code::LengthMismatch => "Two lengths that must be equal are not.",
-        Code::NoQp => "No QP of the wanted sharing was set up for this block or index.",
+        Code::NoQp => "The job has no QP of this sharing for this block or index.",
         Code::Busy => "The exclusive QP set is in use.",
-        Code::WaitTimeout => "A signal or word was waited for past the deadline.",
-        Code::InGroup => "Another thread of the calling group met the error, and knows which.",
+        Code::WaitTimeout => "The deadline of a wait for a signal, a word or a team passed.",
+        Code::InGroup => "Another thread of the calling group met the error and recorded it.",
         Code::Unconnected => "The host did not connect the QP before the deadline.",
         Code::BadTeam => "The handle names no team, or a destroyed one.",
         Code::TeamMismatch => {
-            "Another member of the team is in another collective call, or in the same one with other arguments."
+            "Another member of the team made a different collective call, or gave different arguments."
         }
         Code::TeamBusy => "Another group of this PE is in a collective call of the team.",
         Code::TeamFailed => {
             "An earlier collective call of the team failed half way, and left its members out of step."
         }
-        Code::Overlap => "Memory that a call reads and writes overlaps in a way that it does not allow.",
-        Code::BadReduction => "There is no such reduction, or not for this type.",
+        Code::Overlap => "The source and the destination of a call overlap in a way that it does not allow.",
+        Code::BadReduction => "The reduction does not exist, or not for this type.",
         Code::BadStride => "A stride is 0, or shorter than its blocks.",
-        Code::BadLock => "A lock was cleared by a PE that does not hold it, or set by one that does.",
+        Code::BadLock => "A PE cleared a lock that it does not hold, or set a lock that it holds.",
     }
 }
 
@@ -239,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_are_complete_and_differ() {
+    fn numbers_and_names_are_complete_and_unique() {
         for (code, status) in (1..).zip(Status::ALL) {
             assert_eq!((status.code(), Status::from_code(code)), (code, Some(status)));
             assert!(status.meaning().ends_with('.'));

@@ -143,8 +143,8 @@ impl Machine for Gpu {
             HeapKind::Auto | HeapKind::Device => {
                 let available = self.device.free_memory()?;
                 if bytes > available {
-                    let place = self.describe();
-                    return Err(Error::HeapTooLarge { wanted: bytes, pes: self.sharers, place, available });
+                    let memory = self.describe();
+                    return Err(Error::HeapTooLarge { wanted: bytes, pes: self.sharers, memory, available });
                 }
                 if shared { self.shared_memory(bytes) } else { self.device_memory(bytes) }
             }

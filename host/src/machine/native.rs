@@ -63,8 +63,8 @@ impl Machine for Native {
 
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         if let Some(available) = available_memory().filter(|&available| bytes > available) {
-            let place = "this machine's memory".into();
-            return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, place, available });
+            let memory = "this machine's memory".into();
+            return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, memory, available });
         }
         if shared { file::region(bytes) } else { Ok(Region::host_aligned(bytes, HEAP_ALIGN)) }
     }

@@ -57,51 +57,47 @@ fn a_misuse_is_named() {
     let cases = [
         (Misuse::PutToNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
         (Misuse::AtomicOnNobody, Code::BadPe, "there is no PE 1048576: the job has 2, SITE"),
-        (Misuse::BeyondTheEnd, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
-        (Misuse::NoElement, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
+        (Misuse::BeyondTheEnd, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
+        (Misuse::NoElement, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
         (
             Misuse::LengthMismatch,
             Code::LengthMismatch,
-            "a transfer with PE 0 of 4 elements here and 8 there, SITE",
+            "a transfer with PE 0 has 4 elements here and 8 there, SITE",
         ),
-        (Misuse::LoadBeyond, Code::OutOfRange, "index 8 of an object of 4 elements, SITE"),
-        (Misuse::StoreBeyond, Code::OutOfRange, "index 4 of an object of 4 elements, SITE"),
+        (Misuse::LoadBeyond, Code::OutOfRange, "index 8 is outside an object of 4 elements, SITE"),
+        (Misuse::StoreBeyond, Code::OutOfRange, "index 4 is outside an object of 4 elements, SITE"),
         (
             Misuse::TakeTwice,
             Code::NoQp,
-            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
-             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
+            "the kernel uses context 1 of its kind, but the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses",
         ),
         (
             Misuse::NoBlockQueues,
             Code::NoQp,
-            "context 1 of its kind was asked for, the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
-             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
+            "the kernel uses context 1 of its kind, but the job has QPs for 0, SITE; raise RUSHMEM_BLOCK_QPS, \
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses",
         ),
         (
             Misuse::ZeroStride,
             Code::BadStride,
-            "blocks of 1 elements with a stride of 0, SITE; a block has at least one element, a stride at least those of \
-             its block",
+            "blocks of 1 elements have a stride of 0, SITE; a block has at least one element, and a stride \
+             is at least as long as its block",
         ),
         (
             Misuse::ShortStride,
             Code::BadStride,
-            "blocks of 3 elements with a stride of 2, SITE; a block has at least one element, a stride at least those of \
-             its block",
+            "blocks of 3 elements have a stride of 2, SITE; a block has at least one element, and a stride \
+             is at least as long as its block",
         ),
         (
             Misuse::UnequalBlocks,
             Code::LengthMismatch,
-            "a transfer with PE 0 of 2 elements here and 8 there, SITE",
+            "a transfer with PE 0 has 2 elements here and 8 there, SITE",
         ),
-        (Misuse::TooManyBlocks, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
-        (
-            Misuse::FewStatuses,
-            Code::LengthMismatch,
-            "lengths that do not go together: 0 where 8 is wanted, SITE",
-        ),
-        (Misuse::NoRoom, Code::OutOfRange, "index 0 of an object of 0 elements, SITE"),
+        (Misuse::TooManyBlocks, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
+        (Misuse::FewStatuses, Code::LengthMismatch, "a length is 0, but must be 8, SITE"),
+        (Misuse::NoRoom, Code::OutOfRange, "index 0 is outside an object of 0 elements, SITE"),
         (
             Misuse::ClearUnheld,
             Code::BadLock,
@@ -117,11 +113,11 @@ fn a_misuse_is_named() {
         (
             Misuse::NoQueue,
             Code::NoQp,
-            "context 2 of its kind was asked for, the job has QPs for 1, SITE; raise RUSHMEM_BLOCK_QPS, \
-             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to what the kernel uses",
+            "the kernel uses context 2 of its kind, but the job has QPs for 1, SITE; raise RUSHMEM_BLOCK_QPS, \
+             _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses",
         ),
         (Misuse::QuietNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
-        (Misuse::MaskedNowhere, Code::OutOfRange, "a part that is not inside of its object was used, SITE"),
+        (Misuse::MaskedNowhere, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
     ];
     for (which, wanted, text) in cases {
         let told = Setup::new(2).run(|pe| {
@@ -168,7 +164,7 @@ fn a_signal_that_never_comes_ends_the_wait() {
         Ok(line(&error))
     });
     let wanted = "PE 0: the word at heap offset 0x* was 3 at the deadline, wanted 77, at errors.rs:N (block 0, \
-                  thread 0); see whether the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
+                  thread 0); check that the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
     assert_eq!(told[0], wanted);
     assert!(begin.elapsed() >= Duration::from_millis(300) && begin.elapsed() < Duration::from_secs(30));
 }
@@ -186,7 +182,7 @@ fn a_grid_barrier_reports_missing_blocks() {
         Ok(line(&error))
     });
     let wanted = "PE 0: 1 of 2 blocks came to the grid barrier before the deadline, at errors.rs:N (block 1, thread 0); \
-                  every block of the grid must call it, the same number of times";
+                  every block of the grid must call the barrier the same number of times";
     assert_eq!(told, [wanted]);
 }
 
@@ -203,7 +199,7 @@ fn a_barrier_reports_the_missing_pe() {
         Ok(told)
     });
     let wanted = "PE 0: PE 1 did not come to a collective call of its team before the deadline, at order.rs:N (block 0, \
-                  thread 0); every member must make the same calls; see whether it still runs, or raise RUSHMEM_TIMEOUT";
+                  thread 0); check that every member makes the same calls and still runs, or raise RUSHMEM_TIMEOUT";
     assert_eq!(told[0], wanted);
 }
 
@@ -239,7 +235,7 @@ fn reset_queues_recovers_from_an_error() {
                 if me == one {
                     // By the other NIC this put may be the first with the wrong key.
                     let still = pe.put(dst.slice(0..4), src, other).unwrap_err().to_string();
-                    let ended = format!("towards PE {other} was ended by an earlier one");
+                    let ended = format!("towards PE {other} was ended by an earlier error");
                     let named = still.contains(&ended) && still.contains("Pe::reset_queues");
                     assert!(named || nics == 2 && still.contains("REMOTE_ACCESS_ERR"), "{setup}: {still}");
                 }

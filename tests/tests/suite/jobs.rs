@@ -70,7 +70,7 @@ fn a_full_heap_error_states_the_free_space() {
         Ok(error.to_string())
     });
     let wanted = "the symmetric heap has no room for 80000 bytes: 49152 of 65536 bytes are free, 49152 of them in one \
-                  piece; raise RUSHMEM_HEAP_BYTES on all PEs, or let it grow (RUSHMEM_HEAP_MAX)";
+                  piece; raise RUSHMEM_HEAP_BYTES on all PEs, or let the heap grow with RUSHMEM_HEAP_MAX";
     assert_eq!(told, [wanted; 2]);
 }
 

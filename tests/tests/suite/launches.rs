@@ -148,7 +148,7 @@ fn launches_of_a_pe_follow_each_other() {
         let behind = pe.launch(grid(2, 32), fill_with(data, 4))?;
         before.wait()?;
         let error = behind.wait().expect_err("the one before it failed");
-        let text = "fill_with did not run, since put_nowhere, launched before it, failed";
+        let text = "fill_with did not run, because put_nowhere, launched before it, failed";
         assert_eq!(error.to_string(), text);
         let error = failed.wait().expect_err("there is no such PE");
         assert!(matches!(error, Error::Device { .. }), "{error}");

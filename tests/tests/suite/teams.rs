@@ -211,7 +211,7 @@ fn a_missing_member_is_named() {
         }
         Ok(pe.team_from_pes(&[0, 1, 2], PLAIN).unwrap_err().to_string())
     });
-    let wanted = "PEs [1] did not come to team_from_pes([0, 1, 2], 0 contexts) within 2s";
+    let wanted = "PEs [1] did not call team_from_pes([0, 1, 2], 0 contexts) within 2s";
     assert_eq!([&told[0], &told[2]], [wanted; 2]);
 }
 

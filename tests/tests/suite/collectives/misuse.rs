@@ -67,8 +67,8 @@ fn a_differing_member_is_named_and_the_team_stays_usable() {
                     // The error names two that differ: one of them is the odd one.
                     assert!([one, other].contains(&odd), "odd {odd}, to {me}: {text}");
                     let wanted = format!(
-                        "PE {me}: PE {one} is in another collective call of the team than PE {other}, or gave other \
-                         arguments, at "
+                        "PE {me}: PE {one} and PE {other} made different collective calls of the team, or \
+                         gave different arguments, at "
                     );
                     assert!(text.starts_with(&wanted), "{text}");
                 }
@@ -81,11 +81,11 @@ fn a_differing_member_is_named_and_the_team_stays_usable() {
 fn wrong_arguments_are_reported_without_a_hang() {
     use Disagreement::*;
     let cases = [
-        (Shorter, Code::LengthMismatch, "lengths that do not go together"),
+        (Shorter, Code::LengthMismatch, "a length is "),
         (Overlapping, Code::Overlap, "what the call reads at heap offset"),
         (NoSuchRoot, Code::BadPe, "there is no PE 99: the job has 3"),
         (BitsOfFloats, Code::BadReduction, "there is no reduction 4 of elements of type 10"),
-        (Outside, Code::OutOfRange, "a part that is not inside of its object"),
+        (Outside, Code::OutOfRange, "the call used a part that is not inside its object"),
     ];
     for (wrong, code, text) in cases {
         // All members, or one.
@@ -159,11 +159,7 @@ fn team_that_failed(path: &str) {
         "{}",
         told[0][0]
     );
-    assert!(
-        told[0][1].contains("a handle that is of no team, or of one that was destroyed"),
-        "{}",
-        told[0][1]
-    );
+    assert!(told[0][1].contains("the handle names no team, or a destroyed one"), "{}", told[0][1]);
 }
 
 #[test]
@@ -183,7 +179,7 @@ fn team_of_two_groups(path: &str) {
             assert_eq!(code, Some(Code::TeamBusy));
             assert!(
                 text.ends_with(
-                    "one thread, warp or block of each PE uses a team at a time: make a team for each"
+                    "only one thread, warp or block of each PE may use a team at a time; make a team for each"
                 ),
                 "{text}"
             );
