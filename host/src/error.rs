@@ -47,15 +47,15 @@ pub enum Error {
     },
     /// A kernel returned an error that has no record.
     #[error(
-        "the kernel returned an error without a record: the kernel made the error itself, or another wait of this PE has \
-         reported the record"
+        "the kernel returned an error without a record: the kernel made the error itself, or another wait of this PE \
+         has reported the record"
     )]
     Unrecorded,
-    /// A kernel returned an error that has no record, and a QP of this PE is poisoned. Calls that use a poisoned QP fail
-    /// without a new record.
+    /// A kernel returned an error that has no record, and a QP of this PE is poisoned. Calls that use a poisoned QP
+    /// fail without a new record.
     #[error(
-        "the kernel returned an error without a record, and QP {qpn:#x} towards PE {peer} was ended by an earlier error, \
-         which was reported then; call Pe::reset_queues on all PEs to get new QPs"
+        "the kernel returned an error without a record, and QP {qpn:#x} towards PE {peer} was ended by an earlier \
+         error, which was reported then; call Pe::reset_queues on all PEs to get new QPs"
     )]
     Poisoned {
         /// The PE at the other end of the QP.
@@ -110,8 +110,8 @@ pub enum Error {
     },
     /// The heaps and queues of the PEs do not fit into the memory of the machine.
     #[error(
-        "{pes} PEs need {wanted} bytes each for their symmetric heaps and queues, but {memory} has only {available} bytes \
-         available; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"
+        "{pes} PEs need {wanted} bytes each for their symmetric heaps and queues, but {memory} has only {available} \
+         bytes available; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"
     )]
     HeapTooLarge {
         /// The bytes that each PE needs.
@@ -160,8 +160,8 @@ pub enum Error {
     },
     /// The PEs have NICs of different kinds, which cannot communicate.
     #[error(
-        "PE {pe} has {theirs}, and this PE has {mine}, which cannot communicate; set RUSHMEM_NIC to the same kind on all \
-         nodes: soft everywhere, or RDMA devices everywhere"
+        "PE {pe} has {theirs}, and this PE has {mine}, which cannot communicate; set RUSHMEM_NIC to the same kind on \
+         all nodes: soft everywhere, or RDMA devices everywhere"
     )]
     MixedNics {
         /// The PE that differs.
@@ -191,8 +191,8 @@ pub enum Error {
     },
     /// The queue memory has no room for all the QPs that kernels may use.
     #[error(
-        "the queue memory of the NIC holds {qps} QPs, but kernels may use {wanted}; raise RUSHMEM_QUEUE_MEMORY, or lower \
-         RUSHMEM_SQ_DEPTH"
+        "the queue memory of the NIC holds {qps} QPs, but kernels may use {wanted}; raise RUSHMEM_QUEUE_MEMORY, or \
+         lower RUSHMEM_SQ_DEPTH"
     )]
     QueueMemory {
         /// The number of QPs that fit.

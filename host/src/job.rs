@@ -24,8 +24,8 @@ pub struct Ptx {
     pub image: &'static str,
     /// The reason why the build left the PTX out, with the remedy; empty if there is PTX.
     pub omitted: &'static str,
-    /// Machine code of the same kernels; empty unless built with `RUSHMEM_PTX_CUBIN`. GPUs of other architectures use the
-    /// PTX.
+    /// Machine code of the same kernels; empty unless built with `RUSHMEM_PTX_CUBIN`. GPUs of other architectures use
+    /// the PTX.
     pub code: &'static [u8],
 }
 
@@ -105,11 +105,11 @@ impl Job {
 
     /// Adds a kernel crate for GPUs.
     ///
-    /// The kernels are loaded before the job starts and stay loaded until the process ends. [`Pe::load`] loads more kernels
-    /// while the job runs. [`Job::run`] returns [`Error::Misuse`] if two kernels have the same name.
+    /// The kernels are loaded before the job starts and stay loaded until the process ends. [`Pe::load`] loads more
+    /// kernels while the job runs. [`Job::run`] returns [`Error::Misuse`] if two kernels have the same name.
     ///
-    /// A job without kernel crates runs its kernels natively, unless `RUSHMEM_DEVICE=gpu` is set. With that setting, the
-    /// operations of the host and the kernels of [`Pe::load`] run on the GPU.
+    /// A job without kernel crates runs its kernels natively, unless `RUSHMEM_DEVICE=gpu` is set. With that setting,
+    /// the operations of the host and the kernels of [`Pe::load`] run on the GPU.
     #[must_use]
     pub fn kernels(mut self, ptx: Ptx) -> Self {
         self.ptx.push(ptx);
@@ -157,9 +157,9 @@ impl Job {
 
     /// Runs `app` on each PE of this process, each on its own thread. Returns their results in the order of the PEs.
     ///
-    /// Under a launcher (`rushmem run`, `mpirun`, `srun`, `torchrun`) or with an id, this process is one PE. Without one,
-    /// it is a whole job of `RUSHMEM_PES` PEs. docs/launching.md describes the launchers. A process may run several jobs
-    /// one after another, if all processes of the job do the same.
+    /// Under a launcher (`rushmem run`, `mpirun`, `srun`, `torchrun`) or with an id, this process is one PE. Without
+    /// one, it is a whole job of `RUSHMEM_PES` PEs. docs/launching.md describes the launchers. A process may run
+    /// several jobs one after another, if all processes of the job do the same.
     ///
     /// All PEs must come to the start of the job and to its end. If a PE fails, the runtime ends the other PEs, in this
     /// process and in others. Their waiting kernels return [`rushmem_device::Error::Aborted`].
@@ -351,8 +351,8 @@ impl ProcessResources {
     fn warn_about_turns(&self, gpu: u32, sharers: u32) {
         if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
             tracing::warn!(
-                "{sharers} processes share GPU {gpu} and take turns of milliseconds, which makes their kernels wait long \
-                 for each other; start MPS (`nvidia-cuda-mps-control -d`), or run the PEs as threads of one process"
+                "{sharers} processes share GPU {gpu} and take turns of milliseconds, which makes their kernels wait \
+                 long for each other; start MPS (`nvidia-cuda-mps-control -d`), or run the PEs as threads of one process"
             );
         }
     }

@@ -10,7 +10,8 @@ use crate::{Error, Pe, Result};
 
 /// A launch of a kernel, which runs or is queued. [`Pe::launch`] creates it.
 ///
-/// Call [`wait`](Launch::wait) to get the outcome. Dropping a launch waits too, and logs an error instead of returning it.
+/// Call [`wait`](Launch::wait) to get the outcome. Dropping a launch waits too, and logs an error instead of returning
+/// it.
 #[must_use = "a launch is complete only after `wait`"]
 pub struct Launch<'a> {
     pe: &'a Pe,
@@ -21,8 +22,8 @@ pub struct Launch<'a> {
 impl Launch<'_> {
     /// Waits until the kernel has ended, and returns its outcome.
     ///
-    /// The memory that the kernel has written on this PE is visible to [`Pe::read`] afterwards. The kernel's puts to other
-    /// PEs are complete only if the kernel has waited for them, for example with
+    /// The memory that the kernel has written on this PE is visible to [`Pe::read`] afterwards. The kernel's puts to
+    /// other PEs are complete only if the kernel has waited for them, for example with
     /// [`Ctx::quiet`](rushmem_device::Ctx::quiet).
     ///
     /// # Errors
@@ -55,17 +56,17 @@ impl Drop for Launch<'_> {
 impl Pe {
     /// Launches a kernel on this PE and returns before it has run. [`Launch::wait`] waits for it.
     ///
-    /// All launches of this method use one stream: each begins after the one before has ended. [`Pe::stream`] makes more
-    /// streams. The call is made by the function that `#[kernel]` generates.
+    /// All launches of this method use one stream: each begins after the one before has ended. [`Pe::stream`] makes
+    /// more streams. The function that `#[kernel]` generates returns the `call`.
     ///
-    /// The other PEs need no launch of their own: puts, gets and atomics run without their help. Such a kernel may have any
-    /// number of blocks. If blocks wait for each other, or for kernels of other PEs, all blocks must run at once.
+    /// The other PEs need no launch of their own: puts, gets and atomics run without their help. Such a kernel may have
+    /// any number of blocks. If blocks wait for each other, or for kernels of other PEs, all blocks must run at once.
     /// [`Pe::launch_collective`] checks this.
     ///
     /// # Kernels that run at the same time on a GPU
-    /// A multiprocessor that runs blocks starts no block that needs another division of its L1 cache. While kernels wait on
-    /// all multiprocessors, only kernels without shared memory can start beside them, such as the runtime's. Leave
-    /// multiprocessors free for a kernel that uses shared memory.
+    /// A multiprocessor that runs blocks starts no block that needs another division of its L1 cache. While kernels
+    /// wait on all multiprocessors, only kernels without shared memory can start beside them, such as the runtime's.
+    /// Leave multiprocessors free for a kernel that uses shared memory.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if an argument is not memory of this job, or has been freed.
@@ -115,12 +116,13 @@ impl Pe {
 
     /// Launches a kernel on all PEs. Its blocks may wait for each other, within a PE and between PEs. Collective.
     ///
-    /// Before any PE starts the kernel, the call checks on every PE that all blocks of the grid can run at once. The grids
-    /// may differ from PE to PE. Kernels that already run on other streams are not counted. NVSHMEM's
+    /// Before any PE starts the kernel, the call checks on every PE that all blocks of the grid can run at once. The
+    /// grids may differ from PE to PE. Kernels that already run on other streams are not counted. NVSHMEM's
     /// `nvshmemx_collective_launch`.
     ///
     /// # Errors
-    /// - [`Error::GridTooLarge`] on all PEs if a PE has no room for its grid. [`Pe::max_grid`] returns the largest grid.
+    /// - [`Error::GridTooLarge`] on all PEs if a PE has no room for its grid. [`Pe::max_grid`] returns the largest
+    ///   grid.
     /// - [`Error::Mismatch`] if PEs launch different kernels.
     /// - [`Error::Bootstrap`] if a PE does not come.
     /// - The errors of [`Pe::launch`]. If only one PE fails, the other PEs wait for it and end with an error.

@@ -1,17 +1,19 @@
-//! Whether this process is in a job, and what of it may be called from where.
+//! Facts about this process: whether it is in a job, and which threads may make calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// PEs of this process that are up.
+/// The number of PEs of this process that are up.
 static UP: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a PE of this process is up: from the moment that its application begins until it has left its job. May be
-/// asked at any time. OpenSHMEM 1.6 section 9.1.4, `shmem_query_initialized`; NVSHMEM: `nvshmemx_init_status`.
+/// Returns whether a PE of this process is up. A PE is up from the start of its application until it has left its job.
+///
+/// The function may be called at any time, from any thread. OpenSHMEM 1.6 section 9.1.4, `shmem_query_initialized`;
+/// NVSHMEM: `nvshmemx_init_status`.
 pub fn is_initialized() -> bool {
     UP.load(Ordering::SeqCst) > 0
 }
 
-/// A PE is up as long as this is.
+/// A guard that counts a PE as up while it exists.
 pub(crate) struct Up(());
 
 impl Up {
@@ -27,19 +29,21 @@ impl Drop for Up {
     }
 }
 
-/// From which threads of a PE's process its calls may be made. OpenSHMEM 1.6 section 9.1.7.
+/// The threads of a PE's process that may make calls. OpenSHMEM 1.6 section 9.1.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThreadLevel {
-    /// There is one thread: `SHMEM_THREAD_SINGLE`.
+    /// The only thread of the process: `SHMEM_THREAD_SINGLE`.
     Single,
-    /// The first thread alone: `SHMEM_THREAD_FUNNELED`.
+    /// Only the first thread: `SHMEM_THREAD_FUNNELED`.
     Funneled,
     /// Any thread, one at a time: `SHMEM_THREAD_SERIALIZED`.
     Serialized,
-    /// Any threads at the same time: `SHMEM_THREAD_MULTIPLE`.
+    /// Any number of threads at the same time: `SHMEM_THREAD_MULTIPLE`.
     Multiple,
 }
 
-/// What every job grants, whatever was asked for: a [`Pe`](crate::Pe) is `Sync`, so the compiler lets any threads call it, and a
-/// level below would be a promise that nobody needs. `shmem_init_thread` and `shmem_query_thread` give this.
+/// The thread level of every job. It is always the highest level: a [`Pe`](crate::Pe) is `Sync`, so any thread may call
+/// it.
+///
+/// OpenSHMEM's `shmem_init_thread` and `shmem_query_thread` return this value.
 pub const THREAD_LEVEL: ThreadLevel = ThreadLevel::Multiple;

@@ -1,4 +1,4 @@
-//! The log of a process. This crate and its parts only tell what happens; a program decides whether anybody listens.
+//! The log of a process. The crates of the runtime emit `tracing` events. A program calls [`init_log`] to write them.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -9,14 +9,16 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Error};
 
-/// Has the log written as the settings `log` and `log_file` say, for the rest of this process's life.
+/// Starts the log of this process. The settings `log` (a filter) and `log_file` (a path) define it.
 ///
-/// The filter is a list of levels and parts: `info`, or `warn,rushmem_bootstrap=debug` for one part alone. Parts are
-/// crates, such as `rushmem_bootstrap` (start), or modules of this one, such as `rushmem::queues` (connections), `rushmem::nics`
-/// and `rushmem::provider` (NICs).
+/// The filter is a list of levels and modules, for example `info`, or `warn,rushmem_bootstrap=debug` for one module. The
+/// modules are crates, such as `rushmem_bootstrap` (start of a job), or modules of this crate, such as `rushmem::queues`
+/// (connections), `rushmem::nics` and `rushmem::provider` (NICs). An empty path writes to standard error. In a path, `%h`
+/// is the host, `%p` the process number, and `%%` a percent sign.
 ///
 /// # Errors
-/// A filter or a file that cannot be used, or a log that the program has set up before.
+/// - [`Error::Invalid`] if the filter is malformed, or the file cannot be opened.
+/// - [`Error::LogTaken`] if the program has already set up a log.
 pub fn init_log(config: &Config) -> Result<(), Error> {
     let invalid = |key: &str, value: &str, why: String, accepts: &str| Error::Invalid {
         place: format!("RUSHMEM_{}", key.to_uppercase()),
@@ -26,7 +28,7 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
     };
     let filter = EnvFilter::try_new(&config.log).map_err(|why| {
         let accepts = "a level, or PART=LEVEL, or a list of them separated by commas";
-        invalid("log", &config.log, format!("it is no log filter: {why}"), accepts)
+        invalid("log", &config.log, format!("it is not a log filter: {why}"), accepts)
     })?;
     let log = tracing_subscriber::fmt().with_env_filter(filter);
     let set = if config.log_file.is_empty() {
@@ -47,12 +49,12 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
     set.map_err(|_| Error::LogTaken)
 }
 
-/// Lines are added, each in one piece: several processes may share a file.
+/// Opens the file for appending. Each line is one write, so several processes can share a file.
 fn open(path: &PathBuf) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The path that a pattern means for this process.
+/// Returns the path that results from `pattern` in this process.
 fn expand(pattern: &str) -> Result<PathBuf, String> {
     let mut path = String::new();
     let mut rest = pattern.chars();
@@ -61,8 +63,8 @@ fn expand(pattern: &str) -> Result<PathBuf, String> {
             ('%', Some('h')) => path += &host_name(),
             ('%', Some('p')) => path += &std::process::id().to_string(),
             ('%', Some('%')) => path.push('%'),
-            ('%', Some(other)) => return Err(format!("%{other} stands for nothing")),
-            ('%', None) => return Err("nothing follows its last %".into()),
+            ('%', Some(other)) => return Err(format!("%{other} is not defined")),
+            ('%', None) => return Err("its last % is followed by nothing".into()),
             (c, _) => path.push(c),
         }
     }

@@ -143,8 +143,8 @@ impl Pe {
 
     /// Returns whether operations can target `object` on `pe`: the PE exists, and the object is allocated.
     ///
-    /// OpenSHMEM 1.6 section 9.3.2, `shmem_addr_accessible`. The handle replaces the address, since only symmetric memory
-    /// has handles.
+    /// OpenSHMEM 1.6 section 9.3.2, `shmem_addr_accessible`. The handle replaces the address, since only symmetric
+    /// memory has handles.
     pub fn addr_accessible<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> bool {
         self.pe_accessible(pe) && self.memory.locate(object.handle()).is_ok()
     }
@@ -159,8 +159,8 @@ impl Pe {
 
     /// Returns the number of QPs that are connected now.
     ///
-    /// With the setting `connect=lazy`, a QP is connected when a kernel first posts to it. With `connect=eager`, all QPs
-    /// are connected at the start of the job.
+    /// With the setting `connect=lazy`, a QP is connected when a kernel first posts to it. With `connect=eager`, all
+    /// QPs are connected at the start of the job.
     pub fn connected_qps(&self) -> usize {
         self.service.connected()
     }
@@ -179,11 +179,12 @@ impl Pe {
     /// Every PE must have waited for all its launches and streams, and must launch nothing before the call returns.
     /// Postings that are not complete may or may not have been delivered.
     ///
-    /// The call does not change memory, and that includes the state of teams. It does not repair a team with a collective
-    /// call that kernels have abandoned.
+    /// The call does not change memory, and that includes the state of teams. It does not repair a team with a
+    /// collective call that kernels have abandoned.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] on all PEs if a launch or stream of one PE has not been waited for. Nothing has changed then.
+    /// - [`Error::Misuse`] on all PEs if a launch or stream of one PE has not been waited for. Nothing has changed
+    ///   then.
     /// - [`Error::Mismatch`] if a PE makes another collective call.
     /// - [`Error::Bootstrap`] or [`Error::PeerLost`] if a PE does not come, or is lost.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Memory`] or [`Error::Cuda`] if a NIC or the machine fails.
@@ -226,8 +227,8 @@ impl Pe {
 
     /// Ends all processes of the job with exit code `code`, this one first.
     ///
-    /// Only this PE makes the call. The other processes end within seconds, even if they wait, and a launcher returns the
-    /// code. Nothing is completed or freed. OpenSHMEM 1.6 section 9.1.5, `shmem_global_exit`.
+    /// Only this PE makes the call. The other processes end within seconds, even if they wait, and a launcher returns
+    /// the code. Nothing is completed or freed. OpenSHMEM 1.6 section 9.1.5, `shmem_global_exit`.
     pub fn global_exit(&self, code: u8) -> ! {
         end_job(&*self.bootstrap, code)
     }
@@ -288,8 +289,8 @@ impl Pe {
         self.agree_with(call, arguments, &[]).map(|(n, _)| n)
     }
 
-    /// Checks the call like [`Pe::agree`], and exchanges `data`, which may differ. Returns the number of the call and the
-    /// data of each PE.
+    /// Checks the call like [`Pe::agree`], and exchanges `data`, which may differ. Returns the number of the call and
+    /// the data of each PE.
     pub(crate) fn agree_with(&self, call: &str, arguments: &str, data: &[u8]) -> Result<(u64, Vec<Vec<u8>>)> {
         let n = self.next_collective();
         let mine = format!("{call}({arguments})");
@@ -306,7 +307,8 @@ impl Pe {
         Ok((n, all))
     }
 
-    /// Checks the memory arguments of `call`. Returns the context for its launch, and the resources that the launch must keep.
+    /// Checks the memory arguments of `call`. Returns the context for its launch, and the resources that the launch
+    /// must keep.
     pub(crate) fn launch_context(
         &self,
         call: &rushmem_device::kernel::Call,
@@ -347,8 +349,8 @@ impl Pe {
         &*self.machine
     }
 
-    /// Returns the time after which the host gives up a running kernel. It is long, because every call in a kernel has its
-    /// own deadline, and a kernel may make many calls.
+    /// Returns the time after which the host gives up a running kernel. It is long, because every call in a kernel has
+    /// its own deadline, and a kernel may make many calls.
     pub(crate) fn launch_timeout(&self) -> Duration {
         self.config.timeout.saturating_mul(1000)
     }

@@ -15,8 +15,8 @@ pub struct DeviceError {
 }
 
 impl DeviceError {
-    /// Returns the error that the call returned to the kernel. `None` if the kernel was built from another version of this
-    /// crate.
+    /// Returns the error that the call returned to the kernel. `None` if the kernel was built from another version of
+    /// this crate.
     pub fn code(&self) -> Option<Code> {
         Code::from_code(self.record.code)
     }
@@ -75,7 +75,8 @@ impl DeviceError {
             }
             Some(Code::TeamFailed) => "see the error of that call",
             Some(Code::NoQp) => {
-                "raise RUSHMEM_BLOCK_QPS, _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses"
+                "raise RUSHMEM_BLOCK_QPS, _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel \
+                 uses"
             }
             Some(Code::BadStride) => {
                 "a block has at least one element, and a stride is at least as long as its block"
@@ -181,8 +182,8 @@ impl DeviceError {
         }
     }
 
-    /// Writes an access outside an object or outside the heap. The kernel marks the kind of access by values that no valid
-    /// access has, so the order of the checks matters.
+    /// Writes an access outside an object or outside the heap. The kernel marks the kind of access by values that no
+    /// valid access has, so the order of the checks matters.
     fn fmt_range(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         if r.wanted == u64::MAX {

@@ -430,8 +430,8 @@ fn logs_are_filtered_by_part_and_go_to_files_by_pattern() {
     let told = text(&output.stderr);
     assert!(told.contains("rushmem_bootstrap") && told.contains("rushmem::pe"), "{told}");
     for (name, value, why) in [
-        ("RUSHMEM_LOG", "=,=", "no log filter"),
-        ("RUSHMEM_LOG_FILE", "/tmp/%x", "%x stands for nothing"),
+        ("RUSHMEM_LOG", "=,=", "not a log filter"),
+        ("RUSHMEM_LOG_FILE", "/tmp/%x", "%x is not defined"),
         ("RUSHMEM_LOG_FILE", "/no/such/folder/log", "No such file"),
     ] {
         let output = pe(&["ring"]).env(name, value).output().unwrap();

@@ -1,8 +1,8 @@
 //! Launch queues: they order the launches of one stream and find the outcome of each.
 //!
-//! A kernel that fails leaves a record on the PE's control page, and its launch id in its queue's entry of the launch table.
-//! The record says what went wrong, and the launch id says which launch it was. Later launches of the queue find the id and
-//! do nothing until a wait has reported the error.
+//! A kernel that fails leaves a record on the PE's control page, and its launch id in its queue's entry of the launch
+//! table. The record says what went wrong, and the launch id says which launch it was. Later launches of the queue find
+//! the id and do nothing until a wait has reported the error.
 
 mod operation;
 mod owner;
@@ -36,7 +36,7 @@ pub(crate) struct LaunchQueues {
 }
 
 impl LaunchQueues {
-    /// `scratch` is the heap offset of [`HostScratch::BYTES`] bytes.
+    /// Creates them. `scratch` is the heap offset of the [`HostScratch::BYTES`] bytes that host operations use.
     pub(crate) fn new(machine: &dyn Machine, scratch: u64) -> Result<Self> {
         Ok(Self {
             own: LaunchQueue::new(machine.queue()?, OWN),

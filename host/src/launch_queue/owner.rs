@@ -22,7 +22,8 @@ pub(crate) trait QueueOwner {
     /// Notes that a queue runs nothing any more.
     fn ended(&self);
 
-    /// Returns the outcome of ended launches. `failed` is the first launch that failed, and `ran` is the machine's result.
+    /// Returns the outcome of ended launches. `failed` is the first launch that failed, and `ran` is the machine's
+    /// result.
     ///
     /// # Errors
     /// - [`Error::Operation`](crate::Error::Operation) with the error and the name of the launch.

@@ -209,7 +209,7 @@ impl QueueState {
     }
 }
 
-/// Returns a context whose kernel stores `launch_id` in the word at `status` when it fails.
+/// Returns a context for a launch. Its kernel stores `launch_id` in the word at `status` when it fails.
 pub(crate) fn with_launch_id(ctx: CtxParts, status: DevAddr, launch_id: LaunchId) -> CtxParts {
     CtxParts { status, mark: launch_id.to_word(), ..ctx }
 }

@@ -248,7 +248,8 @@ impl Pe {
         Ok(Operation { name, grid: self.one_block(), call })
     }
 
-    /// Describes a reduction or a scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a [`Scan`](rushmem_device::Scan).
+    /// Describes a reduction or a scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a
+    /// [`Scan`](rushmem_device::Scan).
     pub(crate) fn op_reduction<T: Element>(
         &self,
         name: &'static str,

@@ -104,8 +104,8 @@ impl Pe {
         })
     }
 
-    /// Returns the value of a signal of this PE. Data that it announces may be read afterwards. OpenSHMEM 1.6 section 9.8.4,
-    /// `shmem_signal_fetch`.
+    /// Returns the value of a signal of this PE. Data that it announces may be read afterwards. OpenSHMEM 1.6 section
+    /// 9.8.4, `shmem_signal_fetch`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
@@ -120,13 +120,14 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
-    /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes. It names the word, its value and
-    ///   the value wanted.
+    /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes. It names the word, its
+    ///   value and the value wanted.
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<u64> {
         self.fetch_result(|seen| self.op_wait("signal_wait_until", Some(seen), signal, cmp, value))
     }
 
-    /// Returns whether `word` of this PE compares with `value` as `cmp` says. Data that it announces may be read afterwards.
+    /// Returns whether `word` of this PE compares with `value` as `cmp` says. Data that it announces may be read
+    /// afterwards.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
     ///
@@ -162,7 +163,8 @@ impl Pe {
         })
     }
 
-    /// Calls `each` for pieces of an object: with a staging buffer, the index of the piece's first element, and its length.
+    /// Calls `each` for pieces of an object: with a staging buffer, the index of the piece's first element, and its
+    /// length.
     fn pieces<T: Pod>(
         &self,
         call: &'static str,

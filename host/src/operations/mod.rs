@@ -1,10 +1,12 @@
 //! Operations of the device API that the host initiates or queues on a stream.
 //!
-//! Each operation is a kernel of `rushmem-runtime-kernels`, which makes the device call of the same name. A host operation
-//! runs at once and the caller waits for it ([`Pe::initiate`]). A stream operation is appended to a launch queue or recorded
-//! in a graph. Host, streams and kernels share the PE's default context, so ordering and completion cover all three.
+//! Each operation is a kernel of `rushmem-runtime-kernels`, which makes the device call of the same name. A host
+//! operation runs at once and the caller waits for it ([`Pe::initiate`]). A stream operation is appended to a launch
+//! queue or recorded in a graph. Host, streams and kernels share the PE's default context, so ordering and completion
+//! cover all three.
 //!
-//! [`Operations`] defines what both forms share. Operations that return a value exist for the host only (`host`, `wait_set`).
+//! [`Operations`] defines what both forms share. Operations that return a value exist for the host only (`host`,
+//! `wait_set`).
 
 mod describe;
 mod host;
@@ -34,8 +36,8 @@ use describe::{SignalUpdate, one};
 /// | runs | on the calling thread, beside all streams and launches | after the operation before it in the stream |
 /// | reports failures | from the call | from [`Stream::wait`] |
 ///
-/// A stream operation ends when the device call would return. A `put` ends when its source may be reused, and a `put_nbi`
-/// when it is posted. Both forms use the PE's default context; [`Stream::with_context`] chooses another one.
+/// A stream operation ends when the device call would return. A `put` ends when its source may be reused, and a
+/// `put_nbi` when it is posted. Both forms use the PE's default context; [`Stream::with_context`] chooses another one.
 /// Any number of threads may call at the same time. Lengths are in elements, and PEs are numbered in the job.
 ///
 /// [`fence`](Operations::fence) and [`quiet`](Operations::quiet) cover the default context: operations of the host, of
@@ -65,7 +67,8 @@ use describe::{SignalUpdate, one};
 ///
 /// # Errors
 /// On a [`Pe`]:
-/// - [`Error::Misuse`] for invalid arguments: a PE that does not exist, an object that is not allocated, unequal lengths.
+/// - [`Error::Misuse`] for invalid arguments: a PE that does not exist, an object that is not allocated, unequal
+///   lengths.
 /// - [`Error::Operation`] with the error that the operation met.
 /// - [`Error::PeerLost`] if a PE died.
 /// - [`Error::Unavailable`] if too many operations of the host are in progress.
@@ -76,8 +79,8 @@ use describe::{SignalUpdate, one};
 pub trait Operations: Issue {
     /// Copies `src` of this PE to `dst` of `pe`, and ends when `src` may be reused.
     ///
-    /// The put is delivered after [`quiet`](Operations::quiet) and ordered by [`fence`](Operations::fence). OpenSHMEM 1.6
-    /// section 9.5, `shmem_put`; NVSHMEM's `nvshmemx_put_on_stream`.
+    /// The put is delivered after [`quiet`](Operations::quiet) and ordered by [`fence`](Operations::fence). OpenSHMEM
+    /// 1.6 section 9.5, `shmem_put`; NVSHMEM's `nvshmemx_put_on_stream`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -150,8 +153,8 @@ pub trait Operations: Issue {
 
     /// Copies `src` of this PE to `dst` of `pe`, then updates `signal` there. Ends when `src` may be reused.
     ///
-    /// A reader that sees the new value of the signal also sees the data. OpenSHMEM 1.6 section 9.8.2, `shmem_put_signal`;
-    /// NVSHMEM's `nvshmemx_put_signal_on_stream`.
+    /// A reader that sees the new value of the signal also sees the data. OpenSHMEM 1.6 section 9.8.2,
+    /// `shmem_put_signal`; NVSHMEM's `nvshmemx_put_signal_on_stream`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -190,8 +193,8 @@ pub trait Operations: Issue {
 
     /// Sets `signal` of `pe` to `value`, or adds `value` to it.
     ///
-    /// It is not ordered after earlier puts unless a [`fence`](Operations::fence) or [`quiet`](Operations::quiet) lies between.
-    /// NVSHMEM's `nvshmemx_signal_op` and `nvshmemx_signal_op_on_stream`.
+    /// It is not ordered after earlier puts unless a [`fence`](Operations::fence) or [`quiet`](Operations::quiet) lies
+    /// between. NVSHMEM's `nvshmemx_signal_op` and `nvshmemx_signal_op_on_stream`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -243,10 +246,12 @@ pub trait Operations: Issue {
         self.issue(self.issuer().op_order("quiet", Order::Quiet))
     }
 
-    /// Completes all earlier operations as [`quiet`](Operations::quiet) does, then waits until all PEs have called it. Collective.
+    /// Completes all earlier operations as [`quiet`](Operations::quiet) does, then waits until all PEs have called it.
+    /// Collective.
     ///
-    /// It matches the `barrier_all` of the hosts, streams and kernels of other PEs. Hosts, streams and kernels of one PE call it one
-    /// at a time. OpenSHMEM 1.6 section 9.9, `shmem_barrier_all`; NVSHMEM's `nvshmemx_barrier_all_on_stream`.
+    /// It matches the `barrier_all` of the hosts, streams and kernels of other PEs. Hosts, streams and kernels of one
+    /// PE call it one at a time. OpenSHMEM 1.6 section 9.9, `shmem_barrier_all`; NVSHMEM's
+    /// `nvshmemx_barrier_all_on_stream`.
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
@@ -256,8 +261,8 @@ pub trait Operations: Issue {
 
     /// Waits until all PEs have called it, and completes nothing. Collective.
     ///
-    /// It matches calls as [`barrier_all`](Operations::barrier_all) does. OpenSHMEM 1.6 section 9.9, `shmem_sync_all`; NVSHMEM's
-    /// `nvshmemx_sync_all_on_stream`.
+    /// It matches calls as [`barrier_all`](Operations::barrier_all) does. OpenSHMEM 1.6 section 9.9, `shmem_sync_all`;
+    /// NVSHMEM's `nvshmemx_sync_all_on_stream`.
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
@@ -285,8 +290,8 @@ pub trait Operations: Issue {
         self.issue(self.issuer().op_team_sync("team_sync", Collective::Sync, team))
     }
 
-    /// Completes all earlier operations of the context, then waits until all members of `team` have called it. Collective over
-    /// the team.
+    /// Completes all earlier operations of the context, then waits until all members of `team` have called it.
+    /// Collective over the team.
     ///
     /// OpenSHMEM 1.6 section 9.9, `shmem_barrier`; NVSHMEM's `nvshmemx_barrier_on_stream`.
     ///
@@ -298,9 +303,9 @@ pub trait Operations: Issue {
 
     /// Copies `src` of member `root` to `dst` of every member, including the root.
     ///
-    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
-    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM 1.6
-    /// section 9.9, `shmem_broadcast`; NVSHMEM's `nvshmemx_broadcast_on_stream`.
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream
+    /// or a kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM 1.6 section
+    /// 9.9, `shmem_broadcast`; NVSHMEM's `nvshmemx_broadcast_on_stream`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -310,9 +315,9 @@ pub trait Operations: Issue {
 
     /// Copies the `src` of every member to `dst` of every member, in the order of the team.
     ///
-    /// All sources have the same length. Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
-    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
-    /// 1.6 section 9.9, `shmem_fcollect`; NVSHMEM's `nvshmemx_fcollect_on_stream`.
+    /// All sources have the same length. Collective over the team. A team has at most one collective call in progress
+    /// on each PE, from its host, a stream or a kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and
+    /// destinations. OpenSHMEM 1.6 section 9.9, `shmem_fcollect`; NVSHMEM's `nvshmemx_fcollect_on_stream`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -322,9 +327,9 @@ pub trait Operations: Issue {
 
     /// Copies the `src` of every member to `dst` of every member, in the order of the team.
     ///
-    /// Sources may have different lengths, including 0. Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
-    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
-    /// 1.6 section 9.9, `shmem_collect`.
+    /// Sources may have different lengths, including 0. Collective over the team. A team has at most one collective
+    /// call in progress on each PE, from its host, a stream or a kernel. [`Ctx`](rushmem_device::Ctx) states the rules
+    /// for sources and destinations. OpenSHMEM 1.6 section 9.9, `shmem_collect`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -332,11 +337,12 @@ pub trait Operations: Issue {
         self.issue(self.issuer().op_collective("collect", Collective::Collect, team, dst, src, 0)?)
     }
 
-    /// Sends part `j` of this member's `src` to member `j`, which stores the part of member `i` as part `i` of its `dst`.
+    /// Sends part `j` of this member's `src` to member `j`, which stores the part of member `i` as part `i` of its
+    /// `dst`.
     ///
-    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
-    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
-    /// 1.6 section 9.9, `shmem_alltoall`; NVSHMEM's `nvshmemx_alltoall_on_stream`.
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream
+    /// or a kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM 1.6 section
+    /// 9.9, `shmem_alltoall`; NVSHMEM's `nvshmemx_alltoall_on_stream`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -344,11 +350,12 @@ pub trait Operations: Issue {
         self.issue(self.issuer().op_collective("alltoall", Collective::Alltoall, team, dst, src, 0)?)
     }
 
-    /// Combines the elements at each index of all members' `src` with `op`, and stores the results in every member's `dst`.
+    /// Combines the elements at each index of all members' `src` with `op`, and stores the results in every member's
+    /// `dst`.
     ///
-    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
-    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
-    /// 1.6 section 9.9, `shmem_sum_reduce` and the other reductions; NVSHMEM's `nvshmemx_sum_reduce_on_stream`.
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream
+    /// or a kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM 1.6 section
+    /// 9.9, `shmem_sum_reduce` and the other reductions; NVSHMEM's `nvshmemx_sum_reduce_on_stream`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -356,10 +363,11 @@ pub trait Operations: Issue {
         self.issue(self.issuer().op_reduction("reduce", Collective::Reduce, team, op as u32, dst, src)?)
     }
 
-    /// Combines elements as [`reduce`](Operations::reduce) does, and stores part `i` of the result in `dst` of member `i`.
+    /// Combines elements as [`reduce`](Operations::reduce) does, and stores part `i` of the result in `dst` of member
+    /// `i`.
     ///
-    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
-    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. NVSHMEM's
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream
+    /// or a kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. NVSHMEM's
     /// `nvshmem_sum_reducescatter` and `nvshmemx_sum_reducescatter_on_stream`.
     ///
     /// # Errors
@@ -383,9 +391,9 @@ pub trait Operations: Issue {
 
     /// Stores in `dst` the sums of the elements of all members up to this one, or before this one if `op` is exclusive.
     ///
-    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream or a
-    /// kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM
-    /// 1.6 section 9.9, `shmem_sum_inscan` and `shmem_sum_exscan`.
+    /// Collective over the team. A team has at most one collective call in progress on each PE, from its host, a stream
+    /// or a kernel. [`Ctx`](rushmem_device::Ctx) states the rules for sources and destinations. OpenSHMEM 1.6 section
+    /// 9.9, `shmem_sum_inscan` and `shmem_sum_exscan`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -405,8 +413,8 @@ pub trait Operations: Issue {
 
     /// Sets `word` of `pe` to `value`. Stores the old value in `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_swap_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_swap_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -414,7 +422,8 @@ pub trait Operations: Issue {
         self.issue(self.issuer().op_atomic("atomic_swap_nbi", Atomic::Set, Some(result), word, value, pe)?)
     }
 
-    /// Adds `value` to `word` of `pe`; integers wrap, floats round. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    /// Adds `value` to `word` of `pe`; integers wrap, floats round. The update is posted, and
+    /// [`quiet`](Operations::quiet) completes it.
     ///
     /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_add`.
     ///
@@ -426,8 +435,8 @@ pub trait Operations: Issue {
 
     /// Adds `value` to `word` of `pe`; integers wrap, floats round. Stores the old value in `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_fetch_add_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_add_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -442,7 +451,8 @@ pub trait Operations: Issue {
         )?)
     }
 
-    /// Replaces `word` of `pe` by its bitwise AND with `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    /// Replaces `word` of `pe` by its bitwise AND with `value`. The update is posted, and [`quiet`](Operations::quiet)
+    /// completes it.
     ///
     /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_and`.
     ///
@@ -454,8 +464,8 @@ pub trait Operations: Issue {
 
     /// Replaces `word` of `pe` by its bitwise AND with `value`. Stores the old value in `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_fetch_and_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_and_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -470,7 +480,8 @@ pub trait Operations: Issue {
         )?)
     }
 
-    /// Replaces `word` of `pe` by its bitwise OR with `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    /// Replaces `word` of `pe` by its bitwise OR with `value`. The update is posted, and [`quiet`](Operations::quiet)
+    /// completes it.
     ///
     /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_or`.
     ///
@@ -482,8 +493,8 @@ pub trait Operations: Issue {
 
     /// Replaces `word` of `pe` by its bitwise OR with `value`. Stores the old value in `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_fetch_or_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_or_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -498,7 +509,8 @@ pub trait Operations: Issue {
         )?)
     }
 
-    /// Replaces `word` of `pe` by its bitwise XOR with `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
+    /// Replaces `word` of `pe` by its bitwise XOR with `value`. The update is posted, and [`quiet`](Operations::quiet)
+    /// completes it.
     ///
     /// `word` has 4 or 8 bytes. OpenSHMEM 1.6 section 9.7, `shmem_atomic_xor`.
     ///
@@ -510,8 +522,8 @@ pub trait Operations: Issue {
 
     /// Replaces `word` of `pe` by its bitwise XOR with `value`. Stores the old value in `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_fetch_xor_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_xor_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -538,8 +550,8 @@ pub trait Operations: Issue {
 
     /// Adds 1 to `word` of `pe`, wrapping. Stores the old value in `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_fetch_inc_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_inc_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -556,8 +568,8 @@ pub trait Operations: Issue {
 
     /// Reads `word` of `pe` atomically into `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_fetch_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
@@ -567,8 +579,8 @@ pub trait Operations: Issue {
 
     /// Sets `word` of `pe` to `value` if it holds `compare`. Stores the old value in `result` of this PE.
     ///
-    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream. OpenSHMEM 1.6 section 9.8,
-    /// `shmem_atomic_compare_swap_nbi`.
+    /// The result is there after [`quiet`](Operations::quiet), and for the operations that follow in the same stream.
+    /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_compare_swap_nbi`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).

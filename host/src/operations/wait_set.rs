@@ -45,12 +45,13 @@ pub(crate) enum WantedValue<T> {
 }
 
 impl<T: Amo + PartialOrd> WaitSet<T> {
-    /// Returns a set whose condition is that each word compares with `value` as `cmp` says.
+    /// Returns a set with the condition that each word compares with `value` as `cmp` says.
     pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
         Self { words, cmp, wanted: WantedValue::One(value), except: None, next: 0 }
     }
 
-    /// Returns a set that compares each word with the element of `values` at its index, as OpenSHMEM's `_vector` forms do.
+    /// Returns a set that compares each word with the element of `values` at its index, as OpenSHMEM's `_vector` forms
+    /// do.
     ///
     /// `values` lie in this PE's part of the heap and are read when the call begins.
     pub fn each(words: SymSlice<T>, cmp: Cmp, values: SymSlice<T>) -> Self {
@@ -80,17 +81,18 @@ impl Pe {
         self.any("wait_until_any", WaitSetOp::WaitAny, words)
     }
 
-    /// Waits until at least one word meets its condition, and returns the indices of all words that do. Returns no index for
-    /// an empty set. OpenSHMEM 1.6 section 9.10, `shmem_wait_until_some`, `shmem_wait_until_some_vector`.
+    /// Waits until at least one word meets its condition, and returns the indices of all words that do. Returns no
+    /// index for an empty set. OpenSHMEM 1.6 section 9.10, `shmem_wait_until_some`, `shmem_wait_until_some_vector`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the
+    ///   [errors of all operations](crate::Operations#errors).
     pub fn wait_until_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
         self.some("wait_until_some", WaitSetOp::WaitSome, words)
     }
 
-    /// Returns whether all words meet their conditions now. An empty set does. OpenSHMEM 1.6 section 9.10, `shmem_test_all`,
-    /// `shmem_test_all_vector`.
+    /// Returns whether all words meet their conditions now. An empty set does. OpenSHMEM 1.6 section 9.10,
+    /// `shmem_test_all`, `shmem_test_all_vector`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
@@ -100,8 +102,8 @@ impl Pe {
         })? != 0)
     }
 
-    /// Returns the index of a word that meets its condition now, if there is one. OpenSHMEM 1.6 section 9.10, `shmem_test_any`,
-    /// `shmem_test_any_vector`.
+    /// Returns the index of a word that meets its condition now, if there is one. OpenSHMEM 1.6 section 9.10,
+    /// `shmem_test_any`, `shmem_test_any_vector`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
@@ -113,7 +115,8 @@ impl Pe {
     /// `shmem_test_some_vector`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the
+    ///   [errors of all operations](crate::Operations#errors).
     pub fn test_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
         self.some("test_some", WaitSetOp::TestSome, words)
     }

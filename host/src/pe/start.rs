@@ -108,8 +108,8 @@ impl Pe {
 
 /// Registers a callback that handles the loss of a PE, and returns the place where it stores the first lost PE.
 ///
-/// The callback sets the abort word of the control page, so that the PE's kernels end. If the lost PE ended the job with
-/// an exit code, it ends this process instead.
+/// The callback sets the abort word of the control page, so that the PE's kernels end. If the lost PE ended the job
+/// with an exit code, it ends this process instead.
 fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
     let lost = Lost::default();
     // Weak references: the bootstrap's thread may keep the callback for longer than the PE keeps its memory.
