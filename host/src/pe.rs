@@ -3,6 +3,8 @@
 //! The parts of `Pe` that allocate and register memory, and the bring-up, are in the submodules. Kernel launches,
 //! streams, teams and operations are in their own modules of the crate.
 
+mod contexts;
+mod kernels;
 mod memory;
 mod outcome;
 mod register;
@@ -31,6 +33,7 @@ use crate::report::recorded;
 use crate::teams::Teams;
 use crate::{Error, Result};
 
+pub use self::kernels::Kernels;
 pub use self::memory::Hints;
 pub use self::register::{RegisteredBuffer, UnregisterError, Window};
 

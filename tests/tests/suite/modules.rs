@@ -86,7 +86,7 @@ fn kernels_come_and_go_while_a_job_runs() {
         pe.quiet()?;
         ring.check(pe)?;
         if pe.is_gpu() {
-            refused(pe, &ring, "the PTX that is loaded has no kernels;")?;
+            refused(pe, &ring, "the loaded PTX has no kernels;")?;
         }
         for round in 0..4 {
             let loaded = pe.load(examples())?;
@@ -157,7 +157,7 @@ fn kernels_of_one_name_are_not_loaded_together() {
     run(&Setup::new(1), |pe| {
         let clash = |ptx: Ptx| pe.load(ptx).err().expect("the names are taken").to_string();
         let loaded = pe.load(examples())?;
-        let text = "Pe::load: mine has a kernel collect, and so has rushmem_example_kernels, which is loaded: their \
+        let text = "Pe::load: mine has a kernel collect, and so has rushmem_example_kernels, which is loaded; their \
                     names must differ";
         let image = ".visible .entry collect(\n)\n{}";
         assert_eq!(clash(Ptx { name: "mine", image, omitted: "", code: &[] }), text);

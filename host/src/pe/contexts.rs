@@ -1,0 +1,68 @@
+//! Contexts that the host makes and destroys.
+#![allow(unsafe_code, reason = "makes the handle of a context from the number of its queues")]
+
+use std::any::TypeId;
+use std::time::Instant;
+
+use rushmem_device::{Claim, Context};
+
+use super::Pe;
+#[cfg(doc)]
+use crate::Error;
+use crate::Result;
+
+impl Pe {
+    /// Makes a context with queues of its own. Not collective.
+    ///
+    /// A kernel uses it through [`Ctx::context`](rushmem_device::Ctx::context), and the host through a stream
+    /// ([`Stream::with_context`](crate::Stream::with_context)). Its operations are ordered and completed independently of
+    /// other contexts. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
+    ///
+    /// ```ignore
+    /// let halo = pe.context::<PerGpu>()?;
+    /// pe.run(grid, exchange(halo, cells))?;
+    /// pe.destroy_context(halo)?;
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use (setting `context_qps`). Nothing else is
+    ///   affected.
+    pub fn context<S: Claim>(&self) -> Result<Context<S>> {
+        self.context_of(None)
+    }
+
+    /// Makes a context with queues to `peers` only. Not collective.
+    ///
+    /// Other PEs take no QPs. A kernel that posts to one of them ends with an error. Loads and stores to P2P peers need no
+    /// queue, and are not restricted.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if a PE does not exist.
+    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job began
+    ///   (setting `connect=eager`).
+    pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
+        peers.iter().try_for_each(|&pe| self.check_pe("context_to", pe))?;
+        let mut peers = peers.to_vec();
+        peers.sort_unstable();
+        peers.dedup();
+        self.context_of(Some(peers))
+    }
+
+    fn context_of<S: Claim>(&self, peers: Option<Vec<u32>>) -> Result<Context<S>> {
+        let index = self.contexts.take(TypeId::of::<S>(), peers, self.service())?;
+        // SAFETY: `take` gives a number to one sharing only, as long as the job runs.
+        Ok(unsafe { Context::from_raw(index) })
+    }
+
+    /// Destroys a context after everything posted to it is complete. Not collective.
+    ///
+    /// Kernels must not use the context any more. OpenSHMEM 1.6 section 9.5, `shmem_ctx_destroy`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the context has been destroyed.
+    /// - [`Error::Unavailable`] if it is not complete before the deadline (setting `timeout`).
+    pub fn destroy_context<S: Claim>(&self, context: Context<S>) -> Result<()> {
+        let until = Instant::now() + self.config().timeout;
+        self.contexts.give_back(TypeId::of::<S>(), context.index(), self.service(), until)
+    }
+}
