@@ -34,7 +34,7 @@ impl LimitedMachine {
 }
 
 fn no_map<M>() -> Result<M> {
-    Err(Error::Unavailable { what: "a map".into(), why: "there is no paper".into() })
+    Err(Error::Unavailable { what: "a mapping".into(), why: "this machine maps nothing".into() })
 }
 
 impl Machine for LimitedMachine {

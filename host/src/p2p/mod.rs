@@ -497,8 +497,8 @@ mod tests {
         let found = peer_maps(2, &p2p_config(), || Box::new(LimitedMachine::without_windows()));
         let errors: Vec<String> =
             found.into_iter().filter_map(|reach| Some(reach.err()?.to_string())).collect();
-        let expected = "the memory of PE 1, for the loads and stores of PE 0, is not available: a map is not available: \
-                     there is no paper; set RUSHMEM_PEER_PATH=auto";
+        let expected = "the memory of PE 1, for the loads and stores of PE 0, is not available: a mapping is not available: \
+                     this machine maps nothing; set RUSHMEM_PEER_PATH=auto";
         assert!(errors.iter().any(|error| error == expected), "{errors:?}");
     }
 

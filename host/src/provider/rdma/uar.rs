@@ -56,7 +56,8 @@ impl Doorbells {
 
     /// Allocates a UAR page for kernels of `machine`.
     ///
-    /// The setting `doorbell` decides whether kernels, a CPU thread, or the first of both that works write to the register.
+    /// The setting `doorbell` selects the writer of the register: kernels (`gpu`) or a CPU thread (`cpu`). With `auto`, the
+    /// thread writes only if kernels cannot.
     pub(super) fn alloc_uar(&self, machine: &dyn Machine) -> Result<Box<dyn Uar>> {
         let mut attempts = Vec::new();
         if self.kind != DoorbellKind::Cpu {
@@ -337,7 +338,8 @@ mod tests {
         assert!(description.starts_with("a CPU thread writes them for kernels"), "{description}");
         for (_, name) in TYPES {
             for kind in ["Registers", "Memory"] {
-                let why = format!("type {name} as {kind}: a map is not available: there is no paper");
+                let why =
+                    format!("type {name} as {kind}: a mapping is not available: this machine maps nothing");
                 assert!(description.contains(&why), "{why:?} is not in {description:?}");
             }
         }
@@ -366,7 +368,7 @@ mod tests {
         let (page, machine) = (Region::host(PAGE as u64), LimitedMachine::with_pages(|_| false));
         let error = device(&page, DoorbellKind::Gpu).alloc_uar(&machine).err().unwrap().to_string();
         assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
-        assert!(error.contains("type BF as Memory: a map is not available"), "{error}");
+        assert!(error.contains("type BF as Memory: a mapping is not available"), "{error}");
         assert!(error.contains(REMEDY), "{error}");
     }
 }
