@@ -35,17 +35,22 @@ impl Image {
         decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
         let mut reader = decoder.read_info().map_err(|error| wrong(&error))?;
         let size = reader.output_buffer_size().ok_or_else(|| wrong(&"it is larger than memory"))?;
-        let mut bytes = vec![0; size];
+        // The bytes, and a value for each.
+        check_memory(size.saturating_mul(1 + size_of::<f32>())).map_err(|error| wrong(&error))?;
+        let mut bytes = reserve(size).map_err(|error| wrong(&error))?;
+        bytes.resize(size, 0);
         let frame = reader.next_frame(&mut bytes).map_err(|error| wrong(&error))?;
         bytes.truncate(frame.buffer_size());
         if frame.bit_depth != BitDepth::Eight {
             return Err(wrong(&format!("{:?} bits a value are not supported", frame.bit_depth)).into());
         }
+        let mut values = reserve(bytes.len()).map_err(|error| wrong(&error))?;
+        values.extend(bytes.into_iter().map(|byte| f32::from(byte) / 255.0));
         Ok(Self {
             width: frame.width as usize,
             height: frame.height as usize,
             channels: frame.color_type.samples(),
-            values: bytes.into_iter().map(|byte| f32::from(byte) / 255.0).collect(),
+            values,
         })
     }
 
@@ -62,6 +67,29 @@ impl Image {
     pub fn with_values(&self, values: Vec<f32>) -> Self {
         assert_eq!(values.len(), self.values.len());
         Self { values, ..*self }
+    }
+}
+
+/// Checks that this machine has `bytes` bytes of free memory.
+fn check_memory(bytes: usize) -> Result<()> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    match rushmem::inspect::available_memory(&meminfo) {
+        Some(available) if bytes as u64 > available => {
+            Err(format!("it needs {bytes} bytes of memory, and this machine has {available} available")
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns an empty vector with room for `len` elements.
+fn reserve<T>(len: usize) -> Result<Vec<T>> {
+    let mut vector = Vec::new();
+    match vector.try_reserve_exact(len) {
+        Ok(()) => Ok(vector),
+        Err(_) => {
+            Err(format!("this process cannot have the {} bytes that it needs", len * size_of::<T>()).into())
+        }
     }
 }
 
@@ -150,6 +178,19 @@ mod tests {
         assert!(error(&path).contains("no.png: "), "{}", error(&path));
         assert!(Output::new(&folder.path().join("none/out.png")).is_err());
         assert!(Output::new(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_claims_too_many_pixels_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("huge.png");
+        // 16 TB of values.
+        let side = 1 << 20;
+        let mut encoder = png::Encoder::new(File::create(&path).unwrap(), side, side);
+        encoder.set_color(ColorType::Rgb);
+        encoder.write_header().unwrap().write_chunk(png::chunk::IDAT, &[0; 16]).unwrap();
+        let error = Image::read(&path).unwrap_err().to_string();
+        assert!(error.contains("huge.png: ") && error.contains("memory"), "{error}");
     }
 
     #[test]

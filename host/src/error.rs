@@ -123,6 +123,15 @@ pub enum Error {
         /// The available bytes.
         available: u64,
     },
+    /// The system gave this process no more host memory.
+    #[error(
+        "cannot allocate {bytes} bytes of host memory; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, run fewer PEs, \
+         or raise the limit of this process (`ulimit -v`)"
+    )]
+    HostMemory {
+        /// Bytes of the allocation.
+        bytes: u64,
+    },
     /// The PEs made different collective calls, or gave different arguments.
     #[error(
         "PE {pe} called {call} with {theirs}, this PE with {mine}: all PEs must make the same collective calls in \

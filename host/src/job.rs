@@ -147,6 +147,10 @@ impl Job {
     {
         // Must come first: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
+        // PEs as threads share this memory: an absurd number is refused before they are made.
+        if gpus == 0 && self.config.pes.get() > 1 {
+            check_memory(&self.config, self.config.pes.get())?;
+        }
         let (job, pes) = self.join()?;
         let resources = match ProcessResources::prepare(&job.config, gpus) {
             Ok(resources) => resources,

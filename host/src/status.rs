@@ -130,9 +130,10 @@ impl Error {
     pub fn status(&self) -> Status {
         match self {
             Error::Config(_) | Error::Misuse { .. } => Status::InvalidValue,
-            Error::HeapFull { .. } | Error::HeapTooLarge { .. } | Error::QueueMemory { .. } => {
-                Status::OutOfMemory
-            }
+            Error::HeapFull { .. }
+            | Error::HeapTooLarge { .. }
+            | Error::HostMemory { .. }
+            | Error::QueueMemory { .. } => Status::OutOfMemory,
             Error::Unavailable { .. } => Status::NotSupported,
             Error::Operation { cause, .. } => cause.status(),
             Error::NotRun { .. } | Error::GridTooLarge { .. } => Status::LaunchFailed,
@@ -164,6 +165,7 @@ fn bootstrap_status(error: &Bootstrap) -> Status {
         Bootstrap::Left { .. }
         | Bootstrap::Watched
         | Bootstrap::NoPe { .. }
+        | Bootstrap::TooManyPes { .. }
         | Bootstrap::TooLarge { .. }
         | Bootstrap::Launch { .. }
         | Bootstrap::NotStarted { .. }

@@ -249,18 +249,19 @@ impl HostBuffer {
     /// Allocates at least `len` zeroed bytes.
     #[must_use]
     pub fn new(len: usize) -> HostBuffer {
-        HostBuffer::aligned(len, PAGE)
+        HostBuffer::try_aligned(len, PAGE)
+            .unwrap_or_else(|| handle_alloc_error(HostBuffer::layout(len, PAGE)))
     }
 
-    /// Allocates at least `len` zeroed bytes at a multiple of `align`, a power of two of at least a page.
+    /// Allocates at least `len` zeroed bytes at a multiple of `align`, a power of two of at least a page. Returns `None`
+    /// if the system has no memory left.
     #[must_use]
-    pub fn aligned(len: usize, align: usize) -> HostBuffer {
-        let layout = HostBuffer::layout(len.max(1).next_multiple_of(PAGE), align);
+    pub fn try_aligned(len: usize, align: usize) -> Option<HostBuffer> {
+        let layout = Layout::from_size_align(len.max(1).checked_next_multiple_of(PAGE)?, align).ok()?;
         // SAFETY: the layout has at least one page.
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         // SAFETY: the allocation lives until `drop`, and is handed out by raw pointer only.
-        HostBuffer { memory: unsafe { HostMemory::new(base, layout.size() as u64) }, align }
+        Some(HostBuffer { memory: unsafe { HostMemory::new(base, layout.size() as u64) }, align })
     }
 
     fn layout(len: usize, align: usize) -> Layout {

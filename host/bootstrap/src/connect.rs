@@ -14,6 +14,9 @@ use crate::threads::Threads;
 use rushmem_base::lock;
 use rushmem_config::Config;
 
+/// The largest number of PEs in a job.
+pub const MAX_PES: u32 = 1 << 16;
+
 /// The PEs of a job that live in this process.
 pub enum Job {
     /// This process is one PE.
@@ -62,7 +65,8 @@ pub fn from_env(config: &Config, build_id: String) -> Result<Found, Error> {
     let found = |job, local| Found { job, why: why.clone(), warning: warning.clone(), local };
     let timeout = config.bootstrap_timeout;
     match way {
-        LaunchMethod::Threads => Ok(found(Job::Threads(Threads::job(config.pes.get(), timeout)), None)),
+        LaunchMethod::Threads => check_number(config.pes.get())
+            .map(|()| found(Job::Threads(Threads::job(config.pes.get(), timeout)), None)),
         LaunchMethod::Rushmem(member) => {
             let local = config.local_pe.zip(config.local_pes.map(|pes| pes.get()));
             Ok(found(Job::Process(Tcp::join(*member)?), local))
@@ -142,7 +146,13 @@ fn meet(way: LaunchMethod, config: &Config) -> Result<(PePosition, UniqueId), Er
     }
 }
 
+/// Refuses a number of PEs for which the job's state alone would fill the memory.
+fn check_number(n_pes: u32) -> Result<(), Error> {
+    if n_pes <= MAX_PES { Ok(()) } else { Err(Error::TooManyPes { n_pes }) }
+}
+
 fn serve(id: UniqueId, pe: u32, n_pes: u32) -> Result<Option<Arc<Server>>, Error> {
+    check_number(n_pes)?;
     if pe >= n_pes {
         return Err(Error::NoPe { pe, n_pes });
     }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A socket whose reads and writes end together, at one time.
+/// A socket with one deadline for all reads and writes.
 pub(crate) struct UntilDeadline<'a> {
     stream: &'a TcpStream,
     end: Instant,

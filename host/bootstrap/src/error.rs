@@ -116,6 +116,15 @@ pub enum Error {
     /// A second callback for lost peers, or for letters.
     #[error("there is a callback for this already")]
     Watched,
+    /// More PEs than a job can have.
+    #[error(
+        "a job has at most {} PEs, and this one asks for {n_pes}; lower the number of PEs",
+        crate::MAX_PES
+    )]
+    TooManyPes {
+        /// The number of PEs.
+        n_pes: u32,
+    },
     /// A letter to a PE that does not exist.
     #[error("there is no PE {pe}: the job has {n_pes}, numbered from 0")]
     NoPe {

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 pub use self::auth::{Role, Token, nonce};
 pub use self::client::{Member, Tcp};
-pub use self::connect::{Found, Job, from_env, is_first_here, survey, with_id};
+pub use self::connect::{Found, Job, MAX_PES, from_env, is_first_here, survey, with_id};
 pub use self::error::{Error, Failure, PeerLost, Pes};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;

@@ -324,6 +324,13 @@ fn a_pe_that_never_comes_to_an_id_is_named_in_time() {
         }
     });
     assert!(begin.elapsed() < LONG);
+    let told = with_id(id, 3, u32::MAX, &config, "b".into()).err().unwrap().to_string();
+    assert_eq!(
+        told,
+        "a job has at most 65536 PEs, and this one asks for 4294967295; lower the number of PEs"
+    );
+    config.set("pes", "4294967295").unwrap();
+    assert!(matches!(from_env(&config, "b".into()), Err(Error::TooManyPes { n_pes: u32::MAX })));
     let told = with_id(id, 3, 3, &config, "b".into()).err().unwrap().to_string();
     assert_eq!(told, "there is no PE 3: the job has 3, numbered from 0");
 }

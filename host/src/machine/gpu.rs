@@ -11,7 +11,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, Width};
+use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
 
 use super::{
     Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
@@ -80,7 +80,7 @@ impl Gpu {
     }
 
     fn locked_memory(&self, bytes: u64, align: u64) -> Result<Region> {
-        let buffer = HostBuffer::aligned(bytes as usize, align as usize);
+        let buffer = super::host_buffer(bytes, align)?;
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
         let mapping = register(&self.device, start, len, HostKind::Memory)?;
         Ok(locked(PageLocked { mapping, memory: buffer }))

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{HostBuffer, Memory};
+use rushmem_softnic::{HostBuffer, Memory, PAGE};
 
 use cudarc::driver::CudaStream;
 
@@ -36,6 +36,14 @@ pub(crate) use native::Native;
 /// Alignment of the first heap and of every segment, in bytes.
 pub(crate) const HEAP_ALIGN: u64 = 2 << 20;
 
+/// Allocates zeroed host memory, aligned to `align`, a power of two of at least a page.
+///
+/// # Errors
+/// [`Error::HostMemory`]
+fn host_buffer(bytes: u64, align: u64) -> Result<HostBuffer> {
+    HostBuffer::try_aligned(bytes as usize, align as usize).ok_or(Error::HostMemory { bytes })
+}
+
 /// Memory that kernels can access.
 #[derive(Clone)]
 pub(crate) struct Region {
@@ -51,15 +59,20 @@ pub(crate) struct Region {
 
 impl Region {
     /// Allocates page-aligned, zeroed host memory of this process.
-    pub(crate) fn host(bytes: u64) -> Self {
-        let buffer = HostBuffer::new(bytes as usize);
-        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
+    ///
+    /// # Errors
+    /// [`Error::HostMemory`]
+    pub(crate) fn host(bytes: u64) -> Result<Self> {
+        Self::host_aligned(bytes, PAGE as u64)
     }
 
-    /// Allocates host memory like [`Region::host`], aligned to `align`, a power of two.
-    pub(crate) fn host_aligned(bytes: u64, align: u64) -> Self {
-        let buffer = HostBuffer::aligned(bytes as usize, align as usize);
-        Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None }
+    /// Allocates host memory like [`Region::host`], aligned to `align`, a power of two of at least a page.
+    ///
+    /// # Errors
+    /// [`Error::HostMemory`]
+    pub(crate) fn host_aligned(bytes: u64, align: u64) -> Result<Self> {
+        let buffer = host_buffer(bytes, align)?;
+        Ok(Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None })
     }
 
     /// Copies bytes into the memory. They are visible when the call returns.

@@ -54,11 +54,11 @@ impl Machine for Native {
     }
 
     fn shared(&self, bytes: u64) -> Result<Region> {
-        Ok(Region::host(bytes))
+        Region::host(bytes)
     }
 
     fn local(&self, bytes: u64) -> Result<Region> {
-        Ok(Region::host(bytes))
+        Region::host(bytes)
     }
 
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
@@ -66,7 +66,7 @@ impl Machine for Native {
             let memory = "this machine's memory".into();
             return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, memory, available });
         }
-        if shared { file::region(bytes) } else { Ok(Region::host_aligned(bytes, HEAP_ALIGN)) }
+        if shared { file::region(bytes) } else { Region::host_aligned(bytes, HEAP_ALIGN) }
     }
 
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {

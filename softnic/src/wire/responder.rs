@@ -42,7 +42,7 @@ enum PartialMessage {
     Send { receive: Receive, done: u64 },
 }
 
-/// A READ whose request packets end at the next expected PSN.
+/// An executed READ that ends at the next expected PSN.
 #[derive(Clone, Copy, Debug)]
 struct ExecutedRead {
     first: Psn,

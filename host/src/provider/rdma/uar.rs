@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn thread_rings_if_kernels_cannot() {
-        let (page, machine) = (Region::host(PAGE as u64), LimitedMachine::with_pages(|_| false));
+        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
         let doorbells = device(&page, DoorbellKind::Auto);
         let uar = doorbells.alloc_uar(&machine).unwrap();
         let qps = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn kernels_ring_a_mapped_register() {
-        let page = Region::host(PAGE as u64);
+        let page = Region::host(PAGE as u64).unwrap();
         for (pages, kind) in
             [((|_| true) as fn(_) -> _, "Registers"), (|kind| kind == PageKind::Memory, "Memory")]
         {
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn fails_with_a_remedy_if_kernels_must_ring_but_cannot() {
-        let (page, machine) = (Region::host(PAGE as u64), LimitedMachine::with_pages(|_| false));
+        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
         let error = device(&page, DoorbellKind::Gpu).alloc_uar(&machine).err().unwrap().to_string();
         assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
         assert!(error.contains("type BF as Memory: a mapping is not available"), "{error}");
