@@ -10,3 +10,18 @@ pub(crate) fn parse_available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Error;
+    use crate::machine::{Machine, Native};
+
+    #[test]
+    fn memory_beyond_the_address_space_is_an_error() {
+        let machine = Native::new(Default::default(), 1);
+        for bytes in [1 << 47, u64::MAX - 1] {
+            let error = machine.local(bytes).err().unwrap();
+            assert!(matches!(error, Error::HostMemory { bytes: asked } if asked == bytes), "{error}");
+        }
+    }
+}
