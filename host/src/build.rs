@@ -1,11 +1,10 @@
-//! What this process was built from.
+//! The identity of this executable. All PEs of a job must have been built alike.
 #![allow(unsafe_code, reason = "reads ELF notes through pointers of the dynamic loader")]
 
 use std::ffi::c_void;
 use std::fmt::Write;
 
-/// The linker's build id of this executable, or, where the linker gives none, a description of the file. All PEs of a
-/// job must have the same.
+/// Returns the linker's build id of this executable. If it has none, returns a description of the file.
 pub(crate) fn build_id() -> String {
     let mut id = None;
     // SAFETY: `visit` gets `id` back as its argument, and only while this call runs.
@@ -13,9 +12,9 @@ pub(crate) fn build_id() -> String {
     id.unwrap_or_else(executable)
 }
 
-/// Called for each loaded object, the executable first: stops there.
+/// Reads the build id of the first loaded object, which is the executable, and stops the iteration.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> i32 {
-    // SAFETY: the loader gives a valid description, whose headers and segments are mapped.
+    // SAFETY: the loader passes a valid description, and the headers and segments in it are mapped.
     let note = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
@@ -24,12 +23,12 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_
             gnu_build_id(std::slice::from_raw_parts(at, h.p_memsz as usize))
         })
     };
-    // SAFETY: `build_id` passed its local.
+    // SAFETY: `out` is the local variable of `build_id`, which waits for this call.
     unsafe { *out.cast::<Option<String>>() = note };
     1
 }
 
-/// The build id in a note segment, in hexadecimal.
+/// Returns the build id in a note segment, in hexadecimal.
 fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
     const NT_GNU_BUILD_ID: u32 = 3;
     loop {
@@ -48,7 +47,8 @@ fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
     }
 }
 
-/// Length of the executable and version of this crate: less than a build id, but never nothing.
+/// Returns the version of this crate and the length of the executable. They identify a build less reliably than a build
+/// id.
 fn executable() -> String {
     let len = std::env::current_exe().and_then(std::fs::metadata).map_or(0, |m| m.len());
     format!("{} {len}", env!("CARGO_PKG_VERSION"))
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_id_is_found_among_other_notes() {
+    fn finds_the_build_id_among_other_notes() {
         let mut notes = Vec::new();
         for (kind, name, value) in [(1u32, b"GNU\0", &[9u8; 16][..]), (3, b"GNU\0", &[0xab, 0xcd, 0x01])] {
             notes.extend(4u32.to_ne_bytes());
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn this_test_has_a_build() {
+    fn the_build_id_is_stable() {
         assert!(!build_id().is_empty());
         assert_eq!(build_id(), build_id());
     }

@@ -1,10 +1,10 @@
-//! What a kernel has for itself, asked for at once.
+//! Communicators of kernels: signals, barriers and contexts that one kernel owns, allocated in one call.
 
 use rushmem_device::{Claim, Context, Signal, SymSlice, Team};
 
 use crate::{Pe, Result, TeamConfig};
 
-/// What a [`Comm`] is to have. NCCL's `ncclDevCommRequirements`.
+/// The resources that a [`Comm`] has. NCCL's `ncclDevCommRequirements`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommRequirements {
     signals: usize,
@@ -14,37 +14,40 @@ pub struct CommRequirements {
 }
 
 impl CommRequirements {
-    /// Nothing.
+    /// Returns requirements of no resources.
     pub const fn new() -> Self {
         Self { signals: 0, barriers: 0, contexts: 0, peers: None }
     }
 
-    /// So many signals, all 0. The same on all PEs.
+    /// Sets the number of signals. All signals start at 0. The number must be equal on all PEs.
     pub const fn signals(mut self, signals: usize) -> Self {
         self.signals = signals;
         self
     }
 
-    /// So many barriers, by which as many blocks can meet those of other PEs at the same time. The same on all PEs.
+    /// Sets the number of barriers. Each barrier synchronises one block of every PE, and different barriers work at the
+    /// same time. The number must be equal on all PEs.
     pub const fn barriers(mut self, barriers: usize) -> Self {
         self.barriers = barriers;
         self
     }
 
-    /// So many contexts, with queues of their own.
+    /// Sets the number of contexts. Each context has its own queues.
     pub const fn contexts(mut self, contexts: usize) -> Self {
         self.contexts = contexts;
         self
     }
 
-    /// The contexts lead to these PEs only: see [`Pe::context_to`]. NCCL's `ncclGinConnectionType_t`.
+    /// Limits the contexts to these PEs, as [`Pe::context_to`] does. NCCL's `ncclGinConnectionType_t`.
     pub fn peers(mut self, peers: &[u32]) -> Self {
         self.peers = Some(peers.to_vec());
         self
     }
 }
 
-/// What [`Pe::comm`] has made; a kernel gets its parts as arguments. `S` is who may post to each of the contexts.
+/// A communicator: the signals, barriers and contexts that one kernel owns. [`Pe::comm`] creates it.
+///
+/// A kernel gets the parts as arguments. `S` is the sharing of the contexts: the threads that may post to one context.
 #[derive(Debug)]
 pub struct Comm<S> {
     signals: SymSlice<Signal>,
@@ -53,24 +56,24 @@ pub struct Comm<S> {
 }
 
 impl<S> Comm<S> {
-    /// The signals.
+    /// Returns the signals.
     pub fn signals(&self) -> SymSlice<Signal> {
         self.signals
     }
 
-    /// The barriers: teams of all PEs, each for one block at a time.
+    /// Returns the barriers. Each one is a team of all PEs, and one block of each PE may use it at a time.
     pub fn barriers(&self) -> &[Team] {
         &self.barriers
     }
 
-    /// The contexts.
+    /// Returns the contexts.
     pub fn contexts(&self) -> &[Context<S>] {
         &self.contexts
     }
 }
 
 impl Pe {
-    /// Makes what a kernel is to have for itself, all of it or nothing. Collective. NCCL's `ncclDevCommCreate`.
+    /// Creates a communicator with the resources `needs`. Collective. NCCL's `ncclDevCommCreate`.
     ///
     /// ```ignore
     /// let needs = CommRequirements::new().signals(8).barriers(2).contexts(4).peers(&[left, right]);
@@ -80,24 +83,34 @@ impl Pe {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Pe::alloc`], [`Pe::team_split_strided`] (the setting `teams`) and [`Pe::context_to`] (`context_qps`), on all
-    /// PEs if on one.
+    /// Every PE returns an error, and no resource stays allocated:
+    /// - [`Error::Mismatch`](crate::Error::Mismatch) if the numbers of signals or barriers differ.
+    /// - The errors of [`Pe::alloc`] for the signals.
+    /// - The errors of [`Pe::team_split_strided`] for the barriers; the setting `teams` limits their number.
+    /// - The errors of [`Pe::context_to`] for the contexts; the setting `context_qps` limits their number.
     pub fn comm<S: Claim>(&self, needs: &CommRequirements) -> Result<Comm<S>> {
         let arguments = format!("{} signals, {} barriers", needs.signals, needs.barriers);
         self.agree("comm", &arguments)?;
         let mut comm =
             Comm { signals: self.alloc(needs.signals)?, barriers: Vec::new(), contexts: Vec::new() };
-        let made = self.furnish(&mut comm, needs);
+        let made = self.add_barriers_and_contexts(&mut comm, needs);
         if let Err(error) = made {
             if let Err(also) = self.destroy_comm(comm) {
-                tracing::warn!("what had been made of the communicator could not be taken back: {also}");
+                tracing::warn!(
+                    "a communicator could not be created, and its parts could not be freed: {also}"
+                );
             }
             return Err(error);
         }
         Ok(comm)
     }
 
-    fn furnish<S: Claim>(&self, comm: &mut Comm<S>, needs: &CommRequirements) -> Result<()> {
+    /// Creates the barriers and contexts of `comm`. On an error, `comm` has the parts that were created.
+    fn add_barriers_and_contexts<S: Claim>(
+        &self,
+        comm: &mut Comm<S>,
+        needs: &CommRequirements,
+    ) -> Result<()> {
         for _ in 0..needs.barriers {
             comm.barriers.push(self.team_split_strided(
                 Team::WORLD,
@@ -118,11 +131,13 @@ impl Pe {
         self.conclude("comm", contexts)
     }
 
-    /// Takes it back, after all that was posted to its contexts is complete; no kernel uses it any more. Collective.
-    /// NCCL's `ncclDevCommDestroy`.
+    /// Destroys a communicator after everything posted to its contexts is complete. Collective. NCCL's
+    /// `ncclDevCommDestroy`.
+    ///
+    /// No kernel may use the communicator any more.
     ///
     /// # Errors
-    /// Those of [`Pe::destroy_context`], [`Pe::team_destroy`] and [`Pe::free`].
+    /// - The errors of [`Pe::destroy_context`], [`Pe::team_destroy`] and [`Pe::free`].
     pub fn destroy_comm<S: Claim>(&self, comm: Comm<S>) -> Result<()> {
         comm.contexts.into_iter().try_for_each(|context| self.destroy_context(context))?;
         comm.barriers.into_iter().try_for_each(|team| self.team_destroy(team))?;

@@ -12,8 +12,8 @@ use crate::{Error, Result};
 
 /// The sets of queues for contexts, and their use.
 ///
-/// A set serves one sharing, and leads to the same PEs, until the job ends. Posters with less synchronisation must never meet
-/// posters with more, even through a context that was destroyed. Connections stay, too.
+/// A set serves one sharing, and leads to the same PEs, until the job ends. Posters with less synchronisation must
+/// never meet posters with more, even through a context that was destroyed. Connections stay, too.
 pub(crate) struct Contexts {
     sets: Mutex<Vec<Set>>,
     shape: Shape,

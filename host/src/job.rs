@@ -324,7 +324,8 @@ impl ProcessResources {
         if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
             tracing::warn!(
                 "{sharers} processes share GPU {gpu} and take turns of milliseconds, which makes their kernels wait \
-                 long for each other; start MPS (`nvidia-cuda-mps-control -d`), or run the PEs as threads of one process"
+                 long for each other; start MPS (`nvidia-cuda-mps-control -d`), or run the PEs as threads of one \
+                 process"
             );
         }
     }

@@ -11,10 +11,10 @@ use crate::config::{Config, Error};
 
 /// Starts the log of this process. The settings `log` (a filter) and `log_file` (a path) define it.
 ///
-/// The filter is a list of levels and modules, for example `info`, or `warn,rushmem_bootstrap=debug` for one module. The
-/// modules are crates, such as `rushmem_bootstrap` (start of a job), or modules of this crate, such as `rushmem::queues`
-/// (connections), `rushmem::nics` and `rushmem::provider` (NICs). An empty path writes to standard error. In a path, `%h`
-/// is the host, `%p` the process number, and `%%` a percent sign.
+/// The filter is a list of levels and modules, for example `info`, or `warn,rushmem_bootstrap=debug` for one module.
+/// The modules are crates, such as `rushmem_bootstrap` (start of a job), or modules of this crate, such as
+/// `rushmem::queues` (connections), `rushmem::nics` and `rushmem::provider` (NICs). An empty path writes to standard
+/// error. In a path, `%h` is the host, `%p` the process number, and `%%` a percent sign.
 ///
 /// # Errors
 /// - [`Error::Invalid`] if the filter is malformed, or the file cannot be opened.

@@ -15,8 +15,8 @@ impl Pe {
     /// Makes a context with queues of its own. Not collective.
     ///
     /// A kernel uses it through [`Ctx::context`](rushmem_device::Ctx::context), and the host through a stream
-    /// ([`Stream::with_context`](crate::Stream::with_context)). Its operations are ordered and completed independently of
-    /// other contexts. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
+    /// ([`Stream::with_context`](crate::Stream::with_context)). Its operations are ordered and completed independently
+    /// of other contexts. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
     ///
     /// ```ignore
     /// let halo = pe.context::<PerGpu>()?;
@@ -25,21 +25,21 @@ impl Pe {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use (setting `context_qps`). Nothing else is
-    ///   affected.
+    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use (setting `context_qps`). Nothing else
+    ///   is affected.
     pub fn context<S: Claim>(&self) -> Result<Context<S>> {
         self.context_of(None)
     }
 
     /// Makes a context with queues to `peers` only. Not collective.
     ///
-    /// Other PEs take no QPs. A kernel that posts to one of them ends with an error. Loads and stores to P2P peers need no
-    /// queue, and are not restricted.
+    /// Other PEs take no QPs. A kernel that posts to one of them ends with an error. Loads and stores to P2P peers need
+    /// no queue, and are not restricted.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if a PE does not exist.
-    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job began
-    ///   (setting `connect=eager`).
+    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job
+    ///   began (setting `connect=eager`).
     pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
         peers.iter().try_for_each(|&pe| self.check_pe("context_to", pe))?;
         let mut peers = peers.to_vec();

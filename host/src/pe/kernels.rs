@@ -21,9 +21,9 @@ impl Kernels<'_> {
     /// Earlier launches continue to their end, and recorded graphs keep their kernels.
     ///
     /// On a GPU the call waits until no PE of this process runs a kernel, and then frees the module. While launches or
-    /// graphs need the module, the next [`Pe::load`] or `unload`, or the end of the PE, frees it. The application
-    /// may have captured a kernel from a CUDA stream. Its module stays until the end of the PE, because CUDA does not report
-    /// the end of that graph.
+    /// graphs need the module, the next [`Pe::load`] or `unload`, or the end of the PE, frees it. The application may
+    /// have captured a kernel from a CUDA stream. Its module stays until the end of the PE, because CUDA does not
+    /// report the end of that graph.
     pub fn unload(self) {}
 }
 
@@ -40,12 +40,12 @@ impl Pe {
     /// PE's kernel, both PEs must have loaded theirs. The kernels of [`Job::kernels`](crate::Job::kernels) are always
     /// loaded.
     ///
-    /// On a GPU the call waits until no PE of this process runs a kernel, and no kernel begins meanwhile. So load before
-    /// you launch a kernel that waits for later calls of this PE. If you do not, the kernel waits until its deadline
-    /// (setting `timeout`).
+    /// On a GPU the call waits until no PE of this process runs a kernel, and no kernel begins meanwhile. So load
+    /// before you launch a kernel that waits for later calls of this PE. If you do not, the kernel waits until its
+    /// deadline (setting `timeout`).
     ///
-    /// Native kernels are functions of the program. Loading only registers their names: a kernel outside any module runs,
-    /// too, and a module without PTX has no known names.
+    /// Native kernels are functions of the program. Loading only registers their names: a kernel outside any module
+    /// runs, too, and a module without PTX has no known names.
     ///
     /// ```ignore
     /// let solver = pe.load(rushmem::ptx!("solver_kernels"))?;

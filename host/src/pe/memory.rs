@@ -1,4 +1,4 @@
-//! The symmetric heap: objects that all PEs have at the same offset.
+//! The methods of [`Pe`] for the symmetric heap: allocation of symmetric objects, and host access to this PE's copies.
 #![allow(unsafe_code, reason = "makes handles of symmetric objects from the offsets of the allocator")]
 
 use bytemuck::Pod;
@@ -8,34 +8,37 @@ use super::Pe;
 use crate::memory::{ALIGNMENTS, Rejection, Segment, misuse};
 use crate::{Error, Result};
 
-/// Bytes that are zeroed or copied at a time.
+/// The number of bytes that one step zeroes or copies.
 const STEP: u64 = 1 << 20;
 
-/// What memory will be used for. OpenSHMEM 1.6 section 9.4, the `SHMEM_MALLOC_*` constants.
+/// The purpose of allocated memory, for [`Pe::alloc_with_hints`]. OpenSHMEM 1.6 section 9.4, the `SHMEM_MALLOC_*`
+/// constants.
 ///
-/// Promises, not limits: memory with any hints does everything. Both ask for what every object has, lines of its own that
-/// atomics from elsewhere share with no other object; nothing else depends on them here.
+/// Hints restrict nothing, and change nothing here: every object already has cache lines of its own, so remote atomics
+/// never share a line with another object. Combine hints with `|`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints(u64);
 
 impl Hints {
-    /// No promise.
+    /// No hint.
     pub const NONE: Self = Self(0);
-    /// `SHMEM_MALLOC_ATOMICS_REMOTE`: remote atomics go there.
+    /// `SHMEM_MALLOC_ATOMICS_REMOTE`: other PEs access the memory with atomics.
     pub const ATOMICS_REMOTE: Self = Self(1);
-    /// `SHMEM_MALLOC_SIGNAL_REMOTE`: signals go there.
+    /// `SHMEM_MALLOC_SIGNAL_REMOTE`: other PEs send signals to the memory.
     pub const SIGNAL_REMOTE: Self = Self(2);
 
-    /// The hints of these bits.
+    /// Returns the hints with the bits `bits`: 1 is `ATOMICS_REMOTE`, and 2 is `SIGNAL_REMOTE`.
     ///
     /// # Errors
-    /// [`Error::Misuse`] for bits that are no hints.
+    /// - [`Error::Misuse`] if a bit belongs to no hint.
     pub fn from_bits(bits: u64) -> Result<Self> {
         match bits & !3 {
             0 => Ok(Self(bits)),
             unknown => Err(Error::Misuse {
                 call: "alloc_with_hints",
-                what: format!("{unknown:#x} is no hint: there are ATOMICS_REMOTE (1) and SIGNAL_REMOTE (2)"),
+                what: format!(
+                    "{unknown:#x} is not a hint; the hints are ATOMICS_REMOTE (1) and SIGNAL_REMOTE (2)"
+                ),
             }),
         }
     }
@@ -49,79 +52,99 @@ impl std::ops::BitOr for Hints {
 }
 
 impl Pe {
-    /// Allocates `len` zeroed elements in the symmetric heap of every PE, at a multiple of 128 bytes. Collective; every PE's
-    /// copy is zero when it returns. OpenSHMEM 1.6 section 9.4, `shmem_malloc` and `shmem_calloc`.
+    /// Allocates a symmetric object of `len` zeroed elements on every PE. Collective.
     ///
-    /// No elements take no room, and [`Pe::free`] of them does nothing. With the setting `heap_max`, a heap that is full
-    /// grows: objects stay where they are, and kernels that are launched afterwards know the new part.
+    /// The object has the same offset in the heap of every PE, at a multiple of 128 bytes. Every PE's copy is zero when
+    /// the call returns. An object without elements takes no memory. OpenSHMEM 1.6 section 9.4, `shmem_malloc` and
+    /// `shmem_calloc`.
+    ///
+    /// With the setting `heap_max`, a full heap grows. Objects keep their addresses. Kernels that are launched
+    /// afterwards can use the new part.
     ///
     /// # Errors
-    /// On all PEs or none, and nothing is allocated then: [`Error::HeapFull`]; [`Error::Misuse`] if so many bytes cannot be
-    /// counted; [`Error::Mismatch`] if another PE asked for something else; [`Error::Elsewhere`] if one has not got the
-    /// memory to grow; [`Error::Bootstrap`] if one did not come.
+    /// Every PE returns an error, and nothing stays allocated:
+    /// - [`Error::HeapFull`] if the heap has no room.
+    /// - [`Error::Misuse`] if the number of bytes overflows.
+    /// - [`Error::Mismatch`] if a PE makes another call, or gives another length or element size.
+    /// - [`Error::Elsewhere`] if another PE has no memory to grow its heap.
+    /// - [`Error::Bootstrap`] if a PE does not come.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn app(pe: &rushmem::Pe) -> Result<(), rushmem::Error> {
+    /// let cells = pe.alloc::<f32>(1 << 20)?;
+    /// assert_eq!(pe.read(cells.slice(0..4))?, [0.0; 4]);
+    /// pe.free(cells)
+    /// # }
+    /// ```
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
         let n = self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
-        self.object("alloc", len, 1, n)
+        self.allocate_object("alloc", len, 1, n)
     }
 
-    /// Allocates one zeroed element in the symmetric heap of every PE. Collective.
+    /// Allocates a symmetric object of one zeroed element on every PE. Collective.
     ///
     /// # Errors
-    /// As [`Pe::alloc`].
+    /// - The errors of [`Pe::alloc`].
     pub fn alloc_one<T: Pod>(&self) -> Result<Sym<T>> {
         Ok(self.alloc::<T>(1)?.at(0))
     }
 
-    /// As [`Pe::alloc`], at an address that is a multiple of `align` on every PE: a power of two from 8 bytes to 2 MiB.
-    /// Collective. OpenSHMEM 1.6 section 9.4, `shmem_align`.
+    /// Allocates like [`Pe::alloc`], at an address that is a multiple of `align` bytes on every PE. Collective.
+    ///
+    /// `align` is a power of two from 8 bytes to 2 MiB. OpenSHMEM 1.6 section 9.4, `shmem_align`.
     ///
     /// # Errors
-    /// As [`Pe::alloc`]; [`Error::Misuse`] for another `align`; [`Error::Unavailable`] where the heap itself does not begin
-    /// at a multiple of it.
+    /// - [`Error::Misuse`] for another `align`.
+    /// - [`Error::Unavailable`] if the heap of a PE does not begin at a multiple of `align`.
+    /// - The errors of [`Pe::alloc`].
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: u64) -> Result<SymSlice<T>> {
         const CALL: &str = "alloc_aligned";
         let n = self.agree(CALL, &format!("{len} x {} bytes at a multiple of {align}", size_of::<T>()))?;
         if !align.is_power_of_two() || !ALIGNMENTS.contains(&align) {
             let (from, to) = ALIGNMENTS.into_inner();
-            let what =
-                format!("an alignment is a power of two from {from} to {to} bytes, which {align} is not");
+            let what = format!("the alignment {align} is not a power of two from {from} to {to} bytes");
             return Err(Error::Misuse { call: CALL, what });
         }
-        self.object(CALL, len, align, n)
+        self.allocate_object(CALL, len, align, n)
     }
 
-    /// As [`Pe::alloc`], of memory that will be used as `hints` say. Collective. OpenSHMEM 1.6 section 9.4,
+    /// Allocates like [`Pe::alloc`], with hints about the use of the memory. Collective. OpenSHMEM 1.6 section 9.4,
     /// `shmem_malloc_with_hints`.
     ///
     /// # Errors
-    /// As [`Pe::alloc`].
+    /// - The errors of [`Pe::alloc`].
     pub fn alloc_with_hints<T: Pod>(&self, len: usize, hints: Hints) -> Result<SymSlice<T>> {
         const CALL: &str = "alloc_with_hints";
         let n = self.agree(CALL, &format!("{len} x {} bytes, {hints:?}", size_of::<T>()))?;
-        self.object(CALL, len, 1, n)
+        self.allocate_object(CALL, len, 1, n)
     }
 
-    /// Makes an object `len` elements long on every PE, keeping as many of them as there were; more are zero. Collective.
-    /// The object may move and has a new handle; the old one is refused from now on. OpenSHMEM 1.6 section 9.4,
+    /// Changes the length of an object to `len` elements on every PE, and returns its new handle. Collective.
+    ///
+    /// The elements keep their values, as far as the new length allows. New elements are zero. The object may move
+    /// to another multiple of 128 bytes. The old handle is rejected from now on. OpenSHMEM 1.6 section 9.4,
     /// `shmem_realloc`.
     ///
-    /// All PEs have finished their use of it when it is called on the last one. No elements free the object; an object of
-    /// no elements is allocated. A moved object is aligned as by [`Pe::alloc`].
+    /// No PE and no kernel may use the object while any PE is in the call. A length of 0 frees the object. An object
+    /// without elements is allocated as by [`Pe::alloc`].
     ///
     /// # Errors
-    /// As [`Pe::alloc`] and [`Pe::free`]. The object stays as it was then.
+    /// The object stays the same:
+    /// - [`Error::Misuse`] if `object` is not a whole object, or has been freed.
+    /// - The errors of [`Pe::alloc`].
     pub fn realloc<T: Pod>(&self, object: SymSlice<T>, len: usize) -> Result<SymSlice<T>> {
         const CALL: &str = "realloc";
         let (from, old) = (object.offset(), object.handle());
         let n = self.agree(CALL, &format!("the object at {from:#x} to {len} x {} bytes", size_of::<T>()))?;
-        if is_nothing(old) {
-            return self.object(CALL, len, 1, n);
+        if is_empty_object(old) {
+            return self.allocate_object(CALL, len, 1, n);
         }
         self.memory.whole(old).map_err(|why| misuse(CALL, object, why))?;
         let bytes = bytes_of::<T>(CALL, len)?;
         if bytes == 0 {
             self.memory.free(old).map_err(|why| misuse(CALL, object, why))?;
-            return Ok(nothing(len));
+            return Ok(empty_object(len));
         }
         let stamp = self.memory.stamp(n);
         let (kept, to) = (old.bytes.min(bytes), |offset| Handle { offset, bytes, stamp });
@@ -131,45 +154,52 @@ impl Pe {
             // SAFETY: the allocator has just given these bytes to this object, aligned as before.
             return Ok(unsafe { SymSlice::stamped(from, len, stamp) });
         }
-        let made = self.room(CALL, bytes, 1, stamp);
+        let made = self.allocate(CALL, bytes, 1, stamp);
         let moved = made.as_ref().map_or(Ok(()), |&offset| {
             self.copy(old, to(offset), kept)?;
             self.clear(to(offset), kept)
         });
-        let offset = self.settle(CALL, made, moved, to)?;
+        let offset = self.conclude_allocation(CALL, made, moved, to)?;
         self.memory.free(old).map_err(|why| misuse(CALL, object, why))?;
         // SAFETY: the allocator has just given these bytes to this object, aligned for any `T`.
         Ok(unsafe { SymSlice::stamped(offset, len, stamp) })
     }
 
-    /// Frees an object on every PE. Collective: no PE's memory goes before all have called it, and have thus finished
-    /// their use of the object. OpenSHMEM 1.6 section 9.4, `shmem_free`.
+    /// Frees an object on every PE. Collective.
+    ///
+    /// The call returns after all PEs have made it. So no PE may use the object from its own call on, and kernels that
+    /// use it must have ended. Freeing an object without elements does nothing. OpenSHMEM 1.6 section 9.4,
+    /// `shmem_free`.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if it is no object, only a part of one, of another job or freed already; [`Error::Mismatch`] and
-    /// [`Error::Bootstrap`] as [`Pe::alloc`].
+    /// - [`Error::Misuse`] if `object` is not a whole object of this job, or has been freed.
+    /// - [`Error::Mismatch`] if a PE makes another call, or frees another object.
+    /// - [`Error::Bootstrap`] if a PE does not come.
     pub fn free<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
         self.agree("free", &format!("the object at {:#x}", object.offset()))?;
-        if is_nothing(object.handle()) {
+        if is_empty_object(object.handle()) {
             return Ok(());
         }
         self.memory.free(object.handle()).map_err(|why| misuse("free", object, why))
     }
 
-    /// Bytes of the symmetric heap that no object has. An object takes whole lines of 128 bytes.
+    /// Returns the bytes of the symmetric heap that no object uses. Each object uses a multiple of 128 bytes.
     pub fn heap_free(&self) -> u64 {
         self.memory.available()
     }
 
-    /// Bytes that the symmetric heap has for objects, free or not, with all that it has grown by.
+    /// Returns the bytes of the symmetric heap for objects, free or not. They include all growth so far.
     pub fn heap_size(&self) -> u64 {
         self.memory.total()
     }
 
-    /// Writes this PE's own part of an object, or its registered buffer; it is visible to kernels launched afterwards.
+    /// Writes `data` to this PE's copy of an object, or to its registered buffer. Kernels launched afterwards see it.
+    ///
+    /// `object` and `data` have the same number of elements. Use [`SymSlice::slice`] to write a part.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the lengths differ or the object is not there (any more).
+    /// - [`Error::Misuse`] if the lengths differ, or the object has been freed.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
     pub fn write<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug, data: &[T]) -> Result<()> {
         if data.len() != object.elements() {
             let what = format!("{} elements for an object of {}", data.len(), object.elements());
@@ -179,10 +209,11 @@ impl Pe {
         region.write(at, bytemuck::cast_slice(data))
     }
 
-    /// Reads this PE's own part of an object, or its registered buffer.
+    /// Reads this PE's copy of an object, or its registered buffer. Use [`SymSlice::slice`] to read a part.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the object is not there (any more).
+    /// - [`Error::Misuse`] if the object has been freed.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
     pub fn read<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<Vec<T>> {
         let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("read", object, why))?;
         let mut data = vec![T::zeroed(); object.elements()];
@@ -190,29 +221,32 @@ impl Pe {
         Ok(data)
     }
 
-    /// Reads this PE's own copy of an element.
+    /// Reads this PE's copy of one element.
     ///
     /// # Errors
-    /// As [`Pe::read`].
+    /// - The errors of [`Pe::read`].
     pub fn read_one<T: Pod>(&self, object: Sym<T>) -> Result<T> {
         Ok(self.read(object.as_slice())?[0])
     }
 
-    /// Where this PE's part of an object, or its registered buffer, lies for its kernels.
+    /// Returns the address of this PE's copy of an object, or of its registered buffer, for kernels of this PE.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the object is not there (any more).
+    /// - [`Error::Misuse`] if the object has been freed.
     pub fn address<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<u64> {
         let (region, at) =
             self.memory.locate(object.handle()).map_err(|why| misuse("address", object, why))?;
         Ok(region.addr.0 + at)
     }
 
-    /// The copy of `object` on `pe` at its address for kernels of this PE, natively the process's own; `None` if it is not
-    /// reached by loads and stores, or there is no such PE or object. Its own copy a PE always reaches.
-    ///
-    /// An address, and no symmetric one: no call takes it for an object. Kernels have [`Ctx::ptr`](rushmem_device::Ctx::ptr) instead. OpenSHMEM 1.6
+    /// Returns the address at which kernels of this PE load and store the copy of `object` on `pe`. OpenSHMEM 1.6
     /// section 9.2, `shmem_ptr`.
+    ///
+    /// Returns `None` if `pe` is a NIC peer, or if the PE or the object does not exist. The PE's own copy always has an
+    /// address. Natively, it is an address of this process.
+    ///
+    /// No other call accepts the address in place of an object. Kernels call [`Ctx::ptr`](rushmem_device::Ctx::ptr)
+    /// instead.
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
         let (region, at) = self.memory.locate(object.handle()).ok()?;
         let base = match self.memory.mapped(object.offset(), pe) {
@@ -223,11 +257,12 @@ impl Pe {
         Some(base.add(at).ptr())
     }
 
-    /// The element of `object` that lies at this address of this PE, as [`Pe::address`] gives it: the way back from an
-    /// address to a place that all PEs know. None if the address is not that of an element.
+    /// Returns the element of `object` at an address of this PE, or `None` if no element begins there.
+    ///
+    /// This is the inverse of [`Pe::address`]: an element names the same location on every PE.
     ///
     /// # Errors
-    /// As [`Pe::address`].
+    /// - [`Error::Misuse`] if the object has been freed.
     pub fn element_at<T: Pod>(&self, object: SymSlice<T>, address: u64) -> Result<Option<Sym<T>>> {
         let size = const { if size_of::<T>() == 0 { 1 } else { size_of::<T>() as u64 } };
         let Some(at) = address.checked_sub(self.address(object)?) else { return Ok(None) };
@@ -235,57 +270,60 @@ impl Pe {
         Ok(inside.then(|| object.at((at / size) as usize)))
     }
 
-    /// An object of `len` zeroed elements, made by collective call number `n`.
-    fn object<T: Pod>(&self, call: &'static str, len: usize, align: u64, n: u64) -> Result<SymSlice<T>> {
+    /// Allocates an object of `len` zeroed elements in collective call number `n`.
+    fn allocate_object<T: Pod>(
+        &self,
+        call: &'static str,
+        len: usize,
+        align: u64,
+        n: u64,
+    ) -> Result<SymSlice<T>> {
         const { assert!(align_of::<T>() <= 128, "objects of the symmetric heap are aligned to 128 bytes") };
         let bytes = bytes_of::<T>(call, len)?;
         if bytes == 0 {
-            return Ok(nothing(len));
+            return Ok(empty_object(len));
         }
         let stamp = self.memory.stamp(n);
         let object = |offset| Handle { offset, bytes, stamp };
-        let made = self.room(call, bytes, align, stamp);
+        let made = self.allocate(call, bytes, align, stamp);
         let ready = made.as_ref().map_or(Ok(()), |&offset| {
             self.clear(object(offset), 0)?;
-            self.aligned(object(offset), align)
+            self.check_alignment(object(offset), align)
         });
-        let offset = self.settle(call, made, ready, object)?;
+        let offset = self.conclude_allocation(call, made, ready, object)?;
         // SAFETY: the allocator has just given these bytes to this object, aligned for any `T`.
         Ok(unsafe { SymSlice::stamped(offset, len, stamp) })
     }
 
-    /// The offset of new memory; the heap grows if it must and may.
-    fn room(&self, call: &'static str, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
+    /// Allocates memory in the heap and returns its offset. Grows the heap if necessary and allowed.
+    fn allocate(&self, call: &'static str, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         match self.memory.alloc(bytes, align, stamp) {
             Err(full @ Error::HeapFull { .. }) => {
-                let Some(piece) = self.memory.growth_for(bytes, align) else { return Err(full) };
-                self.grow(call, piece)?;
+                let Some(growth) = self.memory.growth_for(bytes, align) else { return Err(full) };
+                self.grow(call, growth)?;
                 self.memory.alloc(bytes, align, stamp)
             }
             other => other,
         }
     }
 
-    /// Adds `piece` bytes to the heap of every PE.
-    fn grow(&self, call: &'static str, piece: u64) -> Result<()> {
-        let made = crate::p2p::heap(&self.config, &*self.machine, piece, self.n_pes()).and_then(|region| {
+    /// Adds a segment of `bytes` bytes to the heap of every PE.
+    fn grow(&self, call: &'static str, bytes: u64) -> Result<()> {
+        let made = crate::p2p::heap(&self.config, &*self.machine, bytes, self.n_pes()).and_then(|region| {
             let keys = self.service.register(&region)?;
             Ok(Segment::new(region, keys, None))
         });
         let segment = self.share(call, made)?;
         let grown = self.memory.grow(segment);
         self.conclude(call, grown)?;
-        tracing::info!(
-            pe = self.my_pe(),
-            bytes = piece,
-            total = self.heap_size(),
-            "the symmetric heap has grown"
-        );
+        tracing::info!(pe = self.my_pe(), bytes, total = self.heap_size(), "the symmetric heap has grown");
         Ok(())
     }
 
-    /// Ends a call that makes an object: all PEs have it, or none. `ready` is what became of it after it was made.
-    fn settle(
+    /// Ends a call that allocates an object, so that either all PEs have the object or none.
+    ///
+    /// `made` is the offset of the memory, and `ready` the result of its preparation.
+    fn conclude_allocation(
         &self,
         call: &'static str,
         made: Result<u64>,
@@ -300,23 +338,25 @@ impl Pe {
         outcome
     }
 
-    fn place(&self, object: Handle) -> Result<(crate::machine::Region, u64)> {
+    /// Returns the region and the offset in it of a new object.
+    fn locate_new(&self, object: Handle) -> Result<(crate::machine::Region, u64)> {
         self.memory.locate(object).map_err(|why: Rejection| misuse("alloc", "the new object", why))
     }
 
-    fn aligned(&self, object: Handle, align: u64) -> Result<()> {
-        let (region, at) = self.place(object)?;
+    /// Checks that the address of a new object is a multiple of `align`.
+    fn check_alignment(&self, object: Handle, align: u64) -> Result<()> {
+        let (region, at) = self.locate_new(object)?;
         let address = region.addr.0 + at;
         if address.is_multiple_of(align) {
             return Ok(());
         }
-        let what = format!("memory at a multiple of {align} bytes");
-        Err(Error::Unavailable { what, why: format!("this machine put it at {address:#x}") })
+        let what = format!("memory aligned to {align} bytes");
+        Err(Error::Unavailable { what, why: format!("the heap of this PE has it at {address:#x}") })
     }
 
-    /// Zeroes an object from its byte `from` on.
+    /// Zeroes the bytes of an object from byte `from` on.
     fn clear(&self, object: Handle, from: u64) -> Result<()> {
-        let (region, base) = self.place(object)?;
+        let (region, base) = self.locate_new(object)?;
         let zeros = vec![0; STEP.min(object.bytes - from) as usize];
         let mut at = from;
         while at < object.bytes {
@@ -327,9 +367,9 @@ impl Pe {
         Ok(region.memory.flush()?)
     }
 
-    /// Copies the first `len` bytes of an object to another one.
+    /// Copies the first `len` bytes of one object to another.
     fn copy(&self, from: Handle, to: Handle, len: u64) -> Result<()> {
-        let ((source, a), (target, b)) = (self.place(from)?, self.place(to)?);
+        let ((source, a), (target, b)) = (self.locate_new(from)?, self.locate_new(to)?);
         let mut bytes = vec![0; STEP.min(len) as usize];
         let mut at = 0;
         while at < len {
@@ -342,19 +382,21 @@ impl Pe {
     }
 }
 
-/// The object of no bytes, which has no place in the heap.
-fn nothing<T: Pod>(len: usize) -> SymSlice<T> {
+/// Returns an object of no bytes. It takes no memory in the heap.
+fn empty_object<T: Pod>(len: usize) -> SymSlice<T> {
     // SAFETY: nothing is read or written through it.
     unsafe { SymSlice::from_raw(0, len) }
 }
 
-fn is_nothing(object: Handle) -> bool {
+/// Returns whether an object has no bytes.
+fn is_empty_object(object: Handle) -> bool {
     object == Handle { offset: 0, bytes: 0, stamp: 0 }
 }
 
+/// Returns the bytes of `len` elements.
 fn bytes_of<T>(call: &'static str, len: usize) -> Result<u64> {
     (len as u64).checked_mul(size_of::<T>() as u64).ok_or_else(|| Error::Misuse {
         call,
-        what: format!("{len} x {} bytes are more than can be counted", size_of::<T>()),
+        what: format!("the size of {len} x {} bytes overflows", size_of::<T>()),
     })
 }

@@ -1,4 +1,5 @@
-//! Memory of the user's, registered: for all PEs as symmetric memory, or with this PE as the near end of its transfers.
+//! The methods of [`Pe`] that register user memory: as a local buffer of one PE, or as a window that all PEs can
+//! access.
 #![allow(
     unsafe_code,
     reason = "makes handles of registered memory, and adopts user memory at its own address"
@@ -14,11 +15,12 @@ use crate::buffer::{Buffer, MemoryLocation};
 use crate::memory::{GONE, Segment, misuse};
 use crate::{Error, Result};
 
-/// What windows are aligned to: kernels may look at their bytes as elements of another type.
+/// The alignment of windows in bytes. Kernels may view the bytes of a window as elements of another type.
 const WINDOW_ALIGN: u64 = 16;
 
-/// A buffer that is registered with one PE. [`Pe::unregister`] gives it back; dropping this leaves it with the runtime
-/// until the PE ends.
+/// A local buffer: user memory that is registered with one PE. [`Pe::register`] creates it.
+///
+/// [`Pe::unregister`] returns the memory. If this value is dropped, the runtime keeps the memory until the PE ends.
 #[must_use = "`Pe::unregister` gives the buffer back"]
 pub struct RegisteredBuffer<B: Buffer> {
     handle: Local<B::Element>,
@@ -26,14 +28,16 @@ pub struct RegisteredBuffer<B: Buffer> {
 }
 
 impl<B: Buffer> RegisteredBuffer<B> {
-    /// The buffer, for kernels and for [`Pe::read`] and [`Pe::write`].
+    /// Returns the handle of the buffer, for kernels and for [`Pe::read`] and [`Pe::write`].
     pub fn handle(&self) -> Local<B::Element> {
         self.handle
     }
 }
 
-/// A buffer on each PE that is symmetric memory: a window, in which a place is told by its index on whatever PE.
-/// [`Pe::unregister_symmetric`] gives the buffer back; dropping this leaves it with the runtime until the PE ends.
+/// A window: user memory that every PE has registered as symmetric memory. [`Pe::register_symmetric`] creates it.
+///
+/// An element has the same index on every PE. [`Pe::unregister_symmetric`] returns the memory. If this value is
+/// dropped, the runtime keeps the memory until the PE ends.
 #[must_use = "`Pe::unregister_symmetric` gives the buffer back"]
 pub struct Window<B: Buffer> {
     handle: SymSlice<B::Element>,
@@ -41,17 +45,17 @@ pub struct Window<B: Buffer> {
 }
 
 impl<B: Buffer> Window<B> {
-    /// The window, for kernels and for all calls that take symmetric memory.
+    /// Returns the handle of the window, for kernels and for all calls that take symmetric memory.
     pub fn handle(&self) -> SymSlice<B::Element> {
         self.handle
     }
 }
 
-/// A registration that could not be ended: it goes on, and is handed back. Converts to its [`Error`], as `?` does.
+/// The error of a registration that could not be ended, with the registration itself. Converts to [`Error`] by `?`.
 pub struct UnregisterError<R> {
-    /// Why.
+    /// The reason.
     pub error: Box<Error>,
-    /// The registration.
+    /// The registration, which is still valid.
     pub registration: Box<R>,
 }
 
@@ -74,31 +78,46 @@ impl<R> From<UnregisterError<R>> for Error {
 }
 
 impl Pe {
-    /// Registers a buffer with this PE's NICs and kernels: its handle may be the near end of puts, gets and puts with
-    /// signals, as symmetric memory may. Nothing is copied. Not collective. NVSHMEM's `nvshmemx_buffer_register`.
+    /// Registers a buffer with this PE's NICs and kernels. Not collective.
     ///
-    /// With kernels on a GPU it waits until none of this process's PEs runs one.
+    /// The handle can be the local side of puts, gets and puts with signals, like symmetric memory. Nothing is copied.
+    /// NVSHMEM's `nvshmemx_buffer_register`.
+    ///
+    /// On a GPU, the call waits until no PE of this process runs a kernel.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if it is empty or overlaps the heap or another registered buffer; [`Error::Unavailable`] if kernels
-    /// cannot reach it; what CUDA or a NIC refuses. The buffer is dropped then.
+    /// The buffer is dropped:
+    /// - [`Error::Misuse`] if it is empty, or overlaps the heap or another registered buffer.
+    /// - [`Error::Unavailable`] if kernels cannot access it.
+    /// - [`Error::Cuda`] or [`Error::Nic`] if CUDA or a NIC refuses it.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn app(pe: &rushmem::Pe) -> Result<(), rushmem::Error> {
+    /// let registered = pe.register(vec![1_u64; 4096])?;
+    /// // Pass `registered.handle()` to a kernel that puts from the buffer.
+    /// let numbers: Vec<u64> = pe.unregister(registered)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn register<B: Buffer>(&self, buffer: B) -> Result<RegisteredBuffer<B>> {
         let len = buffer.len();
         let bytes = len as u64 * size_of::<B::Element>() as u64;
-        let segment = self.adopt("register", buffer, 1)?;
+        let segment = self.adopt_buffer("register", buffer, 1)?;
         let (offset, stamp) = self.memory.add_local(segment, bytes)?;
         // SAFETY: the buffer's own elements, registered with this PE.
         let handle = unsafe { Local::from_raw(offset, len, stamp) };
         Ok(RegisteredBuffer { handle, _buffer: PhantomData })
     }
 
-    /// Ends a registration, and gives the buffer back. Not collective. `nvshmemx_buffer_unregister`.
+    /// Ends the registration of a buffer and returns the buffer. Not collective. NVSHMEM's
+    /// `nvshmemx_buffer_unregister`.
     ///
-    /// Handles of it are refused from now on. Ending a registration twice does not compile, but for one that
-    /// [`Pe::unregister_all`] has ended.
+    /// Its handles are rejected from now on.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if it has ended, or while a launch goes on, which might use the buffer.
+    /// - [`Error::Misuse`] while a launch that might use the buffer has not been waited for.
+    /// - [`Error::Misuse`] if [`Pe::unregister_all`] has ended the registration.
     pub fn unregister<B: Buffer>(
         &self,
         registered: RegisteredBuffer<B>,
@@ -107,11 +126,11 @@ impl Pe {
         closed.and_then(buffer_of::<B>).map_err(|error| UnregisterError::new(error, registered))
     }
 
-    /// Ends the registrations of all buffers with this PE only, and drops the buffers; how many there were.
-    /// `nvshmemx_buffer_unregister_all`.
+    /// Ends the registrations of all local buffers of this PE and drops the buffers. Returns their number. Not
+    /// collective. NVSHMEM's `nvshmemx_buffer_unregister_all`.
     ///
     /// # Errors
-    /// [`Error::Misuse`] while a launch goes on.
+    /// - [`Error::Misuse`] while a launch has not been waited for.
     pub fn unregister_all(&self) -> Result<usize> {
         const CALL: &str = "unregister_all";
         let all = self.memory.locals();
@@ -121,23 +140,27 @@ impl Pe {
         Ok(all.len())
     }
 
-    /// Makes a buffer of each PE symmetric memory, of the same length everywhere and at whatever address. Nothing is
-    /// copied: what peers put there is in the buffer. Collective. NVSHMEM's `nvshmemx_buffer_register_symmetric`, NCCL's
-    /// `ncclCommWindowRegister`.
+    /// Registers a buffer of every PE as symmetric memory. Collective.
     ///
-    /// A place in it is told by its index (`handle().at(i)`), on any PE; [`Pe::address`] and [`Pe::element_at`] convert to
-    /// addresses of this PE and back. It begins at a multiple of 16 bytes. Signals may lie in a window of `u64`s. Launches know it that begin afterwards.
+    /// The lengths must be equal; the addresses may differ. Nothing is copied: the puts of other PEs write to the
+    /// buffer itself. NVSHMEM's `nvshmemx_buffer_register_symmetric`, NCCL's `ncclCommWindowRegister`.
+    ///
+    /// The index of an element (`handle().at(i)`) is the same on every PE. [`Pe::address`] and [`Pe::element_at`]
+    /// convert between elements and addresses of this PE. The buffer must begin at a multiple of 16 bytes. A window of
+    /// `u64` may contain signals. Kernels that are launched afterwards can use the window.
     ///
     /// # Errors
-    /// On all PEs or none: [`Error::Mismatch`] if lengths differ; as [`Pe::register`], and [`Error::Elsewhere`] on the PEs
-    /// that had no part in it; [`Error::Unavailable`] in a job of P2P peers (`peer_path=p2p`) for memory that others
-    /// cannot map, which otherwise goes through the NIC; [`Error::Bootstrap`].
+    /// Every PE returns an error, and no buffer stays registered:
+    /// - [`Error::Mismatch`] if the lengths or element sizes differ.
+    /// - [`Error::Unavailable`] with `peer_path=p2p`, if P2P peers cannot map the memory.
+    /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE does not come.
+    /// - The errors of [`Pe::register`].
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
         const CALL: &str = "register_symmetric";
         let (len, size) = (buffer.len(), size_of::<B::Element>());
         let bytes = len as u64 * size as u64;
         let n = self.agree(CALL, &format!("{len} x {size} bytes"))?;
-        let made = self.adopt(CALL, buffer, WINDOW_ALIGN);
+        let made = self.adopt_buffer(CALL, buffer, WINDOW_ALIGN);
         let segment = self.share(CALL, made)?;
         let stamp = self.memory.stamp(n);
         let opened = self.memory.add_window(segment, bytes, stamp);
@@ -151,11 +174,15 @@ impl Pe {
         Ok(Window { handle, _buffer: PhantomData })
     }
 
-    /// Ends a window on every PE, and gives each its buffer back. Collective: no buffer goes before all have called it.
+    /// Ends a window on every PE and returns this PE's buffer. Collective.
+    ///
+    /// The call returns after all PEs have made it, so no PE accesses the buffer any more.
     ///
     /// # Errors
-    /// On all PEs or none: [`Error::Misuse`] while a launch of this PE goes on, [`Error::Elsewhere`] while one of another PE
-    /// does; [`Error::Mismatch`] if PEs name different windows.
+    /// Every PE returns an error, and the window stays valid:
+    /// - [`Error::Misuse`] while a launch of this PE has not been waited for.
+    /// - [`Error::Elsewhere`] while a launch of another PE has not been waited for.
+    /// - [`Error::Mismatch`] if the PEs name different windows, and [`Error::Bootstrap`] if a PE does not come.
     pub fn unregister_symmetric<B: Buffer>(
         &self,
         window: Window<B>,
@@ -163,7 +190,8 @@ impl Pe {
         const CALL: &str = "unregister_symmetric";
         let buffer = window.handle.handle();
         let closed = self.agree(CALL, &format!("the window at {:#x}", buffer.offset)).and_then(|_| {
-            // All know first that nobody uses it: closing allocates, which waits for the kernels of others on the same GPU.
+            // Check on all PEs first that no launch uses it: removal waits for the kernels of other PEs on the same
+            // GPU.
             self.conclude(CALL, self.memory.check_removable(CALL, buffer))?;
             let (ready, segment) = match self.memory.remove(CALL, buffer) {
                 Ok(segment) => (Ok(()), Some(segment)),
@@ -178,7 +206,7 @@ impl Pe {
                 }
             }
         });
-        // Nobody knows the window any more, and nobody has it mapped once all have come here.
+        // After the barrier, no PE has the window mapped.
         let closed = closed.and_then(buffer_of::<B>).and_then(|buffer| {
             self.bootstrap.barrier("rushmem.closed")?;
             Ok(buffer)
@@ -186,45 +214,52 @@ impl Pe {
         closed.map_err(|error| UnregisterError::new(error, window))
     }
 
-    /// Takes a buffer in: known to kernels and to all NICs of this PE.
-    fn adopt<B: Buffer>(&self, call: &'static str, mut buffer: B, align: u64) -> Result<Segment> {
+    /// Registers a buffer with the machine and with all NICs of this PE. Its address must be a multiple of `align`
+    /// bytes.
+    fn adopt_buffer<B: Buffer>(&self, call: &'static str, mut buffer: B, align: u64) -> Result<Segment> {
         let wrong = |what: String| Error::Misuse { call, what };
         let bytes = (buffer.len() as u64).checked_mul(size_of::<B::Element>() as u64);
-        let bytes = bytes.filter(|&bytes| bytes > 0).ok_or_else(|| wrong("a buffer of no bytes".into()))?;
-        let place = buffer.location();
-        let address = match place {
+        let bytes =
+            bytes.filter(|&bytes| bytes > 0).ok_or_else(|| wrong("the buffer has no bytes".into()))?;
+        let location = buffer.location();
+        let address = match location {
             MemoryLocation::Host(start) => start.as_ptr() as u64,
             MemoryLocation::Gpu(address) => address,
         };
         let align = align.max(align_of::<B::Element>() as u64);
         if !address.is_multiple_of(align) {
-            return Err(wrong(format!("a buffer at {address:#x}, which is not a multiple of {align} bytes")));
+            return Err(wrong(format!(
+                "the address {address:#x} of the buffer is not a multiple of {align} bytes"
+            )));
         }
         if self.memory.overlaps(address, bytes) {
             let what = format!("{bytes} bytes at {address:#x} overlap the heap or a registered buffer");
             return Err(wrong(what));
         }
-        // SAFETY: memory of a `Buffer`, which the segment keeps for longer than the region.
-        let region = unsafe { self.machine.adopt(place, bytes) }?;
+        // SAFETY: the memory belongs to a `Buffer`, which the segment keeps longer than the region.
+        let region = unsafe { self.machine.adopt(location, bytes) }?;
         let keys = self.service.register(&region)?;
         Ok(Segment::new(region, keys, Some(Box::new(buffer))))
     }
 
-    /// Tells all PEs how this one's NICs know a segment, and learns of theirs. An error if a PE has none.
+    /// Exchanges the memory keys of a segment that every PE has made, and maps the parts of P2P peers. Collective.
+    ///
+    /// # Errors
+    /// - The error of `made`, or [`Error::Elsewhere`] if another PE has failed.
     pub(super) fn share(&self, call: &'static str, made: Result<Segment>) -> Result<Segment> {
-        type Told = Result<Vec<(u64, u32)>, String>;
+        type KeyMessage = Result<Vec<(u64, u32)>, String>;
         let malformed = |pe| Error::Misuse { call, what: format!("PE {pe} sent malformed keys") };
-        let told: Told = match &made {
+        let message: KeyMessage = match &made {
             Ok(segment) => Ok(segment.rkeys().iter().map(|end| (end.base, end.key)).collect()),
             Err(error) => Err(error.to_string()),
         };
-        let bytes = serde_json::to_vec(&told).map_err(|_| malformed(self.my_pe()))?;
+        let bytes = serde_json::to_vec(&message).map_err(|_| malformed(self.my_pe()))?;
         let all = self.bootstrap.allgather(&self.next_tag(), &bytes)?;
         let segment = made?;
         let mut ends = Vec::new();
         for (pe, bytes) in (0..).zip(&all) {
-            let told: Told = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
-            let theirs = told.map_err(|why| Error::Elsewhere { pe, call, why })?;
+            let message: KeyMessage = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
+            let theirs = message.map_err(|why| Error::Elsewhere { pe, call, why })?;
             if theirs.len() != segment.rkeys().len() {
                 return Err(malformed(pe));
             }
@@ -236,7 +271,7 @@ impl Pe {
     }
 }
 
-/// Ends the registration of a segment, and takes the user's buffer out of it.
+/// Takes the user's buffer out of a segment, and drops the segment with its registrations.
 fn buffer_of<B: Buffer>(segment: Segment) -> Result<B> {
     let buffer = segment.into_owner().and_then(|owner| owner.downcast::<B>().ok());
     buffer.map(|buffer| *buffer).ok_or_else(|| misuse("unregister", "the registration", GONE))

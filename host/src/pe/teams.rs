@@ -9,8 +9,8 @@ use crate::{Error, Result};
 
 /// Teams. Calls that make or destroy a team are collective over the PEs named in their docs, and over no others.
 impl Pe {
-    /// Makes a team of the members `start + k * stride` of `parent`, for `k` below `size`, in that order. Collective over
-    /// `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_strided`.
+    /// Makes a team of the members `start + k * stride` of `parent`, for `k` below `size`, in that order. Collective
+    /// over `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_strided`.
     ///
     /// PEs outside the new team get [`Team::INVALID`]. The stride may be negative. It may be zero if `size` is 1.
     ///
@@ -93,8 +93,8 @@ impl Pe {
     /// Makes a team of `pes`, in this order. Collective over `pes`. NVSHMEM's `nvshmem_team_init`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if the list is empty, names a PE twice or a PE that does not exist, or leaves this PE out. Also if
-    ///   a member is in too many teams (setting `teams`).
+    /// - [`Error::Misuse`] if the list is empty, names a PE twice or a PE that does not exist, or leaves this PE out.
+    ///   Also if a member is in too many teams (setting `teams`).
     /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
     pub fn team_from_pes(&self, pes: &[u32], config: TeamConfig) -> Result<Team> {
         const CALL: &str = "team_from_pes";
@@ -131,12 +131,14 @@ impl Pe {
         self.teams.destroy(&self.exchange(&pes, &|| self.lost()), &key, team)
     }
 
-    /// Returns this PE's number in the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
+    /// Returns this PE's number in the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
+    /// `shmem_team_my_pe`.
     pub fn team_my_pe(&self, team: Team) -> Option<u32> {
         self.number_in(team, self.my_pe())
     }
 
-    /// Returns the number of members, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
+    /// Returns the number of members, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
+    /// `shmem_team_n_pes`.
     pub fn team_n_pes(&self, team: Team) -> Option<u32> {
         Some(self.teams.pes(team)?.len() as u32)
     }
@@ -148,13 +150,15 @@ impl Pe {
 
     /// Returns the number in team `to` of member `index` of `from`.
     ///
-    /// Returns `None` if that PE is not in `to`, or if the member or one of the teams does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_translate_pe`.
+    /// Returns `None` if that PE is not in `to`, or if the member or one of the teams does not exist. OpenSHMEM 1.6
+    /// section 9.4, `shmem_team_translate_pe`.
     pub fn team_translate_pe(&self, from: Team, index: u32, to: Team) -> Option<u32> {
         let pe = *self.teams.pes(from)?.get(index as usize)?;
         self.number_in(to, pe)
     }
 
-    /// Returns the configuration of the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4, `shmem_team_get_config`.
+    /// Returns the configuration of the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
+    /// `shmem_team_get_config`.
     pub fn team_config(&self, team: Team) -> Option<TeamConfig> {
         self.teams.config(team)
     }

@@ -115,7 +115,7 @@ fn sizes_that_overflow_are_refused() {
         assert_eq!(pe.heap_free(), before);
         Ok(error.to_string())
     });
-    let wanted = format!("alloc: {} x 8 bytes are more than can be counted", usize::MAX / 4);
+    let wanted = format!("alloc: the size of {} x 8 bytes overflows", usize::MAX / 4);
     assert_eq!(told, [wanted.clone(), wanted]);
 }
 
@@ -135,7 +135,7 @@ fn addresses_are_aligned_as_asked_on_every_pe() {
         }
         for wrong in [0, 1, 4, 24, 4 << 20, u64::MAX] {
             let error = pe.alloc_aligned::<u64>(20, wrong).unwrap_err().to_string();
-            let wanted = format!("a power of two from 8 to 2097152 bytes, which {wrong} is not");
+            let wanted = format!("the alignment {wrong} is not a power of two from 8 to 2097152 bytes");
             assert!(error.ends_with(&wanted), "{error}");
         }
         pe.free(shift)
@@ -157,7 +157,7 @@ fn memory_with_hints_supports_every_access() {
         }
         assert_eq!(Hints::from_bits(3)?, Hints::ATOMICS_REMOTE | Hints::SIGNAL_REMOTE);
         let error = Hints::from_bits(0x15).unwrap_err().to_string();
-        assert!(error.contains("0x14 is no hint"), "{error}");
+        assert!(error.contains("0x14 is not a hint"), "{error}");
         Ok(())
     });
 }
@@ -554,7 +554,7 @@ fn a_window_is_not_an_object_of_the_heap() {
         let error = pe.free(window.handle()).unwrap_err().to_string();
         assert!(error.ends_with("is a registered buffer: return it with `unregister_symmetric`"), "{error}");
         let empty = pe.register_symmetric(Vec::<u64>::new()).map(drop).unwrap_err().to_string();
-        assert!(empty.ends_with("a buffer of no bytes"), "{empty}");
+        assert!(empty.ends_with("the buffer has no bytes"), "{empty}");
         // A window that the program does not unregister ends with the PE.
         drop(window);
         Ok(())
