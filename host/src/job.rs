@@ -190,12 +190,12 @@ impl Job {
             Rendezvous::Environment => bootstrap::from_env(config, build_id())?,
             Rendezvous::Id { id, pe, n_pes } => bootstrap::with_id(id, pe, n_pes, config, build_id())?,
         };
-        let pe = match found.job {
-            bootstrap::Job::Threads(pes) => {
+        let pe = match found.pes {
+            bootstrap::LocalPes::Threads(pes) => {
                 let pes = pes.into_iter().map(|pe| Arc::new(pe) as _).collect();
                 return Ok((self, pes));
             }
-            bootstrap::Job::Process(pe) => pe,
+            bootstrap::LocalPes::Process(pe) => pe,
         };
         let (local, locals) = match found.local {
             Some(local) => local,

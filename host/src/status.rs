@@ -158,12 +158,12 @@ impl Error {
 fn bootstrap_status(error: &Bootstrap) -> Status {
     match error {
         Bootstrap::Failed(Failure::Lost(_)) => Status::PeerLost,
-        Bootstrap::Failed(Failure::Missing { .. }) | Bootstrap::Silent { .. } => Status::Timeout,
+        Bootstrap::Failed(Failure::Missing { .. }) | Bootstrap::NoAnswer { .. } => Status::Timeout,
         Bootstrap::Failed(Failure::Mismatch { .. } | Failure::Left { .. } | Failure::Builds { .. }) => {
             Status::Asymmetric
         }
         Bootstrap::Left { .. }
-        | Bootstrap::Watched
+        | Bootstrap::CallbackExists
         | Bootstrap::NoPe { .. }
         | Bootstrap::TooManyPes { .. }
         | Bootstrap::TooLarge { .. }
@@ -177,7 +177,7 @@ fn bootstrap_status(error: &Bootstrap) -> Status {
         Bootstrap::Connect { .. }
         | Bootstrap::Closed { .. }
         | Bootstrap::Refused { .. }
-        | Bootstrap::Stranger { .. }
+        | Bootstrap::NotLauncher { .. }
         | Bootstrap::Listen { .. }
         | Bootstrap::Exchange { .. } => Status::Bootstrap,
         Bootstrap::Interfaces(_) | Bootstrap::Random(_) | Bootstrap::Thread { .. } => Status::System,

@@ -91,7 +91,7 @@ pub fn survey(config: &Config) -> Survey {
 }
 
 fn pes(config: &Config) -> Choice {
-    match bootstrap::survey(config) {
+    match bootstrap::launch_method(config) {
         Ok((selected, reason)) => Choice { selected: selected.into(), reason },
         Err(error) => none(&error),
     }

@@ -145,7 +145,7 @@ fn uses_the_named_interface_and_rejects_a_wrong_one() {
     let outputs = with("nowhere0", "auto");
     let told = text(&outputs[0].stderr);
     assert!(told.contains("there is no `nowhere0`; there are") && told.contains("lo (127.0.0.1)"), "{told}");
-    assert!(text(&outputs[1].stderr).contains("PE 0 could not make an id"), "{}", all(&outputs[1]));
+    assert!(text(&outputs[1].stderr).contains("PE 0 could not create an id"), "{}", all(&outputs[1]));
 }
 
 /// Returns the command of a launcher with these arguments and a program. Returns nothing if the launcher is not
@@ -219,7 +219,7 @@ fn slurm_starts_and_ends_a_job() {
     let output = srun("--mpi=none").arg("ring").output().unwrap();
     assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 6, "{}", all(&output));
     let told = text(&output.stderr);
-    assert!(told.contains("3 processes started by srun each run as a job of its own"), "{told}");
+    assert!(told.contains("each of the 3 processes of srun runs as a job of its own"), "{told}");
     let Some(rushmem) = launcher(PE) else {
         return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
     };

@@ -1,9 +1,9 @@
 //! The job's token, and the proof of knowing it.
 //!
-//! Both sides send a fresh challenge, and each proves that it knows the token by an HMAC-SHA-256 (RFC 2104) over both
-//! challenges and its own role. The token itself never crosses the wire, a recorded proof is worth nothing later, and
-//! proofs are compared in constant time. What follows on the connection is neither encrypted nor signed: use a
-//! network that you trust.
+//! Both sides of a connection send a fresh challenge. Each then sends an HMAC-SHA-256 (RFC 2104) with the token as key,
+//! over both challenges and its own role. The token itself never crosses the network, a recorded proof is useless
+//! later, and proofs are compared in constant time. The data after the handshake is neither encrypted nor signed: use a
+//! trusted network.
 
 use std::fmt;
 
@@ -17,34 +17,34 @@ use crate::wire::PROOF_BYTES;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; PROOF_BYTES]);
 
-/// Which side proves.
+/// The role of the side that sends a proof. A proof for one role is invalid for another.
 #[derive(Clone, Copy)]
 pub enum Role {
-    /// The launcher.
+    /// The job's server.
     Launcher,
-    /// A PE that joins.
+    /// A PE or observer that connects to the server.
     Pe,
-    /// A PE that hands out its heap, in the place of the launcher.
+    /// A PE that exports its heap. It takes the place of the launcher in the handshake.
     HeapOwner,
-    /// A PE that asks for one.
+    /// A PE that imports the heap of another PE.
     HeapUser,
 }
 
 impl Token {
-    /// A new one.
+    /// Creates a random token.
     ///
     /// # Errors
     ///
-    /// [`Error::Random`] if the system has no random bytes.
+    /// - [`Error::Random`]: the system provides no random bytes.
     pub fn generate() -> Result<Token, Error> {
         nonce().map(Token)
     }
 
-    /// Reads 64 hexadecimal digits; white space around them is left out.
+    /// Decodes 64 hexadecimal digits. White space around them is ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Token`] for anything else.
+    /// - [`Error::Token`]: the text is not 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Result<Token, Error> {
         let text = text.trim().as_bytes();
         let mut token = [0; PROOF_BYTES];
@@ -58,7 +58,7 @@ impl Token {
         Ok(Token(token))
     }
 
-    /// As [`Token::from_hex`] reads it. For the environment of a PE, and for no log.
+    /// Returns the token as 64 hexadecimal digits, for the environment of a PE. Do not log it.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -71,7 +71,7 @@ impl Token {
         Token(bytes)
     }
 
-    /// What `role` sends to prove that it knows the token.
+    /// Returns the proof that `role` sends, for the challenges of the launcher's side and of the PE's side.
     pub fn proof(
         &self,
         role: Role,
@@ -81,7 +81,7 @@ impl Token {
         self.mac(role, launcher, pe).finalize().into_bytes().into()
     }
 
-    /// Whether `proof` is what `role` must send; in constant time.
+    /// Returns whether `proof` is the proof of `role` for these challenges. The comparison takes constant time.
     pub fn verify(
         &self,
         role: Role,
@@ -113,7 +113,11 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Fresh random bytes.
+/// Returns fresh random bytes of the system.
+///
+/// # Errors
+///
+/// - [`Error::Random`]: the system provides no random bytes.
 pub fn nonce() -> Result<[u8; PROOF_BYTES], Error> {
     let mut bytes = [0; PROOF_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.to_string()))?;
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_comes_back() {
+    fn decodes_its_own_hex_and_rejects_other_text() {
         let token = Token::generate().unwrap();
         assert_eq!(Token::from_hex(&format!(" {}\n", token.to_hex())).unwrap(), token);
         assert_ne!(Token::generate().unwrap(), token);
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_good_for_one_token_role_and_challenge() {
+    fn a_proof_is_valid_for_one_token_role_and_challenge() {
         let (ours, other) = (Token([1; 32]), Token([2; 32]));
         let (a, b) = ([3; 32], [4; 32]);
         let proof = ours.proof(Role::Pe, &a, &b);
@@ -146,7 +150,7 @@ mod tests {
         assert!(!ours.verify(Role::Pe, &b, &a, &proof));
     }
 
-    /// Computed with Python's `hmac` module.
+    // The expected value was computed with Python's `hmac` module.
     #[test]
     fn the_proof_is_hmac_sha256() {
         let proof = Token([0x0b; 32]).proof(Role::Pe, &[1; 32], &[2; 32]);

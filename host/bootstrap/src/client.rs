@@ -1,4 +1,7 @@
-//! A PE that is a process, connected to its job's server: the launcher's, or that in the process of a PE.
+//! A PE that is a process, and its connection to the job's server.
+//!
+//! The server is part of the launcher, or lives in the process of a PE. A thread per connection receives all replies;
+//! callers wait for their reply under a lock.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,34 +18,34 @@ use crate::wire::{MESSAGE_LIMIT, Message, client_limit, frame, part_limit, read_
 use crate::{Bootstrap, OnPeerLost};
 use rushmem_base::{lock, wait_timeout};
 
-/// How much longer than a PE's own deadline the launcher may take to say who is missing.
+/// The extra time that the launcher has after a PE's deadline, to report the missing PEs.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long the process with the job's server waits for the others after a failure, before it leaves them without.
+/// The time that the process with the job's server keeps serving the other PEs after a failure.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
-/// Who this process is in its job, and where the job is.
+/// The identity of this process in its job, and the address of the job's server.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// The launcher's `host:port`.
+    /// The server's `host:port`.
     pub server: String,
     /// The job's secret.
     pub token: Token,
     /// The number of this PE.
     pub pe: u32,
-    /// The PEs of the job.
+    /// The number of PEs in the job.
     pub n_pes: u32,
-    /// What this process was built from; it must be the same in all PEs.
+    /// The build of this process. All PEs must have the same.
     pub build_id: String,
-    /// The deadline of calls that do not give their own.
+    /// The deadline of calls without a deadline of their own.
     pub timeout: Duration,
-    /// Whether to wait for a launcher that does not listen yet, as one on another node may.
+    /// Whether to wait for a server that does not listen yet. A server on another node may start later.
     pub retry: bool,
 }
 
-/// One PE of a job whose PEs are processes.
+/// One PE of a job with one process per PE.
 ///
-/// Dropped without [`Bootstrap::finish`], its PE counts as lost.
+/// A connection that is dropped without [`Bootstrap::finish`] counts as the loss of its PE.
 pub struct Tcp {
     pe: u32,
     n_pes: u32,
@@ -51,29 +54,30 @@ pub struct Tcp {
     token: Token,
     stream: Mutex<TcpStream>,
     shared: Arc<Shared>,
-    /// One call at a time.
+    /// Held during a collective call: a PE makes one at a time.
     calls: Mutex<()>,
-    /// The job's server, if it lives in this process, and which of its jobs this is: it must outlive the other PEs.
+    /// The job's server, if it lives in this process, with the index of this job. The server must outlive the other
+    /// PEs.
     hosted: Option<(Arc<Server>, u64)>,
 }
 
 struct Shared {
-    inbox: Mutex<Replies>,
+    replies: Mutex<Replies>,
     arrived: Condvar,
     watch: Watch,
-    mailbox: Inbox,
+    inbox: Inbox,
 }
 
-/// What the launcher has said and nobody has taken yet.
+/// Replies of the launcher that no caller has taken yet.
 #[derive(Default)]
 struct Replies {
     gathered: Option<Vec<Vec<u8>>>,
     left: bool,
     refused: Option<String>,
     failure: Option<Failure>,
-    /// The connection to the server has ended.
+    /// Whether the connection to the server has ended.
     server_lost: bool,
-    /// This PE has left the job by its own will.
+    /// Whether this PE has left the job by `finish`, `abort` or `exit`.
     leaving: bool,
 }
 
@@ -82,8 +86,13 @@ impl Tcp {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a wrong token, number or count of PEs; [`Failure::Builds`] if another PE was built from
-    /// other sources; [`Failure::Missing`] names the PEs that did not come within `member.timeout`.
+    /// - [`Error::Refused`]: wrong token, PE number or number of PEs.
+    /// - [`Error::Connect`], [`Error::NoAnswer`]: the server cannot be reached, or does not answer.
+    /// - [`Error::NotLauncher`], [`Error::Closed`]: the server does not follow the protocol, or closes the connection.
+    /// - [`Error::Random`], [`Error::Thread`]: the system lacks random bytes or threads.
+    /// - [`Failure::Builds`]: another PE runs a different build.
+    /// - [`Failure::Missing`]: the named PEs did not join within `member.timeout`.
+    /// - [`Failure::Lost`]: a PE or the launcher was lost before all had joined.
     pub fn join(member: Member) -> Result<Tcp, Error> {
         let Member { server, token, pe, n_pes, build_id, timeout, retry } = member;
         let begin = Instant::now();
@@ -96,10 +105,10 @@ impl Tcp {
         })?;
 
         let shared = Arc::new(Shared {
-            inbox: Mutex::default(),
+            replies: Mutex::default(),
             arrived: Condvar::new(),
             watch: Watch::new(),
-            mailbox: Inbox::new(),
+            inbox: Inbox::new(),
         });
         let listener = shared.clone();
         let name = "rushmem-bootstrap";
@@ -109,36 +118,36 @@ impl Tcp {
 
         let (stream, calls) = (Mutex::new(stream), Mutex::new(()));
         let tcp = Tcp { pe, n_pes, timeout, server, token, stream, shared, calls, hosted: None };
-        tcp.tell(&Message::Join { pe, n_pes, build: build_id, whence: whence() });
+        tcp.send_message(&Message::Join { pe, n_pes, build: build_id, origin: origin() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
     }
 
-    /// Where the job's server listens.
+    /// Returns the address of the job's server, as `host:port`.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// Has this PE, whose process has the job's server, wait for the others at its end.
+    /// Keeps `server` with this PE, so that it waits for the other PEs before it leaves.
     pub(crate) fn hosting(mut self, server: Arc<Server>) -> Tcp {
         let job = server.job();
         self.hosted = Some((server, job));
         self
     }
 
-    /// Waits until the other PEs need the server of this process no more.
+    /// Waits until all PEs have left the job, if its server lives in this process.
     fn linger(&self, within: Duration) {
         let Some((server, job)) = &self.hosted else { return };
         let present = server.wait_for_pes(*job, within);
         if !present.0.is_empty() {
-            tracing::warn!("{present} did not leave the job within {within:?}, and lose its server now");
+            tracing::warn!("{present} did not leave the job within {within:?}; its server stops now");
         }
     }
 
-    /// Gives up; the launcher hears why, and the code with which all are to end.
+    /// Leaves the job as a lost PE. Sends the reason to the launcher, and the exit code for the other PEs, if any.
     fn give_up(&self, reason: &str, exit: Option<u8>) {
         let message = Message::Abort { reason: reason.into(), exit };
-        // A launcher that does not hear it sees the connection close instead.
+        // If the message is lost, the launcher still sees the connection close.
         if let Err(error) = self.leave(&message, "abort", Duration::from_secs(1)) {
             tracing::debug!(%error, "abort was not confirmed");
         }
@@ -152,95 +161,97 @@ impl Tcp {
         }
         let _one_at_a_time = lock(&self.calls);
         {
-            let inbox = lock(&self.shared.inbox);
-            if inbox.leaving {
+            let replies = lock(&self.shared.replies);
+            if replies.leaving {
                 return Err(Error::Left { call });
             }
-            if let Some(failure) = &inbox.failure {
+            if let Some(failure) = &replies.failure {
                 return Err(failure.clone().into());
             }
         }
-        self.tell(&Message::Gather { call: call.clone(), bytes: mine.to_vec() });
+        self.send_message(&Message::Gather { call: call.clone(), bytes: mine.to_vec() });
         self.await_gathered(&call, within)
     }
 
-    /// Waits for the end of the collective call that was just entered.
+    /// Waits for the end of the collective call that this PE has just entered.
     fn await_gathered(&self, call: &str, within: Duration) -> Result<Vec<Vec<u8>>, Error> {
-        let answer = |inbox: &mut Replies| {
-            if let Some(parts) = inbox.gathered.take() {
+        let answer = |replies: &mut Replies| {
+            if let Some(parts) = replies.gathered.take() {
                 return Some(Ok(parts));
             }
-            if let Some(reason) = inbox.refused.take() {
+            if let Some(reason) = replies.refused.take() {
                 return Some(Err(Error::Refused { server: self.server.clone(), reason }));
             }
-            inbox.failure.clone().map(|failure| Err(failure.into()))
+            replies.failure.clone().map(|failure| Err(failure.into()))
         };
         if let Some(answer) = self.shared.wait(within, answer) {
             return answer;
         }
-        // The launcher knows who is missing.
-        self.tell(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
-        let silent =
-            || Err(Error::Silent { server: self.server.clone(), call: call.into(), waited: within + GRACE });
-        self.shared.wait(GRACE, answer).unwrap_or_else(silent)
+        // The launcher knows the missing PEs, and replies with their numbers.
+        self.send_message(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
+        let no_answer = || {
+            Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within + GRACE })
+        };
+        self.shared.wait(GRACE, answer).unwrap_or_else(no_answer)
     }
 
-    /// A connection that broke is noticed by the listener, which knows more than the error of a write.
-    fn tell(&self, message: &Message) {
+    /// Sends a message, and ignores a broken connection. The listener reports it with a better reason.
+    fn send_message(&self, message: &Message) {
         let mut stream = lock(&self.stream);
         if stream.write_all(&frame(message)).is_err() {
-            // Ends the listener, if it has not ended by itself.
+            // Ends the listener, if it still runs.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Says a last word, and waits until the launcher has heard it.
+    /// Sends the last message of this PE, and waits for its confirmation.
     fn leave(&self, message: &Message, call: &str, within: Duration) -> Result<(), Error> {
         {
-            let mut inbox = lock(&self.shared.inbox);
-            if std::mem::replace(&mut inbox.leaving, true) {
+            let mut replies = lock(&self.shared.replies);
+            if std::mem::replace(&mut replies.leaving, true) {
                 return Ok(());
             }
         }
         self.shared.watch.close();
-        self.shared.mailbox.close();
-        self.tell(message);
-        let heard = self.shared.wait(within, |inbox| {
-            if inbox.left {
+        self.shared.inbox.close();
+        self.send_message(message);
+        let confirmed = self.shared.wait(within, |replies| {
+            if replies.left {
                 return Some(Ok(()));
             }
-            match &inbox.failure {
-                // Without a launcher there is nobody left to tell.
-                Some(failure) if inbox.server_lost => Some(Err(failure.clone().into())),
+            match &replies.failure {
+                // Without a launcher, no confirmation comes.
+                Some(failure) if replies.server_lost => Some(Err(failure.clone().into())),
                 _ => None,
             }
         });
-        let silent = || Err(Error::Silent { server: self.server.clone(), call: call.into(), waited: within });
-        heard.unwrap_or_else(silent)
+        let no_answer =
+            || Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within });
+        confirmed.unwrap_or_else(no_answer)
     }
 }
 
 impl Shared {
-    /// Waits until `look` finds something, at most `within`.
+    /// Waits until `look` returns a value, at most `within`.
     fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Replies) -> Option<T>) -> Option<T> {
         let begin = Instant::now();
-        let mut inbox = lock(&self.inbox);
+        let mut replies = lock(&self.replies);
         loop {
-            if let Some(found) = look(&mut inbox) {
+            if let Some(found) = look(&mut replies) {
                 return Some(found);
             }
             let left = within.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 return None;
             }
-            inbox = wait_timeout(&self.arrived, inbox, left);
+            replies = wait_timeout(&self.arrived, replies, left);
         }
     }
 
-    /// Takes in what the launcher says, until the connection ends.
+    /// Receives messages of the launcher until the connection ends.
     fn listen(&self, stream: TcpStream, n_pes: u32) {
         let mut from = BufReader::new(stream);
-        // The PE with the job's server, if a PE has it. All learn it when they join.
+        // The PE that runs the job's server, if a PE does. The reply to `Join` marks it.
         let mut host = None;
         let reason = loop {
             let message = match read_frame(&mut from, client_limit(n_pes)) {
@@ -251,21 +262,21 @@ impl Shared {
             match message {
                 Message::Gathered { parts } => {
                     host.get_or_insert_with(|| parts.iter().position(|part| !part.is_empty()));
-                    self.put(|inbox| inbox.gathered = Some(parts));
+                    self.put(|replies| replies.gathered = Some(parts));
                 }
-                Message::Left => self.put(|inbox| inbox.left = true),
-                Message::Refused { reason } => self.put(|inbox| inbox.refused = Some(reason)),
-                Message::Failed(failure) => self.put(|inbox| {
-                    inbox.failure.get_or_insert(failure);
+                Message::Left => self.put(|replies| replies.left = true),
+                Message::Refused { reason } => self.put(|replies| replies.refused = Some(reason)),
+                Message::Failed(failure) => self.put(|replies| {
+                    replies.failure.get_or_insert(failure);
                 }),
                 Message::Lost(lost) => self.lost(lost, false),
-                Message::FromPeer(mail) => self.mailbox.deliver(mail),
+                Message::FromPeer(message) => self.inbox.deliver(message),
                 _ => break "it does not follow the protocol".into(),
             }
         };
         let lost = match host.flatten() {
             Some(pe) => {
-                let reason = format!("it had the job's server, and {reason}");
+                let reason = format!("it ran the job's server, and {reason}");
                 PeerLost { pe: Some(pe as u32), reason, exit: None }
             }
             None => PeerLost { pe: None, reason, exit: None },
@@ -274,25 +285,25 @@ impl Shared {
     }
 
     fn put(&self, change: impl FnOnce(&mut Replies)) {
-        change(&mut lock(&self.inbox));
+        change(&mut lock(&self.replies));
         self.arrived.notify_all();
     }
 
-    /// Notes a lost PE or launcher. `is_server` tells that the job's server went with it.
+    /// Handles the loss of a PE or launcher. With `is_server`, the job's server is lost as well.
     fn lost(&self, lost: PeerLost, is_server: bool) {
         let failure = Failure::Lost(lost.clone());
         let mut leaving = false;
-        self.put(|inbox| {
-            leaving = inbox.leaving;
-            inbox.server_lost |= is_server;
-            match &inbox.failure {
-                // While leaving, only the loss of the server is news.
+        self.put(|replies| {
+            leaving = replies.leaving;
+            replies.server_lost |= is_server;
+            match &replies.failure {
+                // The first failure counts. Only the loss of the server replaces it, while this PE leaves.
                 Some(_) if !(leaving && is_server) => {}
-                _ => inbox.failure = Some(failure),
+                _ => replies.failure = Some(failure),
             }
         });
         if !leaving {
-            self.watch.tell(lost);
+            self.watch.report(lost);
         }
     }
 }
@@ -316,12 +327,12 @@ impl Bootstrap for Tcp {
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
-            .inspect_err(|error| self.shared.watch.hold(error))
+            .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
         let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
-        gathered.map(drop).inspect_err(|error| self.shared.watch.hold(error))
+        gathered.map(drop).inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
 
     fn abort(&self, reason: &str) {
@@ -337,22 +348,22 @@ impl Bootstrap for Tcp {
     }
 
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
-        let call = || format!("letter to PE {to}");
+        let call = || format!("message to PE {to}");
         if bytes.len() > MESSAGE_LIMIT {
             return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MESSAGE_LIMIT });
         }
         if to >= self.n_pes {
             return Err(Error::NoPe { pe: to, n_pes: self.n_pes });
         }
-        if lock(&self.shared.inbox).leaving {
+        if lock(&self.shared.replies).leaving {
             return Err(Error::Left { call: call() });
         }
-        self.tell(&Message::Send { to, bytes: bytes.to_vec() });
+        self.send_message(&Message::Send { to, bytes: bytes.to_vec() });
         Ok(())
     }
 
     fn on_message(&self, callback: OnMessage) -> Result<(), Error> {
-        self.shared.mailbox.on_message(callback)
+        self.shared.inbox.on_message(callback)
     }
 
     fn finish(&self) -> Result<(), Error> {
@@ -367,20 +378,20 @@ impl Drop for Tcp {
         if std::thread::panicking() {
             self.abort("its thread panicked");
         }
-        // The launcher sees the connection closed; to ourselves that is no news.
-        lock(&self.shared.inbox).leaving = true;
+        // This closes the connection. The launcher sees that; this PE need not report it.
+        lock(&self.shared.replies).leaving = true;
         self.shared.watch.close();
-        self.shared.mailbox.close();
+        self.shared.inbox.close();
         let _ = lock(&self.stream).shutdown(Shutdown::Both);
     }
 }
 
-/// How a PE is lost that ends the whole job.
+/// Returns the reason for the loss of a PE that ends the whole job.
 pub(crate) fn exit_reason(code: u8) -> String {
     format!("ended the job with code {code}")
 }
 
-/// This process and its host, for messages.
-fn whence() -> String {
+/// Returns the process id and host name of this process, for error messages.
+fn origin() -> String {
     format!("process {} on {}", std::process::id(), rushmem_base::host_name())
 }

@@ -1,4 +1,4 @@
-//! Connects this process to its job, in the way that was decided.
+//! Connects this process to its job, by the launch method that `discover` chose.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,113 +17,136 @@ use rushmem_config::Config;
 /// The largest number of PEs in a job.
 pub const MAX_PES: u32 = 1 << 16;
 
-/// The PEs of a job that live in this process.
-pub enum Job {
+/// The PEs of a job that run in this process.
+pub enum LocalPes {
     /// This process is one PE.
     Process(Tcp),
-    /// This process is the whole job; one connection for each of its threads.
+    /// This process is the whole job, with one connection per thread.
     Threads(Vec<Threads>),
 }
 
-/// What was found.
-pub struct Found {
-    /// The job.
-    pub job: Job,
-    /// Why its PEs come together in this way.
+/// A job that this process has joined.
+pub struct JoinedJob {
+    /// The connections of the PEs in this process.
+    pub pes: LocalPes,
+    /// The reason for the launch method.
     pub why: String,
-    /// One line for the user, if this looks like a job of a launcher that we cannot join: each of its processes is a
-    /// job of its own. Only its first process has it, so that it is said once.
+    /// A line for the user, if a launcher started several processes and gives them no way to connect. Each of them is
+    /// then a job of its own. Only rank 0 has the warning.
     pub warning: Option<String>,
-    /// Number of the PE among those of its node, and how many those are, if the launcher has said so.
+    /// The number of the PE on its node and the number of PEs on that node, if the launcher provides them.
     pub local: Option<(u32, u32)>,
 }
 
-/// What a launcher has said. It says it once in the life of a process, which may run several jobs.
+/// The result of the exchange with a launcher. It is kept, since a process can exchange only once but may run several
+/// jobs.
 struct Session {
-    place: PePosition,
+    position: PePosition,
     id: UniqueId,
-    /// The server of all these jobs, in the process of PE 0.
+    /// The server of all these jobs, if this process runs it.
     server: Option<Arc<Server>>,
 }
 
 static SESSIONS: Mutex<BTreeMap<String, Session>> = Mutex::new(BTreeMap::new());
 
-/// Joins the job that a launcher started this process for, or makes one of `config.pes` threads.
+/// Joins the job for which a launcher started this process. Without a launcher, starts a job of `config.pes` threads.
 ///
-/// `build_id` is what this process was built from; all PEs of a job must have the same.
+/// `build_id` identifies the build of this process; all PEs of a job must have the same.
 ///
 /// # Errors
 ///
-/// [`Error::Launch`] if the variables of launchers are incomplete or contradict each other; [`Error::NotStarted`] if
-/// the settings ask for another one; [`Error::Exchange`] if the launcher fails; else as [`Tcp::join`].
-pub fn from_env(config: &Config, build_id: String) -> Result<Found, Error> {
-    let Decision { way, why, warning } = decide(config, &build_id, &|name| std::env::var(name).ok())?;
-    tracing::info!("PEs are {}: {why}", name(&way));
+/// - [`Error::Launch`]: the variables of launchers are incomplete or contradict each other.
+/// - [`Error::NotStarted`]: the setting `bootstrap` names a launcher that did not start this process.
+/// - [`Error::TooManyPes`]: the job has more than [`MAX_PES`] PEs.
+/// - [`Error::Exchange`]: the exchange through the launcher failed.
+/// - [`Error::Id`], [`Error::Token`]: the id or token is invalid.
+/// - [`Error::Loopback`], [`Error::Interface`], [`Error::Listen`]: the server's address cannot be used.
+/// - Any error of [`Tcp::join`].
+pub fn from_env(config: &Config, build_id: String) -> Result<JoinedJob, Error> {
+    let Decision { method, why, warning } = decide(config, &build_id, &|name| std::env::var(name).ok())?;
+    tracing::info!("PEs are {}: {why}", name(&method));
     if let Some(warning) = &warning {
         tracing::warn!("{warning}");
     }
-    let found = |job, local| Found { job, why: why.clone(), warning: warning.clone(), local };
+    let found = |pes, local| JoinedJob { pes, why: why.clone(), warning: warning.clone(), local };
     let timeout = config.bootstrap_timeout;
-    match way {
+    match method {
         LaunchMethod::Threads => check_number(config.pes.get())
-            .map(|()| found(Job::Threads(Threads::job(config.pes.get(), timeout)), None)),
+            .map(|()| found(LocalPes::Threads(Threads::job(config.pes.get(), timeout)), None)),
         LaunchMethod::Rushmem(member) => {
             let local = config.local_pe.zip(config.local_pes.map(|pes| pes.get()));
-            Ok(found(Job::Process(Tcp::join(*member)?), local))
+            Ok(found(LocalPes::Process(Tcp::join(*member)?), local))
         }
-        way => {
+        method => {
             let mut sessions = lock(&SESSIONS);
-            let key = format!("{way:?}");
+            let key = format!("{method:?}");
             if !sessions.contains_key(&key) {
-                let (place, id) = meet(way, config)?;
-                let server = serve(id, place.pe, place.n_pes)?;
-                sessions.insert(key.clone(), Session { place, id, server });
+                let (position, id) = exchange_id(method, config)?;
+                let server = serve(id, position.pe, position.n_pes)?;
+                sessions.insert(key.clone(), Session { position, id, server });
             }
-            let Session { place, id, server } = &sessions[&key];
-            let (place, member) = (*place, member(*id, place.pe, place.n_pes, build_id, timeout));
+            let Session { position, id, server } = &sessions[&key];
+            let (position, member) = (*position, member(*id, position.pe, position.n_pes, build_id, timeout));
             let server = server.clone();
             drop(sessions);
-            Ok(found(Job::Process(join(member, server)?), place.local))
+            Ok(found(LocalPes::Process(join(member, server)?), position.local))
         }
     }
 }
 
-/// How the PEs of a job of this process would meet, and why; for `rushmem info`.
-pub fn survey(config: &Config) -> Result<(&'static str, String), Error> {
-    let decision = decide(config, "", &|name| std::env::var(name).ok())?;
-    Ok((name(&decision.way), decision.why))
-}
-
-/// True unless a launcher says that this process is not the first that it has started on this node: for programs of which each
-/// process of a node would say the same. By `RUSHMEM_LOCAL_PE`, or else by the variables of torchrun, Open MPI, Hydra, MVAPICH
-/// and Slurm. Joins nothing.
-///
-/// ```
-/// # use rushmem_bootstrap::is_first_here;
-/// # use rushmem_config::Config;
-/// let mut config = Config::default();
-/// config.local_pe = Some(1);
-/// assert!(!is_first_here(&config));
-/// ```
-pub fn is_first_here(config: &Config) -> bool {
-    discover::is_first_here(config, &|name| std::env::var(name).ok())
-}
-
-/// Joins the job of `id` as PE `pe` of `n_pes`, and has its server if it is due to this process.
+/// Returns the launch method of this process and the reason for it, for `rushmem info`. Does not join a job.
 ///
 /// # Errors
 ///
-/// [`Error::NoPe`] for a number that is too large, [`Error::Loopback`] for an id of another machine; else as
-/// [`Tcp::join`].
-pub fn with_id(id: UniqueId, pe: u32, n_pes: u32, config: &Config, build_id: String) -> Result<Found, Error> {
-    let server = serve(id, pe, n_pes)?;
-    let job = join(member(id, pe, n_pes, build_id, config.bootstrap_timeout), server)?;
-    let why = "the program has given a unique id".into();
-    Ok(Found { job: Job::Process(job), why, warning: None, local: None })
+/// - [`Error::Launch`]: the variables of launchers are incomplete or contradict each other.
+/// - [`Error::NotStarted`]: the setting `bootstrap` names a launcher that did not start this process.
+/// - [`Error::Token`]: the token is invalid.
+pub fn launch_method(config: &Config) -> Result<(&'static str, String), Error> {
+    let decision = decide(config, "", &|name| std::env::var(name).ok())?;
+    Ok((name(&decision.method), decision.why))
 }
 
-fn name(way: &LaunchMethod) -> &'static str {
-    match way {
+/// Returns whether this process is the first one of its job on this node.
+///
+/// A program can use it to print something once per node. The answer comes from `RUSHMEM_LOCAL_PE`, or from the
+/// variables of torchrun, Open MPI, Hydra, MVAPICH and Slurm. Without any of them, the answer is `true`. Does not join
+/// a job.
+///
+/// ```
+/// # use rushmem_bootstrap::is_first_on_node;
+/// # use rushmem_config::Config;
+/// let mut config = Config::default();
+/// config.local_pe = Some(1);
+/// assert!(!is_first_on_node(&config));
+/// ```
+pub fn is_first_on_node(config: &Config) -> bool {
+    discover::is_first_on_node(config, &|name| std::env::var(name).ok())
+}
+
+/// Joins the job of `id` as PE `pe` of `n_pes`. Runs the job's server, if the id names this process.
+///
+/// # Errors
+///
+/// - [`Error::TooManyPes`]: `n_pes` is above [`MAX_PES`].
+/// - [`Error::NoPe`]: `pe` is not below `n_pes`.
+/// - [`Error::Loopback`]: the server listens on a loopback address of another machine.
+/// - [`Error::Listen`]: this process cannot listen on the address in the id.
+/// - Any error of [`Tcp::join`].
+pub fn with_id(
+    id: UniqueId,
+    pe: u32,
+    n_pes: u32,
+    config: &Config,
+    build_id: String,
+) -> Result<JoinedJob, Error> {
+    let server = serve(id, pe, n_pes)?;
+    let job = join(member(id, pe, n_pes, build_id, config.bootstrap_timeout), server)?;
+    let why = "the program provides a unique id".into();
+    Ok(JoinedJob { pes: LocalPes::Process(job), why, warning: None, local: None })
+}
+
+fn name(method: &LaunchMethod) -> &'static str {
+    match method {
         LaunchMethod::Threads => "threads of this process",
         LaunchMethod::Rushmem(_) => "processes of `rushmem run`",
         LaunchMethod::Id { .. } => "processes with a unique id",
@@ -132,21 +155,21 @@ fn name(way: &LaunchMethod) -> &'static str {
     }
 }
 
-/// Learns place and id from whoever knows them.
-fn meet(way: LaunchMethod, config: &Config) -> Result<(PePosition, UniqueId), Error> {
-    match way {
+/// Gets the position of this process and the unique id of its job, through the launcher if needed.
+fn exchange_id(method: LaunchMethod, config: &Config) -> Result<(PePosition, UniqueId), Error> {
+    match method {
         LaunchMethod::Id { id, pe, n_pes } => Ok((PePosition { pe, n_pes, local: None }, id)),
-        LaunchMethod::Pmi(pmi) => pmi.meet(config.bootstrap_timeout, || UniqueId::with_config(config)),
+        LaunchMethod::Pmi(pmi) => pmi.exchange_id(config.bootstrap_timeout, || UniqueId::with_config(config)),
         LaunchMethod::Pmix => {
             let copy = config.clone();
-            pmix::meet(config.bootstrap_timeout, move || UniqueId::with_config(&copy))
+            pmix::exchange_id(config.bootstrap_timeout, move || UniqueId::with_config(&copy))
         }
-        LaunchMethod::Torchrun(torchrun) => torchrun.meet(config),
-        LaunchMethod::Threads | LaunchMethod::Rushmem(_) => unreachable!("these have no id"),
+        LaunchMethod::Torchrun(torchrun) => torchrun.exchange_id(config),
+        LaunchMethod::Threads | LaunchMethod::Rushmem(_) => unreachable!("this launch method has no id"),
     }
 }
 
-/// Refuses a number of PEs for which the job's state alone would fill the memory.
+/// Refuses a number of PEs above [`MAX_PES`], for which the state of the job alone could fill the memory.
 fn check_number(n_pes: u32) -> Result<(), Error> {
     if n_pes <= MAX_PES { Ok(()) } else { Err(Error::TooManyPes { n_pes }) }
 }
@@ -169,14 +192,14 @@ fn serve(id: UniqueId, pe: u32, n_pes: u32) -> Result<Option<Arc<Server>>, Error
 
 fn member(id: UniqueId, pe: u32, n_pes: u32, build_id: String, timeout: Duration) -> Member {
     let (server, token) = (id.addr().to_string(), id.token());
-    Member { server, token, pe, n_pes, build_id, timeout, retry: id.is_awaited() }
+    Member { server, token, pe, n_pes, build_id, timeout, retry: id.may_listen_later() }
 }
 
 fn join(member: Member, server: Option<Arc<Server>>) -> Result<Tcp, Error> {
     match (Tcp::join(member), server) {
         (Ok(tcp), Some(server)) => Ok(tcp.hosting(server)),
         (Err(error), Some(server)) => {
-            // The others are told why before the server goes.
+            // The server runs until the other PEs have received the reason.
             server.wait_for_pes(server.job(), LINGER);
             Err(error)
         }

@@ -1,4 +1,4 @@
-//! A socket with one deadline for a whole exchange, which trickled bytes do not extend.
+//! A socket with one deadline for a whole handshake. Bytes that arrive slowly do not extend it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,35 +11,35 @@ pub(crate) struct UntilDeadline<'a> {
 }
 
 impl<'a> UntilDeadline<'a> {
-    /// Limits reads and writes of `stream` to the time until `end`. [`UntilDeadline::release`] removes the limit.
+    /// Limits reads and writes of `stream` to the time before `end`. [`UntilDeadline::release`] removes the limit.
     pub(crate) fn new(stream: &'a TcpStream, end: Instant) -> UntilDeadline<'a> {
         UntilDeadline { stream, end }
     }
 
-    /// Lets reads wait for any time again, and writes for `write`.
+    /// Removes the deadline. Each later write may take `write`, and reads have no limit.
     pub(crate) fn release(self, write: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(Some(write))
     }
 
-    fn left(&self) -> io::Result<Option<Duration>> {
+    fn remaining(&self) -> io::Result<Option<Duration>> {
         match self.end.saturating_duration_since(Instant::now()) {
-            left if left.is_zero() => Err(ErrorKind::TimedOut.into()),
-            left => Ok(Some(left)),
+            remaining if remaining.is_zero() => Err(ErrorKind::TimedOut.into()),
+            remaining => Ok(Some(remaining)),
         }
     }
 }
 
 impl Read for UntilDeadline<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.set_read_timeout(self.remaining()?)?;
         self.stream.read(buffer)
     }
 }
 
 impl Write for UntilDeadline<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.set_write_timeout(self.remaining()?)?;
         self.stream.write(bytes)
     }
 
@@ -57,7 +57,7 @@ mod tests {
     use crate::dial::is_timeout;
 
     #[test]
-    fn trickled_bytes_do_not_extend_the_deadline() {
+    fn slow_bytes_do_not_extend_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receiver, _) = listener.accept().unwrap();

@@ -1,4 +1,4 @@
-//! Opens a connection to a job's launcher: connects, and proves both sides to each other.
+//! Opens a connection to a job's server, and authenticates both sides.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,33 +9,33 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::auth::{Role, Token, nonce};
 use crate::deadline::UntilDeadline;
 use crate::error::Error;
-use crate::wire::{Message, PROTOCOL, STRANGER_LIMIT, read_frame, write_frame};
+use crate::wire::{HANDSHAKE_LIMIT, Message, PROTOCOL, read_frame, write_frame};
 
-/// Pause between two attempts to connect.
+/// The pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Longest time of one write after the handshake.
-pub(crate) const WRITE: Duration = Duration::from_secs(10);
+/// The longest time of one write after the handshake.
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A launcher to connect to.
+/// The parameters of a connection to a job's server.
 pub(crate) struct Dial<'a> {
     /// `host:port`.
     pub(crate) server: &'a str,
     pub(crate) token: &'a Token,
     pub(crate) within: Duration,
-    /// Whether to try again while nobody listens: it may start later than we do.
+    /// Whether to retry while the server does not listen yet.
     pub(crate) retry: bool,
 }
 
 impl Dial<'_> {
-    /// A connection on which both sides have shown that they know the token.
+    /// Connects, and returns when both sides have proved that they know the token.
     pub(crate) fn open(&self) -> Result<TcpStream, Error> {
         let begin = Instant::now();
         loop {
             let stream = self.connect(begin)?;
             match self.handshake(&stream, begin) {
                 Ok(()) => return Ok(stream),
-                // A launcher closes the oldest connections when strangers take all places.
+                // A server closes its oldest unauthenticated connection when it has too many.
                 Err(Error::Closed { .. }) if begin.elapsed() + RETRY < self.within => {
                     std::thread::sleep(RETRY)
                 }
@@ -44,18 +44,19 @@ impl Dial<'_> {
         }
     }
 
-    /// Proves both sides to each other.
+    /// Authenticates both sides to each other.
     fn handshake(&self, stream: &TcpStream, begin: Instant) -> Result<(), Error> {
         tune(stream).map_err(|source| self.unreachable(begin, source))?;
         let mut socket = UntilDeadline::new(stream, begin + self.within);
         let theirs = match self.read(&mut socket)? {
             Message::Hello { protocol: PROTOCOL, nonce } => nonce,
             Message::Hello { protocol, .. } => {
-                let why =
-                    format!("it speaks protocol {protocol}, this build {PROTOCOL}; use one build of rushmem");
+                let why = format!(
+                    "it speaks protocol {protocol}, this build {PROTOCOL}; use the same build of rushmem everywhere"
+                );
                 return Err(self.stranger(why));
             }
-            _ => return Err(self.stranger("it does not greet as a launcher".into())),
+            _ => return Err(self.stranger("its first message is not a greeting".into())),
         };
         let ours = nonce()?;
         let proof = self.token.proof(Role::Pe, &theirs, &ours);
@@ -67,13 +68,13 @@ impl Dial<'_> {
             Message::Refused { reason } => return Err(Error::Refused { server: self.server.into(), reason }),
             _ => return Err(self.stranger("it does not prove that it knows this job's token".into())),
         }
-        socket.release(WRITE).map_err(|source| self.unreachable(begin, source))
+        socket.release(WRITE_TIMEOUT).map_err(|source| self.unreachable(begin, source))
     }
 
     fn connect(&self, begin: Instant) -> Result<TcpStream, Error> {
         loop {
             let left = self.within.saturating_sub(begin.elapsed()).max(Duration::from_millis(1));
-            let error = match first_that_answers(self.server, left) {
+            let error = match connect_to_any_address(self.server, left) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
@@ -85,7 +86,7 @@ impl Dial<'_> {
     }
 
     fn read(&self, socket: &mut UntilDeadline<'_>) -> Result<Message, Error> {
-        match read_frame(socket, STRANGER_LIMIT) {
+        match read_frame(socket, HANDSHAKE_LIMIT) {
             Ok(Some(message)) => Ok(message),
             Ok(None) => Err(Error::Closed { server: self.server.into() }),
             Err(error) => Err(self.failed(error)),
@@ -100,14 +101,14 @@ impl Dial<'_> {
                 Error::Closed { server }
             }
             _ if is_timeout(&error) => {
-                Error::Silent { server, call: "the greeting".into(), waited: self.within }
+                Error::NoAnswer { server, call: "the greeting".into(), waited: self.within }
             }
             _ => self.stranger(error.to_string()),
         }
     }
 
     fn stranger(&self, why: String) -> Error {
-        Error::Stranger { server: self.server.into(), why }
+        Error::NotLauncher { server: self.server.into(), why }
     }
 
     fn unreachable(&self, begin: Instant, source: io::Error) -> Error {
@@ -116,7 +117,7 @@ impl Dial<'_> {
     }
 }
 
-fn first_that_answers(server: &str, within: Duration) -> io::Result<TcpStream> {
+fn connect_to_any_address(server: &str, within: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for addr in server.to_socket_addrs()? {
         match TcpStream::connect_timeout(&addr, within) {
@@ -131,10 +132,10 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Small messages at once; and the death of a whole host is noticed, too.
+/// Sets the options of a connection: small messages are sent at once, and the loss of a host is detected.
 pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(WRITE))?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(5))
         .with_interval(Duration::from_secs(2))

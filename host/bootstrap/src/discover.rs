@@ -1,4 +1,6 @@
-//! Tells how this process was started. It looks at settings and variables, decides once, and does nothing.
+//! Decides how this process was started, from the settings and the environment variables. It opens no connection.
+//!
+//! `connect` calls [`decide`] once and acts on the decision.
 
 use crate::auth::Token;
 use crate::client::Member;
@@ -8,14 +10,14 @@ use crate::launcher::pmi::{Pmi, Version};
 use crate::launcher::torchrun::Torchrun;
 use rushmem_config::{BootstrapKind, Config};
 
-/// What brings the PEs together.
+/// A way to start the PEs of a job and to connect them.
 #[derive(Clone, Debug)]
 pub(crate) enum LaunchMethod {
-    /// They are threads of this process.
+    /// The PEs are threads of this process.
     Threads,
-    /// `rushmem run` has started them.
+    /// `rushmem run` started the processes.
     Rushmem(Box<Member>),
-    /// A unique id.
+    /// The user gave each process a unique id and a number.
     Id { id: UniqueId, pe: u32, n_pes: u32 },
     /// A launcher that speaks PMI-1 or PMI-2.
     Pmi(Pmi),
@@ -25,31 +27,30 @@ pub(crate) enum LaunchMethod {
     Torchrun(Torchrun),
 }
 
-/// The way, and why that.
+/// The launch method with the reason for its choice.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    pub(crate) way: LaunchMethod,
+    pub(crate) method: LaunchMethod,
     pub(crate) why: String,
-    /// One line for the user, if this looks like a job that we cannot join.
+    /// A line for the user, if a launcher started this process and gives it no means to join the others.
     pub(crate) warning: Option<String>,
 }
 
-/// Variables by name.
+/// A lookup of environment variables by name.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Launchers that give a process nothing to meet the others by: name, the variables of a process's number and of their
-/// count, and what to do.
-const SILENT: &[(&str, &str, &str, &str)] = &[
+/// Launchers that give their processes no means of exchange: name, variable of the rank, variable of the number of
+/// ranks, remedy.
+const UNSUPPORTED: &[(&str, &str, &str, &str)] = &[
     ("mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "use `mpiexec` of its Hydra"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "use `srun --mpi=pmi2` or `srun --mpi=pmix`"),
 ];
 
-/// The variables that torchrun sets.
+/// The environment variables that torchrun sets.
 const TORCHRUN: [&str; 6] =
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 
-/// The variables by which launchers tell a process its number among those of its node: torchrun, Open MPI, Hydra, MVAPICH,
-/// Slurm.
+/// The environment variables with the local rank of a process: of torchrun, Open MPI, Hydra, MVAPICH and Slurm.
 const LOCAL_RANKS: [&str; 5] = [
     "LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -58,8 +59,8 @@ const LOCAL_RANKS: [&str; 5] = [
     "SLURM_LOCALID",
 ];
 
-/// True unless a launcher has said that this process is not the first one that it started on this node.
-pub(crate) fn is_first_here(config: &Config, variables: Variables) -> bool {
+/// Returns whether this process has local rank 0, or no launcher gave it a local rank.
+pub(crate) fn is_first_on_node(config: &Config, variables: Variables) -> bool {
     if let Some(local_pe) = config.local_pe {
         return local_pe == 0;
     }
@@ -67,104 +68,107 @@ pub(crate) fn is_first_here(config: &Config, variables: Variables) -> bool {
     LOCAL_RANKS.iter().filter_map(number).all(|local: u32| local == 0)
 }
 
-/// Decides by the settings, and by the variables of this process.
+/// Decides how the PEs connect, from the settings and the environment variables of this process.
 ///
 /// # Errors
 ///
-/// [`Error::Launch`] for variables that are incomplete or that stand for several launchers; [`Error::NotStarted`] if
-/// the setting `bootstrap` asks for one that has not started this process.
+/// - [`Error::Launch`]: the variables are incomplete, contradict each other or belong to several launchers.
+/// - [`Error::NotStarted`]: the setting `bootstrap` names a launcher that did not start this process.
+/// - [`Error::Token`]: the token is invalid.
 pub(crate) fn decide(config: &Config, build_id: &str, variables: Variables) -> Result<Decision, Error> {
     let kind = config.bootstrap;
-    let asked = |way| {
+    let requested = |method| {
         let why = format!("RUSHMEM_BOOTSTRAP={kind}");
-        Ok(Decision { way, why, warning: None })
+        Ok(Decision { method, why, warning: None })
     };
     let missing = |why: &str| Error::NotStarted { kind, why: why.into() };
     match kind {
         BootstrapKind::Auto => auto(config, build_id, variables),
-        BootstrapKind::Threads => asked(LaunchMethod::Threads),
-        BootstrapKind::Rushmem => match own(config, build_id)? {
-            Some((way @ LaunchMethod::Rushmem(_), _)) => asked(way),
+        BootstrapKind::Threads => requested(LaunchMethod::Threads),
+        BootstrapKind::Rushmem => match from_settings(config, build_id)? {
+            Some((method @ LaunchMethod::Rushmem(_), _)) => requested(method),
             _ => Err(missing("RUSHMEM_SERVER is not set: start the PEs with `rushmem run`")),
         },
-        BootstrapKind::Id => match own(config, build_id)? {
-            Some((way @ LaunchMethod::Id { .. }, _)) => asked(way),
-            _ => Err(missing("RUSHMEM_ID is not set: make one with `rushmem id`, and give it to every PE")),
+        BootstrapKind::Id => match from_settings(config, build_id)? {
+            Some((method @ LaunchMethod::Id { .. }, _)) => requested(method),
+            _ => {
+                Err(missing("RUSHMEM_ID is not set: create an id with `rushmem id`, and give it to every PE"))
+            }
         },
         BootstrapKind::Pmi1 | BootstrapKind::Pmi2 => match pmi(variables, Some(kind))? {
-            Some((way, _)) => asked(way),
-            None => Err(missing("PMI_FD is not set: the launcher does not speak it")),
+            Some((method, _)) => requested(method),
+            None => Err(missing("PMI_FD is not set: the launcher does not speak PMI")),
         },
         BootstrapKind::Pmix => match pmix(variables)? {
-            Some((way, _)) => asked(way),
-            None => Err(missing("PMIX_RANK is not set: the launcher does not speak it")),
+            Some((method, _)) => requested(method),
+            None => Err(missing("PMIX_RANK is not set: the launcher does not speak PMIx")),
         },
         BootstrapKind::Torchrun => match torchrun(variables)? {
-            Some((way, _)) => asked(way),
-            None => Err(missing("RANK is not set: torchrun has not started this process")),
+            Some((method, _)) => requested(method),
+            None => Err(missing("RANK is not set: torchrun did not start this process")),
         },
     }
 }
 
-/// Decides by what is there: our own variables come first, as somebody has set them on purpose; of the others there
-/// may be one.
+/// Decides by the variables that are set. The variables of Rushmem come first, since somebody set them on purpose.
+/// Of the other launchers, only one may have set variables.
 fn auto(config: &Config, build_id: &str, variables: Variables) -> Result<Decision, Error> {
-    if let Some((way, why)) = own(config, build_id)? {
-        return Ok(Decision { way, why, warning: None });
+    if let Some((method, why)) = from_settings(config, build_id)? {
+        return Ok(Decision { method, why, warning: None });
     }
     let mut found: Vec<(LaunchMethod, String)> =
         [pmi(variables, None)?, pmix(variables)?, torchrun(variables)?].into_iter().flatten().collect();
     match found.len() {
         0 => {
             let why = "no launcher has set variables".into();
-            Ok(Decision { way: LaunchMethod::Threads, why, warning: silent(variables) })
+            Ok(Decision { method: LaunchMethod::Threads, why, warning: unsupported_launcher(variables) })
         }
         1 => {
-            let (way, why) = found.remove(0);
+            let (method, why) = found.remove(0);
             if config.pes.get() != 1 {
                 let why = format!(
-                    "{why}, and pes = {} asks for PEs as threads; leave that out, or set RUSHMEM_BOOTSTRAP=threads to \
-                     make each process a job of its own",
+                    "{why}, and pes = {} asks for PEs as threads; unset pes, or set RUSHMEM_BOOTSTRAP=threads to make \
+                     each process a job of its own",
                     config.pes
                 );
                 return Err(Error::Launch { why });
             }
-            Ok(Decision { way, why, warning: None })
+            Ok(Decision { method, why, warning: None })
         }
         _ => {
             let all: Vec<_> = found.iter().map(|(_, why)| why.as_str()).collect();
-            let why = format!("{}; set RUSHMEM_BOOTSTRAP to the one that is meant", all.join(", and "));
+            let why = format!("{}; set RUSHMEM_BOOTSTRAP to the right one", all.join(", and "));
             Err(Error::Launch { why })
         }
     }
 }
 
-/// What our own variables say.
-fn own(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod, String)>, Error> {
+/// Returns the launch method that the variables of Rushmem select, if any of them is set.
+fn from_settings(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod, String)>, Error> {
     let fail = |why: String| Err(Error::Launch { why });
     let set = |name: &'static str, set: bool| if set { Some(name) } else { None };
-    let all = [
+    let variables = [
         ("RUSHMEM_PE", config.pe.is_some()),
         ("RUSHMEM_N_PES", config.n_pes.is_some()),
         ("RUSHMEM_SERVER", config.server.is_some()),
         ("RUSHMEM_TOKEN", config.token.is_some()),
     ];
-    // A token alone is what a user exports for a launcher of several nodes.
-    let started = all[..3].iter().any(|(_, is_set)| *is_set) || config.id.is_some();
+    // A user exports the token alone for a launcher of several nodes.
+    let started = variables[..3].iter().any(|(_, is_set)| *is_set) || config.id.is_some();
     if !started {
         return Ok(None);
     }
     if config.pes.get() != 1 {
         return fail(format!(
-            "its variables make this process one PE, and pes = {} asks for several as threads of it",
+            "the variables of Rushmem make this process one PE, and pes = {} asks for PEs as threads; unset pes",
             config.pes
         ));
     }
     match (config.pe, config.n_pes, &config.server, &config.id, &config.token) {
         (_, _, Some(_), Some(_), _) => fail("RUSHMEM_SERVER and RUSHMEM_ID are both set; unset one".into()),
         (Some(pe), Some(n_pes), None, Some(id), _) => {
-            let way = LaunchMethod::Id { id: (*id).into(), pe, n_pes: n_pes.get() };
-            Ok(Some((way, "RUSHMEM_ID is set".into())))
+            let method = LaunchMethod::Id { id: (*id).into(), pe, n_pes: n_pes.get() };
+            Ok(Some((method, "RUSHMEM_ID is set".into())))
         }
         (Some(pe), Some(n_pes), Some(server), None, Some(token)) => {
             let member = Member {
@@ -176,17 +180,19 @@ fn own(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod, String)>
                 timeout: config.bootstrap_timeout,
                 retry: config.nodes.is_some_and(|nodes| nodes.get() > 1),
             };
-            Ok(Some((LaunchMethod::Rushmem(Box::new(member)), "`rushmem run` has set RUSHMEM_SERVER".into())))
+            Ok(Some((LaunchMethod::Rushmem(Box::new(member)), "`rushmem run` set RUSHMEM_SERVER".into())))
         }
         (_, _, None, Some(_), _) => {
-            let missing: Vec<_> = all[..2].iter().filter_map(|(name, is_set)| set(name, !*is_set)).collect();
+            let missing: Vec<_> =
+                variables[..2].iter().filter_map(|(name, is_set)| set(name, !*is_set)).collect();
             fail(format!("RUSHMEM_ID is set, and {} is not: give each PE its number", missing.join(", ")))
         }
         _ => {
-            let names = |wanted| all.iter().filter_map(move |(name, is_set)| set(name, *is_set == wanted));
+            let names =
+                |wanted| variables.iter().filter_map(move |(name, is_set)| set(name, *is_set == wanted));
             fail(format!(
-                "of the variables that `rushmem run` sets, {} are there and {} missing (a job without launcher needs \
-                 RUSHMEM_ID instead)",
+                "of the variables of `rushmem run`, {} are set and {} missing; start the PEs with `rushmem run`, or \
+                 set RUSHMEM_ID for a job without launcher",
                 names(true).collect::<Vec<_>>().join(", "),
                 names(false).collect::<Vec<_>>().join(", ")
             ))
@@ -194,10 +200,10 @@ fn own(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod, String)>
     }
 }
 
-/// What a launcher says that speaks PMI over a descriptor; in version 2 if `kind` says so, or if it is Slurm.
+/// Reads the variables of a launcher that speaks PMI. The version is 2 if `kind` says so, or if the launcher is Slurm.
 fn pmi(variables: Variables, kind: Option<BootstrapKind>) -> Result<Option<(LaunchMethod, String)>, Error> {
     const NAMES: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
-    let Some(values) = complete(variables, &NAMES, &NAMES)? else { return Ok(None) };
+    let Some(values) = all_values(variables, &NAMES, &NAMES)? else { return Ok(None) };
     let version = match kind {
         Some(BootstrapKind::Pmi1) => Version::One,
         Some(BootstrapKind::Pmi2) => Version::Two,
@@ -206,7 +212,7 @@ fn pmi(variables: Variables, kind: Option<BootstrapKind>) -> Result<Option<(Laun
     };
     let fd = number("PMI_FD", &values[0])?;
     let (pe, n_pes) = (number("PMI_RANK", &values[1])?, number("PMI_SIZE", &values[2])?);
-    check_place(("PMI_RANK", pe), ("PMI_SIZE", n_pes))?;
+    check_position(("PMI_RANK", pe), ("PMI_SIZE", n_pes))?;
     let why = format!("PMI_FD is set: a launcher speaks PMI-{}", if version == Version::One { 1 } else { 2 });
     let job = variables("PMI_JOBID");
     Ok(Some((LaunchMethod::Pmi(Pmi { version, fd, pe, n_pes, job }), why)))
@@ -214,27 +220,27 @@ fn pmi(variables: Variables, kind: Option<BootstrapKind>) -> Result<Option<(Laun
 
 fn pmix(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Error> {
     const NAMES: [&str; 2] = ["PMIX_RANK", "PMIX_NAMESPACE"];
-    let found = complete(variables, &NAMES, &NAMES)?;
+    let found = all_values(variables, &NAMES, &NAMES)?;
     Ok(found.map(|_| (LaunchMethod::Pmix, "PMIX_RANK is set: a launcher speaks PMIx".into())))
 }
 
 fn torchrun(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Error> {
-    // Addresses alone are what a user exports for all jobs.
-    let Some(values) = complete(variables, &TORCHRUN[..2], &TORCHRUN)? else { return Ok(None) };
+    // A user may export the address variables alone, for all jobs.
+    let Some(values) = all_values(variables, &TORCHRUN[..2], &TORCHRUN)? else { return Ok(None) };
     let at = |i: usize| number(TORCHRUN[i], &values[i]);
     let (pe, n_pes, local_pe, local_pes) = (at(0)?, at(1)?, at(2)?, at(3)?);
-    check_place(("RANK", pe), ("WORLD_SIZE", n_pes))?;
-    check_place(("LOCAL_RANK", local_pe), ("LOCAL_WORLD_SIZE", local_pes))?;
+    check_position(("RANK", pe), ("WORLD_SIZE", n_pes))?;
+    check_position(("LOCAL_RANK", local_pe), ("LOCAL_WORLD_SIZE", local_pes))?;
     let port = number("MASTER_PORT", &values[5])?;
     let id = variables("TORCHELASTIC_RUN_ID").unwrap_or_default();
     let restart = variables("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
     let (addr, run) = (values[4].clone(), format!("{id} {restart}"));
-    let way = LaunchMethod::Torchrun(Torchrun { pe, n_pes, local_pe, local_pes, addr, port, run });
-    Ok(Some((way, "RANK is set: torchrun has started this process".into())))
+    let method = LaunchMethod::Torchrun(Torchrun { pe, n_pes, local_pe, local_pes, addr, port, run });
+    Ok(Some((method, "RANK is set: torchrun started this process".into())))
 }
 
-/// The values of all of `names`, if one of `signs` is there. Some without the others are an error.
-fn complete(variables: Variables, signs: &[&str], names: &[&str]) -> Result<Option<Vec<String>>, Error> {
+/// Returns the values of all of `names`, if one of `signs` is set. A missing value is then an error.
+fn all_values(variables: Variables, signs: &[&str], names: &[&str]) -> Result<Option<Vec<String>>, Error> {
     let Some(sign) = signs.iter().find(|name| variables(name).is_some()) else { return Ok(None) };
     let missing: Vec<_> = names.iter().filter(|name| variables(name).is_none()).copied().collect();
     if missing.is_empty() {
@@ -248,10 +254,10 @@ fn complete(variables: Variables, signs: &[&str], names: &[&str]) -> Result<Opti
 }
 
 fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, Error> {
-    text.parse().map_err(|_| Error::Launch { why: format!("{name}={text} is no such number") })
+    text.parse().map_err(|_| Error::Launch { why: format!("{name}={text} is not a valid number") })
 }
 
-fn check_place((pe_name, pe): (&str, u32), (size_name, size): (&str, u32)) -> Result<(), Error> {
+fn check_position((pe_name, pe): (&str, u32), (size_name, size): (&str, u32)) -> Result<(), Error> {
     match pe < size {
         true => Ok(()),
         false => {
@@ -261,15 +267,15 @@ fn check_place((pe_name, pe): (&str, u32), (size_name, size): (&str, u32)) -> Re
     }
 }
 
-/// Launchers that we know and cannot join. Only their first process says so.
-fn silent(variables: Variables) -> Option<String> {
-    SILENT.iter().find_map(|(launcher, rank, size, advice)| {
+/// Returns a warning if a launcher without means of exchange started this process. Only rank 0 warns.
+fn unsupported_launcher(variables: Variables) -> Option<String> {
+    UNSUPPORTED.iter().find_map(|(launcher, rank, size, advice)| {
         let rank: u64 = variables(rank)?.parse().ok()?;
         let size: u64 = variables(size)?.parse().ok()?;
         (size > 1 && rank == 0).then(|| {
             format!(
-                "{size} processes started by {launcher} each run as a job of its own, as it gives them nothing to meet \
-                 by: {advice}, or start the PEs with `rushmem run -n {size}`"
+                "each of the {size} processes of {launcher} runs as a job of its own, since the launcher offers no way \
+                 to exchange addresses: {advice}, or start the PEs with `rushmem run -n {size}`"
             )
         })
     })
@@ -291,7 +297,7 @@ mod tests {
     const PMI: [(&str, &str); 3] = [("PMI_FD", "9"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     const PMIX: [(&str, &str); 2] = [("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "job1")];
 
-    /// What `f` makes of the settings among these variables, and of all of them.
+    /// Calls `f` with the settings among these variables, and with a lookup of all of them.
     fn with<R>(variables: &[(&str, &str)], f: impl FnOnce(&Config, Variables) -> R) -> R {
         let config =
             Config::load_from(variables.iter().map(|(name, value)| (name.into(), value.into()))).unwrap();
@@ -307,15 +313,15 @@ mod tests {
     }
 
     #[test]
-    fn one_process_of_a_node_is_the_first() {
-        let first = |variables: &[(&str, &str)]| with(variables, is_first_here);
+    fn local_rank_0_is_the_first_on_its_node() {
+        let first = |variables: &[(&str, &str)]| with(variables, is_first_on_node);
         assert!(first(&[]));
         assert!(first(&[("SLURM_LOCALID", "0")]));
-        // Within a script that Slurm has started, another launcher.
+        // Another launcher runs within a script of Slurm.
         assert!(!first(&[("SLURM_LOCALID", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]));
         for name in LOCAL_RANKS {
             assert!(!first(&[(name, "2")]), "{name}");
-            // What `rushmem run` says counts.
+            // The variable of `rushmem run` takes precedence.
             assert!(first(&[(name, "2"), ("RUSHMEM_LOCAL_PE", "0")]), "{name}");
         }
     }
@@ -323,20 +329,20 @@ mod tests {
     #[test]
     fn without_a_launcher_pes_are_threads() {
         let found = decided(&[("RUSHMEM_PES", "3"), ("MASTER_ADDR", "node0")]).unwrap();
-        assert!(matches!(found.way, LaunchMethod::Threads) && found.warning.is_none(), "{found:?}");
-        assert!(matches!(decided(&[("RUSHMEM_TOKEN", TOKEN)]).unwrap().way, LaunchMethod::Threads));
+        assert!(matches!(found.method, LaunchMethod::Threads) && found.warning.is_none(), "{found:?}");
+        assert!(matches!(decided(&[("RUSHMEM_TOKEN", TOKEN)]).unwrap().method, LaunchMethod::Threads));
     }
 
     #[test]
-    fn a_launched_process_knows_its_place() {
+    fn reads_the_variables_of_rushmem_run() {
         let all = [
             ("RUSHMEM_PE", "2"),
             ("RUSHMEM_N_PES", "4"),
             ("RUSHMEM_SERVER", "127.0.0.1:9"),
             ("RUSHMEM_TOKEN", TOKEN),
         ];
-        let LaunchMethod::Rushmem(it) = decided(&[&all[..], &PMI].concat()).unwrap().way else {
-            panic!("not ours")
+        let LaunchMethod::Rushmem(it) = decided(&[&all[..], &PMI].concat()).unwrap().method else {
+            panic!("not `rushmem run`")
         };
         assert_eq!((it.pe, it.n_pes, it.server.as_str(), it.retry), (2, 4, "127.0.0.1:9", false));
         assert_eq!(it.token, Token::from_hex(TOKEN).unwrap());
@@ -347,12 +353,15 @@ mod tests {
     }
 
     #[test]
-    fn an_id_needs_a_place() {
+    fn an_id_needs_a_pe_number() {
         let id = UniqueId::at("127.0.0.1:9".parse().unwrap()).unwrap();
         let text = id.to_hex();
         let all = [("RUSHMEM_ID", text.as_str()), ("RUSHMEM_PE", "1"), ("RUSHMEM_N_PES", "2")];
         let found = decided(&all).unwrap();
-        assert!(matches!(found.way, LaunchMethod::Id { pe: 1, n_pes: 2, id: it } if it == id), "{found:?}");
+        assert!(
+            matches!(found.method, LaunchMethod::Id { pe: 1, n_pes: 2, id: it } if it == id),
+            "{found:?}"
+        );
         let message = refused(&all[..2]);
         assert!(message.contains("RUSHMEM_ID is set, and RUSHMEM_N_PES is not"), "{message}");
         let message = refused(&[&all[..], &[("RUSHMEM_SERVER", "h:1")]].concat());
@@ -360,23 +369,23 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_known_by_their_variables() {
+    fn recognizes_launchers_by_their_variables() {
         let found = decided(&PMI).unwrap();
         let wanted = Pmi { version: Version::One, fd: 9, pe: 1, n_pes: 2, job: None };
-        assert!(matches!(&found.way, LaunchMethod::Pmi(pmi) if *pmi == wanted), "{found:?}");
+        assert!(matches!(&found.method, LaunchMethod::Pmi(pmi) if *pmi == wanted), "{found:?}");
         assert_eq!(found.why, "PMI_FD is set: a launcher speaks PMI-1");
-        let two = |extra| decided(&[&PMI[..], &[extra]].concat()).unwrap().way;
+        let two = |extra| decided(&[&PMI[..], &[extra]].concat()).unwrap().method;
         for extra in [("SLURM_JOB_ID", "7"), ("RUSHMEM_BOOTSTRAP", "pmi2")] {
             assert!(matches!(two(extra), LaunchMethod::Pmi(Pmi { version: Version::Two, .. })), "{extra:?}");
         }
-        assert!(matches!(decided(&PMIX).unwrap().way, LaunchMethod::Pmix));
-        let LaunchMethod::Torchrun(torch) = decided(&TORCH).unwrap().way else { panic!("not torchrun") };
+        assert!(matches!(decided(&PMIX).unwrap().method, LaunchMethod::Pmix));
+        let LaunchMethod::Torchrun(torch) = decided(&TORCH).unwrap().method else { panic!("not torchrun") };
         assert_eq!((torch.pe, torch.n_pes, torch.local_pe, torch.local_pes), (3, 4, 1, 2));
         assert_eq!((torch.addr.as_str(), torch.port), ("node0", 29500));
     }
 
     #[test]
-    fn half_of_a_launchers_variables_are_an_error_that_names_the_rest() {
+    fn names_the_missing_variables_of_a_launcher() {
         let message = refused(&TORCH[..4]);
         assert!(message.contains("RANK is set, and MASTER_ADDR, MASTER_PORT is not"), "{message}");
         assert!(refused(&PMI[1..]).contains("PMI_RANK is set, and PMI_FD is not"));
@@ -388,16 +397,18 @@ mod tests {
     }
 
     #[test]
-    fn two_launchers_are_an_error_unless_a_setting_says_which() {
+    fn rejects_two_launchers_without_a_setting() {
         let both = [&PMIX[..], &TORCH].concat();
         let message = refused(&both);
         assert!(message.contains("PMIX_RANK") && message.contains("RANK is set"), "{message}");
         assert!(message.contains("set RUSHMEM_BOOTSTRAP"), "{message}");
         let with = |kind| decided(&[&both[..], &[("RUSHMEM_BOOTSTRAP", kind)]].concat());
-        assert!(matches!(with("pmix").unwrap().way, LaunchMethod::Pmix));
+        assert!(matches!(with("pmix").unwrap().method, LaunchMethod::Pmix));
         let torch = with("torchrun").unwrap();
-        assert!(matches!(torch.way, LaunchMethod::Torchrun(_)) && torch.why == "RUSHMEM_BOOTSTRAP=torchrun");
-        assert!(matches!(with("threads").unwrap().way, LaunchMethod::Threads));
+        assert!(
+            matches!(torch.method, LaunchMethod::Torchrun(_)) && torch.why == "RUSHMEM_BOOTSTRAP=torchrun"
+        );
+        assert!(matches!(with("threads").unwrap().method, LaunchMethod::Threads));
         for (kind, name) in
             [("rushmem", "RUSHMEM_SERVER"), ("id", "RUSHMEM_ID"), ("pmi1", "PMI_FD"), ("pmi2", "PMI_FD")]
         {
@@ -410,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_that_cannot_be_joined_is_noticed_once() {
+    fn rank_0_warns_about_an_unsupported_launcher() {
         let warning =
             |rank| decided(&[("SLURM_PROCID", rank), ("SLURM_STEP_NUM_TASKS", "4")]).unwrap().warning;
         assert!(warning("0").unwrap().contains("srun --mpi=pmi2"));

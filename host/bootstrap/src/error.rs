@@ -1,4 +1,4 @@
-//! What can go wrong among the PEs of a job.
+//! Errors of bring-up and of the calls between the PEs of a job.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use rushmem_config::BootstrapKind;
 /// A PE, or the launcher, that left the job before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerLost {
-    /// The PE; `None` for the launcher, without which no PE hears of another.
+    /// The PE; `None` for the launcher. Without the launcher, no PE learns of the loss of another.
     pub pe: Option<u32>,
-    /// How it was lost, as part of a sentence: `killed by SIGKILL`, `aborted: out of memory`.
+    /// The reason, as part of a sentence: `killed by SIGKILL`, `aborted: out of memory`.
     pub reason: String,
-    /// The code with which it ended the whole job, if it did so by [`Bootstrap::exit`](super::Bootstrap::exit).
+    /// The exit code, if the PE ended the whole job with [`Bootstrap::exit`](super::Bootstrap::exit).
     pub exit: Option<u8>,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for PeerLost {
     }
 }
 
-/// PEs for people: `PE 3`, `PEs 0-2, 5`.
+/// A list of PEs, displayed as `PE 3` or `PEs 0-2, 5`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pes(pub Vec<u32>);
 
@@ -47,10 +47,10 @@ impl fmt::Display for Pes {
     }
 }
 
-/// The failure that ended a job's collective calls, for every PE alike.
+/// The failure that ended the collective calls of a job. All PEs get the same failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// A PE or the launcher is gone.
+    /// A PE or the launcher was lost.
     #[error("{0}")]
     Lost(PeerLost),
     /// PEs are in different collective calls.
@@ -59,64 +59,65 @@ pub enum Failure {
         calls.iter().map(|(call, pes)| format!("{pes} in {call}")).collect::<Vec<_>>().join(", ")
     )]
     Mismatch {
-        /// Each call with the PEs that are in it.
+        /// Each call, with the PEs that are in it.
         calls: Vec<(String, Pes)>,
     },
-    /// PEs did not come in time.
+    /// Some PEs did not enter the call before the deadline.
     #[error(
-        "{missing} of {n_pes} did not arrive at {call} within {waited:?}; see what they do, or raise bootstrap_timeout"
+        "{missing} of {n_pes} did not arrive at {call} within {waited:?}; check what they are doing, or raise \
+         bootstrap_timeout"
     )]
     Missing {
         /// The call.
         call: String,
-        /// How long the others have waited.
+        /// The time that the other PEs waited.
         waited: Duration,
-        /// Who did not come.
+        /// The PEs that did not arrive.
         missing: Pes,
-        /// PEs in the job.
+        /// The number of PEs in the job.
         n_pes: u32,
     },
-    /// A PE has left in good order while another still makes collective calls.
-    #[error("{pes} called finish() before {call}, in which every PE must take part")]
+    /// A PE called `finish` while another PE still makes collective calls.
+    #[error("{pes} called finish() before {call}; every PE must take part in this call")]
     Left {
         /// The call.
         call: String,
-        /// Who has left.
+        /// The PEs that have left.
         pes: Pes,
     },
-    /// Processes of one job were built from different sources.
+    /// The processes of one job run different builds.
     #[error(
         "two different builds in one job: PE {first_pe} is build {first_build}, PE {pe} is build {build}; \
          start the same program everywhere"
     )]
     Builds {
-        /// The first PE that came.
+        /// The PE that joined first.
         first_pe: u32,
-        /// Its build.
+        /// The build of that PE.
         first_build: String,
-        /// The first PE that differs.
+        /// The first PE with a different build.
         pe: u32,
-        /// Its build.
+        /// The build of this PE.
         build: String,
     },
 }
 
-/// What can go wrong in a call of this module.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The job has failed.
+    /// The collective calls of the job have failed.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// A collective call after this PE's own finish or abort.
-    #[error("{call} after this PE has left the job")]
+    /// A call of a PE that has already left the job.
+    #[error("{call}: this PE has already left the job")]
     Left {
         /// The call.
         call: String,
     },
-    /// A second callback for lost peers, or for letters.
-    #[error("there is a callback for this already")]
-    Watched,
-    /// More PEs than a job can have.
+    /// A second callback for lost peers, or for messages.
+    #[error("this callback is already set")]
+    CallbackExists,
+    /// A job with more PEs than are possible.
     #[error(
         "a job has at most {} PEs, and this one asks for {n_pes}; lower the number of PEs",
         crate::MAX_PES
@@ -125,141 +126,141 @@ pub enum Error {
         /// The number of PEs.
         n_pes: u32,
     },
-    /// A letter to a PE that does not exist.
+    /// A PE number that is not in the job.
     #[error("there is no PE {pe}: the job has {n_pes}, numbered from 0")]
     NoPe {
-        /// To whom it was to go.
+        /// The number.
         pe: u32,
-        /// The PEs of the job.
+        /// The number of PEs in the job.
         n_pes: u32,
     },
-    /// More bytes than an allgather may carry.
-    #[error("{call}: {bytes} bytes, more than the {limit} that each PE may give; exchange a handle instead")]
+    /// More bytes than one call may carry.
+    #[error("{call}: {bytes} bytes exceed the limit of {limit} bytes per PE; exchange a handle instead")]
     TooLarge {
         /// The call.
         call: String,
-        /// Bytes that were given.
+        /// The number of bytes.
         bytes: usize,
-        /// Bytes that may be given.
+        /// The largest number of bytes.
         limit: usize,
     },
-    /// No connection to the launcher.
+    /// The launcher cannot be reached.
     #[error(
         "cannot reach the job's launcher at {server} (tried for {waited:?}): {source}; is it still running?"
     )]
     Connect {
-        /// Its address.
+        /// The address of the launcher.
         server: String,
-        /// How long it was tried.
+        /// The time spent on attempts.
         waited: Duration,
-        /// What the system said last.
+        /// The last error of the system.
         source: std::io::Error,
     },
-    /// The launcher does not let this process in.
+    /// The launcher refused this process.
     #[error("the job's launcher at {server} refused this process: {reason}")]
     Refused {
-        /// Its address.
+        /// The address of the launcher.
         server: String,
-        /// Why, and what to do.
+        /// The reason and the remedy.
         reason: String,
     },
-    /// Who answered is not the job's launcher, or not of this protocol.
-    #[error("what listens at {server} is not this job's launcher: {why}")]
-    Stranger {
+    /// The process at the launcher's address is another program, or speaks another version of the protocol.
+    #[error("the process at {server} is not this job's launcher: {why}")]
+    NotLauncher {
         /// The address.
         server: String,
-        /// What was seen.
+        /// The observed difference.
         why: String,
     },
-    /// The connection was closed before both sides had proved themselves.
-    #[error("what listens at {server} closed the connection before it proved to be this job's launcher")]
+    /// The other side closed the connection during the handshake.
+    #[error("the process at {server} closed the connection before it proved to be this job's launcher")]
     Closed {
         /// The address.
         server: String,
     },
-    /// The launcher does not answer.
+    /// The launcher did not answer before the deadline.
     #[error("the job's launcher at {server} gave no answer to {call} within {waited:?}")]
-    Silent {
-        /// Its address.
+    NoAnswer {
+        /// The address of the launcher.
         server: String,
         /// The call.
         call: String,
-        /// How long it was waited for.
+        /// The time spent waiting.
         waited: Duration,
     },
-    /// The launcher cannot listen.
+    /// A server cannot listen on its address.
     #[error("cannot listen on {addr}: {source}; give another address or port")]
     Listen {
         /// The address.
         addr: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Variables of the launcher that make no sense together.
-    #[error("how this process was started is not clear: {why}")]
+    /// The environment variables of launchers are incomplete or contradict each other.
+    #[error("cannot tell how this process was started: {why}")]
     Launch {
-        /// What is missing or contradicts, and what to do.
+        /// The variables at fault and the remedy.
         why: String,
     },
-    /// The setting that says how PEs meet asks for what is not there.
+    /// The setting `bootstrap` names a launcher that did not start this process.
     #[error("RUSHMEM_BOOTSTRAP={kind}, but {why}")]
     NotStarted {
-        /// What was asked for.
+        /// The value of the setting.
         kind: BootstrapKind,
-        /// What is missing.
+        /// The missing variable and the remedy.
         why: String,
     },
-    /// Something that is no unique id.
-    #[error("this is no unique id of a job: {why}")]
+    /// Bytes or text that are not a valid unique id.
+    #[error("not a valid unique id: {why}")]
     Id {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The address of an id is that of another machine's loopback interface.
+    /// The address in an id is a loopback address of another machine.
     #[error(
-        "the job's PEs meet at {addr}, which only the machine of PE 0 can reach: have PE 0 listen on a network that \
-         all machines share, by RUSHMEM_BOOTSTRAP_INTERFACE"
+        "the job's server listens at {addr}, and other machines cannot reach this loopback address; set \
+         RUSHMEM_BOOTSTRAP_INTERFACE to an interface on a network that all machines share"
     )]
     Loopback {
         /// The address.
         addr: String,
     },
-    /// A network interface that is not there.
+    /// The requested network interface does not exist.
     #[error("RUSHMEM_BOOTSTRAP_INTERFACE: there is no `{wanted}`{family}; there are {there}")]
     Interface {
-        /// The name or address that was asked for.
+        /// The requested name or address.
         wanted: String,
-        /// What kind of address it is to have.
+        /// The requested kind of address, as part of a sentence; empty for any kind.
         family: &'static str,
-        /// Those that there are.
+        /// The existing interfaces with their addresses.
         there: String,
     },
-    /// The system does not tell its network interfaces.
+    /// The system does not list its network interfaces.
     #[error("cannot list the network interfaces: {0}")]
     Interfaces(std::io::Error),
-    /// The launcher, or the application's own means of exchange, failed.
+    /// The exchange of the unique id through the launcher or the application failed.
     #[error("{by}: {why}")]
     Exchange {
-        /// By what the PEs were to learn of each other.
+        /// The means of exchange.
         by: String,
-        /// What went wrong, and what to do.
+        /// The reason and the remedy.
         why: String,
     },
-    /// Settings of file or environment are wrong.
+    /// A setting in the file or the environment is invalid.
     #[error(transparent)]
     Config(#[from] Box<rushmem_config::Error>),
-    /// A job's secret that is not one.
+    /// Text that is not a job token.
     #[error("a job's token must be 64 hexadecimal digits (32 random bytes)")]
     Token,
-    /// The system has no random bytes.
-    #[error("cannot make a token: no random bytes from the system: {0}")]
+    /// The system provides no random bytes.
+    #[error("cannot get random bytes from the system: {0}")]
     Random(String),
-    /// The system gave no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the thread `{name}`: {source}")]
     Thread {
-        /// What it was for.
+        /// The name of the thread.
         name: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -269,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_pes() {
+    fn lists_of_pes_are_shown_as_ranges() {
         assert_eq!(Pes(vec![3]).to_string(), "PE 3");
         assert_eq!(Pes(vec![0, 1, 2, 5, 7, 8]).to_string(), "PEs 0-2, 5, 7-8");
         assert_eq!(Pes(vec![u32::MAX, 0]).to_string(), "PEs 4294967295, 0");

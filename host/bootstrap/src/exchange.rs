@@ -1,46 +1,53 @@
-//! Bring-up by whatever means of exchange the application has.
+//! Agreement on a unique id through the application's own means of communication.
 
 use crate::error::Error;
 use crate::id::UniqueId;
 use rushmem_config::Config;
 
-/// A failure of an [`Exchange`], of any kind.
+/// An error of an [`Exchange`].
 pub type ExchangeError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the processes of an application can talk to each other by already: an MPI communicator, files that all see, a
-/// key-value store. `Job::with_exchange` makes one job of them, whose PE numbers are those
-/// of the exchange; that of a communicator whose ranks were reordered is the rank in that communicator. It is used
-/// once, at the start: afterwards both libraries' calls may interleave as the program likes.
+/// An existing means of communication between the processes of an application: an MPI communicator, shared files, a
+/// key-value store.
 ///
-/// By MPI, for example, [`Exchange::allgather`] is `MPI_Allgather`. NVSHMEM: `nvshmemx_set_attr_mpi_comm_args`,
-/// and the plug-in of `NVSHMEM_BOOTSTRAP=plugin`.
+/// `Job::with_exchange` joins these processes into one job, with the PE numbers of the exchange. For an MPI
+/// communicator, [`Exchange::allgather`] is `MPI_Allgather`, and the PE number is the rank in that communicator.
+///
+/// The exchange is used once, when the job starts. Later calls of both libraries may interleave in any way. The
+/// equivalents in NVSHMEM are `nvshmemx_set_attr_mpi_comm_args` and the plug-in of `NVSHMEM_BOOTSTRAP=plugin`.
 pub trait Exchange {
-    /// The number of this process, from 0.
+    /// Returns the number of this process, from 0.
     fn pe(&self) -> u32;
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     fn n_pes(&self) -> u32;
 
-    /// Gives `mine` to every process and returns what each one gave, in the order of their numbers. All give equally
-    /// many bytes. Collective.
+    /// Sends `mine` to every process, and returns the contributions of all processes in the order of their numbers.
+    ///
+    /// Collective. All contributions have the same length.
     ///
     /// # Errors
-    /// Whatever went wrong; it must not wait for ever.
+    ///
+    /// - Any [`ExchangeError`]: the exchange failed, or did not complete in time. An implementation must not wait
+    ///   forever.
     fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError>;
 }
 
-/// The id of a job of these processes. Collective: PE 0 makes it, and all learn it.
+/// Agrees on the unique id of a new job of these processes. Collective: PE 0 creates the id, and the others receive it.
 ///
 /// # Errors
 ///
-/// [`Error::Exchange`] if the exchange failed, or if what came back is not what went in.
+/// - [`Error::Exchange`]: the exchange failed, or returned wrong contributions.
+/// - Any error of [`UniqueId::with_config`], in the process of PE 0.
 pub fn agree_on_id(exchange: &dyn Exchange, config: &Config) -> Result<UniqueId, Error> {
     let (pe, n_pes) = (exchange.pe(), exchange.n_pes());
     let fail = |why: String| Error::Exchange { by: "the application's exchange".into(), why };
     if pe >= n_pes {
-        return Err(fail(format!("it says that this is process {pe} of {n_pes}, numbered from 0")));
+        return Err(fail(format!(
+            "its number for this process is {pe}, and must be below its number of processes, {n_pes}"
+        )));
     }
-    // If PE 0 cannot make one, the others must not wait for it.
+    // PE 0 takes part in the exchange even if it has no id, so that the others do not wait for it.
     let made = if pe == 0 { Some(UniqueId::with_config(config)) } else { None };
     let mut mine = [pe.to_le_bytes(), n_pes.to_le_bytes()].concat();
     let id =
@@ -55,12 +62,12 @@ pub fn agree_on_id(exchange: &dyn Exchange, config: &Config) -> Result<UniqueId,
     };
     if all.len() != n_pes as usize || !(0..).zip(&all).all(right) {
         return Err(fail(format!(
-            "allgather must return what each of the {n_pes} processes gave, in the order of their numbers, and did not"
+            "allgather did not return the contributions of the {n_pes} processes in the order of their numbers"
         )));
     }
     match &all[0][8..] {
         id if id.iter().all(|byte| *byte == 0) => {
-            Err(fail("PE 0 could not make an id; see its error".into()))
+            Err(fail("PE 0 could not create an id; see its error".into()))
         }
         id => UniqueId::from_bytes(id),
     }
@@ -72,14 +79,14 @@ mod tests {
 
     type Gathered = Result<Vec<Vec<u8>>, ExchangeError>;
 
-    /// Gathers as told.
-    struct Told {
+    /// An exchange with a given result.
+    struct FakeExchange {
         pe: u32,
         n_pes: u32,
         gather: fn(&[u8]) -> Gathered,
     }
 
-    impl Exchange for Told {
+    impl Exchange for FakeExchange {
         fn pe(&self) -> u32 {
             self.pe
         }
@@ -94,25 +101,26 @@ mod tests {
     }
 
     #[test]
-    fn what_an_exchange_does_wrong_is_named() {
+    fn names_the_errors_of_an_exchange() {
         let config = Config::default();
-        let why =
-            |pe, n_pes, gather| agree_on_id(&Told { pe, n_pes, gather }, &config).unwrap_err().to_string();
-        assert!(why(2, 2, |_| Ok(vec![])).contains("process 2 of 2"));
+        let why = |pe, n_pes, gather| {
+            agree_on_id(&FakeExchange { pe, n_pes, gather }, &config).unwrap_err().to_string()
+        };
+        assert!(why(2, 2, |_| Ok(vec![])).contains("this process is 2, and must be below"));
         assert!(why(0, 2, |_| Err("no MPI today".into())).contains("no MPI today"));
-        let order = "in the order of their numbers, and did not";
+        let order = "did not return the contributions";
         assert!(why(0, 2, |mine| Ok(vec![mine.to_vec()])).contains(order));
         assert!(why(0, 2, |mine| Ok(vec![mine.to_vec(); 2])).contains(order));
         assert!(why(0, 1, |_| Ok(vec![vec![]])).contains(order));
         let without = |mine: &[u8]| Ok(vec![[&[0; 4], &mine[4..]].concat(), mine.to_vec()]);
-        assert!(why(1, 2, without).contains("PE 0 could not make an id"));
+        assert!(why(1, 2, without).contains("PE 0 could not create an id"));
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_an_error_of_pe_0_and_of_the_others() {
+    fn a_missing_interface_is_an_error_of_pe_0() {
         let mut config = Config::default();
         config.bootstrap_interface = "no0".into();
-        let told = Told { pe: 0, n_pes: 1, gather: |mine| Ok(vec![mine.to_vec()]) };
-        assert!(matches!(agree_on_id(&told, &config), Err(Error::Interface { .. })));
+        let exchange = FakeExchange { pe: 0, n_pes: 1, gather: |mine| Ok(vec![mine.to_vec()]) };
+        assert!(matches!(agree_on_id(&exchange, &config), Err(Error::Interface { .. })));
     }
 }

@@ -1,4 +1,4 @@
-//! A job's unique id: all that a process must know to join a job, in 64 bytes.
+//! The unique id of a job: 64 bytes with all that a process needs to join.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,65 +13,73 @@ use crate::interface::listen_ip;
 use rushmem_base::lock;
 use rushmem_config::{Config, EncodedId, IdFields, Listener};
 
-/// A job's unique id: where its PEs meet, and the secret by which they know each other.
+/// The unique id of a job: the address of its server, and the job's secret.
 ///
-/// One process makes it, and gives it to the others by any means: a file, a message, a variable. All join with
-/// `Job::with_id`. The process that made it must be one of them, as it has the socket on which
-/// the others are awaited; an id [for an address](UniqueId::at) can be made by anybody, and there PE 0 listens. An id
-/// is for one job. Whoever has it can join: keep it as a password. NVSHMEM: `nvshmemx_get_uniqueid`; NCCL:
-/// `ncclGetUniqueId`.
+/// One process creates the id and gives it to the others by any means: a file, a message, an environment variable. All
+/// join with `Job::with_id`. The creator listens for the others, so it must be one of the PEs. An id [for an
+/// address](UniqueId::at) can be created by any process; PE 0 then listens.
+///
+/// An id is for one job. It lets any process join: keep it secret. The equivalents are `nvshmemx_get_uniqueid`
+/// (NVSHMEM) and `ncclGetUniqueId` (NCCL).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UniqueId(EncodedId);
 
-/// The sockets of ids that this process has made, until the job begins.
-static MADE: Mutex<BTreeMap<UniqueId, TcpListener>> = Mutex::new(BTreeMap::new());
+/// The listening sockets of the ids that this process created, until their jobs begin.
+static LISTENERS: Mutex<BTreeMap<UniqueId, TcpListener>> = Mutex::new(BTreeMap::new());
 
-/// What a process does with an id.
+/// The part of a process in the connection of a job with an id.
 pub(crate) enum Side {
-    /// It has the job's server, at this socket.
+    /// The process runs the job's server on this socket.
     Serves(TcpListener),
-    /// It connects.
+    /// The process connects to the server.
     Joins,
 }
 
 impl UniqueId {
-    /// Bytes of an id.
+    /// The size of an id, in bytes.
     pub const BYTES: usize = EncodedId::BYTES;
 
-    /// Makes an id, and listens as the settings `bootstrap_interface`, `bootstrap_family` and `bootstrap_port` say: by
-    /// default for processes of this machine only.
+    /// Creates an id and listens on the address of the settings `bootstrap_interface`, `bootstrap_family` and
+    /// `bootstrap_port`.
+    ///
+    /// By default, only processes of this machine can connect.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for wrong settings in file or environment; else as [`UniqueId::with_config`].
+    /// - [`Error::Config`]: a setting in the file or the environment is invalid.
+    /// - [`Error::Interface`], [`Error::Interfaces`]: the network interface does not exist, or cannot be found.
+    /// - [`Error::Listen`]: the address or port is in use.
+    /// - [`Error::Random`]: the system provides no random bytes.
     pub fn new() -> Result<UniqueId, Error> {
         UniqueId::with_config(&Config::load().map_err(Box::new)?)
     }
 
-    /// As [`UniqueId::new`], with these settings.
+    /// Creates an id like [`UniqueId::new`], with the given settings.
     ///
     /// # Errors
     ///
-    /// [`Error::Interface`] for an interface that is not there, [`Error::Listen`] if the port cannot be had.
+    /// - [`Error::Interface`], [`Error::Interfaces`]: the network interface does not exist, or cannot be found.
+    /// - [`Error::Listen`]: the address or port is in use.
+    /// - [`Error::Random`]: the system provides no random bytes.
     pub fn with_config(config: &Config) -> Result<UniqueId, Error> {
         let wanted = SocketAddr::new(listen_ip(config)?, config.bootstrap_port);
         let listen = |source| Error::Listen { addr: wanted.to_string(), source };
         let listener = TcpListener::bind(wanted).map_err(listen)?;
         let id = UniqueId::make(listener.local_addr().map_err(listen)?, Listener::Maker, &Token::generate()?);
-        lock(&MADE).insert(id, listener);
+        lock(&LISTENERS).insert(id, listener);
         Ok(id)
     }
 
-    /// An id for a job whose PE 0 will listen at this address, wherever that is.
+    /// Creates an id for a job in which PE 0 will listen at `addr`. This process need not be on that machine.
     ///
     /// # Errors
     ///
-    /// [`Error::Random`] if the system has no random bytes.
+    /// - [`Error::Random`]: the system provides no random bytes.
     pub fn at(addr: SocketAddr) -> Result<UniqueId, Error> {
         Ok(UniqueId::with_token(addr, &Token::generate()?))
     }
 
-    /// As [`UniqueId::at`], with a secret that all have already.
+    /// Creates an id like [`UniqueId::at`], with a secret that all processes already have.
     pub(crate) fn with_token(addr: SocketAddr, token: &Token) -> UniqueId {
         UniqueId::make(addr, Listener::Pe0, token)
     }
@@ -81,35 +89,37 @@ impl UniqueId {
         UniqueId(EncodedId::new(&fields))
     }
 
-    /// The id as bytes, for a message or a file.
+    /// Returns the id as bytes, for a message or a file.
     pub fn to_bytes(&self) -> [u8; UniqueId::BYTES] {
         self.0.to_bytes()
     }
 
-    /// Reads what [`UniqueId::to_bytes`] gave.
+    /// Decodes the bytes of [`UniqueId::to_bytes`].
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] if that is no id, or one that was changed on its way.
+    /// - [`Error::Id`]: the bytes are not an id, or were damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<UniqueId, Error> {
         EncodedId::from_bytes(bytes).map(UniqueId).map_err(|why| Error::Id { why })
     }
 
-    /// The id as 128 hexadecimal digits, for a variable or a file. It holds the secret: write it to no log.
+    /// Returns the id as 128 hexadecimal digits, for an environment variable or a file.
+    ///
+    /// The text contains the job's secret: do not log it.
     pub fn to_hex(&self) -> String {
         self.0.to_hex()
     }
 
-    /// Reads what [`UniqueId::to_hex`] gave; white space around it is left out.
+    /// Decodes the text of [`UniqueId::to_hex`]. White space around it is ignored.
     ///
     /// # Errors
     ///
-    /// As [`UniqueId::from_bytes`].
+    /// - [`Error::Id`]: the text is not an id, or was damaged.
     pub fn from_hex(text: &str) -> Result<UniqueId, Error> {
         EncodedId::from_hex(text).map(UniqueId).map_err(|why| Error::Id { why })
     }
 
-    /// Where the PEs meet.
+    /// Returns the address of the job's server.
     pub fn addr(&self) -> SocketAddr {
         self.0.fields().addr
     }
@@ -118,15 +128,15 @@ impl UniqueId {
         Token::from_bytes(self.0.fields().token)
     }
 
-    /// Whether its server may begin to listen later than others come.
-    pub(crate) fn is_awaited(&self) -> bool {
+    /// Returns whether the server may start to listen after other PEs try to connect.
+    pub(crate) fn may_listen_later(&self) -> bool {
         self.0.fields().listener == Listener::Pe0
     }
 
-    /// What this process does as PE `pe` with the id. One that serves does so once.
+    /// Returns the part of this process, as PE `pe`. An id is served only once.
     pub(crate) fn side(&self, pe: u32) -> Result<Side, Error> {
         let addr = self.addr();
-        if let Some(listener) = lock(&MADE).remove(self) {
+        if let Some(listener) = lock(&LISTENERS).remove(self) {
             return Ok(Side::Serves(listener));
         }
         if self.0.fields().listener == Listener::Pe0 && pe == 0 {
@@ -158,7 +168,7 @@ impl fmt::Debug for UniqueId {
     }
 }
 
-/// The network that loopback addresses belong to: that of this machine since its start, or of this container.
+/// Returns a hash of the boot id and the network namespace. Loopback addresses are the same network where it is equal.
 fn this_machine() -> [u8; 4] {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
@@ -172,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_its_own_bytes_and_text_and_hides_the_token() {
+    fn decodes_its_own_bytes_and_text_and_hides_the_token() {
         let (addr, text) = ("10.0.0.7:4000".parse().unwrap(), "10.0.0.7:4000");
         let id = UniqueId::at(addr).unwrap();
         assert_eq!(id.addr(), addr);
@@ -189,14 +199,14 @@ mod tests {
         let id = UniqueId::with_config(&config).unwrap();
         assert!(id.addr().ip().is_loopback());
         assert!(matches!(id.side(1).unwrap(), Side::Serves(_)));
-        assert!(matches!(id.side(1).unwrap(), Side::Joins) && !id.is_awaited());
+        assert!(matches!(id.side(1).unwrap(), Side::Joins) && !id.may_listen_later());
         let id = UniqueId::at("127.0.0.1:0".parse().unwrap()).unwrap();
         assert!(matches!(id.side(0).unwrap(), Side::Serves(_)));
-        assert!(matches!(id.side(1).unwrap(), Side::Joins) && id.is_awaited());
+        assert!(matches!(id.side(1).unwrap(), Side::Joins) && id.may_listen_later());
     }
 
     #[test]
-    fn a_loopback_address_of_another_machine_is_a_clear_error() {
+    fn rejects_a_loopback_address_of_another_machine() {
         let UniqueId(id) = UniqueId::at("127.0.0.1:4000".parse().unwrap()).unwrap();
         let mut fields = id.fields();
         fields.machine[0] ^= 1;

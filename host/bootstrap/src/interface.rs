@@ -1,4 +1,4 @@
-//! The network interfaces of this machine, and which address a user means by one.
+//! The network interfaces of this machine, and the choice of a listening address among them.
 #![allow(unsafe_code, reason = "calls getifaddrs")]
 
 use std::ffi::CStr;
@@ -15,11 +15,12 @@ pub(crate) struct Interface {
     pub(crate) ip: IpAddr,
 }
 
-/// Where PE 0 listens by these settings: on the interface that the user names, or for this machine alone.
+/// Returns the listening address of PE 0: on the interface in the settings, or else a loopback address.
 ///
 /// # Errors
 ///
-/// [`Error::Interface`] with those that there are.
+/// - [`Error::Interface`]: the interface does not exist, or has no address of the requested family.
+/// - [`Error::Interfaces`]: the system does not list its interfaces.
 pub(crate) fn listen_ip(config: &Config) -> Result<IpAddr, Error> {
     if config.bootstrap_interface.is_empty() {
         return Ok(match config.bootstrap_family {
@@ -31,7 +32,7 @@ pub(crate) fn listen_ip(config: &Config) -> Result<IpAddr, Error> {
     choose(&all, &config.bootstrap_interface, config.bootstrap_family)
 }
 
-/// The address that `wanted` means: it is a name, or one of the addresses.
+/// Returns an address of the interface `wanted`, which is a name or an address. IPv4 comes first.
 fn choose(all: &[Interface], wanted: &str, family: AddressFamily) -> Result<IpAddr, Error> {
     let fits = |ip: &IpAddr| match family {
         AddressFamily::Auto => true,
@@ -56,48 +57,49 @@ fn family_name(family: AddressFamily) -> &'static str {
     }
 }
 
-/// Every address of every interface that is up. Link-local ones of IPv6 are left out: they mean nothing to others
-/// without a scope.
+/// Returns all addresses of all interfaces that are up. Link-local IPv6 addresses are left out, since they need a
+/// scope.
 fn interfaces() -> io::Result<Vec<Interface>> {
     let mut first = std::ptr::null_mut();
-    // SAFETY: the list is written to a live variable.
+    // SAFETY: `first` is a live variable, to which the call writes the list.
     if unsafe { libc::getifaddrs(&mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut next = first.cast_const();
-    // SAFETY: the list is whole until it is freed below; its last entry has no next.
+    // SAFETY: the list is valid until it is freed below; the last entry has a null `next`.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
             continue;
         }
-        // SAFETY: the entry is one of the list, which is not freed yet.
+        // SAFETY: the entry is in the list, which is not freed yet.
         let Some(ip) = (unsafe { address_of(entry) }) else { continue };
-        // SAFETY: the name is a C string of the list.
+        // SAFETY: the name is a C string in the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
         found.push(Interface { name, ip });
     }
-    // SAFETY: it came from `getifaddrs`, and nothing refers to it any more.
+    // SAFETY: the list came from `getifaddrs`, and no reference to it remains.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }
 
-/// The IP address of an entry, if that is what it has.
+/// Returns the IP address of an entry, if it has one.
 ///
 /// # Safety
-/// The entry must be one of a list that is not freed.
+///
+/// The entry must be in a list that is not freed.
 unsafe fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
-    // SAFETY: an address is null or valid, by the caller.
+    // SAFETY: the address is null or valid, since the caller keeps the list.
     let family = unsafe { entry.ifa_addr.as_ref() }?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: an address of this family is so long; it may lie anywhere.
+            // SAFETY: an address of this family has this type. The read needs no alignment.
             let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: the read is valid as for IPv4.
             let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
             (!ip.is_unicast_link_local()).then_some(ip.into())
@@ -110,14 +112,14 @@ unsafe fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn there() -> Vec<Interface> {
+    fn examples() -> Vec<Interface> {
         let of = |name: &str, ip: &str| Interface { name: name.into(), ip: ip.parse().unwrap() };
         vec![of("lo", "127.0.0.1"), of("eth0", "fd00::7"), of("eth0", "10.0.0.7"), of("ib0", "fd00::8")]
     }
 
     #[test]
-    fn an_interface_is_known_by_name_and_by_address() {
-        let choose = |wanted, family| choose(&there(), wanted, family).map(|ip| ip.to_string());
+    fn chooses_an_interface_by_name_or_by_address() {
+        let choose = |wanted, family| choose(&examples(), wanted, family).map(|ip| ip.to_string());
         assert_eq!(choose("eth0", AddressFamily::Auto).unwrap(), "10.0.0.7");
         assert_eq!(choose("eth0", AddressFamily::Ipv6).unwrap(), "fd00::7");
         assert_eq!(choose("ib0", AddressFamily::Auto).unwrap(), "fd00::8");
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_loopback_and_others_need_not_see_more() {
+    fn listens_on_loopback_by_default() {
         let all = interfaces().unwrap();
         let lo = Interface { name: "lo".into(), ip: Ipv4Addr::LOCALHOST.into() };
         assert!(all.contains(&lo), "{all:?}");

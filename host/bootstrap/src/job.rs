@@ -1,48 +1,50 @@
-//! The state of a job: who has joined, who is in which collective call, who is gone. No clock and no I/O, so that
-//! PEs as threads and PEs as processes cannot differ.
+//! The state machine of a job: which PEs have joined, are in a collective call, or have left.
+//!
+//! It has no clock and no I/O. [`Threads`](crate::Threads) and [`Server`](crate::Server) drive the same machine, so PEs
+//! as threads and PEs as processes behave alike.
 
 use std::time::Duration;
 
 use crate::error::{Failure, PeerLost, Pes};
 
-/// What one PE has done so far.
+/// The state of one PE in the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MemberState {
     Absent,
-    Joined { build: String, whence: String },
+    Joined { build: String, origin: String },
     Finished,
     Lost,
 }
 
-/// What one PE brought to the collective call that it is in.
-struct Part {
+/// The contribution of one PE to its current collective call.
+struct Contribution {
     call: String,
     bytes: Vec<u8>,
 }
 
-/// The outcome of a contribution.
+/// The state of a collective call after a contribution.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Others have yet to come.
+pub(crate) enum Progress {
+    /// Other PEs are still missing.
     Waiting,
-    /// This was the last one: here is what every PE gave.
+    /// The call is complete. The contributions are in the order of the PEs.
     Done(Vec<Vec<u8>>),
     /// The job has failed, now or earlier.
     Failed(Failure),
 }
 
-/// Why a process may not join.
+/// The reason why a process may not join.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It alone is wrong.
+    /// The process is at fault; the job is not affected.
     Reason(String),
-    /// With it, the job has failed.
+    /// The job has failed, now or earlier.
     Failed(Failure),
 }
 
 pub(crate) struct JobState {
     members: Vec<MemberState>,
-    round: Vec<Option<Part>>,
+    round: Vec<Option<Contribution>>,
     failure: Option<Failure>,
 }
 
@@ -63,29 +65,30 @@ impl JobState {
         self.failure.as_ref()
     }
 
-    /// A PE comes: it believes in `n_pes` PEs, is of this `build`, and runs at `whence`.
-    pub(crate) fn join(&mut self, pe: u32, n_pes: u32, build: &str, whence: &str) -> Result<(), Refusal> {
+    /// Adds a PE to the job. It expects `n_pes` PEs; `origin` names its process in error messages.
+    pub(crate) fn join(&mut self, pe: u32, n_pes: u32, build: &str, origin: &str) -> Result<(), Refusal> {
         if n_pes != self.n_pes() {
             let ours = self.n_pes();
             return Err(Refusal::Reason(format!(
-                "this job has {ours} PEs, and the process that wants to be PE {pe} was told {n_pes}; \
-                 it belongs to another job"
+                "this job has {ours} PEs, and the process that joins as PE {pe} expects {n_pes}; it belongs to another \
+                 job"
             )));
         }
         match self.members.get(pe as usize) {
             None => {
-                let reason =
-                    format!("this job has {n_pes} PEs, numbered from 0, so that there is no PE {pe}");
+                let reason = format!("there is no PE {pe}: this job has {n_pes} PEs, numbered from 0");
                 return Err(Refusal::Reason(reason));
             }
-            Some(MemberState::Joined { whence: other, .. }) => {
-                let reason = format!("two processes want to be PE {pe}: {other} came first, then {whence}");
+            Some(MemberState::Joined { origin: other, .. }) => {
+                let reason = format!(
+                    "two processes join as PE {pe}: first {other}, then {origin}; give each process its own number"
+                );
                 return Err(Refusal::Reason(reason));
             }
             Some(MemberState::Finished) if self.failure.is_none() => {
                 let others = self.pes_where(|member| *member != MemberState::Finished);
                 return Err(Refusal::Reason(format!(
-                    "PE {pe} wants to join the next job of these processes, and {others} did not finish the last one"
+                    "PE {pe} joins the next job of these processes, but {others} did not finish the last one"
                 )));
             }
             Some(MemberState::Absent | MemberState::Lost | MemberState::Finished) => {}
@@ -101,37 +104,38 @@ impl JobState {
             let failure = Failure::Builds { first_pe, first_build, pe, build: build.into() };
             return Err(Refusal::Failed(self.fail(failure)));
         }
-        self.members[pe as usize] = MemberState::Joined { build: build.into(), whence: whence.into() };
+        self.members[pe as usize] = MemberState::Joined { build: build.into(), origin: origin.into() };
         Ok(())
     }
 
-    /// Whether this PE is in a collective call.
+    /// Returns whether this PE is in a collective call.
     pub(crate) fn is_waiting(&self, pe: u32) -> bool {
         self.round[pe as usize].is_some()
     }
 
-    /// Whether this PE has joined and is neither finished nor lost.
+    /// Returns whether this PE has joined and is neither finished nor lost.
     pub(crate) fn is_joined(&self, pe: u32) -> bool {
         matches!(self.members[pe as usize], MemberState::Joined { .. })
     }
 
-    /// Whether this PE has not joined yet, nor been lost.
+    /// Returns whether this PE has neither joined nor been lost.
     pub(crate) fn is_absent(&self, pe: u32) -> bool {
         self.members[pe as usize] == MemberState::Absent
     }
 
-    /// Whether this PE would join the next job of these processes while others have not finished the last one.
+    /// Returns whether this PE has finished while other PEs have not. It must wait before it joins the next job.
     pub(crate) fn is_early(&self, pe: u32) -> bool {
         let finished = self.members.get(pe as usize) == Some(&MemberState::Finished);
         finished && self.failure.is_none() && !self.is_over()
     }
 
-    /// Whether all PEs have finished. Then the same processes may begin another job.
+    /// Returns whether all PEs have finished. Then the same processes may begin another job.
     pub(crate) fn is_over(&self) -> bool {
         self.members.iter().all(|member| *member == MemberState::Finished)
     }
 
-    /// PEs that have joined and are neither finished nor lost; those that have not joined, too, unless the job failed.
+    /// Returns the PEs that still need the job: neither finished nor lost. PEs that have not joined count until a
+    /// failure.
     pub(crate) fn present(&self) -> Pes {
         let expected = self.failure.is_none();
         self.pes_where(|member| match member {
@@ -141,30 +145,30 @@ impl JobState {
         })
     }
 
-    /// A PE enters a collective call. It must not be in one.
-    pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Step {
+    /// Enters a collective call for a PE that is in none.
+    pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Progress {
         if let Some(failure) = &self.failure {
-            return Step::Failed(failure.clone());
+            return Progress::Failed(failure.clone());
         }
-        self.round[pe as usize] = Some(Part { call: call.into(), bytes });
+        self.round[pe as usize] = Some(Contribution { call: call.into(), bytes });
 
         let left = self.pes_where(|member| *member == MemberState::Finished);
         if !left.0.is_empty() {
-            return Step::Failed(self.fail(Failure::Left { call: call.into(), pes: left }));
+            return Progress::Failed(self.fail(Failure::Left { call: call.into(), pes: left }));
         }
         if self.round.iter().flatten().any(|part| part.call != call) {
             let calls = self.calls();
-            return Step::Failed(self.fail(Failure::Mismatch { calls }));
+            return Progress::Failed(self.fail(Failure::Mismatch { calls }));
         }
         if self.round.iter().all(Option::is_some) {
-            return Step::Done(
+            return Progress::Done(
                 self.round.iter_mut().filter_map(Option::take).map(|part| part.bytes).collect(),
             );
         }
-        Step::Waiting
+        Progress::Waiting
     }
 
-    /// A PE's deadline has passed. `None` if it is in no call any more.
+    /// Fails the call of a PE at its deadline. Returns `None` if the call has just completed.
     pub(crate) fn give_up(&mut self, pe: u32, waited: Duration) -> Option<Failure> {
         if self.failure.is_some() {
             return self.failure.clone();
@@ -175,7 +179,7 @@ impl JobState {
         Some(self.fail(failure))
     }
 
-    /// A PE is gone. `None` if that is no news, or no loss.
+    /// Marks a PE as lost. Returns `None` if it has already finished or been lost.
     pub(crate) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<PeerLost> {
         let member = &mut self.members[pe as usize];
         if matches!(member, MemberState::Finished | MemberState::Lost) {
@@ -187,7 +191,7 @@ impl JobState {
         Some(lost)
     }
 
-    /// A PE leaves in good order. The failure, if that leaves others waiting for ever.
+    /// Marks a PE as finished. Returns a failure if another PE is in a call, which now cannot complete.
     pub(crate) fn finish(&mut self, pe: u32) -> Option<Failure> {
         let member = &mut self.members[pe as usize];
         if !matches!(member, MemberState::Joined { .. }) {
@@ -198,7 +202,7 @@ impl JobState {
         Some(self.fail(Failure::Left { call, pes: Pes(vec![pe]) }))
     }
 
-    /// Keeps the first failure, and returns it.
+    /// Keeps the first failure of the job, and returns it.
     fn fail(&mut self, failure: Failure) -> Failure {
         self.failure.get_or_insert(failure).clone()
     }
@@ -233,27 +237,27 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_completes_a_call() {
+    fn the_last_contribution_completes_a_call() {
         let mut job = joined(3);
-        assert_eq!(job.contribute(2, "a", vec![2]), Step::Waiting);
-        assert_eq!(job.contribute(0, "a", vec![0]), Step::Waiting);
-        assert_eq!(job.contribute(1, "a", vec![1]), Step::Done(vec![vec![0], vec![1], vec![2]]));
+        assert_eq!(job.contribute(2, "a", vec![2]), Progress::Waiting);
+        assert_eq!(job.contribute(0, "a", vec![0]), Progress::Waiting);
+        assert_eq!(job.contribute(1, "a", vec![1]), Progress::Done(vec![vec![0], vec![1], vec![2]]));
         assert!(!job.is_waiting(0));
-        assert_eq!(job.contribute(0, "b", vec![]), Step::Waiting);
+        assert_eq!(job.contribute(0, "b", vec![]), Progress::Waiting);
     }
 
     #[test]
-    fn different_calls_name_their_pes() {
+    fn different_calls_fail_with_their_pes() {
         let mut job = joined(4);
         job.contribute(0, "a", vec![]);
         job.contribute(3, "a", vec![]);
-        let Step::Failed(failure) = job.contribute(1, "b", vec![]) else { panic!("no failure") };
+        let Progress::Failed(failure) = job.contribute(1, "b", vec![]) else { panic!("no failure") };
         assert!(failure.to_string().contains("PEs 0, 3 in a, PE 1 in b"), "{failure}");
-        assert_eq!(job.contribute(2, "a", vec![]), Step::Failed(failure));
+        assert_eq!(job.contribute(2, "a", vec![]), Progress::Failed(failure));
     }
 
     #[test]
-    fn a_passed_deadline_names_who_is_missing() {
+    fn a_passed_deadline_names_the_missing_pes() {
         let mut job = joined(4);
         job.contribute(1, "a", vec![]);
         let failure = job.give_up(1, Duration::from_secs(2)).unwrap();
@@ -279,7 +283,7 @@ mod tests {
         let mut job = joined(2);
         assert_eq!(job.finish(1), None);
         assert_eq!(job.lose(1, "closed", None), None);
-        let Step::Failed(failure) = job.contribute(0, "a", vec![]) else { panic!("no failure") };
+        let Progress::Failed(failure) = job.contribute(0, "a", vec![]) else { panic!("no failure") };
         assert!(failure.to_string().contains("PE 1 called finish() before a"), "{failure}");
 
         let mut job = joined(2);
@@ -299,7 +303,7 @@ mod tests {
         assert!(job.is_over() && !job.is_early(1));
         assert_eq!(job.present(), Pes(vec![]));
 
-        // After a failure there is nothing to wait for.
+        // After a failure, a PE does not wait for the others.
         let mut job = joined(2);
         job.finish(1);
         job.lose(0, "killed", None);
@@ -308,15 +312,15 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_join() {
+    fn refuses_wrong_numbers_and_builds() {
         let mut job = JobState::new(2);
         job.join(0, 2, "b1", "here").unwrap();
         let reason = |refusal| match refusal {
             Err(Refusal::Reason(reason)) => reason,
             other => panic!("{other:?}"),
         };
-        assert!(reason(job.join(0, 2, "b1", "there")).contains("here came first, then there"));
-        assert!(reason(job.join(1, 4, "b1", "there")).contains("was told 4"));
+        assert!(reason(job.join(0, 2, "b1", "there")).contains("first here, then there"));
+        assert!(reason(job.join(1, 4, "b1", "there")).contains("expects 4"));
         assert!(reason(job.join(2, 2, "b1", "there")).contains("no PE 2"));
         let Err(Refusal::Failed(failure)) = job.join(1, 2, "b2", "there") else { panic!("joined") };
         assert!(failure.to_string().contains("PE 0 is build b1, PE 1 is build b2"), "{failure}");

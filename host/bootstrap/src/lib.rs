@@ -1,11 +1,12 @@
-//! How the PEs of a job find each other, exchange addresses and keys, and hear of each other's death.
+//! Bootstrap of a job: its PEs find each other, exchange addresses and keys, and learn of lost PEs.
 //!
-//! A job's PEs are either threads of one process ([`Threads`]) or processes ([`Tcp`], whose other end is a [`Server`]);
-//! [`from_env`] tells which. The server is that of `rushmem run`, or lives in the process of a PE: then a [`UniqueId`]
-//! tells the others where, and a launcher of other people or an [`Exchange`] of the application carries it to them.
-//! All are used through [`Bootstrap`], and all follow one state machine, so that a job behaves and fails alike.
+//! The PEs of a job are threads of one process ([`Threads`]), or processes that are connected to a [`Server`]
+//! ([`Tcp`]). [`from_env`] decides which, from the settings and the variables of launchers. `rushmem run` has a server
+//! of its own. Other jobs run it in the process of a PE. Their PEs find it with a [`UniqueId`], which a launcher or an
+//! [`Exchange`] of the application carries to them.
 //!
-//! Nothing here waits for ever: each call has a deadline, and an error names the PEs that did not come.
+//! The runtime uses all of them through [`Bootstrap`]. All follow one state machine, so that they behave and fail
+//! alike. Every call has a deadline, and its error names the missing PEs.
 #![deny(unsafe_code)]
 
 mod auth;
@@ -32,97 +33,126 @@ use std::time::Duration;
 
 pub use self::auth::{Role, Token, nonce};
 pub use self::client::{Member, Tcp};
-pub use self::connect::{Found, Job, MAX_PES, from_env, is_first_here, survey, with_id};
+pub use self::connect::{JoinedJob, LocalPes, MAX_PES, from_env, is_first_on_node, launch_method, with_id};
 pub use self::error::{Error, Failure, PeerLost, Pes};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
 pub use self::messages::{OnMessage, PeerMessage};
-pub use self::observer::{Event, Observer};
+pub use self::observer::{Observer, ServerEvent};
 pub use self::server::{Server, ServerOptions};
 pub use self::threads::Threads;
 
-/// Called with each PE that was lost, from a thread of its own.
+/// A callback for lost PEs. It is called on a thread of its own.
 pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;
 
-/// One PE's connection to the other PEs of its job.
+/// A PE's connection to the other PEs of its job.
 ///
-/// All PEs make the same collective calls in the same order; the tag of each call proves it. The first failure of a
-/// job (a lost PE, a mismatch, a passed deadline) is its last word: every later collective call returns it again.
+/// All PEs must make the same collective calls in the same order. The tags of the calls are compared to check this. The
+/// first failure of a job (a lost PE, a mismatch, a passed deadline) is final: every later collective call returns it
+/// again.
 pub trait Bootstrap: Send + Sync {
-    /// The number of this PE, from 0.
+    /// Returns the number of this PE, from 0.
     fn pe(&self) -> u32;
 
-    /// The number of PEs in the job.
+    /// Returns the number of PEs in the job.
     fn n_pes(&self) -> u32;
 
-    /// The deadline of calls that do not give their own.
+    /// Returns the deadline of calls without a deadline of their own.
     fn timeout(&self) -> Duration;
 
-    /// The job's secret, with which its processes prove to each other who they are; `None` where PEs are threads, or where
-    /// they have none.
+    /// Returns the job's secret, with which its processes authenticate each other. Jobs of threads have none.
     fn token(&self) -> Option<&Token> {
         None
     }
 
-    /// Gives `mine` to every PE and returns what each one gave, in the order of their numbers. Collective.
+    /// Sends `mine` to every PE, and returns the contributions of all PEs in the order of their numbers. Collective.
     ///
     /// # Errors
     ///
-    /// [`Failure`] if a PE was lost, is in a call with another tag, has left, or does not arrive `within` the
-    /// deadline; [`Error::TooLarge`] if `mine` is larger than [`wire::part_limit`].
+    /// - [`Error::Failed`]: a PE was lost, is in another call, has left, or did not arrive `within` the deadline.
+    /// - [`Error::TooLarge`]: `mine` is larger than [`wire::part_limit`].
+    /// - [`Error::Left`]: this PE has already left the job.
+    /// - [`Error::NoAnswer`]: the server did not answer.
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// Returns when every PE has called it with this tag. Collective; errors as [`Bootstrap::allgather_within`].
+    /// Waits until every PE has called this with the same tag. Collective.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Failed`]: a PE was lost, is in another call, has left, or did not arrive `within` the deadline.
+    /// - [`Error::Left`]: this PE has already left the job.
+    /// - [`Error::NoAnswer`]: the server did not answer.
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error>;
 
-    /// [`Bootstrap::allgather_within`] the deadline of the configuration.
+    /// Calls [`Bootstrap::allgather_within`] with the deadline of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Failed`]: a PE was lost, is in another call, has left, or did not arrive in time.
+    /// - [`Error::TooLarge`]: `mine` is larger than [`wire::part_limit`].
+    /// - [`Error::Left`]: this PE has already left the job.
+    /// - [`Error::NoAnswer`]: the server did not answer.
     fn allgather(&self, tag: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.allgather_within(tag, mine, self.timeout())
     }
 
-    /// [`Bootstrap::barrier_within`] the deadline of the configuration.
+    /// Calls [`Bootstrap::barrier_within`] with the deadline of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Failed`]: a PE was lost, is in another call, has left, or did not arrive in time.
+    /// - [`Error::Left`]: this PE has already left the job.
+    /// - [`Error::NoAnswer`]: the server did not answer.
     fn barrier(&self, tag: &str) -> Result<(), Error> {
         self.barrier_within(tag, self.timeout())
     }
 
-    /// Tells all other PEs that this one gives up, and why. They see it as lost.
+    /// Leaves the job with an error. The other PEs see this PE as lost, with `reason`.
     fn abort(&self, reason: &str);
 
-    /// Tells all other PEs and the launcher that this one ends the job with `code`. They see it as lost, with the code,
-    /// and are expected to end with it.
+    /// Ends the whole job with the exit code `code`. The other PEs and the launcher see this PE as lost, with the code.
+    /// The runtime of each PE then exits with this code.
     fn exit(&self, code: u8);
 
-    /// Has `callback` called, from a thread of its own, for each PE that dies, aborts, or leaves without
-    /// [`Bootstrap::finish`]; also for those lost before this call. Not called after this PE's own finish.
+    /// Sets the callback for lost PEs: those that die, abort, or leave without [`Bootstrap::finish`].
+    ///
+    /// The callback is also called for PEs that were lost before this call. It runs on a thread of its own, and is not
+    /// called after this PE has left the job.
     ///
     /// # Errors
     ///
-    /// [`Error::Watched`] if there is a callback already.
+    /// - [`Error::CallbackExists`]: the callback is already set.
+    /// - [`Error::Thread`]: the system cannot start a thread.
     fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error>;
 
-    /// Sends a letter to another PE, whatever that one is doing. Letters of one PE to another arrive in order; one to a
-    /// PE that has left or was lost is not delivered.
+    /// Sends a message to another PE. Not collective, and possible during a collective call.
+    ///
+    /// Messages between two PEs arrive in order. A message to a PE that has left or was lost is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] if it is longer than [`wire::MESSAGE_LIMIT`], [`Error::NoPe`] if there is no such PE,
-    /// [`Error::Left`] after this PE's own finish.
+    /// - [`Error::TooLarge`]: the message is longer than [`wire::MESSAGE_LIMIT`].
+    /// - [`Error::NoPe`]: the job has no PE `to`.
+    /// - [`Error::Left`]: this PE has already left the job.
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error>;
 
-    /// Has `callback` called with each letter to this PE, those that came before this call first. Not called after
-    /// this PE's own finish.
+    /// Sets the callback for messages to this PE. Messages that arrived before this call come first.
+    ///
+    /// The callback is not called after this PE has left the job.
     ///
     /// # Errors
     ///
-    /// [`Error::Watched`] if there is a callback already.
+    /// - [`Error::CallbackExists`]: the callback is already set.
     fn on_message(&self, callback: OnMessage) -> Result<(), Error>;
 
-    /// Leaves the job in good order. Every PE must call it; it does not wait for the others. Dropping a connection
-    /// without it means that this PE was lost.
+    /// Leaves the job without error. Every PE must call it before it drops its connection; otherwise it counts as lost.
+    ///
+    /// This does not wait for the other PEs, except in the process that runs the job's server.
     ///
     /// # Errors
     ///
-    /// If the server does not confirm it within the deadline.
+    /// - [`Error::NoAnswer`]: the server did not confirm within the deadline.
+    /// - [`Error::Failed`]: the launcher was lost.
     fn finish(&self) -> Result<(), Error>;
 }
 

@@ -1,40 +1,40 @@
-//! Letters from one PE to another, outside of any collective call.
+//! Messages from one PE to another, outside of collective calls.
 
 use std::sync::Mutex;
 
 use crate::error::Error;
 use rushmem_base::lock;
 
-/// A letter.
+/// A message from another PE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerMessage {
     /// The PE that sent it.
     pub from: u32,
-    /// What it says.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
-/// Called with each letter, on the thread that receives it: it must not wait for anything.
+/// A callback for messages. It runs on the receiving thread, so it must not block.
 pub type OnMessage = Box<dyn FnMut(PeerMessage) + Send>;
 
-/// Where a PE's letters arrive. They wait until there is somebody who reads them.
+/// The inbox of a PE. Messages wait in it until a callback is set.
 pub(crate) struct Inbox(Mutex<State>);
 
 enum State {
-    Unread(Vec<PeerMessage>),
-    Read(OnMessage),
+    Waiting(Vec<PeerMessage>),
+    Delivering(OnMessage),
     Closed,
 }
 
 impl Inbox {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(State::Unread(Vec::new())))
+        Self(Mutex::new(State::Waiting(Vec::new())))
     }
 
-    pub(crate) fn deliver(&self, mail: PeerMessage) {
+    pub(crate) fn deliver(&self, message: PeerMessage) {
         match &mut *lock(&self.0) {
-            State::Unread(waiting) => waiting.push(mail),
-            State::Read(callback) => callback(mail),
+            State::Waiting(waiting) => waiting.push(message),
+            State::Delivering(callback) => callback(message),
             State::Closed => {}
         }
     }
@@ -42,17 +42,17 @@ impl Inbox {
     pub(crate) fn on_message(&self, mut callback: OnMessage) -> Result<(), Error> {
         let mut state = lock(&self.0);
         match &mut *state {
-            State::Unread(waiting) => {
+            State::Waiting(waiting) => {
                 waiting.drain(..).for_each(&mut callback);
-                *state = State::Read(callback);
+                *state = State::Delivering(callback);
                 Ok(())
             }
-            State::Read(_) => Err(Error::Watched),
+            State::Delivering(_) => Err(Error::CallbackExists),
             State::Closed => Ok(()),
         }
     }
 
-    /// No callback begins after this, and the callback is gone.
+    /// Closes the inbox and drops the callback. No callback begins after this.
     pub(crate) fn close(&self) {
         *lock(&self.0) = State::Closed;
     }

@@ -1,4 +1,4 @@
-//! The launcher of a node: hears of lost PEs, and reports how its own ended.
+//! The connection of a node's launcher to the job's server. It receives lost PEs and reports how its own processes end.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,14 +12,14 @@ use crate::error::{Error, PeerLost};
 use crate::wire::{Message, client_limit, frame, read_frame};
 use rushmem_base::lock;
 
-/// What an observer hears.
+/// An event that an observer receives from the job's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A PE of any node, or the server, is gone.
+pub enum ServerEvent {
+    /// A PE of any node, or the server, was lost.
     Lost(PeerLost),
-    /// The server has heard that the process of this PE has ended; losses that came before it were told before.
+    /// The server confirms the end of this PE's process. The events of all earlier losses have come before.
     Noted(u32),
-    /// The server will not have this observer.
+    /// The server refuses this observer, for the given reason.
     Refused(String),
 }
 
@@ -31,11 +31,17 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Connects as the launcher of `node`, of a job of `n_pes`. Events come to `on_event`, from a thread of its own.
+    /// Connects as the launcher of `node`, in a job of `n_pes`, and waits at most `within` for the connection.
+    ///
+    /// With `retry`, waits for a server that does not listen yet. A thread of the observer calls `on_event` with each
+    /// event.
     ///
     /// # Errors
     ///
-    /// As [`super::Tcp::join`]. `retry` waits for a server that does not listen yet.
+    /// - [`Error::Refused`]: the token is wrong.
+    /// - [`Error::Connect`], [`Error::NoAnswer`]: the server cannot be reached, or does not answer.
+    /// - [`Error::NotLauncher`], [`Error::Closed`]: the server does not follow the protocol, or closes the connection.
+    /// - [`Error::Random`], [`Error::Thread`]: the system lacks random bytes or threads.
     pub fn connect(
         server: &str,
         token: &Token,
@@ -43,7 +49,7 @@ impl Observer {
         n_pes: u32,
         within: Duration,
         retry: bool,
-        mut on_event: impl FnMut(Event) + Send + 'static,
+        mut on_event: impl FnMut(ServerEvent) + Send + 'static,
     ) -> Result<Observer, Error> {
         let stream = Dial { server, token, within, retry }.open()?;
         let unreachable = |source| Error::Connect { server: server.into(), waited: within, source };
@@ -53,11 +59,11 @@ impl Observer {
             let mut from = BufReader::new(reader);
             let reason = loop {
                 match read_frame(&mut from, client_limit(n_pes)) {
-                    Ok(Some(Message::Lost(lost))) => on_event(Event::Lost(lost)),
-                    Ok(Some(Message::Noted { pe })) => on_event(Event::Noted(pe)),
-                    Ok(Some(Message::Refused { reason })) => return on_event(Event::Refused(reason)),
+                    Ok(Some(Message::Lost(lost))) => on_event(ServerEvent::Lost(lost)),
+                    Ok(Some(Message::Noted { pe })) => on_event(ServerEvent::Noted(pe)),
+                    Ok(Some(Message::Refused { reason })) => return on_event(ServerEvent::Refused(reason)),
                     Ok(Some(Message::Left)) => {
-                        // Nobody waits for it once the observer is dropped.
+                        // This fails if the observer was dropped meanwhile.
                         let _ = tell_left.send(());
                         return;
                     }
@@ -66,7 +72,7 @@ impl Observer {
                     Err(error) => break error.to_string(),
                 }
             };
-            on_event(Event::Lost(PeerLost { pe: None, reason, exit: None }));
+            on_event(ServerEvent::Lost(PeerLost { pe: None, reason, exit: None }));
         };
         let name = "rushmem-observer";
         let thread = std::thread::Builder::new().name(name.into()).spawn(listen);
@@ -76,28 +82,29 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Reports that the process of `pe` has ended, and `how`, as part of a sentence. [`Event::Noted`] follows.
+    /// Reports that the process of `pe` has ended. `how` is part of a sentence: `exited with code 3`.
     ///
-    /// Whether that is a loss the server decides: it is none after the PE's finish. A server that is gone was an
-    /// event already.
+    /// [`ServerEvent::Noted`] follows. The server treats the end as a loss unless the PE has finished. A failed report
+    /// is not an error, since the loss of the server is an event of its own.
     pub fn exited(&self, pe: u32, how: &str) {
         if let Err(error) = self.send(&Message::Exited { pe, how: how.into() }) {
-            tracing::debug!(%error, pe, "exit was not reported");
+            tracing::debug!(%error, pe, "the exit of a PE could not be reported");
         }
     }
 
-    /// Leaves. When it returns, each event that the server had for this observer has been handed over.
+    /// Disconnects, after all events of the server for this observer have been handled.
     ///
     /// # Errors
     ///
-    /// [`Error::Silent`] if the server does not answer `within` the deadline.
+    /// - [`Error::NoAnswer`]: the server did not answer `within` the deadline.
     pub fn finish(&self, within: Duration) -> Result<(), Error> {
-        let silent = |_| Error::Silent { server: self.server.clone(), call: "finish".into(), waited: within };
+        let silent =
+            |_| Error::NoAnswer { server: self.server.clone(), call: "finish".into(), waited: within };
         if let Err(error) = self.send(&Message::Finish) {
-            tracing::debug!(%error, "finish was not sent");
+            tracing::debug!(%error, "finish could not be sent");
         }
         match lock(&self.left).recv_timeout(within) {
-            // The thread has ended: all it had to say is said.
+            // The listening thread has handled all events.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 self.close();
                 Ok(())
@@ -107,7 +114,7 @@ impl Observer {
     }
 
     fn close(&self) {
-        // One that the server has closed needs no more.
+        // This fails if the server has already closed the connection.
         let _ = lock(&self.stream).shutdown(Shutdown::Both);
     }
 

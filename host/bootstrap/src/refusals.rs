@@ -1,11 +1,11 @@
-//! Log lines about refused connections: the first one, and then counts.
+//! Log lines about refused connections. The number of lines is limited; further refusals are counted.
 
 use std::time::{Duration, Instant};
 
-/// Shortest time between two log lines.
+/// The shortest time between two log lines.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Refused connections that are not in the log yet.
+/// The refused connections that are not in the log yet.
 #[derive(Default)]
 pub(crate) struct Refusals {
     unlogged: u64,
@@ -13,21 +13,21 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Counts a refused connection, and logs it unless another one was logged just now.
+    /// Counts a refused connection. Logs it unless the last log line is too recent.
     pub(crate) fn add(&mut self, reason: &str) {
         if let Some(more) = self.due(Instant::now()) {
-            tracing::warn!(reason, more, "a connection was refused; `more` others since the last line");
+            tracing::warn!(reason, more, "refused a connection; `more` others since the last line");
         }
     }
 
-    /// Logs the count of the refusals that are not in the log.
+    /// Logs the number of refusals that are not in the log yet.
     pub(crate) fn log_rest(&mut self) {
         if self.unlogged > 0 {
-            tracing::warn!("{} more connections were refused", std::mem::take(&mut self.unlogged));
+            tracing::warn!("refused {} more connections", std::mem::take(&mut self.unlogged));
         }
     }
 
-    /// Counts a refusal at `now`. Returns the number of earlier ones without a line if this one gets a line.
+    /// Counts a refusal at `now`. If it is due for a log line, returns the number of earlier refusals without one.
     fn due(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.duration_since(last) < INTERVAL) {
             self.unlogged += 1;

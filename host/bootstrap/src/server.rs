@@ -1,4 +1,6 @@
-//! The launcher's side of a job: lets PEs in, relays their collective calls, and tells of lost ones.
+//! The server of a job: authenticates PEs, completes their collective calls, relays messages and reports lost PEs.
+//!
+//! Each connection has a thread that reads and a thread that writes. All readers share one `State` under a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, ErrorKind, Write};
@@ -14,44 +16,44 @@ use socket2::SockRef;
 
 use crate::auth::{Role, Token, nonce};
 use crate::deadline::UntilDeadline;
-use crate::dial::{WRITE, tune};
+use crate::dial::{WRITE_TIMEOUT, tune};
 use crate::error::{Error, Failure, PeerLost, Pes};
-use crate::job::{JobState, Refusal, Step};
+use crate::job::{JobState, Progress, Refusal};
 use crate::messages::PeerMessage;
 use crate::refusals::Refusals;
 use crate::wire::{
-    MESSAGE_LIMIT, Message, PROTOCOL, STRANGER_LIMIT, frame, read_frame, server_limit, write_frame,
+    HANDSHAKE_LIMIT, MESSAGE_LIMIT, Message, PROTOCOL, frame, read_frame, server_limit, write_frame,
 };
 use rushmem_base::{lock, wait_timeout};
 
-/// How long a stranger may take to prove itself.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The time that a new connection has for its handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether one that waits for the next job has given up.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval at which a connection that waits for the next job is checked for its end.
+const REJOIN_POLL: Duration = Duration::from_millis(100);
 
-/// Strangers that are heard at the same time, besides one for each PE.
-const STRANGERS: usize = 64;
+/// The largest number of simultaneous connections in the handshake, in addition to one per PE.
+const MAX_UNAUTHENTICATED: usize = 64;
 
-/// Stack of a connection's threads, which do little.
+/// The stack size of a connection's threads, in bytes.
 const STACK: usize = 256 << 10;
 
-/// What a server needs to know.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// PEs of the job.
+    /// The number of PEs in the job.
     pub n_pes: u32,
-    /// The PE whose process has this server; `None` in a launcher.
+    /// The PE that runs this server in its process; `None` for a server in a launcher.
     pub host: Option<u32>,
     /// The job's secret.
     pub token: Token,
-    /// Where to listen: `127.0.0.1:0` unless other nodes take part.
+    /// The address to listen on. Jobs of one node use `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// How long a closed connection waits for a launcher's report of how its process ended, which tells more.
+    /// The time to wait, after a connection closed, for the launcher's report on the process. It has the better reason.
     pub exit_wait: Duration,
 }
 
-/// The server of one job. Dropping it ends the job for all that are still connected.
+/// The server of one job, or of consecutive jobs of the same processes. Dropping it closes all connections.
 pub struct Server {
     addr: SocketAddr,
     shared: Arc<Shared>,
@@ -69,40 +71,42 @@ type Outbox = Sender<Arc<Vec<u8>>>;
 
 struct State {
     job: JobState,
-    /// Jobs that these processes have had before.
+    /// The number of earlier jobs of these processes.
     jobs_before: u64,
-    /// Whether any PE ever joined. Until then processes that end are no loss to anybody.
+    /// Whether any PE ever joined. Until then, no loss is reported.
     any_joined: bool,
     pes: Vec<Option<Outbox>>,
     exits: Vec<Option<String>>,
     observers: BTreeMap<u32, Option<Outbox>>,
-    /// PEs to which something may still have to be written.
-    writing: usize,
-    /// All open connections, to close them at the end.
+    /// The number of writer threads of PEs that still run.
+    writers: usize,
+    /// All open connections, for closing them at the end.
     streams: BTreeMap<u64, TcpStream>,
     next_stream: u64,
-    /// Connections that have not proved themselves.
-    strangers: BTreeSet<u64>,
+    /// The connections in the handshake.
+    unauthenticated: BTreeSet<u64>,
     refusals: Refusals,
 }
 
 impl Server {
-    /// Starts to listen.
+    /// Starts a server that listens on `options.listen`.
     ///
     /// # Errors
     ///
-    /// [`Error::Listen`] if the address cannot be had.
+    /// - [`Error::Listen`]: the address is in use or not available.
+    /// - [`Error::Thread`]: the system cannot start a thread.
     pub fn start(options: ServerOptions) -> Result<Server, Error> {
         let listen = |source| Error::Listen { addr: options.listen.to_string(), source };
         let listener = TcpListener::bind(options.listen).map_err(listen)?;
         Server::on(listener, options)
     }
 
-    /// Listens on a socket that is bound already.
+    /// Starts a server on a socket that is already bound.
     ///
     /// # Errors
     ///
-    /// If the system has no thread.
+    /// - [`Error::Listen`]: the socket has no address.
+    /// - [`Error::Thread`]: the system cannot start a thread.
     pub(crate) fn on(listener: TcpListener, options: ServerOptions) -> Result<Server, Error> {
         let listen = |source| Error::Listen { addr: options.listen.to_string(), source };
         let addr = listener.local_addr().map_err(listen)?;
@@ -114,10 +118,10 @@ impl Server {
             pes: vec![None; n],
             exits: vec![None; n],
             observers: BTreeMap::new(),
-            writing: 0,
+            writers: 0,
             streams: BTreeMap::new(),
             next_stream: 0,
-            strangers: BTreeSet::new(),
+            unauthenticated: BTreeSet::new(),
             refusals: Refusals::default(),
         };
         let shared = Arc::new(Shared {
@@ -131,18 +135,18 @@ impl Server {
         Ok(Server { addr, shared, accept: Some(accept) })
     }
 
-    /// Where it listens, with the port that it got.
+    /// Returns the address of the server, with its actual port.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Which of the jobs of these processes goes on.
+    /// Returns the index of the current job of these processes.
     pub(crate) fn job(&self) -> u64 {
         lock(&self.shared.state).jobs_before
     }
 
-    /// Waits until every PE has left this job and was told all that there was to tell, at most `within`; returns those
-    /// that have not left. Some may be in the next job already.
+    /// Waits until every PE has left this job and all messages to PEs are written, at most `within`. Returns the PEs
+    /// that have not left. Some PEs may already be in the next job.
     pub(crate) fn wait_for_pes(&self, job: u64, within: Duration) -> Pes {
         let begin = Instant::now();
         let mut state = lock(&self.shared.state);
@@ -152,15 +156,16 @@ impl Server {
             }
             let present = state.job.present();
             let left = within.saturating_sub(begin.elapsed());
-            if (present.0.is_empty() && state.writing == 0) || left.is_zero() {
+            if (present.0.is_empty() && state.writers == 0) || left.is_zero() {
                 return present;
             }
             state = self.shared.wait(state, left);
         }
     }
 
-    /// Waits until the observers of all of `nodes` nodes have come and gone; at most `within`, if given.
-    /// Returns the nodes that have not.
+    /// Waits until the observers of all of `nodes` nodes have connected and disconnected.
+    ///
+    /// With `within`, waits at most that long. Returns the nodes without a disconnected observer.
     pub fn wait_for_observers(&self, nodes: u32, within: Option<Duration>) -> Vec<u32> {
         let begin = Instant::now();
         let mut state = lock(&self.shared.state);
@@ -183,7 +188,7 @@ impl Drop for Server {
         if own.ip().is_unspecified() {
             own.set_ip(if own.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() });
         }
-        // Wakes `accept`; where that fails, its thread is left behind and ends with the process.
+        // A connection wakes the accepting thread. If it fails, the thread runs until the process ends.
         if TcpStream::connect_timeout(&own, Duration::from_secs(1)).is_ok()
             && let Some(accept) = self.accept.take()
         {
@@ -192,7 +197,7 @@ impl Drop for Server {
         let mut state = lock(&self.shared.state);
         state.refusals.log_rest();
         for stream in state.streams.values() {
-            // One that the other side has closed needs no more.
+            // This fails for a connection that the other side has closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -221,26 +226,26 @@ impl Shared {
                     continue;
                 }
             };
-            let Some(id) = self.keep(&stream) else { continue };
+            let Some(id) = self.register(&stream) else { continue };
             let shared = self.clone();
             let serve = move || shared.serve(id, stream);
             if let Err(error) = spawn("rushmem-serve", serve) {
                 let mut state = lock(&self.state);
-                state.strangers.remove(&id);
+                state.unauthenticated.remove(&id);
                 state.streams.remove(&id);
                 state.refusals.add(&error.to_string());
             }
         }
     }
 
-    /// One connection, from its first byte to its last.
+    /// Serves one connection until it ends.
     fn serve(self: &Arc<Self>, id: u64, mut stream: TcpStream) {
-        let introduced = self.introduce(&stream);
-        let kept = lock(&self.state).strangers.remove(&id);
-        match introduced {
-            _ if !kept => lock(&self.state).refusals.add("too many connections had not proved themselves"),
-            Ok(Message::Join { pe, n_pes, build, whence }) => {
-                self.serve_pe(stream, pe, n_pes, &build, &whence)
+        let first_message = self.handshake(&stream);
+        let evicted = !lock(&self.state).unauthenticated.remove(&id);
+        match first_message {
+            _ if evicted => lock(&self.state).refusals.add("too many others are in the handshake"),
+            Ok(Message::Join { pe, n_pes, build, origin }) => {
+                self.serve_pe(stream, pe, n_pes, &build, &origin)
             }
             Ok(Message::Observe { node }) => self.serve_observer(stream, node),
             Ok(_) => refuse(&mut stream, "it neither joins the job nor observes it".into()),
@@ -252,9 +257,10 @@ impl Shared {
         lock(&self.state).streams.remove(&id);
     }
 
-    /// Remembers a new connection, so that the server can close it. Closes the oldest one that has not proved itself if
-    /// there are too many. Returns `None` if the server is closing all connections.
-    fn keep(&self, stream: &TcpStream) -> Option<u64> {
+    /// Registers a new connection, so that the server can close it. Returns `None` while the server stops.
+    ///
+    /// Closes the oldest connection in the handshake if there are too many.
+    fn register(&self, stream: &TcpStream) -> Option<u64> {
         let copy = stream.try_clone().ok()?;
         let mut state = lock(&self.state);
         if self.stop.load(Ordering::SeqCst) {
@@ -263,28 +269,28 @@ impl Shared {
         let id = state.next_stream;
         state.next_stream += 1;
         state.streams.insert(id, copy);
-        state.strangers.insert(id);
-        if state.strangers.len() > STRANGERS + self.options.n_pes as usize
-            && let Some(oldest) = state.strangers.pop_first()
+        state.unauthenticated.insert(id);
+        if state.unauthenticated.len() > MAX_UNAUTHENTICATED + self.options.n_pes as usize
+            && let Some(oldest) = state.unauthenticated.pop_first()
             && let Some(stream) = state.streams.get(&oldest)
         {
-            // Its thread then ends. One that is closed already needs no more.
+            // The thread of that connection then ends. This fails if the connection is already closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
         Some(id)
     }
 
-    /// Both sides prove themselves; then the other one says what it is.
-    fn introduce(&self, stream: &TcpStream) -> Result<Message, String> {
+    /// Authenticates both sides, and returns the first message of the other side: `Join` or `Observe`.
+    fn handshake(&self, stream: &TcpStream) -> Result<Message, String> {
         let io = |error: std::io::Error| error.to_string();
         tune(stream).map_err(io)?;
-        let mut socket = UntilDeadline::new(stream, Instant::now() + HANDSHAKE);
+        let mut socket = UntilDeadline::new(stream, Instant::now() + HANDSHAKE_TIMEOUT);
         let ours = nonce().map_err(|error| error.to_string())?;
         write_frame(&mut socket, &Message::Hello { protocol: PROTOCOL, nonce: ours }).map_err(io)?;
-        let theirs = match read_frame(&mut socket, STRANGER_LIMIT).map_err(io)? {
+        let theirs = match read_frame(&mut socket, HANDSHAKE_LIMIT).map_err(io)? {
             Some(Message::Auth { protocol, .. }) if protocol != PROTOCOL => {
                 return Err(format!(
-                    "it speaks protocol {protocol}, the launcher {PROTOCOL}; use one build of rushmem"
+                    "it speaks protocol {protocol}, the launcher {PROTOCOL}; use the same build of rushmem everywhere"
                 ));
             }
             Some(Message::Auth { nonce: theirs, proof, .. }) => {
@@ -299,33 +305,33 @@ impl Shared {
         };
         let proof = self.options.token.proof(Role::Launcher, &ours, &theirs);
         write_frame(&mut socket, &Message::Proof { proof }).map_err(io)?;
-        let introduced = read_frame(&mut socket, server_limit(self.options.n_pes)).map_err(io)?;
-        socket.release(WRITE).map_err(io)?;
-        introduced.ok_or_else(|| "it closed the connection".into())
+        let first_message = read_frame(&mut socket, server_limit(self.options.n_pes)).map_err(io)?;
+        socket.release(WRITE_TIMEOUT).map_err(io)?;
+        first_message.ok_or_else(|| "it closed the connection".into())
     }
 
-    fn serve_pe(self: &Arc<Self>, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, whence: &str) {
-        let outbox = match outbox(&stream, Writing::to_a_pe(self)) {
+    fn serve_pe(self: &Arc<Self>, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, origin: &str) {
+        let outbox = match outbox(&stream, WriterGuard::new(self)) {
             Ok(outbox) => outbox,
             Err(error) => return refuse(&mut stream, error.to_string()),
         };
         {
             let mut state = lock(&self.state);
-            // One that comes for the next job may be faster than another that leaves the last one: until it gives up, or
-            // goes.
+            // A PE may come for the next job before another PE has left the last one. It waits until it gives up or
+            // disconnects.
             while state.job.is_early(pe) && !has_more(&stream) {
-                state = self.wait(state, LOOK);
+                state = self.wait(state, REJOIN_POLL);
             }
             if state.job.is_over() {
-                state.begin_again();
-                // Who waits for the end of the last one need not wait for what this one has to write.
+                state.begin_next_job();
+                // Wakes `wait_for_pes`: the end of the last job does not depend on the writer of this connection.
                 self.changed.notify_all();
             }
-            match state.job.join(pe, n_pes, build, whence) {
+            match state.job.join(pe, n_pes, build, origin) {
                 Ok(()) => {}
                 Err(Refusal::Reason(reason)) => {
                     drop(state);
-                    tracing::warn!(reason, "a process was refused");
+                    tracing::warn!(reason, "refused a process");
                     return send(&outbox, &Message::Refused { reason });
                 }
                 Err(Refusal::Failed(failure)) => {
@@ -333,10 +339,10 @@ impl Shared {
                     return state.tell_pes(&Message::Failed(failure));
                 }
             }
-            tracing::debug!(pe, whence, "joined");
+            tracing::debug!(pe, origin, "joined");
             state.any_joined = true;
             state.pes[pe as usize] = Some(outbox);
-            // PEs learn here which PE dies with the server.
+            // The contribution marks the PE that runs the server, for all PEs.
             let is_host = self.options.host == Some(pe);
             state.enter(pe, "joining the job", if is_host { vec![1] } else { Vec::new() });
         }
@@ -345,13 +351,15 @@ impl Shared {
         }
     }
 
-    /// Takes in what a PE says, until it finishes. An error tells how its connection ended before that.
+    /// Receives the messages of a PE until it finishes. An error is the reason why the connection ended before that.
     fn listen_to_pe(&self, stream: TcpStream, pe: u32) -> Result<(), String> {
         let mut from = BufReader::new(stream);
         loop {
             let message = match read_frame(&mut from, server_limit(self.options.n_pes)) {
                 Ok(Some(message)) => message,
-                Ok(None) => return Err("its connection closed: it ended, or left without finish()".into()),
+                Ok(None) => {
+                    return Err("its connection closed: the process ended, or left without finish()".into());
+                }
                 Err(error) => return Err(format!("its connection broke: {error}")),
             };
             let mut state = lock(&self.state);
@@ -391,7 +399,7 @@ impl Shared {
         }
     }
 
-    /// A PE's connection has ended. If it was not done, its launcher may tell more, soon.
+    /// Handles the end of a PE's connection. An unfinished PE is lost, once its launcher had time to report the reason.
     fn pe_closed(&self, pe: u32, reason: &str) {
         let begin = Instant::now();
         let mut state = lock(&self.state);
@@ -415,7 +423,7 @@ impl Shared {
         {
             let mut state = lock(&self.state);
             if state.observers.contains_key(&node) {
-                let reason = format!("two launchers want to be node {node}; each needs its own --node");
+                let reason = format!("two launchers use node number {node}; give each its own --node");
                 return send(&outbox, &Message::Refused { reason });
             }
             if let Some(Failure::Lost(lost)) = state.job.failure() {
@@ -430,7 +438,7 @@ impl Shared {
                     self.exited(pe, how);
                     send(&outbox, &Message::Noted { pe });
                 }
-                // It closes the connection when it has read that; until then it is not gone.
+                // The observer closes the connection when it has read the reply.
                 Message::Finish => send(&outbox, &Message::Left),
                 _ => break,
             }
@@ -439,7 +447,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The process of a PE has ended, as its launcher says.
+    /// Handles the launcher's report that the process of a PE has ended.
     fn exited(&self, pe: u32, how: String) {
         let mut state = lock(&self.state);
         if state.job.is_absent(pe) {
@@ -452,37 +460,37 @@ impl Shared {
     }
 }
 
-/// Something may still have to be written to a PE.
-struct Writing(Arc<Shared>);
+/// A count of one running writer thread of a PE.
+struct WriterGuard(Arc<Shared>);
 
-impl Writing {
-    fn to_a_pe(shared: &Arc<Shared>) -> Writing {
-        lock(&shared.state).writing += 1;
-        Writing(shared.clone())
+impl WriterGuard {
+    fn new(shared: &Arc<Shared>) -> WriterGuard {
+        lock(&shared.state).writers += 1;
+        WriterGuard(shared.clone())
     }
 }
 
-impl Drop for Writing {
+impl Drop for WriterGuard {
     fn drop(&mut self) {
-        lock(&self.0.state).writing -= 1;
+        lock(&self.0.state).writers -= 1;
         self.0.changed.notify_all();
     }
 }
 
 impl State {
-    /// A PE enters a collective call.
+    /// Enters a collective call for a PE, and sends the outcome when there is one.
     fn enter(&mut self, pe: u32, call: &str, bytes: Vec<u8>) {
         let failed_before = self.job.failure().is_some();
         match self.job.contribute(pe, call, bytes) {
-            Step::Waiting => {}
-            Step::Done(parts) => self.tell_pes(&Message::Gathered { parts }),
-            Step::Failed(failure) if failed_before => self.tell_pe(pe, &Message::Failed(failure)),
-            Step::Failed(failure) => self.tell_pes(&Message::Failed(failure)),
+            Progress::Waiting => {}
+            Progress::Done(parts) => self.tell_pes(&Message::Gathered { parts }),
+            Progress::Failed(failure) if failed_before => self.tell_pe(pe, &Message::Failed(failure)),
+            Progress::Failed(failure) => self.tell_pes(&Message::Failed(failure)),
         }
     }
 
-    /// The same processes begin another job, but for those that have ended meanwhile.
-    fn begin_again(&mut self) {
+    /// Begins the next job of the same processes. Processes that have ended are lost in it.
+    fn begin_next_job(&mut self) {
         self.job = JobState::new(self.job.n_pes());
         self.jobs_before += 1;
         for (pe, exit) in (0..).zip(&self.exits) {
@@ -528,13 +536,14 @@ fn send(to: &Outbox, message: &Message) {
 fn send_all<'a>(to: impl Iterator<Item = &'a Outbox>, message: &Message) {
     let frame = Arc::new(frame(message));
     for outbox in to {
-        // A connection that has just ended is noticed by its own thread.
+        // This fails if the connection has just ended. Its reader handles that.
         let _ = outbox.send(frame.clone());
     }
 }
 
-/// A thread that writes to one connection, so that a slow reader holds up nobody else.
-/// Drops `end` when it has written all.
+/// Starts a thread that writes to one connection, so that a slow receiver does not delay the others.
+///
+/// The thread drops `end` when it has written everything.
 fn outbox(stream: &TcpStream, end: impl Send + 'static) -> Result<Outbox, Error> {
     let (outbox, frames): (Outbox, Receiver<Arc<Vec<u8>>>) = channel();
     let name = "rushmem-write";
@@ -545,14 +554,14 @@ fn outbox(stream: &TcpStream, end: impl Send + 'static) -> Result<Outbox, Error>
                 break;
             }
         }
-        // Said everything, or nobody hears it: either way the connection is over, once the other side has read it.
+        // Everything is written, or the other side is gone. The connection ends when the other side has read the rest.
         let _ = stream.shutdown(Shutdown::Write);
         drop(end);
     };
     spawn(name, write).map(|_| outbox)
 }
 
-/// Whether something has come that nobody has read, or the end.
+/// Returns whether the connection has unread bytes, or has ended.
 fn has_more(stream: &TcpStream) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     let found = SockRef::from(stream).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
@@ -560,6 +569,6 @@ fn has_more(stream: &TcpStream) -> bool {
 }
 
 fn refuse(stream: &mut TcpStream, reason: String) {
-    // One that is refused may be gone already.
+    // This fails if the other side has already disconnected.
     let _ = write_frame(stream, &Message::Refused { reason });
 }

@@ -1,4 +1,4 @@
-//! The same jobs as threads and over TCP; and what only TCP can meet.
+//! Tests of jobs, as threads and over TCP; and tests of cases that only TCP has.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 type Pe = Box<dyn Bootstrap>;
 
-/// Runs `body` as each PE of a job of `n`: first as threads, then over TCP.
+/// Runs `body` as each PE of a job of `n` PEs: first as threads, then over TCP.
 fn both_ways(n: u32, timeout: Duration, body: impl Fn(Pe) + Sync) {
     let pes = Threads::job(n, timeout).into_iter().map(|pe| Box::new(pe) as Pe).collect::<Vec<_>>();
     thread::scope(|scope| {
@@ -60,22 +60,22 @@ fn failure(result: Result<(), Error>) -> Failure {
 }
 
 #[test]
-fn letters_arrive_in_order_also_before_somebody_reads_them() {
+fn messages_arrive_in_order_even_before_a_callback_is_set() {
     both_ways(3, LONG, |pe| {
         let (me, n) = (pe.pe(), pe.n_pes());
         for to in 0..n {
             pe.send(to, &[me as u8, 1]).unwrap();
         }
         pe.barrier("sent").unwrap();
-        let (tell, letters) = channel();
-        pe.on_message(Box::new(move |mail| drop(tell.send(mail)))).unwrap();
-        assert!(matches!(pe.on_message(Box::new(|_| ())), Err(Error::Watched)));
+        let (tell, messages) = channel();
+        pe.on_message(Box::new(move |message| drop(tell.send(message)))).unwrap();
+        assert!(matches!(pe.on_message(Box::new(|_| ())), Err(Error::CallbackExists)));
         for to in 0..n {
             pe.send(to, &[me as u8, 2]).unwrap();
         }
-        let mut got: Vec<PeerMessage> = (0..2 * n).map(|_| letters.recv_timeout(LONG).unwrap()).collect();
-        // Sorted by sender alone, which keeps the order of each one's letters.
-        got.sort_by_key(|mail| mail.from);
+        let mut got: Vec<PeerMessage> = (0..2 * n).map(|_| messages.recv_timeout(LONG).unwrap()).collect();
+        // The sort is stable: it keeps the order of the messages from each sender.
+        got.sort_by_key(|message| message.from);
         let wanted = (0..n).flat_map(|from| [1, 2].map(|i| PeerMessage { from, bytes: vec![from as u8, i] }));
         assert_eq!(got, wanted.collect::<Vec<_>>());
         pe.barrier("read").unwrap();
@@ -85,12 +85,12 @@ fn letters_arrive_in_order_also_before_somebody_reads_them() {
 }
 
 #[test]
-fn a_letter_to_nobody_or_too_long_is_refused() {
+fn rejects_messages_to_missing_pes_and_too_long_messages() {
     both_ways(2, LONG, |pe| {
         let error = pe.send(2, &[]).unwrap_err();
         assert!(matches!(error, Error::NoPe { pe: 2, n_pes: 2 }), "{error}");
         let error = pe.send(0, &vec![0; wire::MESSAGE_LIMIT + 1]).unwrap_err();
-        assert!(error.to_string().contains("letter to PE 0"), "{error}");
+        assert!(error.to_string().contains("message to PE 0"), "{error}");
         pe.barrier("done").unwrap();
         pe.finish().unwrap();
     });
@@ -112,7 +112,7 @@ fn allgather_keeps_order_and_content() {
 }
 
 #[test]
-fn one_pe_is_a_job() {
+fn a_job_may_have_one_pe() {
     both_ways(1, LONG, |pe| {
         assert_eq!(pe.allgather("a", b"x").unwrap(), vec![b"x".to_vec()]);
         pe.barrier("b").unwrap();
@@ -122,7 +122,7 @@ fn one_pe_is_a_job() {
 }
 
 #[test]
-fn who_waits_for_the_end_of_a_job_is_not_held_up_by_a_pe_that_comes_for_the_next() {
+fn the_end_of_a_job_does_not_wait_for_pes_of_the_next_job() {
     let (server, token) = server(2, Duration::ZERO);
     let join = |pe| Tcp::join(member(&server, &token, pe, 2, LONG)).unwrap();
     let (mut first, mut second) = thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn who_waits_for_the_end_of_a_job_is_not_held_up_by_a_pe_that_comes_for_the_next
                 assert!(server.wait_for_pes(job, LONG).0.is_empty());
                 begin.elapsed()
             });
-            // Both are likely to wait by now; that they do is not needed.
+            // Both threads probably wait by now. The test does not depend on it.
             thread::sleep(Duration::from_millis(5));
             first.finish().unwrap();
             let waited = waited.join().unwrap();
@@ -149,7 +149,7 @@ fn who_waits_for_the_end_of_a_job_is_not_held_up_by_a_pe_that_comes_for_the_next
 }
 
 #[test]
-fn who_waits_in_vain_for_the_end_of_the_last_job_is_told_who_is_in_it() {
+fn joining_the_next_job_fails_with_the_unfinished_pes() {
     let (server, token) = server(2, Duration::ZERO);
     let join = |pe, timeout| Tcp::join(member(&server, &token, pe, 2, timeout));
     thread::scope(|scope| {
@@ -158,8 +158,8 @@ fn who_waits_in_vain_for_the_end_of_the_last_job_is_told_who_is_in_it() {
         let slow = slow.join().unwrap();
 
         let error = join(1, Duration::from_millis(300)).err().unwrap().to_string();
-        assert!(error.contains("next job of these processes, and PE 0 did not finish"), "{error}");
-        // Nobody is hurt by that.
+        assert!(error.contains("next job of these processes, but PE 0 did not finish"), "{error}");
+        // The failed attempt does not affect the jobs.
         let next = scope.spawn(|| join(1, LONG).unwrap());
         thread::sleep(Duration::from_millis(300));
         slow.finish().unwrap();
@@ -170,7 +170,7 @@ fn who_waits_in_vain_for_the_end_of_the_last_job_is_told_who_is_in_it() {
 }
 
 #[test]
-fn different_tags_are_an_error_for_all() {
+fn different_tags_fail_on_all_pes() {
     both_ways(3, LONG, |pe| {
         let tag = if pe.pe() == 1 { "qps" } else { "heap" };
         let message = failure(pe.barrier(tag)).to_string();
@@ -181,7 +181,7 @@ fn different_tags_are_an_error_for_all() {
 }
 
 #[test]
-fn different_kinds_with_one_tag_are_an_error() {
+fn different_calls_with_the_same_tag_fail() {
     both_ways(2, LONG, |pe| {
         let result = if pe.pe() == 0 { pe.barrier("x") } else { pe.allgather("x", &[]).map(drop) };
         assert!(matches!(failure(result), Failure::Mismatch { .. }));
@@ -189,7 +189,7 @@ fn different_kinds_with_one_tag_are_an_error() {
 }
 
 #[test]
-fn who_does_not_come_is_named() {
+fn a_missed_deadline_names_the_missing_pe() {
     let (done, wait) = (std::sync::Barrier::new(3), Duration::from_millis(100));
     both_ways(3, LONG, |pe| {
         if pe.pe() != 2 {
@@ -205,7 +205,7 @@ fn who_does_not_come_is_named() {
 }
 
 #[test]
-fn an_abort_reaches_calls_and_callbacks() {
+fn an_abort_is_reported_to_calls_and_callbacks() {
     both_ways(3, LONG, |pe| {
         if pe.pe() == 1 {
             pe.barrier("begin").unwrap();
@@ -222,7 +222,7 @@ fn an_abort_reaches_calls_and_callbacks() {
 }
 
 #[test]
-fn an_exit_reaches_all_with_its_code() {
+fn an_exit_is_reported_to_all_pes_with_its_code() {
     both_ways(3, LONG, |pe| {
         if pe.pe() == 1 {
             return pe.exit(7);
@@ -245,7 +245,7 @@ fn the_same_processes_make_several_jobs() {
             scope.spawn(move || {
                 for round in 0..20u8 {
                     let job = Tcp::join(member.clone()).unwrap();
-                    // A fast one meets another that has not left the last job.
+                    // A fast PE joins while another has not left the last job.
                     thread::sleep(Duration::from_millis(u64::from(pe * 3)));
                     let all = job.allgather("round", &[round, pe as u8]).unwrap();
                     assert_eq!(all, (0..3).map(|pe| vec![round, pe]).collect::<Vec<_>>());
@@ -256,14 +256,14 @@ fn the_same_processes_make_several_jobs() {
     });
 }
 
-/// Joins the job of `id` as each PE, and runs `body` there.
+/// Joins the job of `id` as each PE, and runs `body` as each.
 fn with_an_id(id: UniqueId, n: u32, config: &Config, body: impl Fn(&Tcp) + Sync) {
     thread::scope(|scope| {
-        // The maker is any of them, and need not come first.
+        // The PE that serves the id is any of them, and need not join first.
         for pe in (0..n).rev() {
             let body = &body;
             scope.spawn(move || {
-                let Job::Process(tcp) = with_id(id, pe, n, config, "b".into()).unwrap().job else {
+                let LocalPes::Process(tcp) = with_id(id, pe, n, config, "b".into()).unwrap().pes else {
                     panic!("not a process")
                 };
                 body(&tcp);
@@ -273,7 +273,7 @@ fn with_an_id(id: UniqueId, n: u32, config: &Config, body: impl Fn(&Tcp) + Sync)
 }
 
 #[test]
-fn an_id_makes_a_job_and_two_do_not_mix() {
+fn jobs_of_different_ids_do_not_mix() {
     let config = Config::default();
     let ids = [UniqueId::with_config(&config).unwrap(), UniqueId::with_config(&config).unwrap()];
     thread::scope(|scope| {
@@ -289,17 +289,17 @@ fn an_id_makes_a_job_and_two_do_not_mix() {
             });
         }
     });
-    // Each was for one job.
+    // Each id was for one job.
     assert!(with_id(ids[0], 1, 3, &config, "b".into()).is_err());
 }
 
 #[test]
-fn ids_work_over_ipv6_too() {
+fn ids_work_over_ipv6() {
     let mut config = Config::default();
     config.set("bootstrap_family", "ipv6").unwrap();
     let id = match UniqueId::with_config(&config) {
         Ok(id) => id,
-        Err(error) => return eprintln!("SKIPPED ids_work_over_ipv6_too: {error}"),
+        Err(error) => return eprintln!("SKIPPED ids_work_over_ipv6: {error}"),
     };
     assert!(id.addr().is_ipv6());
     with_an_id(id, 2, &config, |tcp| {
@@ -309,7 +309,7 @@ fn ids_work_over_ipv6_too() {
 }
 
 #[test]
-fn a_pe_that_never_comes_to_an_id_is_named_in_time() {
+fn a_pe_that_never_joins_with_an_id_is_named_at_the_deadline() {
     let mut config = Config::default();
     config.set("bootstrap_timeout", "500ms").unwrap();
     let id = UniqueId::with_config(&config).unwrap();
@@ -336,7 +336,7 @@ fn a_pe_that_never_comes_to_an_id_is_named_in_time() {
 }
 
 #[test]
-fn the_process_with_the_server_is_the_last_to_go() {
+fn the_process_with_the_server_leaves_last() {
     let config = Config::default();
     let id = UniqueId::with_config(&config).unwrap();
     with_an_id(id, 3, &config, |tcp| {
@@ -348,19 +348,19 @@ fn the_process_with_the_server_is_the_last_to_go() {
     });
     let id = UniqueId::with_config(&config).unwrap();
     with_an_id(id, 3, &config, |tcp| {
-        // Whoever has the server, the others hear of the exit and not of its end.
+        // Any PE may run the server. The others learn of the exit, not of the loss of the server.
         if tcp.pe() == 0 {
             return tcp.exit(9);
         }
         let lost = losses(tcp).recv_timeout(LONG).unwrap();
         assert_eq!((lost.pe, lost.exit), (Some(0), Some(9)), "{lost:?}");
-        // The runtime does so, too, and any of these may have the server.
+        // The runtime exits in the same way, and any of these PEs may run the server.
         tcp.exit(9);
     });
 }
 
 #[test]
-fn leaving_without_finish_is_a_loss_and_callbacks_may_come_late() {
+fn leaving_without_finish_is_a_loss_even_for_late_callbacks() {
     both_ways(2, LONG, |pe| {
         pe.barrier("begin").unwrap();
         if pe.pe() == 1 {
@@ -370,7 +370,7 @@ fn leaving_without_finish_is_a_loss_and_callbacks_may_come_late() {
         assert_eq!(lost.pe, Some(1));
         assert!(lost.reason.contains("without finish()"), "{lost}");
         assert_eq!(losses(&*pe).recv_timeout(LONG).unwrap(), lost);
-        assert!(matches!(pe.on_peer_lost(Box::new(|_| ())), Err(Error::Watched)));
+        assert!(matches!(pe.on_peer_lost(Box::new(|_| ())), Err(Error::CallbackExists)));
     });
 }
 
@@ -391,7 +391,7 @@ fn a_panic_is_a_loss() {
 }
 
 #[test]
-fn after_finish_nobody_is_lost() {
+fn a_finished_pe_gets_no_losses() {
     both_ways(2, LONG, |pe| {
         let losses = losses(&*pe);
         pe.barrier("end").unwrap();
@@ -402,7 +402,7 @@ fn after_finish_nobody_is_lost() {
 }
 
 #[test]
-fn a_call_after_anothers_finish_is_an_error() {
+fn a_call_after_the_finish_of_another_pe_fails() {
     both_ways(2, LONG, |pe| {
         if pe.pe() == 1 {
             return pe.finish().unwrap();
@@ -414,7 +414,7 @@ fn a_call_after_anothers_finish_is_an_error() {
 }
 
 #[test]
-fn too_much_at_once_is_an_error() {
+fn rejects_too_large_contributions() {
     both_ways(1, LONG, |pe| {
         let most = wire::part_limit(1);
         assert_eq!(pe.allgather("a", &vec![1; most]).unwrap()[0].len(), most);
@@ -424,7 +424,7 @@ fn too_much_at_once_is_an_error() {
 }
 
 #[test]
-fn a_wrong_token_is_refused_and_harms_nobody() {
+fn a_wrong_token_is_refused_and_does_not_affect_the_job() {
     let (server, token) = server(1, Duration::ZERO);
     let wrong = member(&server, &Token::generate().unwrap(), 0, 1, LONG);
     let message = Tcp::join(wrong).err().unwrap().to_string();
@@ -433,7 +433,7 @@ fn a_wrong_token_is_refused_and_harms_nobody() {
 }
 
 #[test]
-fn a_false_launcher_is_found_out() {
+fn detects_a_false_launcher() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string();
     let fake = thread::spawn(move || {
@@ -459,7 +459,7 @@ fn a_false_launcher_is_found_out() {
 }
 
 #[test]
-fn two_builds_in_one_job_are_refused() {
+fn refuses_two_builds_in_one_job() {
     let (server, token) = server(3, Duration::ZERO);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
@@ -480,30 +480,30 @@ fn two_builds_in_one_job_are_refused() {
 }
 
 #[test]
-fn wrong_numbers_are_refused() {
+fn refuses_wrong_pe_numbers() {
     let (server, token) = server(2, Duration::ZERO);
     let join = |pe, n_pes| Tcp::join(member(&server, &token, pe, n_pes, LONG)).err().unwrap().to_string();
-    assert!(join(0, 3).contains("this job has 2 PEs, and the process that wants to be PE 0 was told 3"));
+    assert!(join(0, 3).contains("this job has 2 PEs, and the process that joins as PE 0 expects 3"));
     assert!(join(2, 2).contains("there is no PE 2"));
     thread::scope(|scope| {
         let first = scope.spawn(|| Tcp::join(member(&server, &token, 0, 2, LONG)).map(drop));
-        // Until the first one is in, a second PE 0 would be the first.
+        // The first PE 0 must join before the second.
         thread::sleep(Duration::from_millis(300));
-        assert!(join(0, 2).contains("two processes want to be PE 0"));
+        assert!(join(0, 2).contains("two processes join as PE 0"));
         Tcp::join(member(&server, &token, 1, 2, LONG)).unwrap().finish().unwrap();
         first.join().unwrap().unwrap();
     });
 }
 
 #[test]
-fn joining_has_a_deadline_and_names_the_missing() {
+fn a_missed_deadline_of_joining_names_the_missing_pes() {
     let (server, token) = server(4, Duration::ZERO);
     let error = Tcp::join(member(&server, &token, 1, 4, Duration::from_secs(1))).err().unwrap();
     assert!(error.to_string().contains("PEs 0, 2-3 of 4 did not arrive at joining the job"), "{error}");
 }
 
 #[test]
-fn no_launcher_is_an_error_soon() {
+fn a_missing_launcher_is_an_error_before_the_deadline() {
     let (server, token) = server(1, Duration::ZERO);
     let mut member = member(&server, &token, 0, 1, LONG);
     drop(server);
@@ -529,7 +529,7 @@ fn a_lost_launcher_is_a_loss() {
 }
 
 #[test]
-fn a_pe_that_dies_with_the_server_is_named() {
+fn the_loss_of_the_server_names_its_pe() {
     let token = Token::generate().unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
     let (host, exit_wait) = (Some(0), Duration::ZERO);
@@ -543,13 +543,13 @@ fn a_pe_that_dies_with_the_server_is_named() {
     let losses = losses(&second);
     drop(server);
     let lost = losses.recv_timeout(LONG).unwrap();
-    assert_eq!(lost.to_string(), "PE 0 was lost: it had the job's server, and it closed the connection");
+    assert_eq!(lost.to_string(), "PE 0 was lost: it ran the job's server, and it closed the connection");
     assert_eq!(failure(second.barrier("x")), Failure::Lost(lost));
     assert!(second.finish().is_err());
 }
 
 #[test]
-fn an_observer_tells_how_a_process_ended_and_hears_of_losses() {
+fn an_observer_reports_exits_and_receives_losses() {
     let (server, token) = server(2, LONG);
     let (tell, events) = channel();
     let observer = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, move |event| {
@@ -563,13 +563,13 @@ fn an_observer_tells_how_a_process_ended_and_hears_of_losses() {
         observer.exited(1, "was killed by SIGKILL");
         let Failure::Lost(lost) = failure(pe.barrier("x")) else { panic!("no loss") };
         assert_eq!(lost.reason, "was killed by SIGKILL, before it had finished the job");
-        assert_eq!(events.recv_timeout(LONG).unwrap(), Event::Lost(lost));
-        assert_eq!(events.recv_timeout(LONG).unwrap(), Event::Noted(1));
+        assert_eq!(events.recv_timeout(LONG).unwrap(), ServerEvent::Lost(lost));
+        assert_eq!(events.recv_timeout(LONG).unwrap(), ServerEvent::Noted(1));
         pe.finish().unwrap();
     });
     observer.exited(0, "exited with code 0");
     observer.finish(LONG).unwrap();
-    assert_eq!(events.try_iter().collect::<Vec<_>>(), [Event::Noted(0)]);
+    assert_eq!(events.try_iter().collect::<Vec<_>>(), [ServerEvent::Noted(0)]);
     assert!(server.wait_for_observers(1, Some(LONG)).is_empty());
     assert_eq!(server.wait_for_observers(2, Some(Duration::from_millis(10))), vec![1]);
 
@@ -577,13 +577,13 @@ fn an_observer_tells_how_a_process_ended_and_hears_of_losses() {
     let again = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, move |event| {
         tell.send(event).unwrap();
     });
-    let Event::Refused(reason) = events.recv_timeout(LONG).unwrap() else { panic!("not refused") };
-    assert!(reason.contains("two launchers want to be node 0"), "{reason}");
+    let ServerEvent::Refused(reason) = events.recv_timeout(LONG).unwrap() else { panic!("not refused") };
+    assert!(reason.contains("two launchers use node number 0"), "{reason}");
     drop(again);
 }
 
 #[test]
-fn a_process_that_ends_before_joining_is_a_loss_for_those_who_wait() {
+fn the_end_of_a_process_before_joining_is_a_loss() {
     let (server, token) = server(2, LONG);
     let observer = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, |_| ()).unwrap();
     thread::scope(|scope| {
@@ -604,17 +604,17 @@ fn idle_connections_do_not_stop_a_job() {
             let member = member(&server, &token, pe, 2, LONG);
             scope.spawn(|| Tcp::join(member).unwrap().finish().unwrap());
         }
-        // More arrive while the PEs prove themselves.
+        // More connections arrive during the handshakes of the PEs.
         drop((0..200).map(connect).collect::<Vec<_>>());
     });
-    // The oldest ones were closed.
+    // The server closed the oldest connections.
     idle[0].set_read_timeout(Some(LONG)).unwrap();
     let closed = (&idle[0]).read_to_end(&mut Vec::new());
     assert!(!closed.is_err_and(|error| dial::is_timeout(&error)));
 }
 
 #[test]
-fn a_dropped_pe_connects_again() {
+fn a_pe_retries_after_a_closed_handshake() {
     let token = Token::generate().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = listener.local_addr().unwrap();
@@ -638,7 +638,7 @@ fn a_dropped_pe_connects_again() {
 }
 
 #[test]
-fn noise_from_strangers_harms_nobody() {
+fn invalid_bytes_from_other_programs_do_not_affect_the_job() {
     let (server, token) = server(1, Duration::ZERO);
     let mut strangers = Vec::new();
     for noise in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 64], &[1, 0, 0, 0, 99], &[0; 4096]] {
@@ -649,7 +649,7 @@ fn noise_from_strangers_harms_nobody() {
     Tcp::join(member(&server, &token, 0, 1, LONG)).unwrap().finish().unwrap();
     drop(server);
     for mut stream in strangers {
-        // Closed or reset, but not left open.
+        // The connection is closed or reset.
         stream.set_read_timeout(Some(LONG)).unwrap();
         let mut rest = Vec::new();
         match stream.read_to_end(&mut rest) {

@@ -6,46 +6,47 @@ use std::time::{Duration, Instant};
 
 use crate::client::exit_reason;
 use crate::error::{Error, PeerLost};
-use crate::job::{JobState, Step};
+use crate::job::{JobState, Progress};
 use crate::messages::{Inbox, OnMessage, PeerMessage};
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, part_limit};
 use crate::{Bootstrap, OnPeerLost};
 use rushmem_base::{lock, wait_timeout};
 
-/// One PE of a job whose PEs are threads of this process.
+/// One PE of a job with one thread of this process per PE.
 ///
-/// Dropped without [`Bootstrap::finish`], its PE counts as lost; so a thread that panics is noticed by the others.
+/// A connection that is dropped without [`Bootstrap::finish`] counts as the loss of its PE. The other PEs therefore
+/// learn when a thread panics.
 pub struct Threads {
     pe: u32,
     n_pes: u32,
     timeout: Duration,
     shared: Arc<Shared>,
     watch: Watch,
-    /// One collective call at a time.
+    /// Held during a collective call: a PE makes one at a time.
     calls: Mutex<()>,
 }
 
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    mailboxes: Vec<Inbox>,
+    inboxes: Vec<Inbox>,
 }
 
 struct State {
     job: JobState,
-    /// Calls completed so far. No PE can be more than one behind: the next one needs all of them.
+    /// The number of completed calls. No PE can be more than one behind, since the next call needs all PEs.
     completed: u64,
-    /// What the PEs gave to the last completed call.
+    /// The contributions to the last completed call.
     gathered: Arc<Vec<Vec<u8>>>,
-    /// For each PE that has not left.
+    /// A sender of lost PEs to each PE that has not left.
     watchers: Vec<Option<Sender<PeerLost>>>,
 }
 
 impl Threads {
-    /// The connections of all PEs of a new job, in the order of their numbers: one for each thread.
+    /// Creates a job, and returns the connections of its PEs in the order of their numbers. Each belongs to one thread.
     ///
-    /// `timeout` is the deadline of calls that do not give their own.
+    /// `timeout` is the deadline of calls without a deadline of their own.
     pub fn job(n_pes: u32, timeout: Duration) -> Vec<Threads> {
         let mut job = JobState::new(n_pes);
         for pe in 0..n_pes {
@@ -59,8 +60,8 @@ impl Threads {
             gathered: Arc::default(),
             watchers: watches.iter().map(|watch| Some(watch.sender())).collect(),
         };
-        let mailboxes = (0..n_pes).map(|_| Inbox::new()).collect();
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), mailboxes });
+        let inboxes = (0..n_pes).map(|_| Inbox::new()).collect();
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), inboxes });
         let pe = |(pe, watch)| Threads {
             pe,
             n_pes,
@@ -83,14 +84,14 @@ impl Threads {
             return Err(Error::Left { call });
         }
         match state.job.contribute(self.pe, &call, mine.to_vec()) {
-            Step::Waiting => {}
-            Step::Done(parts) => {
+            Progress::Waiting => {}
+            Progress::Done(parts) => {
                 state.gathered = Arc::new(parts);
                 state.completed += 1;
                 self.shared.changed.notify_all();
                 return Ok(state.gathered.to_vec());
             }
-            Step::Failed(failure) => {
+            Progress::Failed(failure) => {
                 self.shared.changed.notify_all();
                 return Err(failure.into());
             }
@@ -114,10 +115,10 @@ impl Threads {
         }
     }
 
-    /// Leaves the job; with a reason, as one that is lost.
+    /// Leaves the job. With a reason, the PE counts as lost.
     fn leave(&self, reason: Option<&str>, exit: Option<u8>) {
         self.watch.close();
-        self.shared.mailboxes[self.pe as usize].close();
+        self.shared.inboxes[self.pe as usize].close();
         let mut state = lock(&self.shared.state);
         if state.watchers[self.pe as usize].take().is_none() {
             return;
@@ -127,7 +128,7 @@ impl Threads {
             Some(reason) => {
                 if let Some(lost) = state.job.lose(self.pe, reason, exit) {
                     for watcher in state.watchers.iter().flatten() {
-                        // A PE that never asked for news has dropped its receiver by now, or will.
+                        // This fails if the PE has dropped its receiver meanwhile.
                         let _ = watcher.send(lost.clone());
                     }
                 }
@@ -151,12 +152,13 @@ impl Bootstrap for Threads {
     }
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
-        self.gather(format!("allgather `{tag}`"), mine, within).inspect_err(|error| self.watch.hold(error))
+        self.gather(format!("allgather `{tag}`"), mine, within)
+            .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
         let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
-        gathered.map(drop).inspect_err(|error| self.watch.hold(error))
+        gathered.map(drop).inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
     fn abort(&self, reason: &str) {
@@ -172,21 +174,20 @@ impl Bootstrap for Threads {
     }
 
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
-        let call = || format!("letter to PE {to}");
+        let call = || format!("message to PE {to}");
         if bytes.len() > MESSAGE_LIMIT {
             return Err(Error::TooLarge { call: call(), bytes: bytes.len(), limit: MESSAGE_LIMIT });
         }
-        let mailbox =
-            self.shared.mailboxes.get(to as usize).ok_or(Error::NoPe { pe: to, n_pes: self.n_pes })?;
+        let inbox = self.shared.inboxes.get(to as usize).ok_or(Error::NoPe { pe: to, n_pes: self.n_pes })?;
         if lock(&self.shared.state).watchers[self.pe as usize].is_none() {
             return Err(Error::Left { call: call() });
         }
-        mailbox.deliver(PeerMessage { from: self.pe, bytes: bytes.to_vec() });
+        inbox.deliver(PeerMessage { from: self.pe, bytes: bytes.to_vec() });
         Ok(())
     }
 
     fn on_message(&self, callback: OnMessage) -> Result<(), Error> {
-        self.shared.mailboxes[self.pe as usize].on_message(callback)
+        self.shared.inboxes[self.pe as usize].on_message(callback)
     }
 
     fn finish(&self) -> Result<(), Error> {

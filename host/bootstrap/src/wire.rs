@@ -1,8 +1,8 @@
-//! What a launcher and its PEs say to each other over TCP.
+//! The protocol between a job's server, its PEs and its launchers, over TCP.
 //!
-//! A frame is a length (4 bytes) and so many bytes of message; a message is a kind (1 byte) and its fields in order.
-//! Numbers are little-endian; text and bytes carry their length (4 bytes). What comes from outside is never trusted:
-//! [`Message::decode`] accepts any bytes, and [`read_frame`] never holds more memory than bytes have arrived.
+//! A frame is a length (4 bytes) followed by a message of that length. A message is a kind (1 byte) and its fields in
+//! order. Numbers are little-endian; text and bytes carry their length (4 bytes). Received bytes are never trusted:
+//! [`Message::decode`] accepts any bytes, and [`read_frame`] allocates no more memory than bytes have arrived.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -10,51 +10,51 @@ use std::time::Duration;
 use crate::error::{Failure, PeerLost, Pes};
 use crate::messages::PeerMessage;
 
-/// Version of this protocol. Different versions do not talk to each other.
+/// The version of this protocol. Peers with different versions refuse each other.
 pub const PROTOCOL: u32 = 3;
 
-/// Bytes of a nonce and of a proof.
+/// The size of a nonce and of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
-/// The longest frame that is read from one who has not proved that it knows the job's token.
-pub const STRANGER_LIMIT: usize = 256;
+/// The largest message that is accepted before the other side has proved that it knows the job's token, in bytes.
+pub const HANDSHAKE_LIMIT: usize = 256;
 
-/// Bytes of text (names of calls, builds, reasons) in a message; longer text is cut.
+/// The largest text in a message (call, build, reason), in bytes. Longer text is cut.
 const TEXT_LIMIT: usize = 4096;
 
-/// Bytes of one letter from a PE to another.
+/// The largest message from one PE to another, in bytes.
 pub const MESSAGE_LIMIT: usize = 64 << 10;
 
-/// Bytes that all PEs together may give to one allgather.
+/// The largest sum of the contributions of all PEs to one allgather, in bytes.
 const GATHER_LIMIT: usize = 256 << 20;
 
-/// Bytes that one of `n_pes` PEs may give to one allgather.
+/// Returns the largest contribution of one of `n_pes` PEs to one allgather, in bytes.
 pub const fn part_limit(n_pes: u32) -> usize {
     let share = GATHER_LIMIT / if n_pes == 0 { 1 } else { n_pes as usize };
     if share < 16 << 20 { share } else { 16 << 20 }
 }
 
-/// The longest frame that a launcher reads from a PE.
+/// Returns the largest message that a server of `n_pes` PEs accepts, in bytes.
 pub const fn server_limit(n_pes: u32) -> usize {
     part_limit(n_pes) + TEXT_LIMIT + 64
 }
 
-/// The longest frame that a PE reads from its launcher.
+/// Returns the largest message that a PE of a job of `n_pes` accepts from its server, in bytes.
 pub const fn client_limit(n_pes: u32) -> usize {
     GATHER_LIMIT + 64 + 8 * n_pes as usize + 64 * TEXT_LIMIT
 }
 
-/// Everything that is said.
+/// A message of the protocol. The docs of the variants begin with the sender; "launcher" is the job's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Launcher, at once: its protocol, and a challenge.
+    /// Launcher: the first message, with its protocol version and a challenge.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
         /// Fresh random bytes.
         nonce: [u8; PROOF_BYTES],
     },
-    /// PE: a challenge of its own, and the proof that it knows the token.
+    /// PE or observer: its own challenge, and the proof that it knows the token.
     Auth {
         /// [`PROTOCOL`].
         protocol: u32,
@@ -63,91 +63,91 @@ pub enum Message {
         /// HMAC over both challenges.
         proof: [u8; PROOF_BYTES],
     },
-    /// Launcher: the proof that it knows the token too.
+    /// Launcher: the proof that it knows the token.
     Proof {
         /// HMAC over both challenges.
         proof: [u8; PROOF_BYTES],
     },
-    /// Launcher: the connection ends here.
+    /// Launcher: refuses the other side and ends the connection.
     Refused {
-        /// Why, and what to do.
+        /// The reason and the remedy.
         reason: String,
     },
-    /// PE: who it is. Answered by `Gathered` when all have joined.
+    /// PE: joins the job. The reply is `Gathered` when all have joined.
     Join {
-        /// Its number.
+        /// The number of the PE.
         pe: u32,
-        /// The PEs it believes in.
+        /// The number of PEs that it expects.
         n_pes: u32,
-        /// What it was built from.
+        /// The build of its process.
         build: String,
-        /// Process and host.
-        whence: String,
+        /// Its process id and host.
+        origin: String,
     },
-    /// The launcher of a node: wants to hear of lost PEs, and reports how its own ended.
+    /// Observer: asks for reports on lost PEs. It reports how the processes of its node end.
     Observe {
-        /// Its number.
+        /// The number of the node.
         node: u32,
     },
-    /// PE: enters a collective call. Answered by `Gathered` or `Failed`.
+    /// PE: enters a collective call. The reply is `Gathered` or `Failed`.
     Gather {
-        /// Kind and tag of the call.
+        /// The kind and tag of the call.
         call: String,
-        /// What it gives.
+        /// The contribution of the PE.
         bytes: Vec<u8>,
     },
-    /// PE: its deadline has passed. Answered by `Failed`, unless the call has just completed.
+    /// PE: its deadline has passed. The reply is `Failed`, unless the call has just completed.
     GiveUp {
-        /// How long it waited, milliseconds.
+        /// The time that the PE waited, in milliseconds.
         waited_ms: u64,
     },
-    /// PE: gives up the job. Answered by `Left`.
+    /// PE: gives up the job. The reply is `Left`.
     Abort {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// The code with which all others are to end, if that is what it wants.
+        /// The exit code for all other PEs, if the PE ends the whole job.
         exit: Option<u8>,
     },
-    /// PE or observer: leaves in good order. Answered by `Left`.
+    /// PE or observer: leaves the job without error. The reply is `Left`.
     Finish,
-    /// Observer: the process of a PE has ended. Answered by `Noted`, after all that happened before.
+    /// Observer: the process of a PE has ended. The reply is `Noted`, after the reports of all earlier losses.
     Exited {
         /// The PE.
         pe: u32,
-        /// How, as part of a sentence.
+        /// The way it ended, as part of a sentence: `exited with code 3`.
         how: String,
     },
-    /// PE: a letter to another PE, in whatever state both are. Not answered.
+    /// PE: a message to another PE. There is no reply.
     Send {
-        /// To whom.
+        /// The receiving PE.
         to: u32,
-        /// The text, at most [`MESSAGE_LIMIT`] bytes.
+        /// The content, at most [`MESSAGE_LIMIT`] bytes.
         bytes: Vec<u8>,
     },
-    /// Launcher: a letter from another PE.
+    /// Launcher: a message from another PE.
     FromPeer(PeerMessage),
-    /// Launcher: all have come, and gave this.
+    /// Launcher: the collective call has completed.
     Gathered {
-        /// In the order of the PEs.
+        /// The contributions, in the order of the PEs.
         parts: Vec<Vec<u8>>,
     },
     /// Launcher: the job's collective calls have failed for good.
     Failed(Failure),
     /// Launcher: a PE was lost.
     Lost(PeerLost),
-    /// Launcher: has taken note that one leaves.
+    /// Launcher: confirms that the other side leaves.
     Left,
-    /// Launcher: has taken note that the process of a PE has ended.
+    /// Launcher: confirms an `Exited` message.
     Noted {
         /// The PE.
         pe: u32,
     },
 }
 
-/// Bytes that are no message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A field goes past the end.
+    /// A field extends past the end.
     #[error("the message ends too early")]
     Short,
     /// Bytes are left after the last field.
@@ -157,12 +157,12 @@ pub enum Malformed {
     #[error("unknown kind {0} of message")]
     Kind(u8),
     /// Text that is not UTF-8, or too long.
-    #[error("text that is not valid")]
+    #[error("the text is too long or not UTF-8")]
     Text,
 }
 
 impl Message {
-    /// The bytes of this message, without the length of its frame.
+    /// Returns the bytes of this message, without the length of its frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer(Vec::new());
         match self {
@@ -170,8 +170,8 @@ impl Message {
             Message::Auth { protocol, nonce, proof } => to.kind(2).u32(*protocol).raw(nonce).raw(proof),
             Message::Proof { proof } => to.kind(3).raw(proof),
             Message::Refused { reason } => to.kind(4).text(reason),
-            Message::Join { pe, n_pes, build, whence } => {
-                to.kind(5).u32(*pe).u32(*n_pes).text(build).text(whence)
+            Message::Join { pe, n_pes, build, origin } => {
+                to.kind(5).u32(*pe).u32(*n_pes).text(build).text(origin)
             }
             Message::Observe { node } => to.kind(6).u32(*node),
             Message::Gather { call, bytes } => to.kind(7).text(call).bytes(bytes),
@@ -204,7 +204,13 @@ impl Message {
         to.0
     }
 
-    /// Reads what [`Message::encode`] wrote; any other bytes are an error.
+    /// Decodes the bytes of one message, as [`Message::encode`] returns them.
+    ///
+    /// # Errors
+    ///
+    /// - [`Malformed::Short`], [`Malformed::Long`]: the length does not fit the kind of message.
+    /// - [`Malformed::Kind`]: the kind is unknown.
+    /// - [`Malformed::Text`]: a text is not UTF-8, or too long.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         let mut from = Reader(bytes);
         let message = match from.u8()? {
@@ -216,7 +222,7 @@ impl Message {
                 pe: from.u32()?,
                 n_pes: from.u32()?,
                 build: from.text()?,
-                whence: from.text()?,
+                origin: from.text()?,
             },
             6 => Message::Observe { node: from.u32()? },
             7 => Message::Gather { call: from.text()?, bytes: from.bytes()?.to_vec() },
@@ -346,7 +352,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map(String::from).map_err(|_| Malformed::Text)
     }
 
-    /// A list with its length. Memory grows with the bytes that are really there, not with what the length claims.
+    /// Reads a list with its length. Memory grows with the bytes that have arrived, not with the claimed length.
     fn list<T>(
         &mut self,
         mut one: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -382,11 +388,15 @@ impl<'a> Reader<'a> {
 }
 
 /// Writes one message as one frame, in one write.
+///
+/// # Errors
+///
+/// - [`io::Error`]: the writer failed.
 pub fn write_frame(to: &mut impl Write, message: &Message) -> io::Result<()> {
     to.write_all(&frame(message))
 }
 
-/// The frame of a message.
+/// Returns the frame of a message.
 pub(crate) fn frame(message: &Message) -> Vec<u8> {
     let body = message.encode();
     let mut frame = Vec::with_capacity(4 + body.len());
@@ -395,11 +405,13 @@ pub(crate) fn frame(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// Reads one frame of at most `limit` bytes. `None` at the end of the stream, if that lies between two frames.
+/// Reads one frame with a message of at most `limit` bytes. Returns `None` if the stream ends between two frames.
 ///
 /// # Errors
 ///
-/// `InvalidData` for a frame that is too long or no message; what the stream says otherwise.
+/// - [`io::ErrorKind::InvalidData`]: the frame is too long or not a message.
+/// - [`io::ErrorKind::UnexpectedEof`]: the stream ends within a frame.
+/// - Any other [`io::Error`]: the reader failed.
 pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Message>> {
     let mut length = [0; 4];
     match from.read(&mut length[..1]) {
@@ -411,7 +423,7 @@ pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Messa
     from.read_exact(&mut length[1..])?;
     let length = u32::from_le_bytes(length);
     if length as usize > limit {
-        let message = format!("a frame of {length} bytes, where {limit} are allowed");
+        let message = format!("a frame of {length} bytes exceeds the limit of {limit} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     let mut body = Vec::new();
@@ -421,19 +433,21 @@ pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Messa
     Message::decode(&body).map(Some).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// What must hold for any bytes: they are a message that encodes to them again, or an error; as a stream of frames,
-/// too. The body of the fuzz target `wire` and of a test.
+/// Checks that `bytes` are an error, or a message that encodes to the same bytes. Then reads them as a stream of
+/// frames.
+///
+/// This is the body of the fuzz target `wire` and of a test.
 ///
 /// # Panics
 ///
-/// If it does not hold.
-pub fn survive(bytes: &[u8]) {
+/// If the check fails.
+pub fn check_any_bytes(bytes: &[u8]) {
     if let Ok(message) = Message::decode(bytes) {
         assert_eq!(message.encode(), bytes, "{message:?}");
     }
     let mut from = bytes;
-    while let Ok(Some(message)) = read_frame(&mut from, STRANGER_LIMIT) {
-        assert!(message.encode().len() <= STRANGER_LIMIT, "{message:?}");
+    while let Ok(Some(message)) = read_frame(&mut from, HANDSHAKE_LIMIT) {
+        assert!(message.encode().len() <= HANDSHAKE_LIMIT, "{message:?}");
     }
 }
 

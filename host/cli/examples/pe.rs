@@ -6,7 +6,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rushmem::bootstrap::{self, Bootstrap, Job};
+use rushmem::bootstrap::{self, Bootstrap, LocalPes};
 use rushmem::config::Config;
 
 fn main() -> ExitCode {
@@ -36,9 +36,9 @@ fn start(action: &str, actor: u32) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(warning) = found.warning {
         eprintln!("{warning}");
     }
-    match found.job {
-        Job::Process(pe) => act(&pe, action, special),
-        Job::Threads(pes) => {
+    match found.pes {
+        LocalPes::Process(pe) => act(&pe, action, special),
+        LocalPes::Threads(pes) => {
             let threads = pes.into_iter().map(|pe| {
                 let action = action.to_string();
                 std::thread::spawn(move || {

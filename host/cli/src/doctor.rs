@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rushmem::bootstrap::is_first_here;
+use rushmem::bootstrap::is_first_on_node;
 use rushmem::config::Config;
 use rushmem_doctor::{Finding, Host, Verdict, examine, job, probe};
 use serde_json::json;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
-    if !args.job && !is_first_here(config) {
+    if !args.job && !is_first_on_node(config) {
         // The first PE of the node reports.
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,16 +1,18 @@
-//! Other people's launchers: each tells a process its place, and carries PE 0's unique id to the others. From then on
-//! the job is one with an id.
+//! Launchers other than `rushmem run`. Each gives a process its PE number, and carries the unique id of PE 0 to the
+//! others.
+//!
+//! `connect` then joins the job with this id.
 
 pub(super) mod pmi;
 pub(super) mod pmix;
 pub(super) mod torchrun;
 
-/// A process's place, as its launcher tells it.
+/// The position of a process in its job, as its launcher defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PePosition {
     pub(super) pe: u32,
     pub(super) n_pes: u32,
-    /// Number among the PEs of the node, and how many those are; none if the launcher does not say.
+    /// The number of the PE on its node and the number of PEs on that node, if the launcher provides them.
     pub(super) local: Option<(u32, u32)>,
 }
 

@@ -1,9 +1,11 @@
-//! PMI-1 and PMI-2: what MPICH's `mpiexec` (Hydra) and Slurm's `srun --mpi=pmi2` speak.
+//! PMI-1 and PMI-2, the protocols of MPICH's `mpiexec` (Hydra) and of Slurm's `srun --mpi=pmi2`.
 //!
-//! The launcher leaves a socket at the descriptor `PMI_FD`. A conversation begins with the version, as a line; from
-//! then on a message is a line of `key=value` words in version 1, and in version 2 six characters of length with so
-//! many bytes of `key=value;`. Each process learns its place, PE 0 puts the id into the launcher's key-value space,
-//! and after a barrier the others get it. Then the conversation ends: PMI has room for one in the life of a process.
+//! The launcher opens a socket for each process, at the descriptor `PMI_FD`. A conversation begins with the version, as
+//! a line. In version 1, each later message is a line of `key=value` pairs. In version 2, it is a length of six
+//! characters, followed by pairs of the form `key=value;`.
+//!
+//! PE 0 puts the id into the launcher's key-value space, and the others get it after a barrier. Then the conversation
+//! ends. A process can have only one.
 #![allow(unsafe_code, reason = "borrows a file descriptor of the launcher")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -15,30 +17,30 @@ use super::{KEY, PePosition};
 use crate::error::Error;
 use crate::id::UniqueId;
 
-/// The longest message that is read.
-const LIMIT: usize = 64 << 10;
+/// The longest accepted message, in bytes.
+const MESSAGE_LIMIT: usize = 64 << 10;
 
-/// Which protocol the launcher speaks.
+/// The version of PMI that the launcher speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     One,
     Two,
 }
 
-/// Where the launcher is, and what it said in variables.
+/// The values of the launcher's environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pmi {
     pub(crate) version: Version,
     pub(crate) fd: RawFd,
     pub(crate) pe: u32,
     pub(crate) n_pes: u32,
-    /// The launcher's name for the job, which some launchers of PMI-2 want to hear again.
+    /// The launcher's name for the job. Some launchers require it in PMI-2.
     pub(crate) job: Option<String>,
 }
 
 impl Pmi {
-    /// This process's place, and the id that PE 0 has made by `make`.
-    pub(crate) fn meet(
+    /// Returns the position of this process, and the id that PE 0 creates with `make`. Collective.
+    pub(crate) fn exchange_id(
         &self,
         within: Duration,
         make: impl FnOnce() -> Result<UniqueId, Error>,
@@ -49,33 +51,33 @@ impl Pmi {
             Ok(stream)
         });
         let broken = |error: std::io::Error| fail(format!("PMI_FD={}: {error}", self.fd));
-        let talk = Talk { stream: stream.map_err(broken)?, version: self.version, within };
-        self.talk(talk, make)
+        let conversation = Conversation { stream: stream.map_err(broken)?, version: self.version, within };
+        self.converse(conversation, make)
     }
 
     fn stream(&self) -> std::io::Result<UnixStream> {
-        // SAFETY: the launcher has opened this descriptor for this process; one that is not open is an error of the
-        // copy, which alone is kept.
+        // SAFETY: the launcher opened this descriptor for this process. Only the duplicate is kept; if the descriptor
+        // is closed, `try_clone_to_owned` fails.
         let theirs = unsafe { BorrowedFd::borrow_raw(self.fd) };
         Ok(theirs.try_clone_to_owned()?.into())
     }
 
-    fn talk(
+    fn converse(
         &self,
-        mut talk: Talk<impl Read + Write>,
+        mut conversation: Conversation<impl Read + Write>,
         make: impl FnOnce() -> Result<UniqueId, Error>,
     ) -> Result<(PePosition, UniqueId), Error> {
-        let space = talk.begin(self)?;
+        let space = conversation.begin(self)?;
         let id = if self.pe == 0 {
             let id = make()?;
-            talk.put(&space, &id.to_hex())?;
-            talk.barrier()?;
+            conversation.put(&space, &id.to_hex())?;
+            conversation.barrier()?;
             id
         } else {
-            talk.barrier()?;
-            UniqueId::from_hex(&talk.get(&space)?)?
+            conversation.barrier()?;
+            UniqueId::from_hex(&conversation.get(&space)?)?
         };
-        talk.end()?;
+        conversation.end()?;
         Ok((PePosition { pe: self.pe, n_pes: self.n_pes, local: None }, id))
     }
 }
@@ -84,23 +86,23 @@ fn fail(why: String) -> Error {
     Error::Exchange { by: "the launcher's process-management interface (PMI)".into(), why }
 }
 
-/// A conversation.
-struct Talk<S> {
+/// A conversation with the launcher.
+struct Conversation<S> {
     stream: S,
     version: Version,
     within: Duration,
 }
 
-impl<S: Read + Write> Talk<S> {
-    /// Agrees on the version and checks the place. Returns the name of the key-value space, which PMI-2 has not.
+impl<S: Read + Write> Conversation<S> {
+    /// Agrees on the version and checks the position. Returns the name of the key-value space, which is empty in PMI-2.
     fn begin(&mut self, pmi: &Pmi) -> Result<String, Error> {
         let (version, subversion) = match self.version {
             Version::One => (1, 1),
             Version::Two => (2, 0),
         };
-        // This much is a line in both versions.
+        // The first message is a line in both versions.
         self.write(format!("cmd=init pmi_version={version} pmi_subversion={subversion}\n").as_bytes())?;
-        let answer = Answer::of_line(self.line()?);
+        let answer = Answer::of_line(self.read_line()?);
         answer.expect("response_to_init")?;
         if answer.number("pmi_version")? != version {
             let why = format!("the launcher does not speak version {version}: {}", answer.text);
@@ -116,11 +118,11 @@ impl<S: Read + Write> Talk<S> {
                 let job = pmi.job.as_ref().map(|job| format!("pmijobid={job};")).unwrap_or_default();
                 let answer = self.ask(&format!("cmd=fullinit;{job}pmirank={};threaded=FALSE;", pmi.pe))?;
                 answer.expect("fullinit-response")?;
-                let told = (answer.number("rank")?, answer.number("size")?);
-                if told != (pmi.pe, pmi.n_pes) {
+                let reported = (answer.number("rank")?, answer.number("size")?);
+                if reported != (pmi.pe, pmi.n_pes) {
                     let why = format!(
-                        "PMI_RANK={} and PMI_SIZE={}, but the launcher says {} and {}",
-                        pmi.pe, pmi.n_pes, told.0, told.1
+                        "PMI_RANK={} and PMI_SIZE={}, but the launcher replies {} and {}",
+                        pmi.pe, pmi.n_pes, reported.0, reported.1
                     );
                     return Err(fail(why));
                 }
@@ -174,48 +176,51 @@ impl<S: Read + Write> Talk<S> {
         match self.version {
             Version::One => {
                 self.write(question.as_bytes())?;
-                self.line().map(Answer::of_line)
+                self.read_line().map(Answer::of_line)
             }
             Version::Two => {
                 self.write(format!("{:<6}{question}", question.len()).as_bytes())?;
-                self.framed().map(Answer::of_frame)
+                self.read_frame().map(Answer::of_frame)
             }
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.stream.write_all(bytes).map_err(|error| self.lost(&error))
+        self.stream.write_all(bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Byte by byte: nothing may be read that belongs to the next message. There are few.
-    fn line(&mut self) -> Result<String, Error> {
+    /// Reads a line byte by byte, so that no byte of the next message is consumed. Lines are short and few.
+    fn read_line(&mut self) -> Result<String, Error> {
         let mut line = Vec::new();
         loop {
-            match self.exactly(1)?[0] {
+            match self.read_exact(1)?[0] {
                 b'\n' => return Ok(String::from_utf8_lossy(&line).into_owned()),
-                _ if line.len() >= LIMIT => return Err(fail("the launcher's line has no end".into())),
+                _ if line.len() >= MESSAGE_LIMIT => {
+                    return Err(fail("the launcher's line is too long".into()));
+                }
                 byte => line.push(byte),
             }
         }
     }
 
-    fn framed(&mut self) -> Result<String, Error> {
-        let length = self.exactly(6)?;
-        let length = String::from_utf8_lossy(&length).trim().parse::<usize>().ok().filter(|n| *n <= LIMIT);
+    fn read_frame(&mut self) -> Result<String, Error> {
+        let length = self.read_exact(6)?;
+        let length =
+            String::from_utf8_lossy(&length).trim().parse::<usize>().ok().filter(|n| *n <= MESSAGE_LIMIT);
         let length = length.ok_or_else(|| fail("the launcher's message has no valid length".into()))?;
-        self.exactly(length).map(|body| String::from_utf8_lossy(&body).into_owned())
+        self.read_exact(length).map(|body| String::from_utf8_lossy(&body).into_owned())
     }
 
-    fn exactly(&mut self, n: usize) -> Result<Vec<u8>, Error> {
+    fn read_exact(&mut self, n: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; n];
-        self.stream.read_exact(&mut bytes).map_err(|error| self.lost(&error))?;
+        self.stream.read_exact(&mut bytes).map_err(|error| self.broken(&error))?;
         Ok(bytes)
     }
 
-    fn lost(&self, error: &std::io::Error) -> Error {
+    fn broken(&self, error: &std::io::Error) -> Error {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => fail(format!(
-                "the launcher gave no answer within {:?}: see whether all processes have come so far, or raise \
+                "the launcher gave no answer within {:?}: check that all processes have started, or raise \
                  bootstrap_timeout",
                 self.within
             )),
@@ -225,10 +230,10 @@ impl<S: Read + Write> Talk<S> {
     }
 }
 
-/// An answer: words of `key=value`.
+/// An answer of the launcher: `key=value` pairs.
 struct Answer {
     text: String,
-    words: Vec<(String, String)>,
+    pairs: Vec<(String, String)>,
 }
 
 impl Answer {
@@ -242,28 +247,30 @@ impl Answer {
 
     fn split(text: String, at: char) -> Answer {
         let pair = |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
-        Answer { words: text.split(at).filter_map(pair).collect(), text }
+        Answer { pairs: text.split(at).filter_map(pair).collect(), text }
     }
 
     fn find(&self, key: &str) -> Option<&str> {
-        self.words.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str())
+        self.pairs.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str())
     }
 
     fn value(&self, key: &str) -> Result<&str, Error> {
-        self.find(key).ok_or_else(|| fail(format!("the launcher says no `{key}`: {}", self.text)))
+        self.find(key).ok_or_else(|| fail(format!("the launcher's answer has no `{key}`: {}", self.text)))
     }
 
     fn number(&self, key: &str) -> Result<u32, Error> {
         let value = self.value(key)?;
-        value.parse().map_err(|_| fail(format!("`{key}` is no number: {}", self.text)))
+        value.parse().map_err(|_| fail(format!("`{key}` is not a number: {}", self.text)))
     }
 
-    /// Whether it answers the question, and well.
+    /// Checks that this is a successful answer to `command`.
     fn expect(&self, command: &str) -> Result<(), Error> {
         let right = self.find("cmd") == Some(command);
         match right && self.find("rc").is_none_or(|rc| rc == "0") && self.find("flag") != Some("FALSE") {
             true => Ok(()),
-            false => Err(fail(format!("the launcher should have answered `{command}`: {}", self.text))),
+            false => {
+                Err(fail(format!("the launcher did not answer `{command}` with success: {}", self.text)))
+            }
         }
     }
 }
@@ -281,8 +288,8 @@ mod tests {
         UniqueId::at("10.0.0.7:4000".parse().unwrap()).unwrap()
     }
 
-    /// What a process of a job of two gets that talks to a launcher which answers so, and what it asked.
-    fn against(
+    /// Runs PE `pe` of two against a launcher with these answers. Returns its result and its questions.
+    fn converse_with(
         version: Version,
         pe: u32,
         answers: &[&str],
@@ -308,25 +315,25 @@ mod tests {
                 }
                 asked.push(question.trim().to_owned());
             }
-            // Open until the other side has seen all.
+            // The socket stays open until the other side has read everything.
             let mut rest = String::new();
             let _ = from.read_to_string(&mut rest);
             asked
         });
-        let talk = Talk { stream: ours, version, within: Duration::from_millis(300) };
+        let conversation = Conversation { stream: ours, version, within: Duration::from_millis(300) };
         let job = Some("7.0".to_owned());
-        let outcome = Pmi { version, fd: -1, pe, n_pes: 2, job }.talk(talk, || Ok(id()));
+        let outcome = Pmi { version, fd: -1, pe, n_pes: 2, job }.converse(conversation, || Ok(id()));
         (outcome, launcher.join().unwrap())
     }
 
     #[test]
-    fn pe_0_publishes_the_id_and_another_gets_it_by_pmi_1() {
+    fn pe_0_publishes_the_id_with_pmi_1() {
         let ok = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0";
         let name = "cmd=my_kvsname kvsname=kvs_7_0";
         let answers = [ok, name, "cmd=put_result rc=0 msg=success", "cmd=barrier_out", "cmd=finalize_ack"];
-        let (outcome, asked) = against(Version::One, 0, &answers);
-        let (place, made) = outcome.unwrap();
-        assert_eq!(place, PePosition { pe: 0, n_pes: 2, local: None });
+        let (outcome, asked) = converse_with(Version::One, 0, &answers);
+        let (position, made) = outcome.unwrap();
+        assert_eq!(position, PePosition { pe: 0, n_pes: 2, local: None });
         let put = format!("cmd=put kvsname=kvs_7_0 key=rushmem-id value={}", made.to_hex());
         let wanted = [
             "cmd=init pmi_version=1 pmi_subversion=1",
@@ -338,19 +345,20 @@ mod tests {
         assert_eq!(asked, wanted);
 
         let got = format!("cmd=get_result rc=0 msg=success value={}", made.to_hex());
-        let (outcome, _) = against(Version::One, 1, &[ok, name, "cmd=barrier_out", &got, "cmd=finalize_ack"]);
+        let (outcome, _) =
+            converse_with(Version::One, 1, &[ok, name, "cmd=barrier_out", &got, "cmd=finalize_ack"]);
         assert_eq!(outcome.unwrap().1, made);
     }
 
     #[test]
-    fn pe_0_publishes_the_id_and_another_gets_it_by_pmi_2() {
+    fn pe_0_publishes_the_id_with_pmi_2() {
         let ok = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0";
         let full =
             |rank: u32| format!("cmd=fullinit-response;rc=0;pmi-version=2;rank={rank};size=2;appnum=0;");
         let end = "cmd=finalize-response;rc=0;";
         let fence = "cmd=kvs-fence-response;rc=0;";
         let (outcome, asked) =
-            against(Version::Two, 0, &[ok, &full(0), "cmd=kvs-put-response;rc=0;", fence, end]);
+            converse_with(Version::Two, 0, &[ok, &full(0), "cmd=kvs-put-response;rc=0;", fence, end]);
         let made = outcome.unwrap().1;
         let put = format!("cmd=kvs-put;key=rushmem-id;value={};", made.to_hex());
         assert_eq!(
@@ -359,25 +367,28 @@ mod tests {
         );
 
         let got = format!("cmd=kvs-get-response;flag=TRUE;value={};rc=0;", made.to_hex());
-        let (outcome, _) = against(Version::Two, 1, &[ok, &full(1), fence, &got, end]);
+        let (outcome, _) = converse_with(Version::Two, 1, &[ok, &full(1), fence, &got, end]);
         assert_eq!(outcome.unwrap().1, made);
 
-        let (outcome, _) = against(Version::Two, 1, &[ok, &full(0)]);
-        let told = outcome.unwrap_err().to_string();
-        assert!(told.contains("PMI_RANK=1 and PMI_SIZE=2, but the launcher says 0 and 2"), "{told}");
+        let (outcome, _) = converse_with(Version::Two, 1, &[ok, &full(0)]);
+        let reported = outcome.unwrap_err().to_string();
+        assert!(
+            reported.contains("PMI_RANK=1 and PMI_SIZE=2, but the launcher replies 0 and 2"),
+            "{reported}"
+        );
     }
 
     #[test]
-    fn a_launcher_that_refuses_is_silent_or_talks_nonsense_is_an_error() {
-        let why = |version, answers: &[&str]| against(version, 1, answers).0.unwrap_err().to_string();
+    fn rejects_wrong_and_missing_answers_of_the_launcher() {
+        let why = |version, answers: &[&str]| converse_with(version, 1, answers).0.unwrap_err().to_string();
         let old = why(Version::Two, &["cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"]);
         assert!(old.contains("does not speak version 2"), "{old}");
         let no = why(Version::One, &["cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1"]);
-        assert!(no.contains("should have answered `response_to_init`"), "{no}");
+        assert!(no.contains("did not answer `response_to_init`"), "{no}");
         assert!(why(Version::One, &["what?"]).contains("what?"));
         assert!(why(Version::One, &[]).contains("no answer within"));
         let fd = Pmi { version: Version::One, fd: 12345, pe: 0, n_pes: 1, job: None };
-        let closed = fd.meet(SOON, || Ok(id())).unwrap_err().to_string();
+        let closed = fd.exchange_id(SOON, || Ok(id())).unwrap_err().to_string();
         assert!(closed.contains("PMI_FD=12345: Bad file descriptor"), "{closed}");
     }
 }

@@ -1,8 +1,8 @@
-//! PMIx: what Open MPI's `mpirun`, PRRTE's `prterun` and `srun --mpi=pmix` speak, through the system's `libpmix`.
+//! PMIx, the interface of Open MPI's `mpirun`, PRRTE's `prterun` and `srun --mpi=pmix`, through the system's `libpmix`.
 //!
-//! The library is loaded when it is needed, and the few declarations that are needed of its stable interface stand
-//! here (PMIx standard 4.1, sections 3.2, 6.1, 6.2 and 7.1). Its calls have no deadline of their own, so they are made
-//! by a thread that is left behind if they take too long.
+//! The library is loaded on demand. This module declares the few functions it uses, after the PMIx standard 4.1
+//! (sections 3.2, 6.1, 6.2 and 7.1). The calls have no deadline of their own. A separate thread makes them, and is left
+//! behind if they take too long.
 #![allow(unsafe_code, reason = "calls libpmix")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -16,7 +16,7 @@ use super::{KEY, PePosition};
 use crate::error::Error;
 use crate::id::UniqueId;
 
-/// Names that the library may have.
+/// The possible names of the library.
 const LIBRARIES: [&str; 2] = ["libpmix.so.2", "libpmix.so"];
 
 /// `pmix_proc_t`.
@@ -27,7 +27,7 @@ struct Proc {
     rank: u32,
 }
 
-/// `pmix_value_t`: a type and 24 bytes of union, of which we use the smallest members.
+/// `pmix_value_t`: a type and a union of 24 bytes. Only its smallest members are used here.
 #[repr(C)]
 struct Value {
     kind: u16,
@@ -51,25 +51,25 @@ type Fence = unsafe extern "C" fn(*const Proc, usize, *const c_void, usize) -> c
 type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const c_void, usize, *mut *mut Value) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// This process's place, and the id that PE 0 has made by `make`.
-pub(crate) fn meet(
+/// Returns the position of this process, and the id that PE 0 creates with `make`. Collective.
+pub(crate) fn exchange_id(
     within: Duration,
     make: impl FnOnce() -> Result<UniqueId, Error> + Send + 'static,
 ) -> Result<(PePosition, UniqueId), Error> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let name = "rushmem-pmix";
-    // Nobody waits for what comes too late.
-    let body = move || drop(tell.send(talk(make)));
+    // Sending fails after the deadline, when the receiver is gone.
+    let body = move || drop(sender.send(exchange_with_library(make)));
     let thread = std::thread::Builder::new().name(name.into()).spawn(body);
     let thread = thread.map_err(|source| Error::Thread { name, source })?;
-    match told.recv_timeout(within) {
+    match receiver.recv_timeout(within) {
         Ok(outcome) => {
-            // It has said all that it had to say.
+            // The thread ends after it has sent its result.
             let _ = thread.join();
             outcome
         }
         Err(RecvTimeoutError::Timeout) => Err(fail(format!(
-            "the launcher gave no answer within {within:?}: see whether all processes have come so far, or raise \
+            "the launcher gave no answer within {within:?}: check that all processes have started, or raise \
              bootstrap_timeout"
         ))),
         Err(RecvTimeoutError::Disconnected) => Err(fail("its thread panicked".into())),
@@ -80,13 +80,15 @@ fn fail(why: String) -> Error {
     Error::Exchange { by: "the launcher's process-management interface (PMIx)".into(), why }
 }
 
-fn talk(make: impl FnOnce() -> Result<UniqueId, Error>) -> Result<(PePosition, UniqueId), Error> {
+fn exchange_with_library(
+    make: impl FnOnce() -> Result<UniqueId, Error>,
+) -> Result<(PePosition, UniqueId), Error> {
     let pmix = Pmix::start()?;
     let outcome = pmix.exchange(make);
     pmix.end().and(outcome)
 }
 
-/// The library, initialized.
+/// The initialized library.
 struct Pmix {
     library: &'static Library,
     me: Proc,
@@ -96,7 +98,7 @@ impl Pmix {
     fn start() -> Result<Pmix, Error> {
         let mut errors = Vec::new();
         let open = |name: &&str| {
-            // SAFETY: loading the library runs its initializers, which is what is wanted.
+            // SAFETY: loading runs the initializers of a library that the user installed for this purpose.
             unsafe { Library::new(*name) }.map_err(|error| errors.push(error.to_string())).ok()
         };
         let Some(library) = LIBRARIES.iter().find_map(open) else {
@@ -107,12 +109,13 @@ impl Pmix {
             );
             return Err(fail(why));
         };
-        // It has threads, and is never unloaded.
+        // The library starts threads, so it is never unloaded.
         let library: &'static Library = Box::leak(Box::new(library));
         let mut me = Proc { nspace: [0; 256], rank: 0 };
         let pmix = Pmix { library, me };
         let init: Init = pmix.symbol("PMIx_Init")?;
-        // SAFETY: `me` is a live variable of the library's form, and there is no further information.
+        // SAFETY: `me` is a live variable with the layout of `pmix_proc_t`; null and 0 stand for no further
+        // information.
         pmix.check("PMIx_Init", unsafe { init(&mut me, std::ptr::null(), 0) })?;
         Ok(Pmix { library, me })
     }
@@ -123,15 +126,15 @@ impl Pmix {
     ) -> Result<(PePosition, UniqueId), Error> {
         let all = Proc { rank: RANK_WILDCARD, ..self.me };
         let n_pes = self.number(&all, c"pmix.job.size")?;
-        // Not every launcher tells these; then the PEs find out by themselves.
+        // Some launchers do not provide these values. The runtime then finds them itself.
         let local = self.number(&self.me, c"pmix.lrank").ok().zip(self.number(&all, c"pmix.local.size").ok());
-        let place = PePosition { pe: self.me.rank, n_pes, local };
+        let position = PePosition { pe: self.me.rank, n_pes, local };
         let key = std::ffi::CString::new(KEY).map_err(|error| fail(error.to_string()))?;
-        if place.pe == 0 {
+        if position.pe == 0 {
             let id = make()?;
             self.put(&key, &id.to_hex())?;
             self.fence(&all)?;
-            return Ok((place, id));
+            return Ok((position, id));
         }
         self.fence(&all)?;
         let first = Proc { rank: 0, ..self.me };
@@ -139,17 +142,17 @@ impl Pmix {
             if value.kind != STRING || value.data[0] == 0 {
                 return None;
             }
-            // SAFETY: a value of this type holds a C string, and lives as long as this call.
+            // SAFETY: a value of this type is a pointer to a C string, which is valid during this call.
             Some(unsafe { CStr::from_ptr(value.data[0] as *const c_char) }.to_string_lossy().into_owned())
         })?;
-        Ok((place, UniqueId::from_hex(&id)?))
+        Ok((position, UniqueId::from_hex(&id)?))
     }
 
     fn put(&self, key: &CStr, value: &str) -> Result<(), Error> {
         let text = std::ffi::CString::new(value).map_err(|error| fail(error.to_string()))?;
         let mut value = Value { kind: STRING, data: [text.as_ptr() as u64, 0, 0] };
         let put: Put = self.symbol("PMIx_Put")?;
-        // SAFETY: key and value are whole, and copied by the call.
+        // SAFETY: key and value are valid during the call, which copies them.
         self.check("PMIx_Put", unsafe { put(GLOBAL, key.as_ptr(), &mut value) })?;
         let commit: Commit = self.symbol("PMIx_Commit")?;
         // SAFETY: the library is initialized.
@@ -158,7 +161,7 @@ impl Pmix {
 
     fn fence(&self, all: &Proc) -> Result<(), Error> {
         let fence: Fence = self.symbol("PMIx_Fence")?;
-        // SAFETY: one process is given, and no further information.
+        // SAFETY: `all` is an array of one process; null and 0 stand for no further information.
         self.check("PMIx_Fence", unsafe { fence(all, 1, std::ptr::null(), 0) })
     }
 
@@ -173,11 +176,11 @@ impl Pmix {
     fn get<T>(&self, of: &Proc, key: &CStr, read: impl FnOnce(&Value) -> Option<T>) -> Result<T, Error> {
         let get: Get = self.symbol("PMIx_Get")?;
         let mut value = std::ptr::null_mut();
-        // SAFETY: process and key are whole, and the answer's address is written to a live variable. The answer stays
-        // the library's: it is small, and there are four in the life of a process.
+        // SAFETY: process and key are valid, and the call writes a pointer to a live variable. The value is never
+        // freed: a process reads at most four small ones.
         let status = unsafe { get(of, key.as_ptr(), std::ptr::null(), 0, &mut value) };
         self.check(&format!("PMIx_Get of {}", key.to_string_lossy()), status)?;
-        // SAFETY: after success it is null or a value.
+        // SAFETY: after success, the pointer is null or valid.
         let value = unsafe { value.as_ref() };
         value.and_then(read).ok_or_else(|| fail(format!("{} has no usable value", key.to_string_lossy())))
     }
@@ -189,7 +192,7 @@ impl Pmix {
     }
 
     fn symbol<T: Copy>(&self, name: &str) -> Result<T, Error> {
-        // SAFETY: every type above is that of the function which is looked up by its name, as the standard has it.
+        // SAFETY: callers pair each name with its function type in the PMIx standard.
         let symbol = unsafe { self.library.get::<T>(name) };
         symbol.map(|symbol| *symbol).map_err(|error| fail(format!("libpmix has no {name}: {error}")))
     }
@@ -200,7 +203,7 @@ impl Pmix {
         }
         let text = self.symbol::<ErrorString>("PMIx_Error_string").map_or_else(
             |_| "unknown".into(),
-            // SAFETY: it returns a string that is never freed.
+            // SAFETY: the function returns a static string.
             |text| unsafe { CStr::from_ptr(text(status)) }.to_string_lossy().into_owned(),
         );
         Err(fail(format!("{call}: {text} ({status})")))

@@ -10,7 +10,7 @@ fn samples() -> Vec<Message> {
         Message::Auth { protocol: 1, nonce: [8; 32], proof: [9; 32] },
         Message::Proof { proof: [3; 32] },
         Message::Refused { reason: "no".into() },
-        Message::Join { pe: 3, n_pes: 4, build: "b".into(), whence: "pid 1 on h".into() },
+        Message::Join { pe: 3, n_pes: 4, build: "b".into(), origin: "pid 1 on h".into() },
         Message::Observe { node: 2 },
         Message::Gather { call: "allgather `x`".into(), bytes: vec![0, 1, 2] },
         Message::GiveUp { waited_ms: 1234 },
@@ -37,7 +37,7 @@ fn samples() -> Vec<Message> {
 }
 
 #[test]
-fn every_kind_survives_the_wire() {
+fn every_kind_is_decoded_as_it_was_encoded() {
     let mut stream = Vec::new();
     for message in samples() {
         assert_eq!(Message::decode(&message.encode()), Ok(message.clone()));
@@ -57,7 +57,7 @@ fn every_kind_is_among_the_samples() {
 }
 
 #[test]
-fn cut_or_lengthened_messages_are_errors() {
+fn rejects_shortened_and_lengthened_messages() {
     for message in samples() {
         let bytes = message.encode();
         for end in 0..bytes.len() {
@@ -69,7 +69,7 @@ fn cut_or_lengthened_messages_are_errors() {
 }
 
 #[test]
-fn a_claimed_length_costs_no_memory() {
+fn a_claimed_length_allocates_no_memory() {
     let mut list = vec![12];
     list.extend_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(Message::decode(&list), Err(Malformed::Short));
@@ -77,8 +77,8 @@ fn a_claimed_length_costs_no_memory() {
     let claim = [0x00, 0x00, 0x00, 0x10, 1, 2, 3];
     let error = read_frame(&mut claim.as_slice(), usize::MAX).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-    let error = read_frame(&mut claim.as_slice(), STRANGER_LIMIT).unwrap_err();
-    assert!(error.to_string().contains("268435456 bytes, where 256"), "{error}");
+    let error = read_frame(&mut claim.as_slice(), HANDSHAKE_LIMIT).unwrap_err();
+    assert!(error.to_string().contains("268435456 bytes exceeds the limit of 256"), "{error}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn long_text_is_cut_between_characters() {
 }
 
 #[test]
-fn limits_hold_what_they_promise() {
+fn the_largest_contributions_fit_the_message_limits() {
     for n_pes in [1, 2, 16, 1000, 1 << 20] {
         let bytes = vec![0; part_limit(n_pes)];
         let gather = Message::Gather { call: "x".repeat(TEXT_LIMIT), bytes };
@@ -101,11 +101,11 @@ fn limits_hold_what_they_promise() {
 proptest! {
     #[test]
     fn any_bytes_are_a_message_or_an_error(mut bytes: Vec<u8>, kind in 0u8..24) {
-        survive(&bytes);
+        check_any_bytes(&bytes);
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }
-        survive(&bytes);
+        check_any_bytes(&bytes);
     }
 
     #[test]
@@ -113,7 +113,7 @@ proptest! {
         let mut bytes = frame(&samples()[which]);
         let at = at % bytes.len();
         bytes[at] = to;
-        survive(&bytes);
-        survive(&bytes[4..]);
+        check_any_bytes(&bytes);
+        check_any_bytes(&bytes[4..]);
     }
 }

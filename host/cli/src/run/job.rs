@@ -36,7 +36,7 @@ pub(super) enum Event {
     /// This launcher received a signal.
     Signal(i32),
     /// The job's server sent an event.
-    Server(bootstrap::Event),
+    Server(bootstrap::ServerEvent),
     /// The reader of the launcher's output is gone.
     OutputClosed,
 }
@@ -242,9 +242,9 @@ impl Supervisor<'_> {
                 self.exited(local as usize, exit);
             }
             Event::Signal(signal) => self.signalled(signal),
-            Event::Server(bootstrap::Event::Lost(lost)) => self.lost(&lost),
-            Event::Server(bootstrap::Event::Noted(pe)) => self.noted(pe),
-            Event::Server(bootstrap::Event::Refused(reason)) => {
+            Event::Server(bootstrap::ServerEvent::Lost(lost)) => self.lost(&lost),
+            Event::Server(bootstrap::ServerEvent::Noted(pe)) => self.noted(pe),
+            Event::Server(bootstrap::ServerEvent::Refused(reason)) => {
                 self.fail(
                     Failure { pe: None, code: Some(3) },
                     &format!("the job's server refused this node: {reason}"),
