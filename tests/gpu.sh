@@ -84,7 +84,7 @@ check() {
     row "$name" "$verdict" '' '' '' $((SECONDS - start))
 }
 
-# suite NAME SECONDS THREADS PROGRAM ARGUMENTS...: a test program, whose tests are counted.
+# suite NAME SECONDS THREADS PROGRAM ARGUMENTS...: runs a test program, and counts its tests.
 suite() {
     local name=$1 threads=$3 limit start=$SECONDS verdict=ok counts ok bad ignored
     limit=$(allowed "$2") || { not_run "$name" && return; }
@@ -115,7 +115,7 @@ missing() {
     row "$1" 'absent' '' '' '' ''
 }
 
-# Processes that share the first GPU: by MPS, whose daemon serves these alone, they run side by side.
+# Runs processes side by side on the first GPU, by an MPS daemon that serves only them.
 side_by_side() {
     local daemon n
     daemon=$(command -v nvidia-cuda-mps-control || true)

@@ -13,16 +13,16 @@ const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
 /// A device as `rushmem softnic` presents it with some options, for jobs. Only one job runs at a time, since each
 /// opened device has a polling thread.
-struct Face {
+struct SoftnicDevice {
     command: Command,
     _turn: MutexGuard<'static, ()>,
 }
 
 static TURN: Mutex<()> = Mutex::new(());
 
-impl Face {
+impl SoftnicDevice {
     /// Returns nothing if the launcher is not built.
-    fn new(test: &str, options: &[&str]) -> Option<Face> {
+    fn new(test: &str, options: &[&str]) -> Option<SoftnicDevice> {
         let Some(launcher) = launcher(PE) else {
             skip(test, "the launcher is not built: cargo build -p rushmem-cli -p rushmem-uverbs-preload");
             return None;
@@ -30,10 +30,10 @@ impl Face {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = clean(&launcher);
         command.env("RUSHMEM_LOG", "info").arg("softnic").args(options).arg("--").arg(launcher);
-        Some(Face { command, _turn })
+        Some(SoftnicDevice { command, _turn })
     }
 
-    fn with(mut self, key: &str, value: &str) -> Face {
+    fn with(mut self, key: &str, value: &str) -> SoftnicDevice {
         self.command.env(key, value);
         self
     }
@@ -75,16 +75,16 @@ fn rings_go_through_libmlx5() {
         (&["--fault", "drop=0.05,reorder=0.05,seed=3"], 2, &["RUSHMEM_NIC=mlx5_0:1"]),
         (&[], 2, &["RUSHMEM_QUEUES=host", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]),
     ] {
-        let Some(face) = Face::new("rings_go_through_libmlx5", options) else { return };
-        passed(&face.ring(&pes.to_string(), env), pes);
+        let Some(device) = SoftnicDevice::new("rings_go_through_libmlx5", options) else { return };
+        passed(&device.ring(&pes.to_string(), env), pes);
     }
 }
 
 #[test]
 fn qps_use_the_fabric_settings() {
-    let Some(mut face) = Face::new("qps_use_the_fabric_settings", &[]) else { return };
-    face.command.args(["run", "-n", "2", "env", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]);
-    let output = face
+    let Some(mut device) = SoftnicDevice::new("qps_use_the_fabric_settings", &[]) else { return };
+    device.command.args(["run", "-n", "2", "env", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]);
+    let output = device
         .command
         .args(["RUSHMEM_SQ_DEPTH=64", "RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=nic", PE, "qps"])
         .output()
@@ -103,10 +103,10 @@ fn gid_partition_and_retries_follow_the_settings() {
     let test = "gid_partition_and_retries_follow_the_settings";
     let chosen = ["RUSHMEM_PARTITION=0x8001", "RUSHMEM_RETRIES=3", "RUSHMEM_ACK_TIMEOUT=50ms"];
     for (link, gid) in [("ethernet", "1"), ("ib", "0")] {
-        let Some(mut face) = Face::new(test, &["--link", link]) else { return };
-        face.command.args(["run", "-n", "2", "env", "RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=nic"]);
-        face.command.arg(format!("RUSHMEM_GID_INDEX={gid}")).args(chosen);
-        let output = face.command.args([PE, "qps"]).output().unwrap();
+        let Some(mut device) = SoftnicDevice::new(test, &["--link", link]) else { return };
+        device.command.args(["run", "-n", "2", "env", "RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=nic"]);
+        device.command.arg(format!("RUSHMEM_GID_INDEX={gid}")).args(chosen);
+        let output = device.command.args([PE, "qps"]).output().unwrap();
         assert!(output.status.success(), "{}", all(&output));
         let wanted = format!("GID {gid}, key 1, 3 retries after 67.108864ms each");
         let told = text(&output.stdout);
@@ -127,28 +127,30 @@ fn a_missing_gid_or_partition_is_a_clear_error() {
             &["not in partition 0x8005", "its keys: 0xffff, 0x8001", "RUSHMEM_PARTITION"],
         ),
     ] {
-        let Some(face) = Face::new(test, &[]) else { return };
-        failed(&face.ring("1", &["RUSHMEM_NIC=mlx5_0", setting]), words);
+        let Some(device) = SoftnicDevice::new(test, &[]) else { return };
+        failed(&device.ring("1", &["RUSHMEM_NIC=mlx5_0", setting]), words);
     }
 
-    let Some(mut face) = Face::new(test, &[]) else { return };
+    let Some(mut device) = SoftnicDevice::new(test, &[]) else { return };
     let script = "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_PARTITION=0x8001; fi; exec env $1 \"$0\" ring";
-    face.command.env("RUSHMEM_PEER_PATH", "nic").args(["run", "-n", "2", "sh", "-c", script, PE]);
-    let output = face.command.arg("RUSHMEM_NIC=mlx5_0").output().unwrap();
+    device.command.env("RUSHMEM_PEER_PATH", "nic").args(["run", "-n", "2", "sh", "-c", script, PE]);
+    let output = device.command.arg("RUSHMEM_NIC=mlx5_0").output().unwrap();
     failed(&output, &["its partition key is 0x", "this port's is 0x", "RUSHMEM_PARTITION"]);
 }
 
 #[test]
 fn threads_of_a_process_open_the_device_each() {
-    let Some(mut face) = Face::new("threads_of_a_process_open_the_device_each", &[]) else { return };
-    face.command.args(["run", "--threads", "-n", "3", PE, "ring"]);
-    passed(&face.command.output().unwrap(), 3);
+    let Some(mut device) = SoftnicDevice::new("threads_of_a_process_open_the_device_each", &[]) else {
+        return;
+    };
+    device.command.args(["run", "--threads", "-n", "3", PE, "ring"]);
+    passed(&device.command.output().unwrap(), 3);
 }
 
 #[test]
 fn a_cpu_thread_rings_doorbells_for_kernels() {
-    let Some(face) = Face::new("a_cpu_thread_rings_doorbells_for_kernels", &[]) else { return };
-    let output = face.ring("2", &["RUSHMEM_DOORBELL=cpu"]);
+    let Some(device) = SoftnicDevice::new("a_cpu_thread_rings_doorbells_for_kernels", &[]) else { return };
+    let output = device.ring("2", &["RUSHMEM_DOORBELL=cpu"]);
     passed(&output, 2);
     let told = text(&output.stderr);
     assert!(told.contains("a CPU thread writes them for kernels"), "{told}");
@@ -157,8 +159,10 @@ fn a_cpu_thread_rings_doorbells_for_kernels() {
 
 #[test]
 fn devices_are_distributed_among_pes() {
-    let Some(face) = Face::new("devices_are_distributed_among_pes", &["--devices", "2"]) else { return };
-    let output = face.ring("2", &[]);
+    let Some(device) = SoftnicDevice::new("devices_are_distributed_among_pes", &["--devices", "2"]) else {
+        return;
+    };
+    let output = device.ring("2", &[]);
     passed(&output, 2);
     let told = text(&output.stderr);
     for pe in 0..2 {
@@ -167,16 +171,20 @@ fn devices_are_distributed_among_pes() {
         assert!(told.lines().any(|l| line(&l)), "{told}");
     }
 
-    let Some(face) = Face::new("devices_are_distributed_among_pes", &["--devices", "4"]) else { return };
-    let output = face.ring("2", &["RUSHMEM_QPS_PER_PEER=2", "RUSHMEM_PEER_PATH=nic"]);
+    let Some(device) = SoftnicDevice::new("devices_are_distributed_among_pes", &["--devices", "4"]) else {
+        return;
+    };
+    let output = device.ring("2", &["RUSHMEM_QPS_PER_PEER=2", "RUSHMEM_PEER_PATH=nic"]);
     passed(&output, 2);
     let told = text(&output.stderr);
     for nic in 0..4 {
         assert!(told.contains(&format!("NIC mlx5_{nic} ")), "{told}");
     }
 
-    let Some(face) = Face::new("devices_are_distributed_among_pes", &["--devices", "3"]) else { return };
-    let output = face.ring("2", &["RUSHMEM_NIC=mlx5_2"]);
+    let Some(device) = SoftnicDevice::new("devices_are_distributed_among_pes", &["--devices", "3"]) else {
+        return;
+    };
+    let output = device.ring("2", &["RUSHMEM_NIC=mlx5_2"]);
     passed(&output, 2);
     assert!(!text(&output.stderr).contains("NIC mlx5_0 "), "{}", all(&output));
 }
@@ -184,11 +192,11 @@ fn devices_are_distributed_among_pes() {
 #[test]
 fn a_missing_device_error_lists_the_present_ones() {
     let test = "a_missing_device_error_lists_the_present_ones";
-    let Some(face) = Face::new(test, &["--devices", "2"]) else { return };
-    let output = face.ring("1", &["RUSHMEM_NIC=mlx5_7"]);
+    let Some(device) = SoftnicDevice::new(test, &["--devices", "2"]) else { return };
+    let output = device.ring("1", &["RUSHMEM_NIC=mlx5_7"]);
     failed(&output, &["no RDMA device mlx5_7", "there is mlx5_0, mlx5_1", "RUSHMEM_NIC"]);
-    let Some(face) = Face::new(test, &[]) else { return };
-    failed(&face.ring("1", &["RUSHMEM_NIC=mlx5_0:2"]), &["mlx5_0", "no port 2", "ports are 1 to 1"]);
+    let Some(device) = SoftnicDevice::new(test, &[]) else { return };
+    failed(&device.ring("1", &["RUSHMEM_NIC=mlx5_0:2"]), &["mlx5_0", "no port 2", "ports are 1 to 1"]);
 }
 
 #[test]
@@ -206,18 +214,19 @@ fn a_device_failure_is_one_clear_error() {
         ("atomics=none", &["mlx5_0", "no atomics", "fetch and add", "RUSHMEM_NIC=soft"]),
         ("peer-gone", &["RDMA_WRITE towards PE ", "TRANSPORT_RETRY_EXC_ERR", "did not acknowledge"]),
     ] {
-        let Some(face) = Face::new("a_device_failure_is_one_clear_error", &["--fault", fault]) else {
+        let Some(device) = SoftnicDevice::new("a_device_failure_is_one_clear_error", &["--fault", fault])
+        else {
             return;
         };
-        failed(&face.ring("2", &["RUSHMEM_NIC=mlx5_0", "RUSHMEM_TIMEOUT=3s"]), words);
+        failed(&device.ring("2", &["RUSHMEM_NIC=mlx5_0", "RUSHMEM_TIMEOUT=3s"]), words);
     }
 }
 
 #[test]
 fn a_job_without_own_doorbell_pages_uses_the_common_one() {
     let test = "a_job_without_own_doorbell_pages_uses_the_common_one";
-    let Some(face) = Face::new(test, &["--fault", "uar-bf"]) else { return };
-    let output = face.ring("2", &["RUSHMEM_QPS_PER_PEER=2"]);
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "uar-bf"]) else { return };
+    let output = device.ring("2", &["RUSHMEM_QPS_PER_PEER=2"]);
     passed(&output, 2);
     assert!(text(&output.stderr).contains("register of type NC,"), "{}", all(&output));
 }
@@ -225,8 +234,8 @@ fn a_job_without_own_doorbell_pages_uses_the_common_one() {
 #[test]
 fn an_unusable_device_is_skipped_and_reported() {
     let test = "an_unusable_device_is_skipped_and_reported";
-    let Some(face) = Face::new(test, &["--fault", "open=EACCES"]) else { return };
-    let output = face.with("RUSHMEM_LOG", "warn").ring("2", &[]);
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "open=EACCES"]) else { return };
+    let output = device.with("RUSHMEM_LOG", "warn").ring("2", &[]);
     assert!(output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);
     let said = |line: &str| line.contains("software ConnectX: mlx5_0") && line.contains("EACCES");
@@ -235,10 +244,10 @@ fn an_unusable_device_is_skipped_and_reported() {
 
 #[test]
 fn software_and_hardware_do_not_mix() {
-    let Some(mut face) = Face::new("software_and_hardware_do_not_mix", &[]) else { return };
+    let Some(mut device) = SoftnicDevice::new("software_and_hardware_do_not_mix", &[]) else { return };
     let script = "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_NIC=soft; fi; exec \"$0\" ring";
-    face.command.args(["run", "-n", "2", "sh", "-c", script, PE]);
-    let output = face.command.output().unwrap();
+    device.command.args(["run", "-n", "2", "sh", "-c", script, PE]);
+    let output = device.command.output().unwrap();
     failed(&output, &["PE 1 has an RDMA device, this PE has the software ConnectX", "RUSHMEM_NIC"]);
 }
 
@@ -260,12 +269,12 @@ fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
         (&[], &["RUSHMEM_HEAP=host"], "traffic goes through mlx5_0"),
         (&[], &["RUSHMEM_HEAP=host", "RUSHMEM_DOORBELL=cpu"], "a CPU thread writes them"),
     ] {
-        let Some(face) = Face::new(test, options) else { return };
+        let Some(device) = SoftnicDevice::new(test, options) else { return };
         let mut env = env.to_vec();
         env.extend(["RUSHMEM_DEVICE=gpu", "RUSHMEM_PES=2"]);
-        let mut face = face;
-        face.command.arg("run").args(["--threads", "-n", "2", "env"]).args(&env).args([PE, "ring"]);
-        let output = face.command.output().unwrap();
+        let mut device = device;
+        device.command.arg("run").args(["--threads", "-n", "2", "env"]).args(&env).args([PE, "ring"]);
+        let output = device.command.output().unwrap();
         passed(&output, 2);
         assert!(text(&output.stderr).contains(words), "{}", all(&output));
     }
@@ -294,8 +303,10 @@ fn the_doctor_reports_device_failures() {
         ("memlock", &["Good P2 ", "Blocks P3 : mlx5_0", "ulimit -l unlimited"]),
     ] {
         let options = if fault.is_empty() { vec![] } else { vec!["--fault", fault] };
-        let Some(mut face) = Face::new("the_doctor_reports_device_failures", &options) else { return };
-        let output = face.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
+        let Some(mut device) = SoftnicDevice::new("the_doctor_reports_device_failures", &options) else {
+            return;
+        };
+        let output = device.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
         let told = text(&output.stdout);
         for word in words {
             assert!(told.contains(word), "{fault}: {word:?} is missing: {}", all(&output));

@@ -1,7 +1,7 @@
-//! `docs/settings.md` says what the table of settings says, `docs/errors.md` what the codes of errors mean, and `docs/doctor.md`
-//! what the doctor looks at.
+//! The pages `docs/settings.md`, `docs/errors.md` and `docs/doctor.md` match the settings, the error codes and the
+//! doctor's checks.
 //!
-//! Write them again with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test settings`.
+//! Update them with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test settings`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -156,6 +156,6 @@ fn the_doctor_page_matches_the_checks() {
 #[test]
 fn the_errors_page_matches_the_codes() {
     compare("errors.md", &errors());
-    // No code after a gap is forgotten.
+    // The codes have no gap, so the page misses none.
     assert!((1..).map_while(Code::from_code).count() == (1..1000).filter_map(Code::from_code).count());
 }

@@ -7,13 +7,13 @@ use rushmem_device::prelude::*;
 #[repr(u32)]
 pub enum Misuse {
     /// A put to a PE that does not exist.
-    PutToNobody,
+    PutToMissingPe,
     /// An atomic on a PE that does not exist.
-    AtomicOnNobody,
+    AtomicOnMissingPe,
     /// A put from beyond the end of an object.
     BeyondTheEnd,
     /// A get into an element that does not exist.
-    NoElement,
+    GetOutside,
     /// A put of fewer elements than there is room for.
     LengthMismatch,
     /// A load of an element that does not exist.
@@ -45,9 +45,9 @@ pub enum Misuse {
     /// A queue that the job does not have.
     NoQueue,
     /// A `quiet_pe` of a PE that does not exist.
-    QuietNobody,
+    QuietMissingPe,
     /// A masked atomic on a word that does not exist.
-    MaskedNowhere,
+    MaskedOutside,
 }
 
 /// Makes the call that `which` names in thread 0, and stores its error code, or 1000 for success.
@@ -71,13 +71,13 @@ fn code_of(result: Result) -> u32 {
 #[inline(always)]
 fn do_wrong(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock>) -> Result {
     let (len, half) = (data.len(), data.slice(0..data.len() / 2));
-    if which == Misuse::PutToNobody as u32 {
+    if which == Misuse::PutToMissingPe as u32 {
         ctx.put(Thread, half, half, ctx.n_pes())
-    } else if which == Misuse::AtomicOnNobody as u32 {
+    } else if which == Misuse::AtomicOnMissingPe as u32 {
         ctx.atomic_fetch_add(data.at(0), 1, 1 << 20).map(|_| ())
     } else if which == Misuse::BeyondTheEnd as u32 {
         ctx.put_nbi(Thread, data.slice(1..len + 1), data.slice(1..len + 1), ctx.pe_after(1))
-    } else if which == Misuse::NoElement as u32 {
+    } else if which == Misuse::GetOutside as u32 {
         ctx.g(data.at(len), ctx.pe_after(1)).map(|_| ())
     } else if which == Misuse::LengthMismatch as u32 {
         ctx.put(Thread, data, half, ctx.pe_after(1))
@@ -126,7 +126,7 @@ fn do_wrong_with_sets(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock
         again
     } else if which == Misuse::NoQueue as u32 {
         ctx.queue(ctx.queues()).map(|_| ())
-    } else if which == Misuse::QuietNobody as u32 {
+    } else if which == Misuse::QuietMissingPe as u32 {
         ctx.quiet_pe(ctx.n_pes())
     } else {
         ctx.atomic_masked_fetch_add(data.at(data.len()), 1, 0, pe).map(|_| ())

@@ -43,16 +43,16 @@ pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers, hand_over};
 pub use p2p::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
-pub use program::{Code, OP_WORDS, interpret};
-pub use rma::{Call, move_pieces, no_elements, ready_pieces, scalars, small_puts};
+pub use program::{OP_WORDS, Operation, interpret};
+pub use rma::{Transfer, move_pieces, no_elements, ready_pieces, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};
 pub use streams::{
     add_often, await_round, chain, expect, fill_with, look_up, meet, meet_with_all_blocks, next_round,
     put_cells, put_nowhere, wait_in_all_blocks,
 };
-pub use strided::{Strides, move_strided, thread_strides};
-pub use strong::{Strong, announce_all, shadows};
+pub use strided::{StridedCall, move_strided, thread_strides};
+pub use strong::{Announcement, announce_all, shadows};
 pub use teams::team_numbers;
-pub use units::{Together, With};
+pub use units::{GroupKind, QueueSharing};
 pub use views::{reverse, swap_neighbours};
-pub use waits::{Collect, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};
+pub use waits::{WaitKind, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};

@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-use crate::units::Together;
+use crate::units::GroupKind;
 
 /// Lets even PEs put an array, fence, and put a flag. Their partners count stale elements in `bad`, and answer in
 /// `ack`.
@@ -59,8 +59,8 @@ pub fn fence_then_flag(
 /// Checks barriers in `rounds` rounds. The group's leader puts the round to its cell on every PE. After `barrier_all`
 /// all cells must hold the round. The round ends with `sync_all`.
 #[kernel]
-pub fn barriers(ctx: &Ctx, together: u32, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
-    if together == Together::Block as u32 {
+pub fn barriers(ctx: &Ctx, group_kind: u32, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
+    if group_kind == GroupKind::Block as u32 {
         return if Block::current().id() == 0 {
             rounds_of(ctx, Block::current(), cells, bad, rounds)
         } else {
@@ -70,7 +70,7 @@ pub fn barriers(ctx: &Ctx, together: u32, cells: SymSlice<u32>, bad: Sym<u32>, r
     if Block::current().id() != 0 || Warp::current().id() != 0 {
         return Ok(());
     }
-    if together == Together::Warp as u32 {
+    if group_kind == GroupKind::Warp as u32 {
         return rounds_of(ctx, Warp::current(), cells, bad, rounds);
     }
     if Thread::index() == 0 { rounds_of(ctx, Thread, cells, bad, rounds) } else { Ok(()) }

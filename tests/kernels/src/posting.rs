@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-use crate::units::{With, modulo};
+use crate::units::{QueueSharing, modulo};
 
 /// A way to learn that sources are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,16 +89,16 @@ fn overwrite(ctx: &Ctx, part: SymSlice<u32>) {
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn batched(
     ctx: &Ctx,
-    with: u32,
+    sharing: u32,
     dst: SymSlice<u32>,
     sums: SymSlice<u64>,
     arrived: Sym<Signal>,
     wrong: Sym<u64>,
     times: u32,
 ) -> Result {
-    if with == With::Gpu as u32 {
+    if sharing == QueueSharing::Gpu as u32 {
         in_batch(ctx, dst, sums, arrived, wrong, times)
-    } else if with == With::Block as u32 {
+    } else if sharing == QueueSharing::Block as u32 {
         in_batch(&ctx.per_block()?, dst, sums, arrived, wrong, times)
     } else {
         let own = ctx.exclusive(Thread::index() as u32)?;

@@ -8,7 +8,7 @@ pub const OP_WORDS: usize = 6;
 /// An operation of the interpreter, with operands `a`, `b`, `n` and `v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Code {
+pub enum Operation {
     /// End of the list.
     End,
     /// `put` of `n` bytes from `b` to `a` of the PE.
@@ -62,7 +62,7 @@ pub fn interpret(
     let program = ctx.local(programs);
     let mut at = Thread::index() * share;
     let end = at + share;
-    while at + OP_WORDS <= end && program.load(at) != Code::End as u64 {
+    while at + OP_WORDS <= end && program.load(at) != Operation::End as u64 {
         let op = [0, 1, 2, 3, 4, 5].map(|i| program.load(at + i));
         step(ctx, op, bytes, words, signals, results)?;
         at += OP_WORDS;
@@ -83,37 +83,37 @@ fn step(
     let part = |from: u64| bytes.slice(from as usize..from as usize + len);
     let word = words.at(a as usize);
     let keep = |value: u64| ctx.local(results).store(b as usize, value);
-    if code == Code::Put as u64 {
+    if code == Operation::Put as u64 {
         ctx.put(Thread, part(a), part(b), pe)?;
-    } else if code == Code::PutNbi as u64 {
+    } else if code == Operation::PutNbi as u64 {
         ctx.put_nbi(Thread, part(a), part(b), pe)?;
-    } else if code == Code::Get as u64 {
+    } else if code == Operation::Get as u64 {
         ctx.get(Thread, part(a), part(b), pe)?;
-    } else if code == Code::GetNbi as u64 {
+    } else if code == Operation::GetNbi as u64 {
         ctx.get_nbi(Thread, part(a), part(b), pe)?;
-    } else if code == Code::PutSignal as u64 {
+    } else if code == Operation::PutSignal as u64 {
         ctx.put_signal(Thread, part(a), part(b), signals.at(0), SignalOp::Add, v, pe)?;
-    } else if code == Code::PutSignalNbi as u64 {
+    } else if code == Operation::PutSignalNbi as u64 {
         ctx.put_signal_nbi(Thread, part(a), part(b), signals.at(0), SignalOp::Add, v, pe)?;
-    } else if code == Code::P as u64 {
+    } else if code == Operation::P as u64 {
         ctx.p(word, v, pe)?;
-    } else if code == Code::G as u64 {
+    } else if code == Operation::G as u64 {
         keep(ctx.g(word, pe)?);
-    } else if code == Code::Add as u64 {
+    } else if code == Operation::Add as u64 {
         ctx.atomic_add(word, v, pe)?;
-    } else if code == Code::FetchAdd as u64 {
+    } else if code == Operation::FetchAdd as u64 {
         keep(ctx.atomic_fetch_add(word, v, pe)?);
-    } else if code == Code::Swap as u64 {
+    } else if code == Operation::Swap as u64 {
         keep(ctx.atomic_swap(word, v, pe)?);
-    } else if code == Code::CompareSwap as u64 {
+    } else if code == Operation::CompareSwap as u64 {
         keep(ctx.atomic_compare_swap(word, n, v, pe)?);
-    } else if code == Code::FetchOr as u64 {
+    } else if code == Operation::FetchOr as u64 {
         keep(ctx.atomic_fetch_or(word, v, pe)?);
-    } else if code == Code::Xor as u64 {
+    } else if code == Operation::Xor as u64 {
         ctx.atomic_xor(word, v, pe)?;
-    } else if code == Code::Signal as u64 {
+    } else if code == Operation::Signal as u64 {
         ctx.signal_op(signals.at(1), SignalOp::Add, v, pe)?;
-    } else if code == Code::Fence as u64 {
+    } else if code == Operation::Fence as u64 {
         ctx.fence()?;
     } else {
         ctx.quiet(Thread)?;

@@ -3,12 +3,12 @@
 use rushmem_device::prelude::*;
 use rushmem_device::{Bf16, F16};
 
-use crate::units::{Together, Unit, With, modulo};
+use crate::units::{GroupKind, QueueSharing, Unit, modulo};
 
 /// A call that moves an array, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Call {
+pub enum Transfer {
     /// `put`.
     Put,
     /// `put_nbi`.
@@ -25,8 +25,8 @@ pub enum Call {
 
 /// Arguments of a transfer of pieces.
 #[derive(Clone, Copy)]
-struct Move {
-    /// A [`Call`].
+struct PieceArgs {
+    /// A [`Transfer`].
     call: u32,
     /// `n_pes` landing places, one for each source.
     landing: SymSlice<u8>,
@@ -46,33 +46,33 @@ struct Move {
 pub fn move_pieces(
     ctx: &Ctx,
     call: u32,
-    together: u32,
-    with: u32,
+    group_kind: u32,
+    sharing: u32,
     landing: SymSlice<u8>,
     source: SymSlice<u8>,
     piece: u32,
     arrived: Sym<Signal>,
     expected: u64,
 ) -> Result {
-    let what = Move { call, landing, source, piece: piece as usize, arrived };
-    if with == With::Gpu as u32 {
-        if together == Together::Thread as u32 {
-            units(ctx, Thread, what, any_call)?;
-        } else if together == Together::Warp as u32 {
-            units(ctx, Warp::current(), what, any_call)?;
+    let args = PieceArgs { call, landing, source, piece: piece as usize, arrived };
+    if sharing == QueueSharing::Gpu as u32 {
+        if group_kind == GroupKind::Thread as u32 {
+            units(ctx, Thread, args, any_call)?;
+        } else if group_kind == GroupKind::Warp as u32 {
+            units(ctx, Warp::current(), args, any_call)?;
         } else {
-            units(ctx, Block::current(), what, any_call)?;
+            units(ctx, Block::current(), args, any_call)?;
         }
-    } else if with == With::Block as u32 {
+    } else if sharing == QueueSharing::Block as u32 {
         let own = ctx.per_block()?;
-        if together == Together::Thread as u32 {
-            units(&own, Thread, what, put_or_get)?;
+        if group_kind == GroupKind::Thread as u32 {
+            units(&own, Thread, args, put_or_get)?;
         } else {
-            units(&own, Block::current(), what, put_or_get)?;
+            units(&own, Block::current(), args, put_or_get)?;
         }
     } else {
         let own = ctx.exclusive(Thread::index() as u32)?;
-        units(&own, Thread, what, any_call)?;
+        units(&own, Thread, args, any_call)?;
         own.release();
     }
     if Thread::index() == 0 {
@@ -94,10 +94,10 @@ struct Piece {
 fn units<S: Sharing, G: Unit>(
     ctx: &Ctx<S>,
     group: G,
-    what: Move,
-    one: impl Fn(&Ctx<S>, G, Move, Piece) -> Result,
+    args: PieceArgs,
+    one: impl Fn(&Ctx<S>, G, PieceArgs, Piece) -> Result,
 ) -> Result {
-    let Move { landing, source, piece, .. } = what;
+    let PieceArgs { landing, source, piece, .. } = args;
     let (n_pes, me) = (ctx.n_pes() as usize, ctx.my_pe() as usize);
     let len = source.len();
     let (mut k, count) = group.place();
@@ -106,35 +106,35 @@ fn units<S: Sharing, G: Unit>(
         let pe = modulo(k + me, n_pes);
         let there = landing.slice(me * len + from..me * len + to);
         let back = landing.slice(pe * len + from..pe * len + to);
-        one(ctx, group, what, Piece { there, here: source.slice(from..to), back, pe: pe as u32 })?;
+        one(ctx, group, args, Piece { there, here: source.slice(from..to), back, pe: pe as u32 })?;
         k += count;
     }
     ctx.quiet(group)
 }
 
-/// Moves a piece by any [`Call`].
+/// Moves a piece by any [`Transfer`].
 #[inline(always)]
-fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: Piece) -> Result {
+fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;
-    let (call, arrived) = (what.call, what.arrived);
-    if call == Call::Put as u32 {
+    let (call, arrived) = (args.call, args.arrived);
+    if call == Transfer::Put as u32 {
         ctx.put(group, there, here, pe)
-    } else if call == Call::Get as u32 {
+    } else if call == Transfer::Get as u32 {
         ctx.get(group, back, here, pe)
-    } else if call == Call::PutSignal as u32 {
+    } else if call == Transfer::PutSignal as u32 {
         ctx.put_signal(group, there, here, arrived, SignalOp::Add, 1, pe)
-    } else if call == Call::PutSignalNbi as u32 {
+    } else if call == Transfer::PutSignalNbi as u32 {
         ctx.put_signal_nbi(group, there, here, arrived, SignalOp::Add, 1, pe)
     } else {
-        put_or_get(ctx, group, what, Piece { there, here, back, pe })
+        put_or_get(ctx, group, args, Piece { there, here, back, pe })
     }
 }
 
 /// Moves a piece by `put_nbi` or `get_nbi`.
 #[inline(always)]
-fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, what: Move, piece: Piece) -> Result {
+fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;
-    if what.call == Call::PutNbi as u32 {
+    if args.call == Transfer::PutNbi as u32 {
         ctx.put_nbi(group, there, here, pe)
     } else {
         ctx.get_nbi(group, back, here, pe)
@@ -222,13 +222,13 @@ fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
 #[kernel]
 pub fn ready_pieces(
     ctx: &Ctx,
-    together: u32,
+    group_kind: u32,
     dst: SymSlice<u32>,
     back: SymSlice<u32>,
     src: SymSlice<u32>,
     piece: u64,
 ) -> Result {
-    if together == Together::Block as u32 {
+    if group_kind == GroupKind::Block as u32 {
         there_and_back(ctx, Block::current(), dst, back, src, piece as usize)
     } else if Block::current().id() == 0 && Warp::current().id() == 0 {
         there_and_back(ctx, Warp::current(), dst, back, src, piece as usize)

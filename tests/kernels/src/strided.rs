@@ -2,12 +2,12 @@
 
 use rushmem_device::prelude::*;
 
-use crate::units::Together;
+use crate::units::GroupKind;
 
 /// A call that moves blocks, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Strides {
+pub enum StridedCall {
     /// `iput`.
     Put,
     /// `iput_nbi`.
@@ -24,7 +24,7 @@ pub enum Strides {
 pub fn move_strided(
     ctx: &Ctx,
     call: u32,
-    together: u32,
+    group_kind: u32,
     dst: SymSlice<u16>,
     src: SymSlice<u16>,
     dst_stride: u32,
@@ -37,11 +37,11 @@ pub fn move_strided(
     if Block::current().id() != 0 {
         return Ok(());
     }
-    if together == Together::Block as u32 {
+    if group_kind == GroupKind::Block as u32 {
         moved(ctx, Block::current(), call, dst, src)
-    } else if together == Together::Warp as u32 && Warp::current().id() == 0 {
+    } else if group_kind == GroupKind::Warp as u32 && Warp::current().id() == 0 {
         moved(ctx, Warp::current(), call, dst, src)
-    } else if together == Together::Thread as u32 && Thread::index() == 0 {
+    } else if group_kind == GroupKind::Thread as u32 && Thread::index() == 0 {
         moved(ctx, Thread, call, dst, src)
     } else {
         Ok(())
@@ -51,11 +51,11 @@ pub fn move_strided(
 #[inline(always)]
 fn moved<G: Group>(ctx: &Ctx, group: G, call: u32, dst: Strided<u16>, src: Strided<u16>) -> Result {
     let pe = ctx.pe_after(1);
-    if call == Strides::Put as u32 {
+    if call == StridedCall::Put as u32 {
         ctx.iput(group, dst, src, pe)?;
-    } else if call == Strides::PutNbi as u32 {
+    } else if call == StridedCall::PutNbi as u32 {
         ctx.iput_nbi(group, dst, src, pe)?;
-    } else if call == Strides::Get as u32 {
+    } else if call == StridedCall::Get as u32 {
         return ctx.iget(group, dst, src, pe);
     } else {
         ctx.iget_nbi(group, dst, src, pe)?;

@@ -5,7 +5,7 @@ use rushmem_device::prelude::*;
 /// A way to announce the puts of all blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Strong {
+pub enum Announcement {
     /// `signal_after_all`.
     Signal,
     /// `put_signal_after_all`.
@@ -70,7 +70,7 @@ pub fn announce_all(
                 wrong += (theirs.load(i) != (round << 32 | i as u64)) as u64;
                 i += block.size() as usize;
             }
-            if how == Strong::PutSignal as u32 {
+            if how == Announcement::PutSignal as u32 {
                 wrong += (tail.load(1) != round) as u64;
             }
             if wrong != 0 {
@@ -97,22 +97,22 @@ fn announce(
     pe: u32,
 ) -> Result {
     let block = Block::current();
-    if how == Strong::Signal as u32 {
+    if how == Announcement::Signal as u32 {
         return ctx.signal_after_all(block, signal, SignalOp::Set, round, pe);
     }
-    if how == Strong::PutSignal as u32 {
+    if how == Announcement::PutSignal as u32 {
         let (to, from) = (last.slice(1..2), last.slice(0..1));
         return ctx.put_signal_after_all(block, to, from, signal, SignalOp::Add, 1, pe);
     }
     // The last thread orders the puts that other threads posted.
     let speaker = block.rank() + 1 == block.size();
-    if how == Strong::FenceGroup as u32 {
+    if how == Announcement::FenceGroup as u32 {
         ctx.fence_group(block)?;
-    } else if how == Strong::QuietPes as u32 {
+    } else if how == Announcement::QuietPes as u32 {
         ctx.quiet_pes(block, ctx.local(pes))?;
-    } else if how == Strong::FencePe as u32 && speaker {
+    } else if how == Announcement::FencePe as u32 && speaker {
         ctx.fence_pe(pe)?;
-    } else if how == Strong::QuietPe as u32 && speaker {
+    } else if how == Announcement::QuietPe as u32 && speaker {
         ctx.quiet_pe(pe)?;
     }
     if speaker { ctx.signal_op(signal, SignalOp::Set, round, pe) } else { Ok(()) }

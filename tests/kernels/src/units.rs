@@ -2,10 +2,10 @@
 
 use rushmem_device::prelude::*;
 
-/// A group, as a kernel argument.
+/// A kind of group, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Together {
+pub enum GroupKind {
     /// Single threads.
     Thread,
     /// Warps.
@@ -17,13 +17,13 @@ pub enum Together {
 /// The sharing of queues, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum With {
-    /// All threads of the GPU.
+pub enum QueueSharing {
+    /// Queues that all threads of the GPU share.
     Gpu,
-    /// The threads of the block.
+    /// Queues that the threads of a block share.
     Block,
-    /// Nobody.
-    Nobody,
+    /// Queues of one thread.
+    Exclusive,
 }
 
 /// A group that knows its index among the grid's groups of its kind.

@@ -51,7 +51,7 @@ pub fn test_sets(
 /// A way to collect the words that other PEs write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Collect {
+pub enum WaitKind {
     /// `wait_until_all`.
     All,
     /// `wait_until_any`, until it has returned every word.
@@ -84,11 +84,11 @@ pub fn collect(
     if Block::current().id() != 0 {
         return Ok(());
     }
-    if how == Collect::All as u32 {
+    if how == WaitKind::All as u32 {
         what.collect(ctx, Block::current(), Set::receive_all)
-    } else if how == Collect::Some as u32 && Warp::current().id() == 0 {
+    } else if how == WaitKind::Some as u32 && Warp::current().id() == 0 {
         what.collect(ctx, Warp::current(), Set::receive_some)
-    } else if how == Collect::Any as u32 && Thread::index() == 0 {
+    } else if how == WaitKind::Any as u32 && Thread::index() == 0 {
         what.collect(ctx, Thread, Set::receive_any)
     } else {
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! Update the page with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test coverage`.
 
-mod made;
+mod macros;
 mod page;
 mod source;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use rushmem::config::SETTINGS;
 use syn::{Attribute, Fields, ImplItem, Item, TraitItem, Visibility};
 
-use crate::made::Macros;
+use crate::macros::Macros;
 
 /// Crates with public items, and their folders.
 const CRATES: &[(&str, &str)] = &[
@@ -106,8 +106,8 @@ fn collect(krate: &str, items: &[Item], macros: &Macros, found: &mut BTreeSet<St
             Item::Macro(i) => {
                 i.ident.iter().for_each(|name| add(name.to_string()));
                 let name = i.mac.path.get_ident().map(ToString::to_string).unwrap_or_default();
-                for made in macros.made(&name, &i.mac.tokens).into_iter().filter(|made| made.is_public) {
-                    add(made.of.map_or(made.name.clone(), |of| format!("{of}::{}", made.name)));
+                for f in macros.generated(&name, &i.mac.tokens).into_iter().filter(|f| f.is_public) {
+                    add(f.of.map_or(f.name.clone(), |of| format!("{of}::{}", f.name)));
                 }
             }
             Item::Struct(i) if is_public(&i.vis) => {
@@ -167,7 +167,7 @@ fn has_test(items: &[Item], macros: &Macros, name: &str) -> bool {
             let of = m.mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
             let is_proptest = of == "proptest";
             is_proptest && m.mac.tokens.to_string().contains(&format!("fn {name} ("))
-                || macros.made(&of, &m.mac.tokens).iter().any(|made| made.is_test && made.name == name)
+                || macros.generated(&of, &m.mac.tokens).iter().any(|f| f.is_test && f.name == name)
         }
         _ => false,
     })

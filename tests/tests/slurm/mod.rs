@@ -1,4 +1,4 @@
-//! A Slurm of one node, as long as a test needs it.
+//! A Slurm cluster of one node, for the time of a test.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use rushmem_tests::launch::{clean, text};
 use tempfile::TempDir;
 
-/// How long its daemons may take to find each other.
+/// Maximum time until the daemons have found each other.
 const LONG: Duration = Duration::from_secs(30);
 
-/// The controller and the daemon of the node. Both end with it.
+/// The controller and the daemon of the node. Dropping it ends both.
 pub(crate) struct Slurm {
     folder: TempDir,
     daemons: Vec<Child>,
 }
 
 impl Slurm {
-    /// Starts it, with everybody trusted: for this machine's loopback interface and a moment.
+    /// Starts the daemons without authentication, on the loopback interface only.
     pub(crate) fn start(port: impl Fn() -> u16) -> Result<Slurm, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let path = folder.path().display();
@@ -89,7 +89,7 @@ impl Slurm {
 impl Drop for Slurm {
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
-            // One that has ended already is as well.
+            // A daemon that has ended already is fine.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }

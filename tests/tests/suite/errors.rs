@@ -7,7 +7,7 @@ use rushmem_device::abi::CtxParts;
 use rushmem_device::{Error as Code, Signal};
 use rushmem_mlx5::Syndrome;
 use rushmem_test_kernels::{
-    Misuse, Together, barriers, grid_barriers, misuse, report_puts, send_to_all, stray_barrier, stray_block,
+    GroupKind, Misuse, barriers, grid_barriers, misuse, report_puts, send_to_all, stray_barrier, stray_block,
     wait_for_ever,
 };
 use rushmem_tests::{Setup, grid, skip};
@@ -55,10 +55,10 @@ fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
 fn a_misuse_is_named() {
     const SITE: &str = "at errors.rs:N (block 0, thread 0)";
     let cases = [
-        (Misuse::PutToNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
-        (Misuse::AtomicOnNobody, Code::BadPe, "there is no PE 1048576: the job has 2, SITE"),
+        (Misuse::PutToMissingPe, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
+        (Misuse::AtomicOnMissingPe, Code::BadPe, "there is no PE 1048576: the job has 2, SITE"),
         (Misuse::BeyondTheEnd, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
-        (Misuse::NoElement, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
+        (Misuse::GetOutside, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
         (
             Misuse::LengthMismatch,
             Code::LengthMismatch,
@@ -116,8 +116,8 @@ fn a_misuse_is_named() {
             "the kernel uses context 2 of its kind, but the job has QPs for 1, SITE; raise RUSHMEM_BLOCK_QPS, \
              _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses",
         ),
-        (Misuse::QuietNobody, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
-        (Misuse::MaskedNowhere, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
+        (Misuse::QuietMissingPe, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
+        (Misuse::MaskedOutside, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
     ];
     for (which, wanted, text) in cases {
         let told = Setup::new(2).run(|pe| {
@@ -192,7 +192,7 @@ fn a_barrier_reports_the_missing_pe() {
     let told = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic").run(|pe| {
         let (cells, bad) = (pe.alloc::<u32>(2)?, pe.alloc_one::<u32>()?);
         let told = match pe.my_pe() {
-            0 => line(&pe.run(grid(1, 32), barriers(Together::Block as u32, cells, bad, 1)).unwrap_err()),
+            0 => line(&pe.run(grid(1, 32), barriers(GroupKind::Block as u32, cells, bad, 1)).unwrap_err()),
             _ => String::new(),
         };
         pe.host_sync()?;
@@ -349,7 +349,7 @@ fn a_different_layout_is_refused_before_any_access() {
         forged.header.layout ^= 1;
         // A value that a kernel of another build would misread.
         forged.heap = rushmem_device::abi::DevAddr(8);
-        let call = misuse(Misuse::PutToNobody as u32, data, pe.alloc_one()?, seen);
+        let call = misuse(Misuse::PutToMissingPe as u32, data, pe.alloc_one()?, seen);
         // SAFETY: the kernel finds a different layout, and touches only the control page, which is right.
         let error = unsafe { pe.launch_with(forged, grid(1, 32), call) }?.wait().unwrap_err();
         assert_eq!(code(&error), Some(Code::Layout));

@@ -25,7 +25,7 @@ fn a_lock_protects_plain_gets_and_puts() {
         });
         assert_eq!(sums[0].0, 2 * u64::from(rounds) * sums.len() as u64, "{setup}");
         if let [(_, tried)] = sums[..] {
-            assert_eq!(tried, 8, "a lock that nobody else wants is free");
+            assert_eq!(tried, 8, "a lock that no other PE wants is free");
         }
     }
 }
@@ -39,19 +39,19 @@ fn a_lock_is_granted_in_the_order_of_request() {
         let (lock, go, count) = (pe.alloc_one::<Lock>()?, pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
         let list = pe.alloc::<u32>(4)?;
         let mut launch = None;
-        for (place, &who) in order.iter().enumerate() {
-            if who == pe.my_pe() {
-                let wait = u32::from(place == 0);
+        for (index, &asking) in order.iter().enumerate() {
+            if asking == pe.my_pe() {
+                let wait = u32::from(index == 0);
                 launch = Some(pe.launch(grid(1, 32), sign_in(lock, go, wait, count, list))?);
             }
             let begin = Instant::now();
             loop {
                 let last = pe.read_one(lock)?.last_to_ask();
                 let asked = pe.allgather(&[last.map_or(0xff, |pe| pe as u8)])?;
-                if asked.iter().any(|last| **last == [who as u8]) {
+                if asked.iter().any(|last| **last == [asking as u8]) {
                     break;
                 }
-                assert!(begin.elapsed() < Duration::from_secs(60), "PE {who} does not ask");
+                assert!(begin.elapsed() < Duration::from_secs(60), "PE {asking} does not ask");
             }
         }
         if pe.my_pe() == order[0] {

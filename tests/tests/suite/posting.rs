@@ -1,7 +1,7 @@
 //! Pending operations, flushes, batches, queue handles, and groups within a warp.
 
 use rushmem_device::Signal;
-use rushmem_test_kernels::{Free, With, batched, held_back, part_ways, queue_handles, reuse_sources};
+use rushmem_test_kernels::{Free, QueueSharing, batched, held_back, part_ways, queue_handles, reuse_sources};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -33,19 +33,21 @@ fn handles_and_flushes_free_sources() {
 fn a_batch_changes_nothing_but_the_doorbells() {
     let times = 5;
     for setup in setups::all() {
-        for (with, blocks, threads) in [(With::Gpu, 2, 33), (With::Block, 2, 33), (With::Nobody, 1, 3)] {
+        for (sharing, blocks, threads) in
+            [(QueueSharing::Gpu, 2, 33), (QueueSharing::Block, 2, 33), (QueueSharing::Exclusive, 1, 3)]
+        {
             let setup = setup.clone().with("block_qps", 2).with("exclusive_qps", 3);
             setup.run(|pe| {
                 let all = (blocks * threads) as usize;
                 let len = pe.n_pes() as usize * all * times as usize;
                 let (dst, sums) = (pe.alloc::<u32>(len)?, pe.alloc::<u64>(2)?);
                 let (arrived, wrong) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
-                pe.run(grid(blocks, threads), batched(with as u32, dst, sums, arrived, wrong, times))?;
+                pe.run(grid(blocks, threads), batched(sharing as u32, dst, sums, arrived, wrong, times))?;
                 pe.host_sync()?;
-                assert_eq!(pe.read(dst)?, (1..=len as u32).collect::<Vec<_>>(), "{setup}, {with:?}");
+                assert_eq!(pe.read(dst)?, (1..=len as u32).collect::<Vec<_>>(), "{setup}, {sharing:?}");
                 let each = u64::from(pe.n_pes()) * all as u64;
-                assert_eq!(pe.read(sums)?, [3 * each + all as u64, 2 * each], "{setup}, {with:?}");
-                assert_eq!((pe.read_one(arrived)?, pe.read_one(wrong)?), (each, 0), "{setup}, {with:?}");
+                assert_eq!(pe.read(sums)?, [3 * each + all as u64, 2 * each], "{setup}, {sharing:?}");
+                assert_eq!((pe.read_one(arrived)?, pe.read_one(wrong)?), (each, 0), "{setup}, {sharing:?}");
                 Ok(())
             });
         }

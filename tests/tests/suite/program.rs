@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rushmem::{Error, Pe};
 use rushmem_device::Signal;
-use rushmem_test_kernels::{Code, OP_WORDS, interpret};
+use rushmem_test_kernels::{OP_WORDS, Operation, interpret};
 use rushmem_tests::{Setup, grid};
 
 const BLOCKS: u32 = 2;
@@ -29,7 +29,7 @@ const SLOTS: usize = 2 * OPS;
 /// An operation, before it has a thread.
 #[derive(Clone, Copy, Debug)]
 struct Op {
-    code: Code,
+    code: Operation,
     pe: u32,
     /// Offsets within the thread's bytes: destination and source; and the length.
     to: u64,
@@ -43,7 +43,7 @@ struct Op {
 }
 
 fn op(pes: u32) -> impl Strategy<Value = Op> {
-    use Code::*;
+    use Operation::*;
     let transfers = prop::sample::select(vec![Put, PutNbi, Get, GetNbi, PutSignal, PutSignalNbi]);
     let words = prop::sample::select(vec![P, G, Add, FetchAdd, Swap, CompareSwap, FetchOr, Xor, Signal]);
     let order = prop::sample::select(vec![Fence, Quiet]);
@@ -86,12 +86,12 @@ impl Op {
     fn apart(self, me: u32) -> Self {
         let len = if self.pe == me { self.len.min(self.to.abs_diff(self.from)) } else { self.len };
         // A compare-and-swap uses `len` as the expected value.
-        if self.code == Code::CompareSwap { self } else { Self { len, ..self } }
+        if self.code == Operation::CompareSwap { self } else { Self { len, ..self } }
     }
 
     /// Returns the accesses to the thread's own memory on each PE, with their order.
     fn accesses(&self, me: u32) -> Vec<Access> {
-        use Code::*;
+        use Operation::*;
         let bytes = |pe, at: u64, writes, ordered| Access {
             pe,
             words: false,
@@ -121,7 +121,7 @@ impl Op {
 
     /// Returns whether the operation is complete once it has returned.
     fn is_complete(&self) -> bool {
-        use Code::*;
+        use Operation::*;
         matches!(self.code, Get | G | FetchAdd | Swap | CompareSwap | FetchOr)
     }
 }
@@ -144,18 +144,18 @@ fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
             })
         };
         if conflict(usize::MAX, true) || (conflict(fenced, false) && !op.fence) {
-            out.push(Op { code: Code::Quiet, ..*op });
+            out.push(Op { code: Operation::Quiet, ..*op });
             pending.clear();
             fenced = 0;
         } else if conflict(fenced, false) {
-            out.push(Op { code: Code::Fence, ..*op });
+            out.push(Op { code: Operation::Fence, ..*op });
         }
-        if out.last().is_some_and(|last| last.code == Code::Fence) {
+        if out.last().is_some_and(|last| last.code == Operation::Fence) {
             fenced = pending.len();
         }
         match op.code {
-            Code::Quiet => pending.clear(),
-            Code::Fence => fenced = pending.len(),
+            Operation::Quiet => pending.clear(),
+            Operation::Fence => fenced = pending.len(),
             _ if op.is_complete() => {}
             _ => pending.extend(accesses),
         }
@@ -201,7 +201,7 @@ fn word_of(op: &Op, thread: u64, pes: u32) -> u64 {
 }
 
 fn model(programs: &[Vec<Op>], pes: u32) -> Vec<Memory> {
-    use Code::*;
+    use Operation::*;
     let mut all: Vec<Memory> = (0..pes).map(|pe| Memory::new(pe, pes)).collect();
     for (at, ops) in programs.iter().enumerate() {
         let (me, lane) = (at / LANES, at % LANES);
@@ -247,7 +247,7 @@ fn model(programs: &[Vec<Op>], pes: u32) -> Vec<Memory> {
 
 /// Encodes an operation for the interpreter.
 fn encode(op: &Op, thread: u64, lane: usize, slot: usize, pes: u32) -> [u64; OP_WORDS] {
-    use Code::*;
+    use Operation::*;
     let result = (lane * SLOTS + slot) as u64;
     let (a, b) = match op.code {
         Put | PutNbi | PutSignal | PutSignalNbi | Get | GetNbi => {

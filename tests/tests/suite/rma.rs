@@ -3,7 +3,7 @@
 use rushmem::{Error, Grid, Pe};
 use rushmem_device::{Bf16, F16, Scalar, Signal, SymSlice};
 use rushmem_test_kernels::{
-    Call, Together, With, move_pieces, no_elements, ready_pieces, scalars, small_puts,
+    GroupKind, QueueSharing, Transfer, move_pieces, no_elements, ready_pieces, scalars, small_puts,
 };
 use rushmem_tests::{Setup, grid};
 
@@ -17,9 +17,9 @@ fn pattern(pe: u32, len: usize) -> Vec<u8> {
 /// An array of `len` bytes, moved in pieces.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
-    call: Call,
-    together: Together,
-    with: With,
+    call: Transfer,
+    group_kind: GroupKind,
+    sharing: QueueSharing,
     grid: Grid,
     len: usize,
     piece: usize,
@@ -28,8 +28,8 @@ struct Moved {
 }
 
 impl Moved {
-    const fn new(call: Call, together: Together, grid: Grid, len: usize, piece: usize) -> Self {
-        Self { call, together, with: With::Gpu, grid, len, piece, off: (0, 0) }
+    const fn new(call: Transfer, group_kind: GroupKind, grid: Grid, len: usize, piece: usize) -> Self {
+        Self { call, group_kind, sharing: QueueSharing::Gpu, grid, len, piece, off: (0, 0) }
     }
 
     /// Returns the pieces that PE `pe` gets from PE `from`.
@@ -44,7 +44,7 @@ impl Moved {
         for pe in 0..n_pes {
             let source = pattern(pe, self.len);
             let pieces: Vec<_> = match self.call {
-                Call::Get | Call::GetNbi => self.pieces(n_pes, me, pe).collect(),
+                Transfer::Get | Transfer::GetNbi => self.pieces(n_pes, me, pe).collect(),
                 _ => self.pieces(n_pes, pe, me).collect(),
             };
             for k in pieces {
@@ -67,13 +67,15 @@ impl Moved {
         pe.write(source, &pattern(me, self.len))?;
         pe.host_sync()?;
         let expected = match self.call {
-            Call::PutSignal | Call::PutSignalNbi => (0..n).map(|from| self.pieces(n, from, me).count()).sum(),
+            Transfer::PutSignal | Transfer::PutSignalNbi => {
+                (0..n).map(|from| self.pieces(n, from, me).count()).sum()
+            }
             _ => 0,
         };
         let call = move_pieces(
             self.call as u32,
-            self.together as u32,
-            self.with as u32,
+            self.group_kind as u32,
+            self.sharing as u32,
             landing,
             source,
             self.piece as u32,
@@ -94,17 +96,23 @@ impl Moved {
     }
 }
 
-const CALLS: [Call; 6] =
-    [Call::Put, Call::PutNbi, Call::Get, Call::GetNbi, Call::PutSignal, Call::PutSignalNbi];
+const CALLS: [Transfer; 6] = [
+    Transfer::Put,
+    Transfer::PutNbi,
+    Transfer::Get,
+    Transfer::GetNbi,
+    Transfer::PutSignal,
+    Transfer::PutSignalNbi,
+];
 
 #[test]
 fn every_call_by_every_group() {
     for setup in setups::all() {
         setup.run(|pe| {
             for call in CALLS {
-                Moved::new(call, Together::Thread, grid(2, 33), 997, 13).check(pe)?;
-                Moved::new(call, Together::Warp, grid(2, 33), 1000, 50).check(pe)?;
-                Moved::new(call, Together::Block, grid(3, 32), 3001, 250).check(pe)?;
+                Moved::new(call, GroupKind::Thread, grid(2, 33), 997, 13).check(pe)?;
+                Moved::new(call, GroupKind::Warp, grid(2, 33), 1000, 50).check(pe)?;
+                Moved::new(call, GroupKind::Block, grid(3, 32), 3001, 250).check(pe)?;
             }
             Ok(())
         });
@@ -118,10 +126,10 @@ fn blocks_of_every_size() {
     {
         setup.run(|pe| {
             for threads in [1, 32, 33, 256] {
-                for call in [Call::PutNbi, Call::Get, Call::PutSignal] {
-                    Moved::new(call, Together::Thread, grid(2, threads), 2 * threads as usize + 5, 1)
+                for call in [Transfer::PutNbi, Transfer::Get, Transfer::PutSignal] {
+                    Moved::new(call, GroupKind::Thread, grid(2, threads), 2 * threads as usize + 5, 1)
                         .check(pe)?;
-                    Moved::new(call, Together::Block, grid(2, threads), 4096, 1000).check(pe)?;
+                    Moved::new(call, GroupKind::Block, grid(2, threads), 4096, 1000).check(pe)?;
                 }
             }
             Ok(())
@@ -136,7 +144,7 @@ fn odd_sizes_and_offsets() {
             [(1, (1, 2)), (2, (3, 0)), (3, (0, 1)), (31, (5, 9)), (4097, (1, 15)), (65_537, (7, 7))]
         {
             for call in CALLS {
-                let moved = Moved::new(call, Together::Block, grid(1, 64), len, len.div_ceil(2));
+                let moved = Moved::new(call, GroupKind::Block, grid(1, 64), len, len.div_ceil(2));
                 Moved { off, ..moved }.check(pe)?;
             }
         }
@@ -147,8 +155,8 @@ fn odd_sizes_and_offsets() {
 #[test]
 fn large_transfers() {
     Setup::new(2).with("heap_bytes", "16MiB").run(|pe| {
-        for call in [Call::Put, Call::GetNbi, Call::PutSignalNbi] {
-            Moved::new(call, Together::Block, grid(2, 32), 3_000_001, 1_000_000).check(pe)?;
+        for call in [Transfer::Put, Transfer::GetNbi, Transfer::PutSignalNbi] {
+            Moved::new(call, GroupKind::Block, grid(2, 32), 3_000_001, 1_000_000).check(pe)?;
         }
         Ok(())
     });
@@ -159,15 +167,15 @@ fn queues_of_a_block_and_of_a_thread() {
     for (pes, depth) in [(1, 8), (2, 2), (3, 1024)] {
         let setup = Setup::new(pes).with("sq_depth", depth).with("block_qps", 3).with("exclusive_qps", 6);
         setup.run(|pe| {
-            for call in [Call::PutNbi, Call::GetNbi] {
-                let moved = Moved::new(call, Together::Thread, grid(3, 40), 500, 3);
-                Moved { with: With::Block, ..moved }.check(pe)?;
-                let moved = Moved::new(call, Together::Block, grid(3, 40), 5000, 100);
-                Moved { with: With::Block, ..moved }.check(pe)?;
+            for call in [Transfer::PutNbi, Transfer::GetNbi] {
+                let moved = Moved::new(call, GroupKind::Thread, grid(3, 40), 500, 3);
+                Moved { sharing: QueueSharing::Block, ..moved }.check(pe)?;
+                let moved = Moved::new(call, GroupKind::Block, grid(3, 40), 5000, 100);
+                Moved { sharing: QueueSharing::Block, ..moved }.check(pe)?;
             }
             for call in CALLS {
-                let moved = Moved::new(call, Together::Thread, grid(2, 3), 300, 7);
-                Moved { with: With::Nobody, ..moved }.check(pe)?;
+                let moved = Moved::new(call, GroupKind::Thread, grid(2, 3), 300, 7);
+                Moved { sharing: QueueSharing::Exclusive, ..moved }.check(pe)?;
             }
             Ok(())
         });
@@ -221,15 +229,15 @@ fn groups_that_are_ready_need_no_barriers() {
                 |pe: u32| (0..n as u32).map(|i| i.wrapping_mul(0x9e37_79b9) ^ pe << 7).collect::<Vec<_>>();
             let from = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
             pe.write(src, &data(pe.my_pe()))?;
-            for (together, grid) in [(Together::Block, grid(1, 96)), (Together::Warp, grid(1, 32))] {
+            for (group_kind, grid) in [(GroupKind::Block, grid(1, 96)), (GroupKind::Warp, grid(1, 32))] {
                 for piece in [1000, 129, 40, 2] {
                     pe.write(dst, &vec![0; n])?;
                     pe.write(back, &vec![0; n])?;
                     pe.host_sync()?;
-                    pe.run(grid, ready_pieces(together as u32, dst, back, src, piece))?;
+                    pe.run(grid, ready_pieces(group_kind as u32, dst, back, src, piece))?;
                     pe.host_sync()?;
-                    assert_eq!(pe.read(dst)?, data(from), "{setup}, {together:?}, {piece}");
-                    assert_eq!(pe.read(back)?, data(pe.my_pe()), "{setup}, {together:?}, {piece}");
+                    assert_eq!(pe.read(dst)?, data(from), "{setup}, {group_kind:?}, {piece}");
+                    assert_eq!(pe.read(back)?, data(pe.my_pe()), "{setup}, {group_kind:?}, {piece}");
                     pe.host_sync()?;
                 }
             }

@@ -2,7 +2,7 @@
 
 use rushmem_device::{Shadowed, Signal};
 use rushmem_test_kernels::{
-    Strong, Together, announce_all, await_all, barriers, compare_all, fence_then_flag, grid_barriers,
+    Announcement, GroupKind, announce_all, await_all, barriers, compare_all, fence_then_flag, grid_barriers,
     hand_over, ping_pong, shadows,
 };
 use rushmem_tests::{Setup, grid};
@@ -104,18 +104,18 @@ fn waits_end_for_every_comparison_and_group() {
 #[test]
 fn no_pe_leaves_a_barrier_early() {
     for setup in setups::all() {
-        for (together, threads) in [(Together::Thread, 1), (Together::Warp, 32), (Together::Block, 70)] {
+        for (group_kind, threads) in [(GroupKind::Thread, 1), (GroupKind::Warp, 32), (GroupKind::Block, 70)] {
             let bad = setup.run(|pe| {
                 let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
-                pe.run(grid(1, threads), barriers(together as u32, cells, bad, 12))?;
+                pe.run(grid(1, threads), barriers(group_kind as u32, cells, bad, 12))?;
                 // A second launch continues where the first one stopped.
                 pe.write(cells, &vec![0; cells.len()])?;
                 pe.host_sync()?;
-                pe.run(grid(1, threads), barriers(together as u32, cells, bad, 3))?;
+                pe.run(grid(1, threads), barriers(group_kind as u32, cells, bad, 3))?;
                 pe.host_sync()?;
                 pe.read_one(bad)
             });
-            assert_eq!(bad, vec![0; bad.len()], "{setup}, {together:?}");
+            assert_eq!(bad, vec![0; bad.len()], "{setup}, {group_kind:?}");
         }
     }
 }
@@ -134,7 +134,7 @@ fn all_blocks_meet_in_a_grid_barrier() {
 
 #[test]
 fn a_strong_signal_covers_the_puts_of_all_blocks() {
-    use Strong::*;
+    use Announcement::*;
     for setup in setups::even() {
         for how in [Signal, PutSignal, FenceGroup, FencePe, QuietPe, QuietPes] {
             let bad = setup.run(|pe| {

@@ -1,7 +1,7 @@
 //! Strided puts and gets.
 
 use rushmem::{Error, Pe};
-use rushmem_test_kernels::{Strides, Together, move_strided, thread_strides};
+use rushmem_test_kernels::{GroupKind, StridedCall, move_strided, thread_strides};
 use rushmem_tests::grid;
 
 use super::setups;
@@ -23,7 +23,7 @@ impl Blocks {
         self.n.checked_sub(1).map_or(0, |last| last * stride + self.block)
     }
 
-    fn check(&self, pe: &Pe, call: Strides, together: Together) -> Result<(), Error> {
+    fn check(&self, pe: &Pe, call: StridedCall, group_kind: GroupKind) -> Result<(), Error> {
         let (me, n_pes) = (pe.my_pe(), pe.n_pes());
         // Guards before, between and after the blocks.
         let off = 3;
@@ -37,7 +37,7 @@ impl Blocks {
         pe.host_sync()?;
         let call_of = move_strided(
             call as u32,
-            together as u32,
+            group_kind as u32,
             dst.slice(off..off + dst_len),
             src.slice(off..off + src_len),
             self.dst_stride as u32,
@@ -48,8 +48,8 @@ impl Blocks {
         pe.run(grid(2, 70), call_of)?;
         pe.host_sync()?;
         let from = match call {
-            Strides::Put | Strides::PutNbi => (me + n_pes - 1) % n_pes,
-            Strides::Get | Strides::GetNbi => (me + 1) % n_pes,
+            StridedCall::Put | StridedCall::PutNbi => (me + n_pes - 1) % n_pes,
+            StridedCall::Get | StridedCall::GetNbi => (me + 1) % n_pes,
         };
         let from = source(from);
         let mut wanted = vec![GUARD; dst.len()];
@@ -58,7 +58,7 @@ impl Blocks {
                 wanted[off + i * self.dst_stride + k] = from[off + i * self.src_stride + k];
             }
         }
-        assert_eq!(pe.read(dst)?, wanted, "{self:?}, {call:?}, {together:?}, PE {me}");
+        assert_eq!(pe.read(dst)?, wanted, "{self:?}, {call:?}, {group_kind:?}, PE {me}");
         assert_eq!(pe.read(src)?, source(me));
         pe.free(dst)?;
         pe.free(src)
@@ -81,11 +81,11 @@ fn blocks_arrive_in_place_and_gaps_stay_unchanged() {
         setup.run(|pe| {
             for (dst_stride, src_stride, block, n) in cases.into_iter().chain(blocks) {
                 let what = Blocks { dst_stride, src_stride, block, n };
-                for call in [Strides::Put, Strides::PutNbi, Strides::Get, Strides::GetNbi] {
-                    for together in [Together::Thread, Together::Warp, Together::Block] {
+                for call in [StridedCall::Put, StridedCall::PutNbi, StridedCall::Get, StridedCall::GetNbi] {
+                    for group_kind in [GroupKind::Thread, GroupKind::Warp, GroupKind::Block] {
                         // All groups with all calls of a few PEs, and each group with some calls of the others.
-                        if n < 12 || (call as usize + together as usize).is_multiple_of(2) {
-                            what.check(pe, call, together)?;
+                        if n < 12 || (call as usize + group_kind as usize).is_multiple_of(2) {
+                            what.check(pe, call, group_kind)?;
                         }
                     }
                 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rushmem::Pe;
 use rushmem_device::Signal;
-use rushmem_test_kernels::{Collect, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};
+use rushmem_test_kernels::{WaitKind, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -124,12 +124,12 @@ fn every_word_of_a_set_is_returned_once() {
     let rounds = 4;
     for setup in setups::all() {
         for (how, vector) in [
-            (Collect::All, 0),
-            (Collect::All, 1),
-            (Collect::Any, 0),
-            (Collect::Any, 1),
-            (Collect::Some, 0),
-            (Collect::Some, 1),
+            (WaitKind::All, 0),
+            (WaitKind::All, 1),
+            (WaitKind::Any, 0),
+            (WaitKind::Any, 1),
+            (WaitKind::Some, 0),
+            (WaitKind::Some, 1),
         ] {
             let told = setup.run(|pe| {
                 let n = 3 * pe.n_pes() as usize;

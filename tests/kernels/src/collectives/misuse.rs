@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-use crate::units::Together;
+use crate::units::GroupKind;
 
 /// A collective call of 4 words from `src` into `wide`, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum Disagreement {
 pub fn disagree(
     ctx: &Ctx,
     which: u32,
-    together: u32,
+    group_kind: u32,
     team: Team,
     dst: SymSlice<u32>,
     src: SymSlice<u32>,
@@ -59,9 +59,9 @@ pub fn disagree(
     floats: SymSlice<f32>,
     codes: SymSlice<u32>,
 ) {
-    if together == Together::Block as u32 {
+    if group_kind == GroupKind::Block as u32 {
         disagree_as(ctx, Block::current(), which, team, dst, src, wide, floats, codes);
-    } else if together == Together::Warp as u32 {
+    } else if group_kind == GroupKind::Warp as u32 {
         disagree_as(ctx, Warp::current(), which, team, dst, src, wide, floats, codes);
     } else if Thread::index() == 0 {
         disagree_as(ctx, Thread, which, team, dst, src, wide, floats, codes);

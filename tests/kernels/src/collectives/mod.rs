@@ -8,7 +8,7 @@ pub use types::{collective_names, reduce_floats, words_with_flags};
 
 use rushmem_device::prelude::*;
 
-use crate::units::Together;
+use crate::units::GroupKind;
 
 /// Words of one step: a [`Step`], the number of a team, `dst`, `src`, `n`, `a`, `b`, `c`.
 pub const STEP_WORDS: usize = 8;
@@ -54,7 +54,7 @@ pub enum Step {
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn collectives(
     ctx: &Ctx,
-    together: u32,
+    group_kind: u32,
     one: Team,
     two: Team,
     three: Team,
@@ -64,13 +64,13 @@ pub fn collectives(
 ) -> Result {
     let teams = [one, two, three];
     let memory = Memory { steps, bytes, signals };
-    if together == Together::Block as u32 {
+    if group_kind == GroupKind::Block as u32 {
         return follow(ctx, Block::current(), teams, memory);
     }
     if Warp::current().id() != 0 {
         return Ok(());
     }
-    if together == Together::Warp as u32 {
+    if group_kind == GroupKind::Warp as u32 {
         return follow(ctx, Warp::current(), teams, memory);
     }
     if Block::current().rank() == 0 { follow(ctx, Thread, teams, memory) } else { Ok(()) }
@@ -188,7 +188,7 @@ fn between_two<G: Group>(
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn scattered(
     ctx: &Ctx,
-    together: u32,
+    group_kind: u32,
     team: Team,
     dst: SymSlice<u32>,
     src: SymSlice<u32>,
@@ -198,13 +198,13 @@ pub fn scattered(
     parts: SymSlice<u64>,
 ) -> Result {
     let strides = (dst_stride as usize, src_stride as usize, len as usize);
-    if together == Together::Block as u32 {
+    if group_kind == GroupKind::Block as u32 {
         return scattered_by(ctx, Block::current(), team, dst, src, strides, parts);
     }
     if Warp::current().id() != 0 {
         return Ok(());
     }
-    if together == Together::Warp as u32 {
+    if group_kind == GroupKind::Warp as u32 {
         return scattered_by(ctx, Warp::current(), team, dst, src, strides, parts);
     }
     if Block::current().rank() == 0 {

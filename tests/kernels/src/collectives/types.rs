@@ -24,10 +24,10 @@ pub fn words_with_flags(
     dst: SymSlice<u32>,
     src: SymSlice<u32>,
     bad: Sym<u32>,
-    together: u32,
+    group_kind: u32,
     epochs: u32,
 ) -> Result {
-    if together == 0 {
+    if group_kind == 0 {
         return if Thread::index() == 0 {
             flags_of(ctx, Thread, team, slots, dst, src, bad, epochs)
         } else {
@@ -61,11 +61,11 @@ fn flags_of<G: Group>(
             at += group.size() as usize;
         }
         group.sync();
-        let mut dawdle = if epoch & 7 == me & 7 { epoch & 63 } else { 0 };
-        while dawdle > 0 {
+        let mut delay = if epoch & 7 == me & 7 { epoch & 63 } else { 0 };
+        while delay > 0 {
             ctx.test(bad, Cmp::Eq, 0)?;
             group.sync();
-            dawdle -= 1;
+            delay -= 1;
         }
         ctx.alltoall_ll(group, team, epoch, slots, dst, src)?;
         let mut at = group.rank() as usize;

@@ -36,7 +36,7 @@ fn a_differing_member_is_named_and_the_team_stays_usable() {
         (Scan, ScatteredSum),
     ];
     for (pes, path) in [2, 3, 5].into_iter().flat_map(|pes| PATHS.map(|path| (pes, path))) {
-        for (together, odd) in [(0, pes - 1), (1, 0), (2, pes / 2)] {
+        for (group_kind, odd) in [(0, pes - 1), (1, 0), (2, pes / 2)] {
             let told = Setup::new(pes).with("peer_path", path).run(|pe| {
                 let (n, me) = (pe.n_pes() as usize, pe.my_pe());
                 let (dst, src) = (pe.alloc::<u32>(4 * n)?, pe.alloc::<u32>(4)?);
@@ -47,7 +47,7 @@ fn a_differing_member_is_named_and_the_team_stays_usable() {
                 let mut all = Vec::new();
                 for (common, other) in cases {
                     let which = if me == odd { other } else { common };
-                    let call = disagree(which as u32, together, Team::WORLD, dst, src, wide, floats, codes);
+                    let call = disagree(which as u32, group_kind, Team::WORLD, dst, src, wide, floats, codes);
                     let (code, peer, found, text) = record(pe.run(grid(1, 32), call));
                     assert_eq!(code, Some(Code::TeamMismatch), "{text}");
                     assert!(peer != me && peer < pes && found < u64::from(pes), "{text}");

@@ -7,28 +7,31 @@ mod types;
 
 use rushmem::TeamConfig;
 use rushmem_device::{ElementKind, Reduce, Scan, Team};
-use rushmem_test_kernels::{Step, Together, barriers, scattered, words_with_flags};
+use rushmem_test_kernels::{GroupKind, Step, barriers, scattered, words_with_flags};
 use rushmem_tests::{Setup, grid};
 
-use self::model::{Do, Plan};
+use self::model::{Plan, TeamStep};
 use super::setups;
 
 const U32: u64 = ElementKind::U32 as u64;
 
-const GROUPS: [(Together, u32); 3] = [(Together::Thread, 1), (Together::Warp, 32), (Together::Block, 40)];
+const GROUPS: [(GroupKind, u32); 3] = [(GroupKind::Thread, 1), (GroupKind::Warp, 32), (GroupKind::Block, 40)];
 
 /// Returns every call with blocks of `n` bytes, a multiple of 4. They use a region at `at` with room for three times
 /// the members' blocks, and one more.
-fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<Do> {
+fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<TeamStep> {
     let (src, dst) = (at, at + (members + 1) * n);
     let (max, xor) = (Reduce::Max as u64, Reduce::Xor as u64);
-    let step = |code, dst, src, n, a, b| Do::new(code, team, dst, src, n, a, b);
+    let step = |code, dst, src, n, a, b| TeamStep::new(code, team, dst, src, n, a, b);
     let varying = |i: u64| if i % 3 == 1 { 0 } else { n / (i % 3 + 1) };
     vec![
         step(Step::Broadcast, dst, src, n, members - 1, 0),
         step(Step::Broadcast, src, src, n, 0, 0),
         step(Step::Fcollect, dst, src, n, 0, 0),
-        Do { n: (0..members).map(varying).collect(), ..step(Step::Collect, dst, src, 0, members * n, 0) },
+        TeamStep {
+            n: (0..members).map(varying).collect(),
+            ..step(Step::Collect, dst, src, 0, members * n, 0)
+        },
         step(Step::Alltoall, dst, src, n, 0, 0),
         step(Step::Reduce, dst, src, n, Reduce::Sum as u64, U32),
         step(Step::Reduce, dst, dst, members * n, max, U32),
@@ -52,7 +55,7 @@ fn every_call_by_every_group_of_any_length() {
         let pes = setup.pes();
         let teams = vec![some(pes), vec![pes - 1]];
         // In rotation: each group gets jobs of most sizes.
-        for (together, threads) in [GROUPS[i % 3]] {
+        for (group_kind, threads) in [GROUPS[i % 3]] {
             let mut steps = Vec::new();
             let mut at = 0;
             for n in [0, 4, 148, if threads == 32 { 6000 } else { 1300 }] {
@@ -63,14 +66,14 @@ fn every_call_by_every_group_of_any_length() {
                 }
             }
             let plan = Plan {
-                together,
+                group_kind,
                 threads,
                 blocks: vec![steps],
                 teams: teams.clone(),
                 bytes: at as usize,
                 signals: 0,
             };
-            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+            setup.run(|pe| plan.check(&format!("{setup}, {group_kind:?}"), pe));
         }
     }
 }
@@ -80,24 +83,24 @@ fn teams_of_different_blocks_do_not_interfere() {
     for (pes, depth, nics) in [(3, 1024, 1), (4, 2, 1), (5, 8, 2)] {
         let setup = Setup::new(pes).with("sq_depth", depth).with("nics_per_pe", nics);
         let teams = vec![some(pes), (0..pes).collect(), (1..pes).collect()];
-        for (together, threads) in GROUPS {
+        for (group_kind, threads) in GROUPS {
             let blocks = (0..4).map(|team| {
                 let members = teams.get(team).map_or(u64::from(pes), |team| team.len() as u64);
                 let at = team as u64 * 2 * (u64::from(pes) + 1) * 148;
                 let all = every_call(team, members, at, 148);
                 // Each block has its own pace.
-                let delay = Do::new(Step::Delay, team, 0, 0, team as u64 * 20, 0, 0);
+                let delay = TeamStep::new(Step::Delay, team, 0, 0, team as u64 * 20, 0, 0);
                 [all.clone(), vec![delay], all].concat()
             });
             let plan = Plan {
-                together,
+                group_kind,
                 threads,
                 blocks: blocks.collect(),
                 teams: teams.clone(),
                 bytes: 4 * 2 * (pes as usize + 1) * 148,
                 signals: 0,
             };
-            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+            setup.run(|pe| plan.check(&format!("{setup}, {group_kind:?}"), pe));
         }
     }
 }
@@ -110,16 +113,16 @@ fn calls_back_to_back_with_a_slow_member() {
     {
         let setup = Setup::new(pes).with("team_scratch", "1KiB").with("peer_path", path);
         let setup = setup.with("softnic_fault", "skip_qp=0.3");
-        let delay = |turns: u64| Do {
+        let delay = |turns: u64| TeamStep {
             n: (0..u64::from(pes)).map(|pe| if pe == slow { turns } else { 0 }).collect(),
-            ..Do::new(Step::Delay, 3, 0, 0, 0, 0, 0)
+            ..TeamStep::new(Step::Delay, 3, 0, 0, 0, 0, 0)
         };
         let round = |i: u64| {
             let calls = every_call(3, u64::from(pes), 0, [4, 36, 148][i as usize % 3]);
             calls.into_iter().flat_map(move |call| [delay(i % 7), call]).collect::<Vec<_>>()
         };
         let plan = Plan {
-            together: Together::Warp,
+            group_kind: GroupKind::Warp,
             threads: 32,
             blocks: vec![(0..rounds).flat_map(round).collect()],
             teams: Vec::new(),
@@ -136,7 +139,7 @@ fn calls_back_to_back_with_a_slow_member() {
 fn lengths_around_those_of_small_calls() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (4, "p2p"), (3, "nic")] {
         let setup = Setup::new(pes).with("team_scratch", "4KiB").with("peer_path", path);
-        for (together, threads) in GROUPS {
+        for (group_kind, threads) in GROUPS {
             let (mut steps, mut at) = (Vec::new(), 0);
             for most in [512, (512 / u64::from(pes)) & !7] {
                 for n in [most - 20, most - 16, most - 4, most, most + 4, most + 16] {
@@ -147,14 +150,14 @@ fn lengths_around_those_of_small_calls() {
                 }
             }
             let plan = Plan {
-                together,
+                group_kind,
                 threads,
                 blocks: vec![steps],
                 teams: Vec::new(),
                 bytes: at as usize,
                 signals: 0,
             };
-            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+            setup.run(|pe| plan.check(&format!("{setup}, {group_kind:?}"), pe));
         }
     }
 }
@@ -166,20 +169,20 @@ fn objects_in_a_heap_that_has_grown() {
         let setup =
             Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("heap_max", "16MiB");
         let setup = setup.with("teams", 5).with("team_scratch", "4KiB");
-        for (together, threads) in GROUPS {
+        for (group_kind, threads) in GROUPS {
             let mut steps = Vec::new();
             for (i, n) in [4, 148, 1300].into_iter().enumerate() {
                 steps.extend(every_call(3, u64::from(pes), i as u64 * 16384, n));
             }
             let plan = Plan {
-                together,
+                group_kind,
                 threads,
                 blocks: vec![steps],
                 teams: Vec::new(),
                 bytes: 1 << 20,
                 signals: 0,
             };
-            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+            setup.run(|pe| plan.check(&format!("{setup}, {group_kind:?}"), pe));
         }
     }
 }
@@ -190,15 +193,15 @@ fn teams_of_many_members() {
     for (pes, path) in [(33, "nic"), (40, "p2p")] {
         let setup = Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("teams", 6);
         let teams = vec![(0..pes).rev().collect(), some(pes)];
-        for (together, threads) in GROUPS {
+        for (group_kind, threads) in GROUPS {
             let mut steps = Vec::new();
             for (team, members) in [(0, u64::from(pes)), (1, teams[1].len() as u64), (3, u64::from(pes))] {
                 steps.extend(every_call(team, members, 0, 36));
             }
             let bytes = 2 * (pes as usize + 1) * 36;
             let plan =
-                Plan { together, threads, blocks: vec![steps], teams: teams.clone(), bytes, signals: 0 };
-            setup.run(|pe| plan.check(&format!("{setup}, {together:?}"), pe));
+                Plan { group_kind, threads, blocks: vec![steps], teams: teams.clone(), bytes, signals: 0 };
+            setup.run(|pe| plan.check(&format!("{setup}, {group_kind:?}"), pe));
         }
     }
 }
@@ -207,13 +210,13 @@ fn teams_of_many_members() {
 fn work_goes_on_between_arrival_and_wait() {
     for setup in setups::all() {
         let (pes, world) = (setup.pes(), 3);
-        let step = |code| Do::new(code, world, 0, 0, 0, 0, 0);
+        let step = |code| TeamStep::new(code, world, 0, 0, 0, 0, 0);
         // Between arrival and wait: other calls of the team, and a delay.
-        let late = Do { n: (0..u64::from(pes)).map(|pe| pe * 10).collect(), ..step(Step::Delay) };
-        let inner = Do::new(Step::Fcollect, world, 256, 0, 36, 0, 0);
+        let late = TeamStep { n: (0..u64::from(pes)).map(|pe| pe * 10).collect(), ..step(Step::Delay) };
+        let inner = TeamStep::new(Step::Fcollect, world, 256, 0, 36, 0, 0);
         let round = [late, step(Step::Arrive), inner, step(Step::Wait)];
         let plan = Plan {
-            together: Together::Block,
+            group_kind: GroupKind::Block,
             threads: 40,
             blocks: vec![round.into_iter().cycle().take(20).collect()],
             teams: Vec::new(),
@@ -228,16 +231,16 @@ fn work_goes_on_between_arrival_and_wait() {
 fn ll_words_belong_to_their_epoch() {
     for (i, setup) in setups::all().enumerate() {
         let members = some(setup.pes());
-        let (together, threads, len) = [(0, 1, 3), (2, 40, 5), (2, 32, 37)][i % 3];
+        let (group_kind, threads, len) = [(0, 1, 3), (2, 40, 5), (2, 32, 37)][i % 3];
         // Limited by the time of a test; each slot serves every second epoch.
-        let epochs = if together == 0 { 300 } else { 60 };
+        let epochs = if group_kind == 0 { 300 } else { 60 };
         let bad = setup.run(|pe| {
             let all = len * members.len();
             let (slots, dst, src) = (pe.alloc::<u64>(2 * all)?, pe.alloc::<u32>(all)?, pe.alloc::<u32>(all)?);
             let bad = pe.alloc_one::<u32>()?;
             if members.contains(&pe.my_pe()) {
                 let team = pe.team_from_pes(&members, TeamConfig::new())?;
-                let call = words_with_flags(team, slots, dst, src, bad, together, epochs);
+                let call = words_with_flags(team, slots, dst, src, bad, group_kind, epochs);
                 pe.run(grid(1, threads), call)?;
                 // The words of the last epoch have arrived.
                 assert_ne!(pe.read(dst)?, vec![0; all]);
@@ -258,7 +261,7 @@ fn elements(pe: u32, len: usize) -> Vec<u32> {
 fn alltoalls_leaves_gaps_unchanged() {
     for setup in setups::all() {
         let pes = setup.pes() as usize;
-        for ((together, threads), (dst_stride, src_stride, len)) in
+        for ((group_kind, threads), (dst_stride, src_stride, len)) in
             GROUPS.into_iter().zip([(1, 1, 5), (2, 3, 7), (5, 1, 1)])
         {
             let size = |stride: usize| (pes * len - 1) * stride + 1;
@@ -268,7 +271,7 @@ fn alltoalls_leaves_gaps_unchanged() {
                 pe.write(src, &elements(pe.my_pe(), src.len()))?;
                 pe.host_sync()?;
                 let call = scattered(
-                    together as u32,
+                    group_kind as u32,
                     Team::WORLD,
                     dst,
                     src,
@@ -287,7 +290,7 @@ fn alltoalls_leaves_gaps_unchanged() {
                     wanted[i * dst_stride] =
                         elements(from as u32, size(src_stride))[(me * len + at) * src_stride];
                 }
-                assert_eq!(found, wanted, "{setup}, {together:?}, PE {me}");
+                assert_eq!(found, wanted, "{setup}, {group_kind:?}, PE {me}");
             }
         }
     }
@@ -301,7 +304,7 @@ fn alltoallv_delivers_blocks_of_any_length() {
         // The number of elements that member i sends to member j, sometimes 0. The receiver stores the last sender's
         // block first.
         let count = |i: usize, j: usize| (i * 5 + j * 3) % 7;
-        for (together, threads) in GROUPS {
+        for (group_kind, threads) in GROUPS {
             let found = setup.run(|pe| {
                 let (dst, src) = (pe.alloc::<u32>(7 * n)?, pe.alloc::<u32>(7 * n)?);
                 let parts = pe.alloc::<u64>(4 * n)?;
@@ -316,7 +319,7 @@ fn alltoallv_delivers_blocks_of_any_length() {
                 pe.write(parts, &[comes, to, goes, from].concat())?;
                 pe.write(src, &elements(me as u32, 7 * n))?;
                 let team = pe.team_from_pes(&members, TeamConfig::new())?;
-                pe.run(grid(1, threads), scattered(together as u32, team, dst, src, 0, 0, 0, parts))?;
+                pe.run(grid(1, threads), scattered(group_kind as u32, team, dst, src, 0, 0, 0, parts))?;
                 pe.host_sync()?;
                 pe.read(dst)
             });
@@ -324,7 +327,7 @@ fn alltoallv_delivers_blocks_of_any_length() {
                 let sent = |i: usize| elements(i as u32, 7 * n)[me * 7..][..count(i, me)].to_vec();
                 let mut wanted = (0..n).rev().flat_map(sent).collect::<Vec<_>>();
                 wanted.resize(7 * n, 0);
-                assert_eq!(found[pe as usize], wanted, "{setup}, {together:?}, PE {pe}");
+                assert_eq!(found[pe as usize], wanted, "{setup}, {group_kind:?}, PE {pe}");
             }
         }
     }
@@ -339,7 +342,7 @@ fn no_pe_gets_two_barriers_ahead() {
         let bad = setup.run(|pe| {
             let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
             // Each round has two barriers.
-            pe.run(grid(1, 1), barriers(Together::Thread as u32, cells, bad, 25_000))?;
+            pe.run(grid(1, 1), barriers(GroupKind::Thread as u32, cells, bad, 25_000))?;
             pe.host_sync()?;
             pe.read_one(bad)
         });

@@ -2,12 +2,12 @@
 
 use rushmem::{Error, Pe};
 use rushmem_device::{Bf16, F16, Located, Signal, Team};
-use rushmem_test_kernels::{STEP_WORDS, Step, Together, collectives};
+use rushmem_test_kernels::{GroupKind, STEP_WORDS, Step, collectives};
 use rushmem_tests::grid;
 
 /// One step of one block, with the arguments of all members of a team.
 #[derive(Clone, Debug)]
-pub(super) struct Do {
+pub(super) struct TeamStep {
     pub(super) code: Step,
     /// Number of its team; 3 is the world.
     pub(super) team: usize,
@@ -20,7 +20,7 @@ pub(super) struct Do {
     pub(super) c: u64,
 }
 
-impl Do {
+impl TeamStep {
     pub(super) fn new(code: Step, team: usize, dst: u64, src: u64, n: u64, a: u64, b: u64) -> Self {
         Self { code, team, dst, src, n: vec![n], a, b, c: 0 }
     }
@@ -152,9 +152,9 @@ fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
 
 /// The program of a job: a list of steps for each block, and the teams of the steps.
 pub(super) struct Plan {
-    pub(super) together: Together,
+    pub(super) group_kind: GroupKind,
     pub(super) threads: u32,
-    pub(super) blocks: Vec<Vec<Do>>,
+    pub(super) blocks: Vec<Vec<TeamStep>>,
     /// Up to 3 teams, as lists of PEs.
     pub(super) teams: Vec<Vec<u32>>,
     pub(super) bytes: usize,
@@ -169,7 +169,7 @@ impl Plan {
     }
 
     /// Returns the PEs of a step's team.
-    fn members(&self, step: &Do, pes: u32) -> Vec<usize> {
+    fn members(&self, step: &TeamStep, pes: u32) -> Vec<usize> {
         match self.teams.get(step.team) {
             Some(team) => team.iter().map(|&pe| pe as usize).collect(),
             None => (0..pes as usize).collect(),
@@ -212,7 +212,7 @@ impl Plan {
         pe.write(bytes, &self.memory(me))?;
         pe.host_sync()?;
         let [one, two, three] = teams;
-        let call = collectives(self.together as u32, one, two, three, steps, bytes, signals);
+        let call = collectives(self.group_kind as u32, one, two, three, steps, bytes, signals);
         pe.run(grid(self.blocks.len() as u32, self.threads), call)?;
         pe.host_sync()?;
         let found = pe.read(bytes)?;

@@ -5,10 +5,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use rushmem_test_kernels::{Step, Together};
+use rushmem_test_kernels::{GroupKind, Step};
 use rushmem_tests::Setup;
 
-use super::model::{Do, Plan};
+use super::model::{Plan, TeamStep};
 
 /// Bytes of each PE.
 const BYTES: u64 = 1024;
@@ -52,7 +52,7 @@ fn team(pes: u32) -> impl Strategy<Value = Vec<u32>> {
 impl Raw {
     /// Returns the step for a team of `members`, with all parts inside of the memory, and disjoint where the call
     /// requires it.
-    fn fitted(self, members: u64, signal: usize) -> Do {
+    fn fitted(self, members: u64, signal: usize) -> TeamStep {
         use Step::*;
         let log = [0, 0, 1, 1, 2, 2, 3, 3][self.kind as usize];
         let reduces = matches!(self.code, Reduce | ReduceScatter | Scan);
@@ -95,18 +95,18 @@ impl Raw {
             _ => (0, 0),
         };
         let counts = (0..members).map(count).collect();
-        Do { n: counts, c: signal as u64, ..Do::new(self.code, self.team, dst, src, 0, a, b) }
+        TeamStep { n: counts, c: signal as u64, ..TeamStep::new(self.code, self.team, dst, src, 0, a, b) }
     }
 }
 
-fn plan(together: Together, teams: &[Vec<u32>], steps: &[Raw], pes: u32) -> Plan {
+fn plan(group_kind: GroupKind, teams: &[Vec<u32>], steps: &[Raw], pes: u32) -> Plan {
     let fit = |(signal, raw): (usize, &Raw)| {
         let members = teams.get(raw.team).map_or(u64::from(pes), |team| team.len() as u64);
         raw.fitted(members, signal)
     };
     Plan {
-        together,
-        threads: if together == Together::Block { 40 } else { 32 },
+        group_kind,
+        threads: if group_kind == GroupKind::Block { 40 } else { 32 },
         blocks: vec![steps.iter().enumerate().map(fit).collect()],
         teams: teams.to_vec(),
         bytes: BYTES as usize,
@@ -122,10 +122,10 @@ fn agrees(setup: &Setup, cases: u32) {
     let cases = wanted.unwrap_or(cases);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[9; 32]));
-    let together = prop::sample::select(vec![Together::Thread, Together::Warp, Together::Block]);
-    let programs = (together, prop::collection::vec(team(pes), 3), prop::collection::vec(raw(), 1..=STEPS));
-    let result = runner.run(&programs, |(together, teams, steps)| {
-        let plan = plan(together, &teams, &steps, pes);
+    let group_kind = prop::sample::select(vec![GroupKind::Thread, GroupKind::Warp, GroupKind::Block]);
+    let programs = (group_kind, prop::collection::vec(team(pes), 3), prop::collection::vec(raw(), 1..=STEPS));
+    let result = runner.run(&programs, |(group_kind, teams, steps)| {
+        let plan = plan(group_kind, &teams, &steps, pes);
         let found = setup.try_run(|pe| plan.run(pe));
         let found = found.map_err(|error| TestCaseError::fail(error.to_string()))?;
         for (pe, (found, wanted)) in found.iter().zip(plan.model(pes)).enumerate() {

@@ -2,10 +2,10 @@
 
 use rushmem::Operations;
 use rushmem_device::{ElementKind, Located, Reduce, Team};
-use rushmem_test_kernels::{Step, Together, collective_names, reduce_floats};
+use rushmem_test_kernels::{GroupKind, Step, collective_names, reduce_floats};
 use rushmem_tests::{Setup, grid};
 
-use super::model::{Do, Plan};
+use super::model::{Plan, TeamStep};
 
 /// Number, size and number of reductions of each type.
 const KINDS: [(ElementKind, u64, u64); 12] = [
@@ -31,7 +31,7 @@ fn every_reduction_of_every_type() {
             // An odd number of elements, slightly more than one or two vectors, and many elements.
             let n = if a % 2 == 0 { 13 } else { 1201 } * size;
             let room = (u64::from(pes) * n).next_multiple_of(16);
-            steps.push(Do::new(code, 3, at + room, at, n, a, b));
+            steps.push(TeamStep::new(code, 3, at + room, at, n, a, b));
             at += room + n.next_multiple_of(16);
         };
         for (kind, size, ops) in KINDS {
@@ -46,7 +46,7 @@ fn every_reduction_of_every_type() {
         add(Step::Reduce, 16, 3, ElementKind::Located as u64);
         add(Step::ReduceScatter, 16, 2, ElementKind::Located as u64);
         let plan = Plan {
-            together: Together::Warp,
+            group_kind: GroupKind::Warp,
             threads: 32,
             blocks: vec![steps],
             teams: Vec::new(),
@@ -128,13 +128,13 @@ fn messages_larger_than_the_scratch_work() {
     let n = 1_000_004;
     let kind = ElementKind::U64 as u64;
     let steps = vec![
-        Do::new(Step::Reduce, 3, 0, 1 << 20, n - n % 8, 0, kind),
-        Do::new(Step::Reduce, 3, 0, 0, n - n % 8, 6, kind),
-        Do::new(Step::Broadcast, 3, 1 << 20, 0, n, 2, 0),
-        Do::new(Step::Scan, 3, 0, 1 << 20, n - n % 8, 1, kind),
+        TeamStep::new(Step::Reduce, 3, 0, 1 << 20, n - n % 8, 0, kind),
+        TeamStep::new(Step::Reduce, 3, 0, 0, n - n % 8, 6, kind),
+        TeamStep::new(Step::Broadcast, 3, 1 << 20, 0, n, 2, 0),
+        TeamStep::new(Step::Scan, 3, 0, 1 << 20, n - n % 8, 1, kind),
     ];
     let plan = Plan {
-        together: Together::Block,
+        group_kind: GroupKind::Block,
         threads: 64,
         blocks: vec![steps],
         teams: Vec::new(),

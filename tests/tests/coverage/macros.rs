@@ -8,7 +8,7 @@ use syn::Item;
 
 /// A function that a macro generates from one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Made {
+pub(crate) struct Generated {
     /// The type that has the method.
     pub(crate) of: Option<String>,
     pub(crate) name: String,
@@ -21,7 +21,7 @@ struct Rule {
     of_macro: String,
     pattern: Vec<TokenTree>,
     /// The generated functions; `name` is the variable.
-    makes: Vec<Made>,
+    generates: Vec<Generated>,
 }
 
 /// Local macros that generate functions.
@@ -44,15 +44,15 @@ impl Macros {
     }
 
     /// Returns the functions that `name! { tokens }` generates.
-    pub(crate) fn made(&self, name: &str, tokens: &TokenStream) -> Vec<Made> {
+    pub(crate) fn generated(&self, name: &str, tokens: &TokenStream) -> Vec<Generated> {
         let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
         let mut all = Vec::new();
         for rule in self.0.iter().filter(|rule| rule.of_macro == name) {
             for part in tokens.split(|token| is(token, ";")) {
                 let Some(bound) = bind(&rule.pattern, part) else { continue };
-                for made in &rule.makes {
-                    let name = bound.iter().find(|(variable, _)| *variable == made.name);
-                    all.extend(name.map(|(_, name)| Made { name: name.clone(), ..made.clone() }));
+                for function in &rule.generates {
+                    let name = bound.iter().find(|(variable, _)| *variable == function.name);
+                    all.extend(name.map(|(_, name)| Generated { name: name.clone(), ..function.clone() }));
                 }
             }
         }
@@ -79,12 +79,12 @@ fn rules(of_macro: &str, tokens: TokenStream) -> Vec<Rule> {
     });
     let groups: Vec<TokenStream> = groups.collect();
     let rule = |rule: &[TokenStream]| {
-        let mut makes = Vec::new();
-        functions(&rule[1].clone().into_iter().collect::<Vec<_>>(), None, &mut makes);
+        let mut generates = Vec::new();
+        functions(&rule[1].clone().into_iter().collect::<Vec<_>>(), None, &mut generates);
         let pattern = inner(rule[0].clone().into_iter().collect());
-        Rule { of_macro: of_macro.into(), pattern, makes }
+        Rule { of_macro: of_macro.into(), pattern, generates }
     };
-    groups.chunks_exact(2).map(rule).filter(|rule| !rule.makes.is_empty()).collect()
+    groups.chunks_exact(2).map(rule).filter(|rule| !rule.generates.is_empty()).collect()
 }
 
 /// Returns the repeated tokens of a pattern that is one repetition, or the pattern.
@@ -96,7 +96,7 @@ fn inner(pattern: Vec<TokenTree>) -> Vec<TokenTree> {
 }
 
 /// Adds the functions of a body that have a variable as their name. `of` is the type of the surrounding `impl`.
-fn functions(body: &[TokenTree], of: Option<&str>, makes: &mut Vec<Made>) {
+fn functions(body: &[TokenTree], of: Option<&str>, generates: &mut Vec<Generated>) {
     let mut of = of.map(str::to_owned);
     for (i, token) in body.iter().enumerate() {
         let next = |n: usize| body.get(i + n);
@@ -107,10 +107,10 @@ fn functions(body: &[TokenTree], of: Option<&str>, makes: &mut Vec<Made>) {
                 let Some(name) = ident(next(2)) else { continue };
                 let is_public = ident(before(1)).is_some_and(|word| word == "pub");
                 let is_test = before(1).is_some_and(|token| is(token, "[test]"));
-                makes.push(Made { of: of.clone(), name, is_public, is_test });
+                generates.push(Generated { of: of.clone(), name, is_public, is_test });
             }
             TokenTree::Group(group) if group.delimiter() != Delimiter::Bracket => {
-                functions(&group.stream().into_iter().collect::<Vec<_>>(), of.as_deref(), makes);
+                functions(&group.stream().into_iter().collect::<Vec<_>>(), of.as_deref(), generates);
             }
             _ => {}
         }
@@ -159,15 +159,19 @@ fn names_are_found_without_expanding() {
     .unwrap();
     let mut macros = Macros::default();
     macros.add(&file.items);
-    let made = |name: &str, text: &str| macros.made(name, &text.parse().unwrap());
-    let of =
-        |name: &str, is_public| Made { of: Some("Pe".into()), name: name.into(), is_public, is_test: false };
-    let both = made("both", "Amo add = fetch_add [a; b] \"Adds.\"; Amo and = fetch_and [] \"And.\";");
+    let generated = |name: &str, text: &str| macros.generated(name, &text.parse().unwrap());
+    let of = |name: &str, is_public| Generated {
+        of: Some("Pe".into()),
+        name: name.into(),
+        is_public,
+        is_test: false,
+    };
+    let both = generated("both", "Amo add = fetch_add [a; b] \"Adds.\"; Amo and = fetch_and [] \"And.\";");
     let names = [("add", true), ("fetch_add", false), ("and", true), ("fetch_and", false)];
     assert_eq!(both, names.map(|(name, is_public)| of(name, is_public)));
-    assert_eq!(made("both", "Amo add - fetch_add"), [], "another form");
-    assert_eq!(made("neither", "Amo add = fetch_add [];"), []);
-    let tests = made("tests", "one = 0; two three = 1;");
-    let test = |name: &str| Made { of: None, name: name.into(), is_public: false, is_test: true };
+    assert_eq!(generated("both", "Amo add - fetch_add"), [], "another form");
+    assert_eq!(generated("neither", "Amo add = fetch_add [];"), []);
+    let tests = generated("tests", "one = 0; two three = 1;");
+    let test = |name: &str| Generated { of: None, name: name.into(), is_public: false, is_test: true };
     assert_eq!(tests, [test("one"), test("two")]);
 }
