@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use crate::compile::compile;
-use crate::decide::{Committed, MODE, Mode, Plan, Request, decide};
+use crate::decide::{Committed, MODE, Mode, Need, Plan, Request, decide};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::inspect::{self, Report};
@@ -33,7 +33,7 @@ pub fn build(kernels: impl AsRef<Path>) {
 pub struct Builder {
     kernels: PathBuf,
     fallback: Option<PathBuf>,
-    optional: bool,
+    need: Need,
     target: Target,
 }
 
@@ -65,7 +65,12 @@ pub enum Origin {
 impl Builder {
     /// Returns a build of the kernel crate in the folder `kernels`, relative to the package that is being built.
     pub fn new(kernels: impl AsRef<Path>) -> Self {
-        Self { kernels: kernels.as_ref().into(), fallback: None, optional: false, target: Target::default() }
+        Self {
+            kernels: kernels.as_ref().into(),
+            fallback: None,
+            need: Need::default(),
+            target: Target::default(),
+        }
     }
 
     /// Sets the path of committed PTX, relative to the package that is being built.
@@ -87,7 +92,20 @@ impl Builder {
     /// rushmem_ptx::Builder::new("kernels").optional().build();
     /// ```
     pub fn optional(mut self) -> Self {
-        self.optional = true;
+        self.need = Need::OnRequest;
+        self
+    }
+
+    /// Lets the kernels run natively only, with a warning, if no PTX compiler is found.
+    ///
+    /// This suits applications that are also built on machines without a GPU. A program that asks for a GPU then gets an
+    /// error that says how to build the PTX.
+    ///
+    /// ```no_run
+    /// rushmem_ptx::Builder::new("kernels").or_native().build();
+    /// ```
+    pub fn or_native(mut self) -> Self {
+        self.need = Need::IfPossible;
         self
     }
 
@@ -146,7 +164,7 @@ impl Builder {
             println!("cargo::rerun-if-changed={}", path.display());
         }
         let committed = Committed::read(fallback.as_deref(), &source, &self.target)?;
-        let request = Request { krate: &source.crate_name, optional: self.optional, committed };
+        let request = Request { krate: &source.crate_name, need: self.need, committed };
         let (origin, text, report) =
             match decide(mode, request, Search::run)? {
                 Plan::Use(text) => {
@@ -160,7 +178,15 @@ impl Builder {
                     let made = compile(&source, &toolchain, &self.target, &cache_for(&out))?;
                     (Origin::Compiled, made.text, made.report)
                 }
-                Plan::Omit(reason) => (Origin::Omitted { reason }, String::new(), Report::default()),
+                Plan::Omit(reason) => {
+                    if self.need == Need::IfPossible && mode == Mode::Auto {
+                        println!(
+                            "cargo::warning=the kernels of `{}` run natively only: {reason}",
+                            source.crate_name
+                        );
+                    }
+                    (Origin::Omitted { reason }, String::new(), Report::default())
+                }
             };
         let reason = if let Origin::Omitted { reason } = &origin { reason } else { "" };
         let path = out.join(format!("{}.ptx", source.crate_name));

@@ -97,13 +97,25 @@ pub(crate) enum Plan {
     Omit(String),
 }
 
+/// The need of a program for its PTX.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// A build without PTX fails.
+    #[default]
+    Required,
+    /// A build without PTX compiler omits PTX that would have to be compiled.
+    IfPossible,
+    /// A build omits PTX that would have to be compiled, unless it is requested.
+    OnRequest,
+}
+
 /// A kernel crate that needs a decision.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     /// Name of the kernel crate.
     pub(crate) krate: &'a str,
-    /// Whether a program without this PTX is of use.
-    pub(crate) optional: bool,
+    /// The program's need for the PTX.
+    pub(crate) need: Need,
     /// Its committed PTX.
     pub(crate) committed: Committed,
 }
@@ -120,7 +132,7 @@ pub(crate) fn decide(
             return Ok(Plan::Omit(format!("it was built with {MODE}=none; build it again without")));
         }
         (Mode::Auto | Mode::All | Mode::Committed, Committed::Matches(text)) => return Ok(Plan::Use(text)),
-        (Mode::Auto | Mode::Committed, Committed::Unusable(_)) if request.optional => {
+        (Mode::Auto | Mode::Committed, Committed::Unusable(_)) if request.need == Need::OnRequest => {
             return Ok(Plan::Omit(not_requested()));
         }
         (Mode::Committed, Committed::Unusable(committed)) => {
@@ -131,7 +143,18 @@ pub(crate) fn decide(
     };
     let search = search()?;
     let looked = search.looked();
+    if (mode, request.need) == (Mode::Auto, Need::IfPossible) && search.found.is_none() {
+        return Ok(Plan::Omit(no_compiler()));
+    }
     search.found.map(Plan::Compile).ok_or(Error::NoToolchain { krate, committed, looked })
+}
+
+/// Returns the reason why PTX was left out of a build without compiler, with the remedy.
+fn no_compiler() -> String {
+    format!(
+        "no PTX compiler was found when it was built; install one ({}), touch build.rs and build again",
+        TOOLCHAIN_REMEDY.join(" or ")
+    )
 }
 
 /// Returns the reason why optional PTX was left out, with the remedy.
@@ -171,11 +194,11 @@ mod tests {
     }
 
     fn required(committed: Committed) -> Request<'static> {
-        Request { krate: "k", optional: false, committed }
+        Request { krate: "k", need: Need::Required, committed }
     }
 
     fn optional(committed: Committed) -> Request<'static> {
-        Request { krate: "k", optional: true, committed }
+        Request { krate: "k", need: Need::OnRequest, committed }
     }
 
     fn matching() -> Committed {
@@ -225,6 +248,19 @@ mod tests {
                  (rustup toolchain install nightly --component rust-src or apt-get install rustc-web rust-web-src)"
             );
         }
+    }
+
+    #[test]
+    fn omits_ptx_without_compiler_if_it_may_run_natively() {
+        let request = |committed| Request { krate: "k", need: Need::IfPossible, committed };
+        let Plan::Omit(why) = decide(Mode::Auto, request(stale()), none).unwrap() else {
+            panic!("it does not leave it out")
+        };
+        assert!(why.starts_with("no PTX compiler was found when it was built; install one (rustup"), "{why}");
+        for mode in [Mode::All, Mode::Build] {
+            assert!(matches!(decide(mode, request(stale()), none).unwrap_err(), Error::NoToolchain { .. }));
+        }
+        assert_eq!(decide(Mode::Auto, request(matching()), never).unwrap(), Plan::Use("ptx".into()));
     }
 
     #[test]
