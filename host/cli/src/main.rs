@@ -5,6 +5,7 @@ mod error;
 mod explain;
 mod id;
 mod info;
+mod new;
 mod perf;
 mod run;
 mod softnic;
@@ -17,7 +18,7 @@ use rushmem::config::Config;
 
 use self::error::Error;
 
-/// GPU-initiated networking: start jobs, measure them and check machines
+/// GPU-initiated networking: create projects, start jobs, measure them and check machines
 ///
 /// Settings come from the file that RUSHMEM_CONFIG names and from RUSHMEM_* variables. Variables take precedence. `rushmem info`
 /// lists all settings. The exit code is 2 for invalid usage or configuration, 3 if this machine lacks something, and 4 for
@@ -31,6 +32,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    New(new::Args),
     Run(run::Args),
     Perf(perf::Args),
     Id(id::Args),
@@ -53,6 +55,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
     let config = Config::load()?;
     rushmem::init_log(&config)?;
     match cli.command {
+        Command::New(args) => new::execute(&args),
         Command::Run(args) => run::execute(args, config),
         Command::Perf(args) => perf::execute(&args, config),
         Command::Id(args) => id::execute(&args),

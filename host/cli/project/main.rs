@@ -1,0 +1,45 @@
+//! Sends the number of each PE to the next PE.
+
+use rushmem::{Error, Grid, Job, Pe, Ptx};
+use rushmem_device::Signal;
+
+/// The kernels for GPUs.
+const KERNELS: Ptx = rushmem::ptx!("my_app_kernels");
+
+fn main() -> Result<(), Error> {
+    Job::new()?.kernels(KERNELS).run(|pe| {
+        let received = pass_on(pe)?;
+        println!("PE {} of {} received {received}", pe.my_pe(), pe.n_pes());
+        Ok::<_, Error>(())
+    })?;
+    Ok(())
+}
+
+/// Sends the number of this PE to the next PE. Returns the number that arrived.
+fn pass_on(pe: &Pe) -> Result<u32, Error> {
+    let (inbox, message) = (pe.alloc::<u32>(1)?, pe.alloc::<u32>(1)?);
+    let arrived = pe.alloc_one::<Signal>()?;
+    pe.write(message, &[pe.my_pe()])?;
+
+    let one_block = Grid {
+        blocks: 1,
+        threads: 32,
+        shared_bytes: 0,
+    };
+    pe.run(one_block, my_app_kernels::pass_on(inbox, message, arrived))?;
+    Ok(pe.read(inbox)?[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pe_receives_the_number_of_the_previous_pe() -> Result<(), Error> {
+        let mut job = Job::new()?.config().clone();
+        job.set("pes", "4")?;
+        let received = Job::with_config(job).kernels(KERNELS).run(pass_on)?;
+        assert_eq!(received, [3, 0, 1, 2]);
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! `rushmem new`: the project that it writes builds, passes its test and runs.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{rushmem, without_settings};
+use tempfile::TempDir;
+
+fn new(folder: &Path, args: &[&str]) -> Output {
+    rushmem().arg("new").args(args).current_dir(folder).output().unwrap()
+}
+
+#[track_caller]
+fn created(folder: &Path, args: &[&str]) -> String {
+    let output = new(folder, args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the error of a command that fails with code 2.
+#[track_caller]
+fn refused(folder: &Path, args: &[&str]) -> String {
+    let output = new(folder, args);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Returns the root folder of this repository.
+fn repository() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    root.to_str().unwrap().to_owned()
+}
+
+/// Runs cargo in the project, with the target folder of this build. It compiles nothing for GPUs.
+#[track_caller]
+fn cargo(project: &Path, args: &[&str]) -> String {
+    let mut cargo = without_settings(Command::new(env!("CARGO")));
+    cargo.args(args).arg("--offline").current_dir(project).env("RUSHMEM_PTX", "none");
+    cargo.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_PES", "3");
+    cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
+    let output = cargo.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {args:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_project_passes_its_test_and_runs_with_any_launch_method() {
+    let tmp = TempDir::new().unwrap();
+    let said = created(tmp.path(), &["new-project-test"]);
+    assert!(said.contains(&format!("which uses the Rushmem repository {}", repository())), "{said}");
+    let project = tmp.path().join("new-project-test");
+
+    let tests = cargo(&project, &["test"]);
+    assert!(tests.contains("each_pe_receives_the_number_of_the_previous_pe ... ok"), "{tests}");
+    let threads = cargo(&project, &["run", "--quiet"]);
+    let mut lines: Vec<&str> = threads.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["PE 0 of 3 received 2", "PE 1 of 3 received 0", "PE 2 of 3 received 1"]);
+
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let program = target.join("debug/new-project-test");
+    let output =
+        rushmem().args(["run", "-n", "2"]).arg(program).env("RUSHMEM_DEVICE", "native").output().unwrap();
+    let processes = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        processes.contains("PE 1 of 2 received 0"),
+        "{processes}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn the_readme_shows_the_project() {
+    let tmp = TempDir::new().unwrap();
+    created(tmp.path(), &["my-app", "--path", &repository()]);
+    let readme = fs::read_to_string(Path::new(&repository()).join("README.md")).unwrap();
+    let (_, section) = readme.split_once("\n## Your own kernels\n").unwrap();
+    for file in ["Cargo.toml", "build.rs", "src/main.rs", "kernels/Cargo.toml", "kernels/src/lib.rs"] {
+        let text = fs::read_to_string(tmp.path().join("my-app").join(file)).unwrap();
+        let shown = text.replace(&repository(), "../rushmem");
+        let (_, block) =
+            section.split_once(&format!("`{file}`")).unwrap_or_else(|| panic!("{file} is not shown"));
+        let (_, block) = block.split_once("\n```").unwrap();
+        let (_, block) = block.split_once('\n').unwrap();
+        assert!(block.starts_with(&format!("{shown}```")), "README.md must show {file} as it is:\n{shown}");
+    }
+}
+
+#[test]
+fn keeps_existing_files() {
+    let tmp = TempDir::new().unwrap();
+    fs::create_dir(tmp.path().join("empty")).unwrap();
+    created(tmp.path(), &["empty"]);
+    let error = refused(tmp.path(), &["empty"]);
+    assert!(error.contains("the folder empty exists and is not empty; take another name"), "{error}");
+    fs::write(tmp.path().join("file"), "kept").unwrap();
+    let error = refused(tmp.path(), &["file"]);
+    assert!(error.contains("file exists and is no readable folder"), "{error}");
+    assert_eq!(fs::read_to_string(tmp.path().join("file")).unwrap(), "kept");
+}
+
+#[test]
+fn rejects_bad_names_and_repositories() {
+    let tmp = TempDir::new().unwrap();
+    for (name, why) in [("a b", "' ' is no letter"), ("fn", "another meaning"), ("a/b", "name without path")]
+    {
+        let error = refused(tmp.path(), &[name]);
+        assert!(
+            error.contains(&format!("cannot name a project `{name}`: ")) && error.contains(why),
+            "{error}"
+        );
+    }
+    let error = refused(tmp.path(), &["x", "--path", "/"]);
+    assert!(error.contains("--path /: no Rushmem repository is there"), "{error}");
+    assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0);
+}
