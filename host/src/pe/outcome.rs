@@ -74,9 +74,8 @@ impl QueueOwner for Pe {
 
     /// Returns the outcome of ended launches, without the name of the failed one.
     ///
-    /// A record belongs to a failed launch. If no launch of this queue has failed, the record may belong to a launch of
-    /// another queue, which has failed or is about to fail. The first wait made while nothing runs reports a record
-    /// that no launch claims.
+    /// A record belongs to a failed launch. If no launch of this queue has failed, the failed launch may be in another
+    /// queue. The first wait made while nothing runs reports a record that no launch claims.
     fn error(&self, ran: Result<()>, failed: bool) -> Result<()> {
         // Read this before the launch table: launches that have ended are in the table.
         let busy = self.service().is_busy();

@@ -245,7 +245,7 @@ fn reset_queues_recovers_from_an_error() {
                     stream.fence()?;
                 }
                 let busy = pe.reset_queues().unwrap_err().to_string();
-                assert!(busy.contains(&format!("kernels of PE {other} may run")), "{setup}: {busy}");
+                assert!(busy.contains(&format!("kernels of PE {other} may be running")), "{setup}: {busy}");
                 drop(stream);
                 pe.reset_queues()?;
                 assert!(connect == "eager" || pe.connected_qps() == 0, "{setup}");

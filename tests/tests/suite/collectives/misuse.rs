@@ -82,7 +82,7 @@ fn wrong_arguments_are_reported_without_a_hang() {
     use Disagreement::*;
     let cases = [
         (Shorter, Code::LengthMismatch, "a length is "),
-        (Overlapping, Code::Overlap, "what the call reads at heap offset"),
+        (Overlapping, Code::Overlap, "the source at heap offset"),
         (NoSuchRoot, Code::BadPe, "there is no PE 99: the job has 3"),
         (BitsOfFloats, Code::BadReduction, "there is no reduction 4 of elements of type 10"),
         (Outside, Code::OutOfRange, "the call used a part that is not inside its object"),
