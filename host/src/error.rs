@@ -86,7 +86,7 @@ pub enum Error {
     Native(#[from] crate::native::Error),
     /// A NIC refused a request, or did not complete it.
     #[error(transparent)]
-    Nic(#[from] crate::provider::Error),
+    Nic(#[from] crate::nic_error::NicError),
     /// The software ConnectX could not start.
     #[error("the software ConnectX could not start: {0}")]
     SoftNic(#[from] rushmem_softnic::Error),

@@ -20,6 +20,7 @@ mod log;
 mod machine;
 mod memory;
 mod modules;
+mod nic_error;
 mod nics;
 mod operations;
 mod p2p;
@@ -46,12 +47,12 @@ pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
 pub use machine::Grid;
+pub use nic_error::NicError;
+#[cfg(feature = "rdma")]
+pub use nic_error::RdmaError;
 pub use operations::{Operations, WaitSet};
 pub use p2p::PeerRoute;
 pub use pe::{Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
-pub use provider::Error as NicError;
-#[cfg(feature = "rdma")]
-pub use provider::rdma::RdmaError;
 pub use ptx::Ptx;
 pub use queues::QpInfo;
 pub use report::DeviceError;

@@ -3,9 +3,10 @@
 use crate::config::{Config, HeapKind, Nic};
 use crate::cuda::{Attributes, Cuda, driver_gate};
 use crate::machine::{Gpu, Machine, Native};
+use crate::nic_error::NicError;
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
-use crate::provider::{Error as NicError, LinkLayer, Provider, sysfs};
+use crate::provider::{LinkLayer, Provider, sysfs};
 use crate::{Error, Result, native};
 
 use super::Decision;

@@ -12,10 +12,11 @@ pub(crate) mod topology;
 use rushmem_device::abi::DevAddr;
 use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
-use rushmem_mlx5::prm::{CmdError, CmdOpcode, Command, DecodeError, Response};
+use rushmem_mlx5::prm::{Command, DecodeError, Response};
 
 use crate::config::{Partition, QueueMemory};
 use crate::machine::{Machine, Region};
+use crate::nic_error::NicError;
 
 pub(crate) use soft::Soft;
 
@@ -23,64 +24,6 @@ pub(crate) use soft::Soft;
 ///
 /// A NIC that knows the memory by larger pages can place queues only at multiples of a certain fraction of a page.
 pub(crate) const QUEUE_ALIGN: u64 = 4096;
-
-/// An error of a NIC or of a path between NICs.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The NIC refused a PRM command.
-    #[error("{nic} refused {command}: {error}{}", soft_reason(.error))]
-    Refused {
-        /// Name of the NIC.
-        nic: String,
-        /// Opcode of the command.
-        command: CmdOpcode,
-        /// Status and syndrome of the output mailbox.
-        error: CmdError,
-    },
-    /// The NIC completed a PRM command with an output mailbox that cannot be decoded.
-    #[error("{nic} returned a malformed output mailbox for {command}: {error}")]
-    Malformed {
-        /// Name of the NIC.
-        nic: String,
-        /// Opcode of the command.
-        command: CmdOpcode,
-        /// The first defect of the mailbox.
-        error: DecodeError,
-    },
-    /// A call of the software ConnectX other than a PRM command failed.
-    #[error("{nic}: {call} failed: {source}")]
-    Call {
-        /// Name of the NIC.
-        nic: String,
-        /// Name of the call.
-        call: &'static str,
-        /// Cause of the failure.
-        source: rushmem_softnic::Error,
-    },
-    /// No path leads to the port of a peer.
-    #[error("{nic} has no path to the port {peer} of a peer: {why}")]
-    NoPath {
-        /// Name of the NIC.
-        nic: String,
-        /// Address of the peer's port.
-        peer: String,
-        /// Cause and remedy.
-        why: String,
-    },
-    /// The operating system has no random numbers.
-    #[error("cannot choose keys and packet numbers: the operating system has no random numbers: {0}")]
-    Random(String),
-    /// An RDMA device cannot be used, or a call of libibverbs or libmlx5 failed.
-    #[cfg(feature = "rdma")]
-    #[error(transparent)]
-    Rdma(#[from] rdma::RdmaError),
-}
-
-/// Returns the explanation of a syndrome of the software ConnectX, in parentheses. It is empty for syndromes of firmware.
-fn soft_reason(error: &CmdError) -> String {
-    rushmem_softnic::reason(error.syndrome).map(|why| format!(" ({why})")).unwrap_or_default()
-}
 
 /// A kind of NIC. QPs cannot connect NICs of different kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -163,17 +106,17 @@ pub(crate) trait Provider: Send + Sync {
     /// Returns the address of the port.
     fn port(&self) -> PortAddress;
     /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
-    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error>;
+    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
     /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.
-    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error>;
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
     /// Executes a PRM command that creates an object. Dropping the object destroys it in the NIC.
-    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, Error>;
+    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, NicError>;
     /// Returns the number of the event queue for `CREATE_CQ`.
-    fn eqn(&self) -> Result<u8, Error>;
+    fn eqn(&self) -> Result<u8, NicError>;
     /// Allocates a protection domain.
-    fn alloc_pd(&self) -> Result<Box<dyn Pd>, Error>;
+    fn alloc_pd(&self) -> Result<Box<dyn Pd>, NicError>;
     /// Registers memory for queues. Each queue starts at a multiple of [`QUEUE_ALIGN`] in it.
-    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, Error>;
+    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, NicError>;
     /// Allocates a UAR page and maps it for the kernels of `machine`.
     fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>>;
 }
@@ -181,7 +124,7 @@ pub(crate) trait Provider: Send + Sync {
 /// A NIC object that a PRM command created. Dropping it destroys the object in the NIC.
 pub(crate) trait Object: Send + Sync {
     /// Executes a PRM command on the object.
-    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error>;
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
 }
 
 /// A protection domain. It is deallocated on drop, after its keys.
@@ -191,7 +134,7 @@ pub(crate) trait Pd: Send + Sync {
     /// Registers all of `memory` for local access and for reads, writes and atomics of peers.
     ///
     /// An address on the wire is an offset in the memory plus [`Key::base`].
-    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error>;
+    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, NicError>;
 }
 
 /// The keys of registered memory. Dropping it deregisters the memory.
@@ -238,21 +181,21 @@ impl QpDoorbell for MappedDoorbell {
 /// Returns a random number. Keys and packet numbers are random so that other hosts cannot guess them.
 ///
 /// # Errors
-/// - [`Error::Random`]: the operating system has no random numbers.
-pub(crate) fn random() -> Result<u32, Error> {
-    getrandom::u32().map_err(|error| Error::Random(error.to_string()))
+/// - [`NicError::Random`]: the operating system has no random numbers.
+pub(crate) fn random() -> Result<u32, NicError> {
+    getrandom::u32().map_err(|error| NicError::Random(error.to_string()))
 }
 
 /// Creates an object in the NIC, and returns it with the decoded output mailbox.
 ///
 /// # Errors
-/// - [`Error::Refused`]: the NIC refused the command;
-/// - [`Error::Malformed`]: the output mailbox cannot be decoded;
-/// - `Error::Rdma`: the command did not reach the RDMA device.
+/// - [`NicError::Refused`]: the NIC refused the command;
+/// - [`NicError::Malformed`]: the output mailbox cannot be decoded;
+/// - `NicError::Rdma`: the command did not reach the RDMA device.
 pub(crate) fn create<C: Command>(
     nic: &dyn Provider,
     command: &C,
-) -> Result<(Box<dyn Object>, C::Output), Error> {
+) -> Result<(Box<dyn Object>, C::Output), NicError> {
     let mut answer = <C::Output as Response>::EMPTY;
     let object = nic.create(command.encode().as_ref(), answer.as_mut())?;
     Ok((object, read::<C>(&nic.name(), answer.as_ref())?))
@@ -263,14 +206,14 @@ pub(crate) fn execute<C: Command>(
     nic: &dyn Provider,
     object: &dyn Object,
     command: &C,
-) -> Result<C::Output, Error> {
+) -> Result<C::Output, NicError> {
     let mut answer = <C::Output as Response>::EMPTY;
     object.execute(command.encode().as_ref(), answer.as_mut())?;
     read::<C>(&nic.name(), answer.as_ref())
 }
 
 /// Returns a page of the NIC's current capabilities (`QUERY_HCA_CAP`). Its errors are the same as for [`create`].
-pub(crate) fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, Error> {
+pub(crate) fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, NicError> {
     let command = QueryHcaCap::current::<C>();
     // On the heap: the mailbox is larger than a page.
     let mut answer = Box::new(<<QueryHcaCap as Command>::Output as Response>::EMPTY);
@@ -308,10 +251,10 @@ pub(crate) fn queue_memory(
     Ok((region, umem))
 }
 
-fn read<C: Command>(nic: &str, answer: &[u8]) -> Result<C::Output, Error> {
+fn read<C: Command>(nic: &str, answer: &[u8]) -> Result<C::Output, NicError> {
     let (nic, command) = (nic.to_owned(), C::OPCODE);
     <C::Output as Response>::decode(answer).map_err(|error| match error {
-        DecodeError::Refused(error) => Error::Refused { nic, command, error },
-        error => Error::Malformed { nic, command, error },
+        DecodeError::Refused(error) => NicError::Refused { nic, command, error },
+        error => NicError::Malformed { nic, command, error },
     })
 }

@@ -9,11 +9,12 @@ use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Nic};
 
 use super::{
-    Error, Key, LinkLayer, MappedDoorbell, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
+    Key, LinkLayer, MappedDoorbell, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
     mtu_within, page_offset, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Mapping, PageKind, Region};
+use crate::nic_error::NicError;
 
 /// Number of the only port of the software ConnectX.
 const PORT: u8 = 1;
@@ -34,8 +35,8 @@ impl Soft {
     }
 }
 
-fn failed(call: &'static str) -> impl FnOnce(rushmem_softnic::Error) -> Error {
-    move |source| Error::Call { nic: NAME.into(), call, source }
+fn failed(call: &'static str) -> impl FnOnce(rushmem_softnic::Error) -> NicError {
+    move |source| NicError::Call { nic: NAME.into(), call, source }
 }
 
 impl Provider for Soft {
@@ -57,11 +58,11 @@ impl Provider for Soft {
         }
     }
 
-    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error> {
+    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
         if peer.kind != NicKind::Software {
             let why =
                 "it belongs to an RDMA device; set RUSHMEM_NIC to the same kind of NIC for all PEs".into();
-            return Err(Error::NoPath { nic: NAME.into(), peer: peer.to_string(), why });
+            return Err(NicError::NoPath { nic: NAME.into(), peer: peer.to_string(), why });
         }
         // If the peer cannot be reached, `INIT2RTR_QP` fails.
         let ip = Ipv6Addr::from(peer.gid).to_ipv4_mapped();
@@ -77,26 +78,26 @@ impl Provider for Soft {
         Ok((path, mtu_within(bytes)))
     }
 
-    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
         self.context.command(input, output);
         Ok(())
     }
 
-    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, Error> {
+    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, NicError> {
         Ok(Box::new(SoftObject::create(&self.context, input, output)))
     }
 
-    fn eqn(&self) -> Result<u8, Error> {
+    fn eqn(&self) -> Result<u8, NicError> {
         // The software ConnectX sends no events.
         Ok(0)
     }
 
-    fn alloc_pd(&self) -> Result<Box<dyn Pd>, Error> {
+    fn alloc_pd(&self) -> Result<Box<dyn Pd>, NicError> {
         let (object, out) = create(&self.context, &pd::AllocPd::default())?;
         Ok(Box::new(SoftPd { context: Arc::clone(&self.context), _object: object, number: out.pd }))
     }
 
-    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, Error> {
+    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, NicError> {
         Ok(Box::new(SoftUmem::new(&self.context, memory)?))
     }
 
@@ -144,14 +145,14 @@ impl SoftObject {
 }
 
 /// Creates an object, and returns it with the decoded output mailbox.
-fn create<C: Command>(context: &Arc<Context>, command: &C) -> Result<(SoftObject, C::Output), Error> {
+fn create<C: Command>(context: &Arc<Context>, command: &C) -> Result<(SoftObject, C::Output), NicError> {
     let mut answer = <C::Output as Response>::EMPTY;
     let object = SoftObject::create(context, command.encode().as_ref(), answer.as_mut());
     Ok((object, read::<C>(NAME, answer.as_ref())?))
 }
 
 impl Object for SoftObject {
-    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
         self.context.command(input, output);
         Ok(())
     }
@@ -180,7 +181,7 @@ impl Pd for SoftPd {
         self.number
     }
 
-    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error> {
+    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, NicError> {
         const LOG_PAGE: u8 = 12;
         let [low, ..] = random()?.to_ne_bytes();
         let umem = SoftUmem::new(&self.context, memory)?;
@@ -242,7 +243,7 @@ struct SoftUmem {
 }
 
 impl SoftUmem {
-    fn new(context: &Arc<Context>, memory: &Region) -> Result<Self, Error> {
+    fn new(context: &Arc<Context>, memory: &Region) -> Result<Self, NicError> {
         let len = memory.memory.len();
         let id = context.umem_reg(Arc::clone(&memory.memory), 0, len).map_err(failed("umem_reg"))?;
         Ok(Self { context: Arc::clone(context), id })

@@ -15,6 +15,7 @@ use super::state::StateMap;
 use crate::Result;
 use crate::config::{Config, QueueMemory};
 use crate::machine::{Machine, Region};
+use crate::nic_error::NicError;
 use crate::provider::{
     self, Key, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute, random,
 };
@@ -215,7 +216,7 @@ impl Rail {
         peer: &PortAddress,
         remote: QpAddress,
         retries: RetryPolicy,
-    ) -> Result<(), provider::Error> {
+    ) -> Result<(), NicError> {
         /// log2 of the READs and atomics in flight.
         const LOG_READS: u8 = 4;
         let vhca_port_num = self.nic.port().number;
@@ -280,12 +281,12 @@ impl Rail {
     ///
     /// # Errors
     /// The errors of the NIC.
-    pub(super) fn query(&self, pair: &Qp, peer: u32) -> Result<QpInfo, provider::Error> {
+    pub(super) fn query(&self, pair: &Qp, peer: u32) -> Result<QpInfo, NicError> {
         Ok(QpInfo::new(peer, self.nic.name(), pair.address.qpn, &self.context(pair)?))
     }
 
     /// Executes QUERY_QP and returns the context.
-    pub(super) fn context(&self, pair: &Qp) -> Result<qp::QpContext, provider::Error> {
+    pub(super) fn context(&self, pair: &Qp) -> Result<qp::QpContext, NicError> {
         let command = qp::QueryQp { qpn: pair.address.qpn, ..Default::default() };
         Ok(execute(&*self.nic, &*pair.qp, &command)?.context)
     }

@@ -11,9 +11,10 @@ use rdma_sys::{
 };
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header};
 
-use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno};
 use super::ffi;
-use crate::provider::{self, Object};
+use super::remedy::{SEE_DMESG, last_errno};
+use crate::nic_error::{NicError, RdmaError, errno_text};
+use crate::provider::Object;
 
 /// The RDMA devices that libibverbs finds.
 pub(super) struct Devices {
@@ -258,7 +259,7 @@ unsafe impl Send for DevxObject {}
 unsafe impl Sync for DevxObject {}
 
 impl Object for DevxObject {
-    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), provider::Error> {
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
         let Some(object) = self.raw else {
             let why = "a command names an object that the device did not create";
             return Err(RdmaError::Unusable { nic: self.context.title.clone(), why: why.into() }.into());

@@ -12,11 +12,12 @@ use rdma_sys::{
 };
 
 use super::context::Context;
-use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno, memory_remedy};
+use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
 use crate::cuda::DeviceBuffer;
 use crate::machine::Region;
-use crate::provider::{Error, Key, Pd, Umem, page_offset};
+use crate::nic_error::{NicError, RdmaError, errno_text};
+use crate::provider::{Key, Pd, Umem, page_offset};
 
 /// Access of the NIC and of peers to a heap.
 ///
@@ -153,7 +154,7 @@ impl Pd for SharedPd {
         self.0.number
     }
 
-    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, Error> {
+    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, NicError> {
         Ok(Box::new(self.0.register(memory)?))
     }
 }

@@ -5,12 +5,12 @@
 
 mod context;
 mod doorbell;
-mod error;
 mod ffi;
 mod memory;
 mod path;
 mod peer_memory;
 mod port;
+mod remedy;
 mod uar;
 
 use std::sync::Arc;
@@ -25,11 +25,10 @@ use self::path::Paths;
 use self::port::Port;
 use self::uar::Doorbells;
 use super::topology::PciPath;
-use super::{Error, LinkLayer, Object, Pd, PortAddress, Provider, Uar, Umem};
+use super::{LinkLayer, Object, Pd, PortAddress, Provider, Uar, Umem};
 use crate::config::{Config, NicPort};
 use crate::machine::{Machine, Region};
-
-pub use self::error::RdmaError;
+use crate::nic_error::{NicError, RdmaError};
 
 /// A usable device. It was opened to check it, and closed again.
 #[derive(Clone, Debug)]
@@ -183,27 +182,27 @@ impl Provider for Rdma {
         self.paths.port.address
     }
 
-    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error> {
+    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
         self.paths.to(&self.pd, peer)
     }
 
-    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
         Ok(self.context.general(input, output)?)
     }
 
-    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, Error> {
+    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, NicError> {
         Ok(Box::new(self.context.create(input, output)?))
     }
 
-    fn eqn(&self) -> Result<u8, Error> {
+    fn eqn(&self) -> Result<u8, NicError> {
         Ok(self.context.query_eqn()?)
     }
 
-    fn alloc_pd(&self) -> Result<Box<dyn Pd>, Error> {
+    fn alloc_pd(&self) -> Result<Box<dyn Pd>, NicError> {
         Ok(Box::new(SharedPd(Arc::clone(&self.pd))))
     }
 
-    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, Error> {
+    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, NicError> {
         Ok(Box::new(RdmaUmem::new(&self.context, memory)?))
     }
 

@@ -10,11 +10,12 @@ use rdma_sys::{ibv_ah_attr, ibv_create_ah, ibv_destroy_ah};
 use rushmem_mlx5::prm::caps::RoceCap;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 
-use super::error::{errno_text, last_errno};
 use super::ffi;
 use super::memory::RdmaPd;
 use super::port::Port;
-use crate::provider::{Error, LinkLayer, NicKind, PortAddress, mtu_within};
+use super::remedy::last_errno;
+use crate::nic_error::{NicError, errno_text};
+use crate::provider::{LinkLayer, NicKind, PortAddress, mtu_within};
 
 const HOP_LIMIT: u8 = 64;
 /// First UDP source port of RoCE v2, if the device reports no range.
@@ -40,9 +41,9 @@ impl Paths {
     /// Returns the path to a peer's port, and the largest MTU on it.
     ///
     /// Fails if the ports have different link layers or partitions, or if the MAC address of the peer cannot be found.
-    pub(super) fn to(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<(AddressPath, Mtu), Error> {
+    pub(super) fn to(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
         let own = &self.port.address;
-        let no_path = |why| Error::NoPath { nic: pd.title().into(), peer: peer.to_string(), why };
+        let no_path = |why| NicError::NoPath { nic: pd.title().into(), peer: peer.to_string(), why };
         if peer.kind != NicKind::Hardware {
             let why =
                 "it belongs to a software ConnectX; set RUSHMEM_NIC to the same kind of NIC for all PEs";

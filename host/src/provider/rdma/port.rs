@@ -14,9 +14,10 @@ use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::caps::{QueryRoceAddress, QueryRoceAddressOut};
 
 use super::context::Context;
-use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno};
 use super::ffi;
+use super::remedy::{SEE_DMESG, last_errno};
 use crate::config::{Config, Partition};
+use crate::nic_error::{RdmaError, errno_text};
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
 /// `IBV_LINK_LAYER_INFINIBAND` and `IBV_LINK_LAYER_ETHERNET`.
@@ -302,7 +303,7 @@ fn interface_mac(index: u32) -> Option<[u8; 6]> {
     // SAFETY: the buffer has the required length, and the call writes a C string to it.
     let name = unsafe {
         if libc::if_indextoname(index, name.as_mut_ptr()).is_null() {
-            tracing::debug!("interface {index}: {}", errno_text(super::error::last_errno()));
+            tracing::debug!("interface {index}: {}", errno_text(last_errno()));
             return None;
         }
         std::ffi::CStr::from_ptr(name.as_ptr()).to_str().ok()?.to_owned()

@@ -11,12 +11,13 @@ use rushmem_device::abi::DevAddr;
 
 use super::context::Context;
 use super::doorbell::{DoorbellProxy, DoorbellWord, store_register};
-use super::error::{RdmaError, SEE_DMESG, errno_text, last_errno};
 use super::ffi::{self, uar_type};
+use super::remedy::{SEE_DMESG, last_errno};
 use crate::Result;
 use crate::config::DoorbellKind;
 use crate::machine::{Machine, Mapping, PageKind};
-use crate::provider::{self, MappedDoorbell, QpDoorbell, Uar};
+use crate::nic_error::{NicError, RdmaError, errno_text};
+use crate::provider::{MappedDoorbell, QpDoorbell, Uar};
 
 const PAGE: usize = 4096;
 
@@ -88,7 +89,7 @@ impl Doorbells {
     fn failed(&self, action: &str, attempts: Vec<String>, remedy: &str) -> crate::Error {
         let nic = self.nic.clone();
         let error = RdmaError::Attempts { nic, action: action.into(), attempts, remedy: remedy.into() };
-        provider::Error::from(error).into()
+        NicError::from(error).into()
     }
 
     fn alloc(&self, flags: u32, name: &str) -> Result<Page, String> {

@@ -1,0 +1,69 @@
+//! Errors of NICs. They are below all other modules, so that every module can return them.
+
+#[cfg(feature = "rdma")]
+mod rdma;
+
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, DecodeError};
+
+#[cfg(feature = "rdma")]
+pub use self::rdma::RdmaError;
+#[cfg(feature = "rdma")]
+pub(crate) use self::rdma::errno_text;
+
+/// An error of a NIC or of a path between NICs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NicError {
+    /// The NIC refused a PRM command.
+    #[error("{nic} refused {command}: {error}{}", soft_reason(.error))]
+    Refused {
+        /// Name of the NIC.
+        nic: String,
+        /// Opcode of the command.
+        command: CmdOpcode,
+        /// Status and syndrome of the output mailbox.
+        error: CmdError,
+    },
+    /// The NIC completed a PRM command with an output mailbox that cannot be decoded.
+    #[error("{nic} returned a malformed output mailbox for {command}: {error}")]
+    Malformed {
+        /// Name of the NIC.
+        nic: String,
+        /// Opcode of the command.
+        command: CmdOpcode,
+        /// The first defect of the mailbox.
+        error: DecodeError,
+    },
+    /// A call of the software ConnectX other than a PRM command failed.
+    #[error("{nic}: {call} failed: {source}")]
+    Call {
+        /// Name of the NIC.
+        nic: String,
+        /// Name of the call.
+        call: &'static str,
+        /// Cause of the failure.
+        source: rushmem_softnic::Error,
+    },
+    /// No path leads to the port of a peer.
+    #[error("{nic} has no path to the port {peer} of a peer: {why}")]
+    NoPath {
+        /// Name of the NIC.
+        nic: String,
+        /// Address of the peer's port.
+        peer: String,
+        /// Cause and remedy.
+        why: String,
+    },
+    /// The operating system has no random numbers.
+    #[error("cannot choose keys and packet numbers: the operating system has no random numbers: {0}")]
+    Random(String),
+    /// An RDMA device cannot be used, or a call of libibverbs or libmlx5 failed.
+    #[cfg(feature = "rdma")]
+    #[error(transparent)]
+    Rdma(#[from] RdmaError),
+}
+
+/// Returns the explanation of a syndrome of the software ConnectX, in parentheses. It is empty for syndromes of firmware.
+fn soft_reason(error: &CmdError) -> String {
+    rushmem_softnic::reason(error.syndrome).map(|why| format!(" ({why})")).unwrap_or_default()
+}
