@@ -17,10 +17,7 @@ use crate::{
 };
 use core::fmt::{self, Display, Formatter};
 
-/// Returns the bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
+use crate::hex::hex;
 
 impl Display for View<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -29,6 +29,7 @@ pub mod cqe;
 pub mod ctrl;
 pub mod doorbell;
 pub mod dump;
+mod hex;
 pub mod prm;
 pub mod seg;
 pub mod wqe;

@@ -6,16 +6,13 @@ use std::time::Duration;
 
 use crate::client::{LINGER, Member, Tcp};
 use crate::discover::{self, Decision, LaunchMethod, decide};
-use crate::error::Error;
+use crate::error::{Error, MAX_PES};
 use crate::id::{Side, UniqueId};
 use crate::launcher::{PePosition, pmix};
 use crate::server::{Server, ServerOptions};
 use crate::threads::Threads;
 use rushmem_base::lock;
 use rushmem_config::Config;
-
-/// The largest number of PEs in a job.
-pub const MAX_PES: u32 = 1 << 16;
 
 /// The PEs of a job that run in this process.
 pub enum LocalPes {

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+/// The largest number of PEs in a job.
+pub const MAX_PES: u32 = 1 << 16;
+
 use rushmem_config::BootstrapKind;
 
 /// A PE, or the launcher, that left the job before its end.
@@ -118,10 +121,7 @@ pub enum Error {
     #[error("this callback is already set")]
     CallbackExists,
     /// A job with more PEs than are possible.
-    #[error(
-        "a job has at most {} PEs, and this one asks for {n_pes}; lower the number of PEs",
-        crate::MAX_PES
-    )]
+    #[error("a job has at most {} PEs, and this one asks for {n_pes}; lower the number of PEs", MAX_PES)]
     TooManyPes {
         /// The number of PEs.
         n_pes: u32,

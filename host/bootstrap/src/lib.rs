@@ -33,8 +33,8 @@ use std::time::Duration;
 
 pub use self::auth::{Role, Token, nonce};
 pub use self::client::{Member, Tcp};
-pub use self::connect::{JoinedJob, LocalPes, MAX_PES, from_env, is_first_on_node, launch_method, with_id};
-pub use self::error::{Error, Failure, PeerLost, Pes};
+pub use self::connect::{JoinedJob, LocalPes, from_env, is_first_on_node, launch_method, with_id};
+pub use self::error::{Error, Failure, MAX_PES, PeerLost, Pes};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
 pub use self::messages::{OnMessage, PeerMessage};

@@ -2,6 +2,7 @@ use std::io;
 use std::panic::Location;
 use std::time::Duration;
 
+use crate::report::location;
 use crate::{Grid, MAX_SHARED_BYTES, MAX_THREADS, Report};
 
 /// Why a native launch did not complete.
@@ -99,8 +100,4 @@ impl Error {
             _ => None,
         }
     }
-}
-
-pub(crate) fn location(site: &Location<'_>) -> String {
-    format!("{}:{}", site.file(), site.line())
 }

@@ -1,8 +1,6 @@
 use std::fmt;
 use std::panic::Location;
 
-use crate::error::location;
-
 /// Blocks that are listed in full; the rest is counted.
 const LISTED: usize = 16;
 
@@ -112,4 +110,8 @@ fn lanes(ranges: &[(u32, u32)]) -> String {
     };
     let ranges: Vec<String> = ranges.iter().map(range).collect();
     format!("{} {}", if one { "lane" } else { "lanes" }, ranges.join(","))
+}
+
+pub(crate) fn location(site: &Location<'_>) -> String {
+    format!("{}:{}", site.file(), site.line())
 }

@@ -104,7 +104,7 @@ impl Inline {
 
 impl fmt::Debug for Inline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::dump::hex(self.bytes(), f)
+        crate::hex::hex(self.bytes(), f)
     }
 }
 
