@@ -194,6 +194,29 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_corpus() {
+        let token = Token::from_bytes([7; 32]);
+        let ids = ["10.0.0.7:4000", "[fe80::1]:80"].map(|addr| {
+            let fields = IdFields {
+                addr: addr.parse().unwrap(),
+                listener: Listener::Pe0,
+                machine: [1, 2, 3, 4],
+                token: *token.bytes(),
+            };
+            UniqueId(EncodedId::new(&fields))
+        });
+        let messages = ids.iter().flat_map(|id| [id.to_bytes().to_vec(), id.to_hex().into_bytes()]);
+        rushmem_corpus::target!("..", "id").messages(messages).run(50_000, |bytes| {
+            if let Ok(id) = UniqueId::from_bytes(bytes) {
+                assert_eq!(id.to_bytes(), bytes);
+            }
+            if let Ok(id) = UniqueId::from_hex(&String::from_utf8_lossy(bytes)) {
+                assert_eq!(UniqueId::from_bytes(&id.to_bytes()).unwrap(), id);
+            }
+        });
+    }
+
+    #[test]
     fn an_id_is_served_once_and_by_the_right_process() {
         let config = Config::default();
         let id = UniqueId::with_config(&config).unwrap();

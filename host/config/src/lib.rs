@@ -273,12 +273,17 @@ fn ours(
 
 fn from_file(path: &Path) -> Result<Config, Error> {
     let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+    parse_file(path, &text)
+}
+
+/// Reads the text of a configuration file.
+fn parse_file(path: &Path, text: &str) -> Result<Config, Error> {
     let in_file = |error: toml::de::Error| Error::File { path: path.into(), message: error.to_string() };
     // First the names, for a message with the nearest one; then the values, for one with line and column.
     let table: toml::Table = text.parse().map_err(in_file)?;
     let place = format!("configuration file {}", path.display());
     let found = table.keys().map(|key| find_for_user(key, &place)).collect::<Result<Vec<_>, _>>()?;
-    let mut config: Config = toml::from_str(&text).map_err(in_file)?;
+    let mut config: Config = toml::from_str(text).map_err(in_file)?;
     config.origins = found.iter().map(|setting| (setting.key, Origin::File(path.into()))).collect();
     Ok(config)
 }

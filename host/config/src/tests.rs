@@ -198,3 +198,29 @@ fn variables_for_other_processes_are_checked_first() {
     assert!(variable_for("heapbytes", "1g", "--set").unwrap_err().to_string().contains("--set"));
     assert!(matches!(variable_for("token", "x", "--set"), Err(Error::LaunchOnly { .. })));
 }
+
+/// Reads `bytes` as a line `key=value` of a setting, and as a configuration file. An accepted value must read back.
+fn check_any_text(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let mut config = Config::default();
+    if let Some((key, value)) = text.split_once('=')
+        && config.set(key.trim(), value.trim()).is_ok()
+    {
+        let shown = config.describe().into_iter().find(|row| row.key == key.trim()).unwrap().value;
+        let mut again = Config::default();
+        again.set(key.trim(), &shown).unwrap();
+        assert_eq!(again.describe().iter().find(|row| row.key == key.trim()).unwrap().value, shown, "{text}");
+        let _ = config.check();
+    }
+    if let Ok(config) = parse_file(Path::new("rushmem.toml"), text) {
+        let _ = config.check();
+    }
+}
+
+#[test]
+fn fuzz_corpus() {
+    let users = SETTINGS.iter().filter(|setting| !setting.launch);
+    let lines = users.map(|setting| format!("{}={}", setting.key, another(setting.key)));
+    let file = "sq_depth = 64\nheap_bytes = \"1g\"\ngpus = [0, 1]\ntimeout = \"2s\"\n".to_owned();
+    rushmem_corpus::target!("..", "settings").messages(lines.chain([file])).run(5000, check_any_text);
+}

@@ -547,3 +547,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fuzz_corpus() {
+    let saved = |machine: &TestMachine| {
+        let host = Host::below(machine.root.path(), machine.cuda.clone());
+        examine(&host, &machine.config);
+        let text = serde_json::to_string(&host.save()).unwrap();
+        text.replace(machine.root.path().to_str().unwrap(), "")
+    };
+    let machines = [saved(&TestMachine::laptop()), saved(&TestMachine::server())];
+    rushmem_corpus::target!("..", "saved").messages(machines).run(1000, |bytes| {
+        if let Ok(saved) = serde_json::from_slice(bytes) {
+            examine(&Host::of(saved), &Config::default());
+        }
+    });
+}

@@ -601,6 +601,28 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_corpus() {
+        let qp = |ready| QpStatus::Qp { address: QpAddress { qpn: 0x1a7, psn: 0x12_3456 }, ready };
+        let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
+        let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
+        let messages = messages.map(|message| serde_json::to_vec(&message).unwrap());
+        let jobs = std::cell::RefCell::new((0, Job::new(2, &config(&[("sq_depth", "4")]))));
+        rushmem_corpus::target!("connect").messages(messages).run(5000, |bytes| {
+            let (count, job) = &mut *jobs.borrow_mut();
+            *count += 1;
+            // A QP fails only once.
+            if *count % 16 == 0 {
+                job.connections[0].reset().unwrap();
+                job.connections[0].epoch = 0;
+            }
+            if let Ok(message) = serde_json::from_slice(bytes) {
+                // Any result is right.
+                let _ = job.connections[0].receive(1, message, &mut |_| ());
+            }
+        });
+    }
+
+    #[test]
     fn rejects_invalid_messages() {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
         let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0 }, ready: true };

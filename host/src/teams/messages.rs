@@ -170,3 +170,28 @@ impl TeamExchange<'_> {
         Ok(self.bootstrap.send(to, &bytes)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_corpus() {
+        let part = CallPart { call: "split(3)".into(), free: vec![u64::MAX, 7], generation: 2 };
+        let messages = [
+            TeamMessage::Mine(part.clone()),
+            TeamMessage::All(vec![part.clone(), part]),
+            TeamMessage::Missing(vec![1, 2]),
+        ];
+        let messages = messages.map(|message| {
+            let mut bytes = vec![TEAM_MESSAGE];
+            serde_json::to_writer(&mut bytes, &("team 1", message)).unwrap();
+            bytes
+        });
+        rushmem_corpus::target!("teams").messages(messages).run(20_000, |bytes| {
+            let inbox = Inbox::default();
+            let kept = inbox.keep(PeerMessage { from: 1, bytes: bytes.to_vec() }).is_none();
+            assert_eq!(kept, bytes.first() == Some(&TEAM_MESSAGE));
+        });
+    }
+}

@@ -4,6 +4,8 @@
 
 mod harness;
 #[cfg(test)]
+mod seeds;
+#[cfg(test)]
 mod tests;
 
 use crate::cmd;
@@ -75,6 +77,14 @@ pub fn packets(data: &[u8]) {
         harness.make_packet_plausible(&mut packet, *choice);
         wire::packet(&mut harness.core, PEER, &packet);
         harness.core.pass(|| false);
+    }
+}
+
+/// Reads the text of injected faults.
+pub fn faults(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        // Any result is right.
+        let _ = text.parse::<crate::Faults>();
     }
 }
 

@@ -1,8 +1,9 @@
 //! The fuzz targets on random inputs, as part of the ordinary tests.
 
-use super::*;
+use super::{seeds, *};
 use crate::roce::Op;
 use proptest::prelude::*;
+use rushmem_corpus::target;
 use rushmem_mlx5::Opcode;
 
 fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -110,4 +111,14 @@ proptest! {
     fn likely_packets(data in traffic()) {
         packets(&data);
     }
+}
+
+#[test]
+fn fuzz_corpus() {
+    target!("mailboxes").messages(seeds::mailboxes()).run(500, mailboxes);
+    target!("loopback_entries").messages(seeds::entries()).run(500, loopback_entries);
+    target!("wire_entries").messages(seeds::entries()).run(500, wire_entries);
+    target!("packets").messages(seeds::packets()).run(500, packets);
+    let texts = ["drop=0.01 seed=7 black_hole=10.0.0.2", "delay=1,delay_us=50 late=0.5"];
+    target!("faults").messages(texts).run(20_000, faults);
 }

@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["rushmem", "rushmem-device", "rushmem-doctor", "rushmem-uverbs", "rushmem-bench-kernels"],
     ),
     ("rushmem-ptx", &[]),
+    ("rushmem-corpus", &[]),
     ("rushmem-example-kernels", &["rushmem-device"]),
     ("rushmem-examples", &["rushmem", "rushmem-device", "rushmem-example-kernels"]),
     ("rushmem-test-kernels", &["rushmem-device"]),

@@ -326,6 +326,37 @@ mod tests {
         (outcome, launcher.join().unwrap())
     }
 
+    /// Has a launcher send `bytes` to both PEs of a job, in both versions of the protocol.
+    fn converse_with_bytes(bytes: &[u8]) {
+        for (version, pe) in [(Version::One, 0), (Version::One, 1), (Version::Two, 0), (Version::Two, 1)] {
+            let (ours, mut launcher) = UnixStream::pair().unwrap();
+            launcher.write_all(bytes).unwrap();
+            launcher.shutdown(std::net::Shutdown::Write).unwrap();
+            let conversation = Conversation { stream: ours, version, within: SOON };
+            // Any result is right.
+            let _ = Pmi { version, fd: -1, pe, n_pes: 2, job: Some("7.0".into()) }
+                .converse(conversation, || Ok(id()));
+        }
+    }
+
+    #[test]
+    fn fuzz_corpus() {
+        let value = "ab".repeat(UniqueId::BYTES);
+        let one = format!(
+            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=my_kvsname kvsname=kvs_7_0\n\
+             cmd=barrier_out\ncmd=get_result rc=0 msg=success value={value}\ncmd=finalize_ack\n"
+        );
+        let framed = |text: &str| format!("{:6}{text}", text.len());
+        let two = [
+            "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n".to_owned(),
+            framed("cmd=fullinit-response;pmi-version=2;rank=1;size=2;appnum=0;rc=0;"),
+            framed("cmd=kvs-fence-response;rc=0;"),
+            framed(&format!("cmd=kvs-get-response;found=TRUE;value={value};rc=0;")),
+            framed("cmd=finalize-response;rc=0;"),
+        ];
+        rushmem_corpus::target!("..", "pmi").messages([one, two.concat()]).run(2000, converse_with_bytes);
+    }
+
     #[test]
     fn pe_0_publishes_the_id_with_pmi_1() {
         let ok = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0";

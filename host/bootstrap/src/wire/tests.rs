@@ -117,3 +117,10 @@ proptest! {
         check_any_bytes(&bytes[4..]);
     }
 }
+
+#[test]
+fn fuzz_corpus() {
+    let frames = samples().iter().map(frame).collect::<Vec<_>>();
+    let messages = samples().iter().map(Message::encode).chain([frames.concat()]).collect::<Vec<_>>();
+    rushmem_corpus::target!("..", "wire").messages(messages).run(50_000, check_any_bytes);
+}

@@ -76,7 +76,13 @@ impl Results {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
-        let read: Self = serde_json::from_str(&text).map_err(|error| invalid(&error))?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of a file of results.
+    fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
+        let read: Self = serde_json::from_str(text).map_err(|error| invalid(&error))?;
         match read
             .rows
             .iter()
@@ -113,4 +119,42 @@ impl Results {
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Error> {
     std::fs::write(path, text)
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::{plot, targets::Targets};
+
+    fn row(bench: Bench, bytes: u64, value: f64) -> Row {
+        let (bench, unit) = (bench.name().into(), bench.unit());
+        let (blocks, threads, pes, rounds) = (1, 32, 2, 10);
+        Row { bench, bytes, blocks, threads, pes, rounds, unit, value, low: value, high: value }
+    }
+
+    #[test]
+    fn fuzz_corpus() {
+        let rows = vec![
+            row(Bench::PutBandwidth, 8, 0.5),
+            row(Bench::PutBandwidth, 4096, 9.5),
+            row(Bench::Barrier, 0, 3.25),
+        ];
+        let results = Results { program: "rushmem 0.1.0".into(), machine: "a laptop".into(), rows };
+        let text = serde_json::to_string(&results).unwrap();
+        rushmem_corpus::target!("..", "results").message("rows", text).run(5000, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            if let Ok(read) = Results::parse(Path::new("results.json"), text) {
+                plot::svg(&results, std::slice::from_ref(&read));
+                plot::svg(&read, std::slice::from_ref(&results));
+            }
+        });
+        let bench = Bench::PutBandwidth.name();
+        let text = format!(r#"[{{"name": "small puts", "bench": "{bench}", "bytes": 8, "ratio": 0.9}}]"#);
+        rushmem_corpus::target!("..", "targets").message("one", text).run(5000, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            if let Ok(targets) = Targets::parse(Path::new("targets.json"), text) {
+                targets.judge(&results, std::slice::from_ref(&results));
+            }
+        });
+    }
 }

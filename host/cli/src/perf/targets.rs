@@ -33,7 +33,13 @@ impl Targets {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
-        let targets: Vec<Target> = serde_json::from_str(&text).map_err(|error| invalid(&error))?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of a file of targets.
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
+        let targets: Vec<Target> = serde_json::from_str(text).map_err(|error| invalid(&error))?;
         let known = |target: Target| match Bench::named(&target.bench) {
             Some(bench) => Ok((target, bench)),
             None => Err(invalid(&format!("`{}`: unknown benchmark `{}`", target.name, target.bench))),

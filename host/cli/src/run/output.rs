@@ -265,6 +265,24 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_corpus() {
+        let outputs = ["one\ntwo\n", "10 %\r20 %\r\ndone", "\x1b[1mbold\x1b[0m\r\n"];
+        rushmem_corpus::target!("..", "output").messages(outputs).run(20_000, |bytes| {
+            let lines = |chunk: usize| {
+                let (mut splitter, mut lines) = (Splitter::default(), Vec::new());
+                let mut keep = |piece| match piece {
+                    Piece::Line(line) => lines.push(line),
+                    Piece::Live(_) => {}
+                };
+                bytes.chunks(chunk).for_each(|chunk| splitter.feed(chunk, &mut keep));
+                splitter.end(&mut keep);
+                lines
+            };
+            assert_eq!(lines(1), lines(4096), "the reader's chunks do not change the lines");
+        });
+    }
+
+    #[test]
     fn splits_long_lines() {
         let long = "x".repeat(MAX_LINE);
         assert_eq!(pieces(&[&long, "y", "z\n"]), [format!("{long}y$"), "z$".into()]);

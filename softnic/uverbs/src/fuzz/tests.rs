@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use rushmem_corpus::target;
 
 fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..len)
@@ -74,4 +75,61 @@ fn fuzz_calls_reach_the_handlers() {
     assert_eq!(bed.call(object::MR, 1, &handle(u64::MAX)), Err(Errno::EINVAL));
     bed.call(object::MR, 1, &handle(response.mr_handle.into())).unwrap();
     bed.call(object::PD, 0, &handle(0)).unwrap();
+}
+
+/// Returns the header and attributes (number, length, value) of a call.
+fn header(object: u16, method: u16, attrs: &[(u16, u16, u64)]) -> Vec<u8> {
+    let count = attrs.len() as u16;
+    let head = [24 + 16 * count, object, method, count];
+    let mut bytes: Vec<u8> = head.iter().flat_map(|half| half.to_ne_bytes()).chain([0; 16]).collect();
+    for (id, len, value) in attrs {
+        bytes.extend([*id, *len, 1, 0].iter().flat_map(|half| half.to_ne_bytes()));
+        bytes.extend(value.to_ne_bytes());
+    }
+    bytes
+}
+
+/// Returns the bytes from which `calls` makes a call: method, and attributes (number, length, value).
+fn call(object: u16, method: u16, attrs: &[(u8, u8, Value)]) -> Vec<u8> {
+    let at = METHODS.iter().position(|known| *known == (object, method)).unwrap();
+    let mut bytes = vec![at as u8, attrs.len() as u8];
+    for (id, len, value) in attrs {
+        bytes.extend([*id, *len]);
+        match *value {
+            Value::Number(number) => bytes.extend([0, 0, 0, number as u8]),
+            Value::Room(offset) | Value::At(offset, _) => {
+                bytes.extend(((offset - DATA) as u16).to_ne_bytes());
+                bytes.push(5);
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn fuzz_corpus() {
+    let write = |code| {
+        let attrs =
+            [(2, 8, Value::Number(code)), (0, 48, Value::Room(DATA)), (1, 12, Value::Room(DATA + 64))];
+        call(object::DEVICE, 0, &attrs)
+    };
+    let destroy = |object, method| call(object, method, &[(0, 0, Value::Number(1))]);
+    let registered =
+        [write(command::ALLOC_PD), write(command::REG_MR), destroy(object::MR, 1), destroy(object::PD, 0)];
+    let page = [(0x10, 0, Value::Number(0)), (0x11, 8, Value::Number(1)), (0x12, 8, Value::Room(DATA))];
+    let devx = [
+        call(object::UAR, 0x1000, &page),
+        call(object::DEVX, 0x1000, &page),
+        destroy(object::DEVX_OBJ, 0x1001),
+    ];
+    let input = |calls: &[Vec<u8>]| [vec![1], calls.concat()].concat();
+    target!("calls").messages([input(&registered), input(&devx)]).run(200, calls);
+
+    let headers_of = [
+        header(object::DEVICE, 0, &[(2, 8, command::ALLOC_PD), (0, 8, 0), (1, 4, 0)]),
+        header(object::DEVICE, 2, &[(0, 8, 1), (1, 48, 0)]),
+        header(object::MR, 1, &[(0, 0, 1)]),
+        header(object::DEVX, 0x1000, &[(0x1000, 16, 0), (0x1001, 16, 0)]),
+    ];
+    target!("headers").messages(headers_of).run(200, headers);
 }

@@ -1,0 +1,137 @@
+//! Real messages in the format of each fuzz target.
+
+use super::harness;
+use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Deth, Ext, Nak, Op, Psn, Reth, Service};
+use rushmem_mlx5::prm::caps::{HcaCap, QueryHcaCap};
+use rushmem_mlx5::prm::cq::CreateCq;
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext};
+use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::qp::{CreateQp, Init2Rtr, QueryQp, Rst2Init, Rtr2Rts, ToErr};
+use rushmem_mlx5::prm::{CmdOpcode, Command};
+use rushmem_mlx5::wqe::Inline;
+use rushmem_mlx5::{Flags, Wqe};
+
+/// A placeholder for the key: the harness puts its own in its place.
+const KEY: u32 = 0;
+/// A placeholder for QP numbers.
+const SOME: u32 = 0;
+
+/// Returns inputs of `mailboxes`: one for each command.
+pub(super) fn mailboxes() -> Vec<Vec<u8>> {
+    let mkc = MkeyContext { len: 4096, lr: true, rw: true, ..MkeyContext::default() };
+    let mkey = CreateMkey {
+        umem_valid: true,
+        context: mkc.with_access_mode(AccessMode::MTT),
+        ..CreateMkey::default()
+    };
+    vec![
+        mailbox(&QueryHcaCap::current::<HcaCap>()),
+        mailbox(&AllocPd::default()),
+        mailbox(&mkey),
+        mailbox(&CreateCq { umem_valid: true, ..CreateCq::default() }),
+        mailbox(&CreateQp { wq_umem_valid: true, ..CreateQp::default() }),
+        mailbox(&Rst2Init { qpn: 6, ..Rst2Init::default() }),
+        mailbox(&Init2Rtr { qpn: 6, ..Init2Rtr::default() }),
+        mailbox(&Rtr2Rts { qpn: 6, ..Rtr2Rts::default() }),
+        mailbox(&QueryQp { qpn: 6, ..QueryQp::default() }),
+        mailbox(&ToErr { qpn: 6, ..ToErr::default() }),
+    ]
+}
+
+fn mailbox<C: Command>(command: &C) -> Vec<u8> {
+    let opcodes = harness::opcodes();
+    let at = CmdOpcode::ALL.iter().position(|opcode| *opcode == C::OPCODE).expect("a known opcode");
+    // The top bit replaces small numbers by numbers of existing objects.
+    let choice = (0..=0x3f).find(|choice| usize::from(0x80 | *choice) % opcodes.len() == at);
+    let choice = 0x80 | choice.unwrap_or(0u8);
+    let bytes = command.encode();
+    let body = &bytes.as_ref()[..bytes.as_ref().len().min(510)];
+    [&[choice, (body.len() / 2) as u8], body].concat()
+}
+
+/// Returns inputs of `loopback_entries` and `wire_entries`: one for each operation and service, with plausible numbers.
+pub(super) fn entries() -> Vec<Vec<u8>> {
+    let (raddr, rkey, laddr, lkey, len) = (0, KEY, 4096, KEY, 600);
+    let (compare, swap) = (1, 2);
+    let masked =
+        Wqe::MaskedCompareSwap64 { raddr, rkey, laddr, lkey, compare, swap, compare_mask: 3, swap_mask: 4 };
+    let all = [
+        Wqe::Nop,
+        Wqe::Write { raddr, rkey, laddr, lkey, len },
+        Wqe::WriteInline { raddr, rkey, data: Inline::from_u64(7) },
+        Wqe::WriteImm { raddr, rkey, laddr, lkey, len, imm: 9 },
+        Wqe::Read { raddr, rkey, laddr, lkey, len },
+        Wqe::Send { laddr, lkey, len },
+        Wqe::SendImm { laddr, lkey, len, imm: 9 },
+        Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 1 },
+        Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare, swap },
+        Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: 1, boundary: 2 },
+        masked,
+    ];
+    let services = (0..3u8).map(|service| {
+        let blocks = all.iter().zip(0..).flat_map(|(wqe, index)| {
+            let entry = wqe.emit(index, SOME, Flags::SIGNALED);
+            entry.blocks[..entry.n_blocks().into()]
+                .iter()
+                .flat_map(|block| block.to_bytes())
+                .collect::<Vec<_>>()
+        });
+        [vec![all.len() as u8, service << 1 | 1], blocks.collect()].concat()
+    });
+    services.collect()
+}
+
+/// Returns inputs of `packets`: requests, responses and datagrams.
+pub(super) fn packets() -> Vec<Vec<u8>> {
+    let reth = |len| Ext::Reth(Reth { addr: 0, rkey: KEY, len });
+    let atomic = Ext::Atomic { addr: 64, rkey: KEY, swap_add: 1, compare: 0 };
+    let aeth = |syndrome| Ext::Aeth(Aeth { syndrome, msn: 1 });
+    let deth = Ext::Deth(Deth { qkey: 0, source_qpn: SOME });
+    let requests = [
+        packet(Service::Rc, Op::WriteFirst, 0, &reth(300), 256),
+        packet(Service::Rc, Op::WriteLast, 1, &Ext::None, 44),
+        packet(Service::Rc, Op::ReadRequest, 2, &reth(600), 0),
+        packet(Service::Rc, Op::FetchAdd, 5, &atomic, 0),
+        packet(Service::Rc, Op::SendOnly, 6, &Ext::None, 32),
+        packet(Service::Rc, Op::ReadRequest, 2, &reth(700), 0),
+    ];
+    let responses = [
+        packet(Service::Rc, Op::Ack, 3, &aeth(AethSyndrome::Ack), 0),
+        packet(Service::Rc, Op::Ack, 4, &aeth(AethSyndrome::Nak(Nak::Sequence)), 0),
+        packet(Service::Rc, Op::Ack, 4, &aeth(AethSyndrome::Rnr(1)), 0),
+        packet(Service::Rc, Op::ReadFirst, 4, &aeth(AethSyndrome::Ack), 256),
+        packet(
+            Service::Rc,
+            Op::AtomicAck,
+            7,
+            &Ext::AtomicAck(Aeth { syndrome: AethSyndrome::Ack, msn: 3 }, 5),
+            0,
+        ),
+        packet(Service::Rc, Op::Ack, 8, &aeth(AethSyndrome::Nak(Nak::RemoteAccess)), 0),
+    ];
+    let unreliable = [
+        packet(Service::Uc, Op::WriteOnly, 0, &reth(16), 16),
+        packet(Service::Uc, Op::SendOnly, 1, &Ext::None, 16),
+    ];
+    let datagrams = [packet(Service::Ud, Op::SendOnly, 0, &deth, 16)];
+    let input = |service: u8, packets: &[Vec<u8>]| [vec![service], packets.concat()].concat();
+    // The top bit injects faults.
+    vec![
+        input(0, &requests),
+        input(0x80, &requests),
+        input(0, &responses),
+        input(1, &unreliable),
+        input(2, &datagrams),
+    ]
+}
+
+/// Returns a packet with its choice (QP and key of the harness) and its length. Longer payloads are cut.
+fn packet(service: Service, op: Op, psn: u32, ext: &Ext, payload: usize) -> Vec<u8> {
+    let psn = Psn::new(psn);
+    let bth = Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn: SOME, psn };
+    let mut bytes = vec![0; roce::packet_len(ext, payload)];
+    roce::emit(&bth, ext, payload, &mut bytes).fill(0x5a);
+    bytes.truncate((bytes.len() - roce::ICRC).min(252));
+    let choice = if matches!(ext, Ext::Reth(_) | Ext::Atomic { .. }) { 2 } else { 0 };
+    [vec![choice, bytes.len() as u8], bytes].concat()
+}
