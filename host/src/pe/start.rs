@@ -59,12 +59,13 @@ impl Pe {
         let shape = *shape;
         let nics = rails.iter().map(|rail| rail.nic().name()).collect::<Vec<_>>().join(", ");
 
-        let cards = exchange_nics(&*bootstrap, &rails, &config)?;
+        let all_nics = exchange_nics(&*bootstrap, &rails, &config)?;
         let peer_map = PeerMap::new(&config, &*machine, &*bootstrap, heap)?;
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
         let retries = RetryPolicy::new(&config);
-        let connections = Connections::new(rails, cards, Arc::clone(state), handshakes, shape, me, retries)
-            .without_p2p_peers(peer_map.without_nic());
+        let connections =
+            Connections::new(rails, all_nics, Arc::clone(state), handshakes, shape, me, retries)
+                .without_p2p_peers(peer_map.without_nic());
         let table = TeamTable::new(&*machine, heap, shape)?;
 
         state.write_pe(me, control.addr, config.timeout)?;
