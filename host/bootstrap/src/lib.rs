@@ -26,6 +26,7 @@ mod observer;
 mod refusals;
 mod server;
 mod threads;
+mod user;
 mod watch;
 pub mod wire;
 
@@ -41,6 +42,7 @@ pub use self::messages::{OnMessage, PeerMessage};
 pub use self::observer::{Observer, ServerEvent};
 pub use self::server::{Server, ServerOptions};
 pub use self::threads::Threads;
+pub use self::user::check_same_user;
 
 /// A callback for lost PEs. It is called on a thread of its own.
 pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;

@@ -20,7 +20,7 @@ use std::time::Duration;
 use socket2::{MaybeUninitSlice, MsgHdr, MsgHdrMut, SockRef};
 
 use crate::bootstrap::wire::PROOF_BYTES;
-use crate::bootstrap::{Role, Token, nonce};
+use crate::bootstrap::{Role, Token, check_same_user, nonce};
 use crate::{Error, Result};
 
 /// A `cmsghdr` with one descriptor, in words: the length, the level and type, the descriptor with padding.
@@ -58,13 +58,21 @@ impl FdServer {
             std::thread::scope(|scope| {
                 // The loop ends when the socket is shut down.
                 while let Ok((stream, _)) = ours.accept() {
+                    // Other users get no thread, so that their idle connections cost nothing.
+                    if let Err(error) = check_same_user(&stream) {
+                        tracing::debug!("a client of the heap's file was refused: {error}");
+                        continue;
+                    }
                     let (file, token) = (&file, &token);
                     // A slow client must not block the others.
-                    scope.spawn(move || {
+                    let body = move || {
                         if let Err(error) = serve(stream, file, token) {
                             tracing::warn!("a client did not receive the heap's file: {error}");
                         }
-                    });
+                    };
+                    if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, body) {
+                        tracing::warn!("cannot serve a client of the heap's file: {error}");
+                    }
                 }
             });
         };

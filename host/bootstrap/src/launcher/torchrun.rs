@@ -3,11 +3,9 @@
 //! On one node, PE 0 sends the id to the others over a Unix socket. The kernel reports the user at both ends, so only
 //! processes of the same user connect. On several nodes, all processes must have the same token, and PE 0 listens at
 //! `MASTER_ADDR`.
-#![allow(unsafe_code, reason = "asks the system for the user of a socket")]
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs;
-use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -18,6 +16,7 @@ use super::PePosition;
 use crate::auth::Token;
 use crate::error::Error;
 use crate::id::UniqueId;
+use crate::user::{check_same_user, uid};
 use rushmem_config::Config;
 
 /// The pause between two attempts.
@@ -151,35 +150,6 @@ fn receive_id(name: &[u8], within: Duration) -> Result<UniqueId, Error> {
             Err(_) => std::thread::sleep(RETRY),
         }
     }
-}
-
-/// Fails unless the other end of the socket is a process of the same user.
-fn check_same_user(stream: &UnixStream) -> io::Result<()> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both pointers refer to live variables, and `len` is the size of `peer`.
-    let status = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &mut len,
-        )
-    };
-    match status {
-        0 if peer.uid == uid() => Ok(()),
-        0 => {
-            let why = format!("the other end of the socket is process {} of user {}", peer.pid, peer.uid);
-            Err(io::Error::new(ErrorKind::PermissionDenied, why))
-        }
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn uid() -> u32 {
-    // SAFETY: the call has no preconditions.
-    unsafe { libc::getuid() }
 }
 
 #[cfg(test)]
