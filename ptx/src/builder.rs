@@ -33,6 +33,7 @@ pub fn build(kernels: impl AsRef<Path>) {
 pub struct Builder {
     kernels: PathBuf,
     fallback: Option<PathBuf>,
+    bundled: bool,
     need: Need,
     target: Target,
 }
@@ -68,6 +69,7 @@ impl Builder {
         Self {
             kernels: kernels.as_ref().into(),
             fallback: None,
+            bundled: false,
             need: Need::default(),
             target: Target::default(),
         }
@@ -80,6 +82,15 @@ impl Builder {
     pub fn fallback(mut self, path: impl AsRef<Path>) -> Self {
         self.fallback = Some(path.as_ref().into());
         self
+    }
+
+    /// Sets the path of committed PTX that belongs to this package, as [`fallback`](Self::fallback) does.
+    ///
+    /// If it was made from the current source, it is used with every value of `RUSHMEM_PTX`. A change of this variable
+    /// then rebuilds neither this package nor those that depend on it. It suits libraries with kernels.
+    pub fn bundled(mut self, path: impl AsRef<Path>) -> Self {
+        self.bundled = true;
+        self.fallback(path)
     }
 
     /// Marks the PTX as optional: it is compiled only with `RUSHMEM_PTX=all` or `RUSHMEM_PTX=build`.
@@ -152,9 +163,6 @@ impl Builder {
     pub fn try_build(self) -> Result<Built> {
         let base = folder("CARGO_MANIFEST_DIR")?;
         let out = folder("OUT_DIR")?;
-        for name in VARIABLES {
-            println!("cargo::rerun-if-env-changed={name}");
-        }
         check_names(env::vars_os().map(|(name, _)| name))?;
         let mode = Mode::from_env()?;
 
@@ -164,7 +172,11 @@ impl Builder {
             println!("cargo::rerun-if-changed={}", path.display());
         }
         let committed = Committed::read(fallback.as_deref(), &source, &self.target)?;
-        let request = Request { krate: &source.crate_name, need: self.need, committed };
+        for name in watched(self.bundled, &committed) {
+            println!("cargo::rerun-if-env-changed={name}");
+        }
+        let request =
+            Request { krate: &source.crate_name, bundled: self.bundled, need: self.need, committed };
         let (origin, text, report) =
             match decide(mode, request, Search::run)? {
                 Plan::Use(text) => {
@@ -221,6 +233,12 @@ const CUBIN: &str = "RUSHMEM_PTX_CUBIN";
 /// All variables of this crate.
 const VARIABLES: [&str; 5] = [MODE, RUSTC, CARGO, PTXAS, CUBIN];
 
+/// Returns the variables that the result depends on.
+fn watched(bundled: bool, committed: &Committed) -> &'static [&'static str] {
+    let is_settled = bundled && matches!(committed, Committed::Matches(_));
+    if is_settled { &[PTXAS, CUBIN] } else { &VARIABLES }
+}
+
 /// Rejects unknown variables with this crate's prefix.
 fn check_names(names: impl Iterator<Item = OsString>) -> Result<()> {
     for name in names {
@@ -256,6 +274,15 @@ mod tests {
             "unknown variable RUSHMEM_PTX_RUST; known are RUSHMEM_PTX, RUSHMEM_PTX_RUSTC, RUSHMEM_PTX_CARGO, \
              RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN"
         );
+    }
+
+    #[test]
+    fn bundled_ptx_does_not_depend_on_the_mode() {
+        let (matching, stale) = (Committed::Matches("ptx".into()), Committed::Unusable("stale".into()));
+        assert_eq!(watched(true, &matching), [PTXAS, CUBIN]);
+        for (bundled, committed) in [(true, &stale), (false, &matching), (false, &stale)] {
+            assert_eq!(watched(bundled, committed), VARIABLES);
+        }
     }
 
     #[test]

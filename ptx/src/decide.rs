@@ -114,6 +114,8 @@ pub(crate) enum Need {
 pub(crate) struct Request<'a> {
     /// Name of the kernel crate.
     pub(crate) krate: &'a str,
+    /// Whether its committed PTX is used with every mode.
+    pub(crate) bundled: bool,
     /// The program's need for the PTX.
     pub(crate) need: Need,
     /// Its committed PTX.
@@ -128,6 +130,7 @@ pub(crate) fn decide(
 ) -> Result<Plan> {
     let krate = request.krate.to_owned();
     let committed = match (mode, request.committed) {
+        (_, Committed::Matches(text)) if request.bundled => return Ok(Plan::Use(text)),
         (Mode::None, _) => {
             return Ok(Plan::Omit(format!("it was built with {MODE}=none; build it again without")));
         }
@@ -194,11 +197,11 @@ mod tests {
     }
 
     fn required(committed: Committed) -> Request<'static> {
-        Request { krate: "k", need: Need::Required, committed }
+        Request { krate: "k", bundled: false, need: Need::Required, committed }
     }
 
     fn optional(committed: Committed) -> Request<'static> {
-        Request { krate: "k", need: Need::OnRequest, committed }
+        Request { krate: "k", bundled: false, need: Need::OnRequest, committed }
     }
 
     fn matching() -> Committed {
@@ -252,7 +255,7 @@ mod tests {
 
     #[test]
     fn omits_ptx_without_compiler_if_it_may_run_natively() {
-        let request = |committed| Request { krate: "k", need: Need::IfPossible, committed };
+        let request = |committed| Request { krate: "k", bundled: false, need: Need::IfPossible, committed };
         let Plan::Omit(why) = decide(Mode::Auto, request(stale()), none).unwrap() else {
             panic!("it does not leave it out")
         };
@@ -290,6 +293,15 @@ mod tests {
     fn committed_mode_never_compiles() {
         let message = decide(Mode::Committed, required(stale()), never).unwrap_err().to_string();
         assert!(message.ends_with("and RUSHMEM_PTX=committed forbids compiling it"), "{message}");
+    }
+
+    #[test]
+    fn bundled_ptx_is_used_in_every_mode() {
+        let bundled = |committed| Request { bundled: true, ..required(committed) };
+        for mode in MODES {
+            assert_eq!(decide(mode, bundled(matching()), never).unwrap(), Plan::Use("ptx".into()));
+        }
+        assert!(matches!(decide(Mode::None, bundled(stale()), never).unwrap(), Plan::Omit(_)));
     }
 
     #[test]

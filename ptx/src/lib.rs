@@ -21,7 +21,8 @@
 //! the host's build of the same crates. It compiles `core` from the installed source, once for each compiler.
 //!
 //! PTX can also be committed next to the kernels ([`Builder::fallback`]). If its source has not changed since, the
-//! build uses it. A fresh clone then builds quickly and without that compiler. `RUSHMEM_PTX` overrides this choice:
+//! build uses it. A fresh clone then builds quickly and without that compiler. `RUSHMEM_PTX` overrides this choice,
+//! except for [bundled](Builder::bundled) PTX that matches the source:
 //!
 //! | value | effect |
 //! |---|---|

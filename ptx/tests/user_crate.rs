@@ -102,7 +102,7 @@ impl App {
     fn run(&self, env: &[(&str, &str)]) -> Output {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["run", "--quiet", "--offline", "--target-dir"]);
-        cargo.arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_crate"));
+        cargo.arg(target());
         cargo.current_dir(self.dir.path());
         for name in ["RUSHMEM_PTX", "CARGO_TARGET_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
             cargo.env_remove(name);
@@ -124,6 +124,11 @@ impl App {
         assert!(!output.status.success(), "{} built", self.name);
         String::from_utf8(output.stderr).unwrap()
     }
+}
+
+/// Returns the target folder of all applications.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_crate")
 }
 
 fn project() -> PathBuf {
@@ -156,7 +161,32 @@ fn builds_applications_outside_of_the_repository() {
     let with_fallback = r#"rushmem_ptx::Builder::new("kernels").fallback("kernels.ptx").build();"#;
     let there = App::new("app-there", with_fallback);
     gets_the_same_ptx_in_every_folder(&there, &ptx);
+    keeps_bundled_ptx_in_every_mode(&there, &ptx);
+    there.write("build.rs", &format!("fn main() {{\n    {with_fallback}\n}}\n"));
+    fs::remove_file(there.path("kernels.ptx")).unwrap();
     needs_no_compiler_until_the_source_changes(&there, &ptx);
+}
+
+fn keeps_bundled_ptx_in_every_mode(app: &App, ptx: &str) {
+    app.write("kernels.ptx", ptx);
+    let bundled = r#"rushmem_ptx::Builder::new("kernels").bundled("kernels.ptx").build();"#;
+    app.write("build.rs", &format!("fn main() {{\n    {bundled}\n}}\n"));
+    for mode in ["none", "committed", "all"] {
+        assert_eq!(app.ptx(&[("RUSHMEM_PTX", mode)]), ptx, "{mode}");
+    }
+    // Cargo runs the build script again only if it depends on the variable.
+    let script = fs::read_dir(target().join("debug/build")).unwrap().map(|entry| entry.unwrap().path());
+    let mut outputs =
+        script.filter(|path| path.to_string_lossy().contains("app-there")).map(|path| path.join("output"));
+    let newest = outputs
+        .by_ref()
+        .filter(|path| path.exists())
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    let directives = fs::read_to_string(newest.expect("the output of the build script")).unwrap();
+    assert!(
+        !directives.lines().any(|line| line == "cargo::rerun-if-env-changed=RUSHMEM_PTX"),
+        "{directives}"
+    );
 }
 
 fn has_its_kernels(app: &App) -> String {
