@@ -9,6 +9,7 @@ use crate::compile::compile;
 use crate::decide::{Committed, MODE, Mode, Need, Plan, Request, decide};
 use crate::error::{Error, Result};
 use crate::files;
+use crate::index;
 use crate::inspect::{self, Report};
 use crate::ptxas::{self, PTXAS};
 use crate::source::{self, Source};
@@ -205,6 +206,7 @@ impl Builder {
         files::write_if_changed(&path, &text)?;
         files::write_if_changed(&path.with_extension("omitted"), reason)?;
         assemble(&path, &text)?;
+        index::add(&out, &source.crate_name)?;
         Ok(Built { path, origin, report })
     }
 }

@@ -113,8 +113,24 @@ impl Build<'_> {
         if lines == Lines::All {
             command.env("CARGO_PROFILE_RELEASE_DEBUG", "line-directives-only");
         }
-        run(command, &format!("compiling kernel crate `{}`", source.crate_name))?;
+        run(command, &format!("compiling kernel crate `{}`", source.crate_name))
+            .map_err(|error| explain(error, &source.crate_name))?;
         Ok(build.join(TRIPLE).join("release/deps").join(format!("{}.s", source.crate_name)))
+    }
+}
+
+/// Replaces the compiler's messages about a missing standard library by one with the remedy.
+fn explain(error: Error, crate_name: &str) -> Error {
+    let Error::Compile { output, .. } = &error else { return error };
+    let is_about_std = output.contains("can't find crate for `std`");
+    let is_about_abi = output.contains("\"ptx-kernel\" ABI is experimental");
+    let failed = output.split("could not compile `").nth(1).and_then(|rest| rest.split('`').next());
+    match failed {
+        Some(package) if is_about_std && package.replace('-', "_") != crate_name => {
+            Error::DependencyNeedsStd { krate: crate_name.into(), dependency: package.into() }
+        }
+        Some(_) if is_about_std || is_about_abi => Error::NeedsStd { krate: crate_name.into() },
+        _ => error,
     }
 }
 
@@ -184,5 +200,32 @@ fn scrub(command: &mut Command) {
         if starts(&GONE) && !starts(&KEPT) {
             command.env_remove(&key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(output: &str) -> String {
+        explain(Error::Compile { step: "step".into(), output: output.into() }, "my_kernels").to_string()
+    }
+
+    #[test]
+    fn explains_a_missing_standard_library() {
+        let std = "error[E0463]: can't find crate for `std`\n\nerror: could not compile";
+        let own = explained(&format!("{std} `my-kernels` (lib) due to 1 previous error"));
+        assert!(
+            own.starts_with("kernel crate `my_kernels` uses the standard library")
+                && own.contains("no_std, feature")
+        );
+        let other = explained(&format!("{std} `serde` (lib) due to 1 previous error"));
+        assert!(other.starts_with("`serde`, a dependency of kernel crate `my_kernels`, uses"), "{other}");
+        let abi = "error[E0658]: the extern \"ptx-kernel\" ABI is experimental\nerror: could not compile `my-kernels`";
+        assert!(explained(abi).contains("no_std, feature(abi_ptx)"));
+        assert!(
+            explained("error: mismatched types\nerror: could not compile `my-kernels`")
+                .contains("mismatched")
+        );
     }
 }

@@ -113,6 +113,29 @@ pub enum Error {
         output: String,
     },
 
+    /// A kernel crate that is not `no_std` on GPUs.
+    #[error(
+        "kernel crate `{krate}` uses the standard library, which GPUs do not have: begin its src/lib.rs with\n\
+         #![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx))]"
+    )]
+    NeedsStd {
+        /// The kernel crate.
+        krate: String,
+    },
+
+    /// A dependency of a kernel crate that uses the standard library.
+    #[error(
+        "`{dependency}`, a dependency of kernel crate `{krate}`, uses the standard library, which GPUs do not have: \
+         switch its default features off, or depend on it under\n\
+         [target.'cfg(not(target_arch = \"nvptx64\"))'.dependencies]"
+    )]
+    DependencyNeedsStd {
+        /// The kernel crate.
+        krate: String,
+        /// The package that uses the standard library.
+        dependency: String,
+    },
+
     /// PTX that breaks rules of [`inspect`](crate::inspect).
     #[error("the PTX of kernel crate `{krate}` cannot be used:{}\n  the PTX is {}", listed(violations), ptx.display())]
     Refused {

@@ -51,6 +51,7 @@ mod decide;
 mod error;
 mod files;
 mod header;
+mod index;
 pub mod inspect;
 mod lock;
 mod manifest;

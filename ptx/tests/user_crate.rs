@@ -46,7 +46,7 @@ fn place(n: u64) -> u64 {
 
 const MAIN: &str = r#"fn main() {
     print!("{}", include_str!(concat!(env!("OUT_DIR"), "/app_kernels.ptx")));
-    assert_eq!(app_kernels::second(7).name, "second");
+    assert_eq!(app_kernels::second(7).name(), "second");
 }
 "#;
 
@@ -157,6 +157,7 @@ fn builds_applications_outside_of_the_repository() {
     }
     names_a_kernel_that_may_panic(&here);
     names_errors_of_the_gpu_build(&here);
+    asks_for_no_std(&here);
 
     let with_fallback = r#"rushmem_ptx::Builder::new("kernels").fallback("kernels.ptx").build();"#;
     let there = App::new("app-there", with_fallback);
@@ -230,6 +231,20 @@ fn names_errors_of_the_gpu_build(app: &App) {
     let step = "compiling kernel crate `app_kernels` failed for the GPU";
     for part in [step, "kernels/src/more.rs:3:5", "mismatched types"] {
         assert!(message.contains(part), "{part} in:\n{message}");
+    }
+}
+
+fn asks_for_no_std(app: &App) {
+    app.write("kernels/src/more.rs", MORE);
+    for head in ["", "#![cfg_attr(target_arch = \"nvptx64\", no_std)]"] {
+        let (_, rest) = KERNELS.split_once("feature(abi_ptx))]").unwrap();
+        app.write("kernels/src/lib.rs", &format!("//! Kernels.\n{head}\n{rest}"));
+        let message = app.failure(&[]);
+        assert!(message.contains("kernel crate `app_kernels` uses the standard library"), "{message}");
+        assert!(
+            message.contains("no_std, feature(abi_ptx))]") && !message.contains("build-std"),
+            "{message}"
+        );
     }
 }
 

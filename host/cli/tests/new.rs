@@ -37,14 +37,30 @@ fn repository() -> String {
 /// Runs cargo in the project, with the target folder of this build. It compiles nothing for GPUs.
 #[track_caller]
 fn cargo(project: &Path, args: &[&str]) -> String {
-    let mut cargo = without_settings(Command::new(env!("CARGO")));
-    cargo.args(args).arg("--offline").current_dir(project).env("RUSHMEM_PTX", "none");
-    cargo.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_PES", "3");
-    cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
-    let output = cargo.output().unwrap();
+    let output = cargo_output(project, args);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "cargo {args:?}: {error}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn cargo_output(project: &Path, args: &[&str]) -> Output {
+    let mut cargo = without_settings(Command::new(env!("CARGO")));
+    cargo.args(args).arg("--offline").current_dir(project).env("RUSHMEM_PTX", "none");
+    // Cargo has set it for this test, because the build script of this crate builds kernels.
+    cargo.env_remove("KERNEL_PTX_INDEX");
+    cargo.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_PES", "3");
+    cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
+    cargo.output().unwrap()
+}
+
+/// Returns the messages of a build with exactly one error of the compiler.
+#[track_caller]
+fn error_of_build(project: &Path) -> String {
+    let output = cargo_output(project, &["build", "--quiet"]);
+    let messages = String::from_utf8(output.stderr).unwrap();
+    let errors = messages.lines().filter(|line| line.starts_with("error"));
+    assert_eq!(errors.filter(|line| !line.contains("could not compile")).count(), 1, "{messages}");
+    messages
 }
 
 #[test]
@@ -71,6 +87,25 @@ fn the_project_passes_its_test_and_runs_with_any_launch_method() {
         "{processes}{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn mistakes_with_ptx_are_one_clear_error() {
+    let tmp = TempDir::new().unwrap();
+    created(tmp.path(), &["ptx-mistakes-test"]);
+    let project = tmp.path().join("ptx-mistakes-test");
+    let main = project.join("src/main.rs");
+    let right = fs::read_to_string(&main).unwrap();
+    fs::write(&main, right.replace("ptx!(\"ptx_mistakes_test_kernels\")", "ptx!(\"other_kernels\")"))
+        .unwrap();
+    let wrong_name = error_of_build(&project);
+    assert!(wrong_name.contains("build.rs builds no kernel crate of this name"), "{wrong_name}");
+    assert!(wrong_name.contains("src/main.rs:7"), "{wrong_name}");
+
+    fs::write(&main, right).unwrap();
+    fs::remove_file(project.join("build.rs")).unwrap();
+    let no_script = error_of_build(&project);
+    assert!(no_script.contains("needs a build.rs that calls rushmem_ptx::build"), "{no_script}");
 }
 
 #[test]
