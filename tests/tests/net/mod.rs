@@ -214,7 +214,7 @@ fn two_hosts_meet_without_a_launcher() {
     for far in &outputs[2..] {
         assert!(!far.status.success());
         assert!(
-            text(&far.stderr).contains("have PE 0 listen on a network that all machines share"),
+            text(&far.stderr).contains("an interface on a network that all machines share"),
             "{}",
             all(far)
         );
