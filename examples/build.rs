@@ -1,5 +1,5 @@
 //! Builds the PTX of the kernels, or uses the committed PTX if it matches the source.
 
 fn main() {
-    rushmem_ptx::Builder::new("kernels").fallback("../ptx/committed/rushmem_example_kernels.ptx").build();
+    rushmem_ptx::Builder::new("kernels").fallback("committed/rushmem_example_kernels.ptx").build();
 }

@@ -1,5 +1,5 @@
 //! Makes the PTX of the runtime's kernels, or takes the committed one if it was made from the same source.
 
 fn main() {
-    rushmem_ptx::Builder::new("kernels").bundled("../ptx/committed/rushmem_runtime_kernels.ptx").build();
+    rushmem_ptx::Builder::new("kernels").bundled("committed/rushmem_runtime_kernels.ptx").build();
 }

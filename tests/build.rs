@@ -3,6 +3,6 @@
 fn main() {
     rushmem_ptx::Builder::new("kernels").optional().build();
     rushmem_ptx::Builder::new("../examples/kernels")
-        .fallback("../ptx/committed/rushmem_example_kernels.ptx")
+        .fallback("../examples/committed/rushmem_example_kernels.ptx")
         .build();
 }

@@ -9,6 +9,7 @@ use crate::compile::compile;
 use crate::decide::{Committed, MODE, Mode, Need, Plan, Request, decide};
 use crate::error::{Error, Result};
 use crate::files;
+use crate::header::Header;
 use crate::index;
 use crate::inspect::{self, Report};
 use crate::ptxas::{self, PTXAS};
@@ -88,7 +89,8 @@ impl Builder {
     /// Sets the path of committed PTX that belongs to this package, as [`fallback`](Self::fallback) does.
     ///
     /// If it was made from the current source, it is used with every value of `RUSHMEM_PTX`. A change of this variable
-    /// then rebuilds neither this package nor those that depend on it. It suits libraries with kernels.
+    /// then rebuilds neither this package nor those that depend on it. A package of a registry, without the folder of
+    /// the kernel crate, uses it too. This suits libraries with kernels.
     pub fn bundled(mut self, path: impl AsRef<Path>) -> Self {
         self.bundled = true;
         self.fallback(path)
@@ -110,8 +112,8 @@ impl Builder {
 
     /// Lets the kernels run natively only, with a warning, if no PTX compiler is found.
     ///
-    /// This suits applications that are also built on machines without a GPU. A program that asks for a GPU then gets an
-    /// error that says how to build the PTX.
+    /// This suits applications that are also built on machines without a GPU. A program that asks for a GPU then gets
+    /// an error that says how to build the PTX.
     ///
     /// ```no_run
     /// rushmem_ptx::Builder::new("kernels").or_native().build();
@@ -166,9 +168,25 @@ impl Builder {
         let out = folder("OUT_DIR")?;
         check_names(env::vars_os().map(|(name, _)| name))?;
         let mode = Mode::from_env()?;
+        let made = match &self.fallback {
+            Some(path) if self.bundled && !base.join(&self.kernels).exists() => {
+                from_package(&base.join(path), &self.target)?
+            }
+            _ => self.from_source(&base, &out, mode)?,
+        };
+        let reason = if let Origin::Omitted { reason } = &made.origin { reason } else { "" };
+        let path = out.join(format!("{}.ptx", made.krate));
+        files::write_if_changed(&path, &made.text)?;
+        files::write_if_changed(&path.with_extension("omitted"), reason)?;
+        assemble(&path, &made.text)?;
+        index::add(&out, &made.krate)?;
+        Ok(Built { path, origin: made.origin, report: made.report })
+    }
 
+    /// Compiles the kernel crate, or uses its committed PTX.
+    fn from_source(&self, base: &Path, out: &Path, mode: Mode) -> Result<Made> {
         let source = Source::read(&base.join(&self.kernels))?;
-        let fallback = self.fallback.map(|path| base.join(path));
+        let fallback = self.fallback.as_ref().map(|path| base.join(path));
         for path in source.files.iter().chain(&fallback) {
             println!("cargo::rerun-if-changed={}", path.display());
         }
@@ -178,36 +196,57 @@ impl Builder {
         }
         let request =
             Request { krate: &source.crate_name, bundled: self.bundled, need: self.need, committed };
-        let (origin, text, report) =
-            match decide(mode, request, Search::run)? {
-                Plan::Use(text) => {
-                    let ptx = fallback.unwrap_or_default();
-                    let report = inspect::check(&text, &self.target).map_err(|violations| {
-                        Error::Refused { krate: source.crate_name.clone(), ptx, violations }
-                    })?;
-                    (Origin::Committed, text, report)
+        let plan = decide(mode, request, Search::run)?;
+        let krate = source.crate_name.clone();
+        Ok(match plan {
+            Plan::Use(text) => checked(krate, text, &fallback.unwrap_or_default(), &self.target)?,
+            Plan::Compile(toolchain) => {
+                let made = compile(&source, &toolchain, &self.target, &cache_for(out))?;
+                Made { krate, origin: Origin::Compiled, text: made.text, report: made.report }
+            }
+            Plan::Omit(reason) => {
+                if self.need == Need::IfPossible && mode == Mode::Auto {
+                    println!("cargo::warning=the kernels of `{krate}` run natively only: {reason}");
                 }
-                Plan::Compile(toolchain) => {
-                    let made = compile(&source, &toolchain, &self.target, &cache_for(&out))?;
-                    (Origin::Compiled, made.text, made.report)
+                Made {
+                    krate,
+                    origin: Origin::Omitted { reason },
+                    text: String::new(),
+                    report: Report::default(),
                 }
-                Plan::Omit(reason) => {
-                    if self.need == Need::IfPossible && mode == Mode::Auto {
-                        println!(
-                            "cargo::warning=the kernels of `{}` run natively only: {reason}",
-                            source.crate_name
-                        );
-                    }
-                    (Origin::Omitted { reason }, String::new(), Report::default())
-                }
-            };
-        let reason = if let Origin::Omitted { reason } = &origin { reason } else { "" };
-        let path = out.join(format!("{}.ptx", source.crate_name));
-        files::write_if_changed(&path, &text)?;
-        files::write_if_changed(&path.with_extension("omitted"), reason)?;
-        assemble(&path, &text)?;
-        index::add(&out, &source.crate_name)?;
-        Ok(Built { path, origin, report })
+            }
+        })
+    }
+}
+
+/// PTX before it is written.
+struct Made {
+    krate: String,
+    origin: Origin,
+    text: String,
+    report: Report,
+}
+
+/// Uses the bundled PTX at `path`. A package of a registry has no folder of the kernel crate, so there is no source to
+/// compare.
+fn from_package(path: &Path, target: &Target) -> Result<Made> {
+    println!("cargo::rerun-if-changed={}", path.display());
+    for name in [PTXAS, CUBIN] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let text = files::read(path)?;
+    let krate = Header::parse(&text).map(|header| header.krate).ok_or_else(|| Error::NotCommitted {
+        krate: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        committed: format!("{} was not written by rushmem-ptx", path.display()),
+    })?;
+    checked(krate, text, path, target)
+}
+
+/// Checks committed PTX.
+fn checked(krate: String, text: String, path: &Path, target: &Target) -> Result<Made> {
+    match inspect::check(&text, target) {
+        Ok(report) => Ok(Made { krate, origin: Origin::Committed, text, report }),
+        Err(violations) => Err(Error::Refused { krate, ptx: path.into(), violations }),
     }
 }
 
@@ -276,6 +315,27 @@ mod tests {
             "unknown variable RUSHMEM_PTX_RUST; known are RUSHMEM_PTX, RUSHMEM_PTX_RUSTC, RUSHMEM_PTX_CARGO, \
              RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN"
         );
+    }
+
+    #[test]
+    fn packages_without_kernel_crate_use_bundled_ptx() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join("my_kernels.ptx");
+        let target = Target::default();
+        let ptx = ".version 8.6\n.target sm_90\n.visible .entry k()\n{\n\tret;\n}\n";
+        let header = Header {
+            krate: "my_kernels".into(),
+            compiler: "c".into(),
+            target: target.to_string(),
+            source: "s".into(),
+        };
+        files::write_if_changed(&path, &format!("{header}{ptx}")).unwrap();
+        let made = from_package(&path, &target).unwrap();
+        assert_eq!((&*made.krate, made.origin), ("my_kernels", Origin::Committed));
+        assert!(made.report.entries.contains_key("k"));
+        files::write_if_changed(&path, ptx).unwrap();
+        let error = from_package(&path, &target).err().unwrap().to_string();
+        assert!(error.contains("was not written by rushmem-ptx"), "{error}");
     }
 
     #[test]

@@ -11,25 +11,33 @@ use rushmem_ptx::{Error, Header, Search, Source, Target, Toolchain, compile, ins
 struct KernelCrate {
     /// Its folder, relative to the root of the project.
     dir: &'static str,
-    /// Whether its PTX is committed. Programs that users start need it; tests and benchmarks build theirs on demand.
-    committed: bool,
+    /// The folder of its committed PTX, inside of the package that embeds it. Tests and benchmarks build theirs on
+    /// demand.
+    committed: Option<&'static str>,
     /// Whether its kernels may spill registers.
     may_spill: bool,
 }
 
+impl KernelCrate {
+    /// Returns the path of the committed PTX of the crate, which has this name in Rust.
+    fn committed_path(&self, name: &str) -> Option<PathBuf> {
+        self.committed.map(|dir| root().join(dir).join(format!("{name}.ptx")))
+    }
+}
+
 const KERNEL_CRATES: [KernelCrate; 5] = [
-    KernelCrate { dir: "host/kernels", committed: true, may_spill: true },
-    KernelCrate { dir: "examples/kernels", committed: true, may_spill: false },
-    KernelCrate { dir: "tests/kernels", committed: false, may_spill: true },
-    KernelCrate { dir: "tests/litmus/kernels", committed: false, may_spill: true },
-    KernelCrate { dir: "benches/kernels", committed: false, may_spill: false },
+    KernelCrate { dir: "host/kernels", committed: Some("host/committed"), may_spill: true },
+    KernelCrate { dir: "examples/kernels", committed: Some("examples/committed"), may_spill: false },
+    KernelCrate { dir: "tests/kernels", committed: None, may_spill: true },
+    KernelCrate { dir: "tests/litmus/kernels", committed: None, may_spill: true },
+    KernelCrate { dir: "benches/kernels", committed: None, may_spill: false },
 ];
 
 const USAGE: &str = "\
 usage: cargo run -p rushmem-ptx -- COMMAND
 
-  update              compile the kernels of the runtime and the examples, and write ptx/committed
-  check               compile all kernels, and compare with ptx/committed
+  update              compile the kernels of the runtime and the examples, and write their PTX
+  check               compile all kernels, and compare with the committed PTX
   report [FILE.ptx ...]
                       print registers, stack, spills and barriers of each kernel, by ptxas.
                       Without files: compile all kernels, and fail if those of the examples
@@ -60,10 +68,6 @@ fn root() -> PathBuf {
     ptx.parent().unwrap_or(ptx).to_owned()
 }
 
-fn committed() -> PathBuf {
-    root().join("ptx/committed")
-}
-
 /// Compiles `kernel_crates`, and calls `with` with each one, its name in Rust, the compiler and the PTX.
 fn compile_each<'a>(
     kernel_crates: impl Iterator<Item = &'a KernelCrate>,
@@ -88,10 +92,10 @@ fn compile_each<'a>(
 }
 
 fn update() -> Result<(), Failure> {
-    let dir = committed();
-    fs::create_dir_all(&dir)?;
-    compile_each(KERNEL_CRATES.iter().filter(|kernels| kernels.committed), |_, name, toolchain, text| {
-        let path = dir.join(format!("{name}.ptx"));
+    let committed = KERNEL_CRATES.iter().filter(|kernels| kernels.committed.is_some());
+    compile_each(committed, |kernels, name, toolchain, text| {
+        let Some(path) = kernels.committed_path(name) else { return Ok(()) };
+        fs::create_dir_all(path.parent().unwrap_or(&path))?;
         let unchanged = fs::read_to_string(&path).is_ok_and(|old| old == text);
         println!(
             "{}: {} by {}",
@@ -105,11 +109,10 @@ fn update() -> Result<(), Failure> {
 
 fn check() -> Result<(), Failure> {
     compile_each(KERNEL_CRATES.iter(), |kernels, name, toolchain, text| {
-        if !kernels.committed {
+        let Some(path) = kernels.committed_path(name) else {
             println!("{name}: compiles by {}", toolchain.version);
             return Ok(());
-        }
-        let path = committed().join(format!("{name}.ptx"));
+        };
         let old = fs::read_to_string(&path).map_err(|e| {
             format!("cannot read {}: {e}\nmake it: cargo run -p rushmem-ptx -- update", path.display())
         })?;
