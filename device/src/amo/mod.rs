@@ -315,6 +315,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Sets the word. OpenSHMEM: `shmem_atomic_set`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_set<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
@@ -322,6 +325,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Sets the word; returns the old value. OpenSHMEM: `shmem_atomic_swap`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_swap<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -329,6 +335,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Sets the word to `value` if it holds `compare`; returns the value found. OpenSHMEM: `shmem_atomic_compare_swap`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_compare_swap<T: Amo>(&self, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
@@ -355,6 +364,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// }
     /// # fn main() {}
     /// ```
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
@@ -365,6 +377,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Adds like [`Ctx::atomic_add`]; returns the old value. OpenSHMEM: `shmem_atomic_fetch_add`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -375,6 +390,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Adds 1 to the word, wrapping. OpenSHMEM: `shmem_atomic_inc`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result {
@@ -382,6 +400,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Adds 1 to the word, wrapping; returns the old value. OpenSHMEM: `shmem_atomic_fetch_inc`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
@@ -389,6 +410,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Applies bitwise and. OpenSHMEM: `shmem_atomic_and`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
@@ -396,6 +420,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Applies bitwise and; returns the old value. OpenSHMEM: `shmem_atomic_fetch_and`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -403,6 +430,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Applies bitwise or. OpenSHMEM: `shmem_atomic_or`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
@@ -410,6 +440,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Applies bitwise or; returns the old value. OpenSHMEM: `shmem_atomic_fetch_or`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -417,6 +450,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Applies bitwise exclusive or. OpenSHMEM: `shmem_atomic_xor`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result {
@@ -424,6 +460,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Applies bitwise exclusive or; returns the old value. OpenSHMEM: `shmem_atomic_fetch_xor`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {

@@ -70,6 +70,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Starts to swap. OpenSHMEM: `shmem_atomic_swap_nbi`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_swap_nbi<T: AmoWord>(
@@ -83,6 +86,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Starts to set the word to `value` if it holds `compare`. OpenSHMEM: `shmem_atomic_compare_swap_nbi`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_compare_swap_nbi<T: Amo>(
@@ -97,6 +103,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Starts to add; integers only, since a NIC cannot add floats. OpenSHMEM: `shmem_atomic_fetch_add_nbi`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_add_nbi<T: Amo>(
@@ -110,6 +119,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Starts to add 1. OpenSHMEM: `shmem_atomic_fetch_inc_nbi`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_inc_nbi<T: Amo>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
@@ -117,6 +129,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Starts a bitwise and. OpenSHMEM: `shmem_atomic_fetch_and_nbi`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_and_nbi<T: Amo>(
@@ -130,6 +145,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Starts a bitwise or. OpenSHMEM: `shmem_atomic_fetch_or_nbi`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_or_nbi<T: Amo>(
@@ -143,6 +161,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Starts a bitwise exclusive or. OpenSHMEM: `shmem_atomic_fetch_xor_nbi`.
+    ///
+    /// # Errors
+    /// - The errors of [`Ctx::atomic_fetch_nbi`].
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_xor_nbi<T: Amo>(

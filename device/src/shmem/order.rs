@@ -12,7 +12,10 @@ names! {
     shmem_clear_lock = clear_lock [] (lock: Sym<Lock>) -> Result;
 }
 
-/// Calls [`Ctx::test_lock`], and returns its errors. Returns 0 if this PE has the lock now, 1 if another PE has it.
+/// Calls [`Ctx::test_lock`]. Returns 0 if this PE has the lock now, 1 if another PE has it.
+///
+/// # Errors
+/// - The errors of [`Ctx::test_lock`].
 #[inline(always)]
 #[track_caller]
 pub fn shmem_test_lock<S: Sharing>(ctx: &Ctx<S>, lock: Sym<Lock>) -> Result<i32> {

@@ -13,7 +13,10 @@ names! {
     shmem_g = g [T: Scalar] (src: Sym<T>, pe: u32) -> Result<T>;
 }
 
-/// Calls [`Ctx::iput`] for `n` elements, `dst_stride` and `src_stride` elements apart, and returns its errors.
+/// Calls [`Ctx::iput`] for `n` elements, `dst_stride` and `src_stride` elements apart.
+///
+/// # Errors
+/// - The errors of [`Ctx::iput`].
 #[inline(always)]
 #[track_caller]
 #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
@@ -30,7 +33,10 @@ pub fn shmem_iput<S: Sharing, G: Group, T: Pod>(
     shmem_ibput(ctx, group, dst, src, dst_stride, src_stride, 1, n, pe)
 }
 
-/// Calls [`Ctx::iget`] for `n` elements, `dst_stride` and `src_stride` elements apart, and returns its errors.
+/// Calls [`Ctx::iget`] for `n` elements, `dst_stride` and `src_stride` elements apart.
+///
+/// # Errors
+/// - The errors of [`Ctx::iget`].
 #[inline(always)]
 #[track_caller]
 #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
@@ -47,7 +53,10 @@ pub fn shmem_iget<S: Sharing, G: Group, T: Pod>(
     shmem_ibget(ctx, group, dst, src, dst_stride, src_stride, 1, n, pe)
 }
 
-/// Calls [`Ctx::iput`] for `n` blocks of `block` elements, and returns its errors. Strides are in elements.
+/// Calls [`Ctx::iput`] for `n` blocks of `block` elements. Strides are in elements.
+///
+/// # Errors
+/// - The errors of [`Ctx::iput`].
 #[inline(always)]
 #[track_caller]
 #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
@@ -66,7 +75,10 @@ pub fn shmem_ibput<S: Sharing, G: Group, T: Pod>(
     ctx.iput(group, dst.first(n), src.first(n), pe)
 }
 
-/// Calls [`Ctx::iget`] for `n` blocks of `block` elements, and returns its errors. Strides are in elements.
+/// Calls [`Ctx::iget`] for `n` blocks of `block` elements. Strides are in elements.
+///
+/// # Errors
+/// - The errors of [`Ctx::iget`].
 #[inline(always)]
 #[track_caller]
 #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]

@@ -15,14 +15,20 @@ names! {
     shmem_signal_fetch = signal_fetch [] (signal: Sym<Signal>) -> Result<u64>;
 }
 
-/// Calls [`Ctx::signal_op`] with [`SignalOp::Add`], and returns its errors.
+/// Calls [`Ctx::signal_op`] with [`SignalOp::Add`].
+///
+/// # Errors
+/// - The errors of [`Ctx::signal_op`].
 #[inline(always)]
 #[track_caller]
 pub fn shmem_signal_add<S: Sharing>(ctx: &Ctx<S>, signal: Sym<Signal>, value: u64, pe: u32) -> Result {
     ctx.signal_op(signal, SignalOp::Add, value, pe)
 }
 
-/// Calls [`Ctx::signal_op`] with [`SignalOp::Set`], and returns its errors.
+/// Calls [`Ctx::signal_op`] with [`SignalOp::Set`].
+///
+/// # Errors
+/// - The errors of [`Ctx::signal_op`].
 #[inline(always)]
 #[track_caller]
 pub fn shmem_signal_set<S: Sharing>(ctx: &Ctx<S>, signal: Sym<Signal>, value: u64, pe: u32) -> Result {

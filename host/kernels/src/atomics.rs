@@ -6,6 +6,9 @@ use crate::code::Atomic;
 
 /// Performs `what`, an [`Atomic`], on `word` of `pe`, which has 4 or 8 bytes. The old value goes to `result`, which has the
 /// length of the word or is empty.
+///
+/// # Errors
+/// - The errors of [`Ctx::atomic_fetch`].
 #[kernel]
 pub fn rushmem_atomic(
     ctx: &Ctx,

@@ -6,6 +6,9 @@ use crate::code::Collective;
 
 /// Performs `what`, a [`Collective`], with the other members of `team`. `op` is a `Reduce` or a `Scan`, and `kind` an
 /// `ElementKind`. `extra` is the root of a broadcast, or the element size of an all-to-all in bytes.
+///
+/// # Errors
+/// - The errors of the collective call, such as [`Ctx::broadcast`].
 #[kernel]
 #[allow(clippy::too_many_arguments)] // the union of all their arguments
 pub fn rushmem_collective(

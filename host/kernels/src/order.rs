@@ -5,6 +5,9 @@ use rushmem_device::prelude::*;
 use crate::code::Order;
 
 /// Performs `what`, an [`Order`]. Only [`Order::QuietPe`] uses `pe`.
+///
+/// # Errors
+/// - The errors of [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::quiet_pe`], [`Ctx::sync_all`] or [`Ctx::barrier_all`].
 #[kernel]
 pub fn rushmem_order(ctx: &Ctx, what: u32, pe: u32) -> Result {
     let block = Block::current();

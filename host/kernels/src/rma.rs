@@ -8,6 +8,9 @@ use crate::code::Transfer;
 const LINE: usize = 128;
 
 /// Performs `what`, a [`Transfer`], between `remote` of `pe` and `local` of this PE. Each block moves its share.
+///
+/// # Errors
+/// - The errors of [`Ctx::put`] or [`Ctx::get`].
 #[kernel]
 pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSlice<u8>, pe: u32) -> Result {
     let block = Block::current();
@@ -31,6 +34,9 @@ pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSl
 
 /// Performs `what`, a [`Transfer`], on `count` blocks of `block` bytes between `remote` of `pe` and `local` of this PE. The
 /// strides are in bytes.
+///
+/// # Errors
+/// - The errors of [`Ctx::iput`] or [`Ctx::iget`].
 #[kernel]
 #[allow(clippy::too_many_arguments)] // two strided ends and an operation
 pub fn rushmem_strided(
@@ -59,6 +65,9 @@ pub fn rushmem_strided(
 }
 
 /// Writes the low bytes of `value` to `dst` of `pe`, which has 1, 2, 4 or 8 bytes.
+///
+/// # Errors
+/// - The errors of [`Ctx::p`].
 #[kernel]
 pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
     if Thread::index() != 0 {
@@ -73,6 +82,9 @@ pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
 }
 
 /// Performs `put_signal`, or `put_signal_nbi` if `nbi` is not 0. Sets the signal if `set` is not 0, and adds to it if it is.
+///
+/// # Errors
+/// - The errors of [`Ctx::put_signal`].
 #[kernel]
 #[allow(clippy::too_many_arguments)] // OpenSHMEM's signature
 pub fn rushmem_put_signal(

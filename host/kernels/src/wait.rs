@@ -6,6 +6,9 @@ use crate::code::{self, WaitSetOp, WordKind};
 
 /// Waits until `word`, of a [`WordKind`], compares with `value` as `cmp` says. `seen` may be empty; otherwise the word is a
 /// signal and `seen` receives its value.
+///
+/// # Errors
+/// - The errors of [`Ctx::wait_until`] or [`Ctx::signal_wait_until`].
 #[kernel]
 pub fn rushmem_wait(
     ctx: &Ctx,
@@ -39,6 +42,9 @@ pub fn rushmem_wait(
 ///
 /// `found` receives 1 or 0 for a test of all. For any, it receives the index, or all ones if there is none. For some, it
 /// receives the number of indices and then the indices.
+///
+/// # Errors
+/// - The errors of the call that `what` names, such as [`Ctx::wait_until_all`].
 #[kernel]
 #[allow(clippy::too_many_arguments)] // the words, and what each is to be
 pub fn rushmem_wait_set(
@@ -116,6 +122,9 @@ fn wait_set<T: Amo + PartialOrd>(
 }
 
 /// Writes 1 to `holds` if `word`, of a [`WordKind`], compares with `value` as `cmp` says now, and 0 if not.
+///
+/// # Errors
+/// - The errors of [`Ctx::test`].
 #[kernel]
 pub fn rushmem_test(
     ctx: &Ctx,
