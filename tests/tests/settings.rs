@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use rushmem::config::{OTHER_VARIABLES, SETTINGS};
+use rushmem::config::{Group, OTHER_VARIABLES, SETTINGS, Setting};
 use rushmem::{Status, meaning_of};
 use rushmem_device::Error as Code;
 use rushmem_doctor::CHECKS;
@@ -14,25 +14,39 @@ use rushmem_doctor::CHECKS;
 const HEAD: &str = "\
 # Settings
 
-This page is made from the table in `host/config/src/table.rs`; a test compares.
+This page is generated from the table in `host/config/src/table.rs`; a test compares.
 
 Each layer overrides the one before: the default, a TOML file named by `RUSHMEM_CONFIG` (keys as below), the environment,
-and a program or its command line. A name that no setting has, in any layer, is an error that names the nearest one.
-`rushmem info` shows the values in force and where each comes from; `rushmem run` passes them on to all PEs.
+and a program or its command line. An unknown name in any layer is an error that suggests the nearest name.
+`rushmem info` prints values and sources. `rushmem info --all` includes all expert settings. `rushmem explain heap_bytes`
+prints one setting. `rushmem run` passes settings on to all PEs. Most users never change expert settings, which stand last in each group.
 ";
+
+fn entry(setting: &Setting) -> String {
+    let unit = if setting.unit.is_empty() { String::new() } else { format!(" ({})", setting.unit) };
+    let default = if setting.default.is_empty() { "none".into() } else { format!("`{}`", setting.default) };
+    let expert = if setting.expert { " (expert)" } else { "" };
+    format!(
+        "\n### `{}`{expert}\n\n{}\n\n- Variable: `{}`\n- Value{unit}: {}\n- Default: {default}",
+        setting.key,
+        setting.doc,
+        setting.env,
+        setting.accepts()
+    )
+}
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
     let mut write = |line: String| writeln!(page, "{line}").unwrap();
-    for setting in SETTINGS.iter().filter(|setting| !setting.launch) {
-        let unit = if setting.unit.is_empty() { String::new() } else { format!(" ({})", setting.unit) };
-        let default =
-            if setting.default.is_empty() { "none".into() } else { format!("`{}`", setting.default) };
-        write(format!("\n## `{}`\n", setting.key));
-        write(format!("{}\n", setting.doc));
-        write(format!("- Variable: `{}`", setting.env));
-        write(format!("- Value{unit}: {}", setting.accepts()));
-        write(format!("- Default: {default}"));
+    for group in Group::ALL.into_iter().filter(|group| *group != Group::PerPe) {
+        write(format!("\n## {}", group.title()));
+        let in_group = || SETTINGS.iter().filter(|setting| setting.group == group);
+        for setting in in_group().filter(|setting| !setting.expert) {
+            write(entry(setting));
+        }
+        for setting in in_group().filter(|setting| setting.expert) {
+            write(entry(setting));
+        }
     }
     write("\n## Set by the launcher\n".into());
     write(

@@ -7,13 +7,13 @@ use rushmem_doctor::explain;
 use crate::error::Error;
 use crate::print;
 
-/// Explain a number or name from an error message
+/// Explain a setting, or a number or name from an error message
 ///
-/// Accepts a syndrome such as `0x15`, the number or name of a status (libibverbs, this library or a kernel's call), or a check
-/// of `rushmem doctor`. Prints one line for each meaning.
+/// Accepts a syndrome such as `0x15`, and the number or name of a status (libibverbs, this library or a kernel's call).
+/// Also accepts a check of `rushmem doctor`, and a setting such as `heap_bytes` or `RUSHMEM_HEAP_BYTES`. Prints one line for each meaning.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Number or name, such as 0x15, 12, IBV_WC_RETRY_EXC_ERR, peer_lost, WaitTimeout or N4
+    /// Number or name, such as 0x15, 12, IBV_WC_RETRY_EXC_ERR, peer_lost, WaitTimeout, N4 or heap_bytes
     #[arg(value_name = "WORD")]
     word: String,
 }
@@ -23,7 +23,7 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     if lines.is_empty() {
         let word = &args.word;
         return Err(Error::Usage(format!(
-            "no error, syndrome or check has the number or name `{word}`; docs/errors.md lists all"
+            "no error, syndrome, check or setting has the number or name `{word}`; docs/errors.md and docs/settings.md list them"
         )));
     }
     print(&(lines.join("\n") + "\n"))?;

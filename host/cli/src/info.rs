@@ -4,22 +4,25 @@ use std::process::ExitCode;
 
 use rushmem::Survey;
 use rushmem::bootstrap::wire::PROTOCOL;
-use rushmem::config::{Config, OTHER_VARIABLES, SETTINGS};
+use rushmem::config::{Config, Group, OTHER_VARIABLES, Origin, Row, SETTINGS, Setting};
 use serde_json::json;
 
 use crate::error::Error;
 use crate::print;
 
-/// Print the devices of this machine, the choices that a job would make and why, and every setting
+/// Print the devices of this machine, the choices that a job would make and why, and the settings by group
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print all expert settings too; by default, only those that are set
+    #[arg(long)]
+    all: bool,
 }
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
-    let text = if args.json { as_json(config) } else { as_text(config) };
+    let text = if args.json { as_json(config) } else { as_text(config, args.all) };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -36,6 +39,8 @@ fn as_json(config: &Config) -> String {
                 "default": setting.default,
                 "unit": setting.unit,
                 "meaning": setting.doc,
+                "group": setting.group.title(),
+                "expert": setting.expert,
             })
         })
         .collect();
@@ -48,24 +53,42 @@ fn as_json(config: &Config) -> String {
     format!("{all:#}\n")
 }
 
-fn as_text(config: &Config) -> String {
+fn as_text(config: &Config, all: bool) -> String {
     let mut text = format!("rushmem {} (bootstrap protocol {PROTOCOL})\n", env!("CARGO_PKG_VERSION"));
     text += &machine(&rushmem::survey(config));
-    for (title, launch) in [("Settings", false), ("Set by the launcher for each PE", true)] {
-        text += &format!("\n{title}\n");
-        let rows =
-            config.describe().into_iter().zip(SETTINGS).filter(|(_, setting)| setting.launch == launch);
-        for (row, setting) in rows {
-            let value = if row.value.is_empty() { "-" } else { &row.value };
-            let source = row.origin.to_string();
-            text += &format!("  {:<26} {value:<12} {source:<12} {}\n", setting.env, setting.doc);
-        }
-    }
+    text += &settings(config, all);
     text += "\nOther variables\n";
     for (name, meaning) in OTHER_VARIABLES {
         text += &format!("  {name:<26} {meaning}\n");
     }
     text
+}
+
+/// Lists the settings by group: all of them, or without the expert settings that have their defaults.
+fn settings(config: &Config, all: bool) -> String {
+    let is_listed = |row: &Row, setting: &Setting| all || !setting.expert || row.origin != Origin::Default;
+    let rows: Vec<_> = config.describe().into_iter().zip(SETTINGS).collect();
+    let listed = || rows.iter().filter(|(row, setting)| is_listed(row, setting));
+    let mut text = String::new();
+    for group in Group::ALL {
+        let in_group: Vec<_> = listed().filter(|(_, setting)| setting.group == group).collect();
+        if !in_group.is_empty() {
+            text += &format!("\n{}\n", group.title());
+        }
+        for (row, setting) in in_group {
+            let value = if row.value.is_empty() { "-" } else { &row.value };
+            let source = row.origin.to_string();
+            text += &format!("  {:<26} {value:<12} {source:<12} {}\n", setting.env, setting.doc);
+        }
+    }
+    match rows.len() - listed().count() {
+        0 => text,
+        hidden => {
+            text + &format!(
+                "\n{hidden} expert settings have their defaults; `rushmem info --all` lists them\n"
+            )
+        }
+    }
 }
 
 fn machine(found: &Survey) -> String {
@@ -101,4 +124,27 @@ fn machine(found: &Survey) -> String {
         text += &format!("  PE {route:<8} {} ({})\n", path.via, path.why);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_expert_settings_that_are_set() {
+        let mut config = Config::default();
+        let text = settings(&config, false);
+        assert!(text.contains("\nMemory\n  RUSHMEM_HEAP_BYTES ") && text.contains("--all"), "{text}");
+        assert!(!text.contains("RUSHMEM_SQ_DEPTH") && !text.contains("Software ConnectX"), "{text}");
+
+        config.set("sq_depth", "64").unwrap();
+        assert!(settings(&config, false).contains("  RUSHMEM_SQ_DEPTH "));
+    }
+
+    #[test]
+    fn lists_every_setting_on_demand() {
+        let text = settings(&Config::default(), true);
+        assert!(SETTINGS.iter().all(|setting| text.contains(&format!("  {} ", setting.env))), "{text}");
+        assert!(!text.contains("--all"), "{text}");
+    }
 }

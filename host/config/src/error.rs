@@ -1,12 +1,12 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::path::PathBuf;
 
-/// A configuration that cannot be used. Every message names the place, the value and what is accepted.
+/// An error of a configuration. Every message names the source, the value and the accepted values.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An environment variable with our prefix that nothing reads: most often a misspelt name.
+    /// An environment variable with the prefix `RUSHMEM_` that nothing reads, most often a misspelt name.
     #[error(
         "unknown environment variable {name}; the nearest known name is {nearest} (`rushmem info` lists all)"
     )]
@@ -16,7 +16,7 @@ pub enum Error {
         /// The known name with the smallest edit distance to it.
         nearest: &'static str,
     },
-    /// A key that is no setting, in a file or given by the program.
+    /// An unknown key in a file, an option or the program.
     #[error(
         "{place}: unknown setting `{key}`; the nearest known name is `{nearest}` (`rushmem info` lists all)"
     )]
@@ -28,7 +28,7 @@ pub enum Error {
         /// The known key with the smallest edit distance to it.
         nearest: &'static str,
     },
-    /// A setting that the launcher makes, found where only a user's settings may be.
+    /// A setting that only the launcher may set, found in a file, an option or the program.
     #[error("{place}: `{key}` is set by the launcher for each PE and cannot be set here; remove it")]
     LaunchOnly {
         /// Where the key was found.
@@ -36,19 +36,19 @@ pub enum Error {
         /// The key as found.
         key: String,
     },
-    /// A value that its setting does not accept.
+    /// A value that the setting does not accept.
     #[error("{place}: `{value}` is not valid: {why}; accepted: {accepts}")]
     Invalid {
         /// The variable, option or key that holds the value.
         place: String,
         /// The value as found.
         value: String,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
-        /// What would be right.
+        /// The accepted values.
         accepts: String,
     },
-    /// An environment variable of ours whose value is not UTF-8.
+    /// An environment variable with the prefix `RUSHMEM_` and a value that is not UTF-8.
     #[error("environment variable {name} is not valid UTF-8 (found {value:?}); set it to plain text")]
     NotUnicode {
         /// The variable.
@@ -61,10 +61,10 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The configuration file is not TOML, or holds a value that its setting does not accept.
+    /// The configuration file is not TOML, or has a value that the setting does not accept.
     #[error("configuration file {path}: {message}")]
     File {
         /// The file.
@@ -79,20 +79,18 @@ pub enum Error {
         first: String,
         /// The other one.
         second: String,
-        /// Why they cannot both hold, and what to do.
+        /// The cause and the remedy.
         why: String,
     },
-    /// A second log.
-    #[error(
-        "the log of this process is set up already; `init_log` is for programs that set up none of their own"
-    )]
+    /// The log was set up twice.
+    #[error("this process has a log already; call `init_log` only in programs that set up no other log")]
     LogTaken,
-    /// A value that names something this build cannot do.
-    #[error("{setting} asks for what this build lacks: {needs}")]
+    /// A value that needs a feature that this build lacks.
+    #[error("{setting} is not possible in this build: {needs}")]
     NotInThisBuild {
         /// The setting with its value and source.
         setting: String,
-        /// What would be needed, and what to use instead.
+        /// The missing feature, and the alternatives.
         needs: String,
     },
 }

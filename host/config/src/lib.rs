@@ -1,11 +1,17 @@
-//! All settings of a job, in one struct made from one [table](SETTINGS).
+//! The settings of a job. One [table](SETTINGS) defines them all, and [`Config`] holds their values.
 //!
-//! Each layer overrides the one before: built-in default, file (`RUSHMEM_CONFIG=path.toml`, keys as in the table),
-//! environment (`RUSHMEM_` and the key in capitals), program or command-line option. A name that no setting has, in
-//! any layer, is an error that names the nearest one: a misspelt setting is never ignored.
+//! Settings come from four layers, and each layer overrides the one before:
+//!
+//! 1. The built-in default.
+//! 2. The file `RUSHMEM_CONFIG=path.toml`, with the keys of the table.
+//! 3. The environment: `RUSHMEM_` and the key in capitals.
+//! 4. The program, or a command-line option.
+//!
+//! An unknown name in any layer is an error that suggests the nearest name.
 #![deny(unsafe_code)]
 
 mod error;
+mod group;
 mod id;
 mod nearest;
 mod nic;
@@ -22,6 +28,7 @@ use std::time::Duration;
 use self::value::Value;
 
 pub use self::error::Error;
+pub use self::group::Group;
 pub use self::id::{EncodedId, IdFields, Listener};
 pub use self::nic::{Nic, NicPort};
 pub use self::start::{AddressFamily, BootstrapKind};
@@ -31,7 +38,7 @@ pub use self::value::{
     Progress, QueueMemory, Retries, Secret, SqDepth,
 };
 
-/// All environment variables with this prefix are ours.
+/// The prefix of all environment variables of Rushmem.
 pub const PREFIX: &str = "RUSHMEM_";
 
 /// One row of the table of settings.
@@ -40,13 +47,17 @@ pub struct Setting {
     pub key: &'static str,
     /// Environment variable.
     pub env: &'static str,
-    /// Built-in value, as text; empty for none.
+    /// Default as text; empty for none.
     pub default: &'static str,
     /// Unit of the value; empty if it has none.
     pub unit: &'static str,
-    /// Its meaning, in one sentence.
+    /// Description.
     pub doc: &'static str,
-    /// Whether it is made by the launcher for each PE, and not by users.
+    /// Group of related settings.
+    pub group: Group,
+    /// Whether normal users never change it.
+    pub expert: bool,
+    /// Whether only the launcher sets it, for each PE.
     pub launch: bool,
     accepts: fn() -> String,
     set: fn(&mut Config, &str) -> Result<(), String>,
@@ -54,12 +65,18 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting with this key.
+    /// Returns the setting with this key.
     pub fn find(key: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// What values are accepted, for messages.
+    /// Returns the setting with this key or environment variable, in any case.
+    pub fn find_by_name(name: &str) -> Option<&'static Setting> {
+        let is = |known: &str| known.eq_ignore_ascii_case(name);
+        SETTINGS.iter().find(|setting| is(setting.key) || is(setting.env))
+    }
+
+    /// Describes the accepted values, for messages.
     pub fn accepts(&self) -> String {
         (self.accepts)()
     }
@@ -79,7 +96,7 @@ impl Setting {
     }
 }
 
-/// Where a setting's value comes from.
+/// The source of a setting's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Built in.
@@ -103,28 +120,33 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One setting as it stands, for people.
+/// A setting with its current value as text.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The setting.
+    /// Key of the setting.
     pub key: &'static str,
-    /// Its value as text.
+    /// Value as text.
     pub value: String,
-    /// Where that comes from.
+    /// Source of the value.
     pub origin: Origin,
 }
 
 impl Config {
-    /// Reads all layers, from the environment of this process.
+    /// Reads all layers, with the environment of this process.
     ///
     /// # Errors
-    ///
-    /// An unknown name, a value that is not accepted, an unreadable file, or settings that contradict each other.
+    /// - [`Error::UnknownVariable`], [`Error::UnknownKey`]: there is no setting with a name.
+    /// - [`Error::Invalid`], [`Error::NotUnicode`], [`Error::LaunchOnly`]: a setting has a wrong value or source.
+    /// - [`Error::Read`], [`Error::File`]: the configuration file is unreadable or wrong.
+    /// - The errors of [`Config::check`].
     pub fn load() -> Result<Config, Error> {
         Config::load_from(std::env::vars_os())
     }
 
-    /// As [`Config::load`], from the given environment.
+    /// Reads all layers, with the given environment.
+    ///
+    /// # Errors
+    /// - The errors of [`Config::load`].
     pub fn load_from(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Error> {
         let ours = ours(variables)?;
         let mut config = match ours.get("RUSHMEM_CONFIG") {
@@ -140,12 +162,21 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets one setting from text, as a command-line option does. [`Config::check`] is the caller's to call after the last.
+    /// Sets one setting from text, like a command-line option. Call [`Config::check`] after the last one.
+    ///
+    /// # Errors
+    /// - [`Error::UnknownKey`]: there is no setting with this key.
+    /// - [`Error::LaunchOnly`]: only the launcher may set it.
+    /// - [`Error::Invalid`]: the setting does not accept the value.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         find_for_user(key, "program")?.apply(self, value, Origin::Program)
     }
 
-    /// Looks for settings that contradict each other, or ask for what this build cannot do.
+    /// Checks that the settings do not contradict each other, and that this build supports them.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`]: two settings contradict each other.
+    /// - [`Error::NotInThisBuild`]: a setting needs a feature that this build lacks.
     pub fn check(&self) -> Result<(), Error> {
         if cfg!(not(feature = "rdma"))
             && let Nic::Named(_) = self.nic
@@ -191,7 +222,7 @@ impl Config {
         Ok(())
     }
 
-    /// Every setting with its value and where that comes from, in the table's order.
+    /// Returns every setting with its value and source, in the order of the table.
     pub fn describe(&self) -> Vec<Row> {
         SETTINGS
             .iter()
@@ -207,12 +238,12 @@ impl Config {
         match self.origins.get(setting.key) {
             Some(origin) => origin.clone(),
             None if (setting.show)(self) == setting.default => Origin::Default,
-            // A field that the program changed by itself.
+            // The program changed the field directly.
             None => Origin::Program,
         }
     }
 
-    /// `key = value (origin)`.
+    /// Formats a setting as `key = value (origin)`, or as its environment variable.
     fn named(&self, key: &str) -> String {
         Setting::find(key).map_or_else(String::new, |setting| match self.origin(setting) {
             Origin::Variable => format!("{}={}", setting.env, (setting.show)(self)),
@@ -221,16 +252,22 @@ impl Config {
     }
 }
 
-/// Checks `key = value` as [`Config::set`] would, and returns the variable that carries it to another process.
+/// Checks `key = value` like [`Config::set`], and returns the variable that passes it to another process.
 ///
-/// `place` names where the key was found, for messages.
+/// `place` is the source of the key, for messages.
+///
+/// # Errors
+/// - The errors of [`Config::set`].
 pub fn variable_for(key: &str, value: &str, place: &str) -> Result<&'static str, Error> {
     let setting = find_for_user(key, place)?;
     setting.apply(&mut Config::default(), value, Origin::Program)?;
     Ok(setting.env)
 }
 
-/// Reads a duration as settings do: `250ms`, `5s`, `2m`. The error says what is wrong and what is accepted.
+/// Reads a duration in the form of settings: `250ms`, `5s`, `2m`.
+///
+/// # Errors
+/// - A text with the cause and the accepted values.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::parse(text).map_err(|why| format!("{why}; accepted: {}", Duration::accepts()))
 }
@@ -247,7 +284,7 @@ fn find_for_user(key: &str, place: &str) -> Result<&'static Setting, Error> {
     }
 }
 
-/// The variables with our prefix, each of which must be known.
+/// Returns the variables with the prefix `RUSHMEM_`, or an error if one of them is unknown.
 fn ours(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<BTreeMap<String, String>, Error> {
@@ -279,7 +316,7 @@ fn from_file(path: &Path) -> Result<Config, Error> {
 /// Reads the text of a configuration file.
 fn parse_file(path: &Path, text: &str) -> Result<Config, Error> {
     let in_file = |error: toml::de::Error| Error::File { path: path.into(), message: error.to_string() };
-    // First the names, for a message with the nearest one; then the values, for one with line and column.
+    // Names come first, since their error suggests the nearest name. Errors of values have line and column.
     let table: toml::Table = text.parse().map_err(in_file)?;
     let place = format!("configuration file {}", path.display());
     let found = table.keys().map(|key| find_for_user(key, &place)).collect::<Result<Vec<_>, _>>()?;

@@ -1,6 +1,7 @@
-//! The known name that a misspelt one most likely meant.
+//! Suggestions for misspelt names.
 
-/// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
+/// Returns the optimal string alignment distance: the number of insertions, deletions, substitutions and swaps of
+/// neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
@@ -20,7 +21,7 @@ fn distance(a: &str, b: &str) -> usize {
     above[b.len()]
 }
 
-/// The name among `known` nearest to `name`; the first of several equally near ones.
+/// Returns the name in `known` with the smallest distance to `name`; of several such names, the first one.
 ///
 /// `known` must not be empty.
 pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> &'static str {
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances() {
+    fn counts_edits() {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("heap", "heap"), 0);
         assert_eq!(distance("haep", "heap"), 1);
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn picks_the_nearest() {
+    fn finds_the_nearest_name() {
         let known = ["RUSHMEM_HEAP", "RUSHMEM_HEAP_BYTES", "RUSHMEM_PES"];
         assert_eq!(nearest("RUSHMEM_HEAPBYTES", known.into_iter()), "RUSHMEM_HEAP_BYTES");
         assert_eq!(nearest("RUSHMEM_PSE", known.into_iter()), "RUSHMEM_PES");

@@ -1,26 +1,26 @@
-//! Which NIC a job uses.
+//! The setting `nic`.
 
 use std::fmt;
 
 use crate::value::Value;
 
-/// Which NIC carries what does not go directly.
+/// The NICs of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nic {
-    /// ConnectX NICs if there are any and this build can drive them, the software ConnectX otherwise.
+    /// ConnectX NICs if the machine has any and this build can drive them, otherwise the software ConnectX.
     Auto,
     /// The software ConnectX.
     Soft,
-    /// These RDMA devices, of which each PE takes the nearest.
+    /// These RDMA devices. Each PE uses the nearest ones.
     Named(Vec<NicPort>),
 }
 
-/// An RDMA device, and perhaps one of its ports: `mlx5_0`, `mlx5_0:2`.
+/// An RDMA device, optionally with a port: `mlx5_0`, `mlx5_0:2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicPort {
     /// The device's name in the system.
     pub device: String,
-    /// The port's number, from 1; none for the first that is active.
+    /// The port's number, from 1. `None` selects the first active port.
     pub port: Option<u8>,
 }
 
@@ -38,15 +38,15 @@ fn parse_port(text: &str) -> Result<NicPort, String> {
         None => (text.trim(), None),
         Some((device, port)) => match port.parse() {
             Ok(port @ 1..) => (device, Some(port)),
-            _ => return Err(format!("`{port}` is no port; ports are numbered from 1")),
+            _ => return Err(format!("`{port}` is not a port number; ports are numbered from 1")),
         },
     };
-    // A udev rule may have renamed it, to mlx5_bond_0 or rocep59s0 for example.
+    // udev rules rename devices, for example to mlx5_bond_0 or rocep59s0.
     let named = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let has_digit = device.contains(|c: char| c.is_ascii_digit());
     match !device.is_empty() && has_digit && device.chars().all(named) {
         true => Ok(NicPort { device: device.into(), port }),
-        false => Err(format!("`{device}` is neither auto nor soft nor an RDMA device's name")),
+        false => Err(format!("`{device}` is not auto, soft or the name of an RDMA device")),
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_devices_and_ports() {
+    fn reads_lists_of_devices_and_ports() {
         let port = |device: &str, port| NicPort { device: device.into(), port };
         assert_eq!(Nic::parse("mlx5_0"), Ok(Nic::Named(vec![port("mlx5_0", None)])));
         let two = Nic::Named(vec![port("mlx5_bond_0", Some(2)), port("rocep59s0", None)]);

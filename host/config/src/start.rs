@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::value::{Choice, Value};
 
-/// What brings the PEs of a job together.
+/// The launcher or method that starts a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootstrapKind {
-    /// What the environment shows; more than one, or half of one, is an error.
+    /// The method that the environment shows. Several methods, or an incomplete one, are an error.
     Auto,
-    /// PEs are threads of this process, whatever launcher started it.
+    /// PEs are threads of this process. Variables of launchers are ignored.
     Threads,
     /// `rushmem run`.
     Rushmem,
@@ -44,10 +44,10 @@ impl fmt::Display for BootstrapKind {
     }
 }
 
-/// Which addresses of a network interface are taken.
+/// The kind of address to use on a network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressFamily {
-    /// An IPv4 address if there is one, else one of IPv6.
+    /// An IPv4 address if there is one, otherwise an IPv6 address.
     Auto,
     /// IPv4 only.
     Ipv4,

@@ -13,7 +13,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// A value other than the default, for each setting.
+/// Returns a value of this setting that is not the default.
 fn another(key: &str) -> &'static str {
     match key {
         "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "context_qps" | "native_workers"
@@ -77,6 +77,27 @@ fn every_setting_is_documented_and_reachable_from_the_environment() {
 }
 
 #[test]
+fn finds_settings_by_key_and_variable() {
+    for name in ["heap_bytes", "RUSHMEM_HEAP_BYTES", "Heap_Bytes", "rushmem_heap_bytes"] {
+        assert_eq!(Setting::find_by_name(name).map(|setting| setting.key), Some("heap_bytes"), "{name}");
+    }
+    assert!(Setting::find_by_name("RUSHMEM_").is_none());
+}
+
+#[test]
+fn the_table_is_ordered_by_group() {
+    let mut groups: Vec<Group> = SETTINGS.iter().map(|setting| setting.group).collect();
+    groups.dedup();
+    assert_eq!(groups, Group::ALL);
+    for group in Group::ALL {
+        let normal = |setting: &&Setting| setting.group == group && !setting.expert;
+        let has_common = SETTINGS.iter().any(|setting| normal(&setting));
+        assert!(has_common || matches!(group, Group::Launch | Group::SoftNic), "{group:?}");
+        assert!(SETTINGS.iter().all(|setting| setting.launch == (setting.group == Group::PerPe)));
+    }
+}
+
+#[test]
 fn names_are_unique() {
     let others = OTHER_VARIABLES.iter().map(|(name, _)| *name);
     let mut names: Vec<_> = SETTINGS.iter().map(|setting| setting.env).chain(others).collect();
@@ -119,7 +140,7 @@ fn later_layers_override_earlier_ones() {
 }
 
 #[test]
-fn an_unknown_variable_names_the_nearest() {
+fn an_unknown_variable_gets_a_suggestion() {
     let message = load(&[("RUSHMEM_HEAPBYTES", "1")]).unwrap_err().to_string();
     assert!(message.contains("RUSHMEM_HEAPBYTES") && message.contains("RUSHMEM_HEAP_BYTES"), "{message}");
 }
@@ -141,20 +162,20 @@ fn an_invalid_value_names_variable_value_and_choices() {
 }
 
 #[test]
-fn a_wrong_token_is_not_repeated() {
+fn errors_hide_tokens() {
     let message = load(&[("RUSHMEM_TOKEN", "hunter2")]).unwrap_err().to_string();
     assert!(message.contains("RUSHMEM_TOKEN") && !message.contains("hunter2"), "{message}");
 }
 
 #[test]
-fn a_wrong_id_is_not_repeated() {
+fn errors_hide_ids() {
     let text = "ab".repeat(64);
     let message = load(&[("RUSHMEM_ID", &text)]).unwrap_err().to_string();
     assert!(message.contains("RUSHMEM_ID") && !message.contains("abab"), "{message}");
 }
 
 #[test]
-fn a_bad_file_says_where() {
+fn errors_of_files_have_a_line() {
     let unknown = file("sq_dept = 64\n");
     let message = load(&[("RUSHMEM_CONFIG", unknown.path().to_str().unwrap())]).unwrap_err().to_string();
     assert!(message.contains("`sq_dept`") && message.contains("`sq_depth`"), "{message}");
@@ -172,7 +193,7 @@ fn a_bad_file_says_where() {
 }
 
 #[test]
-fn contradictions_are_errors() {
+fn rejects_contradictions() {
     let named = load(&[("RUSHMEM_NIC", "mlx5_0")]);
     if cfg!(feature = "rdma") {
         assert!(named.is_ok());
@@ -192,7 +213,7 @@ fn contradictions_are_errors() {
 }
 
 #[test]
-fn variables_for_other_processes_are_checked_first() {
+fn checks_settings_for_other_processes() {
     assert_eq!(variable_for("heap_bytes", "1g", "--set").unwrap(), "RUSHMEM_HEAP_BYTES");
     assert!(variable_for("heap_bytes", "lots", "--set").is_err());
     assert!(variable_for("heapbytes", "1g", "--set").unwrap_err().to_string().contains("--set"));

@@ -1,4 +1,4 @@
-//! The types of settings, and their one text form: what is shown can be read back.
+//! The types of settings and their text form. Each type can read the text that it shows, except for secrets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
 /// A type of setting: read from text, shown as text.
 pub(crate) trait Value: Sized {
-    /// What text is accepted, for messages.
+    /// Describes the accepted values, for messages.
     fn accepts() -> String;
 
-    /// Reads a value. The error says what is wrong with the text, without repeating it.
+    /// Reads a value. The error states the cause and does not repeat the text.
     fn parse(text: &str) -> Result<Self, String>;
 
-    /// Writes a value as [`Value::parse`] reads it. Secrets show that they are set, and no more.
+    /// Writes a value in the form that [`Value::parse`] reads. Secrets show only that they are set.
     fn show(&self) -> String;
 }
 
@@ -24,15 +24,15 @@ pub(crate) trait Value: Sized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-/// Bytes that something may grow to; nothing if it may not grow.
+/// The size to which the symmetric heap may grow, or `None` if it has a fixed size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapMax(pub Option<Bytes>);
 
-/// What the runtime chooses by itself unless it is given. Text: `auto`, or the value.
+/// A value that the runtime chooses if it is `None`. Text: `auto`, or the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Auto<T>(pub Option<T>);
 
-/// Key of a partition (P_Key): 15 bits that name it, and above them whether the port is a full member. Text: `0x8001`.
+/// The key of a partition (P_Key): 15 bits of number, and one bit for full membership. Text: `0x8001`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Partition(pub u16);
@@ -40,20 +40,20 @@ pub struct Partition(pub u16);
 impl Partition {
     /// The partition that every port is in.
     pub const DEFAULT: Partition = Partition(0xffff);
-    /// The bit of a full member, which may talk to all members; others may talk to full ones only.
+    /// The bit of a full member. Full members may talk to all members, limited members only to full ones.
     const FULL: u16 = 1 << 15;
 
-    /// The partition's number, of which 0 is none.
+    /// Returns the partition's number. No partition has the number 0.
     pub fn number(self) -> u16 {
         self.0 & !Self::FULL
     }
 
-    /// Whether it is a full member's.
+    /// Returns whether this is the key of a full member.
     pub fn is_full(self) -> bool {
         self.0 & Self::FULL != 0
     }
 
-    /// Whether ports with these keys may talk to each other (InfiniBand Architecture Specification, section 10.9.3).
+    /// Returns whether ports with these keys may talk to each other (InfiniBand Architecture Specification, section 10.9.3).
     pub fn admits(self, other: Partition) -> bool {
         self.number() == other.number() && (self.is_full() || other.is_full())
     }
@@ -65,34 +65,34 @@ impl fmt::Display for Partition {
     }
 }
 
-/// How often a packet is sent again: 0 to 7.
+/// A number of retransmissions of a packet: 0 to 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries(u8);
 
 impl Retries {
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> u8 {
         self.0
     }
 }
 
-/// Entries of a send queue: a power of two from 2 to 16384.
+/// The depth of a send queue in WQEs: a power of two from 2 to 16384.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SqDepth(u32);
 
 impl SqDepth {
-    /// The number of entries.
+    /// Returns the number of WQEs.
     pub fn get(self) -> u32 {
         self.0
     }
 }
 
-/// A job's secret, 64 hexadecimal digits. Never shown.
+/// A job's secret: 64 hexadecimal digits that no text shows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The digits, for the one who authenticates with them.
+    /// Returns the digits, for authentication only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -104,7 +104,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Which memory holds the symmetric heap.
+/// The memory of the symmetric heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapKind {
     /// GPU memory where kernels run on a GPU, host memory otherwise.
@@ -126,16 +126,16 @@ pub enum DeviceKind {
     Gpu,
 }
 
-/// How a completion queue is kept.
+/// The form of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqKind {
     /// One CQE for each completion, in a ring.
     Ring,
-    /// Each CQE overwrites the last one; only the newest counter is seen.
+    /// Each CQE overwrites the one before, so only the newest counter is visible.
     Collapsed,
 }
 
-/// When QPs are made.
+/// The time at which QPs are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectKind {
     /// When a kernel first posts to a peer.
@@ -144,40 +144,40 @@ pub enum ConnectKind {
     Eager,
 }
 
-/// How a peer is reached.
+/// The path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
-    /// P2P between GPUs that reach each other, and the NIC natively.
+    /// P2P between GPUs that can map each other's memory; the NIC for native kernels.
     Auto,
-    /// Loads and stores to the mapped heaps of the same node; a heap that cannot be mapped is an error. Other nodes are
-    /// reached through the NIC.
+    /// Loads and stores to the mapped heaps of the same node. A heap that cannot be mapped is an error. PEs of other
+    /// nodes use the NIC.
     P2p,
     /// The NIC for every peer, including peers of the same node.
     Nic,
 }
 
-/// When programs draw progress bars.
+/// The condition for progress bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// If standard error is a terminal.
     Auto,
-    /// Always: someone who understands `\r` reads our standard error.
+    /// Always: the reader of standard error must support `\r`.
     Always,
     /// Never.
     Never,
 }
 
-/// Which GPUs a job may use; local PE `i` takes entry `i` modulo their number.
+/// The GPUs of a job. Local PE `i` takes entry `i` modulo their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gpus {
-    /// All that are found.
+    /// All GPUs of the machine.
     Auto,
     /// These ordinals, in this order.
     List(Vec<u32>),
 }
 
 impl Gpus {
-    /// The GPU of the PE with number `local_pe` on its node, where `found` GPUs exist; `None` if there is none.
+    /// Returns the GPU of local PE `local_pe` on a node with `found` GPUs, or `None` if there is no GPU.
     pub fn of(&self, local_pe: u32, found: u32) -> Option<u32> {
         match self {
             Gpus::Auto => local_pe.checked_rem(found),
@@ -186,7 +186,7 @@ impl Gpus {
     }
 }
 
-/// Where the queues lie that kernels and an RDMA device share.
+/// The memory of the queues that kernels and an RDMA device share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMemory {
     /// GPU memory if the NIC can reach it, host memory otherwise.
@@ -200,7 +200,7 @@ pub enum QueueMemory {
 /// The writer of an RDMA device's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellKind {
-    /// The GPU if it can reach the register, a thread of the CPU otherwise.
+    /// The GPU if it can write the register, otherwise a thread of the CPU.
     Auto,
     /// The kernel itself; an error if it cannot.
     Gpu,
@@ -208,7 +208,7 @@ pub enum DoorbellKind {
     Cpu,
 }
 
-/// A closed set of names.
+/// A type with one name for each of its values.
 pub(crate) trait Choice: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 }
@@ -260,7 +260,7 @@ impl<T: Choice> Value for T {
 
     fn parse(text: &str) -> Result<Self, String> {
         let found = T::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, value)| *value).ok_or_else(|| "no such choice".into())
+        found.map(|(_, value)| *value).ok_or_else(|| "unknown name".into())
     }
 
     fn show(&self) -> String {
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_unless_it_is_given() {
+    fn reads_auto_or_a_value() {
         assert_eq!(Auto::<u8>::parse("auto"), Ok(Auto(None)));
         assert_eq!(Auto::<u8>::parse("0"), Ok(Auto(Some(0))));
         assert!(Auto::<u8>::parse("").is_err() && Auto::<u8>::parse("256").is_err());

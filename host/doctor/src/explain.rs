@@ -4,6 +4,7 @@ use rushmem_device::Error as Code;
 use rushmem_mlx5::Syndrome;
 
 use super::CHECKS;
+use rushmem::config::Setting;
 use rushmem::{Status, meaning_of};
 
 /// Syndromes of mlx5, with number and name in `enum ibv_wc_status` of libibverbs.
@@ -26,7 +27,8 @@ const SYNDROMES: [(Syndrome, u32, &str); 13] = [
 /// Explains a number or name of an error message. Returns one line for each meaning.
 ///
 /// Accepts a syndrome in hexadecimal, such as `0x15`, or the number of a status: of libibverbs, of this library, or of a
-/// kernel's call. Also accepts the names of these, and checks of `rushmem doctor`.
+/// kernel's call. Also accepts the names of these, checks of `rushmem doctor`, and settings with or without
+/// the prefix `RUSHMEM_`.
 ///
 /// ```
 /// let lines = rushmem_doctor::explain("0x15");
@@ -62,7 +64,23 @@ pub fn explain(word: &str) -> Vec<String> {
     for check in CHECKS.iter().filter(|check| is(check.id)) {
         lines.push(format!("check {} ({}): {}", check.id, check.about, check.why));
     }
+    lines.extend(Setting::find_by_name(word).map(explain_setting));
     lines
+}
+
+/// Returns group, description, type and default of a setting.
+fn explain_setting(setting: &Setting) -> String {
+    let unit = if setting.unit.is_empty() { String::new() } else { format!(" ({})", setting.unit) };
+    let default = if setting.default.is_empty() { "none" } else { setting.default };
+    let expert = if setting.expert { ", expert" } else { "" };
+    format!(
+        "setting {} ({}; group {}{expert}): {} Value{unit}: {}. Default: {default}.",
+        setting.key,
+        setting.env,
+        setting.group.title(),
+        setting.doc,
+        setting.accepts()
+    )
 }
 
 #[cfg(test)]
@@ -83,6 +101,16 @@ mod tests {
         assert!(explain("Poisoned")[0].contains("already in the error state"));
         assert!(explain("peer_lost")[0].starts_with("status 11 "));
         assert_eq!(explain("n4"), ["check N4 (port): Only an active port carries traffic."]);
+    }
+
+    #[test]
+    fn explains_settings_with_and_without_prefix() {
+        let lines = explain("heap_bytes");
+        assert_eq!(lines.len(), 1);
+        let start = "setting heap_bytes (RUSHMEM_HEAP_BYTES; group Memory): Size of the symmetric heap of each PE. Value (bytes): a";
+        assert!(lines[0].starts_with(start) && lines[0].ends_with(" Default: 64MiB."), "{lines:?}");
+        assert_eq!(explain("RUSHMEM_HEAP_BYTES"), lines);
+        assert!(explain("cq")[0].contains("group Network, expert"));
     }
 
     #[test]

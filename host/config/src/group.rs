@@ -1,0 +1,54 @@
+//! Groups of settings.
+
+/// A group of settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// PEs of a job, and their bootstrap.
+    Job,
+    /// The symmetric heap and scratch memory.
+    Memory,
+    /// NICs and QPs.
+    Network,
+    /// Paths to peers.
+    Peers,
+    /// Deadlines of calls.
+    Deadlines,
+    /// Launches of native kernels.
+    Launch,
+    /// Logs and progress.
+    Diagnosis,
+    /// The software ConnectX.
+    SoftNic,
+    /// Settings of one PE. The launcher sets them.
+    PerPe,
+}
+
+impl Group {
+    /// All groups, in the order of the table.
+    pub const ALL: [Group; 9] = [
+        Group::Job,
+        Group::Memory,
+        Group::Network,
+        Group::Peers,
+        Group::Deadlines,
+        Group::Launch,
+        Group::Diagnosis,
+        Group::SoftNic,
+        Group::PerPe,
+    ];
+
+    /// Returns the title of the group.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Job => "Job and bootstrap",
+            Group::Memory => "Memory",
+            Group::Network => "Network",
+            Group::Peers => "Peer paths",
+            Group::Deadlines => "Deadlines",
+            Group::Launch => "Launch of native kernels",
+            Group::Diagnosis => "Diagnosis",
+            Group::SoftNic => "Software ConnectX",
+            Group::PerPe => "Set by the launcher",
+        }
+    }
+}
