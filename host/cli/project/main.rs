@@ -32,13 +32,15 @@ fn pass_on(pe: &Pe) -> Result<u32, Error> {
 
 #[cfg(test)]
 mod tests {
+    use rushmem::config::Config;
+
     use super::*;
 
     #[test]
     fn each_pe_receives_the_number_of_the_previous_pe() -> Result<(), Error> {
-        let mut job = Job::new()?.config().clone();
-        job.set("pes", "4")?;
-        let received = Job::with_config(job).kernels(KERNELS).run(pass_on)?;
+        let mut config = Config::load()?;
+        config.set("pes", "4")?;
+        let received = Job::with_config(config).kernels(KERNELS).run(pass_on)?;
         assert_eq!(received, [3, 0, 1, 2]);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `rushmem new`.
 
+use std::env;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -115,11 +116,17 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     print(&format!(
         "created the project {name}, which uses the Rushmem repository {repository}\n\n\
          cd {name}\n\
-         cargo test                     # runs the kernel on 4 PEs\n\
-         RUSHMEM_PES=4 cargo run        # PEs as threads\n\
-         rushmem run -n 4 target/debug/{name}    # PEs as processes\n"
+         cargo test\n\
+         RUSHMEM_PES=4 cargo run    # PEs as threads\n\
+         {} run -n 4 target/debug/{name}    # PEs as processes\n",
+        this_command()
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the path of this command, which may not be in `PATH`.
+fn this_command() -> String {
+    env::current_exe().map_or_else(|_| "rushmem".into(), |path| path.display().to_string())
 }
 
 /// Returns the reason why `name` cannot name a project.
