@@ -1,7 +1,7 @@
-//! One block as a state machine: what each lane waits for, and when that has come.
+//! A block as a state machine. It decides when a waiting lane may continue.
 //!
-//! It knows nothing of coroutines. The worker tells it what a lane asked for; it answers by putting lanes into the
-//! worker's queue, each with the answer that it resumes with.
+//! The worker passes it the request of each suspended lane. The block stores an answer for every lane that may
+//! continue, and appends the lane to the worker's queue. Coroutines are unknown here.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -15,9 +15,9 @@ use crate::report::{Activity, BlockReport};
 /// A lane in its worker's queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
-    /// Which of the worker's blocks.
+    /// Index of the block among the worker's blocks.
     pub(crate) slot: u32,
-    /// Which lane of the block.
+    /// Index of the lane in the block.
     pub(crate) thread: u32,
 }
 
@@ -27,7 +27,7 @@ type Site = &'static Location<'static>;
 
 struct LaneState {
     doing: Activity,
-    /// What it gave to the exchange that it waits for.
+    /// Contribution to the exchange that the lane waits in.
     value: u64,
     answer: Answer,
 }
@@ -36,12 +36,12 @@ struct LaneState {
 #[derive(Default)]
 struct Warp {
     live: u32,
-    /// At a block barrier or in an exchange.
+    /// Lanes at a block barrier or in an exchange.
     blocked: u32,
     converging: u32,
-    /// Have spun since the first of `converging` arrived.
+    /// Lanes that have spun since the first of `converging` arrived.
     spun: u32,
-    /// Exchanges that some lanes have entered and others not yet.
+    /// Exchanges that some of their lanes have not entered yet.
     exchanges: Vec<Exchange>,
 }
 
@@ -56,17 +56,19 @@ pub(crate) struct Block {
     slot: u32,
     lanes: Vec<LaneState>,
     warps: Vec<Warp>,
-    /// Lanes at the block barrier, and the OR of their votes.
+    /// Number of lanes at the block barrier.
     arrived: u32,
+    /// OR of the votes of these lanes.
     vote: bool,
-    /// Lanes that are in the queue or run.
+    /// Number of lanes that run or are in the queue.
     runnable: u32,
     exited: u32,
+    /// Some lane waits for a lane that has returned.
     hopeless: bool,
 }
 
 impl Block {
-    /// A block whose lanes all stand at the start, in the queue.
+    /// Creates a block and appends all its lanes to the queue.
     pub(crate) fn new(index: u32, slot: u32, threads: u32, queue: &mut Queue) -> Self {
         let lane = |thread| {
             queue.push_back(Turn { slot, thread });
@@ -92,13 +94,13 @@ impl Block {
         self.index
     }
 
-    /// Takes what `thread` is to resume with.
+    /// Takes the answer for `thread`.
     pub(crate) fn answer(&mut self, thread: u32) -> Answer {
         mem::take(&mut self.lanes[thread as usize].answer)
     }
 
-    /// `thread` has suspended with this request. Tells whether it has got on since its last one: all but a lane that
-    /// spins on in the same place.
+    /// Handles the request with which `thread` has suspended. Returns whether the lane has made progress since its last
+    /// request: a lane that spins again at the same place has not.
     pub(crate) fn arrive(
         &mut self,
         thread: u32,
@@ -204,8 +206,8 @@ impl Block {
         warp.converging |= 1 << (thread % 32);
     }
 
-    /// Lets the converging lanes of a warp go on once no other lane of it can be expected to join them: each lane is
-    /// among them, blocked, or has had its turn and spins on.
+    /// Wakes the converging lanes of a warp once no other lane can join them soon: every other live lane is blocked, or
+    /// has had a turn and still spins.
     fn settle(&mut self, warp: usize, queue: &mut Queue) {
         let sets = &mut self.warps[warp];
         if sets.converging == 0 || sets.live & !(sets.converging | sets.blocked | sets.spun) != 0 {
@@ -228,7 +230,7 @@ impl Block {
         }
     }
 
-    /// `thread` has returned from the kernel.
+    /// Records that `thread` has returned from the kernel.
     pub(crate) fn exit(&mut self, thread: u32, queue: &mut Queue) {
         self.lanes[thread as usize].doing = Activity::Exited;
         self.runnable -= 1;
@@ -248,13 +250,13 @@ impl Block {
         queue.push_back(Turn { slot: self.slot, thread });
     }
 
-    /// Whether all lanes have returned.
+    /// Returns whether all lanes have returned.
     pub(crate) fn ended(&self) -> bool {
         self.exited as usize == self.lanes.len()
     }
 
-    /// Whether some lane waits for what cannot happen: for one that has returned (others may still run), or all that
-    /// are left for each other.
+    /// Returns whether some lane can never continue. It waits for a lane that has returned, or all remaining lanes wait
+    /// for each other.
     pub(crate) fn deadlocked(&self) -> bool {
         self.hopeless || (self.runnable == 0 && !self.ended())
     }
@@ -264,7 +266,7 @@ impl Block {
     }
 }
 
-/// The compiler may keep several copies of one location, so addresses alone do not tell.
+/// Compares two places in the source. The compiler may keep several copies of one location, so addresses may differ.
 fn same_site(a: Site, b: Site) -> bool {
     std::ptr::eq(a, b) || a == b
 }

@@ -5,44 +5,43 @@ use std::time::Duration;
 use crate::report::location;
 use crate::{Grid, MAX_SHARED_BYTES, MAX_THREADS, Report};
 
-/// Why a native launch did not complete.
+/// A reason why a native launch did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The grid is outside of what a GPU can launch. Nothing ran.
+    /// A GPU cannot launch a grid of this size. Nothing ran.
     #[error(
         "a grid of {} blocks x {} threads with {} bytes of shared memory cannot be launched: \
-         at least 1 block, 1 to {MAX_THREADS} threads and at most {MAX_SHARED_BYTES} bytes are possible",
+         use at least 1 block, 1 to {MAX_THREADS} threads and at most {MAX_SHARED_BYTES} bytes",
         .0.blocks, .0.threads, .0.shared_bytes
     )]
     Grid(Grid),
     /// A kernel called [`launch`](super::launch). Nothing ran.
-    #[error("a kernel cannot launch another kernel: launch it from the host after this one")]
+    #[error("a native kernel cannot launch another kernel: launch it from the host")]
     Nested,
-    /// More lanes were suspended at once than this process can have stacks.
+    /// The suspended lanes need more stacks than this process can have.
     #[error(
-        "too many lanes wait at once: a process can have {limit} lane stacks here, and all are taken. \
-         Launch fewer threads, or raise the kernel's limit on mappings (sysctl vm.max_map_count), \
-         of which a quarter is used"
+        "too many lanes wait at once: all {limit} lane stacks of this process are in use. Launch fewer threads, \
+         or raise the limit on memory mappings (sysctl vm.max_map_count): each stack needs four"
     )]
     TooManyLanes {
-        /// Stacks that this process can have.
+        /// Maximum number of stacks in this process.
         limit: usize,
     },
-    /// The operating system refused memory for a lane's stack.
-    #[error("no memory for a lane's stack of {bytes} bytes")]
+    /// The operating system has no memory for a lane's stack.
+    #[error("cannot allocate {bytes} bytes for a lane's stack: {source}")]
     Stack {
-        /// The size asked for.
+        /// Size of the stack.
         bytes: usize,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// In some block every lane that is left waits for something that can no longer happen.
-    #[error("kernel deadlock: lanes wait for others that will not come\n{0}")]
+    /// Lanes of some block can never continue.
+    #[error("kernel deadlock: lanes wait for others that will never arrive\n{0}")]
     Deadlock(Report),
-    /// Lanes of one warp wait for the same lanes at two places.
+    /// Lanes of one warp exchange values at different places of the source.
     #[error(
-        "warp divergence in block {block}: lane {thread} at {} exchanges values with the lanes of mask {mask:#010x}, \
-         some of which wait for the same lanes at {}",
+        "warp divergence in block {block}: lane {thread} at {} exchanges values with the lanes of mask \
+         {mask:#010x}, but another of these lanes waits at {}",
         location(here),
         location(there)
     )]
@@ -51,16 +50,17 @@ pub enum Error {
         block: u32,
         /// The lane, as its index in the block.
         thread: u32,
-        /// The lanes of the warp that were to meet.
+        /// Mask of the lanes in the exchange.
         mask: u32,
-        /// Where this lane is.
+        /// Place of this lane.
         here: &'static Location<'static>,
-        /// Where others are.
+        /// Place of the other lanes.
         there: &'static Location<'static>,
     },
-    /// A lane took part in a warp exchange that its mask keeps it out of.
+    /// A lane entered a warp exchange, but the mask does not contain this lane.
     #[error(
-        "lane {thread} of block {block} at {} takes part in a warp exchange whose mask {mask:#010x} leaves it out",
+        "lane {thread} of block {block} at {} enters a warp exchange, but its mask {mask:#010x} does not contain \
+         this lane",
         location(site)
     )]
     WarpMask {
@@ -68,9 +68,9 @@ pub enum Error {
         block: u32,
         /// The lane, as its index in the block.
         thread: u32,
-        /// The mask that it gave.
+        /// Mask that the lane passed.
         mask: u32,
-        /// Where it is.
+        /// Place of the lane.
         site: &'static Location<'static>,
     },
     /// A lane panicked.
@@ -80,7 +80,7 @@ pub enum Error {
         block: u32,
         /// The lane, as its index in the block.
         thread: u32,
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
     /// The launch ran longer than [`Options::time_limit`](super::Options::time_limit).
@@ -88,7 +88,7 @@ pub enum Error {
     TimeLimit {
         /// The limit.
         limit: Duration,
-        /// Where the lanes were.
+        /// Places of the lanes.
         report: Report,
     },
 }

@@ -1,4 +1,4 @@
-//! One GPU thread as a coroutine: what it asks for when it suspends, and what it is told when it goes on.
+//! A GPU thread as a coroutine. It suspends with a request and resumes with an answer.
 #![allow(unsafe_code, reason = "shares the yielder of a coroutine with the device primitives")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -14,7 +14,7 @@ use rushmem_device::arch::{self, Lane};
 
 use crate::Grid;
 
-/// Why a lane suspends.
+/// The reason why a lane suspends.
 pub(crate) enum Request {
     Spin,
     Barrier { vote: bool },
@@ -22,10 +22,10 @@ pub(crate) enum Request {
     Converge,
 }
 
-/// What a lane resumes with.
+/// The answer with which a lane resumes.
 #[derive(Default)]
 pub(crate) enum Answer {
-    /// Its turn has come: the answer to a spin, and to nothing at the start.
+    /// Answer without a value: to a spin, and at the start.
     #[default]
     Turn,
     Vote(bool),
@@ -39,31 +39,31 @@ pub(crate) type Kernel<'a> = &'a (dyn Fn(&dyn Lane) + Sync);
 type Site = &'static Location<'static>;
 type LaneYielder = Yielder<Answer, (Request, Site)>;
 
-/// What the code of one lane sees of its executor.
+/// The executor as the code of one lane sees it.
 pub(crate) struct Handle {
     thread: u32,
     block: u32,
     grid: Grid,
     shared: Rc<Shared>,
-    /// Set by the coroutine itself when it starts.
+    /// Yielder of the coroutine, which stores it when it starts.
     yielder: Cell<Option<NonNull<LaneYielder>>>,
-    /// A new wait has begun since the last suspension.
-    got_on: Cell<bool>,
+    /// Whether a new wait has begun since the last suspension.
+    made_progress: Cell<bool>,
 }
 
 impl Handle {
     pub(crate) fn new(grid: Grid, block: u32, thread: u32, shared: Rc<Shared>) -> Self {
-        Self { thread, block, grid, shared, yielder: Cell::new(None), got_on: Cell::new(false) }
+        Self { thread, block, grid, shared, yielder: Cell::new(None), made_progress: Cell::new(false) }
     }
 
-    /// None if the lane must not wait, because it is being unwound.
+    /// Suspends the lane and returns the answer, or `None` if the lane is unwinding and must not wait.
     fn suspend(&self, request: Request, site: Site) -> Option<Answer> {
         if thread::panicking() {
             return None;
         }
         let yielder = self.yielder.get()?;
-        // SAFETY: the yielder lives as long as the coroutine's body runs, and only code called from that body
-        // reaches this handle: the worker shows it as the current lane while it resumes this coroutine, no longer.
+        // SAFETY: the yielder lives while the body of the coroutine runs. Only code called from that body reaches this
+        // handle, because it is the current lane only while the worker resumes this coroutine.
         Some(unsafe { yielder.as_ref() }.suspend((request, site)))
     }
 }
@@ -123,7 +123,7 @@ impl Lane for Handle {
     }
 
     fn wait_begins(&self) {
-        self.got_on.set(true);
+        self.made_progress.set(true);
     }
 }
 
@@ -142,12 +142,12 @@ impl<'a> Routine<'a> {
             lane.yielder.set(Some(NonNull::from(yielder)));
             kernel(&*lane);
         };
-        // SAFETY: the body borrows for 'a, which `borrows` keeps this routine within.
+        // SAFETY: the body borrows data for 'a, and the field `borrows` keeps this routine from outliving 'a.
         let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
         Self { coroutine, handle, borrows: PhantomData }
     }
 
-    /// Runs the lane until it suspends, or to its end (None). A panic of the lane comes out of here.
+    /// Runs the lane until it suspends, or until it ends (`None`). Propagates a panic of the lane.
     pub(crate) fn resume(&mut self, answer: Answer) -> Option<(Request, Site)> {
         match arch::enter(&*self.handle, || self.coroutine.resume(answer)) {
             CoroutineResult::Yield(request) => Some(request),
@@ -155,9 +155,9 @@ impl<'a> Routine<'a> {
         }
     }
 
-    /// Whether the lane has told since the last call that it got on.
-    pub(crate) fn got_on(&self) -> bool {
-        self.handle.got_on.take()
+    /// Returns whether the lane has reported progress since the last call.
+    pub(crate) fn made_progress(&self) -> bool {
+        self.handle.made_progress.take()
     }
 
     /// Unwinds the lane if it has not ended, and frees its stack.
@@ -171,7 +171,7 @@ impl<'a> Routine<'a> {
 pub(crate) struct Shared {
     lines: Box<[UnsafeCell<SharedLine>]>,
     bytes: usize,
-    /// What threads of the block give to all.
+    /// Words that a thread broadcasts to its block.
     cast: Cell<(u64, u64)>,
 }
 

@@ -1,15 +1,14 @@
-//! Runs a kernel on the CPU with CUDA's meaning.
+//! The native GPU emulator: runs kernels on the CPU with the semantics of CUDA.
 //!
-//! Each GPU thread is a *lane*: a stackful coroutine that runs until it waits (a spin, a block barrier, a warp
-//! exchange) and is then set aside for the next one. A block stays on one worker thread of the operating system; the
-//! workers share the blocks. All blocks of a launch are live at once, as in a cooperative launch, so kernels may wait
-//! for each other, for other launches and for other processes.
+//! Each GPU thread is a *lane*, a stackful coroutine. A lane runs until it waits in a spin, a block barrier or a warp
+//! exchange; then its worker runs the next lane. Workers are threads of the operating system, and each block stays on
+//! one worker. All blocks of a launch are live at once, like in a cooperative launch. So kernels may wait for each
+//! other, for other launches and for other processes.
 //!
-//! What CUDA leaves undefined is an error here, and it names the place: a barrier that a lane has left for good, a
-//! warp exchange from two places, a launch from inside a kernel. Kernels that can never go on are found and
-//! reported lane by lane ([`Report`]).
+//! Some undefined behaviour of CUDA is an error here, with its source line: a barrier after some lanes have returned, a
+//! warp exchange from two places, a launch from inside a kernel. A [`Report`] shows the lanes of a deadlocked kernel.
 //!
-//! One thing is beyond it: a lane that loops without ever calling a primitive keeps its worker for itself.
+//! Limit: a lane that loops without calling a primitive blocks its worker.
 #![deny(unsafe_code)]
 
 mod block;
@@ -33,18 +32,16 @@ pub use error::Error;
 pub use report::{BlockReport, Report};
 pub use rushmem_base::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
 
-/// How a launch is carried out.
+/// Options of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Stack of each lane in bytes, rounded up to whole pages; memory is taken page by page as it is touched, and
-    /// stacks are kept for later launches. A lane that needs more runs into a guard page: the process ends with a
-    /// segmentation fault.
+    /// Stack size of each lane in bytes, rounded up to whole pages. Memory is used page by page. Stacks are kept for
+    /// later launches. A stack overflow hits a guard page and ends the process with a segmentation fault.
     pub stack_bytes: usize,
-    /// Threads of the operating system that share the blocks; by default one for each core. The calling thread is one
-    /// of them.
+    /// Number of workers, including the calling thread; by default one for each core.
     pub workers: Option<NonZeroUsize>,
-    /// Ends the launch with [`Error::TimeLimit`] when it runs longer. None by default: the calls of the device API
-    /// have deadlines of their own.
+    /// Time after which the launch ends with [`Error::TimeLimit`]. `None` by default, because the calls of the device
+    /// API have their own deadlines.
     pub time_limit: Option<Duration>,
 }
 
@@ -54,18 +51,25 @@ impl Default for Options {
     }
 }
 
-/// Runs `kernel` once for each thread of `grid`, and returns when all have returned.
+/// Runs `kernel` once for each thread of `grid`, and returns when all threads have returned.
 ///
-/// The device crate's primitives work inside `kernel`. Launches from several threads at once run side by side.
+/// The primitives of the device crate work inside `kernel`. Launches of several threads run concurrently.
+///
+/// After an error the launch has ended, and the remaining lanes have been unwound. The barriers and exchanges of an
+/// unwinding lane return at once.
 ///
 /// # Errors
-/// See [`Error`]. After an error the launch is over: lanes that had not returned were unwound, so what they held was
-/// dropped. While a lane unwinds it does not wait: its barriers and exchanges return at once.
+/// - [`Error::Grid`]: a GPU cannot launch a grid of this size.
+/// - [`Error::Nested`]: the caller is a kernel.
+/// - [`Error::TooManyLanes`], [`Error::Stack`]: there is no stack for a lane.
+/// - [`Error::Deadlock`], [`Error::Divergence`], [`Error::WarpMask`]: the kernel waits in a wrong way.
+/// - [`Error::Panicked`]: a lane panicked.
+/// - [`Error::TimeLimit`]: the kernel ran longer than `options` allows.
 pub fn launch(grid: Grid, options: &Options, kernel: impl Fn() + Send + Sync) -> Result<(), Error> {
     launch_lanes(grid, options, &|_| kernel())
 }
 
-/// Lanes that can wait at once in this process, of all launches together.
+/// Returns the maximum number of lanes that can wait at once, for all launches of this process together.
 pub fn max_lanes() -> u32 {
     u32::try_from(stack::STORE.limit()).unwrap_or(u32::MAX)
 }
@@ -83,7 +87,7 @@ fn launch_lanes(grid: Grid, options: &Options, kernel: &(dyn Fn(&dyn Lane) + Syn
         return Err(Error::Grid(grid));
     }
     if thread::panicking() {
-        // A lane tells by `panicking` that it is being unwound, so it must not run on a thread that is.
+        // Lanes call `panicking` to find out whether they unwind, so they must not run on a panicking thread.
         let beside = || launch_lanes(grid, options, kernel);
         return thread::scope(|scope| {
             scope.spawn(beside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

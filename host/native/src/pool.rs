@@ -1,4 +1,4 @@
-//! Further threads for a launch, kept between launches: starting one costs more than a short kernel.
+//! Worker threads, kept between launches because starting a thread takes longer than a short kernel.
 #![allow(unsafe_code, reason = "lends a borrowed task to threads that live longer")]
 
 use rushmem_base::{lock, wait};
@@ -8,17 +8,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the end of another thread's work is polled for before the caller sleeps until then.
+/// Time for which the caller polls for the end of another thread's work before it sleeps.
 const POLL: Duration = Duration::from_micros(50);
 
-/// Threads that nobody uses. One belongs to whoever took it out, until it is put back.
+/// Idle threads. A launch takes threads out and puts them back when it ends.
 static IDLE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
 struct Spare {
     orders: Sender<Arc<Order>>,
 }
 
-/// A piece of work that one spare thread is asked to do.
+/// Work for one spare thread.
 struct Order {
     state: Mutex<State>,
     done: Condvar,
@@ -36,19 +36,19 @@ impl Order {
         lock(&self.state)
     }
 
-    /// What the spare thread does.
+    /// Executes the work on the spare thread, unless the order was withdrawn.
     fn carry_out(&self) {
         let mut state = self.state();
         let State::Open(work) = *state else { return };
         *state = State::Begun;
         drop(state);
-        // Whatever happens, the one who waits must learn that it is over. The hook has printed the panic.
+        // The launching thread must always learn that the work is over. The panic hook has printed the panic.
         let _ = catch_unwind(AssertUnwindSafe(work));
         *self.state() = State::Over;
         self.done.notify_one();
     }
 
-    /// Withdraws the order if nobody has begun it, and otherwise waits for its end.
+    /// Withdraws the order if no thread has begun it, and otherwise waits for its end.
     fn finish(&self) {
         let begin = Instant::now();
         loop {
@@ -71,8 +71,9 @@ impl Order {
     }
 }
 
-/// Calls `work` on this thread and on up to `others` more, each once. Returns when all of them have returned; one that
-/// has not begun by the time this thread's call returns does not begin.
+/// Calls `work` once on this thread and on up to `others` more. Returns when all calls have returned.
+///
+/// A thread that has not begun when the call on this thread returns never begins.
 pub(crate) fn share_out(others: usize, work: &(dyn Fn() + Sync)) {
     struct Finish(Vec<(Spare, Arc<Order>)>);
     impl Drop for Finish {
@@ -83,15 +84,15 @@ pub(crate) fn share_out(others: usize, work: &(dyn Fn() + Sync)) {
             idle().extend(self.0.drain(..).map(|(spare, _)| spare));
         }
     }
-    // SAFETY: only the lifetime is erased. `finish` leaves each order over, so that no other thread calls `work` or is in
-    // it any longer when this function returns, by a panic too.
+    // SAFETY: only the lifetime is erased. `Finish::drop` ends every order before this function returns, even by a
+    // panic. So no other thread runs or calls `work` afterwards.
     let erased = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work) };
     let mut finish = Finish(Vec::with_capacity(others));
     for _ in 0..others {
         let kept = idle().pop();
         let Some(spare) = kept.or_else(start) else { break };
         let order = Arc::new(Order { state: Mutex::new(State::Open(erased)), done: Condvar::new() });
-        // A spare thread waits for orders as long as the process lives; without it the order is simply withdrawn.
+        // Spare threads run until the process ends. If one is gone, its order is withdrawn.
         let _ = spare.orders.send(Arc::clone(&order));
         finish.0.push((spare, order));
     }
@@ -109,7 +110,7 @@ fn start() -> Option<Spare> {
     match thread::Builder::new().name("kernel".to_owned()).spawn(run) {
         Ok(_) => Some(Spare { orders }),
         Err(error) => {
-            tracing::warn!(%error, "no further thread for kernels: their blocks share those there are");
+            tracing::warn!(%error, "cannot start another thread for kernels; the existing threads share the blocks");
             None
         }
     }
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_calls_are_over_when_it_returns() {
+    fn all_calls_end_before_it_returns() {
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         for round in 1..=200 {
             share_out(3, &|| {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn others_run_beside_the_caller() {
+    fn other_threads_run_concurrently_with_the_caller() {
         let here = AtomicU32::new(0);
         share_out(2, &|| {
             here.fetch_add(1, AcqRel);
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_caller_waits_for_the_others() {
+    fn a_panic_of_the_caller_waits_for_other_threads() {
         let caller = thread::current().id();
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -1,16 +1,16 @@
 use std::fmt;
 use std::panic::Location;
 
-/// Blocks that are listed in full; the rest is counted.
+/// Number of blocks that are listed in full; the rest is counted.
 const LISTED: usize = 16;
 
-/// Where the lanes of a launch were when it was ended.
+/// Places of the lanes when their launch was ended by an error.
 ///
-/// As text, one line a block, those that can never go on first:
+/// The text has one line for each block, the deadlocked blocks first:
 /// `block 3: lanes 0-31 at kernels/ring.rs:40 (block barrier), lanes 32-63 exited`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// One entry for each block that had not ended, the deadlocked ones first, then by index.
+    /// Blocks that had not ended: first the deadlocked ones, then the others, each by index.
     pub blocks: Vec<BlockReport>,
 }
 
@@ -19,13 +19,13 @@ pub struct Report {
 pub struct BlockReport {
     /// Index of the block.
     pub block: u32,
-    /// Whether some of its lanes wait for something that can no longer happen.
+    /// Whether some lane of the block can never continue.
     pub deadlocked: bool,
-    /// Lanes (as ranges of thread indices, both ends included) and what they were doing.
+    /// Groups of lanes, as inclusive ranges of thread indices, with their activity.
     pub groups: Vec<(Vec<(u32, u32)>, String)>,
 }
 
-/// What one lane was doing.
+/// The activity of a lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Running,

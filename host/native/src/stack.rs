@@ -1,4 +1,4 @@
-//! Stacks of lanes, kept between launches: making one costs two system calls and its first page faults.
+//! Stacks of lanes, kept between launches because a new stack costs two system calls and page faults.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -8,21 +8,21 @@ use corosensei::stack::DefaultStack;
 use crate::Error;
 use rushmem_base::lock;
 
-/// Stacks that stay behind for later launches, at most.
+/// Maximum number of stacks that are kept for later launches.
 const KEPT: usize = 4096;
 
-/// Stacks that a worker takes from the store at a time.
+/// Number of stacks that a worker takes from the store at a time.
 const BATCH: usize = 64;
 
 /// The stacks of this process.
 ///
-/// It holds a quarter of the mappings that the system grants a process: a stack and its guard page are two.
+/// A stack and its guard page are two mappings. So all stacks use at most half of the mappings of a process.
 pub(crate) static STORE: LazyLock<Store> = LazyLock::new(|| {
     let maps = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     Store::new(maps.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530) / 4)
 });
 
-/// Free stacks, and a bound on those that exist.
+/// Free stacks, and a limit on the number of existing stacks.
 pub(crate) struct Store {
     limit: usize,
     shelf: Mutex<Shelf>,
@@ -32,9 +32,9 @@ pub(crate) struct Store {
 struct Shelf {
     /// Free stacks by size in bytes.
     free: BTreeMap<usize, Vec<DefaultStack>>,
-    /// Stacks in `free`.
+    /// Number of stacks in `free`.
     kept: usize,
-    /// Stacks that exist, free or in use.
+    /// Number of all stacks, free or in use.
     exist: usize,
 }
 
@@ -43,7 +43,7 @@ impl Store {
         Self { limit, shelf: Mutex::default() }
     }
 
-    /// Stacks that can exist at once.
+    /// Returns the maximum number of stacks.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -53,7 +53,7 @@ impl Store {
     }
 }
 
-/// The stacks of one worker during one launch. Dropping it gives them to later launches.
+/// The stacks of one worker during one launch. Drop returns them to the store.
 pub(crate) struct Stacks<'a> {
     store: &'a Store,
     bytes: usize,
@@ -78,7 +78,7 @@ impl<'a> Stacks<'a> {
         }
         let limit = self.store.limit;
         if shelf.exist >= limit {
-            // Those of other sizes make room.
+            // Free stacks of all sizes make room.
             shelf.free.clear();
             shelf.exist -= shelf.kept;
             shelf.kept = 0;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_come_back_to_the_next_launch() {
+    fn later_launches_reuse_stacks() {
         let store = Store::new(1000);
         for _ in 0..5 {
             let mut launch = Stacks::new(&store, 64 << 10);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_no_more_than_its_limit() {
+    fn limits_the_number_of_stacks() {
         let store = Store::new(3);
         let mut launch = Stacks::new(&store, 64 << 10);
         let taken = take(&mut launch, 3);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_large_launch_leaves_is_bounded() {
+    fn limits_the_number_of_kept_stacks() {
         let store = Store::new(KEPT + 50);
         let mut launch = Stacks::new(&store, 16 << 10);
         for stack in take(&mut launch, KEPT + 50) {

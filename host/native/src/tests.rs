@@ -1,4 +1,4 @@
-//! What kernels may rely on, seen through [`Lane`] as the device crate sees it.
+//! Guarantees for kernels, tested through [`Lane`], the interface of the device crate.
 #![allow(unsafe_code, reason = "looks at the shared memory of a block")]
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -16,7 +16,7 @@ fn run(grid: Grid, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
     launch_lanes(grid, &Options::default(), &kernel)
 }
 
-/// As `run`, in a launch that a mistake of the executor cannot keep for ever.
+/// Runs a kernel with a time limit, so that a defect of the emulator cannot block the test.
 fn run_briefly(grid: Grid, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
     let options = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
     launch_lanes(grid, &options, &kernel)
@@ -51,7 +51,7 @@ fn spin_until(lane: &dyn Lane, mut met: impl FnMut() -> bool) {
     }
 }
 
-/// The text of an error, with this file's name and line numbers taken out.
+/// Returns the text of an error. `HERE` replaces the name of this file and the line numbers.
 fn text(error: &Error) -> String {
     let text = error.to_string();
     let mut parts = text.split(file!());
@@ -85,7 +85,7 @@ fn the_public_launch_calls_the_kernel_for_each_thread() {
 }
 
 #[test]
-fn a_barrier_parts_before_from_after() {
+fn a_barrier_orders_accesses_before_and_after_it() {
     for threads in [1, 32, 33, 256, 1024] {
         let before = AtomicU32::new(0);
         run(grid(1, threads), |lane| {
@@ -102,7 +102,7 @@ fn a_barrier_parts_before_from_after() {
 
 #[test]
 #[expect(clippy::if_same_then_else, reason = "two places are the point")]
-fn lanes_may_meet_at_a_barrier_from_different_places() {
+fn lanes_may_enter_a_barrier_at_different_places() {
     run(grid(1, 64), |lane| if lane.thread() % 2 == 0 { barrier(lane) } else { barrier(lane) }).unwrap();
 }
 
@@ -164,7 +164,7 @@ fn an_exchange_gives_each_lane_the_values_of_the_mask() {
 }
 
 #[test]
-fn a_lane_that_is_ahead_does_not_change_what_the_others_receive() {
+fn a_faster_lane_does_not_change_the_values_of_others() {
     run(grid(1, 32), |lane| {
         let me = lane.thread();
         for round in 0..10 {
@@ -179,7 +179,7 @@ fn a_lane_that_is_ahead_does_not_change_what_the_others_receive() {
 #[test]
 fn masks_that_overlap_are_served_one_after_the_other() {
     run_briefly(grid(1, 3), |lane| {
-        // Lane 0 waits for lane 1 while that one first meets lane 2.
+        // Lane 0 waits for lane 1, and lane 1 first exchanges with lane 2.
         let masks: &[u32] = match lane.thread() {
             0 => &[0b011],
             1 => &[0b110, 0b011],
@@ -229,7 +229,7 @@ fn divergent_lanes_converge_by_place() {
         let me = lane.thread();
         let mask = if me < 8 { converged(lane) } else { converged(lane) };
         assert_eq!(mask, if me < 8 { 0xff } else { !0xff });
-        // An exited lane is not waited for.
+        // Convergence does not wait for exited lanes.
         if me < 16 {
             assert_eq!(converged(lane), 0xffff);
         }
@@ -256,7 +256,7 @@ fn convergence_waits_neither_for_blocked_nor_for_spinning_lanes() {
 
 #[test]
 fn a_block_may_wait_for_any_other() {
-    // Far more blocks than workers, each waiting for the next one: all must be live and get turns.
+    // There are more blocks than workers, and each waits for the next: all must be live and run.
     let flags: Vec<AtomicBool> = (0..101).map(|i| AtomicBool::new(i == 100)).collect();
     run_briefly(grid(100, 2), |lane| {
         let block = lane.block() as usize;
@@ -329,26 +329,26 @@ fn thousands_of_launches_leave_nothing_behind() {
     run_some();
     let before = mappings();
     run_some();
-    // Other tests run meanwhile and keep some thousand stacks, of two mappings each; a leak would leave 128000.
+    // Concurrent tests keep some thousand stacks of two mappings each. A leak would leave 128000.
     assert!(mappings() < before + 20_000, "{before} mappings before, {} after", mappings());
 }
 
 #[test]
-fn lanes_that_exit_before_a_barrier_are_a_named_deadlock() {
+fn lanes_that_exit_before_a_barrier_cause_a_reported_deadlock() {
     let error = run(grid(4, 64), |lane| {
         if lane.block() == 3 && lane.thread() < 32 {
             barrier(lane);
         }
     });
-    // Another block may still run on another thread, and is then listed behind this one.
-    let expected = "kernel deadlock: lanes wait for others that will not come\n  \
+    // Another block may still run on another thread. The report lists it after this one.
+    let expected = "kernel deadlock: lanes wait for others that will never arrive\n  \
                     block 3: lanes 0-31 at HERE (block barrier), lanes 32-63 exited";
     let report = text(&error.unwrap_err());
     assert!(report.starts_with(expected), "{report}");
 }
 
 #[test]
-fn lanes_that_wait_for_each_other_are_a_named_deadlock() {
+fn lanes_that_wait_for_each_other_cause_a_reported_deadlock() {
     let error = run(grid(1, 34), |lane| match lane.thread() {
         1 => {
             gather(lane, 0b11, 0);
@@ -357,25 +357,25 @@ fn lanes_that_wait_for_each_other_are_a_named_deadlock() {
     });
     assert_eq!(
         text(&error.unwrap_err()),
-        "kernel deadlock: lanes wait for others that will not come\n  \
+        "kernel deadlock: lanes wait for others that will never arrive\n  \
          block 0: lanes 0,2-33 at HERE (block barrier), lane 1 at HERE (warp exchange of mask 0x00000003)"
     );
 }
 
 #[test]
-fn a_missing_lane_of_an_exchange_is_a_named_deadlock() {
+fn a_missing_lane_of_an_exchange_causes_a_reported_deadlock() {
     let error = run(grid(1, 16), |lane| {
         gather(lane, u32::MAX, 0);
     });
     assert_eq!(
         text(&error.unwrap_err()),
-        "kernel deadlock: lanes wait for others that will not come\n  \
+        "kernel deadlock: lanes wait for others that will never arrive\n  \
          block 0: lanes 0-15 at HERE (warp exchange of mask 0xffffffff)"
     );
 }
 
 #[test]
-fn a_deadlock_tells_where_the_other_blocks_are() {
+fn a_deadlock_report_lists_other_blocks() {
     let waiting = AtomicU32::new(0);
     let error = run_briefly(grid(3, 4), |lane| match (lane.block(), lane.thread()) {
         (2, thread) => {
@@ -392,14 +392,14 @@ fn a_deadlock_tells_where_the_other_blocks_are() {
     });
     assert_eq!(
         text(&error.unwrap_err()),
-        "kernel deadlock: lanes wait for others that will not come\n  \
+        "kernel deadlock: lanes wait for others that will never arrive\n  \
          block 2: lanes 0,2 at HERE (block barrier), lanes 1,3 exited\n  \
          block 1: lanes 0-3 at HERE (spin)"
     );
 }
 
 #[test]
-fn an_exchange_from_two_places_is_a_named_divergence() {
+fn an_exchange_from_two_places_is_a_reported_divergence() {
     let error = run(grid(1, 32), |lane| {
         if lane.thread() < 16 {
             gather(lane, u32::MAX, 1)
@@ -410,7 +410,7 @@ fn an_exchange_from_two_places_is_a_named_divergence() {
     assert_eq!(
         text(&error.unwrap_err()),
         "warp divergence in block 0: lane 16 at HERE exchanges values with the lanes of mask 0xffffffff, \
-         some of which wait for the same lanes at HERE"
+         but another of these lanes waits at HERE"
     );
 }
 
@@ -421,7 +421,7 @@ fn a_mask_without_the_caller_is_an_error() {
     });
     assert_eq!(
         text(&error.unwrap_err()),
-        "lane 0 of block 0 at HERE takes part in a warp exchange whose mask 0x00000002 leaves it out"
+        "lane 0 of block 0 at HERE enters a warp exchange, but its mask 0x00000002 does not contain this lane"
     );
 }
 
@@ -491,7 +491,7 @@ fn a_launch_during_a_panic_works() {
 }
 
 #[test]
-fn the_time_limit_ends_a_launch_and_tells_where_it_was() {
+fn the_time_limit_ends_a_launch_with_a_report() {
     let options = Options { time_limit: Some(Duration::from_millis(30)), ..Options::default() };
     let begin = Instant::now();
     let error = launch_lanes(grid(2, 64), &options, &|lane| {
@@ -519,7 +519,7 @@ fn a_kernel_cannot_launch() {
 }
 
 #[test]
-fn grids_that_no_gpu_takes_are_refused() {
+fn rejects_grids_beyond_the_limits_of_gpus() {
     for (blocks, threads, shared_bytes) in [(0, 1, 0), (1, 0, 0), (1, 1025, 0), (1, 1, 227 * 1024 + 1)] {
         let shape = Grid { blocks, threads, shared_bytes };
         assert!(matches!(run(shape, |_| {}), Err(Error::Grid(wrong)) if wrong == shape));

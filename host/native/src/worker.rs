@@ -1,4 +1,4 @@
-//! A worker: one thread of the operating system that takes the lanes of its blocks in turns.
+//! A worker: a thread of the operating system that runs the lanes of its blocks in turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -13,28 +13,28 @@ use crate::stack::{STORE, Stacks};
 use crate::{Error, Grid, Report};
 use rushmem_base::lock;
 
-/// A worker whose lanes all spin gives its core away at once, and sleeps between rounds after this long.
+/// Time for which a worker with only spinning lanes yields between rounds. Afterwards it sleeps between rounds.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// A sleep between rounds. Linux adds about 50 us of timer slack to it, which is the length meant.
+/// Sleep between rounds. Linux adds about 50 us of timer slack, which gives the intended length.
 const NAP: Duration = Duration::from_micros(1);
 
-/// A worker whose lanes all spin takes on the blocks that others have not come to after this long.
+/// Time after which a worker with only spinning lanes takes further blocks beyond its share.
 const TAKE_OVER: Duration = Duration::from_micros(200);
 
-/// Rounds between two looks at the clock while lanes get on.
+/// Number of rounds between two checks of the time limit while lanes make progress.
 const CLOCK_EVERY: u32 = 256;
 
-/// What the workers of one launch share.
+/// State that the workers of one launch share.
 pub(crate) struct Launch<'a> {
     grid: Grid,
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
     kernel: Kernel<'a>,
-    /// The blocks from here on have not begun.
+    /// Index of the first block that has not begun.
     next: AtomicU32,
-    /// Blocks that each worker takes on. One that is through with its own takes on more, so that a kernel which does
-    /// not wait is over before the other workers have woken up.
+    /// Number of blocks that each worker takes at first. A worker that has finished its blocks takes more. So a kernel
+    /// that does not wait may end before the other workers have woken up.
     share: u32,
     stop: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -53,7 +53,7 @@ impl<'a> Launch<'a> {
         Self { grid, stack_bytes, deadline, kernel, next, share, stop, failure }
     }
 
-    /// The work of one worker: blocks until there are no more.
+    /// Runs one worker until no block is left.
     pub(crate) fn run(&self) {
         let mut worker = Worker {
             launch: self,
@@ -76,7 +76,7 @@ impl<'a> Launch<'a> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The error that ended the launch: the first, if there were several.
+    /// Locks the error that ended the launch: the first of several.
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
         lock(&self.failure)
     }
@@ -89,16 +89,16 @@ struct Worker<'a> {
     stacks: Stacks<'a>,
 }
 
-/// A block that this worker has taken on.
+/// A block that a worker runs.
 struct Running<'a> {
     block: Block,
     shared: Rc<Shared>,
-    /// None before a lane's first turn and after its last.
+    /// Lanes, each `None` before its first turn and after its last.
     routines: Vec<Option<Routine<'a>>>,
 }
 
 impl Worker<'_> {
-    /// Takes the lanes in turns until all have ended, one fails, or another worker has failed.
+    /// Runs the lanes in turn until all have ended, one fails, or another worker has failed.
     fn work(&mut self) -> Result<(), Error> {
         let mut idle = Idle::default();
         let mut rounds = 0u32;
@@ -106,12 +106,12 @@ impl Worker<'_> {
         loop {
             let wants = self.blocks.len() < self.launch.share as usize || idle.time() > TAKE_OVER;
             if self.queue.is_empty() || wants {
-                self.take_on();
+                self.start_block();
             }
             if self.queue.is_empty() || self.launch.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            // Whole rounds: then each lane has come to where it waits, and a report is complete.
+            // In a whole round each lane reaches its next wait, so that a report is complete.
             let mut progress = false;
             for _ in 0..self.queue.len() {
                 let Some(turn) = self.queue.pop_front() else { break };
@@ -121,7 +121,7 @@ impl Worker<'_> {
                 if doomed || self.queue.is_empty() {
                     return Err(Error::Deadlock(Report::default()));
                 }
-                // Lanes that had their turn before the last one went wrong get another to come to their places.
+                // Some lanes had their turn before the deadlock. One more round lets them reach their places.
                 doomed = true;
             }
             rounds = rounds.wrapping_add(1);
@@ -135,8 +135,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Begins one more block, if there is one.
-    fn take_on(&mut self) {
+    /// Starts another block, if one is left.
+    fn start_block(&mut self) {
         let Launch { grid, next, .. } = self.launch;
         if next.load(Ordering::Relaxed) >= grid.blocks {
             return;
@@ -152,7 +152,7 @@ impl Worker<'_> {
         }
     }
 
-    /// One lane's turn. Tells whether it got on.
+    /// Runs one lane until its next wait. Returns whether it made progress.
     fn turn(&mut self, Turn { slot, thread }: Turn) -> Result<bool, Error> {
         let Running { block, shared, routines } = &mut self.blocks[slot as usize];
         let entry = &mut routines[thread as usize];
@@ -166,12 +166,14 @@ impl Worker<'_> {
         };
         let answer = block.answer(thread);
         match catch_unwind(AssertUnwindSafe(|| routine.resume(answer))) {
-            Ok(Some(request)) => Ok(block.arrive(thread, request, &mut self.queue)? | routine.got_on()),
+            Ok(Some(request)) => {
+                Ok(block.arrive(thread, request, &mut self.queue)? | routine.made_progress())
+            }
             Ok(None) => {
                 self.stacks.put(entry.take().map(Routine::end).expect("it has just run"));
                 block.exit(thread, &mut self.queue);
                 if block.ended() {
-                    // Its memory is free for the blocks that have not begun; the slot stays.
+                    // Frees memory for later blocks; the slot remains.
                     *routines = Vec::new();
                 }
                 Ok(true)
@@ -179,7 +181,7 @@ impl Worker<'_> {
             Err(payload) => {
                 let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-                let message = text.unwrap_or_else(|| "(a payload that is no text)".to_owned());
+                let message = text.unwrap_or_else(|| "(a payload that is not text)".to_owned());
                 Err(Error::Panicked { block: block.index(), thread, message })
             }
         }
@@ -194,7 +196,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Unwinds the lanes that are left, and says where they were if the error of the launch asks for it.
+    /// Unwinds the remaining lanes. Adds their places to the error of the launch, if it has a report.
     fn end(mut self) {
         let left = self.blocks.iter().map(|running| &running.block).filter(|block| !block.ended());
         let mut failure = self.launch.failure();
@@ -203,7 +205,7 @@ impl Worker<'_> {
         }
         drop(failure);
         for routine in self.blocks.iter_mut().flat_map(|running| running.routines.drain(..)).flatten() {
-            // The kernel may catch the unwinding and panic in its own way; the launch has failed already.
+            // The kernel may catch the unwinding and panic again. The launch has failed already.
             if let Ok(stack) = catch_unwind(AssertUnwindSafe(|| routine.end())) {
                 self.stacks.put(stack);
             }
@@ -211,7 +213,7 @@ impl Worker<'_> {
     }
 }
 
-/// How long all lanes of a worker have been spinning.
+/// The time for which all lanes of a worker have been spinning.
 #[derive(Default)]
 struct Idle {
     since: Option<Instant>,
@@ -222,7 +224,7 @@ impl Idle {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Gives the core to others, after a round in which no lane got on.
+    /// Yields the core after a round without progress.
     fn rest(&mut self) {
         self.since.get_or_insert_with(Instant::now);
         if self.time() < PATIENCE { thread::yield_now() } else { thread::sleep(NAP) }

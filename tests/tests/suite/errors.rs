@@ -386,7 +386,7 @@ fn a_deadlock_of_native_lanes_is_named() {
         Ok(error.to_string())
     });
     let lines: Vec<&str> = told[0].lines().collect();
-    assert_eq!(lines[0], "kernel deadlock: lanes wait for others that will not come");
+    assert_eq!(lines[0], "kernel deadlock: lanes wait for others that will never arrive");
     assert_eq!(lines.len(), 2, "{}", told[0]);
     assert!(lines[1].starts_with("  block 0: lane 0 exited, lanes 1-63 at "), "{}", lines[1]);
     assert!(lines[1].ends_with("(block barrier)") && lines[1].contains("errors.rs:"), "{}", lines[1]);
