@@ -6,19 +6,12 @@
 mod rust;
 mod text;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use rushmem_tests::repository;
 
 use rust::check_rust;
 use text::{Finding, check, paragraphs};
-
-/// Areas that are not rewritten yet: prefixes of paths. An entry without findings fails the test.
-const PENDING: &[&str] = &[];
-
-/// Areas where fallible public functions do not list their errors yet.
-const PENDING_ERRORS: &[&str] = &[];
 
 /// Areas where fallible public functions must list their errors.
 const ERRORS: &[&str] = &["host/", "device/src/"];
@@ -38,27 +31,6 @@ fn is_refused(path: &Path) -> bool {
     path.iter().any(|part| part == "fail" || part == "refused")
 }
 
-/// Returns the findings that no entry of `pending` allows, and the entries that allow nothing.
-fn disallowed<'a>(found: &[(String, Finding)], pending: &[&'a str]) -> (Vec<String>, Vec<&'a str>) {
-    let mut unused: BTreeSet<&str> = pending.iter().copied().collect();
-    let mut wrong = Vec::new();
-    for (path, finding) in found {
-        let is_allowed = pending.iter().any(|entry| path.starts_with(entry));
-        if !is_allowed {
-            wrong.push(format!("{path}:{}: {}: {}", finding.line, finding.rule, finding.text));
-        }
-        unused.retain(|entry| !path.starts_with(entry));
-    }
-    (wrong, unused.into_iter().collect())
-}
-
-/// Fails with the findings that `pending` does not allow.
-fn assert_allowed(found: &[(String, Finding)], pending: &[&str]) {
-    let (wrong, unused) = disallowed(found, pending);
-    assert!(wrong.is_empty(), "{} findings:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(unused.is_empty(), "these entries allow nothing any more, remove them: {unused:?}");
-}
-
 fn all_findings() -> Vec<(String, Finding)> {
     let files = repository::files(&["rs", "md"]);
     assert!(files.len() > 50, "found {} files only", files.len());
@@ -71,20 +43,14 @@ fn all_findings() -> Vec<(String, Finding)> {
     found
 }
 
-fn is_about_errors(finding: &Finding) -> bool {
-    finding.rule == "`# Errors` lists the errors"
-}
-
 #[test]
 fn prose_follows_the_rules() {
-    let found: Vec<_> = all_findings().into_iter().filter(|(_, f)| !is_about_errors(f)).collect();
-    assert_allowed(&found, PENDING);
-}
-
-#[test]
-fn public_functions_list_their_errors() {
-    let found: Vec<_> = all_findings().into_iter().filter(|(_, f)| is_about_errors(f)).collect();
-    assert_allowed(&found, PENDING_ERRORS);
+    let found = all_findings();
+    let text = |(path, finding): &(String, Finding)| {
+        format!("{path}:{}: {}: {}", finding.line, finding.rule, finding.text)
+    };
+    let lines: Vec<_> = found.iter().map(text).collect();
+    assert!(found.is_empty(), "{} findings:\n{}", lines.len(), lines.join("\n"));
 }
 
 #[test]
@@ -93,13 +59,4 @@ fn no_name_has_the_old_suffix_of_slow_paths() {
     let files = repository::files(&["rs"]);
     let found: Vec<_> = files.iter().filter(|file| repository::read(file).contains(suffix)).collect();
     assert!(found.is_empty(), "`{suffix}` is in {found:?}; outlined slow paths end with `_slow`");
-}
-
-#[test]
-fn entries_that_allow_nothing_are_reported() {
-    let finding = |line| Finding { line, rule: "rule", text: "text".into() };
-    let found = [("a/b.rs".into(), finding(1)), ("c.md".into(), finding(2))];
-    let (wrong, unused) = disallowed(&found, &["a/", "d/"]);
-    assert_eq!(wrong, ["c.md:2: rule: text"]);
-    assert_eq!(unused, ["d/"]);
 }
