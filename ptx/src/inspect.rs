@@ -86,6 +86,7 @@ pub fn check(ptx: &str, target: &Target) -> Result<Report, Vec<Violation>> {
         reading.take(&statement);
     }
     reading.refuse_panics();
+    reading.refuse_undefined();
     let report = &reading.report;
     let mut rules = Vec::new();
     if report.arch != target.arch {

@@ -26,6 +26,8 @@ pub(super) struct Reading {
     /// The last position in that body.
     at: Option<Position>,
     calls: Vec<CallSite>,
+    /// Lines and names of declared functions that neither the module nor the driver has.
+    undefined: Vec<(usize, String)>,
     /// Paths of source files, by number.
     files: BTreeMap<u32, String>,
     found: Vec<Found>,
@@ -64,7 +66,7 @@ impl Reading {
             Statement::Target(arch) => self.report.arch = (*arch).to_owned(),
             Statement::ExternFunction { line, name } => {
                 if !DRIVER_FUNCTIONS.contains(name) {
-                    self.refuse(*line, Rule::UndefinedFunction((*name).to_owned()));
+                    self.undefined.push((*line, (*name).to_owned()));
                 }
             }
             Statement::Function { line, name, entry } => {
@@ -140,6 +142,23 @@ impl Reading {
 
     fn refuse(&mut self, line: usize, rule: Rule) {
         self.found.push(Found { line, body: self.current(), at: self.at, rule });
+    }
+
+    /// Refuses undefined functions: the first call in each body, or the declaration if there is no call.
+    pub(super) fn refuse_undefined(&mut self) {
+        for (line, name) in &self.undefined {
+            let rule = || Rule::UndefinedFunction(name.clone());
+            let mut bodies = BTreeSet::new();
+            for site in self.calls.iter().filter(|site| site.callee == *name) {
+                if bodies.insert(site.body) {
+                    let (line, body, at) = (site.line, Some(site.body), site.at);
+                    self.found.push(Found { line, body, at, rule: rule() });
+                }
+            }
+            if bodies.is_empty() {
+                self.found.push(Found { line: *line, body: None, at: None, rule: rule() });
+            }
+        }
     }
 
     /// Refuses calls of the panic machinery, except for those inside of it.

@@ -145,6 +145,17 @@ fn refuses_functions_that_no_gpu_has() {
 }
 
 #[test]
+fn names_the_callers_of_functions_that_no_gpu_has() {
+    let memcmp = ".extern .func (.param .b32 r) memcmp\n()\n;\n";
+    let helper =
+        function("_RNvCs3_4mine6helper", "\tcall.uni (r), memcmp, ();\n\tcall.uni (r), memcmp, ();\n\tret;");
+    let ptx = format!("{memcmp}{}{helper}", module(&call("_RNvCs3_4mine6helper")));
+    let expected =
+        "in `mine::helper`, which kernel `k` calls: `memcmp` does not exist on a GPU: compare slices";
+    assert!(message(&ptx).starts_with(expected), "{}", message(&ptx));
+}
+
+#[test]
 fn checks_version_target_and_kernels() {
     let good = module("");
     assert_eq!(rules(&good.replace("8.6", "7.8")), [Rule::Isa(7, 8)]);
