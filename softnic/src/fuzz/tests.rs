@@ -115,10 +115,10 @@ proptest! {
 
 #[test]
 fn fuzz_corpus() {
-    target!("mailboxes").messages(seeds::mailboxes()).run(500, mailboxes);
-    target!("loopback_entries").messages(seeds::entries()).run(500, loopback_entries);
-    target!("wire_entries").messages(seeds::entries()).run(500, wire_entries);
-    target!("packets").messages(seeds::packets()).run(500, packets);
+    target!("mailboxes").messages(seeds::mailboxes()).run(1000, mailboxes);
+    target!("loopback_entries").messages(seeds::entries()).run(1000, loopback_entries);
+    target!("wire_entries").messages(seeds::entries()).run(1000, wire_entries);
+    target!("packets").messages(seeds::packets()).run(1000, packets);
     let texts = ["drop=0.01 seed=7 black_hole=10.0.0.2", "delay=1,delay_us=50 late=0.5"];
     target!("faults").messages(texts).run(20_000, faults);
 }

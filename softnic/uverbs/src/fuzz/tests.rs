@@ -123,7 +123,7 @@ fn fuzz_corpus() {
         destroy(object::DEVX_OBJ, 0x1001),
     ];
     let input = |calls: &[Vec<u8>]| [vec![1], calls.concat()].concat();
-    target!("calls").messages([input(&registered), input(&devx)]).run(200, calls);
+    target!("calls").messages([input(&registered), input(&devx)]).run(500, calls);
 
     let headers_of = [
         header(object::DEVICE, 0, &[(2, 8, command::ALLOC_PD), (0, 8, 0), (1, 4, 0)]),
@@ -131,5 +131,5 @@ fn fuzz_corpus() {
         header(object::MR, 1, &[(0, 0, 1)]),
         header(object::DEVX, 0x1000, &[(0x1000, 16, 0), (0x1001, 16, 0)]),
     ];
-    target!("headers").messages(headers_of).run(200, headers);
+    target!("headers").messages(headers_of).run(500, headers);
 }
