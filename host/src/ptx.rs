@@ -1,6 +1,6 @@
 //! Kernels of an application, as its build has compiled them.
 
-/// The PTX of a kernel crate, built by `rushmem-ptx`. The macro [`ptx!`](crate::ptx) creates it.
+/// The PTX of a kernel crate, built by `rushmem-ptx`. The macro [`ptx!`](crate::ptx!) creates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ptx {
     /// The name of the kernel crate.
@@ -19,7 +19,7 @@ pub struct Ptx {
 type Entry = (&'static str, &'static str, &'static [u8], &'static str);
 
 impl Ptx {
-    /// Returns the PTX of the kernel crate `name`. The macro [`ptx!`](crate::ptx) calls this at compile time.
+    /// Returns the PTX of the kernel crate `name`. The macro [`ptx!`](crate::ptx!) calls this at compile time.
     ///
     /// # Panics
     /// If the index has no such crate. This is an error of the compiler then.
@@ -46,7 +46,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// Includes the [`Ptx`](crate::Ptx) of a kernel crate, which the application's `build.rs` has built.
+/// Includes the [`Ptx`] of a kernel crate, which the application's `build.rs` has built.
 ///
 /// The argument is the crate's name with `_` for `-`, a string literal.
 ///

@@ -172,7 +172,7 @@ impl Builder {
             Some(path) if self.bundled && !base.join(&self.kernels).exists() => {
                 from_package(&base.join(path), &self.target)?
             }
-            _ => self.from_source(&base, &out, mode)?,
+            _ => self.make(&base, &out, mode)?,
         };
         let reason = if let Origin::Omitted { reason } = &made.origin { reason } else { "" };
         let path = out.join(format!("{}.ptx", made.krate));
@@ -184,7 +184,7 @@ impl Builder {
     }
 
     /// Compiles the kernel crate, or uses its committed PTX.
-    fn from_source(&self, base: &Path, out: &Path, mode: Mode) -> Result<Made> {
+    fn make(&self, base: &Path, out: &Path, mode: Mode) -> Result<Made> {
         let source = Source::read(&base.join(&self.kernels))?;
         let fallback = self.fallback.as_ref().map(|path| base.join(path));
         for path in source.files.iter().chain(&fallback) {
