@@ -266,7 +266,7 @@ fn a_misspelt_setting_is_not_ignored() {
     let output = command.arg("ring").env("RUSHMEM_SQ_DEPHT", "8").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let wanted = "error: unknown environment variable RUSHMEM_SQ_DEPHT; the nearest known name is RUSHMEM_SQ_DEPTH \
-                  (`rushmem info` lists all)\n";
+                  (`rushmem info --all` lists all)\n";
     assert_eq!(text(&output.stderr), wanted);
 
     let output = clean(Path::new(PE)).arg("ring").env("RUSHMEM_SQ_DEPTH", "3").output().unwrap();

@@ -10,7 +10,8 @@ use crate::print;
 /// Explain a setting, or a number or name from an error message
 ///
 /// Accepts a syndrome such as `0x15`, and the number or name of a status (libibverbs, this library or a kernel's call).
-/// Also accepts a check of `rushmem doctor`, and a setting such as `heap_bytes` or `RUSHMEM_HEAP_BYTES`. Prints one line for each meaning.
+/// Also accepts a check of `rushmem doctor`, and a setting such as `heap_bytes` or `RUSHMEM_HEAP_BYTES`. Prints one
+/// line for each meaning.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number or name, such as 0x15, 12, IBV_WC_RETRY_EXC_ERR, peer_lost, WaitTimeout, N4 or heap_bytes
@@ -23,7 +24,8 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     if lines.is_empty() {
         let word = &args.word;
         return Err(Error::Usage(format!(
-            "no error, syndrome, check or setting has the number or name `{word}`; docs/errors.md and docs/settings.md list them"
+            "no error, syndrome, check or setting has the number or name `{word}`; docs/errors.md and docs/settings.md \
+             list them"
         )));
     }
     print(&(lines.join("\n") + "\n"))?;

@@ -20,9 +20,10 @@ use self::error::Error;
 
 /// GPU-initiated networking: create projects, start jobs, measure them and check machines
 ///
-/// Settings come from the file that RUSHMEM_CONFIG names and from RUSHMEM_* variables. Variables take precedence. `rushmem info`
-/// lists all settings. The exit code is 2 for invalid usage or configuration, 3 if this machine lacks something, and 4 for
-/// an internal error. Otherwise it is the exit code of the program that was run.
+/// Settings come from the file that RUSHMEM_CONFIG names and from RUSHMEM_* variables. Variables take precedence.
+/// `rushmem info` lists the settings by group, and `rushmem explain` describes one. The exit code is 2 for invalid
+/// usage or configuration, 3 if this machine lacks something, and 4 for an internal error. Otherwise it is the exit
+/// code of the program that was run.
 #[derive(Parser)]
 #[command(name = "rushmem", version)]
 struct Cli {

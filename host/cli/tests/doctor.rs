@@ -115,7 +115,7 @@ fn reports_a_job_that_cannot_start() {
 }
 
 #[test]
-fn explains_numbers_of_errors() {
+fn explains_numbers_of_errors_and_settings() {
     let output = rushmem(&["explain", "0x13"]);
     assert!(output.status.success());
     assert!(
@@ -123,6 +123,10 @@ fn explains_numbers_of_errors() {
         "{}",
         out(&output)
     );
+    let output = rushmem(&["explain", "RUSHMEM_HEAP_BYTES"]);
+    let text = out(&output);
+    assert!(text.starts_with("setting heap_bytes (RUSHMEM_HEAP_BYTES; group Memory): "), "{text}");
+    assert!(text.contains("Value (bytes): ") && text.ends_with("Default: 64MiB.\n"), "{text}");
     let output = rushmem(&["explain", "nonsense"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(err(&output).contains("nonsense"), "{}", err(&output));

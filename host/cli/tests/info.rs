@@ -20,6 +20,18 @@ fn prints_settings_with_their_sources() {
 }
 
 #[test]
+fn prints_expert_settings_that_are_set() {
+    let (_, text) = info(&[], &[("RUSHMEM_CQ", "collapsed")]);
+    assert!(text.contains("\nNetwork\n") && text.contains("  RUSHMEM_CQ "), "{text}");
+    assert!(
+        !text.contains("  RUSHMEM_SQ_DEPTH ") && text.contains("`rushmem info --all` lists them"),
+        "{text}"
+    );
+    let (_, text) = info(&["--all"], &[]);
+    assert!(text.contains("  RUSHMEM_CQ ") && text.contains("  RUSHMEM_SQ_DEPTH "), "{text}");
+}
+
+#[test]
 fn prints_json() {
     let token = "5a".repeat(32);
     let (code, text) = info(&["--json"], &[("RUSHMEM_TOKEN", &token)]);

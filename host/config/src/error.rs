@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// An environment variable with the prefix `RUSHMEM_` that nothing reads, most often a misspelt name.
     #[error(
-        "unknown environment variable {name}; the nearest known name is {nearest} (`rushmem info` lists all)"
+        "unknown environment variable {name}; the nearest known name is {nearest} (`rushmem info --all` lists all)"
     )]
     UnknownVariable {
         /// The variable as found.
@@ -18,7 +18,7 @@ pub enum Error {
     },
     /// An unknown key in a file, an option or the program.
     #[error(
-        "{place}: unknown setting `{key}`; the nearest known name is `{nearest}` (`rushmem info` lists all)"
+        "{place}: unknown setting `{key}`; the nearest known name is `{nearest}` (`rushmem info --all` lists all)"
     )]
     UnknownKey {
         /// Where the key was found: a file's path, an option, the program.
@@ -36,7 +36,7 @@ pub enum Error {
         /// The key as found.
         key: String,
     },
-    /// A value that the setting does not accept.
+    /// A setting does not accept its value.
     #[error("{place}: `{value}` is not valid: {why}; accepted: {accepts}")]
     Invalid {
         /// The variable, option or key that holds the value.
@@ -72,12 +72,12 @@ pub enum Error {
         /// Line, column and cause.
         message: String,
     },
-    /// Two settings that cannot both hold.
+    /// Two settings contradict each other.
     #[error("{first} and {second} contradict each other: {why}")]
     Conflict {
-        /// A setting with its value and source.
+        /// The first setting, with its value and source.
         first: String,
-        /// The other one.
+        /// The second setting, with its value and source.
         second: String,
         /// The cause and the remedy.
         why: String,
