@@ -86,15 +86,15 @@ impl EncodedId {
     ///
     /// # Errors
     ///
-    /// A text that says what is wrong: the length, the version, the checksum or the listener.
+    /// - A text that describes the mistake: the length, the version, the checksum or the listener.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let id: [u8; Self::BYTES] =
             bytes.try_into().map_err(|_| format!("it has {} bytes instead of 64 bytes", bytes.len()))?;
         let listeners = [Listener::Maker.code(), Listener::Pe0.code()];
         match id {
-            _ if id[..4] != MAGIC => Err("it does not begin like an id of this version".into()),
-            _ if id[4..8] != checksum(&id) => Err("its checksum is wrong: it was changed on its way".into()),
-            _ if !listeners.contains(&id[8]) => Err("it names no process that listens".into()),
+            _ if id[..4] != MAGIC => Err("it does not start with the marker of this version".into()),
+            _ if id[4..8] != checksum(&id) => Err("its checksum is wrong, so it was damaged".into()),
+            _ if !listeners.contains(&id[8]) => Err("it does not say which process listens".into()),
             _ => Ok(Self(id)),
         }
     }
@@ -108,7 +108,8 @@ impl EncodedId {
     ///
     /// # Errors
     ///
-    /// A text for anything but 128 hexadecimal digits, and the errors of [`EncodedId::from_bytes`].
+    /// - A text, if these are not 128 hexadecimal digits.
+    /// - The errors of [`EncodedId::from_bytes`].
     pub fn from_hex(text: &str) -> Result<Self, String> {
         let digit = |d: &u8| char::from(*d).to_digit(16).map(|d| d as u8);
         let digits: Option<Vec<u8>> = text.trim().as_bytes().iter().map(digit).collect();
@@ -180,11 +181,11 @@ mod tests {
         let id = id("10.0.0.7:4000");
         let why = |bytes: &[u8]| EncodedId::from_bytes(bytes).unwrap_err();
         assert!(why(&id.to_bytes()[..63]).contains("64 bytes"));
-        assert!(why(&[0; 64]).contains("does not begin"));
+        assert!(why(&[0; 64]).contains("does not start"));
         for at in 4..64 {
             let mut changed = id.to_bytes();
             changed[at] ^= 1;
-            assert!(why(&changed).contains("changed on its way"), "byte {at}");
+            assert!(why(&changed).contains("damaged"), "byte {at}");
         }
         for text in ["", "ab", &"x".repeat(128), &"é".repeat(64)] {
             assert!(EncodedId::from_hex(text).unwrap_err().contains("128 hexadecimal"), "{text}");

@@ -29,7 +29,12 @@ macro_rules! audience {
 /// Generates the struct [`Config`], its defaults and [`SETTINGS`] from one list of rows.
 macro_rules! settings {
     (
-        user { $($group:ident $audience:ident $key:ident: $type:ty, $env:literal, $default:literal, $unit:literal, $doc:literal;)* }
+        user {
+            $(
+                $group:ident $audience:ident $key:ident: $type:ty,
+                $env:literal, $default:literal, $unit:literal, $doc:literal;
+            )*
+        }
         launch { $($lkey:ident: $ltype:ty, $lenv:literal, $lunit:literal, $ldoc:literal;)* }
     ) => {
         /// Every setting of a job, typed.
@@ -101,9 +106,9 @@ settings! {
         Job common pes: NonZeroU32, "RUSHMEM_PES", "1", "PEs",
             "Number of PEs that run as threads of this process, if no launcher started it.";
         Job common device: DeviceKind, "RUSHMEM_DEVICE", "auto", "",
-            "The executor of kernels.";
+            "Processor that runs kernels: gpu, or native for the CPU. Auto uses a GPU if there is one.";
         Job common gpus: Gpus, "RUSHMEM_GPUS", "auto", "ordinals",
-            "GPUs that PEs of this node take in turn.";
+            "GPUs that the PEs of a node take in turn. Auto uses all GPUs.";
         Job common teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
             "Upper limit of the teams of a PE, including the 4 predefined teams.";
         Job common bootstrap: BootstrapKind, "RUSHMEM_BOOTSTRAP", "auto", "",
@@ -118,19 +123,19 @@ settings! {
         Memory common heap_bytes: Bytes, "RUSHMEM_HEAP_BYTES", "64MiB", "bytes",
             "Size of the symmetric heap of each PE.";
         Memory common heap_max: HeapMax, "RUSHMEM_HEAP_MAX", "none", "bytes",
-            "Size to which the symmetric heap of each PE can grow. A full heap doubles each time.";
+            "Size to which the symmetric heap of each PE can grow; a full heap doubles. None keeps the size fixed.";
         Memory common heap: HeapKind, "RUSHMEM_HEAP", "auto", "",
-            "Memory that holds the symmetric heap.";
+            "Memory of the symmetric heap. Auto uses GPU memory if kernels run on a GPU.";
         Memory expert team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",
             "Scratch memory for the collective calls of each team.";
         Network common nic: Nic, "RUSHMEM_NIC", "auto", "",
             "NICs for all transfers that P2P does not carry. Each PE uses the nearest ones.";
         Network common nics_per_pe: NonZeroU32, "RUSHMEM_NICS_PER_PE", "1", "NICs",
-            "NICs that each PE uses at the same time.";
+            "Number of NICs that each PE uses at the same time.";
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
-            "The writer of an RDMA device's doorbell register: the kernel (gpu) or a CPU thread for it (cpu).";
+            "Writer of an RDMA device's doorbell register: the kernel (gpu) or a CPU thread on its behalf (cpu).";
         Network expert queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
-            "Memory that holds the queues of an RDMA device.";
+            "Memory of the queues of an RDMA device. Auto uses GPU memory if the NIC can access it.";
         Network expert traffic_class: u8, "RUSHMEM_TRAFFIC_CLASS", "0", "",
             "Traffic class of an RDMA device's packets: on Ethernet the IP header's DSCP times 4, plus ECN bits.";
         Network expert service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",
@@ -144,23 +149,24 @@ settings! {
         Network expert sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
             "Depth of each send queue.";
         Network expert cq: CqKind, "RUSHMEM_CQ", "ring", "",
-            "Form of the completion queues.";
+            "Form of the completion queues: a ring of CQEs, or one CQE that each completion overwrites (collapsed).";
         Network expert connect: ConnectKind, "RUSHMEM_CONNECT", "lazy", "",
             "Time at which QPs are created: lazy (when a kernel first posts to a peer) or eager (all at the start).";
         Network expert queue_memory: Bytes, "RUSHMEM_QUEUE_MEMORY", "256MiB", "bytes",
             "Upper limit of the memory for the queues of a PE.";
         Network common qps_per_peer: NonZeroU32, "RUSHMEM_QPS_PER_PEER", "1", "QPs",
-            "QPs to each peer that all threads of a GPU share.";
+            "Number of QPs to each peer that all threads of a GPU share.";
         Network expert block_qps: u32, "RUSHMEM_BLOCK_QPS", "0", "QPs",
-            "QPs to each peer that the threads of one block share.";
+            "Number of QPs to each peer that the threads of one block share.";
         Network expert exclusive_qps: u32, "RUSHMEM_EXCLUSIVE_QPS", "0", "QPs",
-            "QPs to each peer that one thread uses alone.";
+            "Number of QPs to each peer that one thread uses alone.";
         Network expert context_qps: u32, "RUSHMEM_CONTEXT_QPS", "0", "QPs",
-            "Contexts that can exist at the same time. Each has one QP to each peer.";
+            "Number of contexts that can exist at the same time. Each has one QP to each peer.";
         Peers common peer_path: PeerPath, "RUSHMEM_PEER_PATH", "auto", "",
-            "Path to peers: p2p (loads and stores within a node), nic or auto. Auto is p2p for GPU kernels and nic for native kernels.";
+            "Path to peers: p2p (loads and stores within a node), nic or auto. Auto is p2p for GPU kernels and nic for \
+             native kernels.";
         Peers expert p2p_group: u32, "RUSHMEM_P2P_GROUP", "0", "PEs",
-            "With peer_path = p2p: the number of consecutive PEs that map each other's heaps; 0 means all PEs of a node.";
+            "With peer_path = p2p: number of consecutive PEs that map each other's heaps. 0 is all PEs of a node.";
         Deadlines common timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
             "Deadline of every blocking call of a kernel.";
         Deadlines common bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",
@@ -169,21 +175,21 @@ settings! {
             "Time that a NIC waits for each acknowledgement, rounded up to 4.096 us times a power of two. Auto lets all \
              retries end within half of `timeout`.";
         Launch expert native_workers: u32, "RUSHMEM_NATIVE_WORKERS", "0", "threads",
-            "CPU threads that run native kernels. 0 is one for each core.";
+            "Number of CPU threads that run native kernels. 0 is one for each core.";
         Launch expert native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "1MiB", "bytes",
             "Stack size of each lane of a native kernel.";
         Diagnosis common log: String, "RUSHMEM_LOG", "warn", "",
-            "Log filter, such as info, or rushmem_bootstrap=debug for one part.";
+            "Log filter, such as info, or rushmem_bootstrap=debug for one crate.";
         Diagnosis common log_file: String, "RUSHMEM_LOG_FILE", "", "",
-            "File for the log, with %h for the host and %p for the process; empty for standard error.";
+            "Log file. %h stands for the host and %p for the process ID. Empty for standard error.";
         Diagnosis common progress: Progress, "RUSHMEM_PROGRESS", "auto", "",
-            "Whether programs draw progress bars.";
+            "Condition for progress bars. Auto draws them if standard error is a terminal.";
         SoftNic expert softnic_ip: IpAddr, "RUSHMEM_SOFTNIC_IP", "127.0.0.1", "",
             "IP address of the software ConnectX, if PEs are processes.";
         SoftNic expert softnic_port: u16, "RUSHMEM_SOFTNIC_PORT", "0", "UDP port",
             "UDP port of the software ConnectX, if PEs are processes. 0 is any free port.";
         SoftNic expert softnic_fault: String, "RUSHMEM_SOFTNIC_FAULT", "", "",
-            "Faults that the software ConnectX injects; empty for none.";
+            "Faults that the software ConnectX injects, such as drop=1; empty for none.";
     }
     launch {
         pe: u32, "RUSHMEM_PE", "PE",
@@ -212,7 +218,8 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_CONFIG", "Path of a TOML file with settings. The environment overrides the file."),
     (
         "RUSHMEM_PTX",
-        "Builds of kernels: auto, all (tests and benchmarks too), build (compile even if committed PTX matches), committed (never compile) or none (kernels run natively only).",
+        "Builds of kernels: auto, all (tests and benchmarks too), build (compile even if committed PTX matches), \
+         committed (never compile) or none (kernels run natively only).",
     ),
     ("RUSHMEM_PTX_RUSTC", "Builds of kernels: path of the rustc that compiles them."),
     ("RUSHMEM_PTX_CARGO", "Builds of kernels: path of the cargo that runs this rustc."),

@@ -38,7 +38,7 @@ pub struct Auto<T>(pub Option<T>);
 pub struct Partition(pub u16);
 
 impl Partition {
-    /// The partition that every port is in.
+    /// Default partition, with full membership.
     pub const DEFAULT: Partition = Partition(0xffff);
     /// The bit of a full member. Full members may talk to all members, limited members only to full ones.
     const FULL: u16 = 1 << 15;
@@ -53,7 +53,9 @@ impl Partition {
         self.0 & Self::FULL != 0
     }
 
-    /// Returns whether ports with these keys may talk to each other (InfiniBand Architecture Specification, section 10.9.3).
+    /// Returns whether ports with these keys may talk to each other.
+    ///
+    /// InfiniBand Architecture Specification, section 10.9.3.
     pub fn admits(self, other: Partition) -> bool {
         self.number() == other.number() && (self.is_full() || other.is_full())
     }
@@ -107,7 +109,7 @@ impl fmt::Debug for Secret {
 /// The memory of the symmetric heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapKind {
-    /// GPU memory where kernels run on a GPU, host memory otherwise.
+    /// GPU memory if kernels run on a GPU, otherwise host memory.
     Auto,
     /// Host memory; page-locked where kernels run on a GPU.
     Host,
@@ -115,32 +117,32 @@ pub enum HeapKind {
     Device,
 }
 
-/// The executor of kernels.
+/// The processor that runs kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// A GPU if one is found, native threads otherwise.
+    /// GPU if one is found, otherwise the native GPU emulator.
     Auto,
-    /// Coroutines on this machine's cores.
+    /// Native GPU emulator on the cores of this machine.
     Native,
-    /// A GPU; none found is an error.
+    /// GPU. It is an error if none is found.
     Gpu,
 }
 
 /// The form of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqKind {
-    /// One CQE for each completion, in a ring.
+    /// Ring with one CQE for each completion.
     Ring,
-    /// Each CQE overwrites the one before, so only the newest counter is visible.
+    /// Single CQE that each completion overwrites, so that only the newest counter is visible.
     Collapsed,
 }
 
 /// The time at which QPs are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectKind {
-    /// When a kernel first posts to a peer.
+    /// First posting of a kernel to the peer.
     Lazy,
-    /// All of them, at start.
+    /// Start of the job, for all QPs.
     Eager,
 }
 
@@ -189,22 +191,22 @@ impl Gpus {
 /// The memory of the queues that kernels and an RDMA device share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMemory {
-    /// GPU memory if the NIC can reach it, host memory otherwise.
+    /// GPU memory if the NIC can access it, otherwise host memory.
     Auto,
     /// Host memory; page-locked where kernels run on a GPU.
     Host,
-    /// GPU memory; an error if the NIC cannot reach it.
+    /// GPU memory. It is an error if the NIC cannot access it.
     Device,
 }
 
 /// The writer of an RDMA device's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellKind {
-    /// The GPU if it can write the register, otherwise a thread of the CPU.
+    /// Kernel if the GPU can write the register, otherwise a CPU thread.
     Auto,
-    /// The kernel itself; an error if it cannot.
+    /// Kernel. It is an error if the GPU cannot write the register.
     Gpu,
-    /// A thread of the CPU, for the kernel.
+    /// CPU thread, on behalf of the kernel.
     Cpu,
 }
 
@@ -552,7 +554,7 @@ impl Value for Gpus {
     }
 }
 
-/// Empty text is no value.
+/// Empty text means `None`.
 impl<T: Value> Value for Option<T> {
     fn accepts() -> String {
         format!("{}; empty for none", T::accepts())
@@ -567,7 +569,7 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// Reads a setting from a file's text, number, or list of them, all by way of [`Value::parse`].
+/// Reads a setting from a text, a number or a list of numbers in a file. [`Value::parse`] checks it.
 pub(crate) fn from_file<'de, D: Deserializer<'de>, T: Value>(from: D) -> Result<T, D::Error> {
     let text = from.deserialize_any(Text)?;
     T::parse(&text)
