@@ -49,6 +49,9 @@ impl Masked {
     }
 }
 
+/// # Atomics on bit fields
+///
+/// Atomic updates of some bits of a word.
 impl<S: Sharing> Ctx<'_, S> {
     /// Swaps in bits of `value` if the word's bits under `compare_mask` equal the same bits of `compare`; returns the value
     /// found. Only bits under `swap_mask` change.

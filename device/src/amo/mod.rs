@@ -301,6 +301,9 @@ impl<const WIDTH: usize> Op<WIDTH> {
     }
 }
 
+/// # Atomics
+///
+/// Atomic updates that wait for the old value, and updates that return none.
 impl<S: Sharing> Ctx<'_, S> {
     /// Returns the word, read atomically.
     ///

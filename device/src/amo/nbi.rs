@@ -53,6 +53,9 @@ unsafe impl<T> Zeroable for Fetched<T> {}
 // SAFETY: `repr(C)` integers without padding, and nothing that depends on `T`.
 unsafe impl<T: 'static> Pod for Fetched<T> {}
 
+/// # Atomics without waiting
+///
+/// Fetching atomics. The old value arrives in symmetric memory.
 impl<S: Sharing> Ctx<'_, S> {
     /// Starts to read the word.
     ///
