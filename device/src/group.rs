@@ -10,6 +10,27 @@ use crate::error::{Error, Result};
 ///
 /// Every thread of the group must make the call, and all get the same result. Earlier writes of the group are visible
 /// to the operation.
+///
+/// # Steps of the leader
+/// Some steps are for one thread, such as the atomic that allocates a slot. If the leader returns its error with `?`,
+/// the other threads wait in the next barrier until the deadline. Two methods share an outcome among all threads:
+///
+/// - [`leader_result`](Group::leader_result) runs a step in the leader and returns its value.
+/// - [`agree`](Group::agree) fails in all threads if a step has failed in any of them.
+///
+/// ```
+/// # use rushmem_device::prelude::*;
+/// /// Sends the token of each warp to the expert `pe`. The leader allocates a slot there, and all lanes fill it.
+/// #[kernel]
+/// pub fn dispatch(ctx: &Ctx, slots: SymSlice<f32>, used: Sym<u64>, tokens: SymSlice<f32>, width: usize, pe: u32) -> Result {
+///     let warp = Warp::current();
+///     let at = warp.id() as usize * width;
+///     let slot = warp.leader_result(|| ctx.atomic_fetch_inc(used, pe))? as usize;
+///     ctx.put_nbi(warp, slots.slice(slot * width..(slot + 1) * width), tokens.slice(at..at + width), pe)?;
+///     ctx.quiet(warp)
+/// }
+/// # fn main() {}
+/// ```
 pub trait Group: Copy + sealed::Sealed {
     /// Returns the index of this thread in the group.
     fn rank(self) -> u32;
@@ -29,6 +50,40 @@ pub trait Group: Copy + sealed::Sealed {
     fn broadcast(self, value: u64) -> u64 {
         self.sync();
         self.broadcast_any(false, value).1
+    }
+    /// Ends a step that may fail in some threads only. Makes a barrier; all threads of the group must call it.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Lets each lane write its number to the PE of that number. A lane without such a PE fails the whole warp.
+    /// fn greet(ctx: &Ctx, warp: Warp, inbox: Sym<u32>) -> Result {
+    ///     warp.agree(ctx.p(inbox, warp.rank(), warp.rank()))?;
+    ///     ctx.quiet(warp)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// - The thread's own error, in a thread with `Err`.
+    /// - [`Error::InGroup`] in the other threads, if any thread has an error.
+    #[inline(always)]
+    #[track_caller]
+    fn agree(self, mine: Result) -> Result {
+        agree(self, mine)
+    }
+    /// Runs `step` in the leader, and returns its value to all threads of the group. Makes two barriers; all threads
+    /// must call it.
+    ///
+    /// `step` must not make calls of the whole group.
+    ///
+    /// # Errors
+    /// - The leader's own error, in the leader.
+    /// - [`Error::InGroup`] in the other threads, if the leader has an error.
+    #[inline(always)]
+    #[track_caller]
+    fn leader_result(self, step: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        let mine = if self.leader() { step() } else { Ok(0) };
+        self.sync();
+        agree_on(self, mine)
     }
     /// Returns whether this is the leader: true in exactly one thread of the group.
     fn leader(self) -> bool {

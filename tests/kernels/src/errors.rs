@@ -195,3 +195,30 @@ pub fn stray_block(ctx: &Ctx, code: Sym<u32>) {
         }
     }
 }
+
+/// Lets the leader of each warp allocate a slot of `slots` on `pe`, and all of its lanes write their numbers there.
+/// Stores the error code of each thread in `codes`.
+#[kernel]
+pub fn fill_slots(ctx: &Ctx, slots: SymSlice<u32>, used: Sym<u64>, pe: u32, codes: SymSlice<u32>) {
+    let warp = Warp::current();
+    let result = fill_slot(ctx, warp, slots, used, pe);
+    ctx.local(codes).store(Thread::index(), code_of(result));
+}
+
+#[inline(always)]
+fn fill_slot(ctx: &Ctx, warp: Warp, slots: SymSlice<u32>, used: Sym<u64>, pe: u32) -> Result {
+    let slot = warp.leader_result(|| ctx.atomic_fetch_inc(used, pe))?;
+    let at = slot as usize * warp.size() as usize + warp.rank() as usize;
+    warp.agree(ctx.p(slots.at(at), Thread::index() as u32 + 1, pe))?;
+    ctx.quiet(warp)
+}
+
+/// Lets the thread `failing` of each block fail, and stores in `codes` the code that each thread gets from
+/// [`Group::agree`].
+#[kernel]
+pub fn fail_in_one_thread(ctx: &Ctx, failing: u32, codes: SymSlice<u32>) {
+    let block = Block::current();
+    let mine = if block.rank() == failing { Err(Error::Busy) } else { Ok(()) };
+    let result = block.agree(mine);
+    ctx.local(codes).store(Thread::index(), code_of(result));
+}

@@ -35,7 +35,10 @@ pub use collectives::{
     scattered, team_twice, words_with_flags,
 };
 pub use context::{exchange_by, exclusive_turns, private_puts, take_context_twice, three_contexts};
-pub use errors::{Misuse, misuse, report_puts, send_to_all, stray_barrier, stray_block, wait_for_ever};
+pub use errors::{
+    Misuse, fail_in_one_thread, fill_slots, misuse, report_puts, send_to_all, stray_barrier, stray_block,
+    wait_for_ever,
+};
 pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, report_job};
 pub use locks::{locked_sum, sign_in};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};

@@ -7,8 +7,8 @@ use rushmem_device::abi::CtxParts;
 use rushmem_device::{Error as Code, Signal};
 use rushmem_mlx5::Syndrome;
 use rushmem_test_kernels::{
-    GroupKind, Misuse, barriers, grid_barriers, misuse, report_puts, send_to_all, stray_barrier, stray_block,
-    wait_for_ever,
+    GroupKind, Misuse, barriers, fail_in_one_thread, fill_slots, grid_barriers, misuse, report_puts,
+    send_to_all, stray_barrier, stray_block, wait_for_ever,
 };
 use rushmem_tests::{Setup, grid, skip};
 
@@ -167,6 +167,50 @@ fn a_signal_that_never_comes_ends_the_wait() {
                   thread 0); check that the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
     assert_eq!(told[0], wanted);
     assert!(begin.elapsed() >= Duration::from_millis(300) && begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn an_error_of_a_leader_reaches_its_group() {
+    const DONE: u32 = 1000;
+    let setups = ["nic", "p2p"].map(|path| Setup::new(2).with("peer_path", path));
+    for setup in setups {
+        setup.run(|pe| {
+            let (slots, used) = (pe.alloc::<u32>(4 * 32)?, pe.alloc_one::<u64>()?);
+            let codes = pe.alloc::<u32>(2 * 64)?;
+            let fill = |to| pe.run(grid(2, 64), fill_slots(slots, used, to, codes));
+            // Each warp of the other PE has filled one slot.
+            fill((pe.my_pe() + 1) % 2)?;
+            pe.host_sync()?;
+            assert_eq!((pe.read_one(used)?, pe.read(codes)?), (4, vec![DONE; 128]), "{setup}");
+            let mut filled = pe.read(slots)?;
+            filled.sort_by_key(|number| (number - 1) / 32);
+            assert_eq!(filled, (1..=128).collect::<Vec<_>>(), "{setup}");
+            // The leaders fail, and no lane stays in a barrier.
+            assert_eq!(code(&fill(2).unwrap_err()), Some(Code::BadPe), "{setup}");
+            let wanted = |i| if i % 32 == 0 { Code::BadPe } else { Code::InGroup };
+            assert_eq!(pe.read(codes)?, (0..128).map(|i| wanted(i) as u32).collect::<Vec<_>>(), "{setup}");
+            assert_eq!(pe.read_one(used)?, 4, "{setup}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn an_error_of_any_thread_reaches_its_group() {
+    const DONE: u32 = 1000;
+    Setup::new(1).run(|pe| {
+        let codes = pe.alloc::<u32>(2 * 64)?;
+        for failing in [0, 33, 64] {
+            pe.run(grid(2, 64), fail_in_one_thread(failing, codes))?;
+            let wanted = |i: u32| match i % 64 {
+                _ if failing == 64 => DONE,
+                rank if rank == failing => Code::Busy as u32,
+                _ => Code::InGroup as u32,
+            };
+            assert_eq!(pe.read(codes)?, (0..128).map(wanted).collect::<Vec<_>>(), "thread {failing}");
+        }
+        Ok(())
+    });
 }
 
 #[test]
