@@ -46,6 +46,9 @@ impl Batchable for Exclusive {}
 impl Batchable for PerBlock {}
 impl Batchable for PerGpu {}
 
+/// # Batches
+///
+/// Postings that are announced to the NIC together.
 impl<S: Batchable> Ctx<'_, S> {
     /// Begins a batch.
     #[inline(always)]

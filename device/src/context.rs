@@ -84,6 +84,9 @@ impl Claim for Exclusive {
     }
 }
 
+/// # Contexts of the host
+///
+/// Contexts that the host has made with `Pe::context`.
 impl Ctx<'_> {
     /// Returns the context that the host made for this kernel. Ordering and completion of this context and that one are
     /// independent.
@@ -111,6 +114,9 @@ impl Ctx<'_> {
     }
 }
 
+/// # Release of a block's context
+///
+/// The end of a claim on a context that [`Ctx::context`] has returned.
 impl Ctx<'_, PerBlock> {
     /// Gives back the context that this thread claimed with [`Ctx::context`]. Other blocks can claim it after all threads
     /// of this block have given back their claims. Posted operations continue.

@@ -6,6 +6,9 @@ use crate::abi::{ControlPage, DeviceState, EXIT_ASKED};
 use crate::arch::SysWord;
 use crate::error::Error;
 
+/// # End of the job
+///
+/// The end of all PEs, from a kernel.
 impl<S> Ctx<'_, S> {
     /// Ends all processes of the job with `code`. The host does so soon, whatever they wait for and without their help.
     ///

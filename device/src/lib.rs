@@ -2,19 +2,25 @@
 //!
 //! The same source compiles for `nvptx64-nvidia-cuda` and natively; everything that differs is in [`arch`].
 //!
-//! | OpenSHMEM, NVSHMEM | here |
+//! A kernel gets a [`Ctx`], and every operation is a method of it:
+//!
+//! | family | methods |
 //! |---|---|
-//! | `shmem_my_pe`, `shmem_n_pes` | [`Ctx::my_pe`], [`Ctx::n_pes`] |
-//! | symmetric object | [`SymSlice`], [`Sym`]; this PE's copy of it: [`Ctx::local`] |
-//! | `nvshmemx_put_nbi_block` | [`Ctx::put_nbi`] with [`Block::current()`](Block::current) as its group |
-//! | `shmem_p`, `shmem_g` | [`Ctx::p`], [`Ctx::g`] |
-//! | `shmem_put_signal`, `shmem_signal_wait_until` | [`Ctx::put_signal`], [`Ctx::signal_wait_until`] |
-//! | `shmem_ptr` | [`Ctx::ptr`] |
-//! | `shmem_atomic_*` | `Ctx::atomic_*`, see [`amo`] |
-//! | `shmem_fence`, `shmem_quiet`, `shmem_barrier_all` | [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::barrier_all`] |
-//! | `shmem_global_exit`, `shmem_info_get_version` | [`Ctx::global_exit`], [`info`] |
-//! | context with `SHMEM_CTX_PRIVATE` | [`Ctx::exclusive`], [`Ctx::per_block`] |
-//! | the OpenSHMEM names | [`shmem`] |
+//! | [Put and get](Ctx#put-and-get) | [`put`](Ctx::put), [`put_nbi`](Ctx::put_nbi), [`get`](Ctx::get), [`p`](Ctx::p), [`g`](Ctx::g); [strided](Ctx#strided-put-and-get) |
+//! | [Batches](Ctx#batches), [handles](Ctx#transfers-with-a-handle) | [`batch`](Ctx::batch); [`put_async`](Ctx::put_async), [`get_async`](Ctx::get_async) |
+//! | [Signals](Ctx#signals) | [`put_signal`](Ctx::put_signal), [`signal_op`](Ctx::signal_op), [`signal_fetch`](Ctx::signal_fetch); [shadowed](Ctx#shadowed-signals) |
+//! | [Waits and tests](Ctx#waits-and-tests) | [`signal_wait_until`](Ctx::signal_wait_until), [`wait_until`](Ctx::wait_until), [`test`](Ctx::test), and for [sets of words](WaitWords) |
+//! | [Fence, quiet and flush](Ctx#fence-quiet-and-flush) | [`fence`](Ctx::fence), [`quiet`](Ctx::quiet), [`flush`](Ctx::flush), also for one PE |
+//! | [Atomics](Ctx#atomics) | [`atomic_fetch_add`](Ctx::atomic_fetch_add), [`atomic_compare_swap`](Ctx::atomic_compare_swap), ...; [without waiting](Ctx#atomics-without-waiting), [on bit fields](Ctx#atomics-on-bit-fields) |
+//! | [Collective data movement](Ctx#collective-data-movement) | [`broadcast`](Ctx::broadcast), [`fcollect`](Ctx::fcollect), [`alltoall`](Ctx::alltoall), [`alltoallv`](Ctx::alltoallv) |
+//! | [Reductions and scans](Ctx#reductions-and-scans) | [`reduce`](Ctx::reduce), [`reduce_scatter`](Ctx::reduce_scatter), [`sum_scan`](Ctx::sum_scan) |
+//! | [Barriers](Ctx#barriers) | [`barrier_all`](Ctx::barrier_all), [`barrier`](Ctx::barrier), [`team_sync`](Ctx::team_sync), [`sync_grid`](Ctx::sync_grid) |
+//! | [Teams](Ctx#teams), [PEs](Ctx#pes) | [`team_my_pe`](Ctx::team_my_pe), [`translate_pe`](Ctx::translate_pe); [`my_pe`](Ctx::my_pe), [`n_pes`](Ctx::n_pes) |
+//! | [Memory](Ctx#memory-of-this-pe-and-of-p2p-peers) | [`local`](Ctx::local), [`ptr`](Ctx::ptr), [`shared`](Ctx::shared) |
+//! | [Contexts](Ctx#contexts-of-a-block-or-of-a-thread) | [`per_block`](Ctx::per_block), [`exclusive`](Ctx::exclusive), [`context`](Ctx::context), [`queue`](Ctx::queue) |
+//! | [Locks](Ctx#locks) | [`set_lock`](Ctx::set_lock), [`test_lock`](Ctx::test_lock), [`clear_lock`](Ctx::clear_lock) |
+//!
+//! The OpenSHMEM names are in [`shmem`]. `docs/porting.md` maps the names of OpenSHMEM and NVSHMEM to both crates.
 //!
 //! Three independent properties of a call have three names:
 //!
@@ -50,37 +56,50 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
-pub mod abi;
-pub mod amo;
-pub mod arch;
+// Rustdoc lists the methods of `Ctx` in the order of these modules. Rustfmt sorts the modules between two empty lines.
+
+mod rma;
+mod strided;
+
 mod batch;
+mod pending;
+
+mod signal;
+mod wait_until;
+
+mod shadow;
+
+mod order;
+
+pub mod amo;
 mod coll;
-mod context;
-mod copy;
+
+mod team;
+mod view;
+
 mod ctx;
-mod error;
+
+mod context;
 mod exit;
+mod lock;
+
+// The modules without methods of `Ctx`.
+
+pub mod abi;
+pub mod arch;
+mod copy;
+mod error;
 mod group;
 mod half;
 mod heap;
 pub mod info;
 pub mod kernel;
-mod lock;
-mod order;
-mod pending;
 mod post;
-mod rma;
 mod segment;
-mod shadow;
 mod sharing;
 pub mod shmem;
-mod signal;
 pub mod sq;
-mod strided;
-mod team;
-mod view;
 mod wait;
-mod wait_until;
 
 pub use bytemuck::{Pod, Zeroable};
 

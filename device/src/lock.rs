@@ -55,6 +55,9 @@ const NEXT: u64 = 1;
 const GRANTED: u64 = 2;
 const HELD: u64 = 3;
 
+/// # Locks
+///
+/// Mutual exclusion among PEs.
 impl<S: Sharing> Ctx<'_, S> {
     /// Takes the lock. Waits while other PEs hold it; they get it in the order of their requests. Everything that the
     /// last holder did before it cleared the lock is complete.

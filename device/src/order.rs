@@ -37,6 +37,9 @@ pub enum FenceScope {
     System,
 }
 
+/// # Fence, quiet and flush
+///
+/// Order and completion of earlier operations.
 impl<S: Sharing> Ctx<'_, S> {
     /// Orders delivery: to each PE, the calling thread's earlier puts, sets and signals are delivered before its later
     /// ones. It completes nothing.

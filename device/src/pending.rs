@@ -63,6 +63,9 @@ impl<S: Sharing> Pending<'_, S> {
     }
 }
 
+/// # Transfers with a handle
+///
+/// Transfers that are waited for one by one.
 impl<S: Sharing> Ctx<'_, S> {
     /// Starts a put like [`Ctx::put_nbi`]; returns a value to wait for.
     ///

@@ -95,6 +95,9 @@ pub(crate) const fn unit_of<T>() -> Unit {
     (size_of::<T>() as u32, align_of::<T>() as u32)
 }
 
+/// # Put and get
+///
+/// Transfers between this PE and another one, and reads and writes of one value.
 impl<S: Sharing> Ctx<'_, S> {
     /// Starts to copy `src` of this PE to `dst` of `pe`; returns once posted.
     ///

@@ -39,6 +39,9 @@ impl Sym<Shadowed> {
     }
 }
 
+/// # Shadowed signals
+///
+/// Waits for signals that count, beside a word of the same PE that counts what it has consumed.
 impl<S: Sharing> Ctx<'_, S> {
     /// Increases the expected value by `by`. One thread of the PE at a time makes calls with this shadow.
     ///

@@ -39,6 +39,9 @@ impl SignalOp {
     }
 }
 
+/// # Signals
+///
+/// Updates of signals, alone or after the data of a put. [`Ctx::signal_wait_until`] waits for a signal.
 impl<S: Sharing> Ctx<'_, S> {
     /// Changes a signal word of `pe`; returns once posted.
     ///

@@ -23,6 +23,9 @@ use crate::rma::{Direction, MAX_MESSAGE};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 
+/// # Strided put and get
+///
+/// Transfers of blocks that lie at equal distances.
 impl<S: Sharing> Ctx<'_, S> {
     /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`; returns once `src` may be reused. Elements
     /// between the blocks are not touched on either side.

@@ -71,6 +71,9 @@ impl Team {
 // SAFETY: `repr(C)`, two words without padding; device code checks them against its table before it believes them.
 unsafe impl KernelArg for Team {}
 
+/// # Teams
+///
+/// Numbers of PEs in teams.
 impl<S> Ctx<'_, S> {
     /// Returns this PE's number in the team; `None` if that is no team.
     ///

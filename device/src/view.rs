@@ -186,6 +186,9 @@ impl<'k, T: Pod> RemoteView<'k, T> {
     }
 }
 
+/// # Memory of this PE and of P2P peers
+///
+/// Views, through which a kernel loads and stores elements.
 impl<'k, S> Ctx<'k, S> {
     /// Returns this PE's copy of a symmetric object, or its registered buffer, for plain loads and stores.
     ///

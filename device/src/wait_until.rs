@@ -123,6 +123,9 @@ enum Patience {
 /// The result of [`scan`] if no word is as wanted, or there is none.
 const NONE: u64 = u64::MAX;
 
+/// # Waits and tests
+///
+/// Waits for words of this PE that other PEs update, and tests of such words.
 impl<S: Sharing> Ctx<'_, S> {
     /// Waits until this PE's signal word compares with `value` as wanted. Returns the value that satisfied the
     /// comparison, the same to all threads of the group, even if the word has changed since.

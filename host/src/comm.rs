@@ -72,6 +72,9 @@ impl<S> Comm<S> {
     }
 }
 
+/// # Communicators
+///
+/// Teams, signals and contexts, made by one call.
 impl Pe {
     /// Creates a communicator with the resources `needs`. Collective. NCCL's `ncclDevCommCreate`.
     ///

@@ -53,6 +53,9 @@ impl Drop for Launch<'_> {
     }
 }
 
+/// # Launches
+///
+/// Runs of kernels on this PE, or on all PEs together.
 impl Pe {
     /// Launches a kernel on this PE and returns before it has run. [`Launch::wait`] waits for it.
     ///

@@ -1,19 +1,100 @@
-//! GPU-initiated networking: runtime, symmetric heap, NIC bring-up and kernel launch.
+//! GPU-initiated networking: kernels put, get and signal the memory of other GPUs, and no CPU takes part.
 //!
-//! An application is a function of a [`Pe`]; a [`Job`] runs it on every PE. Kernels are written with
-//! [`rushmem_device`] and launched with [`Pe::launch`].
+//! This crate is the host side. It starts jobs, allocates symmetric memory, and launches kernels. Kernels are written
+//! with [`rushmem_device`].
+//!
+//! An application is a function of a [`Pe`], and a [`Job`] runs it on every PE. In this example, a kernel on every PE
+//! sends the number of its PE to the next PE:
+//!
+//! ```no_run
+//! use rushmem::{Grid, Job};
+//! use rushmem_device::prelude::*;
+//!
+//! /// Puts `message` into the `inbox` of the next PE, signals it, and waits for the message of the previous PE.
+//! #[kernel]
+//! pub fn pass_on(ctx: &Ctx, inbox: SymSlice<u32>, message: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
+//!     let (block, next) = (Block::current(), ctx.pe_after(1));
+//!     ctx.put_signal_nbi(block, inbox, message, arrived, SignalOp::Set, 1, next)?;
+//!     ctx.signal_wait_until(block, arrived, Cmp::Eq, 1)?;
+//!     ctx.quiet(block)
+//! }
+//!
+//! fn main() -> rushmem::Result<()> {
+//!     Job::new()?.run(|pe| {
+//!         let (inbox, message) = (pe.alloc::<u32>(1)?, pe.alloc::<u32>(1)?);
+//!         let arrived = pe.alloc_one::<Signal>()?;
+//!         pe.write(message, &[pe.my_pe()])?;
+//!
+//!         let one_block = Grid { blocks: 1, threads: 32, shared_bytes: 0 };
+//!         pe.run(one_block, pass_on(inbox, message, arrived))?;
+//!         println!("PE {} of {} received {}", pe.my_pe(), pe.n_pes(), pe.read(inbox)?[0]);
+//!         rushmem::Result::Ok(())
+//!     })?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The job runs its kernels natively, on the CPU. For a GPU, kernels live in a crate of their own, and [`Job::kernels`]
+//! takes their PTX. `rushmem new` writes such a project. `RUSHMEM_PES=4` runs four PEs as threads, and
+//! `rushmem run -n 4` runs four processes.
+//!
+//! # Tour
+//!
+//! | to | see |
+//! |---|---|
+//! | start and end a job | [`Job`]; settings: [`config`]; launchers and ids: [`bootstrap`] |
+//! | know the PE and its peers | [`Pe::my_pe`], [`Pe::n_pes`], [`Pe::peer_routes`] |
+//! | allocate symmetric memory | [`Pe::alloc`], [`Pe::alloc_one`], [`Pe::write`], [`Pe::read`]; handles: [`SymSlice`], [`Sym`] |
+//! | use memory of your own | [`Pe::register`], [`Pe::register_symmetric`], [`Buffer`] |
+//! | launch a kernel | [`Pe::run`], [`Pe::launch`], [`Pe::launch_collective`], [`Launch`], [`Grid`] |
+//! | communicate from the host | [`Operations`] of a [`Pe`]: puts, gets, atomics, signals, barriers, collective calls |
+//! | queue work on a stream | [`Pe::stream`], and [`Operations`] of a [`Stream`]; graphs: [`Graph`] |
+//! | work in teams | [`Pe::team_split_strided`], [`Pe::team_from_pes`], [`TeamConfig`] |
+//! | use queues of your own | [`Pe::context`], [`Stream::with_context`]; with signals and barriers: [`Pe::comm`] |
+//! | understand a failure | [`Error`], with a stable [`Status`]; errors of kernels: [`DeviceError`] |
+//!
+//! # Errors
+//!
+//! Every wait has a deadline, and every call that can fail returns a [`Result`]. The text of an [`Error`] says what failed,
+//! with values, and then the remedy. A kernel that fails ends the launch with [`Error::Device`], which names PE, source
+//! line, block and thread. If a PE ends with an error, the runtime ends the whole job.
+//!
+//! # Guides
+//!
+//! These are files of the repository:
+//!
+//! - `README.md`: a quick start, and a project of your own.
+//! - `docs/porting.md`: the names of OpenSHMEM and NVSHMEM, and their counterparts here.
+//! - `docs/launching.md`: `rushmem run`, `mpirun`, `srun`, `torchrun`, and starts by hand.
+//! - `docs/settings.md` and `docs/errors.md`: every setting, and every error number.
+//! - `docs/architecture.md`: the design, and the memory model.
+//!
+//! [`Sym`]: rushmem_device::Sym
+//! [`SymSlice`]: rushmem_device::SymSlice
 
 #![deny(unsafe_code)]
 
+// Rustdoc lists the methods of `Pe` in the order of these modules. Rustfmt sorts the modules between two empty lines.
+
+mod pe;
+
+mod launch;
+
+mod stream;
+
+mod operations;
+
+mod comm;
+
+// The modules without public methods of `Pe`.
+
 mod buffer;
 mod build;
-mod comm;
 mod contexts;
 mod error;
 mod exit;
 pub mod inspect;
 mod job;
-mod launch;
 mod launch_queue;
 mod life;
 mod log;
@@ -22,15 +103,12 @@ mod memory;
 mod modules;
 mod nic_error;
 mod nics;
-mod operations;
 mod p2p;
-mod pe;
 mod provider;
 mod ptx;
 mod queues;
 mod report;
 mod status;
-mod stream;
 mod survey;
 mod teams;
 

@@ -3,11 +3,12 @@
 //! The parts of `Pe` that allocate and register memory, and the bring-up, are in the submodules. Kernel launches,
 //! streams, teams and operations are in their own modules of the crate.
 
+mod memory;
+mod register;
+
 mod contexts;
 mod kernels;
-mod memory;
 mod outcome;
-mod register;
 mod start;
 mod teams;
 
@@ -99,6 +100,9 @@ const _: () = {
     any_thread::<Pe>();
 };
 
+/// # The PE and its job
+///
+/// Numbers, routes to peers, and calls that concern the whole job.
 impl Pe {
     /// Returns the number of this PE, from 0. OpenSHMEM 1.6 section 9.1, `shmem_my_pe`.
     pub fn my_pe(&self) -> u32 {

@@ -16,6 +16,9 @@ use crate::sharing::Sharing;
 use crate::team::Team;
 use crate::wait::Watch;
 
+/// # Exchange with low latency
+///
+/// An exchange of small blocks by the LL protocol.
 impl<S: Sharing> Ctx<'_, S> {
     /// Exchanges 4-byte words like [`Ctx::alltoall`], in half a round trip. NCCL's LL protocol.
     ///

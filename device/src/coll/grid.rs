@@ -10,6 +10,9 @@ use crate::group::{Block, Group, agree};
 use crate::sharing::Sharing;
 use crate::wait::Watch;
 
+/// # Grid barrier
+///
+/// Synchronisation of all blocks of one launch.
 impl<S: Sharing> Ctx<'_, S> {
     /// Waits until all blocks of this PE's kernel have called it. CUDA's `grid.sync()`.
     ///

@@ -23,6 +23,10 @@
 //! | `reduce`, `sum_scan` | every member's destination | the same memory |
 //! | `reduce_scatter` | every member's destination | the destination may be this member's part of the source |
 
+mod movement;
+mod reduce;
+mod sync;
+
 mod alltoall_ll;
 mod args;
 mod call;
@@ -31,12 +35,9 @@ mod element;
 mod fold;
 mod grid;
 mod ll;
-mod movement;
 mod p2p;
 mod p2p_team;
-mod reduce;
 mod strided;
-mod sync;
 mod team_lock;
 
 pub use element::{Element, ElementKind, Located, Reduce, Scan};

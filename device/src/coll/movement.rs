@@ -16,6 +16,9 @@ use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
+/// # Collective data movement
+///
+/// Broadcast, concatenation and exchange among the members of a team.
 impl<S: Sharing> Ctx<'_, S> {
     /// Copies `src` of member `root` to `dst` of every member, including its own. OpenSHMEM 1.6 section 9.9,
     /// `shmem_broadcast`.

@@ -19,6 +19,9 @@ use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
+/// # Reductions and scans
+///
+/// Sums and other combinations of the members' elements.
 impl<S: Sharing> Ctx<'_, S> {
     /// Combines `src` of all members element by element into `dst` of every member. OpenSHMEM 1.6 section 9.9,
     /// `shmem_sum_reduce` and its siblings.

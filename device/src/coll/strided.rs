@@ -28,6 +28,9 @@ pub struct Parts {
     pub offsets: SymSlice<u64>,
 }
 
+/// # Exchange of blocks
+///
+/// Exchanges of strided blocks, and of blocks of different lengths.
 impl<S: Sharing> Ctx<'_, S> {
     /// Exchanges blocks of `len` elements, like [`Ctx::alltoall`], with strides. OpenSHMEM 1.6 section 9.9,
     /// `shmem_alltoalls`.

@@ -11,6 +11,9 @@ use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
+/// # Barriers
+///
+/// Synchronisation of the members of a team, with and without completion of their operations.
 impl<S: Sharing> Ctx<'_, S> {
     /// Waits until every member of the team has called it. OpenSHMEM 1.6 section 9.9, `shmem_team_sync`.
     ///

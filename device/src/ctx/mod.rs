@@ -36,6 +36,9 @@ pub struct Ctx<'k, S = PerGpu> {
     _marker: PhantomData<(S, &'k (), *mut ())>,
 }
 
+/// # Contexts of a block or of a thread
+///
+/// Contexts with QPs that fewer threads share.
 impl Ctx<'_> {
     /// Returns a context of these parts.
     ///
@@ -142,6 +145,9 @@ impl Ctx<'_> {
     }
 }
 
+/// # Release of a thread's context
+///
+/// The end of a claim on exclusive QPs.
 impl Ctx<'_, Exclusive> {
     /// Gives the exclusive queues back. Posted operations continue; call [`Ctx::quiet`] first to complete them.
     #[inline(always)]
@@ -150,6 +156,9 @@ impl Ctx<'_, Exclusive> {
     }
 }
 
+/// # PEs
+///
+/// Numbers of PEs, and their reachability.
 impl<S> Ctx<'_, S> {
     /// Returns the number of this PE.
     ///

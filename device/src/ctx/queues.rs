@@ -38,6 +38,9 @@ impl<S> Ctx<'_, S> {
     }
 }
 
+/// # Queues
+///
+/// The QPs that all threads share, one by one.
 impl Ctx<'_> {
     /// Returns the number of queues that [`Ctx::queue`] can select: the QPs to each peer (setting `qps_per_peer`).
     #[inline(always)]

@@ -10,7 +10,9 @@ use super::describe::one;
 use crate::launch_queue::{Operation, StagingBuffer};
 use crate::{Error, Pe, Result};
 
-/// Operations of the host that return a value. [`Operations`](crate::Operations) has the others.
+/// # Operations that return a value
+///
+/// Reads, atomics, waits and tests that the host initiates. [`Operations`](crate::Operations) has the others.
 impl Pe {
     /// Reads `src` of `pe` and returns the value. OpenSHMEM 1.6 section 9.5, `shmem_g`.
     ///

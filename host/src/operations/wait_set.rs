@@ -70,6 +70,8 @@ impl<T: Amo + PartialOrd> WaitSet<T> {
     }
 }
 
+/// # Waits for sets of words
+///
 /// Waits and tests that return indices.
 impl Pe {
     /// Waits until a word meets its condition, and returns its index. Returns `None` for an empty set. OpenSHMEM 1.6

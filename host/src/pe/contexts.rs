@@ -11,6 +11,9 @@ use super::Pe;
 use crate::Error;
 use crate::Result;
 
+/// # Contexts
+///
+/// Contexts with queues of their own, for kernels and streams.
 impl Pe {
     /// Makes a context with queues of its own. Not collective.
     ///

@@ -33,6 +33,9 @@ impl Drop for Kernels<'_> {
     }
 }
 
+/// # Kernels
+///
+/// Kernels that are loaded while the job runs.
 impl Pe {
     /// Loads more kernels for this PE while the job runs. Not collective. NVSHMEM's `nvshmemx_cumodule_init`.
     ///

@@ -51,6 +51,9 @@ impl std::ops::BitOr for Hints {
     }
 }
 
+/// # Symmetric memory
+///
+/// Allocation in the symmetric heap, and access to the copy of this PE.
 impl Pe {
     /// Allocates a symmetric object of `len` zeroed elements on every PE. Collective.
     ///

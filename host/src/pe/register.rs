@@ -77,6 +77,9 @@ impl<R> From<UnregisterError<R>> for Error {
     }
 }
 
+/// # Local buffers and windows
+///
+/// Registration of an application's own memory.
 impl Pe {
     /// Registers a buffer with this PE's NICs and kernels. Not collective.
     ///

@@ -7,7 +7,9 @@ use crate::bootstrap::PeerLost;
 use crate::teams::{Members, TeamCall, TeamConfig, TeamExchange, in_axis, strided};
 use crate::{Error, Result};
 
-/// Teams. Calls that make or destroy a team are collective over the PEs named in their docs, and over no others.
+/// # Teams
+///
+/// Calls that make or destroy a team are collective over the PEs named in their docs, and over no others.
 impl Pe {
     /// Makes a team of the members `start + k * stride` of `parent`, for `k` below `size`, in that order. Collective
     /// over `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_strided`.

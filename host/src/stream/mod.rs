@@ -64,6 +64,9 @@ enum Sink {
 #[derive(Clone)]
 pub struct Event(machine::Event);
 
+/// # Streams
+///
+/// Ordered queues of launches and operations.
 impl Pe {
     /// Returns a new stream of this PE. Not collective.
     ///
