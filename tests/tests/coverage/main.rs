@@ -5,6 +5,7 @@
 
 mod macros;
 mod page;
+mod porting;
 mod source;
 
 use std::collections::BTreeSet;
