@@ -28,7 +28,7 @@
 //!         let one_block = Grid { blocks: 1, threads: 32, shared_bytes: 0 };
 //!         pe.run(one_block, pass_on(inbox, message, arrived))?;
 //!         println!("PE {} of {} received {}", pe.my_pe(), pe.n_pes(), pe.read(inbox)?[0]);
-//!         rushmem::Result::Ok(())
+//!         Ok::<_, rushmem::Error>(())
 //!     })?;
 //!     Ok(())
 //! }
