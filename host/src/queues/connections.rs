@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_numbers_are_random_and_exchanged() {
+    fn packet_numbers_and_keys_are_random() {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
         job.request(0, 0).unwrap();
         job.request(0, 1).unwrap();
@@ -547,6 +547,10 @@ mod tests {
         };
         let all = [address(0, 0), address(0, 1), address(1, 0)];
         assert!(all[0].psn != all[1].psn || all[1].psn != all[2].psn, "{all:?}");
+        let memory = Native::new(Options::default(), 1).local(4096).unwrap();
+        let keys: Vec<_> = (0..8).map(|_| job.connections[0].register(&memory).unwrap()).collect();
+        let variants: Vec<u32> = keys[..].iter().map(|key| key[0].rkey() & 0xff).collect();
+        assert!(variants.iter().any(|variant| *variant != variants[0]), "{variants:x?}");
         for (pe, i) in [(0, 1), (1, 0)] {
             let (own, peer) = (context(pe, i), address(i, pe));
             assert_eq!((own.next_send_psn, own.next_rcv_psn), (address(pe, i).psn, peer.psn));
