@@ -248,7 +248,7 @@ fn software_and_hardware_do_not_mix() {
     let script = "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_NIC=soft; fi; exec \"$0\" ring";
     device.command.args(["run", "-n", "2", "sh", "-c", script, PE]);
     let output = device.command.output().unwrap();
-    failed(&output, &["PE 1 has an RDMA device, this PE has the software ConnectX", "RUSHMEM_NIC"]);
+    failed(&output, &["PE 1 has an RDMA device, and this PE has the software ConnectX", "RUSHMEM_NIC"]);
 }
 
 #[test]
