@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 /// to the operation.
 ///
 /// # Steps of the leader
-/// Some steps are for one thread, such as the atomic that allocates a slot. If the leader returns its error with `?`,
-/// the other threads wait in the next barrier until the deadline. Two methods share an outcome among all threads:
+/// Some steps are for one thread, such as the atomic that allocates a slot. If the leader leaves with `?`, the other
+/// threads stay in their next barrier. A barrier of a group has no deadline. Two methods share an outcome among all
+/// threads:
 ///
 /// - [`leader_result`](Group::leader_result) runs a step in the leader and returns its value.
 /// - [`agree`](Group::agree) fails in all threads if a step has failed in any of them.
@@ -22,7 +23,14 @@ use crate::error::{Error, Result};
 /// # use rushmem_device::prelude::*;
 /// /// Sends the token of each warp to the expert `pe`. The leader allocates a slot there, and all lanes fill it.
 /// #[kernel]
-/// pub fn dispatch(ctx: &Ctx, slots: SymSlice<f32>, used: Sym<u64>, tokens: SymSlice<f32>, width: usize, pe: u32) -> Result {
+/// pub fn dispatch(
+///     ctx: &Ctx,
+///     slots: SymSlice<f32>,
+///     used: Sym<u64>,
+///     tokens: SymSlice<f32>,
+///     width: usize,
+///     pe: u32,
+/// ) -> Result {
 ///     let warp = Warp::current();
 ///     let at = warp.id() as usize * width;
 ///     let slot = warp.leader_result(|| ctx.atomic_fetch_inc(used, pe))? as usize;

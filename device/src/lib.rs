@@ -24,7 +24,8 @@
 //!
 //! Three independent properties of a call have three names:
 //!
-//! - A [`Group`] is the set of threads that make the call together. It is a value.
+//! - A [`Group`] is the set of threads that make the call together. It is a value. [`Group::leader_result`] shares the
+//!   outcome of a step that only its leader makes.
 //! - [`Sharing`] is the set of threads that post to the same QP. It is a type parameter of the context.
 //! - A scope is the set of observers that must see a store. It is part of an atomic's type.
 //!

@@ -55,9 +55,9 @@
 //!
 //! # Errors
 //!
-//! Every wait has a deadline, and every call that can fail returns a [`Result`]. The text of an [`Error`] says what failed,
-//! with values, and then the remedy. A kernel that fails ends the launch with [`Error::Device`], which names PE, source
-//! line, block and thread. If a PE ends with an error, the runtime ends the whole job.
+//! Every wait has a deadline, and every call that can fail returns a [`Result`]. The text of an [`Error`] says what
+//! failed, with values, and then the remedy. A kernel that fails ends its launch with [`Error::Device`], which names the
+//! PE, the source line, the block and the thread. If a PE ends with an error, the runtime ends the whole job.
 //!
 //! # Guides
 //!

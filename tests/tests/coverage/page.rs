@@ -15,8 +15,8 @@ one whether Rushmem has it. It is generated from `coverage.json`, which also nam
 - **partial**: some of the operation exists, and the note says what is missing.
 - **no**: the operation does not exist, and the note says why.
 
-The tests run natively, with the software ConnectX or P2P between PEs. `tests/gpu.sh` runs the same suites on GPUs, where
-they have passed on two and on four H200s. Nothing has run on a ConnectX in silicon.
+The tests run natively, with the software ConnectX or P2P between PEs. `tests/gpu.sh` runs the same suites on GPUs. They
+have passed on two and on four H200s. Nothing has run on a ConnectX in silicon.
 
 ## Summary
 ";
