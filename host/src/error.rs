@@ -259,4 +259,17 @@ impl Error {
             _ => 0,
         }
     }
+
+    /// Returns the reason that the other PEs get when this error ends the PE. They know a lost PE already.
+    pub(crate) fn abort_reason(&self) -> String {
+        use crate::bootstrap::{Error as Bootstrap, Failure};
+        match self {
+            Self::PeerLost(lost) | Self::Bootstrap(Bootstrap::Failed(Failure::Lost(lost))) => match lost.pe {
+                Some(pe) => format!("PE {pe} was lost"),
+                None => "the launcher was lost".into(),
+            },
+            Self::Operation { cause, .. } => cause.abort_reason(),
+            error => error.to_string(),
+        }
+    }
 }

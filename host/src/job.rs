@@ -228,7 +228,7 @@ impl Job {
         let pe = match started {
             Ok(pe) => pe,
             Err(error) => {
-                bootstrap.abort(&error.to_string());
+                bootstrap.abort(&error.abort_reason());
                 return Err(error);
             }
         };
@@ -314,6 +314,7 @@ impl ProcessResources {
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,
             workers: std::num::NonZeroUsize::new(config.native_workers as usize),
+            sharers: self.on_node,
             ..Default::default()
         };
         Ok(Arc::new(Native::new(options, self.on_node)))
@@ -395,14 +396,19 @@ fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
     Ok((here(&machines[..pe.pe() as usize]), here(&machines)))
 }
 
-/// Checks that the memory of this machine can hold the heaps and queues of `pes` PEs.
+/// The part of their heaps and queues that PEs must be able to use at the same time: one in so many bytes.
+///
+/// The system provides pages at their first use, and few PEs use all of theirs.
+const SHARE_IN_USE: u64 = 4;
+
+/// Checks that the memory of this machine can hold the heap and queues of one PE, and a share of those of `pes` PEs.
 ///
 /// # Errors
 /// - [`Error::HeapTooLarge`] if it cannot.
 fn check_memory(config: &Config, pes: u32) -> Result<()> {
     let Some(available) = available_memory() else { return Ok(()) };
     let wanted = config.heap_bytes.0.saturating_add(queue_memory(config));
-    if wanted.saturating_mul(pes.into()) > available {
+    if wanted > available || wanted.saturating_mul(pes.into()) / SHARE_IN_USE > available {
         return Err(Error::HeapTooLarge { wanted, pes, memory: "this machine's memory".into(), available });
     }
     Ok(())

@@ -400,7 +400,7 @@ impl Pe {
                 Ok(value)
             }
             Err(error) => {
-                self.bootstrap.abort(&error.to_string());
+                self.bootstrap.abort(&error.abort_reason());
                 Err(error)
             }
         }

@@ -239,7 +239,10 @@ unsafe impl Memory for HostMemory {
 #[derive(Debug)]
 pub struct HostBuffer {
     memory: HostMemory,
-    align: usize,
+    /// The layout of the allocation, which contains the buffer.
+    layout: Layout,
+    /// Bytes of the allocation in front of the buffer.
+    skipped: usize,
 }
 
 /// Size and alignment of a page of [`HostBuffer`], and of an adapter page.
@@ -249,23 +252,28 @@ impl HostBuffer {
     /// Allocates at least `len` zeroed bytes.
     #[must_use]
     pub fn new(len: usize) -> HostBuffer {
-        HostBuffer::try_aligned(len, PAGE)
-            .unwrap_or_else(|| handle_alloc_error(HostBuffer::layout(len, PAGE)))
+        HostBuffer::try_aligned(len, PAGE).unwrap_or_else(|| {
+            handle_alloc_error(Layout::from_size_align(len, PAGE).unwrap_or(Layout::new::<u8>()))
+        })
     }
 
     /// Allocates at least `len` zeroed bytes at a multiple of `align`, a power of two of at least a page. Returns `None`
     /// if the system has no memory left.
+    ///
+    /// The system provides pages of large buffers at their first use.
     #[must_use]
     pub fn try_aligned(len: usize, align: usize) -> Option<HostBuffer> {
-        let layout = Layout::from_size_align(len.max(1).checked_next_multiple_of(PAGE)?, align).ok()?;
+        let len = len.max(1).checked_next_multiple_of(PAGE)?;
+        // An allocation with a larger alignment would be zeroed by a loop, which touches all pages.
+        let layout = Layout::from_size_align(len.checked_add(align)?, align_of::<u64>()).ok()?;
         // SAFETY: the layout has at least one page.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let skipped = allocation.align_offset(align);
+        // SAFETY: the allocation has `align` bytes more than the buffer.
+        let base = unsafe { allocation.add(skipped) };
         // SAFETY: the allocation lives until `drop`, and is handed out by raw pointer only.
-        Some(HostBuffer { memory: unsafe { HostMemory::new(base, layout.size() as u64) }, align })
-    }
-
-    fn layout(len: usize, align: usize) -> Layout {
-        Layout::from_size_align(len, align).expect("a power of two, and no buffer is near isize::MAX")
+        let memory = unsafe { HostMemory::new(base, len as u64) };
+        Some(HostBuffer { memory, layout, skipped })
     }
 
     /// Returns the address of the first byte.
@@ -307,10 +315,8 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe {
-            dealloc(self.memory.base.as_ptr(), HostBuffer::layout(self.memory.len as usize, self.align))
-        };
+        // SAFETY: `try_aligned` has made the allocation with this layout, and skipped these bytes of it.
+        unsafe { dealloc(self.memory.base.as_ptr().sub(self.skipped), self.layout) };
     }
 }
 

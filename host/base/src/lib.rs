@@ -8,7 +8,9 @@
 mod environment;
 mod grid;
 mod sync;
+mod time;
 
 pub use environment::{host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
 pub use sync::{into_inner, lock, wait, wait_timeout};
+pub use time::shared_deadline;

@@ -16,6 +16,7 @@ mod error;
 mod lane;
 mod pool;
 mod report;
+mod rest;
 mod stack;
 #[cfg(test)]
 mod tests;
@@ -43,11 +44,14 @@ pub struct Options {
     /// Time after which the launch ends with [`Error::TimeLimit`]. `None` by default, because the calls of the device
     /// API have their own deadlines.
     pub time_limit: Option<Duration>,
+    /// Number of launchers that share the cores, such as the PEs of a node. Waiting lanes rest longer if there are more
+    /// launchers than cores.
+    pub sharers: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stack_bytes: 1024 * 1024, workers: None, time_limit: None }
+        Self { stack_bytes: 1024 * 1024, workers: None, time_limit: None, sharers: 1 }
     }
 }
 
@@ -97,7 +101,8 @@ fn launch_lanes(grid: Grid, options: &Options, kernel: &(dyn Fn(&dyn Lane) + Syn
     let workers = options.workers.map_or_else(cores, NonZeroUsize::get);
     let workers = u32::try_from(workers).unwrap_or(u32::MAX).min(grid.blocks);
     let deadline = options.time_limit.map(|limit| (limit, Instant::now() + limit));
-    let launch = worker::Launch::new(grid, workers, options.stack_bytes, deadline, kernel);
+    let rest = rest::Rest::new(options.sharers, cores() as u32);
+    let launch = worker::Launch::new(grid, workers, options.stack_bytes, deadline, rest, kernel);
     pool::share_out(workers as usize - 1, &|| in_kernel(|| launch.run()));
     launch.into_result()
 }

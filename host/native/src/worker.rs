@@ -4,20 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::block::{Block, Queue, Turn};
 use crate::lane::{Handle, Kernel, Routine, Shared};
+use crate::rest::Rest;
 use crate::stack::{STORE, Stacks};
 use crate::{Error, Grid, Report};
 use rushmem_base::lock;
-
-/// Time for which a worker with only spinning lanes yields between rounds. Afterwards it sleeps between rounds.
-const PATIENCE: Duration = Duration::from_millis(1);
-
-/// Sleep between rounds. Linux adds about 50 us of timer slack, which gives the intended length.
-const NAP: Duration = Duration::from_micros(1);
 
 /// Time after which a worker with only spinning lanes takes further blocks beyond its share.
 const TAKE_OVER: Duration = Duration::from_micros(200);
@@ -30,6 +24,7 @@ pub(crate) struct Launch<'a> {
     grid: Grid,
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
+    rest: Rest,
     kernel: Kernel<'a>,
     /// Index of the first block that has not begun.
     next: AtomicU32,
@@ -46,11 +41,12 @@ impl<'a> Launch<'a> {
         workers: u32,
         stack_bytes: usize,
         deadline: Option<(Duration, Instant)>,
+        rest: Rest,
         kernel: Kernel<'a>,
     ) -> Self {
         let share = grid.blocks.div_ceil(workers);
         let (next, stop, failure) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
-        Self { grid, stack_bytes, deadline, kernel, next, share, stop, failure }
+        Self { grid, stack_bytes, deadline, rest, kernel, next, share, stop, failure }
     }
 
     /// Runs one worker until no block is left.
@@ -130,7 +126,7 @@ impl Worker<'_> {
             }
             match progress {
                 true => idle = Idle::default(),
-                false => idle.rest(),
+                false => self.launch.rest.after(idle.begin()),
             }
         }
     }
@@ -224,9 +220,8 @@ impl Idle {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Yields the core after a round without progress.
-    fn rest(&mut self) {
-        self.since.get_or_insert_with(Instant::now);
-        if self.time() < PATIENCE { thread::yield_now() } else { thread::sleep(NAP) }
+    /// Notes a round without progress. Returns the time since the first of them.
+    fn begin(&mut self) -> Duration {
+        self.since.get_or_insert_with(Instant::now).elapsed()
     }
 }

@@ -22,6 +22,9 @@ use crate::{Error, Ptx, Result};
 use queue::NativeStream;
 pub(crate) use queue::{Completion, NativeGraph};
 
+/// The largest number of PEs on a core for which a grid has several blocks.
+const CROWD: u32 = 16;
+
 /// A machine that runs kernels natively.
 pub(crate) struct Native {
     options: Options,
@@ -49,7 +52,11 @@ impl Machine for Native {
     }
 
     fn grid(&self) -> Grid {
-        let blocks = Self::cores().div_ceil(self.sharers).clamp(1, 16) * 2;
+        // Every lane has a stack, so many PEs on a core get one block each.
+        let blocks = match self.sharers.div_ceil(Self::cores()) {
+            0..=CROWD => Self::cores().div_ceil(self.sharers).clamp(1, 16) * 2,
+            _ => 1,
+        };
         Grid { blocks, threads: 32, shared_bytes: 0 }
     }
 

@@ -9,7 +9,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 
 use super::{Lost, Pe};
-use crate::bootstrap::{self, Bootstrap};
+use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueueMemory};
 use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
@@ -117,7 +117,7 @@ fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
     let (slot, page, connection) =
         (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
     bootstrap.on_peer_lost(Box::new(move |peer| {
-        tracing::warn!("{peer}");
+        log_loss(&slot, &peer);
         if let Some(code) = peer.exit {
             // The process with the job's server must inform the other PEs before it ends.
             match connection.upgrade() {
@@ -135,6 +135,17 @@ fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
     Ok(lost)
 }
 
+/// Logs the loss of a PE: the first loss as a warning, once for all PEs of this process, and its consequences for debugging.
+fn log_loss(first: &Lost, peer: &PeerLost) {
+    static LOGGED: Mutex<Option<PeerLost>> = Mutex::new(None);
+    let is_first = lock(first).is_none();
+    if is_first && lock(&LOGGED).replace(peer.clone()).as_ref() != Some(peer) {
+        tracing::warn!("{peer}");
+    } else {
+        tracing::debug!("{peer}");
+    }
+}
+
 /// Allocates the symmetric heap and the queues' state, and sets up the rails.
 fn open_machine(
     config: &Config,
@@ -147,8 +158,13 @@ fn open_machine(
     let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
     let heap = p2p::heap(config, machine, heap_bytes, n_pes)?;
     let state = Arc::new(StateMap::new(machine, shape)?);
-    let rails = open_rails(nics, machine, &heap, shape, config.queues)?;
+    let rails = open_rails(nics, machine, &heap, shape, config.queues, local_pes(config))?;
     Ok((PeMemory { state, heap, heap_bytes, reserved, shape }, rails))
+}
+
+/// Returns the number of PEs that share the processors of this machine.
+fn local_pes(config: &Config) -> u32 {
+    config.local_pes.unwrap_or(config.pes).get()
 }
 
 /// Sets up the first `shape.rails` of `nics` that pass their probe.
@@ -162,6 +178,7 @@ fn open_rails(
     heap: &Region,
     shape: Shape,
     location: QueueMemory,
+    local_pes: u32,
 ) -> Result<Vec<Rail>> {
     let mut rails = Vec::new();
     let found = nics.len();
@@ -171,7 +188,7 @@ fn open_rails(
             break;
         }
         match Rail::new(nic, machine, heap, shape, location)
-            .and_then(|rail| probe(&rail, heap).map(|()| rail))
+            .and_then(|rail| probe(&rail, heap, local_pes).map(|()| rail))
         {
             Ok(rail) => rails.push(rail),
             Err(error) => {
@@ -274,7 +291,8 @@ fn start_service(
 ) -> Result<Service> {
     let inbox = inbox.clone();
     let keep = move |message| inbox.keep(message);
-    let service = Service::start(connections, Arc::clone(bootstrap), control.clone(), keep)?;
+    let service =
+        Service::start(connections, Arc::clone(bootstrap), control.clone(), local_pes(config), keep)?;
     if config.connect == ConnectKind::Eager {
         service.connect_all(config.bootstrap_timeout)?;
     }

@@ -173,7 +173,7 @@ impl Connections {
         self.epoch += 1;
         self.connections.iter_mut().for_each(|connection| *connection = QpConnection::default());
         for (rail, used) in self.rails.iter().zip(&mut self.used) {
-            (0..std::mem::take(used)).try_for_each(|slot| rail.clear(slot))?;
+            rail.clear_ahead(0..std::mem::take(used))?;
         }
         self.handshakes.clear()?;
         self.state.clear_slots()?;

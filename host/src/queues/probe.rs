@@ -1,10 +1,11 @@
-//! The probe: checks at start that a NIC moves bytes for this PE within a second.
+//! The probe: checks at start that a NIC moves bytes for this PE in time.
 //!
 //! A QP connected to itself executes the operations that kernels need: a put, an atomic with a checked result, and a
 //! signal. The CPU posts them, so the probe does not cover access to the doorbell by kernels.
 
 use std::time::{Duration, Instant};
 
+use rushmem_base::shared_deadline;
 use rushmem_device::abi::{qp_flags, reserved};
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Syndrome, Wqe};
@@ -14,6 +15,7 @@ use super::shape::{CQE_BYTES, QueueLayout, WQEBB_BYTES};
 use crate::machine::Region;
 use crate::{Error, Result};
 
+/// The deadline of the operations of a PE that does not share its processors.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Number of attempts with a slow NIC: a software ConnectX may have to wait for a processor.
 const ATTEMPTS: usize = 3;
@@ -23,30 +25,32 @@ const SOURCE: u64 = reserved::FETCH;
 const TARGET: u64 = SOURCE + 8;
 const RESULT: u64 = SOURCE + 16;
 
-/// Checks that the NIC of `rail` can access `heap`.
+/// Checks that the NIC of `rail` can access `heap`. `local_pes` PEs of this machine start at the same time.
 ///
 /// # Errors
 /// - [`Error::Probe`] if an operation fails, is late or has a wrong result.
 /// - The errors of the NIC.
-pub(crate) fn probe(rail: &Rail, heap: &Region) -> Result<()> {
+pub(crate) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<()> {
+    let within = shared_deadline(DEADLINE, local_pes);
     for _ in 1..ATTEMPTS {
         let begin = Instant::now();
-        match once(rail, heap) {
-            Err(error) if begin.elapsed() > DEADLINE => tracing::info!("{error}; the probe runs again"),
+        match once(rail, heap, within) {
+            Err(error) if begin.elapsed() > within => tracing::info!("{error}; the probe runs again"),
             outcome => return outcome,
         }
     }
-    once(rail, heap)
+    once(rail, heap, within)
 }
 
-fn once(rail: &Rail, heap: &Region) -> Result<()> {
+fn once(rail: &Rail, heap: &Region, within: Duration) -> Result<()> {
     let begin = Instant::now();
     let pair = rail.make(0, 0)?;
-    rail.connect(&pair, &rail.nic().port(), pair.address, RetryPolicy::within(DEADLINE, 7))?;
-    let mut probe = Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin };
+    rail.connect(&pair, &rail.nic().port(), pair.address, RetryPolicy::within(within, 7))?;
+    let mut probe =
+        Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin, within };
     let outcome = probe.run();
     drop(probe);
-    rail.clear(0)?;
+    rail.clear_ahead(0..1)?;
     heap.write(SOURCE, &[0; 24])?;
     let [put, atomic, signal] = outcome?;
     let nic = rail.nic().name();
@@ -66,6 +70,7 @@ struct Probe<'a> {
     /// CQEs consumed.
     completed: u64,
     begin: Instant,
+    within: Duration,
 }
 
 impl Probe<'_> {
@@ -143,8 +148,8 @@ impl Probe<'_> {
             if let Some(outcome) = self.poll(what, index)? {
                 return outcome.map(|()| rung.elapsed());
             }
-            if self.begin.elapsed() > DEADLINE {
-                return Err(self.failed(format!("the {what} did not complete within {DEADLINE:?}")));
+            if self.begin.elapsed() > self.within {
+                return Err(self.failed(format!("the {what} did not complete within {:?}", self.within)));
             }
             std::thread::yield_now();
         }

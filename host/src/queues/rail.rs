@@ -1,5 +1,6 @@
 //! A rail: one NIC with its protection domain, heap key, queue memory, UAR pages and QPs.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
@@ -99,13 +100,23 @@ impl Rail {
         flags |= if queues.memory.host_ptr().is_none() { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let rail = Self { doorbells, uars, key, pd, umem, nic, queues, shape, eqn, flags, time_stamps };
-        (0..slots).try_for_each(|slot| rail.clear(slot))?;
+        rail.clear_ahead(0..slots)?;
         Ok(rail)
     }
 
-    /// Resets a slot for a new QP: CQEs that look unwritten, and doorbell records of 0. Must not run while kernels run,
-    /// because the host may be unable to access GPU memory then.
-    pub(super) fn clear(&self, slot: u64) -> Result<()> {
+    /// Clears slots in GPU memory. The host may be unable to access GPU memory while kernels run, so no kernel may run.
+    ///
+    /// [`Rail::make`] clears a slot in host memory, because most slots are never used.
+    pub(super) fn clear_ahead(&self, mut slots: Range<u64>) -> Result<()> {
+        if self.is_in_host_memory() { Ok(()) } else { slots.try_for_each(|slot| self.clear(slot)) }
+    }
+
+    fn is_in_host_memory(&self) -> bool {
+        self.queues.memory.host_ptr().is_some()
+    }
+
+    /// Resets a slot for a new QP: CQEs that look unwritten, and doorbell records of 0.
+    fn clear(&self, slot: u64) -> Result<()> {
         let at = self.shape.place(slot);
         self.queues.write(at.cq, &vec![0xff; (self.shape.depth * CQE_BYTES) as usize])?;
         for record in [at.sq_record, at.cq_record] {
@@ -151,12 +162,16 @@ impl Rail {
         &*self.uars[(slot % UARS) as usize]
     }
 
-    /// Executes CREATE_CQ and CREATE_QP in slot `slot`, which must be cleared, for QP number `index` of the PE.
+    /// Executes CREATE_CQ and CREATE_QP in slot `slot` for QP number `index` of the PE. A slot in GPU memory must be
+    /// cleared.
     ///
     /// # Errors
     /// The errors of the NIC.
     pub(super) fn make(&self, slot: u64, index: u64) -> Result<Qp> {
         let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
+        if self.is_in_host_memory() {
+            self.clear(slot)?;
+        }
         let uar_page = self.uar(slot).page_id();
         let (cq, out) = create(
             &*self.nic,

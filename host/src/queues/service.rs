@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rushmem_base::{lock, wait_timeout};
+use rushmem_base::{lock, shared_deadline, wait_timeout};
 use rushmem_device::abi::ControlPage;
 
 use super::connections::{ConnectMessage, Connections, Outgoing};
@@ -22,6 +22,9 @@ use crate::{Error, Result};
 /// Interval at which the thread polls for requests. It is short after a launch and doubles up to the limit.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(1);
+
+/// PEs that a core serves at [`LAST_LOOK`]. More PEs on a core look less often.
+const PES_PER_CORE: u32 = 8;
 
 /// Interval once all connections exist. Kernels can then only request the end of the job.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
@@ -69,6 +72,7 @@ impl Service {
         connections: Connections,
         bootstrap: Arc<dyn Bootstrap>,
         control: Region,
+        local_pes: u32,
         keep: impl Fn(PeerMessage) -> Option<PeerMessage> + Send + 'static,
     ) -> Result<Self> {
         let (events, inbox) = channel();
@@ -81,7 +85,8 @@ impl Service {
         }))?;
         let state = Mutex::new(State { connections, failure: None });
         let shared = Arc::new(Shared { state, changed: Condvar::new(), running: AtomicUsize::new(0) });
-        let worker = Worker { shared: Arc::clone(&shared), bootstrap, control };
+        let last_look = shared_deadline(LAST_LOOK, local_pes / PES_PER_CORE);
+        let worker = Worker { shared: Arc::clone(&shared), bootstrap, control, last_look };
         let name = "rushmem-connect".to_string();
         let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
         Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared })
@@ -206,6 +211,8 @@ struct Worker {
     shared: Arc<Shared>,
     bootstrap: Arc<dyn Bootstrap>,
     control: Region,
+    /// The longest interval between polls for requests.
+    last_look: Duration,
 }
 
 impl Worker {
@@ -218,7 +225,7 @@ impl Worker {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => {
                         self.end_if_asked();
-                        pause = if self.look() { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
+                        pause = if self.look() { FIRST_LOOK } else { (pause * 2).min(self.last_look) };
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
