@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::error::Error;
 use crate::print;
+use crate::terminal::Layout;
 
 /// Print the devices of this machine, the choices that a job would make and why, and the settings by group
 #[derive(clap::Args)]
@@ -22,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
-    let text = if args.json { as_json(config) } else { as_text(config, args.all) };
+    let text = if args.json { as_json(config) } else { as_text(config, args.all, Layout::of_stdout()) };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -53,19 +54,20 @@ fn as_json(config: &Config) -> String {
     format!("{all:#}\n")
 }
 
-fn as_text(config: &Config, all: bool) -> String {
+fn as_text(config: &Config, all: bool, layout: Layout) -> String {
     let mut text = format!("rushmem {} (bootstrap protocol {PROTOCOL})\n", env!("CARGO_PKG_VERSION"));
-    text += &machine(&rushmem::survey(config));
-    text += &settings(config, all);
-    text += "\nOther variables\n";
+    text += &machine(&rushmem::survey(config), layout);
+    text += &settings(config, all, layout);
+    text += "\n";
+    text += &layout.heading("Other variables");
     for (name, meaning) in OTHER_VARIABLES {
-        text += &format!("  {name:<26} {meaning}\n");
+        text += &layout.row(&format!("  {name:<26} "), meaning);
     }
     text
 }
 
 /// Lists the settings by group: all of them, or without the expert settings that have their defaults.
-fn settings(config: &Config, all: bool) -> String {
+fn settings(config: &Config, all: bool, layout: Layout) -> String {
     let is_listed = |row: &Row, setting: &Setting| all || !setting.expert || row.origin != Origin::Default;
     let rows: Vec<_> = config.describe().into_iter().zip(SETTINGS).collect();
     let listed = || rows.iter().filter(|(row, setting)| is_listed(row, setting));
@@ -73,55 +75,54 @@ fn settings(config: &Config, all: bool) -> String {
     for group in Group::ALL {
         let in_group: Vec<_> = listed().filter(|(_, setting)| setting.group == group).collect();
         if !in_group.is_empty() {
-            text += &format!("\n{}\n", group.title());
+            text.push('\n');
+            text += &layout.heading(group.title());
         }
         for (row, setting) in in_group {
             let value = if row.value.is_empty() { "-" } else { &row.value };
             let source = row.origin.to_string();
-            text += &format!("  {:<26} {value:<12} {source:<12} {}\n", setting.env, setting.doc);
+            text += &layout.row(&format!("  {:<26} {value:<12} {source:<12} ", setting.env), setting.doc);
         }
     }
     match rows.len() - listed().count() {
         0 => text,
         hidden => {
-            text + &format!(
-                "\n{hidden} expert settings have their defaults; `rushmem info --all` lists them\n"
-            )
+            let note =
+                format!("{hidden} expert settings have their defaults; `rushmem info --all` lists them");
+            text + "\n" + &layout.row("", &note)
         }
     }
 }
 
-fn machine(found: &Survey) -> String {
+fn machine(found: &Survey, layout: Layout) -> String {
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let memory = found.memory_available.map_or("unknown".into(), mib);
-    let mut text = format!("\nFound\n  CPU      {} cores, {memory} available\n", found.cores);
-    match &found.cuda {
-        Ok(version) => text += &format!("  CUDA     driver for {version}, {} GPUs\n", found.gpus.len()),
-        Err(why) => text += &format!("  CUDA     none: {why}\n"),
-    }
+    let row = |name: &str, text: &str| layout.row(&format!("  {name:<8} "), text);
+    let mut text = format!("\n{}", layout.heading("Found"));
+    text += &row("CPU", &format!("{} cores, {memory} available", found.cores));
+    text += &match &found.cuda {
+        Ok(version) => row("CUDA", &format!("driver for {version}, {} GPUs", found.gpus.len())),
+        Err(why) => row("CUDA", &format!("none: {why}")),
+    };
     for gpu in &found.gpus {
         let (major, minor) = gpu.compute_capability;
         let (all, free) = gpu.memory;
-        text += &format!(
-            "  GPU {:<4} {}, sm_{major}{minor}, {} SMs, {} of {} free\n",
-            gpu.ordinal,
-            gpu.name,
-            gpu.multiprocessors,
-            mib(free),
-            mib(all)
-        );
+        let free = format!("{} of {} free", mib(free), mib(all));
+        let about = format!("{}, sm_{major}{minor}, {} SMs, {free}", gpu.name, gpu.multiprocessors);
+        text += &row(&format!("GPU {}", gpu.ordinal), &about);
     }
     let rdma = if found.rdma_devices.is_empty() { "none".into() } else { found.rdma_devices.join(", ") };
-    text += &format!("  RDMA     {rdma}\n\nChosen\n");
+    text += &row("RDMA", &rdma);
+    text += &format!("\n{}", layout.heading("Chosen"));
     for (name, choice) in [("PEs", &found.pes), ("kernels", &found.kernels), ("NIC", &found.nic)] {
-        text += &format!("  {name:<8} {} ({})\n", choice.selected, choice.reason);
+        text += &row(name, &format!("{} ({})", choice.selected, choice.reason));
     }
     for detail in &found.nic_details {
-        text += &format!("           {detail}\n");
+        text += &row("", detail);
     }
     for path in &found.routes {
         let route = format!("0 -> {}", path.pe);
-        text += &format!("  PE {route:<8} {} ({})\n", path.via, path.why);
+        text += &layout.row(&format!("  PE {route:<8} "), &format!("{} ({})", path.via, path.why));
     }
     text
 }
@@ -133,17 +134,17 @@ mod tests {
     #[test]
     fn lists_expert_settings_that_are_set() {
         let mut config = Config::default();
-        let text = settings(&config, false);
+        let text = settings(&config, false, Layout::PLAIN);
         assert!(text.contains("\nMemory\n  RUSHMEM_HEAP_BYTES ") && text.contains("--all"), "{text}");
         assert!(!text.contains("RUSHMEM_SQ_DEPTH") && !text.contains("Software ConnectX"), "{text}");
 
         config.set("sq_depth", "64").unwrap();
-        assert!(settings(&config, false).contains("  RUSHMEM_SQ_DEPTH "));
+        assert!(settings(&config, false, Layout::PLAIN).contains("  RUSHMEM_SQ_DEPTH "));
     }
 
     #[test]
     fn lists_every_setting_on_demand() {
-        let text = settings(&Config::default(), true);
+        let text = settings(&Config::default(), true, Layout::PLAIN);
         assert!(SETTINGS.iter().all(|setting| text.contains(&format!("  {} ", setting.env))), "{text}");
         assert!(!text.contains("--all"), "{text}");
     }

@@ -9,6 +9,7 @@ mod new;
 mod perf;
 mod run;
 mod softnic;
+mod terminal;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;

@@ -86,3 +86,19 @@ fn prints_the_kind_of_pes_with_the_reason() {
     let half = row(&[("RANK", "0")]);
     assert!(half.starts_with("PEs      nothing (") && half.contains("WORLD_SIZE"), "{half}");
 }
+
+#[test]
+fn rows_wrap_at_the_width_of_the_terminal() {
+    let (_, whole) = info(&["--all"], &[]);
+    assert!(whole.lines().any(|line| line.len() > 110), "a pipe gets whole rows: {whole}");
+    let (code, text) = info(&["--all"], &[("COLUMNS", "80")]);
+    assert_eq!(code, Some(0));
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        words(&text.replace(char::is_numeric, "")),
+        words(&whole.replace(char::is_numeric, "")),
+        "no word is lost"
+    );
+    assert!(!text.contains('\x1b'), "a pipe gets no colour: {text}");
+}
