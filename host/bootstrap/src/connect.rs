@@ -103,6 +103,18 @@ pub fn launch_method(config: &Config) -> Result<(&'static str, String), Error> {
     Ok((name(&decision.method), decision.why))
 }
 
+/// Returns whether a launcher or an id makes this process one PE of a job of several processes. Does not join the job.
+///
+/// # Errors
+///
+/// - [`Error::Launch`]: the variables of launchers are incomplete or contradict each other.
+/// - [`Error::NotStarted`]: the setting `bootstrap` names a launcher that did not start this process.
+/// - [`Error::Token`]: the token is invalid.
+pub fn is_launched(config: &Config) -> Result<bool, Error> {
+    let decision = decide(config, "", &|name| std::env::var(name).ok())?;
+    Ok(!matches!(decision.method, LaunchMethod::Threads))
+}
+
 /// Returns whether this process is the first one of its job on this node.
 ///
 /// A program can use it to print something once per node. The answer comes from `RUSHMEM_LOCAL_PE`, or from the

@@ -34,7 +34,9 @@ use std::time::Duration;
 
 pub use self::auth::{Role, Token, nonce};
 pub use self::client::{Member, Tcp};
-pub use self::connect::{JoinedJob, LocalPes, from_env, is_first_on_node, launch_method, with_id};
+pub use self::connect::{
+    JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, with_id,
+};
 pub use self::error::{Error, Failure, MAX_PES, PeerLost, Pes};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;

@@ -20,6 +20,9 @@ pub(crate) enum Error {
     /// A job that the command itself started failed.
     #[error(transparent)]
     Job(#[from] rushmem::Error),
+    /// A benchmark failed.
+    #[error("benchmark `{bench}` failed: {error}")]
+    Benchmark { bench: &'static str, error: Box<Error> },
     /// A defect of this program.
     #[error("internal error: {0}; please report it")]
     Internal(String),
@@ -34,6 +37,7 @@ impl Error {
             | Error::Job(rushmem::Error::Config(_))
             | Error::Bootstrap(bootstrap::Error::Token) => 2,
             Error::Environment(_) | Error::Bootstrap(_) | Error::Job(_) => 3,
+            Error::Benchmark { error, .. } => error.code(),
             Error::Internal(_) => 4,
         }
     }

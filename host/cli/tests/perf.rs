@@ -60,7 +60,7 @@ fn measures_and_writes_every_row_of_the_list() {
         assert!(0.0 <= low && low <= value && value <= high && high.is_finite(), "{row}");
     }
 
-    // The plot has a panel for put, get and put_signal, and closes all tags.
+    // The plot has panels for sizes and for numbers of PEs, and closes all tags.
     let svg = fs::read_to_string(svg).unwrap();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     for name in ["svg", "text"] {
@@ -84,6 +84,53 @@ fn pes_may_be_processes() {
             && text.contains("queue of the GPU"),
         "{text}"
     );
+}
+
+#[test]
+fn a_launcher_can_start_the_pes_of_every_benchmark() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("out.json");
+    let perf =
+        ["perf", "--rounds", "2", "--threads", "8", "--sizes", "8,4K", "--json", json.to_str().unwrap()];
+    let list = ok(rushmem(&["perf", "--list", "--sizes", "8,4K"]));
+    let text = ok(rushmem(&[&["run", "-n", "2", env!("CARGO_BIN_EXE_rushmem")], &perf[..]].concat()));
+    assert!(text.contains("start of a job"), "{text}");
+
+    let rows = rows(&json);
+    assert!(rows.iter().all(|row| row["pes"] == 2), "{rows:?}");
+    for line in list.lines().skip(1) {
+        let bench = line.split('\t').next().unwrap();
+        assert!(rows.iter().any(|row| row["bench"] == bench), "{bench}: {text}");
+    }
+}
+
+#[test]
+fn an_error_keeps_the_results_and_names_the_benchmark() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("out.json");
+    let mut command = common::rushmem();
+    command.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_TIMEOUT", "60s");
+    // Posting has queues for each block, and this is too little memory for them.
+    command.env("RUSHMEM_QUEUE_MEMORY", "512KiB");
+    command.args(["perf", "--rounds", "2", "--json", json.to_str().unwrap(), "signal", "post_per_block"]);
+    let output = command.output().unwrap();
+    let (text, errors) = (String::from_utf8(output.stdout), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(text.unwrap().contains("signal, to and fro"), "the table has the results so far");
+    assert!(
+        errors.contains("rushmem: benchmark `post_per_block` failed: ")
+            && errors.contains("RUSHMEM_QUEUE_MEMORY"),
+        "{errors}"
+    );
+
+    let all: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(
+        (&all["rows"][0]["bench"], &all["failures"][0]["bench"]),
+        (&"signal".into(), &"post_per_block".into())
+    );
+    assert!(all["failures"][0]["error"].as_str().unwrap().contains("RUSHMEM_QUEUE_MEMORY"), "{all}");
+    let again = ok(perf(&["--from", json.to_str().unwrap()]));
+    assert!(again.contains("benchmark `post_per_block` failed: "), "{again}");
 }
 
 #[test]

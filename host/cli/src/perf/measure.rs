@@ -7,15 +7,10 @@ use rushmem_device::{Signal, Sym, SymSlice};
 
 use super::bench::Bench;
 use super::plan::{Case, MAX_THREADS};
+use super::recorder::Recorder;
 use super::results::Row;
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The measurements of PE 0, with a description of its machine.
-pub(super) struct Measured {
-    pub(super) machine: String,
-    pub(super) rows: Vec<Row>,
-}
 
 /// Bytes of the heap besides the two data buffers.
 pub(super) const OTHER_BYTES: u64 = 8 << 20;
@@ -26,7 +21,7 @@ const MAX_FLOATS: usize = 1 << 18;
 /// Rounds of the verified barriers.
 const CHECKED_ROUNDS: u32 = 10;
 
-/// Runs a job that measures `cases`, each `runs` times. Returns `None` if PE 0 is in another process.
+/// Runs a job that measures `cases`, each `runs` times. PE 0 records the results.
 ///
 /// The data of a case is spread over `window` bytes of each PE.
 pub(super) fn measure(
@@ -34,21 +29,26 @@ pub(super) fn measure(
     cases: &[Case],
     runs: usize,
     window: u64,
-) -> Result<Option<Measured>, rushmem::Error> {
-    let measured = job.run(|pe| {
+    recorder: &Recorder,
+) -> Result<(), rushmem::Error> {
+    job.run(|pe| {
         check_n_pes(pe, cases)?;
         let bed = TestBed::new(pe, window)?;
-        let mut rows = Vec::new();
-        for case in cases {
-            let values = bed.row(case, runs)?;
-            rows.push(Row::new(case, values));
-            tracing::info!("{} {} B, {} x {}", case.bench.name(), case.bytes, case.blocks, case.threads);
-        }
         let path = pe.peer_routes().into_iter().find(|path| path.pe == 1).map(|path| path.via);
         let machine = format!("{}, peers by {}", pe.machine(), path.as_deref().unwrap_or("nothing"));
-        Ok::<_, AnyError>((pe.my_pe() == 0).then_some(Measured { machine, rows }))
+        for case in cases {
+            recorder.start(case.bench);
+            let values = bed.row(case, runs)?;
+            // A result counts only after all PEs have verified it.
+            pe.host_sync()?;
+            if pe.my_pe() == 0 {
+                recorder.add(&machine, Row::new(case, values))?;
+            }
+            tracing::info!("{} {} B, {} x {}", case.bench.name(), case.bytes, case.blocks, case.threads);
+        }
+        Ok::<_, AnyError>(())
     })?;
-    Ok(measured.into_iter().flatten().next())
+    Ok(())
 }
 
 /// Checks that the cases are for the number of PEs of this job.
@@ -56,7 +56,7 @@ fn check_n_pes(pe: &Pe, cases: &[Case]) -> Result<(), AnyError> {
     match cases.iter().find(|case| case.pes != pe.n_pes()) {
         None => Ok(()),
         Some(case) => {
-            Err(format!("the job has {} PEs, not {}; set --pes to that number", pe.n_pes(), case.pes).into())
+            Err(format!("the job has {} PEs, and the launcher promised {}", pe.n_pes(), case.pes).into())
         }
     }
 }

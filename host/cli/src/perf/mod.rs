@@ -3,8 +3,10 @@
 mod bench;
 mod init;
 mod measure;
+mod pes;
 mod plan;
 mod plot;
+mod recorder;
 mod results;
 mod table;
 mod targets;
@@ -16,10 +18,13 @@ use rushmem::config::{Config, ConnectKind, DeviceKind, Origin, PeerPath};
 use rushmem::{Job, Ptx};
 
 use self::bench::{Bench, JobKind};
+use self::pes::Pes;
 use self::plan::{Case, Selection};
+use self::recorder::Recorder;
 use self::results::Results;
 use self::targets::Targets;
 use crate::error::Error;
+use crate::print;
 
 /// Measure bandwidth, latency, rates and start-up time, and verify the data
 ///
@@ -70,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "list"])]
     from: Vec<PathBuf>,
 
-    /// Write the results to this file
+    /// Write the results to this file, after each row; an error keeps them and adds the failed benchmark
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -78,7 +83,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     compare: Vec<PathBuf>,
 
-    /// Plot the benchmarks that were measured with several sizes
+    /// Plot the benchmarks that were measured with several sizes: a curve for each grid, with its spread
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
@@ -117,48 +122,37 @@ pub(crate) fn execute(args: &Args, config: Config) -> Result<ExitCode, Error> {
     let others: Vec<Results> =
         args.compare.iter().map(|path| Results::read(path)).collect::<Result<_, _>>()?;
     let targets = args.targets.as_deref().map(Targets::read).transpose()?;
-    let results = match args.from.split_first() {
+    let (results, failed) = match args.from.split_first() {
         Some((first, more)) => {
             let mut results = Results::read(first)?;
             for path in more {
                 results.add(Results::read(path)?);
             }
-            Some(results)
+            (results, None)
         }
-        None => run(args, config)?,
+        None => match run(args, config)? {
+            Some(measured) => measured,
+            None => return Ok(ExitCode::SUCCESS),
+        },
     };
-    let Some(results) = results else { return Ok(ExitCode::SUCCESS) };
-    print!("{}", table::table(&results, &others)?);
-    if let Some(targets) = targets {
-        print!("{}", targets.judge(&results, &others));
-    }
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&results).map_err(|e| Error::Internal(e.to_string()))?;
-        results::write(path, &(text + "\n"))?;
+        results::write(path, &results.to_json()?)?;
     }
     if let Some(path) = &args.plot {
         results::write(path, &plot::svg(&results, &others))?;
     }
-    Ok(ExitCode::SUCCESS)
+    print(&table::table(&results, &others)?)?;
+    if let Some(targets) = targets {
+        print(&targets.judge(&results, &others))?;
+    }
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// Measures. Returns `None` if PE 0, which has the results, is another process, or after `--list`.
-fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
+fn run(args: &Args, mut config: Config) -> Result<Option<(Results, Option<Error>)>, Error> {
     let ptx = rushmem::ptx!("rushmem_bench_kernels");
-    let launched = config.n_pes;
-    if let (Some(pes), Some(n)) = (args.pes, launched) {
-        return Err(Error::Usage(format!(
-            "--pes {pes}: the launcher has already started {n} PEs; remove the option"
-        )));
-    }
-    if launched.is_some_and(|n| n.get() < 2) {
-        return Err(Error::Usage("measuring needs at least two PEs; start two or more".into()));
-    }
-    let pes = launched.map_or(args.pes.unwrap_or(2), std::num::NonZeroU32::get);
-    if launched.is_none() {
-        config.set("pes", &pes.to_string())?;
-    }
     let gpu = has_gpu(&config, ptx)?;
+    let pes = Pes::find(args.pes, &mut config)?;
     let Bounds { max_bytes, window, heap_bytes } = bounds(args, gpu, &config)?;
     let pick = |given: &[u32], gpus: &[u32], native: &[u32]| match (given, gpu) {
         ([], true) => gpus.to_vec(),
@@ -173,54 +167,36 @@ fn run(args: &Args, mut config: Config) -> Result<Option<Results>, Error> {
         blocks: pick(&args.blocks, &[1, 8, 32, 64], &[1, 2]),
         threads: pick(&args.threads, &[256], &[32]),
         max_rounds: args.rounds,
-        pes,
-        launched: launched.is_some(),
+        pes: pes.n,
+        launched: pes.is_launched,
     };
     let cases = selection.cases().map_err(Error::Usage)?;
+    let runs = args.runs as usize;
     if args.list {
-        print!("{}", plan::list(&cases, args.runs as usize));
+        print(&plan::list(&cases, runs))?;
         return Ok(None);
     }
-    measure(&selection, &cases, args.runs as usize, (window, heap_bytes), &config, ptx)
-}
-
-fn measure(
-    selection: &Selection,
-    cases: &[Case],
-    runs: usize,
-    (window, heap_bytes): (u64, u64),
-    config: &Config,
-    ptx: Ptx,
-) -> Result<Option<Results>, Error> {
-    let program = format!("rushmem {}", env!("CARGO_PKG_VERSION"));
-    let mut results = Results { program, machine: String::new(), rows: Vec::new() };
-    let mut first = false;
-    for kind in JobKind::ALL {
-        let cases: Vec<Case> = cases.iter().filter(|s| s.bench.job_kind() == kind).copied().collect();
-        if cases.is_empty() {
-            continue;
+    let recorder = Recorder::new(args.json.as_deref().filter(|_| pes.has_pe_0));
+    let end = JobKind::ALL.into_iter().try_for_each(|kind| {
+        let cases: Vec<Case> = cases.iter().filter(|case| case.bench.job_kind() == kind).copied().collect();
+        let Some(first) = cases.first() else { return Ok(()) };
+        recorder.start(first.bench);
+        if kind == JobKind::Init {
+            return init::measure(&config, ptx, &cases, runs, &recorder);
         }
-        let measured = match kind {
-            JobKind::Init => init::measure(config, ptx, &cases, runs)?,
-            _ => {
-                let mut config = settings(selection, kind, config)?;
-                let mut spread = 4096;
-                if kind == JobKind::Main {
-                    config.heap_bytes.0 = heap_bytes;
-                    spread = window;
-                }
-                measure::measure(Job::with_config(config).kernels(ptx), &cases, runs, spread)?
-            }
-        };
-        if let Some(measured) = measured {
-            first = true;
-            if results.machine.is_empty() {
-                results.machine = measured.machine;
-            }
-            results.rows.extend(measured.rows);
+        let mut config = settings(&selection, kind, &config)?;
+        let mut spread = 4096;
+        if kind == JobKind::Main {
+            config.heap_bytes.0 = heap_bytes;
+            spread = window;
         }
+        let job = Job::with_config(config).kernels(ptx);
+        Ok(measure::measure(job, &cases, runs, spread, &recorder)?)
+    });
+    match (recorder.finish(end), pes.has_pe_0) {
+        (measured, true) => Ok(Some(measured)),
+        ((_, failed), false) => failed.map_or(Ok(None), Err),
     }
-    Ok(first.then_some(results))
 }
 
 /// Returns the settings for a kind of job. Posting is always measured on queues, also where transfers use P2P.

@@ -1,6 +1,7 @@
 //! Results and their files.
 
 use std::path::Path;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,16 @@ pub(super) struct Results {
     /// Description of the machine.
     pub(super) machine: String,
     pub(super) rows: Vec<Row>,
+    /// The benchmark that ended the measurement by an error.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A failed benchmark. The benchmarks after it were not measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Failure {
+    pub(super) bench: String,
+    pub(super) error: String,
 }
 
 /// One measurement. The first fields are the case.
@@ -35,6 +46,9 @@ pub(super) struct Row {
     pub(super) low: f64,
     /// Largest value.
     pub(super) high: f64,
+    /// Lower and upper quartile. Other programs may omit them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) quartiles: Option<[f64; 2]>,
 }
 
 impl Row {
@@ -53,6 +67,11 @@ impl Row {
             value: at(values.len() / 2),
             low: at(0),
             high: at(values.len().saturating_sub(1)),
+            quartiles: Some([0.25, 0.75].map(|part| {
+                let index = part * values.len().saturating_sub(1) as f64;
+                let below = at(index as usize);
+                below + index.fract() * (at(index.ceil() as usize) - below)
+            })),
         }
     }
 
@@ -75,7 +94,7 @@ impl Results {
     /// Reads a file of results.
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
+        let text = fs::read_to_string(path).map_err(|error| invalid(&error))?;
         Self::parse(path, &text)
     }
 
@@ -95,9 +114,16 @@ impl Results {
         }
     }
 
-    /// Appends the rows of another file of the same program.
+    /// Appends the rows and failures of another file of the same program.
     pub(super) fn add(&mut self, other: Self) {
         self.rows.extend(other.rows);
+        self.failures.extend(other.failures);
+    }
+
+    /// Formats the results for a file.
+    pub(super) fn to_json(&self) -> Result<String, Error> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Error::Internal(error.to_string()))?;
+        Ok(text + "\n")
     }
 
     /// Returns the row that measures the same case as `row`.
@@ -115,10 +141,29 @@ impl Results {
     }
 }
 
-/// Writes a file.
+/// Writes a file. A reader finds the old or the new text, and never a part.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Error> {
-    std::fs::write(path, text)
-        .map_err(|error| Error::Environment(format!("cannot write {}: {error}", path.display())))
+    let written = if is_replaceable(path) { replace(path, text) } else { fs::write(path, text) };
+    written.map_err(|error| Error::Environment(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Returns whether the path is free or names a regular file, and not a pipe or a device.
+pub(super) fn is_replaceable(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |found| found.is_file())
+}
+
+/// Writes a temporary file beside `path`, and renames it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // The file behind a link is replaced, and not the link.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
 }
 
 #[cfg(test)]
@@ -129,7 +174,26 @@ mod tests {
     fn row(bench: Bench, bytes: u64, value: f64) -> Row {
         let (bench, unit) = (bench.name().into(), bench.unit());
         let (blocks, threads, pes, rounds) = (1, 32, 2, 10);
-        Row { bench, bytes, blocks, threads, pes, rounds, unit, value, low: value, high: value }
+        Row {
+            bench,
+            bytes,
+            blocks,
+            threads,
+            pes,
+            rounds,
+            unit,
+            value,
+            low: value,
+            high: value,
+            quartiles: None,
+        }
+    }
+
+    #[test]
+    fn quartiles_lie_between_the_runs() {
+        let case = Case { bench: Bench::G, bytes: 8, blocks: 1, threads: 1, rounds: 1, pes: 2 };
+        let row = Row::new(&case, vec![7.0, 1.0, 5.0, 2.0, 6.0, 3.0, 4.0]);
+        assert_eq!((row.low, row.value, row.high, row.quartiles), (1.0, 4.0, 7.0, Some([2.5, 5.5])));
     }
 
     #[test]
@@ -139,7 +203,12 @@ mod tests {
             row(Bench::PutBandwidth, 4096, 9.5),
             row(Bench::Barrier, 0, 3.25),
         ];
-        let results = Results { program: "rushmem 0.1.0".into(), machine: "a laptop".into(), rows };
+        let results = Results {
+            program: "rushmem 0.1.0".into(),
+            machine: "a laptop".into(),
+            rows,
+            failures: Vec::new(),
+        };
         let text = serde_json::to_string(&results).unwrap();
         rushmem_corpus::target!("..", "results").message("rows", text).run(5000, |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return };

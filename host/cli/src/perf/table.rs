@@ -39,6 +39,9 @@ pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error>
         }
         text.push('\n');
     }
+    for failure in &ours.failures {
+        let _ = writeln!(text, "benchmark `{}` failed: {}", failure.bench, failure.error);
+    }
     Ok(text)
 }
 
