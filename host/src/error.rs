@@ -1,5 +1,8 @@
 //! The errors of the host. Each text says what failed, with values, and then the remedy.
 
+use std::error::Error as _;
+use std::fmt;
+
 use crate::bootstrap::PeerLost;
 use crate::report::DeviceError;
 
@@ -8,8 +11,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The reason why a call of the runtime failed.
 ///
-/// The text is for people and may change. [`Error::status`] returns a stable number and name for programs.
-#[derive(Debug, thiserror::Error)]
+/// The text is for people and may change. [`Error::status`] returns a stable number and name for programs. The `Debug`
+/// form is the text too, so that a `main` which returns this error prints a readable message.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting is unknown or invalid.
@@ -243,6 +247,22 @@ fn more(others: u64) -> String {
     }
 }
 
+impl fmt::Debug for Error {
+    /// Writes the text, and the causes that the text does not contain.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let reason = error.to_string();
+            if !text.contains(&reason) {
+                text = format!("{text}: {reason}");
+            }
+            cause = error.source();
+        }
+        f.write_str(&text)
+    }
+}
+
 impl Error {
     /// Returns the distance of this error from the cause of a job's end, to select the error to report.
     ///
@@ -271,5 +291,24 @@ impl Error {
             Self::Operation { cause, .. } => cause.abort_reason(),
             error => error.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the cache is broken")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn debug_is_the_text_with_its_causes() {
+        let small = Error::HeapFull { wanted: 8, free: 4, largest: 4, total: 4 };
+        assert_eq!(format!("{small:?}"), small.to_string());
+        let app = Error::App(Box::new(Outer(std::io::Error::other("no space"))));
+        assert_eq!(format!("{app:?}"), "the cache is broken: no space");
+        let thread = Error::Thread(std::io::Error::other("no room"));
+        assert_eq!(format!("{thread:?}"), "the operating system could not start a thread: no room");
     }
 }
