@@ -13,7 +13,7 @@ use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::Modules;
 use crate::nics::Nics;
 use crate::queues::Shape;
-use crate::{Error, Pe, Ptx, Result, native, ptx};
+use crate::{Error, Pe, Ptx, Result, log, native, ptx};
 
 /// The kernels of the operations that the host initiates.
 const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
@@ -114,11 +114,13 @@ impl Job {
 
     /// Makes the processes of `exchange` the PEs of the job, with the same numbers. All of them must call it.
     ///
-    /// PE 0 creates a [`UniqueId`], and the exchange distributes it.
+    /// PE 0 creates a [`UniqueId`], and the exchange distributes it. The call starts the log like [`run`](Job::run).
     ///
     /// # Errors
+    /// - [`Error::Config`] if the settings of the log are invalid.
     /// - [`Error::Bootstrap`] if the exchange fails, or PE 0 cannot listen.
     pub fn with_exchange(self, exchange: &dyn Exchange) -> Result<Self> {
+        log::init_if_unset(&self.config)?;
         let id = bootstrap::agree_on_id(exchange, &self.config)?;
         Ok(self.with_id(id, exchange.pe(), exchange.n_pes()))
     }
@@ -134,17 +136,24 @@ impl Job {
     ///
     /// # Errors
     /// - [`Error::App`] or [`Error::Panic`] if `app` fails or panics. An [`Error`] that `app` returns is passed on.
+    /// - [`Error::Config`] if the settings of the log are invalid.
     /// - [`Error::Bootstrap`] if the PEs do not find each other, [`Error::Mismatch`] if their settings differ.
     /// - [`Error::Unavailable`], [`Error::HeapTooLarge`], [`Error::Cuda`] if the machine lacks a requested resource.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Probe`], [`Error::MixedNics`] if a NIC does not work.
     /// - [`Error::Misuse`] if two kernels have the same name.
     ///
-    /// If several PEs of this process fail, the error closest to the cause is returned.
+    /// The errors of launches and streams that `app` has dropped are errors of the PE, too. If several PEs of this
+    /// process fail, the error closest to the cause is returned.
+    ///
+    /// # Log
+    /// If the program has set no subscriber of `tracing`, the call starts the log like [`init_log`](crate::init_log).
+    /// The log shows warnings and errors, unless `RUSHMEM_LOG` says otherwise.
     pub fn run<R, E>(self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
     where
         R: Send,
         E: Into<AppError>,
     {
+        log::init_if_unset(&self.config)?;
         // Must come first: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
         // PEs as threads share this memory: an absurd number is refused before they are made.

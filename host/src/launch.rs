@@ -10,8 +10,8 @@ use crate::{Error, Pe, Result};
 
 /// A launch of a kernel, which runs or is queued. [`Pe::launch`] creates it.
 ///
-/// Call [`wait`](Launch::wait) to get the outcome. Dropping a launch waits too, and logs an error instead of returning
-/// it.
+/// Call [`wait`](Launch::wait) to get the outcome. Dropping a launch waits too. [`Job::run`](crate::Job::run) then
+/// returns its error, so a failed launch is never lost.
 #[must_use = "a launch is complete only after `wait`"]
 pub struct Launch<'a> {
     pe: &'a Pe,
@@ -45,10 +45,7 @@ impl Launch<'_> {
 impl Drop for Launch<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::error!(
-                pe = self.pe.my_pe(),
-                "a launch failed, and the program did not wait for it: {error}"
-            );
+            self.pe.launch_queues().unreported.keep(error);
         }
     }
 }

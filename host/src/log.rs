@@ -1,4 +1,5 @@
-//! The log of a process. The crates of the runtime emit `tracing` events. A program calls [`init_log`] to write them.
+//! The log of a process. The crates of the runtime emit `tracing` events. A job writes them to standard error or a
+//! file, unless the program has set a subscriber of its own.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -9,7 +10,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Error};
 
-/// Starts the log of this process. The settings `log` (a filter) and `log_file` (a path) define it.
+/// Starts the log of this process before its job does: [`Job::run`](crate::Job::run) starts a log if there is none.
+///
+/// The settings `log` (a filter) and `log_file` (a path) define it.
 ///
 /// The filter is a list of levels and modules, for example `info`, or `warn,rushmem_bootstrap=debug` for one module.
 /// The modules are crates, such as `rushmem_bootstrap` (start of a job), or modules of this crate, such as
@@ -47,6 +50,21 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
         log.with_ansi(false).with_writer(Mutex::new(file)).try_init()
     };
     set.map_err(|_| Error::LogTaken)
+}
+
+/// Starts the log of this process like [`init_log`], unless the program has set a subscriber.
+///
+/// # Errors
+/// - [`Error::Invalid`] if the filter is malformed, or the file cannot be opened.
+pub(crate) fn init_if_unset(config: &Config) -> Result<(), Error> {
+    if tracing::dispatcher::has_been_set() {
+        return Ok(());
+    }
+    match init_log(config) {
+        // Another thread was faster, or the program uses the logger of the crate `log`.
+        Err(Error::LogTaken) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Opens the file for appending. Each line is one write, so several processes can share a file.

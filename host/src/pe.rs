@@ -392,7 +392,23 @@ impl Pe {
     }
 
     /// Ends this PE. Collective if `outcome` is a success. Sends an error to the other PEs, which ends them.
+    ///
+    /// # Errors
+    /// - The error of `outcome`.
+    /// - The error of a launch that the program has dropped.
     pub(crate) fn finish<T>(self, outcome: Result<T>) -> Result<T> {
+        let unreported = self.launch_queues.unreported.take();
+        let outcome = match (outcome, unreported) {
+            (Ok(_), Some(error)) => Err(error),
+            (outcome, None) => outcome,
+            (outcome, Some(error)) => {
+                tracing::error!(
+                    pe = self.my_pe(),
+                    "a launch failed, and the program did not wait for it: {error}"
+                );
+                outcome
+            }
+        };
         match outcome {
             Ok(value) => {
                 self.bootstrap.barrier("rushmem.down")?;

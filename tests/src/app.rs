@@ -33,7 +33,6 @@ pub fn main() -> ExitCode {
     let number = args.next().and_then(|number| number.parse().ok());
     let run = || {
         let job = Job::new()?;
-        rushmem::init_log(job.config())?;
         match what.as_str() {
             "again" => again(job, number.unwrap_or(1)),
             "doctor" => {

@@ -12,6 +12,7 @@ mod recorded;
 mod resources;
 mod scratch;
 mod table;
+mod unreported;
 
 use rushmem_device::kernel::Call;
 
@@ -23,16 +24,18 @@ pub(crate) use recorded::RecordedGraph;
 pub(crate) use resources::LaunchResources;
 pub(crate) use scratch::{HostScratch, NO_BYTES, StagingBuffer};
 pub(crate) use table::{LaunchId, LaunchTable, OWN};
+pub(crate) use unreported::Unreported;
 
 use crate::machine::{Grid, Machine};
 use crate::{Error, Result};
 
-/// The launch table of a PE, its own queue, and the scratch of host operations.
+/// The launch table of a PE, its own queue, the scratch of host operations, and the error that no wait has reported.
 pub(crate) struct LaunchQueues {
     /// The queue of [`Pe::launch`](crate::Pe::launch).
     pub(crate) own: LaunchQueue,
     pub(crate) table: LaunchTable,
     pub(crate) scratch: HostScratch,
+    pub(crate) unreported: Unreported,
 }
 
 impl LaunchQueues {
@@ -42,6 +45,7 @@ impl LaunchQueues {
             own: LaunchQueue::new(machine.queue()?, OWN),
             table: LaunchTable::new(machine)?,
             scratch: HostScratch::new(scratch),
+            unreported: Unreported::default(),
         })
     }
 }

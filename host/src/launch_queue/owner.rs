@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LaunchId, LaunchTable};
+use super::{LaunchId, LaunchTable, Unreported};
 use crate::Result;
 
 /// A PE, as its launch queues use it.
@@ -12,6 +12,9 @@ pub(crate) trait QueueOwner {
 
     /// Returns the PE's launch table.
     fn table(&self) -> &LaunchTable;
+
+    /// Returns the error of a dropped launch or stream.
+    fn unreported(&self) -> &Unreported;
 
     /// Returns the time after which a wait for launches gives up.
     fn patience(&self) -> Duration;

@@ -175,12 +175,12 @@ impl LaunchQueue {
         owner.table().clear(self.entry)
     }
 
-    /// Waits for the last launches before the queue is dropped, and logs their error.
+    /// Waits for the last launches before the queue is dropped, and keeps their error for the end of the PE.
     pub(crate) fn close(&self, owner: &dyn QueueOwner) {
         if self.lock().running
             && let Err(error) = self.wait(owner)
         {
-            tracing::error!(pe = owner.number(), "a stream was dropped before Stream::wait: {error}");
+            owner.unreported().keep(error);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::launch_queue::{LaunchId, LaunchTable, Operation, QueueOwner, with_launch_id};
+use crate::launch_queue::{LaunchId, LaunchTable, Operation, QueueOwner, Unreported, with_launch_id};
 use crate::machine::KernelLaunch;
 use crate::pe::Pe;
 use crate::{Error, Result};
@@ -47,6 +47,10 @@ impl QueueOwner for Pe {
 
     fn table(&self) -> &LaunchTable {
         &self.launch_queues().table
+    }
+
+    fn unreported(&self) -> &Unreported {
+        &self.launch_queues().unreported
     }
 
     fn patience(&self) -> Duration {

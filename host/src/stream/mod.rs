@@ -155,6 +155,8 @@ impl Stream<'_> {
 
     /// Waits until everything in the stream has ended. CUDA's `cudaStreamSynchronize`.
     ///
+    /// Dropping a stream waits too. [`Job::run`](crate::Job::run) then returns the error that this call would return.
+    ///
     /// # Errors
     /// - [`Error::Operation`] with the name and the error of the first operation or kernel that failed. Later work in the
     ///   stream has done nothing; work queued from now on runs.

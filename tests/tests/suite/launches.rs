@@ -1,7 +1,7 @@
 //! Kernel launches: on one PE, on all PEs together, one after another.
 
-use rushmem::{Error, Grid, Operations};
-use rushmem_device::Signal;
+use rushmem::{Error, Grid, Operations, Pe};
+use rushmem_device::{Signal, SymSlice};
 use rushmem_test_kernels::{chain, few_threads, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
 
@@ -157,4 +157,26 @@ fn launches_of_a_pe_follow_each_other() {
         assert_eq!(pe.read(data)?, [5; 100]);
         pe.host_sync()
     });
+}
+
+#[test]
+fn a_failed_launch_that_was_dropped_fails_the_job() {
+    let run = |end: fn(&Pe, SymSlice<u64>) -> Result<(), Error>| {
+        Setup::new(1).try_run(|pe| end(pe, pe.alloc::<u64>(1)?)).map(drop)
+    };
+    let error = run(|pe, data| {
+        let _ = pe.launch(grid(1, 32), put_nowhere(data.at(0)))?;
+        pe.run(grid(1, 32), fill_with(data, 1))
+    });
+    assert!(matches!(error, Err(Error::Device { .. })), "{error:?}");
+    let error = run(|pe, data| pe.stream()?.launch(grid(1, 32), put_nowhere(data.at(0))));
+    assert!(matches!(error, Err(Error::Operation { what: "put_nowhere", .. })), "{error:?}");
+    // The wait reports the cause, so the dropped launch behind it adds nothing.
+    run(|pe, data| {
+        let failed = pe.launch(grid(1, 32), put_nowhere(data.at(0)))?;
+        let _behind = pe.launch(grid(1, 32), fill_with(data, 1))?;
+        assert!(matches!(failed.wait(), Err(Error::Device { .. })));
+        Ok(())
+    })
+    .unwrap();
 }
