@@ -105,6 +105,23 @@ fn a_launcher_can_start_the_pes_of_every_benchmark() {
 }
 
 #[test]
+fn mpirun_can_start_the_pes() {
+    let mut command = common::without_settings(Command::new("mpirun.openmpi"));
+    // Open MPI requires this for root, and on machines with fewer cores than processes.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_TIMEOUT", "60s");
+    command.args(["--oversubscribe", "-n", "2", env!("CARGO_BIN_EXE_rushmem"), "perf", "--rounds", "2"]);
+    match command.args(["signal", "init"]).output() {
+        Ok(output) => {
+            let text = ok(output);
+            assert_eq!(text.matches("signal, to and fro").count(), 1, "{text}");
+            assert!(text.contains("start of a job"), "{text}");
+        }
+        Err(_) => eprintln!("skipped: mpirun.openmpi is not installed (Debian: openmpi-bin)"),
+    }
+}
+
+#[test]
 fn an_error_keeps_the_results_and_names_the_benchmark() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
