@@ -58,6 +58,7 @@ pub fn main() -> ExitCode {
 fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     match what {
         "ring" => ring(pe),
+        "up" => up(pe),
         "qps" => qps(pe),
         "p2p" => p2p(pe),
         "store" => store(pe),
@@ -147,6 +148,16 @@ fn again(job: Job, n: u32) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Meets the other PEs, and prints what this process holds.
+fn up(pe: &Pe) -> Result<(), Error> {
+    pe.host_sync()?;
+    if pe.my_pe() == 0 {
+        let (threads, files, kib) = held();
+        println!("up: {threads} threads, {files} files, {kib} KiB");
+    }
+    pe.host_sync()
 }
 
 /// Waits in a kernel until the job ends, and then stores to all PEs, even to those that have ended.

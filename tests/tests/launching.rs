@@ -440,3 +440,31 @@ fn logs_are_filtered_by_part_and_go_to_files_by_pattern() {
         assert!(told.contains(name) && told.contains(why), "{told}");
     }
 }
+
+#[test]
+fn starts_256_pes_as_threads_within_16_mib_each() {
+    const PES: u64 = 256;
+    let mut command = pe(&["up"]);
+    let output =
+        command.env("RUSHMEM_PES", PES.to_string()).env("RUSHMEM_HEAP_BYTES", "1MiB").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let [_, _, kib] = held(text(&output.stdout).trim());
+    assert!(kib < PES * 16 * 1024, "{kib} KiB");
+}
+
+#[test]
+fn starts_64_pes_as_processes() {
+    let Some(launcher) = launcher(PE) else {
+        return skip("starts_64_pes_as_processes", "the launcher is not built: cargo build -p rushmem-cli");
+    };
+    let output = clean(&launcher).args(["run", "-n", "64", PE, "up"]).output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+}
+
+#[test]
+fn the_cause_of_a_failure_is_told_once_by_64_pes() {
+    let output = pe(&["nothing"]).env("RUSHMEM_PES", "64").output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success() && told.contains("no such thing"), "{told}");
+    assert!(told.lines().count() <= 2, "{told}");
+}
