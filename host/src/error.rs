@@ -88,6 +88,16 @@ pub enum Error {
     /// A kernel could not run natively.
     #[error(transparent)]
     Native(#[from] crate::native::Error),
+    /// A native kernel failed: a lane panicked, for example.
+    #[error("PE {pe}: {}{cause}", kernel_prefix(*.kernel))]
+    NativeKernel {
+        /// The PE that ran the kernel.
+        pe: u32,
+        /// The name of the kernel, if a wait for one launch found the error.
+        kernel: Option<&'static str>,
+        /// The reason for the failure.
+        cause: crate::native::Error,
+    },
     /// A NIC refused a request, or did not complete it.
     #[error(transparent)]
     Nic(#[from] crate::nic_error::NicError),
@@ -263,7 +273,29 @@ impl fmt::Debug for Error {
     }
 }
 
+fn kernel_prefix(kernel: Option<&'static str>) -> String {
+    kernel.map(|name| format!("kernel {name}: ")).unwrap_or_default()
+}
+
 impl Error {
+    /// Adds the PE to an error of the native GPU emulator.
+    pub(crate) fn on_pe(self, pe: u32) -> Self {
+        match self {
+            Self::Native(cause) => Self::NativeKernel { pe, kernel: None, cause },
+            other => other,
+        }
+    }
+
+    /// Adds the name of the kernel to an error that a kernel has met.
+    pub(crate) fn in_kernel(mut self, name: &'static str) -> Self {
+        match &mut self {
+            Self::Device { first, .. } => first.set_kernel(name),
+            Self::NativeKernel { kernel, .. } => *kernel = Some(name),
+            _ => {}
+        }
+        self
+    }
+
     /// Returns the distance of this error from the cause of a job's end, to select the error to report.
     ///
     /// - 0: a possible cause.
@@ -310,5 +342,14 @@ mod tests {
         assert_eq!(format!("{app:?}"), "the cache is broken: no space");
         let thread = Error::Thread(std::io::Error::other("no room"));
         assert_eq!(format!("{thread:?}"), "the operating system could not start a thread: no room");
+    }
+
+    #[test]
+    fn a_native_panic_names_its_pe_and_kernel() {
+        let cause = crate::native::Error::Panicked { block: 2, thread: 5, message: "no room".into() };
+        let error = Error::Native(cause).on_pe(1);
+        assert_eq!(error.to_string(), "PE 1: lane 5 of block 2 panicked: no room");
+        let named = error.in_kernel("ring");
+        assert_eq!(named.to_string(), "PE 1: kernel ring: lane 5 of block 2 panicked: no room");
     }
 }

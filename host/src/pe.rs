@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytemuck::{Pod, Zeroable};
 use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord};
-use rushmem_device::{Error as Code, LocalBuffer, SymSlice, Team};
+use rushmem_device::{LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind};
@@ -30,7 +30,7 @@ use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
 use crate::queues::{QpInfo, Service, StateMap};
-use crate::report::recorded;
+use crate::report::{DeviceError, recorded};
 use crate::teams::Teams;
 use crate::{Error, Result};
 
@@ -378,9 +378,11 @@ impl Pe {
         let counted = self.state.take_record_count()?.max(errors.len() as u64);
         let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
         self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
-        // An abort is a consequence. Report the cause, if there is one.
-        let first = errors.iter().find(|e| e.code() != Some(Code::Aborted)).unwrap_or(&errors[0]);
-        Ok(Some(Error::Device { first: Box::new(*first), others: counted - 1 }))
+        let Some(mut first) = errors.into_iter().min_by_key(DeviceError::distance) else { return Ok(None) };
+        if first.is_deadline() {
+            first.set_failed_qp(self.service.failed_qp()?);
+        }
+        Ok(Some(Error::Device { first: Box::new(first), others: counted - 1 }))
     }
 
     pub(crate) fn bootstrap(&self) -> &dyn Bootstrap {

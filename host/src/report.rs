@@ -12,6 +12,10 @@ use rushmem_mlx5::{Opcode, Syndrome};
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceError {
     record: ErrorRecord,
+    /// The name of the kernel, if the wait for one launch found the error.
+    kernel: Option<&'static str>,
+    /// The peer and the number of a QP that has failed, if this error may be a consequence.
+    failed_qp: Option<(u32, u32)>,
 }
 
 impl DeviceError {
@@ -24,6 +28,45 @@ impl DeviceError {
     /// Returns the record that the kernel wrote.
     pub fn record(&self) -> &ErrorRecord {
         &self.record
+    }
+
+    /// Returns the name of the kernel, if a wait for one launch found the error. The error of a stream has the name in
+    /// [`Error::Operation`](crate::Error::Operation).
+    pub fn kernel(&self) -> Option<&'static str> {
+        self.kernel
+    }
+
+    pub(crate) fn set_kernel(&mut self, name: &'static str) {
+        self.kernel = Some(name);
+    }
+
+    /// Adds the peer and the number of a QP that has failed.
+    pub(crate) fn set_failed_qp(&mut self, failed: Option<(u32, u32)>) {
+        self.failed_qp = failed;
+    }
+
+    /// Returns whether the deadline of a call passed.
+    pub(crate) fn is_deadline(&self) -> bool {
+        matches!(self.code(), Some(Code::Timeout | Code::WaitTimeout))
+    }
+
+    /// Returns the distance of this error from the cause: of several errors, the smallest is reported.
+    ///
+    /// - 0: a failed QP, or a wrong argument.
+    /// - 1: a QP that does not answer.
+    /// - 2: a QP that ended with another one.
+    /// - 3: a wait for something that did not come.
+    /// - 4: the end of the job.
+    pub(crate) fn distance(&self) -> u8 {
+        match self.code() {
+            Some(Code::Aborted) => 4,
+            Some(Code::WaitTimeout | Code::TeamFailed | Code::InGroup) => 3,
+            Some(Code::Timeout) if self.is_grid_barrier() => 3,
+            Some(Code::Poisoned) => 2,
+            Some(Code::Timeout | Code::Unconnected) => 1,
+            _ if self.is_flush() => 2,
+            _ => 0,
+        }
     }
 
     /// Returns the syndrome of the completion that ended the QP, if a completion did.
@@ -48,7 +91,8 @@ impl DeviceError {
     fn site(&self) -> String {
         let r = &self.record;
         let file = String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default());
-        format!("{file}:{} (block {}, thread {})", r.line, r.block, r.thread)
+        let kernel = self.kernel.map(|name| format!("kernel {name}, ")).unwrap_or_default();
+        format!("{file}:{} ({kernel}block {}, thread {})", r.line, r.block, r.thread)
     }
 
     /// Returns the remedy, or an empty text.
@@ -72,6 +116,9 @@ impl DeviceError {
             }
             Some(Code::TeamBusy) => {
                 "only one thread, warp or block of each PE may use a team at a time; make a team for each"
+            }
+            Some(Code::TeamMismatch) => {
+                "compare the calls of both PEs: their kind, objects, lengths, root and reduction"
             }
             Some(Code::TeamFailed) => "see the error of that call",
             Some(Code::NoQp) => {
@@ -263,6 +310,12 @@ impl fmt::Display for DeviceError {
             }
         }
         write!(f, ", at {}", self.site())?;
+        if let Some((peer, qpn)) = self.failed_qp {
+            return write!(
+                f,
+                "; QP {qpn:#x} of this PE has failed, which may be the cause: check the network to PE {peer}"
+            );
+        }
         match self.remedy() {
             "" => Ok(()),
             remedy => write!(f, "; {remedy}"),
@@ -274,5 +327,49 @@ impl fmt::Display for DeviceError {
 pub(crate) fn recorded(page: &ControlPage) -> Vec<DeviceError> {
     let records: &[ErrorRecord; RECORDS] = &page.records;
     let written = records.iter().filter(|r| r.code != 0);
-    written.map(|&record| DeviceError { record }).collect()
+    written.map(|&record| DeviceError { record, kernel: None, failed_qp: None }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytemuck::Zeroable;
+
+    use super::*;
+
+    /// Returns the error of a record with these fields.
+    fn error(code: Code, qpn: u32, syndrome: Syndrome) -> DeviceError {
+        let syndrome = syndrome.0.into();
+        let record = ErrorRecord { code: code as u32, qpn, syndrome, peer: u32::MAX, ..Zeroable::zeroed() };
+        DeviceError { record, kernel: None, failed_qp: None }
+    }
+
+    #[test]
+    fn causes_come_before_consequences() {
+        let none = Syndrome(0);
+        let order = [
+            [error(Code::Completion, 7, Syndrome::TRANSPORT_RETRY_EXC_ERR), error(Code::BadPe, 0, none)],
+            [error(Code::Timeout, 7, none), error(Code::Unconnected, 7, none)],
+            [error(Code::Completion, 7, Syndrome::WR_FLUSH_ERR), error(Code::Poisoned, 7, none)],
+            [error(Code::Timeout, 0, none), error(Code::WaitTimeout, 0, none)],
+            [error(Code::Aborted, 0, none); 2],
+        ];
+        for (distance, errors) in (0..).zip(order) {
+            assert_eq!(errors.map(|error| error.distance()), [distance; 2]);
+        }
+    }
+
+    #[test]
+    fn a_deadline_names_the_kernel_and_the_failed_qp() {
+        let mut late = error(Code::Timeout, 0, Syndrome(0));
+        assert!(late.to_string().ends_with(
+            "(block 0, thread 0); every block of the grid must call the barrier the same \
+                                            number of times"
+        ));
+        late.set_kernel("ring");
+        late.set_failed_qp(Some((3, 0x17)));
+        assert!(late.to_string().ends_with(
+            "(kernel ring, block 0, thread 0); QP 0x17 of this PE has failed, which may be the cause: check the \
+             network to PE 3"
+        ));
+    }
 }

@@ -150,7 +150,7 @@ impl Error {
             Error::App(_) | Error::Panic(_) => Status::Application,
             Error::Bootstrap(error) => bootstrap_status(error),
             Error::Cuda(error) => cuda_status(error),
-            Error::Native(error) => native_status(error),
+            Error::Native(error) | Error::NativeKernel { cause: error, .. } => native_status(error),
         }
     }
 }

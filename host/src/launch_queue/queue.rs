@@ -141,7 +141,8 @@ impl LaunchQueue {
             Some(failed) if failed == launch_id => {
                 let ran = ran.and(self.drain(owner));
                 let ran = ran.and(self.queue.take_failure().map_or(Ok(()), Err));
-                let outcome = owner.error(ran, true);
+                let outcome =
+                    owner.error(ran, true).map_err(|error| error.in_kernel(owner.table().name(failed)));
                 self.restart(owner, Some(failed))?;
                 outcome
             }

@@ -81,6 +81,7 @@ impl QueueOwner for Pe {
     /// A record belongs to a failed launch. If no launch of this queue has failed, the failed launch may be in another
     /// queue. The first wait made while nothing runs reports a record that no launch claims.
     fn error(&self, ran: Result<()>, failed: bool) -> Result<()> {
+        let ran = ran.map_err(|error| error.on_pe(self.my_pe()));
         // Read this before the launch table: launches that have ended are in the table.
         let busy = self.service().is_busy();
         if !failed && self.launch_queues().table.any_failed()? {

@@ -234,6 +234,18 @@ impl Connections {
         Ok(None)
     }
 
+    /// Returns the peer and number of a QP that has failed: a poisoned one, or one in the state `ERR` of its NIC.
+    ///
+    /// # Errors
+    /// - The errors of [`Connections::poisoned`] and [`Connections::query`].
+    pub(super) fn failed_qp(&self) -> Result<Option<(u32, u32)>> {
+        if let Some(poisoned) = self.poisoned()? {
+            return Ok(Some(poisoned));
+        }
+        let failed = self.query()?.into_iter().find(|qp| qp.state == "ERR");
+        Ok(failed.map(|qp| (qp.peer, qp.qpn)))
+    }
+
     /// Queries the NICs for the QPs that kernels may use now.
     ///
     /// # Errors

@@ -168,6 +168,14 @@ impl Service {
         self.shared.lock().connections.poisoned()
     }
 
+    /// Returns the peer and number of a QP that has failed, even if no kernel has met its error.
+    ///
+    /// # Errors
+    /// An error if the machine cannot read its memory, or a NIC refuses the query.
+    pub(crate) fn failed_qp(&self) -> Result<Option<(u32, u32)>> {
+        self.shared.lock().connections.failed_qp()
+    }
+
     /// Ends all connections and restores the initial state. No kernel may run on any PE.
     ///
     /// # Errors

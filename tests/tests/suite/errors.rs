@@ -242,8 +242,8 @@ fn a_barrier_reports_the_missing_pe() {
         pe.host_sync()?;
         Ok(told)
     });
-    let wanted = "PE 0: PE 1 did not come to a collective call of its team before the deadline, at order.rs:N (block 0, \
-                  thread 0); check that every member makes the same calls and still runs, or raise RUSHMEM_TIMEOUT";
+    let wanted = "PE 0: PE 1 did not come to a collective call of its team before the deadline, at order.rs:N (kernel \
+                  barriers, block 0, thread 0); check that every member makes the same calls and still runs, or raise RUSHMEM_TIMEOUT";
     assert_eq!(told[0], wanted);
 }
 
@@ -428,12 +428,36 @@ fn a_deadlock_of_native_lanes_is_named() {
     }
     let told = Setup::new(1).run(|pe| {
         let error = pe.run(grid(1, 64), stray_barrier()).unwrap_err();
-        assert!(matches!(error, Error::Native(_)), "{error}");
+        assert!(matches!(error, Error::NativeKernel { pe: 0, .. }), "{error}");
         Ok(error.to_string())
     });
     let lines: Vec<&str> = told[0].lines().collect();
-    assert_eq!(lines[0], "kernel deadlock: lanes wait for others that will never arrive");
+    assert_eq!(
+        lines[0],
+        "PE 0: kernel stray_barrier: kernel deadlock: lanes wait for others that will never arrive"
+    );
     assert_eq!(lines.len(), 2, "{}", told[0]);
     assert!(lines[1].starts_with("  block 0: lane 0 exited, lanes 1-63 at "), "{}", lines[1]);
     assert!(lines[1].ends_with("(block barrier)") && lines[1].contains("errors.rs:"), "{}", lines[1]);
+}
+
+#[test]
+fn a_wait_that_times_out_names_the_failed_qp() {
+    let told = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic").run(|pe| {
+        let (cells, signal) = (pe.alloc::<u32>(4)?, pe.alloc_one::<Signal>()?);
+        let code = pe.alloc_one::<u32>()?;
+        let mut told = String::new();
+        if pe.my_pe() == 0 {
+            pe.put(cells, cells, 1)?;
+            pe.corrupt_rkey(1)?;
+            // Nothing waits for this put, so no kernel meets its error.
+            pe.put_nbi(cells, cells, 1)?;
+            told = line(&pe.run(grid(1, 32), wait_for_ever(signal, 1, code)).unwrap_err());
+        }
+        pe.host_sync()?;
+        Ok(told)
+    });
+    let wanted = "(block 0, thread 0); QP 0x* of this PE has failed, which may be the cause: check \
+                  the network to PE 1";
+    assert!(told[0].ends_with(wanted), "{}", told[0]);
 }

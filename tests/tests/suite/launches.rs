@@ -128,6 +128,7 @@ fn an_error_belongs_to_the_launch_that_recorded_it() {
             before.wait()?;
             let error = failed.wait().expect_err("there is no such PE");
             assert!(matches!(error, Error::Device { .. }), "{error}");
+            assert!(error.to_string().contains("(kernel put_nowhere, block 0, thread 0)"), "{error}");
         }
         pe.host_sync()
     });
