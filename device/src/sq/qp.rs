@@ -388,25 +388,21 @@ mod tests {
 
     #[test]
     fn a_block_owns_a_set_until_all_its_claims_are_given_back() {
-        let one = claimed(0, 7).unwrap();
-        let two = claimed(one, 7).unwrap();
+        let (one, two) = (ONE_CLAIM | 7, (2 * ONE_CLAIM) | 7);
+        assert_eq!((claimed(0, 7), claimed(one, 7)), (Some(one), Some(two)));
         assert_eq!((claimed(two, 8), claimed(two, OWNER_THREAD | 7)), (None, None));
-        assert_eq!(released(two), one);
-        assert_eq!(released(one), 0);
+        assert_eq!((released(two), released(one)), (one, 0));
     }
 
     #[test]
     fn a_thread_owns_a_set_once() {
-        let own = claimed(0, OWNER_THREAD | 7).unwrap();
-        assert_eq!(claimed(own, OWNER_THREAD | 7), None);
-        assert_eq!(released(own), 0);
+        let own = OWNER_THREAD | 7;
+        assert_eq!((claimed(0, own), claimed(own, own), released(own)), (Some(own), None, 0));
     }
 
     #[test]
     fn a_full_count_of_claims_stays_full() {
-        let mut owner = OWNER_THREAD - ONE_CLAIM | 7;
-        owner = claimed(owner, 7).unwrap();
-        assert_eq!(owner, OWNER_THREAD - ONE_CLAIM | 7);
-        assert_eq!(released(owner), owner);
+        let full = (OWNER_THREAD - ONE_CLAIM) | 7;
+        assert_eq!((claimed(full, 7), released(full)), (Some(full), full));
     }
 }
