@@ -400,7 +400,7 @@ pub(crate) fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Ve
 /// Returns the number of this PE on its machine, and the number of PEs there. Collective.
 fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
     let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let machines = pe.allgather("rushmem.machines", &machine)?;
+    let machines = pe.allgather("the exchange of machines", &machine)?;
     let here = |of: &[Vec<u8>]| of.iter().filter(|other| **other == machine).count() as u32;
     Ok((here(&machines[..pe.pe() as usize]), here(&machines)))
 }

@@ -20,7 +20,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord};
 use rushmem_device::{LocalBuffer, SymSlice, Team};
 
-use crate::bootstrap::{Bootstrap, PeerLost};
+use crate::bootstrap::{Bootstrap, END, PeerLost};
 use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::exit::end_job;
@@ -219,7 +219,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
     pub fn host_sync(&self) -> Result<()> {
-        Ok(self.bootstrap.barrier("rushmem.barrier")?)
+        Ok(self.bootstrap.barrier("host_sync")?)
     }
 
     /// Sends the bytes `mine` to every PE. Returns the bytes of each PE, in the order of their numbers. Collective.
@@ -229,7 +229,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        Ok(self.bootstrap.allgather("rushmem.allgather", mine)?)
+        Ok(self.bootstrap.allgather("allgather", mine)?)
     }
 
     /// Ends all processes of the job with exit code `code`, this one first.
@@ -266,8 +266,12 @@ impl Pe {
         *n
     }
 
-    fn next_tag(&self) -> String {
-        format!("rushmem.{}", self.next_collective())
+    /// Exchanges the bytes `mine` for collective call number `n`, which is a part of `call`.
+    ///
+    /// PEs in different calls must meet, so the exchange has the name of the number. Errors name the call.
+    fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let number = format!("collective call {n}");
+        Ok(self.bootstrap.allgather(&number, mine).map_err(|error| error.with_call(&number, call))?)
     }
 
     /// Ends a collective call after all PEs have come. Returns the value of `mine` if all have succeeded.
@@ -277,7 +281,7 @@ impl Pe {
     /// - [`Error::Elsewhere`] if only another PE has failed.
     pub(crate) fn conclude<R>(&self, call: &'static str, mine: Result<R>) -> Result<R> {
         let message = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let all = self.bootstrap.allgather(&self.next_tag(), message.as_bytes())?;
+        let all = self.allgather_for(self.next_collective(), call, message.as_bytes())?;
         let value = mine?;
         match all.iter().position(|theirs| !theirs.is_empty()) {
             None => Ok(value),
@@ -302,7 +306,7 @@ impl Pe {
         let n = self.next_collective();
         let mine = format!("{call}({arguments})");
         let message = [mine.as_bytes(), b"\0", data].concat();
-        let mut all = self.bootstrap.allgather(&format!("rushmem.{n}"), &message)?;
+        let mut all = self.allgather_for(n, call, &message)?;
         for (pe, message) in all.iter_mut().enumerate() {
             let end = message.iter().position(|&byte| byte == 0).unwrap_or(message.len());
             if message[..end] != *mine.as_bytes() {
@@ -413,7 +417,7 @@ impl Pe {
         };
         match outcome {
             Ok(value) => {
-                self.bootstrap.barrier("rushmem.down")?;
+                self.bootstrap.barrier(END)?;
                 self.bootstrap.finish()?;
                 Ok(value)
             }

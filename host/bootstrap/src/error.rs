@@ -50,6 +50,24 @@ impl fmt::Display for Pes {
     }
 }
 
+/// The name of the last collective call of a job. The texts of errors say that a PE in this call has ended.
+pub const END: &str = "the end of the job";
+
+/// Returns the name of a call for users: without the kind, which stands before a name in backticks.
+fn shown(call: &str) -> &str {
+    call.split('`').nth(1).unwrap_or(call)
+}
+
+/// Writes the calls of the PEs, as parts of a sentence.
+fn calls_of_pes(calls: &[(String, Pes)]) -> String {
+    let one = |(call, pes): &(String, Pes)| match (shown(call), pes.0.len()) {
+        (END, 1) => format!("{pes} has already ended"),
+        (END, _) => format!("{pes} have already ended"),
+        (call, _) => format!("{pes} in {call}"),
+    };
+    calls.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// The failure that ended the collective calls of a job. All PEs get the same failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -59,7 +77,7 @@ pub enum Failure {
     /// PEs are in different collective calls.
     #[error(
         "PEs disagree on their next collective call: {}; every PE must make the same calls in the same order",
-        calls.iter().map(|(call, pes)| format!("{pes} in {call}")).collect::<Vec<_>>().join(", ")
+        calls_of_pes(calls)
     )]
     Mismatch {
         /// Each call, with the PEs that are in it.
@@ -67,8 +85,9 @@ pub enum Failure {
     },
     /// Some PEs did not enter the call before the deadline.
     #[error(
-        "{missing} of {n_pes} did not arrive at {call} within {waited:?}; check what they are doing, or raise \
-         bootstrap_timeout"
+        "{missing} of {n_pes} did not arrive at {} within {waited:?}; check what they are doing, or raise \
+         bootstrap_timeout",
+        shown(call)
     )]
     Missing {
         /// The call.
@@ -81,7 +100,7 @@ pub enum Failure {
         n_pes: u32,
     },
     /// A PE called `finish` while another PE still makes collective calls.
-    #[error("{pes} called finish() before {call}; every PE must take part in this call")]
+    #[error("{pes} called finish() before {}; every PE must take part in this call", shown(call))]
     Left {
         /// The call.
         call: String,
@@ -265,9 +284,44 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Replaces the name of the call `from` by `to`, which users know.
+    #[must_use]
+    pub fn with_call(mut self, from: &str, to: &str) -> Self {
+        let rename = |call: &mut String| {
+            if shown(call) == from {
+                to.clone_into(call);
+            }
+        };
+        match &mut self {
+            Self::Failed(Failure::Mismatch { calls }) => calls.iter_mut().for_each(|(call, _)| rename(call)),
+            Self::Failed(Failure::Missing { call, .. } | Failure::Left { call, .. })
+            | Self::Left { call }
+            | Self::TooLarge { call, .. }
+            | Self::NoAnswer { call, .. } => rename(call),
+            _ => {}
+        }
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_have_names_that_users_know() {
+        let calls = [("allgather `collective call 9`".into(), 0), (format!("barrier `{END}`"), 1)];
+        let calls = calls.map(|(call, pe)| (call, Pes(vec![pe]))).to_vec();
+        let error = Error::Failed(Failure::Mismatch { calls }).with_call("collective call 9", "alloc");
+        let text = error.to_string();
+        assert!(text.contains("call: PE 0 in alloc, PE 1 has already ended; every PE"), "{text}");
+        let call = "allgather `collective call 2`".to_string();
+        let missing =
+            Failure::Missing { call, waited: Duration::from_secs(1), missing: Pes(vec![1]), n_pes: 2 };
+        let text = Error::Failed(missing).with_call("collective call 2", "free").to_string();
+        assert!(text.starts_with("PE 1 of 2 did not arrive at free within 1s"), "{text}");
+    }
 
     #[test]
     fn lists_of_pes_are_shown_as_ranges() {

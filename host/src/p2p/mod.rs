@@ -214,7 +214,7 @@ impl PeerMap {
         let all = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics)
             && access.iter().all(|access| !matches!(access, PeerAccess::Nic(_)));
         // A PE that failed joins too: the others may still map its heap, and its export ends after this.
-        let results = bootstrap.allgather("rushmem.mapped", &[all.into()])?;
+        let results = bootstrap.allgather("the mapping of heaps", &[all.into()])?;
         let atomics = results.iter().all(|theirs| theirs == &[1]);
         Ok(Self { access, atomics, mapped_heaps: mapped?.0 })
     }
@@ -267,7 +267,7 @@ impl PeerMap {
         });
         // All PEs have mapped what they need after this, so the export may end.
         let error = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let all = bootstrap.allgather("rushmem.mapped", error.as_bytes())?;
+        let all = bootstrap.allgather("the mapping of heaps", error.as_bytes())?;
         let failed = all.iter().position(|theirs| !theirs.is_empty());
         if let (PeerPath::Auto, Some(pe)) = (config.peer_path, failed) {
             let why = String::from_utf8_lossy(&all[pe]);
@@ -382,7 +382,7 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &ExportedHeap) -> Result<Vec<Export
         what: format!("PE {pe} sent a malformed description of its heap"),
     };
     let exported = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
-    let heaps = bootstrap.allgather("rushmem.heaps", &exported)?;
+    let heaps = bootstrap.allgather("the exchange of heaps", &exported)?;
     let parse = |(pe, bytes): (usize, &Vec<u8>)| serde_json::from_slice(bytes).map_err(|_| malformed(pe));
     heaps.iter().enumerate().map(parse).collect()
 }

@@ -211,7 +211,7 @@ impl Pe {
         });
         // After the barrier, no PE has the window mapped.
         let closed = closed.and_then(buffer_of::<B>).and_then(|buffer| {
-            self.bootstrap.barrier("rushmem.closed")?;
+            self.bootstrap.barrier("the end of unregister")?;
             Ok(buffer)
         });
         closed.map_err(|error| UnregisterError::new(error, window))
@@ -257,7 +257,7 @@ impl Pe {
             Err(error) => Err(error.to_string()),
         };
         let bytes = serde_json::to_vec(&message).map_err(|_| malformed(self.my_pe()))?;
-        let all = self.bootstrap.allgather(&self.next_tag(), &bytes)?;
+        let all = self.allgather_for(self.next_collective(), call, &bytes)?;
         let segment = made?;
         let mut ends = Vec::new();
         for (pe, bytes) in (0..).zip(&all) {

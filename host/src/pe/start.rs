@@ -84,7 +84,7 @@ impl Pe {
         let job = job_number(&*bootstrap)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
         let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
-        bootstrap.barrier("rushmem.up")?;
+        bootstrap.barrier("the start of the job")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
             launch_queues,
@@ -215,7 +215,7 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
         Error::Misuse { call: "start", what }
     };
     let message = serde_json::to_vec(&mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
-    let all = bootstrap.allgather("rushmem.nics", &message)?;
+    let all = bootstrap.allgather("the exchange of NICs", &message)?;
     let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<PeNics> {
         let theirs: PeNics = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
         if theirs.rails.len() == mine.rails.len() { Ok(theirs) } else { Err(malformed(pe)) }
@@ -251,7 +251,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
         config.teams,
         config.team_scratch.0
     );
-    let all = bootstrap.allgather("rushmem.settings", settings.as_bytes())?;
+    let all = bootstrap.allgather("the comparison of settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {
         let theirs = String::from_utf8_lossy(&all[pe]).into_owned();
         return Err(Error::Mismatch { pe: pe as u32, call: "start".into(), theirs, mine: settings });
@@ -322,7 +322,7 @@ fn make_teams(
 fn job_number(bootstrap: &dyn Bootstrap) -> Result<u32> {
     let mut mine = [0; 4];
     getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;
-    let all = bootstrap.allgather("rushmem.job", &mine)?;
+    let all = bootstrap.allgather("the exchange of the job number", &mine)?;
     let drawn = all.first().and_then(|bytes| bytes.as_slice().try_into().ok()).unwrap_or(mine);
     Ok(u32::from_le_bytes(drawn))
 }

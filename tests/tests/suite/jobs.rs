@@ -150,3 +150,17 @@ fn many_jobs_one_after_another() {
         assert_eq!(sums, vec![pes * (pes - 1) / 2; pes as usize]);
     }
 }
+
+#[test]
+fn a_pe_that_ended_early_is_named() {
+    let run = |call: fn(&Pe) -> Result<(), Error>| {
+        let error = Setup::new(2).try_run(|pe| if pe.my_pe() == 0 { call(pe) } else { Ok(()) });
+        error.unwrap_err().to_string()
+    };
+    for (text, call) in [(run(Pe::host_sync), "host_sync"), (run(|pe| pe.alloc::<u32>(1).map(drop)), "alloc")]
+    {
+        let wanted = format!("PE 0 in {call}, PE 1 has already ended; ");
+        let other_order = format!("PE 1 has already ended, PE 0 in {call}; ");
+        assert!(text.contains(&wanted) || text.contains(&other_order), "{text}");
+    }
+}
