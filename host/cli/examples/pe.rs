@@ -76,6 +76,11 @@ fn act(pe: &dyn Bootstrap, action: &str, special: bool) -> Result<ExitCode, Box<
                 pe.abort("out of cheese");
                 return Ok(ExitCode::from(6));
             }
+            "report" => {
+                pe.abort("out of cheese");
+                eprintln!("error: out of cheese");
+                return Ok(ExitCode::from(6));
+            }
             "leave" => return Ok(ExitCode::SUCCESS),
             "hang" => std::thread::sleep(Duration::from_secs(60)),
             _ => {}

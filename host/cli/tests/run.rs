@@ -285,6 +285,15 @@ fn abort_ends_the_job_with_the_exit_code_of_the_pe() {
 }
 
 #[test]
+fn a_cause_that_the_pe_has_printed_is_not_repeated() {
+    let output = run(&["-n", "3", "pe", "report"]);
+    assert_eq!(code(&output), Some(6));
+    let text = err(&output);
+    assert!(text.contains("error: out of cheese") && text.contains("rushmem: PE 1 failed"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("rushmem:") && line.contains("cheese")), "{text}");
+}
+
+#[test]
 fn leaving_without_finish_is_a_failure() {
     let output = run(&["-n", "2", "pe", "leave"]);
     assert_eq!(code(&output), Some(1));

@@ -17,6 +17,9 @@ use crate::error::Error;
 /// Time for the other PEs to report a failed PE before they are asked to end.
 const REPORT_TIME: Duration = Duration::from_secs(1);
 
+/// Time for a PE that has failed to print its error.
+const PRINT_TIME: Duration = Duration::from_millis(200);
+
 /// Time between SIGTERM and SIGKILL.
 const TERM_TIME: Duration = Duration::from_secs(2);
 
@@ -296,14 +299,22 @@ impl Supervisor<'_> {
             // This launcher reported the exit status to the server, and also knows the last line.
             self.noted(pe);
         }
-        if self.signals.is_empty() {
+        if self.signals.is_empty() && self.failure.is_none() {
             // A PE that called `global_exit` was not lost.
             let what = match (lost.pe, lost.exit) {
                 (Some(pe), Some(_)) => format!("PE {pe} {}", lost.reason),
+                (Some(pe), None) if self.has_printed(pe, &lost.reason) => format!("PE {pe} failed"),
                 _ => lost.to_string(),
             };
             self.fail(Failure { pe: lost.pe, code: lost.exit }, &what);
         }
+    }
+
+    /// Returns whether a PE of this node has printed why it failed. The PE prints that at its end, so the call waits.
+    fn has_printed(&self, number: u32, reason: &str) -> bool {
+        let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return false };
+        let Some(cause) = reason.strip_prefix("aborted: ") else { return false };
+        pe.prints(cause, Instant::now() + PRINT_TIME)
     }
 
     /// Reports the first failure and starts ending the job. Ignores later failures.

@@ -119,6 +119,18 @@ impl Pe {
         true
     }
 
+    /// Waits up to `deadline` until the last line on standard error has the last line of `text`. Returns whether it has.
+    pub(super) fn prints(&self, text: &str, deadline: Instant) -> bool {
+        let wanted: String = text.lines().last().unwrap_or_default().chars().take(LAST_LINE / 4).collect();
+        while !self.last_line().contains(&wanted) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
     /// Returns the last line on standard error, or an empty string.
     pub(super) fn last_line(&self) -> String {
         self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone()
