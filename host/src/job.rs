@@ -410,8 +410,7 @@ fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
 /// The system provides pages at their first use, and few PEs use all of theirs.
 const SHARE_IN_USE: u64 = 4;
 
-/// Checks that the memory of this machine can hold the heap and queues of one PE, and a share of the heaps and queues
-/// of `pes` PEs.
+/// Checks that this machine can hold the heap and queues of one PE, and the share that `pes` PEs use at a time.
 ///
 /// # Errors
 /// - [`Error::HeapTooLarge`] if it cannot.
